@@ -1,0 +1,272 @@
+//! Memory of the device, memory of the host that the device can reach, and copies between them.
+
+use crate::{Error, RawStream, Result, handle};
+
+handle! {
+    /// An address in device memory: `CUdeviceptr`, `hipDeviceptr_t`. Unlike other handles it may be offset.
+    RawBuffer
+}
+
+impl RawBuffer {
+    /// The address `bytes` further on.
+    #[must_use]
+    pub const fn offset(self, bytes: usize) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
+/// An address in host memory.
+pub type HostPtr = *mut u8;
+
+/// How to make page-locked host memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PinnedOptions {
+    /// Fast for the device to read, slow for the host to read (`CU_MEMHOSTALLOC_WRITECOMBINED`).
+    pub write_combined: bool,
+}
+
+impl PinnedOptions {
+    /// Memory the host only writes.
+    #[must_use]
+    pub const fn write_combined(mut self) -> Self {
+        self.write_combined = true;
+        self
+    }
+}
+
+/// The value a fill repeats: 1, 2 or 4 bytes wide, which is what the drivers offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FillPattern {
+    /// One byte (`cuMemsetD8Async`).
+    U8(u8),
+    /// Two bytes (`cuMemsetD16Async`).
+    U16(u16),
+    /// Four bytes (`cuMemsetD32Async`).
+    U32(u32),
+}
+
+impl FillPattern {
+    /// The pattern's width in bytes.
+    pub const fn width(self) -> usize {
+        match self {
+            Self::U8(_) => 1,
+            Self::U16(_) => 2,
+            Self::U32(_) => 4,
+        }
+    }
+}
+
+/// One side of a strided copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyEnd {
+    /// Device memory.
+    Device(RawBuffer),
+    /// Pinned host memory.
+    Host(HostPtr),
+}
+
+/// A strided copy of up to three dimensions. Both sides address their first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy3d {
+    /// Where to write.
+    pub dst: CopyEnd,
+    /// Bytes from one row of `dst` to the next.
+    pub dst_pitch: usize,
+    /// Rows from one plane of `dst` to the next.
+    pub dst_rows: usize,
+    /// Where to read.
+    pub src: CopyEnd,
+    /// Bytes from one row of `src` to the next.
+    pub src_pitch: usize,
+    /// Rows from one plane of `src` to the next.
+    pub src_rows: usize,
+    /// Bytes of a row to copy.
+    pub width: usize,
+    /// Rows of a plane to copy.
+    pub height: usize,
+    /// Planes to copy.
+    pub depth: usize,
+}
+
+/// How managed memory will be used (`cuMemAdvise`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ManagedAdvice {
+    /// Mostly read: keep a copy on each side.
+    ReadMostly,
+    /// Keep it on the device.
+    PreferDevice,
+    /// Keep it on the host.
+    PreferHost,
+    /// The device will access it: keep it mapped.
+    AccessedByDevice,
+}
+
+/// Allocation, fills and copies. All sizes are bytes; all addresses are those of this device.
+pub trait Buffers {
+    /// Allocates device memory aligned to at least 256 bytes (`cuMemAlloc`, `hipMalloc`). Contents are
+    /// unspecified. `bytes` is not zero. May synchronise the device.
+    fn alloc(&self, bytes: usize) -> Result<RawBuffer>;
+
+    /// Frees what [`alloc`](Self::alloc) gave (`cuMemFree`). May block until the device is idle.
+    ///
+    /// # Safety
+    /// `buffer` came from `alloc` of this device; all work that uses it is done.
+    unsafe fn free(&self, buffer: RawBuffer) -> Result<()>;
+
+    /// Allocates from the driver's own stream-ordered pool (`cuMemAllocAsync`).
+    ///
+    /// # Safety
+    /// `stream` is alive.
+    unsafe fn alloc_async(&self, bytes: usize, stream: RawStream) -> Result<RawBuffer> {
+        let _ = (bytes, stream);
+        Err(Error::unsupported("a driver memory pool"))
+    }
+
+    /// Frees in stream order what [`alloc_async`](Self::alloc_async) gave (`cuMemFreeAsync`).
+    ///
+    /// # Safety
+    /// All work that uses `buffer` is done or ordered before this point of `stream`.
+    unsafe fn free_async(&self, buffer: RawBuffer, stream: RawStream) -> Result<()> {
+        let _ = (buffer, stream);
+        Err(Error::unsupported("a driver memory pool"))
+    }
+
+    /// Allocates page-locked host memory that every device of the backend can reach, coherent with a running
+    /// kernel (`cuMemHostAlloc` portable and mapped, `hipHostMalloc` portable and coherent). Aligned to at least
+    /// 64 bytes; zeroed by backends or not: contents are unspecified.
+    fn pinned_alloc(&self, bytes: usize, options: PinnedOptions) -> Result<HostPtr>;
+
+    /// Frees what [`pinned_alloc`](Self::pinned_alloc) gave (`cuMemFreeHost`).
+    ///
+    /// # Safety
+    /// All work that uses the memory is done.
+    unsafe fn pinned_free(&self, ptr: HostPtr) -> Result<()>;
+
+    /// Page-locks host memory allocated elsewhere (`cuMemHostRegister`).
+    ///
+    /// # Safety
+    /// The range is mapped, and stays so until [`host_unregister`](Self::host_unregister).
+    unsafe fn host_register(&self, ptr: HostPtr, bytes: usize) -> Result<()> {
+        let _ = (ptr, bytes);
+        Err(Error::unsupported("page-locking of host memory"))
+    }
+
+    /// Undoes [`host_register`](Self::host_register) (`cuMemHostUnregister`).
+    ///
+    /// # Safety
+    /// `ptr` is registered; all work that uses the range is done.
+    unsafe fn host_unregister(&self, ptr: HostPtr) -> Result<()> {
+        let _ = ptr;
+        Err(Error::unsupported("page-locking of host memory"))
+    }
+
+    /// The address at which kernels see pinned memory (`cuMemHostGetDevicePointer`).
+    ///
+    /// # Safety
+    /// `ptr` lies in memory from [`pinned_alloc`](Self::pinned_alloc) or
+    /// [`host_register`](Self::host_register).
+    unsafe fn pinned_device_address(&self, ptr: HostPtr) -> Result<RawBuffer>;
+
+    /// Allocates memory that migrates between host and device (`cuMemAllocManaged`); freed by
+    /// [`free`](Self::free).
+    fn managed_alloc(&self, bytes: usize) -> Result<RawBuffer> {
+        let _ = bytes;
+        Err(Error::unsupported("managed memory"))
+    }
+
+    /// Moves managed memory to the device, or to the host, in stream order (`cuMemPrefetchAsync`).
+    ///
+    /// # Safety
+    /// The range is managed memory.
+    unsafe fn managed_prefetch(
+        &self,
+        buffer: RawBuffer,
+        bytes: usize,
+        to_device: bool,
+        stream: RawStream,
+    ) -> Result<()> {
+        let _ = (buffer, bytes, to_device, stream);
+        Err(Error::unsupported("managed memory"))
+    }
+
+    /// Says how managed memory will be used (`cuMemAdvise`).
+    ///
+    /// # Safety
+    /// The range is managed memory.
+    unsafe fn managed_advise(&self, buffer: RawBuffer, bytes: usize, advice: ManagedAdvice) -> Result<()> {
+        let _ = (buffer, bytes, advice);
+        Err(Error::unsupported("managed memory"))
+    }
+
+    /// Repeats `pattern` `count` times (elements, not bytes) from `dst` on (`cuMemsetD8Async` and its kin).
+    ///
+    /// # Safety
+    /// The range is allocated and `dst` is aligned to the pattern's width.
+    unsafe fn fill(
+        &self,
+        dst: RawBuffer,
+        pattern: FillPattern,
+        count: usize,
+        stream: RawStream,
+    ) -> Result<()>;
+
+    /// Copies from host to device in stream order (`cuMemcpyHtoDAsync`).
+    ///
+    /// # Safety
+    /// Both ranges are valid; the host's stays so, unchanged, until the copy is done.
+    unsafe fn copy_to_device(
+        &self,
+        dst: RawBuffer,
+        src: *const u8,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()>;
+
+    /// Copies from device to host in stream order (`cuMemcpyDtoHAsync`).
+    ///
+    /// # Safety
+    /// Both ranges are valid; the host's stays so, untouched, until the copy is done.
+    unsafe fn copy_to_host(
+        &self,
+        dst: HostPtr,
+        src: RawBuffer,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()>;
+
+    /// Copies within the device in stream order (`cuMemcpyDtoDAsync`). The ranges do not overlap.
+    ///
+    /// # Safety
+    /// Both ranges are allocated.
+    unsafe fn copy_on_device(
+        &self,
+        dst: RawBuffer,
+        src: RawBuffer,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()>;
+
+    /// Copies from another device of the backend (`cuMemcpyPeerAsync`), `stream` being of this one.
+    ///
+    /// # Safety
+    /// Both ranges are allocated, `src` on device `src_ordinal`.
+    unsafe fn copy_from_peer(
+        &self,
+        dst: RawBuffer,
+        src: RawBuffer,
+        src_ordinal: usize,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()> {
+        let _ = (dst, src, src_ordinal, bytes, stream);
+        Err(Error::unsupported("a copy between devices"))
+    }
+
+    /// A strided copy in stream order (`cuMemcpy3DAsync`, `hipMemcpy3DAsync`).
+    ///
+    /// # Safety
+    /// Every row lies in valid memory; no extent is zero; host memory is pinned and as in the plain copies.
+    unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()>;
+}

@@ -1,0 +1,181 @@
+//! Devices: what they can do, and how a backend finds and opens them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{Buffers, Events, Graphs, Launch, Modules, Result, Streams};
+
+/// One opened device: the sum of the traits, and what is known about it.
+///
+/// Implementations are shared between threads and kept alive by everything made from them.
+pub trait Device: Streams + Events + Buffers + Modules + Launch + Graphs + Send + Sync {
+    /// What the device is and can do; read once, at opening.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Blocks until all work submitted to the device is done (`cuCtxSynchronize`, `hipDeviceSynchronize`).
+    ///
+    /// # Errors
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where any of it failed.
+    fn synchronize(&self) -> Result<()>;
+
+    /// Free and total device memory at this moment, in bytes (`cuMemGetInfo`, `hipMemGetInfo`).
+    fn memory(&self) -> Result<(u64, u64)>;
+
+    /// Whether this device can read and write the memory of `other`, a device of the same backend
+    /// (`cuDeviceCanAccessPeer`, `hipDeviceCanAccessPeer`).
+    fn can_access_peer(&self, other: usize) -> Result<bool> {
+        let _ = other;
+        Ok(false)
+    }
+
+    /// Makes the memory of `other` reachable from this device (`cuCtxEnablePeerAccess`). Being enabled
+    /// already is success.
+    fn enable_peer_access(&self, other: usize) -> Result<()> {
+        let _ = other;
+        Err(crate::Error::unsupported("peer access"))
+    }
+}
+
+/// A vendor's driver: finds and opens devices. One static value per backend crate.
+pub trait Backend: Send + Sync {
+    /// The name users write in `GPUSTREAM_DEVICE`: `cpu`, `cuda`, `hip`.
+    fn name(&self) -> &'static str;
+
+    /// How many devices the driver offers.
+    ///
+    /// # Errors
+    /// [`DriverMissing`](crate::ErrorKind::DriverMissing) with what was tried and what to install.
+    /// Zero devices is [`NoDevice`](crate::ErrorKind::NoDevice).
+    fn device_count(&self) -> Result<usize>;
+
+    /// Opens device `ordinal`. Opening twice gives two values over the same primary context.
+    fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>>;
+
+    /// What was found of the driver and the run-time compiler, for diagnosis. Never fails.
+    fn probe(&self) -> Probe;
+}
+
+/// What a backend found on this machine; what `cargo xtask doctor` prints.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Probe {
+    /// The driver library that was opened.
+    pub library: Option<PathBuf>,
+    /// Names and paths that were tried, in order.
+    pub tried: Vec<String>,
+    /// Driver version as the vendor writes it.
+    pub driver_version: Option<String>,
+    /// Run-time version as the vendor writes it.
+    pub runtime_version: Option<String>,
+    /// The run-time compiler's library and version, if one was found.
+    pub runtime_compiler: Option<String>,
+    /// What stands in the way, with what to do about it.
+    pub problem: Option<String>,
+}
+
+/// What a device is and what it can do.
+///
+/// Sizes are bytes. Fields that a backend cannot answer hold the value of the least ability.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// The backend's name: `cpu`, `cuda`, `hip`.
+    pub backend: &'static str,
+    /// The device's number within its backend.
+    pub ordinal: usize,
+    /// The vendor's product name.
+    pub name: String,
+    /// What kernels are compiled for: `sm_90`, `gfx942`, `x86-64-v3`, `aarch64`.
+    pub arch: String,
+    /// The driver's version, as the vendor writes it.
+    pub driver: String,
+    /// Total device memory.
+    pub total_memory: u64,
+    /// Multiprocessors (CUDA), compute units (HIP), worker threads (CPU).
+    pub multiprocessors: u32,
+    /// Threads that execute in lockstep: 32, or 64 on AMD's data-centre devices.
+    pub warp_size: u32,
+    /// Most threads in one block, over all dimensions.
+    pub max_threads_per_block: u32,
+    /// Most threads resident on one multiprocessor.
+    pub max_threads_per_multiprocessor: u32,
+    /// Most threads of a block in each dimension.
+    pub max_block: [u32; 3],
+    /// Most blocks of a grid in each dimension.
+    pub max_grid: [u32; 3],
+    /// Shared memory a block may use without asking.
+    pub shared_memory_per_block: u32,
+    /// Shared memory a block may use after opting in; at least the field above.
+    pub shared_memory_per_block_optin: u32,
+    /// Shared memory of one multiprocessor.
+    pub shared_memory_per_multiprocessor: u32,
+    /// Second-level cache.
+    pub l2_cache: u32,
+    /// Copy engines that run beside kernels: 0 none, 1 one direction at a time, 2 or more both.
+    pub async_engine_count: u32,
+    /// Whether kernels of different streams can run at the same time.
+    pub concurrent_kernels: bool,
+    /// Stream priority range, least urgent first; lower numbers are more urgent. `(0, 0)`: no priorities.
+    pub stream_priorities: (i32, i32),
+    /// Whether the driver has stream-ordered memory pools.
+    pub memory_pools: bool,
+    /// Whether managed (migrating) memory can be used by host and device at once.
+    pub managed_memory: bool,
+    /// Whether a cooperative launch (grid-wide barrier) is possible.
+    pub cooperative_launch: bool,
+    /// Whether blocks can be grouped into clusters.
+    pub cluster_launch: bool,
+    /// Whether a kernel can start before its predecessor in the stream has ended.
+    pub early_dependent_launch: bool,
+    /// Whether this device can reach the memory of at least one other device of its backend.
+    pub peer_access: bool,
+    /// Whether freeing (`cuMemFree`) waits for all work of the device.
+    pub free_synchronizes: bool,
+}
+
+impl DeviceInfo {
+    /// An entry with the least abilities; backends fill in what they know.
+    pub fn new(backend: &'static str, ordinal: usize) -> Self {
+        Self {
+            backend,
+            ordinal,
+            name: String::new(),
+            arch: String::new(),
+            driver: String::new(),
+            total_memory: 0,
+            multiprocessors: 1,
+            warp_size: 32,
+            max_threads_per_block: 1024,
+            max_threads_per_multiprocessor: 1024,
+            max_block: [1024, 1024, 64],
+            max_grid: [0x7fff_ffff, 65_535, 65_535],
+            shared_memory_per_block: 48 << 10,
+            shared_memory_per_block_optin: 48 << 10,
+            shared_memory_per_multiprocessor: 48 << 10,
+            l2_cache: 0,
+            async_engine_count: 0,
+            concurrent_kernels: false,
+            stream_priorities: (0, 0),
+            memory_pools: false,
+            managed_memory: false,
+            cooperative_launch: false,
+            cluster_launch: false,
+            early_dependent_launch: false,
+            peer_access: false,
+            free_synchronizes: false,
+        }
+    }
+}
+
+impl fmt::Display for DeviceInfo {
+    /// `cuda:0 NVIDIA H200 (sm_90, 139.8 GiB, 132 multiprocessors)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gib = self.total_memory as f64 / (1u64 << 30) as f64;
+        write!(
+            f,
+            "{}:{} {} ({}, {gib:.1} GiB, {} multiprocessors)",
+            self.backend, self.ordinal, self.name, self.arch, self.multiprocessors
+        )
+    }
+}

@@ -1,0 +1,214 @@
+//! The one error type: what went wrong, where, and what to do about it.
+
+use std::fmt;
+use std::panic::Location;
+
+/// Shorthand used by every crate of the project.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of failure an [`Error`] is; the part to match on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The vendor's driver library is not installed, cannot be opened, or is too old.
+    DriverMissing,
+    /// The driver is there but has no such device.
+    NoDevice,
+    /// The device or the host has no memory left for the request.
+    OutOfMemory,
+    /// The grid, block, shared memory or launch attributes exceed what device and kernel allow.
+    InvalidLaunch,
+    /// The module has no kernel of that name.
+    KernelNotFound,
+    /// The module holds no image this device can run.
+    NoImageForDevice,
+    /// The image is damaged, or the compiler refused the source.
+    InvalidModule,
+    /// Arguments differ from the kernel's parameters, or lengths that must agree do not.
+    ArgumentMismatch,
+    /// A condition in the kernel's `requires:` line does not hold.
+    ContractViolated,
+    /// A range reaches beyond what it indexes.
+    OutOfBounds,
+    /// Contents were asked for that nothing has written.
+    Uninitialized,
+    /// Under strict tracking: two operations conflict and nothing orders them.
+    Hazard,
+    /// Objects of different devices were combined.
+    DeviceMismatch,
+    /// Host memory is under a guard, so the device may not touch it (or the other way round).
+    HostBorrowed,
+    /// The call cannot be made while the stream is being captured, or capture failed.
+    Captured,
+    /// This backend, driver or device lacks the ability.
+    Unsupported,
+    /// A kernel or the hardware failed; the device's context is unusable from here on.
+    DeviceLost,
+    /// A host closure panicked.
+    HostPanic,
+    /// An argument makes no sense on its own (a malformed device name, a zero pitch).
+    InvalidArgument,
+    /// Any other failure the driver reported.
+    Driver,
+}
+
+/// The operation an error belongs to: what it was, and where the user asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// A short name: `launch`, `copy`, a kernel's name.
+    pub label: &'static str,
+    /// The user's line.
+    pub location: &'static Location<'static>,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` at {}:{}", self.label, self.location.file(), self.location.line())
+    }
+}
+
+/// Why a call failed. One pointer wide, so that `Result<()>` stays small on hot paths.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    backend: Option<&'static str>,
+    call: Option<&'static str>,
+    code: Option<i64>,
+    operation: Option<Operation>,
+}
+
+impl Error {
+    /// An error of `kind`; `message` says what happened and what to do.
+    #[cold]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self(Box::new(Inner { kind, message, backend: None, call: None, code: None, operation: None }))
+    }
+
+    /// [`ErrorKind::Unsupported`]: `what` names the missing ability.
+    #[cold]
+    pub fn unsupported(what: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Unsupported, format!("{what} is not supported here"))
+    }
+
+    /// Adds the driver function that failed and its numeric answer.
+    #[must_use]
+    pub fn with_call(mut self, call: &'static str, code: i64) -> Self {
+        self.0.call = Some(call);
+        self.0.code = Some(code);
+        self
+    }
+
+    /// Adds the backend's name, unless one is already there.
+    #[must_use]
+    pub fn with_backend(mut self, backend: &'static str) -> Self {
+        self.0.backend.get_or_insert(backend);
+        self
+    }
+
+    /// Adds the user's operation, unless one is already there.
+    #[must_use]
+    pub fn with_operation(mut self, operation: Operation) -> Self {
+        self.0.operation.get_or_insert(operation);
+        self
+    }
+
+    /// Puts `context` before the message.
+    #[must_use]
+    pub fn with_context(mut self, context: impl fmt::Display) -> Self {
+        self.0.message = format!("{context}: {}", self.0.message);
+        self
+    }
+
+    /// What kind of failure this is.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What happened and what to do, without the call and operation that [`Display`](fmt::Display) adds.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The backend it came from: `cpu`, `cuda`, `hip`.
+    pub fn backend(&self) -> Option<&'static str> {
+        self.0.backend
+    }
+
+    /// The driver function that failed.
+    pub fn call(&self) -> Option<&'static str> {
+        self.0.call
+    }
+
+    /// The driver's numeric answer.
+    pub fn code(&self) -> Option<i64> {
+        self.0.code
+    }
+
+    /// The operation it belongs to, where that is known.
+    pub fn operation(&self) -> Option<Operation> {
+        self.0.operation
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(backend) = self.0.backend {
+            write!(f, "{backend}: ")?;
+        }
+        f.write_str(&self.0.message)?;
+        if let (Some(call), Some(code)) = (self.0.call, self.0.code) {
+            write!(f, " ({call} returned {code})")?;
+        }
+        if let Some(operation) = self.0.operation {
+            write!(f, ", in {operation}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_names_backend_call_and_operation() {
+        let location = Location::caller();
+        let error = Error::new(ErrorKind::OutOfMemory, "no room for 8 bytes")
+            .with_backend("cuda")
+            .with_call("cuMemAlloc", 2)
+            .with_operation(Operation { label: "alloc", location });
+        let text = error.to_string();
+        assert!(
+            text.starts_with("cuda: no room for 8 bytes (cuMemAlloc returned 2), in `alloc` at "),
+            "{text}"
+        );
+        assert!(text.contains(&format!(":{}", location.line())), "{text}");
+    }
+
+    #[test]
+    fn first_operation_and_backend_win() {
+        let here = Operation { label: "first", location: Location::caller() };
+        let later = Operation { label: "second", ..here };
+        let error = Error::unsupported("x").with_operation(here).with_operation(later);
+        assert_eq!(error.operation(), Some(here));
+        assert_eq!(error.with_backend("a").with_backend("b").backend(), Some("a"));
+    }
+
+    #[test]
+    fn result_is_one_pointer() {
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+}

@@ -1,0 +1,228 @@
+//! Graphs: work recorded once and launched many times.
+//!
+//! Every method answers `Unsupported` until a backend overrides it.
+
+use std::ffi::c_void;
+
+use crate::{
+    Copy3d, Error, FillPattern, HostFn, HostPtr, LaunchConfig, RawBuffer, RawFunction, RawStream, Result,
+    handle,
+};
+
+handle! {
+    /// A graph that can be edited: `CUgraph`, `hipGraph_t`.
+    RawGraph
+}
+handle! {
+    /// A graph that can be launched: `CUgraphExec`, `hipGraphExec_t`.
+    RawGraphExec
+}
+handle! {
+    /// A node of a graph: `CUgraphNode`, `hipGraphNode_t`.
+    RawGraphNode
+}
+
+/// What became of an attempt to put a new recording into an existing executable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GraphUpdate {
+    /// The executable now runs the new recording.
+    Updated,
+    /// The topology differs: instantiate again.
+    TopologyChanged,
+}
+
+/// What a node does.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum GraphNode<'a> {
+    /// Nothing: a point that joins dependencies.
+    Empty,
+    /// A kernel; arguments as for [`Launch::launch`](crate::Launch::launch).
+    Kernel {
+        /// The kernel.
+        function: RawFunction,
+        /// Its shape.
+        config: LaunchConfig,
+        /// Pointers to its arguments, read before the call returns.
+        args: &'a [*mut c_void],
+    },
+    /// A copy from host to device.
+    CopyToDevice {
+        /// Where to.
+        dst: RawBuffer,
+        /// Where from; pinned.
+        src: HostPtr,
+        /// How much.
+        bytes: usize,
+    },
+    /// A copy from device to host.
+    CopyToHost {
+        /// Where to; pinned.
+        dst: HostPtr,
+        /// Where from.
+        src: RawBuffer,
+        /// How much.
+        bytes: usize,
+    },
+    /// A copy within the device.
+    CopyOnDevice {
+        /// Where to.
+        dst: RawBuffer,
+        /// Where from.
+        src: RawBuffer,
+        /// How much.
+        bytes: usize,
+    },
+    /// A strided copy.
+    Copy3d(Copy3d),
+    /// A fill of `count` elements.
+    Fill {
+        /// Where.
+        dst: RawBuffer,
+        /// With what.
+        pattern: FillPattern,
+        /// How many elements.
+        count: usize,
+    },
+    /// A host function.
+    Host {
+        /// What to call.
+        function: HostFn,
+        /// With what.
+        data: *mut c_void,
+    },
+    /// Another graph, copied in.
+    Child(RawGraph),
+}
+
+fn none<T>() -> Result<T> {
+    Err(Error::unsupported("a graph"))
+}
+
+/// Capturing, building and launching graphs.
+pub trait Graphs {
+    /// From here on work submitted to `stream` is recorded instead of run
+    /// (`cuStreamBeginCapture`, thread-local mode).
+    ///
+    /// # Safety
+    /// `stream` is alive and not being captured.
+    unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
+        let _ = stream;
+        none()
+    }
+
+    /// Ends the recording (`cuStreamEndCapture`).
+    ///
+    /// # Safety
+    /// `stream` is being captured, on this thread.
+    unsafe fn capture_end(&self, stream: RawStream) -> Result<RawGraph> {
+        let _ = stream;
+        none()
+    }
+
+    /// Whether `stream` is being recorded (`cuStreamIsCapturing`). An invalidated recording is an error.
+    ///
+    /// # Safety
+    /// `stream` is alive.
+    unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool> {
+        let _ = stream;
+        Ok(false)
+    }
+
+    /// An empty graph (`cuGraphCreate`).
+    fn graph_create(&self) -> Result<RawGraph> {
+        none()
+    }
+
+    /// Adds a node that waits for `dependencies` (`cuGraphAddKernelNode` and its kin).
+    ///
+    /// # Safety
+    /// All handles are alive and of this device; what a node refers to outlives every launch.
+    unsafe fn graph_add_node(
+        &self,
+        graph: RawGraph,
+        dependencies: &[RawGraphNode],
+        node: &GraphNode<'_>,
+    ) -> Result<RawGraphNode> {
+        let _ = (graph, dependencies, node);
+        none()
+    }
+
+    /// Numbers of nodes and edges (`cuGraphGetNodes`, `cuGraphGetEdges`).
+    ///
+    /// # Safety
+    /// `graph` is alive.
+    unsafe fn graph_size(&self, graph: RawGraph) -> Result<(usize, usize)> {
+        let _ = graph;
+        none()
+    }
+
+    /// Destroys a graph; executables made from it live on (`cuGraphDestroy`).
+    ///
+    /// # Safety
+    /// `graph` is not used again.
+    unsafe fn graph_destroy(&self, graph: RawGraph) -> Result<()> {
+        let _ = graph;
+        none()
+    }
+
+    /// Makes a graph launchable (`cuGraphInstantiate`).
+    ///
+    /// # Safety
+    /// `graph` is alive.
+    unsafe fn graph_instantiate(&self, graph: RawGraph) -> Result<RawGraphExec> {
+        let _ = graph;
+        none()
+    }
+
+    /// Enqueues one run (`cuGraphLaunch`). Runs of one executable follow each other.
+    ///
+    /// # Safety
+    /// Both are alive; everything the graph refers to is too.
+    unsafe fn graph_launch(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
+        let _ = (exec, stream);
+        none()
+    }
+
+    /// Does the first launch's preparation now (`cuGraphUpload`). Succeeds without effect where there is none.
+    ///
+    /// # Safety
+    /// Both are alive.
+    unsafe fn graph_upload(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
+        let _ = (exec, stream);
+        Ok(())
+    }
+
+    /// Replaces what `exec` runs by `graph`, if the topology allows (`cuGraphExecUpdate`).
+    ///
+    /// # Safety
+    /// Both are alive.
+    unsafe fn graph_update(&self, exec: RawGraphExec, graph: RawGraph) -> Result<GraphUpdate> {
+        let _ = (exec, graph);
+        none()
+    }
+
+    /// Replaces one node's work by other work of the same kind (`cuGraphExecKernelNodeSetParams` and its kin).
+    ///
+    /// # Safety
+    /// `node` is of the graph `exec` was made from; otherwise as [`graph_add_node`](Self::graph_add_node).
+    unsafe fn graph_set_node(
+        &self,
+        exec: RawGraphExec,
+        node: RawGraphNode,
+        work: &GraphNode<'_>,
+    ) -> Result<()> {
+        let _ = (exec, node, work);
+        none()
+    }
+
+    /// Destroys an executable (`cuGraphExecDestroy`).
+    ///
+    /// # Safety
+    /// No run of it is pending.
+    unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {
+        let _ = exec;
+        none()
+    }
+}

@@ -1,0 +1,64 @@
+//! The traits between gpustream's safe crate and its backends, and the plain data they exchange.
+//!
+//! A backend implements [`Device`], which is the sum of one trait per noun ([`Streams`], [`Events`],
+//! [`Buffers`], [`Modules`], [`Launch`], [`Graphs`]), and [`Backend`], which finds and opens devices.
+//! All are object safe: the safe crate holds an `Arc<dyn Device>` and users write no type parameter.
+//!
+//! # Who checks what
+//!
+//! **The layer above validates, backends trust.** The safe crate (`gpustream`) guarantees, before it calls:
+//!
+//! * handles are alive, and belong to the device they are passed to;
+//! * ranges lie inside their allocation, sizes are in bytes and do not overflow;
+//! * a launch's grid, block and shared memory are within [`DeviceInfo`]'s limits and nowhere zero, and its
+//!   arguments match the kernel's parameters in number and size;
+//! * host memory handed to an asynchronous call stays valid, and unaliased as the call requires, until that
+//!   call's work is done;
+//! * nothing is destroyed or freed before the last work that uses it is done;
+//! * a zero-byte copy or fill never reaches a backend.
+//!
+//! A backend guarantees that each method
+//!
+//! * makes one driver call (two where the driver offers no single one) and keeps no policy: no caching, no
+//!   pooling, no waiting that its name does not say;
+//! * works from any host thread, also where another library changed the thread's current device;
+//! * reports the driver's answer as an [`Error`] that carries the call's name and code, and never panics:
+//!   a missing library is [`ErrorKind::DriverMissing`], a missing function [`ErrorKind::Unsupported`].
+//!
+//! Optional abilities are provided methods that answer [`ErrorKind::Unsupported`]; a backend overrides what
+//! it has. Sizes are bytes unless a name says otherwise.
+
+pub mod buffer;
+pub mod device;
+pub mod error;
+pub mod event;
+pub mod graph;
+pub mod launch;
+pub mod module;
+pub mod stream;
+
+pub use buffer::{Buffers, Copy3d, CopyEnd, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer};
+pub use device::{Backend, Device, DeviceInfo, Probe};
+pub use error::{Error, ErrorKind, Operation, Result};
+pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
+pub use graph::{GraphNode, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode};
+pub use launch::{Launch, LaunchConfig, Occupancy};
+pub use module::{FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
+pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams};
+
+/// Defines a `Copy` handle: a newtype over a pointer-sized integer, which is what CUDA's and HIP's are.
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(transparent)]
+        pub struct $name(pub usize);
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, concat!(stringify!($name), "({:#x})"), self.0)
+            }
+        }
+    };
+}
+pub(crate) use handle;

@@ -1,0 +1,93 @@
+//! Streams: queues of work that the device runs in order.
+
+use std::ffi::c_void;
+
+use crate::{RawEvent, Result, handle};
+
+handle! {
+    /// A stream: `CUstream`, `hipStream_t`.
+    RawStream
+}
+
+/// A host function to run in stream order. It must not call the driver and must not unwind.
+pub type HostFn = unsafe extern "C" fn(data: *mut c_void);
+
+/// How to make a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamOptions {
+    /// Lower is more urgent; clamped to [`DeviceInfo::stream_priorities`](crate::DeviceInfo).
+    pub priority: i32,
+    /// Whether work on the legacy default stream and on this one wait for each other.
+    pub blocking_with_default: bool,
+}
+
+impl StreamOptions {
+    /// A non-blocking stream of the given priority.
+    #[must_use]
+    pub const fn with_priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// A stream that synchronises with the legacy default stream.
+    #[must_use]
+    pub const fn blocking_with_default(mut self) -> Self {
+        self.blocking_with_default = true;
+        self
+    }
+}
+
+/// The streams a driver makes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultStream {
+    /// The one that synchronises with every blocking stream.
+    Legacy,
+    /// One per host thread.
+    PerThread,
+}
+
+/// Making, ordering and waiting for streams.
+pub trait Streams {
+    /// Makes a stream (`cuStreamCreateWithPriority`, `hipStreamCreateWithPriority`).
+    fn stream_create(&self, options: StreamOptions) -> Result<RawStream>;
+
+    /// Destroys a stream; work already submitted still completes (`cuStreamDestroy`).
+    ///
+    /// # Safety
+    /// `stream` came from [`stream_create`](Self::stream_create) of this device and is not used again.
+    unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()>;
+
+    /// The handle of a stream the driver made.
+    ///
+    /// # Errors
+    /// `Unsupported` where the backend has none.
+    fn stream_default(&self, which: DefaultStream) -> Result<RawStream>;
+
+    /// Whether everything submitted is done; never blocks (`cuStreamQuery`). "Not ready" is `Ok(false)`.
+    ///
+    /// # Safety
+    /// `stream` is alive and of this device.
+    unsafe fn stream_query(&self, stream: RawStream) -> Result<bool>;
+
+    /// Blocks until everything submitted is done (`cuStreamSynchronize`).
+    ///
+    /// # Safety
+    /// `stream` is alive and of this device.
+    unsafe fn stream_synchronize(&self, stream: RawStream) -> Result<()>;
+
+    /// Work submitted to `stream` from now on waits for `event`'s last record (`cuStreamWaitEvent`). An event
+    /// of another device of the same backend is allowed.
+    ///
+    /// # Safety
+    /// Both are alive; `event` has been recorded.
+    unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()>;
+
+    /// Runs `function(data)` on a host thread in stream order (`cuLaunchHostFunc`, `hipLaunchHostFunc`, before
+    /// 5.3 `hipStreamAddCallback`). After a device fault it may never run.
+    ///
+    /// # Safety
+    /// `stream` is alive; `data` may be used from another thread, until the call has happened or the device is
+    /// lost.
+    unsafe fn stream_host_fn(&self, stream: RawStream, function: HostFn, data: *mut c_void) -> Result<()>;
+}
