@@ -29,6 +29,7 @@
 //! it has. Sizes are bytes unless a name says otherwise.
 
 pub mod buffer;
+mod codes;
 pub mod device;
 pub mod error;
 pub mod event;

@@ -1,0 +1,53 @@
+//! What a driver's numeric answer means, for the drivers that number alike.
+
+use crate::ErrorKind;
+
+impl ErrorKind {
+    /// The kind of failure that `code` stands for, a `CUresult` or a `hipError_t`.
+    ///
+    /// HIP took over CUDA's numbers, and both keep them stable between versions, so one table serves both
+    /// backends. Codes are integers on purpose: newer drivers return some that no binding has a name for.
+    #[must_use]
+    pub const fn from_driver_code(code: i64) -> Self {
+        match code {
+            1 => Self::InvalidArgument,
+            2 => Self::OutOfMemory,
+            // Invalid configuration, out of resources, cooperative launch too large, invalid cluster size (in HIP
+            // 912 is an invalid texture, which nothing here can cause).
+            9 | 701 | 720 | 912 => Self::InvalidLaunch,
+            // Insufficient driver, system driver mismatch.
+            35 | 803 => Self::DriverMissing,
+            // Devices unavailable, no device, invalid device.
+            46 | 100 | 101 => Self::NoDevice,
+            // Invalid image, invalid PTX (CUDA) or kernel file (HIP), invalid source, file not found, missing
+            // symbol, failed initialisation of a shared object.
+            200 | 218 | 300..=303 => Self::InvalidModule,
+            // No binary for this GPU, PTX newer than the driver, compiler disabled.
+            209 | 222 | 223 => Self::NoImageForDevice,
+            500 => Self::KernelNotFound,
+            // Uncorrectable memory error; then the faults of kernels, and a context destroyed under us.
+            214 | 700 | 702 | 709 | 710 | 714..=719 => Self::DeviceLost,
+            // Peer access or the call itself not supported.
+            217 | 801 => Self::Unsupported,
+            900..=908 => Self::Captured,
+            _ => Self::Driver,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_capture_and_the_unknown_are_told_apart() {
+        for fault in [700, 702, 710, 716, 719] {
+            assert_eq!(ErrorKind::from_driver_code(fault), ErrorKind::DeviceLost);
+        }
+        for captured in [900, 901, 907, 908] {
+            assert_eq!(ErrorKind::from_driver_code(captured), ErrorKind::Captured);
+        }
+        assert_eq!(ErrorKind::from_driver_code(123_456), ErrorKind::Driver);
+        assert_eq!(ErrorKind::from_driver_code(-1), ErrorKind::Driver);
+    }
+}
