@@ -1,0 +1,110 @@
+// The C interface between a kernel module compiled for the CPU and the backend that runs it.
+// Mirrored in crates/cpu/src/abi.rs: change both, and raise GS_CPU_ABI.
+#ifndef GPUSTREAM_CPU_ABI_H
+#define GPUSTREAM_CPU_ABI_H
+
+#include <stdint.h>
+
+#define GS_CPU_ABI 1u
+
+// The one symbol a module exports, of type `const gs_cpu_module`.
+#define GS_CPU_MODULE_SYMBOL gpustream_cpu_module
+
+// Most bytes of dynamic shared memory a block can have: what an H100 offers after opting in.
+#define GS_CPU_DYNAMIC_SHARED_MAX 232448
+
+// Most bytes of all parameters of a kernel.
+#define GS_CPU_PARAMS_MAX 4096
+
+// A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
+#define GS_CPU_NARROW_MAX 0x7fff0000u
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gs_cpu_dim {
+    uint32_t x, y, z;
+} gs_cpu_dim;
+
+typedef struct gs_cpu_context gs_cpu_context;
+
+enum gs_cpu_barrier_kind {
+    GS_CPU_BARRIER_PLAIN = 0,
+    GS_CPU_BARRIER_COUNT = 1,
+    GS_CPU_BARRIER_AND = 2,
+    GS_CPU_BARRIER_OR = 3
+};
+
+enum gs_cpu_warp_kind {
+    GS_CPU_WARP_SYNC = 0,     // value 0
+    GS_CPU_WARP_SHUFFLE = 1,  // value of lane `source`; the lane's own where `source` takes no part
+    GS_CPU_WARP_BALLOT = 2,   // mask of the lanes that gave a value other than 0
+    GS_CPU_WARP_MATCH = 3     // mask of the lanes that gave the same value
+};
+
+// What a warp-wide operation gives each of its lanes.
+typedef struct gs_cpu_warp_result {
+    uint64_t value;
+    uint64_t active;  // mask of the lanes that took part
+} gs_cpu_warp_result;
+
+// What a kernel can ask of the backend. `thread` is the calling thread's number in its block.
+typedef struct gs_cpu_host {
+    // Returns when all threads of the block are here. The result is that of __syncthreads_count, _and, _or.
+    uint32_t (*barrier)(gs_cpu_context* context, uint32_t thread, uint32_t kind, uint32_t predicate,
+                        const char* file, uint32_t line);
+    // Returns when the lanes of `mask` are here; mask 0 means those lanes of the warp that can get here.
+    gs_cpu_warp_result (*warp)(gs_cpu_context* context, uint32_t thread, uint32_t kind, uint32_t source,
+                               uint64_t mask, uint64_t value, const char* file, uint32_t line);
+    // Ends the kernel with an error; never returns.
+    void (*fail)(gs_cpu_context* context, uint32_t thread, const char* message, const char* file,
+                 uint32_t line);
+} gs_cpu_host;
+
+// One launch as one worker sees it.
+struct gs_cpu_context {
+    const gs_cpu_host* host;
+    const unsigned char* params;
+    gs_cpu_dim grid;
+    gs_cpu_dim block;
+    uint32_t warp_size;
+    uint32_t dynamic_shared;
+    uint64_t current_block;   // written by the entry: the linear number of the block it is in
+    uint32_t current_thread;  // written by the entry where that is cheap, and by the backend on a switch
+    uint32_t wide;            // grid.x * block.x exceeds GS_CPU_NARROW_MAX
+    uint32_t check;           // errors that a GPU would not notice are reported
+    uint32_t reserved;
+};
+
+// Runs blocks [first, end), linear numbers with x fastest; the first of them from thread `first_thread` on.
+// A thread that waited inside does not go on to its successors: the backend has started those elsewhere.
+typedef void (*gs_cpu_entry)(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread);
+
+typedef struct gs_cpu_param {
+    uint32_t offset;
+    uint32_t size;
+} gs_cpu_param;
+
+typedef struct gs_cpu_kernel {
+    const char* name;
+    gs_cpu_entry entry;
+    const gs_cpu_param* params;
+    uint32_t param_count;
+    uint32_t params_size;  // bytes of the parameter block
+    uint32_t max_threads;  // 0: no limit of its own
+    uint32_t reserved;
+} gs_cpu_kernel;
+
+typedef struct gs_cpu_module {
+    uint32_t abi;  // GS_CPU_ABI
+    uint32_t kernel_count;
+    const gs_cpu_kernel* kernels;
+    // Address of the calling thread's gs_cpu_anchor, from which the symbol table's offsets of shared arrays count.
+    unsigned char* (*anchor)(void);
+} gs_cpu_module;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,96 @@
+// threadIdx and its kin, and how a kernel reaches the backend.
+#ifndef GPUSTREAM_CPU_BUILTINS_CUH
+#define GPUSTREAM_CPU_BUILTINS_CUH
+
+// Static and never addressed: the compiler then keeps them in registers across the loop over a block's threads,
+// without which no kernel vectorises.
+static thread_local uint3 threadIdx;
+static thread_local uint3 blockIdx;
+static thread_local uint3 blockDim;
+static thread_local uint3 gridDim;
+static thread_local int warpSize;
+
+// The launch this OS thread is in.
+static thread_local gs_cpu_context* gs_cpu_current;
+// The thread that is running has waited, so its successors run on another fiber.
+static thread_local bool gs_cpu_moved;
+// Where the symbol table's offsets of shared arrays count from.
+static thread_local unsigned char gs_cpu_anchor;
+
+// Number of the running thread in its block.
+static inline __attribute__((always_inline)) uint32_t gs_cpu_thread() {
+    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+// Ends the kernel with an error that names the thread.
+[[noreturn]] static inline void gs_cpu_fail(const char* message, const char* file, uint32_t line) {
+    gs_cpu_current->host->fail(gs_cpu_current, gs_cpu_thread(), message, file, line);
+    __builtin_unreachable();
+}
+
+// What `assert` calls: in a kernel it is an error of the device, not the end of the process.
+extern "C" [[noreturn]] __attribute__((visibility("hidden"), noinline)) void __assert_fail(
+    const char* assertion, const char* file, unsigned int line, const char* function) noexcept {
+    (void)function;
+    gs_cpu_fail(assertion, file, line);
+}
+
+// What -fsanitize=bounds calls for an index beyond an array of known size: an error in checked mode, and otherwise
+// what a GPU does, which is nothing.
+struct gs_cpu_bounds_type {
+    uint16_t kind, info;
+    char name[1];
+};
+struct gs_cpu_bounds {
+    const char* file;
+    uint32_t line, column;
+    const gs_cpu_bounds_type* array;
+    const gs_cpu_bounds_type* index;
+};
+extern "C" __attribute__((visibility("hidden"), noinline, cold, used)) void __ubsan_handle_out_of_bounds(
+    gs_cpu_bounds* site, uintptr_t index) {
+    if (!gs_cpu_current->check) return;
+    char message[160];
+    snprintf(message, sizeof message, "index %lld is outside an array of type %s", (long long)index,
+             site->array->name);
+    gs_cpu_fail(message, site->file, site->line);
+}
+
+[[noreturn]] static inline void __trap(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
+    gs_cpu_fail("__trap()", file, line);
+}
+
+static inline long long clock64() {
+#if defined(__x86_64__)
+    return (long long)__builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return (long long)ticks;
+#else
+#error "gpustream kernels on the CPU need x86-64 or aarch64"
+#endif
+}
+static inline long long wall_clock64() { return clock64(); }
+
+static inline void __nanosleep(unsigned int ns) {
+    struct timespec time = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    nanosleep(&time, nullptr);
+}
+
+static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+template <class T>
+static inline __attribute__((always_inline)) T __ldg(const T* address) { return *address; }
+template <class T>
+static inline __attribute__((always_inline)) T __ldcg(const T* address) { return *address; }
+template <class T>
+static inline __attribute__((always_inline)) T __ldcs(const T* address) { return *address; }
+template <class T>
+static inline __attribute__((always_inline)) void __stcg(T* address, T value) { *address = value; }
+template <class T>
+static inline __attribute__((always_inline)) void __stcs(T* address, T value) { *address = value; }
+
+#endif

@@ -1,0 +1,22 @@
+// The words CUDA and HIP add to C++.
+#ifndef GPUSTREAM_CPU_KEYWORDS_CUH
+#define GPUSTREAM_CPU_KEYWORDS_CUH
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __managed__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __attribute__((aligned(n)))
+
+// A block runs on one OS thread, so its shared memory is that thread's. Dynamic shared memory is an
+// `extern __shared__` array, defined by GS_CPU_DYNAMIC_SHARED.
+#define __shared__ thread_local
+
+#endif

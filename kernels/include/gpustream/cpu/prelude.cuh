@@ -1,0 +1,32 @@
+// What nvcc and hipcc predefine, for g++ and clang++: included before a kernel's source on the CPU backend.
+#ifndef GPUSTREAM_CPU_PRELUDE_CUH
+#define GPUSTREAM_CPU_PRELUDE_CUH
+
+// Says to portable headers that the host compiler compiles this file as device code.
+#define GPUSTREAM_CPU 1
+
+// Before the keywords below: some of them are attribute names inside the standard library.
+#include <cassert>
+#include <climits>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "abi.h"
+#include "keywords.cuh"
+#include "types.cuh"
+#include "builtins.cuh"
+#include "half.cuh"
+#include "barrier.cuh"
+#include "warp.cuh"
+#include "atomics.cuh"
+#include "math.cuh"
+
+#endif

@@ -1,0 +1,161 @@
+// Warp-wide operations, for warps of 32 and of 64 lanes. Masks are 64 bits wide: CUDA's 32-bit ones extend.
+#ifndef GPUSTREAM_CPU_WARP_CUH
+#define GPUSTREAM_CPU_WARP_CUH
+
+#define GS_CPU_WHERE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()
+
+static inline __attribute__((always_inline)) gs_cpu_warp_result gs_cpu_warp(uint32_t kind, uint32_t source,
+                                                                            uint64_t mask, uint64_t value,
+                                                                            const char* file, uint32_t line) {
+    const uint3 index = threadIdx;
+    gs_cpu_context* context = gs_cpu_current;
+    const gs_cpu_warp_result result =
+        context->host->warp(context, gs_cpu_thread(), kind, source, mask, value, file, line);
+    threadIdx = index;
+    gs_cpu_moved = true;
+    return result;
+}
+
+static inline __attribute__((always_inline)) uint32_t gs_cpu_lane() {
+    return gs_cpu_thread() & (uint32_t)(warpSize - 1);
+}
+
+// CUDA code writes 0xffffffff for "the whole warp"; on a warp of 64 that is still what it means.
+static inline __attribute__((always_inline)) uint64_t gs_cpu_mask(uint64_t mask) {
+    return mask == 0xffffffffu && warpSize == 64 ? ~uint64_t(0) : mask;
+}
+
+template <class T>
+static inline __attribute__((always_inline)) T gs_cpu_shuffle(uint64_t mask, T value, uint32_t source,
+                                                              const char* file, uint32_t line) {
+    static_assert(sizeof(T) <= 8 && std::is_trivially_copyable<T>::value,
+                  "a shuffle moves values of at most 8 bytes");
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(T));
+    bits = gs_cpu_warp(GS_CPU_WARP_SHUFFLE, source, mask, bits, file, line).value;
+    T result = value;
+    std::memcpy(&result, &bits, sizeof(T));
+    return result;
+}
+
+// The lane a shuffle reads from. Beyond its segment of `width` lanes a lane reads itself.
+static inline uint32_t gs_cpu_from(int lane, int width) {
+    const uint32_t self = gs_cpu_lane(), segment = (uint32_t)width;
+    return (self & ~(segment - 1)) | ((uint32_t)lane & (segment - 1));
+}
+static inline uint32_t gs_cpu_from_up(unsigned delta, int width) {
+    const uint32_t self = gs_cpu_lane(), at = self & ((uint32_t)width - 1);
+    return delta > at ? self : self - delta;
+}
+static inline uint32_t gs_cpu_from_down(unsigned delta, int width) {
+    const uint32_t self = gs_cpu_lane(), at = self & ((uint32_t)width - 1);
+    return delta >= (uint32_t)width - at ? self : self + delta;
+}
+// Unlike the others a lane may read from an earlier segment.
+static inline uint32_t gs_cpu_from_xor(int lane_mask, int width) {
+    const uint32_t self = gs_cpu_lane(), segment = (uint32_t)width, from = self ^ (uint32_t)lane_mask;
+    return from >= ((self & ~(segment - 1)) + segment) ? self : from;
+}
+
+// `width` defaults to the warp's size, which only the launch knows.
+template <class T>
+static inline T __shfl_sync(uint64_t mask, T value, int lane, int width = 0, GS_CPU_WHERE) {
+    return gs_cpu_shuffle(gs_cpu_mask(mask), value, gs_cpu_from(lane, width ? width : warpSize), file, line);
+}
+template <class T>
+static inline T __shfl_up_sync(uint64_t mask, T value, unsigned delta, int width = 0, GS_CPU_WHERE) {
+    return gs_cpu_shuffle(gs_cpu_mask(mask), value, gs_cpu_from_up(delta, width ? width : warpSize), file, line);
+}
+template <class T>
+static inline T __shfl_down_sync(uint64_t mask, T value, unsigned delta, int width = 0, GS_CPU_WHERE) {
+    return gs_cpu_shuffle(gs_cpu_mask(mask), value, gs_cpu_from_down(delta, width ? width : warpSize), file, line);
+}
+template <class T>
+static inline T __shfl_xor_sync(uint64_t mask, T value, int lane_mask, int width = 0, GS_CPU_WHERE) {
+    return gs_cpu_shuffle(gs_cpu_mask(mask), value, gs_cpu_from_xor(lane_mask, width ? width : warpSize), file,
+                          line);
+}
+
+template <class T>
+static inline T __shfl(T value, int lane, int width = 0, GS_CPU_WHERE) {
+    return gs_cpu_shuffle(0, value, gs_cpu_from(lane, width ? width : warpSize), file, line);
+}
+template <class T>
+static inline T __shfl_up(T value, unsigned delta, int width = 0, GS_CPU_WHERE) {
+    return gs_cpu_shuffle(0, value, gs_cpu_from_up(delta, width ? width : warpSize), file, line);
+}
+template <class T>
+static inline T __shfl_down(T value, unsigned delta, int width = 0, GS_CPU_WHERE) {
+    return gs_cpu_shuffle(0, value, gs_cpu_from_down(delta, width ? width : warpSize), file, line);
+}
+template <class T>
+static inline T __shfl_xor(T value, int lane_mask, int width = 0, GS_CPU_WHERE) {
+    return gs_cpu_shuffle(0, value, gs_cpu_from_xor(lane_mask, width ? width : warpSize), file, line);
+}
+
+static inline void __syncwarp(uint64_t mask = ~uint64_t(0), GS_CPU_WHERE) {
+    gs_cpu_warp(GS_CPU_WARP_SYNC, 0, gs_cpu_mask(mask), 0, file, line);
+}
+
+// Bits beyond 32 are there on a warp of 64: CUDA code that keeps the result in an unsigned loses them, as it
+// would under hipcc.
+static inline uint64_t __ballot_sync(uint64_t mask, int predicate, GS_CPU_WHERE) {
+    return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, gs_cpu_mask(mask), predicate != 0, file, line).value;
+}
+static inline int __any_sync(uint64_t mask, int predicate, GS_CPU_WHERE) {
+    return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, gs_cpu_mask(mask), predicate != 0, file, line).value != 0;
+}
+static inline int __all_sync(uint64_t mask, int predicate, GS_CPU_WHERE) {
+    const gs_cpu_warp_result result =
+        gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, gs_cpu_mask(mask), predicate != 0, file, line);
+    return result.value == result.active;
+}
+template <class T>
+static inline uint64_t __match_any_sync(uint64_t mask, T value, GS_CPU_WHERE) {
+    static_assert(sizeof(T) <= 8, "a match compares values of at most 8 bytes");
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(T));
+    return gs_cpu_warp(GS_CPU_WARP_MATCH, 0, gs_cpu_mask(mask), bits, file, line).value;
+}
+
+static inline uint64_t __ballot(int predicate, GS_CPU_WHERE) {
+    return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, 0, predicate != 0, file, line).value;
+}
+static inline int __any(int predicate, GS_CPU_WHERE) {
+    return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, 0, predicate != 0, file, line).value != 0;
+}
+static inline int __all(int predicate, GS_CPU_WHERE) {
+    const gs_cpu_warp_result result = gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, 0, predicate != 0, file, line);
+    return result.value == result.active;
+}
+static inline uint64_t __activemask(GS_CPU_WHERE) {
+    return gs_cpu_warp(GS_CPU_WARP_SYNC, 0, 0, 0, file, line).active;
+}
+static inline unsigned __lane_id() { return gs_cpu_lane(); }
+
+template <class T>
+static inline T gs_cpu_reduce_sync(uint64_t mask, T value, T (*combine)(T, T), const char* file, uint32_t line) {
+    const uint64_t all = gs_cpu_mask(mask);
+    T result = value;
+    bool first = true;
+    for (int lane = 0; lane < warpSize; ++lane) {
+        const T other = gs_cpu_shuffle(all, value, (uint32_t)lane, file, line);
+        if (!(all >> lane & 1)) continue;
+        result = first ? other : combine(result, other);
+        first = false;
+    }
+    return result;
+}
+static inline unsigned __reduce_add_sync(uint64_t mask, unsigned value, GS_CPU_WHERE) {
+    return gs_cpu_reduce_sync<unsigned>(mask, value, [](unsigned a, unsigned b) { return a + b; }, file, line);
+}
+static inline unsigned __reduce_min_sync(uint64_t mask, unsigned value, GS_CPU_WHERE) {
+    return gs_cpu_reduce_sync<unsigned>(mask, value, [](unsigned a, unsigned b) { return a < b ? a : b; }, file,
+                                        line);
+}
+static inline unsigned __reduce_max_sync(uint64_t mask, unsigned value, GS_CPU_WHERE) {
+    return gs_cpu_reduce_sync<unsigned>(mask, value, [](unsigned a, unsigned b) { return a > b ? a : b; }, file,
+                                        line);
+}
+
+#endif
