@@ -1,1 +1,43 @@
-//! Stub.
+//! The HIP backend of gpustream: AMD GPUs, through a libamdhip64 that is opened at run time.
+//!
+//! Nothing is linked: a program that contains this backend starts on a machine without ROCm, where
+//! [`backend`] answers [`DriverMissing`](gpustream_hal::ErrorKind::DriverMissing). One binary works with ROCm
+//! 5, 6 and 7: [`api`] lists every function with the version that brought it, and what changed its meaning or
+//! layout between versions is handled where it is used.
+//!
+//! The files have the names of the traits they implement, as in the other backends:
+//! [`device`], [`stream`], [`event`], [`buffer`], [`module`], [`launch`], [`graph`], [`error`]. Besides them
+//! [`ffi`] declares HIP's types, [`library`] finds and opens it, [`hiprtc`] compiles at run time, and [`arch`]
+//! compares processor names.
+//!
+//! # Environment
+//!
+//! * `GPUSTREAM_HIP_LIBRARY`: path of the libamdhip64 to open, instead of searching for
+//!   `libamdhip64.so.7`, `.6`, `.5`, the plain name, and those in `ROCM_PATH/lib`, `HIP_PATH/lib` and
+//!   `/opt/rocm/lib`.
+//! * `GPUSTREAM_HIPRTC_LIBRARY`: the same for HIPRTC.
+//!
+//! # hip-runtime-sys
+//!
+//! The declarations in [`ffi`] and the prototypes in [`api`] are proved equal to those of the crate
+//! hip-runtime-sys while this one compiles, under the feature of that name (on by default here, off in
+//! `gpustream`'s feature `hip`). They are not imported from it because its build script fails where ROCm is
+//! not installed, and only the configuration of the workspace that is built can keep cargo from running it:
+//! every user who turns HIP on would have to write that configuration.
+#![allow(rustdoc::private_intra_doc_links)]
+
+mod api;
+mod arch;
+mod buffer;
+mod device;
+mod error;
+mod event;
+mod ffi;
+mod graph;
+mod hiprtc;
+mod launch;
+mod library;
+mod module;
+mod stream;
+
+pub use device::{Hip, backend};

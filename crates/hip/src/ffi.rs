@@ -1,0 +1,243 @@
+//! The part of HIP's C interface that gpustream uses: handles, structs and constants, named as HIP names them.
+//!
+//! They are declared here rather than imported, so that a user who turns HIP on needs neither ROCm nor a cargo
+//! configuration to build. With the feature `hip-runtime-sys` each declaration is compared with that crate's
+//! while this one compiles: every constant's value, every struct's size and field offsets, and (in
+//! [`api`](crate::api)) every prototype. Enumerations are plain integers, because newer versions of ROCm
+//! return values that older declarations lack.
+#![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use crate::error::Status;
+
+pub(crate) type hipError_t = Status;
+pub(crate) type hipStream_t = *mut c_void;
+pub(crate) type hipEvent_t = *mut c_void;
+pub(crate) type hipModule_t = *mut c_void;
+pub(crate) type hipFunction_t = *mut c_void;
+pub(crate) type hipGraph_t = *mut c_void;
+pub(crate) type hipGraphNode_t = *mut c_void;
+pub(crate) type hipGraphExec_t = *mut c_void;
+pub(crate) type hipArray_t = *mut c_void;
+pub(crate) type hipDeviceptr_t = *mut c_void;
+pub(crate) type hipDevice_t = c_int;
+pub(crate) type hipHostFn_t = Option<unsafe extern "C" fn(*mut c_void)>;
+pub(crate) type hipStreamCallback_t = Option<unsafe extern "C" fn(hipStream_t, hipError_t, *mut c_void)>;
+
+/// Declares an enumeration's type and those of its values that are used.
+macro_rules! enumeration {
+    ($name:ident { $($value:ident = $number:literal),* $(,)? }) => {
+        pub(crate) type $name = c_uint;
+        $(
+            pub(crate) const $value: $name = $number;
+            #[cfg(feature = "hip-runtime-sys")]
+            const _: () = assert!($value == hip_runtime_sys::$name::$value as c_uint);
+        )*
+        #[cfg(feature = "hip-runtime-sys")]
+        const _: () = assert!(size_of::<$name>() == size_of::<hip_runtime_sys::$name>());
+    };
+}
+
+/// Declares flags that the C header has as macros.
+macro_rules! flags {
+    ($($name:ident = $value:literal),* $(,)?) => {
+        $(
+            pub(crate) const $name: c_uint = $value;
+            #[cfg(feature = "hip-runtime-sys")]
+            const _: () = assert!($name == hip_runtime_sys::$name);
+        )*
+    };
+}
+
+/// Declares a struct, field for field in HIP's order.
+macro_rules! structure {
+    ($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty),* $(,)? }) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name { $(pub(crate) $field: $ty),* }
+        #[cfg(feature = "hip-runtime-sys")]
+        const _: () = {
+            use std::mem::offset_of;
+            assert!(size_of::<$name>() == size_of::<hip_runtime_sys::$name>());
+            $(assert!(offset_of!($name, $field) == offset_of!(hip_runtime_sys::$name, $field));)*
+        };
+    };
+}
+
+// No number here moved between HIP 5.2 and 7.15, and hardly one equals CUDA's.
+enumeration!(hipDeviceAttribute_t {
+    hipDeviceAttributeAsyncEngineCount = 2,
+    hipDeviceAttributeConcurrentKernels = 8,
+    hipDeviceAttributeConcurrentManagedAccess = 9,
+    hipDeviceAttributeCooperativeLaunch = 10,
+    hipDeviceAttributeL2CacheSize = 19,
+    hipDeviceAttributeManagedMemory = 24,
+    hipDeviceAttributeMaxBlockDimX = 26,
+    hipDeviceAttributeMaxBlockDimY = 27,
+    hipDeviceAttributeMaxBlockDimZ = 28,
+    hipDeviceAttributeMaxGridDimX = 29,
+    hipDeviceAttributeMaxGridDimY = 30,
+    hipDeviceAttributeMaxGridDimZ = 31,
+    hipDeviceAttributeMaxThreadsPerBlock = 56,
+    hipDeviceAttributeMaxThreadsPerMultiProcessor = 57,
+    hipDeviceAttributeMultiprocessorCount = 63,
+    hipDeviceAttributeMaxSharedMemoryPerBlock = 74,
+    hipDeviceAttributeSharedMemPerBlockOptin = 75,
+    hipDeviceAttributeSharedMemPerMultiprocessor = 76,
+    hipDeviceAttributeWarpSize = 87,
+    hipDeviceAttributeMemoryPoolsSupported = 88,
+    hipDeviceAttributeMaxSharedMemoryPerMultiprocessor = 10002,
+});
+
+enumeration!(hipMemcpyKind {
+    hipMemcpyHostToHost = 0,
+    hipMemcpyHostToDevice = 1,
+    hipMemcpyDeviceToHost = 2,
+    hipMemcpyDeviceToDevice = 3,
+});
+
+enumeration!(hipMemoryAdvise {
+    hipMemAdviseSetReadMostly = 1,
+    hipMemAdviseSetPreferredLocation = 3,
+    hipMemAdviseSetAccessedBy = 5,
+});
+
+enumeration!(hipFunction_attribute {
+    HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
+    HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
+    HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3,
+    HIP_FUNC_ATTRIBUTE_NUM_REGS = 4,
+});
+
+enumeration!(hipStreamCaptureMode { hipStreamCaptureModeThreadLocal = 1 });
+
+enumeration!(hipStreamCaptureStatus {
+    hipStreamCaptureStatusNone = 0,
+    hipStreamCaptureStatusActive = 1,
+    hipStreamCaptureStatusInvalidated = 2,
+});
+
+enumeration!(hipGraphExecUpdateResult {
+    hipGraphExecUpdateSuccess = 0,
+    hipGraphExecUpdateError = 1,
+});
+
+enumeration!(hipKernelNodeAttrID { hipKernelNodeAttributeCooperative = 2 });
+
+flags! {
+    hipStreamDefault = 0x0,
+    hipStreamNonBlocking = 0x1,
+    hipEventDefault = 0x0,
+    hipEventBlockingSync = 0x1,
+    hipEventDisableTiming = 0x2,
+    hipHostMallocPortable = 0x1,
+    hipHostMallocMapped = 0x2,
+    hipHostMallocWriteCombined = 0x4,
+    hipHostMallocCoherent = 0x4000_0000,
+    hipHostRegisterPortable = 0x1,
+    hipHostRegisterMapped = 0x2,
+    hipMemAttachGlobal = 0x1,
+}
+
+/// Stands for the host where a device number is asked for (a macro in C, which the bindings lack).
+pub(crate) const hipCpuDeviceId: c_int = -1;
+/// The handle of each thread's own default stream (a macro in C, which the bindings lack).
+pub(crate) const hipStreamPerThread: usize = 2;
+
+structure!(dim3 { x: u32, y: u32, z: u32 });
+structure!(hipPos { x: usize, y: usize, z: usize });
+structure!(hipExtent { width: usize, height: usize, depth: usize });
+structure!(hipPitchedPtr { ptr: *mut c_void, pitch: usize, xsize: usize, ysize: usize });
+structure!(hipMemcpy3DParms {
+    srcArray: hipArray_t,
+    srcPos: hipPos,
+    srcPtr: hipPitchedPtr,
+    dstArray: hipArray_t,
+    dstPos: hipPos,
+    dstPtr: hipPitchedPtr,
+    extent: hipExtent,
+    kind: hipMemcpyKind,
+});
+structure!(hipHostNodeParams { fn_: hipHostFn_t, userData: *mut c_void });
+structure!(hipKernelNodeParams {
+    blockDim: dim3,
+    extra: *mut *mut c_void,
+    func: *mut c_void,
+    gridDim: dim3,
+    kernelParams: *mut *mut c_void,
+    sharedMemBytes: c_uint,
+});
+structure!(
+    /// The order of HIP 5 and 6.
+    hipMemsetParams {
+        dst: *mut c_void,
+        elementSize: c_uint,
+        height: usize,
+        pitch: usize,
+        value: c_uint,
+        width: usize,
+    }
+);
+
+/// `hipMemsetParams` in the order it has from HIP 7.0 on, which is CUDA's.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct hipMemsetParams7 {
+    pub(crate) dst: *mut c_void,
+    pub(crate) pitch: usize,
+    pub(crate) value: c_uint,
+    pub(crate) elementSize: c_uint,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+}
+
+/// A kernel node's attribute: a union that grew to 64 bytes and reads its first four for every flag.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub(crate) struct hipKernelNodeAttrValue {
+    pub(crate) cooperative: c_int,
+    pub(crate) rest: [c_int; 31],
+}
+#[cfg(feature = "hip-runtime-sys")]
+const _: () = assert!(
+    size_of::<hipKernelNodeAttrValue>() >= size_of::<hip_runtime_sys::hipKernelNodeAttrValue>()
+        && std::mem::offset_of!(hip_runtime_sys::hipKernelNodeAttrValue, cooperative) == 0
+);
+
+/// Room for a device's properties in any version: 792 bytes up to 5.7, 1472 from 6.0 on, more by then.
+///
+/// Only what no attribute answers is read from it, at the offsets in [`PropertyLayout`].
+#[repr(C, align(16))]
+pub(crate) struct hipDeviceProp_t(pub(crate) [u8; 4096]);
+
+/// Where a version of `hipDeviceProp_t` keeps what gpustream reads from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PropertyLayout {
+    pub(crate) total_global_mem: usize,
+    pub(crate) warp_size: usize,
+    pub(crate) multiprocessors: usize,
+    pub(crate) arch_name: usize,
+}
+
+impl PropertyLayout {
+    /// HIP 5, and what the plain `hipGetDeviceProperties` still fills in 6 and 7.
+    pub(crate) const R0000: Self =
+        Self { total_global_mem: 256, warp_size: 276, multiprocessors: 336, arch_name: 396 };
+    /// What `hipGetDevicePropertiesR0600` fills.
+    pub(crate) const R0600: Self =
+        Self { total_global_mem: 288, warp_size: 308, multiprocessors: 388, arch_name: 1160 };
+}
+
+#[cfg(feature = "hip-runtime-sys")]
+const _: () = {
+    use hip_runtime_sys::hipDeviceProp_t as Bound;
+    use std::mem::offset_of;
+    let old = PropertyLayout::R0000;
+    assert!(size_of::<Bound>() <= size_of::<hipDeviceProp_t>());
+    assert!(offset_of!(Bound, totalGlobalMem) == old.total_global_mem);
+    assert!(offset_of!(Bound, warpSize) == old.warp_size);
+    assert!(offset_of!(Bound, multiProcessorCount) == old.multiprocessors);
+    assert!(offset_of!(Bound, gcnArchName) == old.arch_name);
+};

@@ -1,0 +1,313 @@
+//! Graphs on `hipGraph_t`.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use gpustream_hal::{
+    ErrorKind, FillPattern, GraphNode, GraphUpdate, Graphs, LaunchConfig, RawBuffer, RawFunction, RawGraph,
+    RawGraphExec, RawGraphNode, RawStream, Result,
+};
+
+use crate::buffer::{copy_params, pointer_of};
+use crate::device::HipDevice;
+use crate::error::{Status, error};
+#[allow(clippy::wildcard_imports)] // Structs and results under HIP's own names.
+use crate::ffi::*;
+use crate::launch::check;
+use crate::library::Version;
+use crate::module::function_of;
+use crate::stream::stream_of;
+
+fn graph_of(graph: RawGraph) -> hipGraph_t {
+    graph.0 as *mut c_void
+}
+
+fn exec_of(exec: RawGraphExec) -> hipGraphExec_t {
+    exec.0 as *mut c_void
+}
+
+fn node_of(node: RawGraphNode) -> hipGraphNode_t {
+    node.0 as *mut c_void
+}
+
+/// HIP's form of a kernel node; `args` is read while the node is made.
+fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_void]) -> hipKernelNodeParams {
+    let shape = |[x, y, z]: [u32; 3]| dim3 { x, y, z };
+    hipKernelNodeParams {
+        blockDim: shape(config.block),
+        extra: ptr::null_mut(),
+        func: function_of(function),
+        gridDim: shape(config.grid),
+        kernelParams: args.as_ptr().cast_mut(),
+        sharedMemBytes: config.dynamic_shared,
+    }
+}
+
+/// A fill's parameters in the order that this version reads them: HIP 7.0 changed it.
+#[repr(C)]
+union MemsetParams {
+    old: hipMemsetParams,
+    new: hipMemsetParams7,
+}
+
+fn memset_params(version: Version, dst: RawBuffer, pattern: FillPattern, count: usize) -> MemsetParams {
+    let value = match pattern {
+        FillPattern::U8(value) => u32::from(value),
+        FillPattern::U16(value) => u32::from(value),
+        FillPattern::U32(value) => value,
+    };
+    // One row of `count` elements; its pitch is not looked at, but is checked against the row's bytes.
+    let (dst, element_size) = (pointer_of(dst), pattern.width() as u32);
+    let (height, width, pitch) = (1, count, count * pattern.width());
+    if version >= Version::new(7, 0) {
+        MemsetParams { new: hipMemsetParams7 { dst, pitch, value, elementSize: element_size, width, height } }
+    } else {
+        MemsetParams { old: hipMemsetParams { dst, elementSize: element_size, height, pitch, value, width } }
+    }
+}
+
+/// Source, destination, size and direction of a plain copy; `None` for other work.
+fn plain_copy(node: &GraphNode<'_>) -> Option<(*mut c_void, *const c_void, usize, hipMemcpyKind)> {
+    Some(match *node {
+        GraphNode::CopyToDevice { dst, src, bytes } => {
+            (pointer_of(dst), src.cast_const().cast(), bytes, hipMemcpyHostToDevice)
+        }
+        GraphNode::CopyToHost { dst, src, bytes } => {
+            (dst.cast(), pointer_of(src).cast_const(), bytes, hipMemcpyDeviceToHost)
+        }
+        GraphNode::CopyOnDevice { dst, src, bytes } => {
+            (pointer_of(dst), pointer_of(src).cast_const(), bytes, hipMemcpyDeviceToDevice)
+        }
+        _ => return None,
+    })
+}
+
+fn unknown_node<T>() -> Result<T> {
+    Err(error(ErrorKind::Unsupported, "this kind of graph node is not known to the HIP backend"))
+}
+
+impl HipDevice {
+    /// Marks a kernel node as a cooperative launch.
+    ///
+    /// # Safety
+    /// `node` is a kernel node that is alive.
+    unsafe fn set_cooperative(&self, node: hipGraphNode_t) -> Result<()> {
+        let value = hipKernelNodeAttrValue { cooperative: 1, rest: [0; 31] };
+        // SAFETY: the node is alive, by this function's contract; the value is larger than any version's.
+        let answer = unsafe {
+            self.runtime.api.hipGraphKernelNodeSetAttribute(
+                node,
+                hipKernelNodeAttributeCooperative,
+                &raw const value,
+            )
+        };
+        answer.ok()
+    }
+}
+
+impl Graphs for HipDevice {
+    unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the stream is alive, by the trait's contract.
+        let answer = unsafe {
+            self.runtime.api.hipStreamBeginCapture(stream_of(stream), hipStreamCaptureModeThreadLocal)
+        };
+        answer.ok()
+    }
+
+    /// A stream whose capture failed stays unusable on ROCm 6: it has to be replaced by the caller.
+    unsafe fn capture_end(&self, stream: RawStream) -> Result<RawGraph> {
+        self.bind()?;
+        let mut graph = ptr::null_mut();
+        // SAFETY: the stream is alive, by the trait's contract; the pointer is to a live handle.
+        unsafe { self.runtime.api.hipStreamEndCapture(stream_of(stream), &raw mut graph) }.ok()?;
+        if graph.is_null() {
+            return Err(error(ErrorKind::Captured, "the capture gave no graph"));
+        }
+        Ok(RawGraph(graph as usize))
+    }
+
+    unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool> {
+        self.bind()?;
+        let mut status = hipStreamCaptureStatusNone;
+        // SAFETY: the stream is alive, by the trait's contract; the pointer is to a live integer.
+        unsafe { self.runtime.api.hipStreamIsCapturing(stream_of(stream), &raw mut status) }.ok()?;
+        if status == hipStreamCaptureStatusInvalidated {
+            return Err(error(ErrorKind::Captured, "the capture was invalidated by an earlier call"));
+        }
+        Ok(status == hipStreamCaptureStatusActive)
+    }
+
+    fn graph_create(&self) -> Result<RawGraph> {
+        let mut graph = ptr::null_mut();
+        // SAFETY: the pointer is to a live handle.
+        unsafe { self.runtime.api.hipGraphCreate(&raw mut graph, 0) }.ok()?;
+        Ok(RawGraph(graph as usize))
+    }
+
+    unsafe fn graph_add_node(
+        &self,
+        graph: RawGraph,
+        dependencies: &[RawGraphNode],
+        node: &GraphNode<'_>,
+    ) -> Result<RawGraphNode> {
+        self.bind()?;
+        let api = &self.runtime.api;
+        let graph = graph_of(graph);
+        // A raw node is a transparent newtype of the handle's integer.
+        let (after, count): (*const hipGraphNode_t, _) = (dependencies.as_ptr().cast(), dependencies.len());
+        let mut added = ptr::null_mut();
+        let new = &raw mut added;
+        if let Some((dst, src, bytes, kind)) = plain_copy(node) {
+            // SAFETY: handles and ranges are alive, by the trait's contract.
+            unsafe { api.hipGraphAddMemcpyNode1D(new, graph, after, count, dst, src, bytes, kind) }.ok()?;
+            return Ok(RawGraphNode(added as usize));
+        }
+        // SAFETY: handles are alive and what the node refers to outlives it, by the trait's contract; HIP copies the
+        // parameters and the arguments they point to before each call returns.
+        unsafe {
+            match *node {
+                GraphNode::Empty => api.hipGraphAddEmptyNode(new, graph, after, count).ok()?,
+                GraphNode::Kernel { function, ref config, args } => {
+                    check(config)?;
+                    let params = kernel_params(function, config, args);
+                    api.hipGraphAddKernelNode(new, graph, after, count, &raw const params).launched()?;
+                    if config.cooperative {
+                        self.set_cooperative(added)?;
+                    }
+                }
+                GraphNode::Copy3d(ref copy) => {
+                    let params = copy_params(copy);
+                    api.hipGraphAddMemcpyNode(new, graph, after, count, &raw const params).ok()?;
+                }
+                GraphNode::Fill { dst, pattern, count: elements } => {
+                    let params = memset_params(self.runtime.version, dst, pattern, elements);
+                    api.hipGraphAddMemsetNode(new, graph, after, count, (&raw const params).cast()).ok()?;
+                }
+                GraphNode::Host { function, data } => {
+                    let params = hipHostNodeParams { fn_: Some(function), userData: data };
+                    api.hipGraphAddHostNode(new, graph, after, count, &raw const params).ok()?;
+                }
+                GraphNode::Child(child) => {
+                    api.hipGraphAddChildGraphNode(new, graph, after, count, graph_of(child)).ok()?;
+                }
+                _ => return unknown_node(),
+            }
+        }
+        Ok(RawGraphNode(added as usize))
+    }
+
+    unsafe fn graph_size(&self, graph: RawGraph) -> Result<(usize, usize)> {
+        let api = &self.runtime.api;
+        let graph = graph_of(graph);
+        let (mut nodes, mut edges) = (0, 0);
+        // SAFETY: the graph is alive, by the trait's contract; null asks for the number alone.
+        unsafe { api.hipGraphGetNodes(graph, ptr::null_mut(), &raw mut nodes) }.ok()?;
+        // SAFETY: as above.
+        unsafe { api.hipGraphGetEdges(graph, ptr::null_mut(), ptr::null_mut(), &raw mut edges) }.ok()?;
+        Ok((nodes, edges))
+    }
+
+    unsafe fn graph_destroy(&self, graph: RawGraph) -> Result<()> {
+        // SAFETY: the graph is alive and not used again, by the trait's contract.
+        unsafe { self.runtime.api.hipGraphDestroy(graph_of(graph)) }.ok()
+    }
+
+    unsafe fn graph_instantiate(&self, graph: RawGraph) -> Result<RawGraphExec> {
+        self.bind()?;
+        let mut exec = ptr::null_mut();
+        let (no_node, no_log) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the graph is alive, by the trait's contract; node and log may be null.
+        let answer = unsafe {
+            self.runtime.api.hipGraphInstantiate(&raw mut exec, graph_of(graph), no_node, no_log, 0)
+        };
+        answer.ok()?;
+        Ok(RawGraphExec(exec as usize))
+    }
+
+    unsafe fn graph_launch(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
+        self.bind()?;
+        // SAFETY: both are alive, and what the graph refers to, by the trait's contract.
+        unsafe { self.runtime.api.hipGraphLaunch(exec_of(exec), stream_of(stream)) }.ok()
+    }
+
+    /// Without effect before HIP 5.3, which brought `hipGraphUpload`: the first launch then prepares.
+    unsafe fn graph_upload(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
+        if !self.runtime.api.has_graph_upload() {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: both are alive, by the trait's contract.
+        unsafe { self.runtime.api.hipGraphUpload(exec_of(exec), stream_of(stream)) }.ok()
+    }
+
+    unsafe fn graph_update(&self, exec: RawGraphExec, graph: RawGraph) -> Result<GraphUpdate> {
+        self.bind()?;
+        let mut node = ptr::null_mut();
+        let mut result = hipGraphExecUpdateSuccess;
+        // SAFETY: both are alive, by the trait's contract; the pointers are to live values.
+        let answer = unsafe {
+            self.runtime.api.hipGraphExecUpdate(
+                exec_of(exec),
+                graph_of(graph),
+                &raw mut node,
+                &raw mut result,
+            )
+        };
+        // Everything beyond "unexpected error" says that this graph needs an executable of its own.
+        let refused = answer.status == Some(Status::GRAPH_EXEC_UPDATE_FAILURE);
+        if refused && result > hipGraphExecUpdateError {
+            return Ok(GraphUpdate::TopologyChanged);
+        }
+        answer.ok()?;
+        Ok(GraphUpdate::Updated)
+    }
+
+    unsafe fn graph_set_node(
+        &self,
+        exec: RawGraphExec,
+        node: RawGraphNode,
+        work: &GraphNode<'_>,
+    ) -> Result<()> {
+        self.bind()?;
+        let api = &self.runtime.api;
+        let (exec, node) = (exec_of(exec), node_of(node));
+        if let Some((dst, src, bytes, kind)) = plain_copy(work) {
+            // SAFETY: handles and ranges are alive, by the trait's contract.
+            let answer = unsafe { api.hipGraphExecMemcpyNodeSetParams1D(exec, node, dst, src, bytes, kind) };
+            return answer.ok();
+        }
+        // SAFETY: as for adding a node.
+        unsafe {
+            match *work {
+                GraphNode::Empty => Ok(()),
+                GraphNode::Kernel { function, ref config, args } => {
+                    check(config)?;
+                    let params = kernel_params(function, config, args);
+                    api.hipGraphExecKernelNodeSetParams(exec, node, &raw const params).launched()
+                }
+                GraphNode::Copy3d(ref copy) => {
+                    let mut params = copy_params(copy);
+                    api.hipGraphExecMemcpyNodeSetParams(exec, node, &raw mut params).ok()
+                }
+                GraphNode::Fill { dst, pattern, count } => {
+                    let params = memset_params(self.runtime.version, dst, pattern, count);
+                    api.hipGraphExecMemsetNodeSetParams(exec, node, (&raw const params).cast()).ok()
+                }
+                GraphNode::Host { function, data } => {
+                    let params = hipHostNodeParams { fn_: Some(function), userData: data };
+                    api.hipGraphExecHostNodeSetParams(exec, node, &raw const params).ok()
+                }
+                GraphNode::Child(child) => {
+                    api.hipGraphExecChildGraphNodeSetParams(exec, node, graph_of(child)).ok()
+                }
+                _ => unknown_node(),
+            }
+        }
+    }
+
+    unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {
+        // SAFETY: the executable is alive, idle and not used again, by the trait's contract.
+        unsafe { self.runtime.api.hipGraphExecDestroy(exec_of(exec)) }.ok()
+    }
+}

@@ -1,0 +1,289 @@
+//! HIPRTC: compiling kernels at run time.
+//!
+//! From HIP 7.0 on it is a library of its own, `libhiprtc.so.N`; up to 5.x its functions are also in
+//! libamdhip64.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+use std::ptr;
+
+use gpustream_hal::{Error, ErrorKind, Result, Source};
+use libloading::Library;
+
+use crate::api::symbol;
+use crate::error::{error, library_text};
+use crate::library::{Runtime, Version, origin, rocm_roots, variable};
+
+type Program = *mut c_void;
+/// `hiprtcResult`, as an integer for the same reason as [`Status`](crate::error::Status).
+type Code = u32;
+
+const SUCCESS: Code = 0;
+const COMPILATION: Code = 6;
+
+/// The functions of one HIPRTC.
+struct Functions {
+    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Code,
+    create: unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> Code,
+    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> Code,
+    destroy: unsafe extern "C" fn(*mut Program) -> Code,
+    code_size: unsafe extern "C" fn(Program, *mut usize) -> Code,
+    code: unsafe extern "C" fn(Program, *mut c_char) -> Code,
+    log_size: unsafe extern "C" fn(Program, *mut usize) -> Code,
+    log: unsafe extern "C" fn(Program, *mut c_char) -> Code,
+    error_string: unsafe extern "C" fn(Code) -> *const c_char,
+}
+
+impl Functions {
+    fn find(library: &Library) -> Option<Self> {
+        // SAFETY: the types above are the prototypes of hiprtc.h, unchanged from 5.2 to 7; the library is
+        // never closed.
+        unsafe {
+            Some(Self {
+                version: symbol(library, "hiprtcVersion")?,
+                create: symbol(library, "hiprtcCreateProgram")?,
+                compile: symbol(library, "hiprtcCompileProgram")?,
+                destroy: symbol(library, "hiprtcDestroyProgram")?,
+                code_size: symbol(library, "hiprtcGetCodeSize")?,
+                code: symbol(library, "hiprtcGetCode")?,
+                log_size: symbol(library, "hiprtcGetProgramLogSize")?,
+                log: symbol(library, "hiprtcGetProgramLog")?,
+                error_string: symbol(library, "hiprtcGetErrorString")?,
+            })
+        }
+    }
+}
+
+/// An opened HIPRTC.
+pub(crate) struct Hiprtc {
+    functions: Functions,
+    path: PathBuf,
+    runtime: Version,
+    compiler: (c_int, c_int),
+    _library: Option<ManuallyDrop<Library>>,
+}
+
+impl Hiprtc {
+    /// Opens the HIPRTC that belongs to `runtime`.
+    pub(crate) fn open(runtime: &Runtime) -> Result<Self> {
+        let tried = candidates(runtime);
+        for candidate in &tried {
+            // SAFETY: as for libamdhip64 itself: a library made to be loaded like this.
+            let Ok(library) = (unsafe { Library::new(candidate) }) else { continue };
+            let library = ManuallyDrop::new(library);
+            if let Some(functions) = Functions::find(&library) {
+                let path = origin(&library).unwrap_or_else(|| candidate.clone());
+                return Ok(Self::new(functions, path, runtime, Some(library)));
+            }
+        }
+        if let Some(functions) = Functions::find(&runtime.library) {
+            return Ok(Self::new(functions, runtime.path.clone(), runtime, None));
+        }
+        let tried: Vec<_> = tried.iter().map(|path| path.display().to_string()).collect();
+        Err(error(
+            ErrorKind::Unsupported,
+            format!(
+                "HIPRTC, which compiles kernels at run time, is not installed: tried {}; install ROCm's \
+                 package hiprtc (hip-runtime-amd has it), or compile the kernels ahead with hipcc",
+                tried.join(", "),
+            ),
+        ))
+    }
+
+    fn new(
+        functions: Functions,
+        path: PathBuf,
+        runtime: &Runtime,
+        library: Option<ManuallyDrop<Library>>,
+    ) -> Self {
+        let mut compiler = (0, 0);
+        // SAFETY: both pointers are to live integers; on failure they stay zero.
+        let _ = unsafe { (functions.version)(&raw mut compiler.0, &raw mut compiler.1) };
+        Self { functions, path, runtime: runtime.version, compiler, _library: library }
+    }
+
+    /// Name and version, enough to tell two compilers' outputs apart.
+    pub(crate) fn describe(&self) -> String {
+        let (major, minor) = self.compiler;
+        format!("HIPRTC {major}.{minor} of HIP {} ({})", self.runtime, self.path.display())
+    }
+
+    /// Compiles `source` for `processor` into a code object.
+    pub(crate) fn compile(&self, source: &Source<'_>, processor: &str) -> Result<Vec<u8>> {
+        if let Some(reason) = refusal(self.runtime, processor) {
+            return Err(error(ErrorKind::Unsupported, reason));
+        }
+        let text = c_string(source.text)?;
+        let name = c_string(source.name)?;
+        let header_names = c_strings(source.headers.iter().map(|header| header.0))?;
+        let header_texts = c_strings(source.headers.iter().map(|header| header.1))?;
+        let arch = format!("--offload-arch={processor}");
+        let options = c_strings([arch.as_str(), "-O3", "-std=c++17"].iter().chain(source.options).copied())?;
+        let (header_names, header_texts) = (pointers(&header_names), pointers(&header_texts));
+
+        let mut program = OwnedProgram { hiprtc: self, program: ptr::null_mut() };
+        // SAFETY: every pointer is to a C string, or an array of them of the given length, that outlives the
+        // call; HIPRTC copies what it needs.
+        let code = unsafe {
+            (self.functions.create)(
+                &raw mut program.program,
+                text.as_ptr(),
+                name.as_ptr(),
+                header_names.len() as c_int,
+                header_texts.as_ptr(),
+                header_names.as_ptr(),
+            )
+        };
+        self.check("hiprtcCreateProgram", code)?;
+        let option_pointers = pointers(&options);
+        // SAFETY: the program is alive; the options are C strings that outlive the call.
+        let code = unsafe {
+            (self.functions.compile)(program.program, options.len() as c_int, option_pointers.as_ptr())
+        };
+        if code == COMPILATION {
+            let message = format!("HIPRTC refused {} for {processor}:\n{}", source.name, program.log());
+            return Err(
+                error(ErrorKind::InvalidModule, message).with_call("hiprtcCompileProgram", i64::from(code))
+            );
+        }
+        self.check("hiprtcCompileProgram", code).map_err(|failure| {
+            let log = program.log();
+            if log.is_empty() { failure } else { failure.with_context(log) }
+        })?;
+        program.code()
+    }
+
+    fn check(&self, call: &'static str, code: Code) -> Result<()> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: any number may be asked about; the answer is a static string.
+        let text = unsafe { library_text((self.functions.error_string)(code)) };
+        let kind = match code {
+            1 => ErrorKind::OutOfMemory,
+            3 | 5 => ErrorKind::InvalidArgument,
+            4 | COMPILATION => ErrorKind::InvalidModule,
+            _ => ErrorKind::Driver,
+        };
+        let message = text.unwrap_or_else(|| format!("HIPRTC error {code}"));
+        Err(error(kind, message).with_call(call, i64::from(code)))
+    }
+}
+
+/// A program, destroyed when dropped.
+struct OwnedProgram<'a> {
+    hiprtc: &'a Hiprtc,
+    program: Program,
+}
+
+impl OwnedProgram<'_> {
+    /// The compiler's messages, or nothing where they cannot be had.
+    fn log(&self) -> String {
+        let functions = &self.hiprtc.functions;
+        let mut size = 0;
+        // SAFETY: the program is alive; `size` too.
+        if unsafe { (functions.log_size)(self.program, &raw mut size) } != SUCCESS {
+            return String::new();
+        }
+        let mut log = vec![0_u8; size];
+        // SAFETY: the buffer has the size that was asked for.
+        if unsafe { (functions.log)(self.program, log.as_mut_ptr().cast()) } != SUCCESS {
+            return String::new();
+        }
+        String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).to_owned()
+    }
+
+    fn code(&self) -> Result<Vec<u8>> {
+        let functions = &self.hiprtc.functions;
+        let mut size = 0;
+        // SAFETY: the program is alive; `size` too.
+        let code = unsafe { (functions.code_size)(self.program, &raw mut size) };
+        self.hiprtc.check("hiprtcGetCodeSize", code)?;
+        let mut object = vec![0_u8; size];
+        // SAFETY: the buffer has the size that was asked for.
+        let code = unsafe { (functions.code)(self.program, object.as_mut_ptr().cast()) };
+        self.hiprtc.check("hiprtcGetCode", code)?;
+        Ok(object)
+    }
+}
+
+impl Drop for OwnedProgram<'_> {
+    fn drop(&mut self) {
+        if !self.program.is_null() {
+            // SAFETY: it was created, and is not used again.
+            let _ = unsafe { (self.hiprtc.functions.destroy)(&raw mut self.program) };
+        }
+    }
+}
+
+fn candidates(runtime: &Runtime) -> Vec<PathBuf> {
+    if let Some(path) = variable("GPUSTREAM_HIPRTC_LIBRARY") {
+        return vec![PathBuf::from(path)];
+    }
+    // The one beside libamdhip64 first: two of different versions do not mix.
+    let name = format!("libhiprtc.so.{}", runtime.version.major());
+    let mut tried: Vec<PathBuf> =
+        runtime.path.parent().map(|folder| folder.join(&name)).into_iter().collect();
+    tried.push(PathBuf::from(&name));
+    tried.extend(rocm_roots().into_iter().map(|root| root.join("lib").join(&name)));
+    tried
+}
+
+/// Why this compiler is not asked for this target, if so.
+///
+/// A HIPRTC of 5.x that meets a processor younger than its compiler ends the process with a segmentation fault
+/// instead of an error (seen with 5.2.3 and gfx940, gfx942, gfx1100, gfx1201). Running it in a child process
+/// would turn the crash into the same refusal, but a library cannot start its host program again, so it does
+/// not call it at all. From 6.0 on an unknown processor is an error like any other.
+fn refusal(version: Version, processor: &str) -> Option<String> {
+    let since = match processor {
+        "gfx900" | "gfx906" | "gfx908" | "gfx90a" | "gfx1030" => Version::new(5, 0),
+        "gfx1100" | "gfx1101" | "gfx1102" => Version::new(5, 5),
+        "gfx940" | "gfx941" | "gfx942" => Version::new(5, 7),
+        _ => Version::new(6, 0),
+    };
+    (version < since).then(|| {
+        format!(
+            "HIPRTC of HIP {version} crashes on {processor}, so it is not called: compile the kernels ahead with \
+             hipcc (`gpustream-build` does where it finds one), or install ROCm {}.{} or later",
+            since.major(),
+            since.minor(),
+        )
+    })
+}
+
+fn c_string(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| error(ErrorKind::InvalidArgument, "the source contains a zero byte"))
+}
+
+fn c_strings<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<CString>, Error> {
+    texts.map(c_string).collect()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|string| string.as_ptr()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_compilers_are_not_asked_for_processors_they_crash_on() {
+        let old = Version(50_221_153);
+        assert!(refusal(old, "gfx90a").is_none());
+        let reason = refusal(old, "gfx1100").unwrap();
+        assert!(reason.contains("5.2.21153") && reason.contains("ROCm 5.5"), "{reason}");
+        assert!(refusal(old, "gfx1201").unwrap().contains("ROCm 6.0"));
+        assert!(refusal(Version::new(5, 7), "gfx942").is_none());
+        assert!(refusal(Version::new(6, 4), "gfx1201").is_none());
+    }
+}
