@@ -1,0 +1,81 @@
+// Atomic updates that one vendor has and another lacks, under one name. All return what was there before, order
+// nothing but themselves, and work on global and shared memory.
+//
+//   gs::atomic_add(p, v)                        int, u32, u64, float, double, gs::half, gs::bfloat16
+//   gs::atomic_min(p, v), gs::atomic_max(p, v)  int, u32, u64, float, double; a NaN in v changes nothing
+//
+// Where the hardware lacks one it is a compare-and-swap loop. Sums of floating-point numbers depend on the order
+// in which threads arrive, and that differs between runs.
+#ifndef GPUSTREAM_ATOMICS_CUH
+#define GPUSTREAM_ATOMICS_CUH
+
+#include "backend.cuh"
+#include "half.cuh"
+
+namespace gs {
+
+// Replaces *address by step(*address), for types of 4 and 8 bytes.
+template <class Word, class T, class Step>
+GS_INLINE T atomic_update(T* address, Step step) {
+    Word* place = reinterpret_cast<Word*>(address);
+    Word seen = *reinterpret_cast<volatile Word*>(place);
+    for (;;) {
+        const T old = bit_cast<T>(seen);
+        const Word found = atomicCAS(place, seen, bit_cast<Word>(step(old)));
+        if (found == seen) return old;
+        seen = found;
+    }
+}
+
+// The same for types of 2 bytes, within the 4-byte word around them.
+template <class T, class Step>
+GS_INLINE T atomic_update_16(T* address, Step step) {
+    const size_t at = (size_t)address;
+    u32* place = reinterpret_cast<u32*>(at & ~(size_t)3);
+    const u32 shift = (at & 2) * 8;
+    u32 seen = *reinterpret_cast<volatile u32*>(place);
+    for (;;) {
+        const T old = bit_cast<T>((u16)(seen >> shift));
+        const u32 next = (seen & ~(0xffffu << shift)) | (u32)bit_cast<u16>(step(old)) << shift;
+        const u32 found = atomicCAS(place, seen, next);
+        if (found == seen) return old;
+        seen = found;
+    }
+}
+
+GS_INLINE int atomic_add(int* address, int value) { return atomicAdd(address, value); }
+GS_INLINE u32 atomic_add(u32* address, u32 value) { return atomicAdd(address, value); }
+GS_INLINE u64 atomic_add(u64* address, u64 value) { return atomicAdd(address, value); }
+GS_INLINE float atomic_add(float* address, float value) { return atomicAdd(address, value); }
+GS_INLINE double atomic_add(double* address, double value) { return atomicAdd(address, value); }
+GS_INLINE half atomic_add(half* address, half value) {
+    return atomic_update_16(address, [=](half old) { return from_float<half>(to_float(old) + to_float(value)); });
+}
+GS_INLINE bfloat16 atomic_add(bfloat16* address, bfloat16 value) {
+    return atomic_update_16(
+        address, [=](bfloat16 old) { return from_float<bfloat16>(to_float(old) + to_float(value)); });
+}
+
+GS_INLINE int atomic_min(int* address, int value) { return atomicMin(address, value); }
+GS_INLINE u32 atomic_min(u32* address, u32 value) { return atomicMin(address, value); }
+GS_INLINE u64 atomic_min(u64* address, u64 value) { return atomicMin(address, value); }
+GS_INLINE float atomic_min(float* address, float value) {
+    return atomic_update<u32>(address, [=](float old) { return value < old ? value : old; });
+}
+GS_INLINE double atomic_min(double* address, double value) {
+    return atomic_update<u64>(address, [=](double old) { return value < old ? value : old; });
+}
+
+GS_INLINE int atomic_max(int* address, int value) { return atomicMax(address, value); }
+GS_INLINE u32 atomic_max(u32* address, u32 value) { return atomicMax(address, value); }
+GS_INLINE u64 atomic_max(u64* address, u64 value) { return atomicMax(address, value); }
+GS_INLINE float atomic_max(float* address, float value) {
+    return atomic_update<u32>(address, [=](float old) { return old < value ? value : old; });
+}
+GS_INLINE double atomic_max(double* address, double value) {
+    return atomic_update<u64>(address, [=](double old) { return old < value ? value : old; });
+}
+
+}  // namespace gs
+
+#endif

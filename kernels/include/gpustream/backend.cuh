@@ -1,0 +1,40 @@
+// Which compiler reads this file, and the few words that depend on it.
+#ifndef GPUSTREAM_BACKEND_CUH
+#define GPUSTREAM_BACKEND_CUH
+
+// One of GS_CPU, GS_HIP, GS_CUDA is defined.
+#if defined(GPUSTREAM_CPU)
+#define GS_CPU 1
+#elif defined(__HIP__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
+#define GS_HIP 1
+#if !defined(__HIPCC_RTC__)
+#include <hip/hip_runtime.h>
+#endif
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define GS_CUDA 1
+#else
+#error "gpustream kernels are compiled by nvcc, hipcc, NVRTC, HIPRTC, or a host compiler after <gpustream/cpu/prelude.cuh>"
+#endif
+
+// Every function of these headers. Inlining is not left to the compiler: on the CPU a call in a kernel keeps
+// its loops from being vectorised.
+#define GS_INLINE static __device__ __forceinline__
+
+// Before a loop with a constant count whose arrays must end up in registers. On the CPU there are not that many
+// registers, and the loop is worth more to the vectoriser as it stands.
+#if defined(GS_CPU)
+#define GS_UNROLL
+#else
+#define GS_UNROLL _Pragma("unroll")
+#endif
+
+namespace gs {
+
+// NVRTC has no <cstdint>.
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+}  // namespace gs
+
+#endif

@@ -1,0 +1,106 @@
+// Loops that share work among all threads of a grid or of a block. They are right for any launch shape.
+//
+//   GS_FOR_EACH(i, n) y[i] += a * x[i];
+//
+// On a GPU neighbouring threads take neighbouring indices, so that their accesses coalesce. On the CPU a thread
+// takes one contiguous range: that is what its caches and its vector units want.
+#ifndef GPUSTREAM_FOR_EACH_CUH
+#define GPUSTREAM_FOR_EACH_CUH
+
+#include "backend.cuh"
+
+namespace gs {
+
+// Threads and blocks by number, over all three dimensions, x fastest.
+GS_INLINE u32 threads_in_block() { return blockDim.x * blockDim.y * blockDim.z; }
+GS_INLINE u32 thread_in_block() {
+    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+GS_INLINE size_t blocks_in_grid() { return (size_t)gridDim.x * gridDim.y * gridDim.z; }
+GS_INLINE size_t block_in_grid() {
+    return blockIdx.x + (size_t)gridDim.x * (blockIdx.y + (size_t)gridDim.y * blockIdx.z);
+}
+GS_INLINE size_t threads_in_grid() { return blocks_in_grid() * threads_in_block(); }
+GS_INLINE size_t thread_in_grid() { return block_in_grid() * threads_in_block() + thread_in_block(); }
+
+GS_INLINE size_t smaller(size_t a, size_t b) { return b < a ? b : a; }
+
+// Where contiguous share number `worker` of 0..n begins, out of `workers` of nearly equal size; the next one's
+// begin is its end. All but the last have a multiple of `grain` elements.
+GS_INLINE size_t share_begin(size_t n, size_t worker, size_t workers, size_t grain) {
+    const size_t share = ((n - (n > 0)) / workers / grain + 1) * grain;
+    return worker <= n / share ? worker * share : n;
+}
+
+#if defined(GS_CPU)
+// Two workers should not write to one cache line: 64 elements are a line or more.
+GS_INLINE size_t grid_begin(size_t n) { return share_begin(n, thread_in_grid(), threads_in_grid(), 64); }
+GS_INLINE size_t grid_end(size_t n) { return share_begin(n, thread_in_grid() + 1, threads_in_grid(), 64); }
+GS_INLINE size_t rows_begin(size_t n) { return share_begin(n, thread_in_grid(), threads_in_grid(), 1); }
+GS_INLINE size_t rows_end(size_t n) { return share_begin(n, thread_in_grid() + 1, threads_in_grid(), 1); }
+GS_INLINE size_t block_begin(size_t n) { return share_begin(n, thread_in_block(), threads_in_block(), 1); }
+GS_INLINE size_t block_end(size_t n) { return share_begin(n, thread_in_block() + 1, threads_in_block(), 1); }
+GS_INLINE size_t tiles_begin(size_t n) { return share_begin(n, block_in_grid(), blocks_in_grid(), 1); }
+GS_INLINE size_t tiles_end(size_t n) { return share_begin(n, block_in_grid() + 1, blocks_in_grid(), 1); }
+// A constant, so that the compiler sees loops over neighbouring elements.
+#define GS_STEP_(step) 1
+#else
+GS_INLINE size_t grid_begin(size_t) { return thread_in_grid(); }
+GS_INLINE size_t grid_end(size_t n) { return n; }
+GS_INLINE size_t block_begin(size_t) { return thread_in_block(); }
+GS_INLINE size_t block_end(size_t n) { return n; }
+GS_INLINE size_t tiles_begin(size_t) { return block_in_grid(); }
+GS_INLINE size_t tiles_end(size_t n) { return n; }
+#define GS_STEP_(step) (step)
+
+// Rows cut into strips of one block's width; a block goes from strip to strip.
+struct Strips {
+    size_t per_row, strips, at;
+    __device__ __forceinline__ Strips(size_t width, size_t height)
+        : per_row((width + threads_in_block() - 1) / threads_in_block()),
+          strips(per_row * height),
+          at(block_in_grid()) {}
+    __device__ __forceinline__ bool more() const { return at < strips; }
+    __device__ __forceinline__ void next() { at += blocks_in_grid(); }
+    // A 64-bit division costs a GPU about a hundred instructions, a 32-bit one a dozen.
+    __device__ __forceinline__ size_t row() const {
+        return strips >> 32 ? at / per_row : (u32)at / (u32)per_row;
+    }
+    __device__ __forceinline__ size_t column() const {
+        return (at - row() * per_row) * threads_in_block() + thread_in_block();
+    }
+};
+#endif
+
+}  // namespace gs
+
+// Each i of 0..n once, over all threads of the grid.
+#define GS_FOR_EACH(i, n)                                                                                      \
+    for (size_t i##_n = (n), i = ::gs::grid_begin(i##_n), i##_end = ::gs::grid_end(i##_n); i < i##_end;        \
+         i += GS_STEP_(::gs::threads_in_grid()))
+
+// Each i of 0..n once per block, over the block's threads. There is no barrier at the end.
+#define GS_FOR_EACH_IN_BLOCK(i, n)                                                                             \
+    for (size_t i##_n = (n), i = ::gs::block_begin(i##_n), i##_end = ::gs::block_end(i##_n); i < i##_end;      \
+         i += GS_STEP_(::gs::threads_in_block()))
+
+// Each tile of 0..tiles once, over the blocks of the grid. All threads of a block go through the same tiles, so
+// the body may use barriers.
+#define GS_FOR_EACH_TILE(tile, tiles)                                                                          \
+    for (size_t tile##_n = (tiles), tile = ::gs::tiles_begin(tile##_n), tile##_end = ::gs::tiles_end(tile##_n); \
+         tile < tile##_end; tile += GS_STEP_(::gs::blocks_in_grid()))
+
+// Each (x, y) of 0..width, 0..height once, over all threads of the grid; neighbouring threads have neighbouring
+// x. The body may use `continue`, but neither `break` nor barriers.
+#if defined(GS_CPU)
+#define GS_FOR_EACH_2D(x, y, width, height)                                                                    \
+    for (size_t x##_end = (width), y##_n = (height), y = ::gs::rows_begin(y##_n), y##_end = ::gs::rows_end(y##_n); \
+         y < y##_end; ++y)                                                                                     \
+        for (size_t x = 0; x < x##_end; ++x)
+#else
+#define GS_FOR_EACH_2D(x, y, width, height)                                                                    \
+    for (::gs::Strips y##_strips((width), (height)); y##_strips.more(); y##_strips.next())                     \
+        for (size_t y = y##_strips.row(), x = y##_strips.column(), x##_end = (width); x < x##_end; x = x##_end)
+#endif
+
+#endif

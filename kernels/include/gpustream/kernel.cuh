@@ -1,0 +1,23 @@
+// gpustream's portable device library: one include for kernels that nvcc, hipcc, NVRTC, HIPRTC and a host C++
+// compiler all accept.
+//
+//   for_each.cuh   GS_FOR_EACH and its kin: loops shared by the threads of a grid or a block
+//   wide.cuh       GS_FOR_EACH_WIDE, gs::fold_wide: sixteen bytes at a time, right at any alignment and length
+//   warp.cuh       gs::lane, gs::shfl_down, gs::ballot, ...: warps of 32 and of 64 lanes
+//   reduce.cuh     gs::warp_reduce, gs::block_reduce, gs::block_scan
+//   half.cuh       gs::half, gs::bfloat16 and their conversions
+//   atomics.cuh    gs::atomic_add, gs::atomic_min, gs::atomic_max for types that a vendor lacks
+//
+// They need C++17.
+#ifndef GPUSTREAM_KERNEL_CUH
+#define GPUSTREAM_KERNEL_CUH
+
+#include "backend.cuh"
+#include "for_each.cuh"
+#include "half.cuh"
+#include "atomics.cuh"
+#include "warp.cuh"
+#include "reduce.cuh"
+#include "wide.cuh"
+
+#endif

@@ -1,0 +1,156 @@
+// Reductions and scans over a warp and over a block, for any block size.
+//
+// An operator is a function object of two values, associative up to rounding; reductions also want it commutative.
+// gs::Sum, gs::Min and gs::Max are ready-made. The order of combination depends on the block's size alone, so
+// results are the same in every run.
+#ifndef GPUSTREAM_REDUCE_CUH
+#define GPUSTREAM_REDUCE_CUH
+
+#include "backend.cuh"
+#include "for_each.cuh"
+#include "half.cuh"
+#include "warp.cuh"
+
+namespace gs {
+
+struct Sum {
+    template <class T>
+    __device__ __forceinline__ T operator()(T a, T b) const {
+        return a + b;
+    }
+};
+// Min and Max pass over a NaN in `b`: started from a number they ignore NaN. Of -0 and 0 either may come.
+struct Min {
+    template <class T>
+    __device__ __forceinline__ T operator()(T a, T b) const {
+        return b < a ? b : a;
+    }
+};
+struct Max {
+    template <class T>
+    __device__ __forceinline__ T operator()(T a, T b) const {
+        return a < b ? b : a;
+    }
+};
+
+// Most warps of a block: 1024 threads at 32 lanes.
+static constexpr int max_warps = 32;
+
+// The combination of all lanes' values, in every lane.
+template <class T, class Op>
+GS_INLINE T warp_reduce(T value, Op op) {
+    const u32 lanes = warp_lanes(), self = lane();
+    for (u32 distance = warp_size() / 2; distance > 0; distance /= 2) {
+        const T other = shfl_down(value, distance);
+        if (self + distance < lanes) value = op(value, other);
+    }
+    return shfl(value, 0);
+}
+
+// The combination of this lane's value and those of all lanes below.
+template <class T, class Op>
+GS_INLINE T warp_inclusive_scan(T value, Op op) {
+    const u32 self = lane();
+    for (u32 distance = 1; distance < warp_size(); distance *= 2) {
+        const T other = shfl_up(value, distance);
+        if (self >= distance) value = op(other, value);
+    }
+    return value;
+}
+
+// A block-wide scan as one thread sees it.
+template <class T>
+struct BlockScan {
+    T before;  // combination of all threads before this one; the operator's identity in the first
+    T total;   // combination of all threads
+};
+
+// Both of these hold barriers for the whole block:
+//
+//   T block_reduce(T value, Op op)                          the combination of all threads' values, in every thread
+//   BlockScan<T> block_scan(T value, T identity, Op op)     what lies before this thread, and the whole
+
+#if defined(GS_CPU)
+
+// A barrier costs each thread more here than a hundred additions, so one thread does the work.
+template <class T>
+struct BlockValues {
+    static T* at() {
+        static thread_local T values[1024];
+        return values;
+    }
+};
+
+template <class T, class Op>
+GS_INLINE T block_reduce(T value, Op op) {
+    const u32 threads = threads_in_block(), self = thread_in_block();
+    if (threads == 1) return value;
+    T* values = BlockValues<T>::at();
+    values[self] = value;
+    __syncthreads();
+    if (self == 0) {
+        T total = values[0];
+        for (u32 t = 1; t < threads; ++t) total = op(total, values[t]);
+        values[0] = total;
+    }
+    __syncthreads();
+    const T total = values[0];
+    __syncthreads();  // before the next use of `values`
+    return total;
+}
+
+template <class T, class Op>
+GS_INLINE BlockScan<T> block_scan(T value, T identity, Op op) {
+    const u32 threads = threads_in_block(), self = thread_in_block();
+    if (threads == 1) return BlockScan<T>{identity, value};
+    T* values = BlockValues<T>::at();
+    values[self] = value;
+    __syncthreads();
+    if (self == 0) {
+        for (u32 t = 1; t < threads; ++t) values[t] = op(values[t - 1], values[t]);
+    }
+    __syncthreads();
+    const BlockScan<T> result{self == 0 ? identity : values[self - 1], values[threads - 1]};
+    __syncthreads();  // before the next use of `values`
+    return result;
+}
+
+#else
+
+template <class T, class Op>
+GS_INLINE T block_reduce(T value, Op op) {
+    __shared__ T of_warp[max_warps];
+    value = warp_reduce(value, op);
+    const u32 warps = warps_in_block();
+    if (warps == 1) return value;
+    if (lane() == 0) of_warp[warp_in_block()] = value;
+    __syncthreads();
+    T total = of_warp[0];
+    for (u32 w = 1; w < warps; ++w) total = op(total, of_warp[w]);
+    __syncthreads();  // before the next use of `of_warp`
+    return total;
+}
+
+template <class T, class Op>
+GS_INLINE BlockScan<T> block_scan(T value, T identity, Op op) {
+    __shared__ T of_warp[max_warps];
+    const T inclusive = warp_inclusive_scan(value, op);
+    const T previous = shfl_up(inclusive, 1);
+    const u32 warps = warps_in_block(), self = warp_in_block();
+    if (lane() == warp_lanes() - 1) of_warp[self] = inclusive;
+    __syncthreads();
+    T before = identity, total = identity;
+    for (u32 w = 0; w < warps; ++w) {
+        if (w == self) before = total;
+        total = op(total, of_warp[w]);
+    }
+    if (lane() > 0) before = op(before, previous);
+    __syncthreads();  // before the next use of `of_warp`
+    return BlockScan<T>{before, total};
+}
+
+#endif
+
+}  // namespace gs
+
+#endif

@@ -1,0 +1,210 @@
+// Sixteen bytes at a time, right at any alignment and length.
+//
+// One element a thread leaves a quarter of an H200's memory bandwidth unused: there are not enough bytes in
+// flight. These loops load and store 16-byte packs, a few per thread at once, where the arrays lie on 16-byte
+// boundaries together (the first elements up to the boundary and the last ones after it go singly); where they
+// lie differently, elements go singly. On the CPU they are plain loops, which the compiler vectorises.
+#ifndef GPUSTREAM_WIDE_CUH
+#define GPUSTREAM_WIDE_CUH
+
+#include "backend.cuh"
+#include "for_each.cuh"
+
+namespace gs {
+
+// Elements in sixteen bytes.
+template <class T, class... Rest>
+GS_INLINE constexpr int pack_size() {
+    static_assert(16 % sizeof(T) == 0, "a pack holds a whole number of elements");
+    static_assert(((sizeof(Rest) == sizeof(T)) && ... && true), "wide loops take elements of one size");
+    return 16 / sizeof(T);
+}
+
+// Elements that are loaded or stored together.
+template <class T, int Size = pack_size<T>()>
+struct alignas(16) Pack {
+    T at[Size];
+};
+
+// `address` lies on a 16-byte boundary.
+template <class T>
+GS_INLINE Pack<T> load_wide(const T* address) {
+    return *reinterpret_cast<const Pack<T>*>(address);
+}
+template <class T>
+GS_INLINE void store_wide(T* address, const Pack<T>& pack) {
+    *reinterpret_cast<Pack<T>*>(address) = pack;
+}
+
+// Elements from `address` to the next 16-byte boundary, fewer than a pack. Arrays are aligned to their elements.
+template <class T, class... Rest>
+GS_INLINE size_t to_boundary(const T* address, Rest...) {
+    return (0 - (size_t)address) % 16 / sizeof(T);
+}
+
+GS_INLINE bool on_boundary() { return true; }
+template <class... Rest>
+GS_INLINE bool on_boundary(const void* first, Rest... rest) {
+    return (size_t)first % 16 == 0 && on_boundary(rest...);
+}
+
+#if !defined(GS_CPU)
+
+// f of each lane.
+template <class Out, int Size, class F, class... In>
+GS_INLINE Pack<Out, Size> map_pack(F f, const Pack<In, Size>&... in) {
+    Pack<Out, Size> out;
+    GS_UNROLL
+    for (int lane = 0; lane < Size; ++lane) out.at[lane] = f(in.at[lane]...);
+    return out;
+}
+
+// How many things are done at once, as a type.
+template <int N>
+struct Count {
+    static constexpr int value = N;
+};
+
+// Shares 0..n among the threads of the grid. Calls packs(Count<c>, i, stride) for c packs of `Lanes` elements
+// that begin at i, i + stride, ..., and singles(Count<c>, i, stride) for c elements at i, i + stride, .... Packs
+// begin `head` elements from the start; without `aligned` there are none.
+template <int Batch, int Lanes, class Packs, class Singles>
+GS_INLINE void walk_wide(size_t n, size_t head, bool aligned, Packs packs, Singles singles) {
+    const size_t thread = thread_in_grid(), threads = threads_in_grid();
+    if (!aligned) {
+        size_t i = thread;
+        for (; i < n && n - i > (Batch - 1) * threads; i += Batch * threads) singles(Count<Batch>(), i, threads);
+        for (; i < n; i += threads) singles(Count<1>(), i, 0);
+        return;
+    }
+    head = smaller(head, n);
+    const size_t whole = (n - head) / Lanes;
+    size_t p = thread;
+    for (; p < whole && whole - p > (Batch - 1) * threads; p += Batch * threads)
+        packs(Count<Batch>(), head + p * Lanes, threads * Lanes);
+    for (; p < whole; p += threads) packs(Count<1>(), head + p * Lanes, 0);
+    // What lies before the first pack and after the last.
+    const size_t rest = n - whole * Lanes;
+    for (size_t r = thread; r < rest; r += threads) singles(Count<1>(), r < head ? r : whole * Lanes + r, 0);
+}
+
+#endif
+
+// out[i] = f(in[i]...) for each i of 0..n, over all threads of the grid. An input may be `out` itself but not
+// overlap it otherwise; all have elements of one size. Called through GS_FOR_EACH_WIDE.
+template <class F, class Out, class... In>
+GS_INLINE void for_each_wide(size_t n, Out* out, F f, const In*... in) {
+#if defined(GS_CPU)
+    GS_FOR_EACH(i, n) out[i] = f(in[i]...);
+#else
+    constexpr int lanes = pack_size<Out, In...>();
+    // Packs on their way at once: enough to cover the memory's latency, few enough to keep all threads resident.
+    constexpr int batch = sizeof...(In) > 2 ? 1 : sizeof...(In) == 2 ? 2 : 4;
+    const size_t head = to_boundary(out);
+    walk_wide<batch, lanes>(
+        n, head, on_boundary((const void*)(in + head)...),
+        [=](auto count, size_t i, size_t stride) {
+            constexpr int c = decltype(count)::value;
+            Pack<Out> result[c];
+            // All loads before the first store: the compiler may not move one over the other.
+            GS_UNROLL
+            for (int b = 0; b < c; ++b) result[b] = map_pack<Out, lanes>(f, load_wide(in + i + b * stride)...);
+            GS_UNROLL
+            for (int b = 0; b < c; ++b) store_wide(out + i + b * stride, result[b]);
+        },
+        [=](auto count, size_t i, size_t stride) {
+            constexpr int c = decltype(count)::value;
+            Out result[c];
+            GS_UNROLL
+            for (int b = 0; b < c; ++b) result[b] = f(in[i + b * stride]...);
+            GS_UNROLL
+            for (int b = 0; b < c; ++b) out[i + b * stride] = result[b];
+        });
+#endif
+}
+
+// The combination of map(in[i]...) over this thread's share of 0..n, starting from `identity`; the threads of
+// the grid share 0..n. `combine` is associative and commutative up to rounding. The order depends on the launch
+// shape, the arrays' alignment and n alone, so a repeated launch gives the same bits.
+template <class Acc, class Combine, class Map, class... In>
+GS_INLINE Acc fold_wide(size_t n, Acc identity, Combine combine, Map map, const In*... in) {
+    // Independent accumulators: no chain of dependent additions, and on the CPU vectors of them.
+#if defined(GS_CPU)
+    constexpr int lanes = 128 / sizeof(Acc);
+    Acc acc[lanes];
+    for (int lane = 0; lane < lanes; ++lane) acc[lane] = identity;
+    const size_t end = grid_end(n);
+    size_t i = grid_begin(n);
+    for (; end - i >= lanes; i += lanes) {
+        for (int lane = 0; lane < lanes; ++lane) acc[lane] = combine(acc[lane], (Acc)map(in[i + lane]...));
+    }
+    for (; i < end; ++i) acc[0] = combine(acc[0], (Acc)map(in[i]...));
+#else
+    constexpr int lanes = pack_size<In...>();
+    constexpr int batch = sizeof...(In) > 1 ? 2 : 4;
+    Acc acc[lanes];
+    GS_UNROLL
+    for (int lane = 0; lane < lanes; ++lane) acc[lane] = identity;
+    const size_t head = to_boundary(in...);
+    walk_wide<batch, lanes>(
+        n, head, on_boundary((const void*)(in + head)...),
+        [&](auto count, size_t i, size_t stride) {
+            constexpr int c = decltype(count)::value;
+            Pack<Acc, lanes> mapped[c];
+            GS_UNROLL
+            for (int b = 0; b < c; ++b) mapped[b] = map_pack<Acc, lanes>(map, load_wide(in + i + b * stride)...);
+            GS_UNROLL
+            for (int b = 0; b < c; ++b) {
+                GS_UNROLL
+                for (int lane = 0; lane < lanes; ++lane) acc[lane] = combine(acc[lane], mapped[b].at[lane]);
+            }
+        },
+        [&](auto count, size_t i, size_t stride) {
+            constexpr int c = decltype(count)::value;
+            GS_UNROLL
+            for (int b = 0; b < c; ++b) acc[b % lanes] = combine(acc[b % lanes], (Acc)map(in[i + b * stride]...));
+        });
+#endif
+    GS_UNROLL
+    for (int width = lanes / 2; width > 0; width /= 2) {
+        GS_UNROLL
+        for (int lane = 0; lane < width; ++lane) acc[lane] = combine(acc[lane], acc[lane + width]);
+    }
+    return acc[0];
+}
+
+// visit(in[i]) for each i of 0..n, over all threads of the grid.
+template <class Visit, class In>
+GS_INLINE void visit_wide(size_t n, const In* in, Visit visit) {
+#if defined(GS_CPU)
+    GS_FOR_EACH(i, n) visit(in[i]);
+#else
+    constexpr int lanes = pack_size<In>();
+    walk_wide<2, lanes>(
+        n, to_boundary(in), true,
+        [&](auto count, size_t i, size_t stride) {
+            constexpr int c = decltype(count)::value;
+            Pack<In> loaded[c];
+            GS_UNROLL
+            for (int b = 0; b < c; ++b) loaded[b] = load_wide(in + i + b * stride);
+            GS_UNROLL
+            for (int b = 0; b < c; ++b) {
+                GS_UNROLL
+                for (int lane = 0; lane < lanes; ++lane) visit(loaded[b].at[lane]);
+            }
+        },
+        [&](auto, size_t i, size_t) { visit(in[i]); });
+#endif
+}
+
+}  // namespace gs
+
+// GS_FOR_EACH_WIDE(n, out, f, in...): out[i] = f(in[i]...) for each i of 0..n, over all threads of the grid.
+//
+//   GS_FOR_EACH_WIDE(n, y, [=](float x, float y) { return a * x + y; }, x, y);
+#define GS_FOR_EACH_WIDE(...) ::gs::for_each_wide(__VA_ARGS__)
+
+// GS_FOR_EACH_WIDE_IN(n, in, visit): visit(in[i]) for each i of 0..n, likewise.
+#define GS_FOR_EACH_WIDE_IN(...) ::gs::visit_wide(__VA_ARGS__)
+
+#endif

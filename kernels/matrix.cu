@@ -1,0 +1,141 @@
+// Dense matrices, row after row without gaps.
+#include <gpustream/kernel.cuh>
+
+namespace {
+
+// Tiles are square; a block moves one at a time through shared memory, so that it reads and writes whole rows.
+constexpr unsigned int transpose_tile = 64;
+// Elements a thread has on their way at once.
+constexpr unsigned int transpose_batch = 8;
+
+template <class T>
+__device__ __forceinline__ void transpose(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
+                                          T (&tile)[transpose_tile][transpose_tile + 1]) {
+    constexpr unsigned int side = transpose_tile, elements = side * side, batch = transpose_batch;
+    const unsigned int threads = gs::threads_in_block(), thread = gs::thread_in_block();
+    const size_t across = (cols + side - 1) / side, down = (rows + side - 1) / side;
+    GS_FOR_EACH_TILE(t, across * down) {
+        const size_t row = t / across * side, col = t % across * side;
+        const unsigned int height = (unsigned int)gs::smaller(rows - row, side);
+        const unsigned int width = (unsigned int)gs::smaller(cols - col, side);
+        for (unsigned int first = thread; first < elements; first += batch * threads) {
+            T value[batch];
+            GS_UNROLL
+            for (unsigned int b = 0; b < batch; ++b) {
+                const unsigned int e = first + b * threads, r = e / side, c = e % side;
+                if (r < height && c < width) value[b] = in[(row + r) * cols + col + c];
+            }
+            GS_UNROLL
+            for (unsigned int b = 0; b < batch; ++b) {
+                const unsigned int e = first + b * threads, r = e / side, c = e % side;
+                if (r < height && c < width) tile[r][c] = value[b];
+            }
+        }
+        __syncthreads();
+        for (unsigned int first = thread; first < elements; first += batch * threads) {
+            GS_UNROLL
+            for (unsigned int b = 0; b < batch; ++b) {
+                const unsigned int e = first + b * threads, c = e / side, r = e % side;
+                if (r < height && c < width) out[(col + c) * rows + row + r] = tile[r][c];
+            }
+        }
+        __syncthreads();
+    }
+}
+
+// A block makes one tile of the product at a time; each of its threads a square of `own` by `own` elements, kept in
+// registers. On the CPU one thread makes the whole tile, in loops that vectorise.
+#if defined(GS_CPU)
+constexpr unsigned int matmul_own = 64;
+#else
+constexpr unsigned int matmul_own = 4;
+#endif
+constexpr unsigned int matmul_tile = 64, matmul_depth = 16;
+
+template <class T>
+__device__ __forceinline__ void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, size_t m,
+                                       size_t k, size_t n, T (&left)[matmul_depth][matmul_tile + 4],
+                                       T (&right)[matmul_depth][matmul_tile]) {
+    constexpr unsigned int side = matmul_tile, depth = matmul_depth, own = matmul_own, squares = side / own;
+    const unsigned int threads = gs::threads_in_block(), thread = gs::thread_in_block();
+    const size_t across = (n + side - 1) / side, down = (m + side - 1) / side;
+    GS_FOR_EACH_TILE(t, across * down) {
+        const size_t row = t / across * side, col = t % across * side;
+        // One round where the block has a thread for each square; a smaller block takes more.
+        for (unsigned int base = 0; base < squares * squares; base += threads) {
+            const unsigned int square = base + thread, y = square / squares * own, x = square % squares * own;
+            const bool busy = square < squares * squares;
+            T sum[own][own] = {};
+            for (size_t at = 0; at < k; at += depth) {
+                for (unsigned int e = thread; e < side * depth; e += threads) {
+                    const unsigned int r = e / depth, d = e % depth;
+                    left[d][r] = row + r < m && at + d < k ? a[(row + r) * k + at + d] : T(0);
+                }
+                for (unsigned int e = thread; e < side * depth; e += threads) {
+                    const unsigned int d = e / side, q = e % side;
+                    right[d][q] = at + d < k && col + q < n ? b[(at + d) * n + col + q] : T(0);
+                }
+                __syncthreads();
+                if (busy) {
+                    GS_UNROLL
+                    for (unsigned int d = 0; d < depth; ++d) {
+                        GS_UNROLL
+                        for (unsigned int i = 0; i < own; ++i) {
+                            const T factor = left[d][y + i];
+                            GS_UNROLL
+                            for (unsigned int j = 0; j < own; ++j) sum[i][j] += factor * right[d][x + j];
+                        }
+                    }
+                }
+                __syncthreads();
+            }
+            if (busy) {
+                GS_UNROLL
+                for (unsigned int i = 0; i < own; ++i) {
+                    GS_UNROLL
+                    for (unsigned int j = 0; j < own; ++j) {
+                        if (row + y + i < m && col + x + j < n) c[(row + y + i) * n + col + x + j] = sum[i][j];
+                    }
+                }
+            }
+        }
+    }
+}
+
+}  // namespace
+
+/// out[c][r] = in[r][c], for `rows` rows of `cols` elements
+/// requires: rows * cols <= len(in), rows * cols <= len(out)
+/// covers: rows * cols
+extern "C" __global__ void transpose_f32(const float* __restrict__ in, float* __restrict__ out, size_t rows, size_t cols) {
+    __shared__ float tile[transpose_tile][transpose_tile + 1];
+    transpose(in, out, rows, cols, tile);
+}
+
+/// out[c][r] = in[r][c], for `rows` rows of `cols` elements
+/// requires: rows * cols <= len(in), rows * cols <= len(out)
+/// covers: rows * cols
+extern "C" __global__ void transpose_f64(const double* __restrict__ in, double* __restrict__ out, size_t rows, size_t cols) {
+    __shared__ double tile[transpose_tile][transpose_tile + 1];
+    transpose(in, out, rows, cols, tile);
+}
+
+/// c = a * b: c has m rows of n, a has m rows of k, b has k rows of n elements
+/// requires: m * k <= len(a), k * n <= len(b), m * n <= len(c)
+/// covers: (m + 63) / 64 * ((n + 63) / 64) * 256
+extern "C" __global__ void matmul_f32(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c,
+                                      size_t m, size_t k, size_t n) {
+    __shared__ float left[matmul_depth][matmul_tile + 4];
+    __shared__ float right[matmul_depth][matmul_tile];
+    matmul(a, b, c, m, k, n, left, right);
+}
+
+/// c = a * b: c has m rows of n, a has m rows of k, b has k rows of n elements
+/// requires: m * k <= len(a), k * n <= len(b), m * n <= len(c)
+/// covers: (m + 63) / 64 * ((n + 63) / 64) * 256
+extern "C" __global__ void matmul_f64(const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c,
+                                      size_t m, size_t k, size_t n) {
+    __shared__ double left[matmul_depth][matmul_tile + 4];
+    __shared__ double right[matmul_depth][matmul_tile];
+    matmul(a, b, c, m, k, n, left, right);
+}

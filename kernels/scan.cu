@@ -1,0 +1,182 @@
+// Inclusive scan (running sum) in three launches of one shape, so that no block ever waits for another:
+//
+//   scan_totals   totals[b] = sum of chunk b      one chunk per block
+//   scan_offsets  totals[b] = sum of the chunks before b      one block
+//   scan_chunks   y = running sum of each chunk, starting from totals[b]
+//
+// It reads the input twice. Integers wrap around.
+#include <gpustream/kernel.cuh>
+
+namespace {
+
+// Elements that one thread scans at a time.
+template <class T>
+struct Items {
+    static constexpr int count = 64 / sizeof(T);
+};
+
+// Where chunk b of n elements begins. A chunk is a whole number of tiles of block size times items per thread.
+template <class T>
+__device__ __forceinline__ size_t chunk_begin(size_t n, size_t b) {
+    return gs::share_begin(n, b, gs::blocks_in_grid(), (size_t)gs::threads_in_block() * Items<T>::count);
+}
+
+template <class T>
+__device__ __forceinline__ void totals_of_chunks(const T* x, T* totals, size_t n) {
+    const size_t b = gs::block_in_grid(), begin = chunk_begin<T>(n, b), end = chunk_begin<T>(n, b + 1);
+    constexpr int items = Items<T>::count;
+    T acc[items] = {};
+    size_t i = begin + gs::thread_in_block();
+    const size_t step = gs::threads_in_block();
+    for (; i < end && end - i > (items - 1) * step; i += items * step) {
+        GS_UNROLL
+        for (int k = 0; k < items; ++k) acc[k] += x[i + k * step];
+    }
+    for (; i < end; i += step) acc[0] += x[i];
+    GS_UNROLL
+    for (int k = 1; k < items; ++k) acc[0] += acc[k];
+    const T total = gs::block_reduce(acc[0], gs::Sum());
+    if (gs::thread_in_block() == 0) totals[b] = total;
+}
+
+template <class T>
+__device__ __forceinline__ void offsets_of_chunks(T* totals, size_t count) {
+    if (gs::block_in_grid() != 0) return;
+    T carry = 0;
+    for (size_t first = 0; first < count; first += gs::threads_in_block()) {
+        const size_t i = first + gs::thread_in_block();
+        const gs::BlockScan<T> scan = gs::block_scan(i < count ? totals[i] : T(0), T(0), gs::Sum());
+        if (i < count) totals[i] = carry + scan.before;
+        carry += scan.total;
+    }
+}
+
+// Elements first .. first + Items of x, and 0 from `end` on; and the way back.
+template <class T>
+__device__ __forceinline__ void load_items(const T* x, size_t first, size_t end, bool wide, T* item) {
+    constexpr int items = Items<T>::count, lanes = gs::pack_size<T>();
+    if (wide && first + items <= end) {
+        GS_UNROLL
+        for (int k = 0; k < items; k += lanes) {
+            const gs::Pack<T> pack = gs::load_wide(x + first + k);
+            GS_UNROLL
+            for (int l = 0; l < lanes; ++l) item[k + l] = pack.at[l];
+        }
+    } else {
+        GS_UNROLL
+        for (int k = 0; k < items; ++k) item[k] = first + k < end ? x[first + k] : T(0);
+    }
+}
+template <class T>
+__device__ __forceinline__ void store_items(T* y, size_t first, size_t end, bool wide, const T* item) {
+    constexpr int items = Items<T>::count, lanes = gs::pack_size<T>();
+    if (wide && first + items <= end) {
+        GS_UNROLL
+        for (int k = 0; k < items; k += lanes) {
+            gs::Pack<T> pack;
+            GS_UNROLL
+            for (int l = 0; l < lanes; ++l) pack.at[l] = item[k + l];
+            gs::store_wide(y + first + k, pack);
+        }
+    } else {
+        GS_UNROLL
+        for (int k = 0; k < items; ++k) {
+            if (first + k < end) y[first + k] = item[k];
+        }
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void scan_of_chunks(const T* x, const T* offsets, T* y, size_t n) {
+    const size_t b = gs::block_in_grid(), begin = chunk_begin<T>(n, b), end = chunk_begin<T>(n, b + 1);
+    constexpr int items = Items<T>::count;
+    const bool wide = gs::on_boundary(x, y);
+    T carry = offsets[b];
+    for (size_t tile = begin; tile < end; tile += (size_t)gs::threads_in_block() * items) {
+        const size_t first = tile + (size_t)gs::thread_in_block() * items;
+        T item[items];
+        load_items(x, first, end, wide, item);
+        GS_UNROLL
+        for (int k = 1; k < items; ++k) item[k] += item[k - 1];
+        const gs::BlockScan<T> scan = gs::block_scan(item[items - 1], T(0), gs::Sum());
+        const T before = carry + scan.before;
+        GS_UNROLL
+        for (int k = 0; k < items; ++k) item[k] += before;
+        store_items(y, first, end, wide, item);
+        carry += scan.total;
+    }
+}
+
+}  // namespace
+
+/// totals[b] = sum of chunk b of x, where block b has chunk b
+/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
+extern "C" __global__ void scan_totals_f32(const float* __restrict__ x, float* __restrict__ totals, size_t n) {
+    totals_of_chunks(x, totals, n);
+}
+
+/// totals[b] = sum of totals[0..b]
+/// requires: count <= len(totals)
+extern "C" __global__ void scan_offsets_f32(float* __restrict__ totals, size_t count) {
+    offsets_of_chunks(totals, count);
+}
+
+/// y[i] = offsets[b] + sum of chunk b of x up to and with i
+/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(offsets)
+extern "C" __global__ void scan_chunks_f32(const float* __restrict__ x, const float* __restrict__ offsets, float* __restrict__ y, size_t n) {
+    scan_of_chunks(x, offsets, y, n);
+}
+
+/// totals[b] = sum of chunk b of x, where block b has chunk b
+/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
+extern "C" __global__ void scan_totals_f64(const double* __restrict__ x, double* __restrict__ totals, size_t n) {
+    totals_of_chunks(x, totals, n);
+}
+
+/// totals[b] = sum of totals[0..b]
+/// requires: count <= len(totals)
+extern "C" __global__ void scan_offsets_f64(double* __restrict__ totals, size_t count) {
+    offsets_of_chunks(totals, count);
+}
+
+/// y[i] = offsets[b] + sum of chunk b of x up to and with i
+/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(offsets)
+extern "C" __global__ void scan_chunks_f64(const double* __restrict__ x, const double* __restrict__ offsets, double* __restrict__ y, size_t n) {
+    scan_of_chunks(x, offsets, y, n);
+}
+
+/// totals[b] = sum of chunk b of x, where block b has chunk b
+/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
+extern "C" __global__ void scan_totals_u32(const unsigned int* __restrict__ x, unsigned int* __restrict__ totals, size_t n) {
+    totals_of_chunks(x, totals, n);
+}
+
+/// totals[b] = sum of totals[0..b]
+/// requires: count <= len(totals)
+extern "C" __global__ void scan_offsets_u32(unsigned int* __restrict__ totals, size_t count) {
+    offsets_of_chunks(totals, count);
+}
+
+/// y[i] = offsets[b] + sum of chunk b of x up to and with i
+/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(offsets)
+extern "C" __global__ void scan_chunks_u32(const unsigned int* __restrict__ x, const unsigned int* __restrict__ offsets, unsigned int* __restrict__ y, size_t n) {
+    scan_of_chunks(x, offsets, y, n);
+}
+
+/// totals[b] = sum of chunk b of x, where block b has chunk b
+/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
+extern "C" __global__ void scan_totals_u64(const unsigned long long* __restrict__ x, unsigned long long* __restrict__ totals, size_t n) {
+    totals_of_chunks(x, totals, n);
+}
+
+/// totals[b] = sum of totals[0..b]
+/// requires: count <= len(totals)
+extern "C" __global__ void scan_offsets_u64(unsigned long long* __restrict__ totals, size_t count) {
+    offsets_of_chunks(totals, count);
+}
+
+/// y[i] = offsets[b] + sum of chunk b of x up to and with i
+/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(offsets)
+extern "C" __global__ void scan_chunks_u64(const unsigned long long* __restrict__ x, const unsigned long long* __restrict__ offsets, unsigned long long* __restrict__ y, size_t n) {
+    scan_of_chunks(x, offsets, y, n);
+}
