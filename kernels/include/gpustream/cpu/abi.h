@@ -20,7 +20,10 @@
 #define GS_CPU_NARROW_MAX 0x7fff0000u
 
 #ifdef __cplusplus
+#define GS_CPU_NOEXCEPT noexcept
 extern "C" {
+#else
+#define GS_CPU_NOEXCEPT
 #endif
 
 typedef struct gs_cpu_dim {
@@ -53,13 +56,13 @@ typedef struct gs_cpu_warp_result {
 typedef struct gs_cpu_host {
     // Returns when all threads of the block are here. The result is that of __syncthreads_count, _and, _or.
     uint32_t (*barrier)(gs_cpu_context* context, uint32_t thread, uint32_t kind, uint32_t predicate,
-                        const char* file, uint32_t line);
+                        const char* file, uint32_t line) GS_CPU_NOEXCEPT;
     // Returns when the lanes of `mask` are here; mask 0 means those lanes of the warp that can get here.
     gs_cpu_warp_result (*warp)(gs_cpu_context* context, uint32_t thread, uint32_t kind, uint32_t source,
-                               uint64_t mask, uint64_t value, const char* file, uint32_t line);
+                               uint64_t mask, uint64_t value, const char* file, uint32_t line) GS_CPU_NOEXCEPT;
     // Ends the kernel with an error; never returns.
     void (*fail)(gs_cpu_context* context, uint32_t thread, const char* message, const char* file,
-                 uint32_t line);
+                 uint32_t line) GS_CPU_NOEXCEPT;
 } gs_cpu_host;
 
 // One launch as one worker sees it.

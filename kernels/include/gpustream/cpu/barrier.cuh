@@ -5,10 +5,10 @@
 // Other threads run on this OS thread meanwhile, so the caller's index is put back.
 static inline __attribute__((always_inline)) uint32_t gs_cpu_barrier(uint32_t kind, uint32_t predicate,
                                                                      const char* file, uint32_t line) {
-    const uint3 index = threadIdx;
+    const uint32_t x = threadIdx.x, y = threadIdx.y, z = threadIdx.z;
     gs_cpu_context* context = gs_cpu_current;
     const uint32_t result = context->host->barrier(context, gs_cpu_thread(), kind, predicate, file, line);
-    threadIdx = index;
+    threadIdx.x = x, threadIdx.y = y, threadIdx.z = z;
     gs_cpu_moved = true;
     return result;
 }

@@ -32,37 +32,61 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
     static_assert((std::is_trivially_copyable<P>::value && ... && true),
                   "a kernel's parameters must be trivially copyable");
 
-    // The threads of the blocks, one after another. `Narrow` tells the compiler that a thread's number in its
-    // row fits 31 bits; only then does it see that neighbours touch neighbouring addresses, and vectorise.
-    template <bool Narrow>
-    static inline __attribute__((always_inline)) void threads(gs_cpu_context* context, uint64_t first, uint64_t end,
-                                                              uint32_t first_thread, P... args) {
+    // The threads of one block, one after another. `Fast` starts at the first and tells the compiler that a thread's
+    // number in its row fits 31 bits; only then does it see that neighbours touch neighbouring addresses, and
+    // vectorise.
+    template <bool Fast>
+    static inline __attribute__((always_inline)) void threads(gs_cpu_context* context, uint32_t first_thread,
+                                                              P... args) {
         const uint32_t bx = context->block.x, by = context->block.y, bz = context->block.z;
+        gs_cpu_moved = false;
+        blockDim.x = bx, blockDim.y = by, blockDim.z = bz;
+        if (Fast && blockIdx.x * blockDim.x > GS_CPU_NARROW_MAX) __builtin_unreachable();
+        if (Fast && bx > 1024) __builtin_unreachable();
+        uint32_t tx = 0, ty = 0, tz = 0;
+        if (!Fast) tx = first_thread % bx, ty = first_thread / bx % by, tz = first_thread / bx / by;
+        for (uint32_t k = tz; k < bz; ++k) {
+            for (uint32_t j = ty; j < by; ++j) {
+                threadIdx.y = j, threadIdx.z = k;
+                for (uint32_t i = tx; i < bx; ++i) {
+                    threadIdx.x = i;
+                    Kernel(args...);
+                    if (gs_cpu_moved) return;
+                }
+                if (!Fast) tx = 0;
+            }
+            if (!Fast) ty = 0;
+        }
+    }
+
+    // A function for one block: in a loop over blocks the hints would be hoisted away from where they are needed.
+    template <size_t... I>
+    static __attribute__((noinline, flatten)) void fast(gs_cpu_context* context, std::index_sequence<I...>) {
+        threads<true>(context, 0, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+    }
+    // Calls the kernel instead of containing it, so that each is compiled into loops once.
+    template <size_t... I>
+    static __attribute__((noinline)) void general(gs_cpu_context* context, uint32_t first_thread,
+                                                  std::index_sequence<I...>) {
+        threads<false>(context, first_thread, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+    }
+
+    static void run(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread) {
         const uint32_t gx = context->grid.x, gy = context->grid.y;
         gs_cpu_current = context;
-        gs_cpu_moved = false;
         warpSize = (int)context->warp_size;
-        blockDim = {bx, by, bz};
-        gridDim = {gx, gy, context->grid.z};
+        gridDim.x = gx, gridDim.y = gy, gridDim.z = context->grid.z;
         uint32_t x = (uint32_t)(first % gx), y = (uint32_t)(first / gx % gy), z = (uint32_t)(first / gx / gy);
-        uint32_t tx = first_thread % bx, ty = first_thread / bx % by, tz = first_thread / bx / by;
         for (uint64_t block = first; block < end; ++block) {
-            blockIdx = {x, y, z};
+            blockIdx.x = x, blockIdx.y = y, blockIdx.z = z;
             context->current_block = block;
-            if (Narrow && blockIdx.x * blockDim.x > GS_CPU_NARROW_MAX) __builtin_unreachable();
-            if (Narrow && bx > 1024) __builtin_unreachable();
-            for (; tz < bz; ++tz, ty = 0) {
-                for (; ty < by; ++ty, tx = 0) {
-                    threadIdx.y = ty;
-                    threadIdx.z = tz;
-                    for (uint32_t i = tx; i < bx; ++i) {
-                        threadIdx.x = i;
-                        Kernel(args...);
-                        if (gs_cpu_moved) return;
-                    }
-                }
+            if (context->wide || first_thread) {
+                general(context, first_thread, std::index_sequence_for<P...>());
+            } else {
+                fast(context, std::index_sequence_for<P...>());
             }
-            tx = ty = tz = 0;
+            if (gs_cpu_moved) return;
+            first_thread = 0;
             if (++x == gx) {
                 x = 0;
                 if (++y == gy) {
@@ -70,27 +94,6 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
                     ++z;
                 }
             }
-        }
-    }
-
-    template <size_t... I>
-    static __attribute__((flatten)) void narrow(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread,
-                                      std::index_sequence<I...>) {
-        threads<true>(context, first, end, first_thread,
-                      *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
-    }
-    // Not flattened: it calls the kernel, so that each is compiled into loops once.
-    template <size_t... I>
-    static __attribute__((noinline)) void wide(gs_cpu_context* context, uint64_t first, uint64_t end,
-                                               uint32_t first_thread, std::index_sequence<I...>) {
-        threads<false>(context, first, end, first_thread,
-                       *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
-    }
-    static void run(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread) {
-        if (context->wide) {
-            wide(context, first, end, first_thread, std::index_sequence_for<P...>());
-        } else {
-            narrow(context, first, end, first_thread, std::index_sequence_for<P...>());
         }
     }
 };

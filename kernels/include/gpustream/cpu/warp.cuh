@@ -7,11 +7,11 @@
 static inline __attribute__((always_inline)) gs_cpu_warp_result gs_cpu_warp(uint32_t kind, uint32_t source,
                                                                             uint64_t mask, uint64_t value,
                                                                             const char* file, uint32_t line) {
-    const uint3 index = threadIdx;
+    const uint32_t x = threadIdx.x, y = threadIdx.y, z = threadIdx.z;
     gs_cpu_context* context = gs_cpu_current;
     const gs_cpu_warp_result result =
         context->host->warp(context, gs_cpu_thread(), kind, source, mask, value, file, line);
-    threadIdx = index;
+    threadIdx.x = x, threadIdx.y = y, threadIdx.z = z;
     gs_cpu_moved = true;
     return result;
 }
