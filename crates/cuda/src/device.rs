@@ -1,0 +1,79 @@
+//! One opened device.
+
+use gpustream_hal::{Device, DeviceInfo, Result};
+
+use crate::context::Context;
+use crate::driver::{Driver, Status, call};
+use crate::info;
+
+/// A device and its primary context.
+pub(crate) struct CudaDevice {
+    pub(crate) driver: &'static Driver,
+    pub(crate) context: Context,
+    pub(crate) info: DeviceInfo,
+}
+
+impl CudaDevice {
+    /// Opens device `ordinal` on its primary context, and reads what it is.
+    pub(crate) fn open(driver: &'static Driver, ordinal: usize) -> Result<Self> {
+        let context = driver.context(ordinal)?;
+        driver.make_current(context.raw)?;
+        let info = info::read(driver, context.device, ordinal)?;
+        Ok(Self { driver, context, info })
+    }
+
+    /// Makes the device's context current on this thread: the first thing every method does.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<&'static Driver> {
+        self.driver.make_current(self.context.raw)?;
+        Ok(self.driver)
+    }
+}
+
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let driver = self.enter()?;
+        // SAFETY: takes no arguments; the context is current.
+        unsafe { call!(driver, cuCtxSynchronize()) }
+    }
+
+    fn memory(&self) -> Result<(u64, u64)> {
+        let driver = self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both pointers are to locals.
+        unsafe { call!(driver, cuMemGetInfo_v2(&raw mut free, &raw mut total))? };
+        Ok((free as u64, total as u64))
+    }
+
+    fn can_access_peer(&self, other: usize) -> Result<bool> {
+        if other == self.info.ordinal {
+            return Ok(true);
+        }
+        let mut peer = 0;
+        let mut answer = 0;
+        // SAFETY: both pointers are to locals; an ordinal out of range is an error of cuDeviceGet.
+        unsafe {
+            call!(self.driver, cuDeviceGet(&raw mut peer, other as i32))?;
+            call!(self.driver, cuDeviceCanAccessPeer(&raw mut answer, self.context.device, peer))?;
+        }
+        Ok(answer != 0)
+    }
+
+    fn enable_peer_access(&self, other: usize) -> Result<()> {
+        if other == self.info.ordinal {
+            return Ok(());
+        }
+        let peer = self.driver.context(other)?;
+        let driver = self.enter()?;
+        // SAFETY: the peer's context is retained for good.
+        let status = unsafe { (driver.api.cuCtxEnablePeerAccess)(peer.raw, 0) };
+        if status == Status::PEER_ACCESS_ALREADY_ENABLED {
+            return Ok(());
+        }
+        driver.check("cuCtxEnablePeerAccess", status)
+    }
+}

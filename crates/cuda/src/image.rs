@@ -1,0 +1,123 @@
+//! What an image's first bytes say, checked before the driver, which trusts the lengths inside, reads on.
+
+use gpustream_hal::{Error, ErrorKind, Result};
+
+const ELF: [u8; 4] = *b"\x7fELF";
+const FATBIN: u32 = 0xba55_ed50;
+
+/// An image in the form the driver takes: aligned, and followed by a NUL, which ends PTX.
+pub(crate) struct Aligned {
+    words: Vec<u64>,
+}
+
+impl Aligned {
+    /// Copies `image`, after a look at its header.
+    pub(crate) fn new(image: &[u8]) -> Result<Self> {
+        if let Some(expected) = expected_len(image)
+            && expected > image.len() as u64
+        {
+            let text = format!(
+                "the image is cut short: {} bytes, and its header says {expected}; build the kernels again",
+                image.len()
+            );
+            return Err(invalid(text));
+        }
+        if image.is_empty() {
+            return Err(invalid("the image is empty; build the kernels again".to_owned()));
+        }
+        // At least one byte beyond the image, and those zero.
+        let mut words = vec![0u64; image.len() / 8 + 1];
+        for (word, bytes) in words.iter_mut().zip(image.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(padded);
+        }
+        Ok(Self { words })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.words.as_ptr().cast()
+    }
+}
+
+fn invalid(text: String) -> Error {
+    Error::new(ErrorKind::InvalidModule, text).with_backend("cuda")
+}
+
+/// How long a cubin or fatbin says it is. `None` for PTX, which is text.
+fn expected_len(image: &[u8]) -> Option<u64> {
+    if image.starts_with(&ELF) {
+        // 64-bit ELF: the section headers, which come last, at e_shoff, e_shnum entries of e_shentsize bytes.
+        let (Some(offset), Some(size), Some(count)) = (le64(image, 40), le16(image, 58), le16(image, 60))
+        else {
+            return Some(64);
+        };
+        return offset.checked_add(size * count).or(Some(u64::MAX));
+    }
+    if le32(image, 0) == Some(FATBIN) {
+        // u32 magic, u16 version, u16 header size, u64 size of what follows.
+        let (Some(header), Some(body)) = (le16(image, 6), le64(image, 8)) else { return Some(16) };
+        return header.checked_add(body).or(Some(u64::MAX));
+    }
+    None
+}
+
+fn le16(image: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from(u16::from_le_bytes(image.get(at..at + 2)?.try_into().ok()?)))
+}
+
+fn le32(image: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn le64(image: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(image.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fatbin(body: usize) -> Vec<u8> {
+        let mut image = FATBIN.to_le_bytes().to_vec();
+        image.extend(1u16.to_le_bytes());
+        image.extend(16u16.to_le_bytes());
+        image.extend((body as u64).to_le_bytes());
+        image.resize(16 + body, 7);
+        image
+    }
+
+    #[test]
+    fn a_fatbin_cut_short_is_refused_and_a_whole_one_is_not() {
+        let image = fatbin(100);
+        assert!(Aligned::new(&image).is_ok());
+        for cut in [0, 5, 15, 16, 115] {
+            if cut == 0 || cut >= 4 {
+                let error = Aligned::new(&image[..cut]).err();
+                assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::InvalidModule), "cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_elf_header_with_an_absurd_offset_is_refused() {
+        let mut image = vec![0u8; 128];
+        image[..4].copy_from_slice(&ELF);
+        image[40..48].copy_from_slice(&u64::MAX.to_le_bytes());
+        image[58] = 64;
+        image[60] = 2;
+        assert!(Aligned::new(&image).is_err());
+    }
+
+    #[test]
+    fn text_ends_in_a_nul_at_every_length() {
+        for len in 1..20 {
+            let text = vec![b'x'; len];
+            let image = Aligned::new(&text).unwrap();
+            // SAFETY: the copy is at least one byte longer than the text.
+            let copy = unsafe { std::slice::from_raw_parts(image.as_ptr(), len + 1) };
+            assert_eq!(&copy[..len], &text[..]);
+            assert_eq!(copy[len], 0);
+        }
+    }
+}

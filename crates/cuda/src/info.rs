@@ -1,0 +1,103 @@
+//! Reading what a device is and can do.
+
+use std::ffi::CStr;
+
+use cudarc::driver::sys::CUdevice;
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use gpustream_hal::{DeviceInfo, Result};
+
+use crate::backend::kernel_driver;
+use crate::driver::{Driver, Status, call};
+
+/// Reads everything once. The device's context is current, which the priority range needs.
+pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<DeviceInfo> {
+    // An attribute the driver does not know is an ability it does not have.
+    let attribute = |which: Attribute| -> Result<u32> {
+        let mut value = 0;
+        // SAFETY: the pointer is to a local; the device was counted by the driver.
+        let status = unsafe { (driver.api.cuDeviceGetAttribute)(&raw mut value, which, device) };
+        if status == Status::INVALID_VALUE || status == Status::NOT_SUPPORTED {
+            return Ok(0);
+        }
+        driver.check("cuDeviceGetAttribute", status)?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    };
+    let ability = |which: Attribute| attribute(which).map(|value| value != 0);
+
+    let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    let mut total = 0;
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: all pointers are to locals; a context of the device is current.
+    unsafe {
+        call!(driver, cuDeviceTotalMem_v2(&raw mut total, device))?;
+        call!(driver, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
+    }
+
+    let mut info = DeviceInfo::new("cuda", ordinal);
+    info.name = name(driver, device)?;
+    info.arch = format!("sm_{major}{minor}");
+    info.driver = match kernel_driver() {
+        Some(version) => format!("{version}, CUDA {}", driver.version_text()),
+        None => format!("CUDA {}", driver.version_text()),
+    };
+    info.total_memory = total as u64;
+    info.multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    info.warp_size = attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
+    info.max_threads_per_block = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+    info.max_threads_per_multiprocessor =
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
+    info.max_block = [
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
+    ];
+    info.max_grid = [
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
+    ];
+    info.shared_memory_per_block = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?;
+    info.shared_memory_per_block_optin =
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+            .max(info.shared_memory_per_block);
+    info.shared_memory_per_multiprocessor =
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
+    info.l2_cache = attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?;
+    info.async_engine_count = attribute(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT)?;
+    info.concurrent_kernels = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS)?;
+    info.stream_priorities = (least, greatest);
+    info.memory_pools = ability(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
+    info.managed_memory = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?;
+    info.cooperative_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)?;
+    info.cluster_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH)?;
+    info.early_dependent_launch = major >= 9;
+    info.peer_access = any_peer(driver, device, ordinal)?;
+    info.free_synchronizes = true;
+    Ok(info)
+}
+
+fn name(driver: &Driver, device: CUdevice) -> Result<String> {
+    let mut bytes = [0u8; 256];
+    // SAFETY: the driver writes at most the length it is given, one byte less than there is, so that the last
+    // one stays NUL.
+    unsafe { call!(driver, cuDeviceGetName(bytes.as_mut_ptr().cast(), bytes.len() as i32 - 1, device))? };
+    Ok(CStr::from_bytes_until_nul(&bytes)
+        .map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned()))
+}
+
+fn any_peer(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<bool> {
+    for other in (0..driver.contexts.len()).filter(|&other| other != ordinal) {
+        let mut peer = 0;
+        let mut answer = 0;
+        // SAFETY: both pointers are to locals; the ordinals are ones the driver counted.
+        unsafe {
+            call!(driver, cuDeviceGet(&raw mut peer, other as i32))?;
+            call!(driver, cuDeviceCanAccessPeer(&raw mut answer, device, peer))?;
+        }
+        if answer != 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
