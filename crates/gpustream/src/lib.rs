@@ -1,1 +1,87 @@
-//! Stub.
+//! One API for asynchronous GPU work on NVIDIA (CUDA), AMD (HIP) and, with no GPU, on the CPU.
+//!
+//! **The host is a dispatcher, not an overseer.** Calls enqueue and return; copies and kernels overlap; what must
+//! be ordered is ordered by the library, and nothing is freed while the device still uses it. The calls that block
+//! say so.
+//!
+//! ```
+//! use gpustream::Device;
+//!
+//! let device = Device::best()?;                       // or Device::open("cuda:0"), or GPUSTREAM_DEVICE
+//! let (a, b) = (device.stream()?, device.stream()?);
+//! let x = a.upload(&[1.0f32, 2.0, 3.0])?;             // on stream a
+//! let mut y = b.zeros::<f32>(3)?;                     // on stream b
+//! b.copy(&x, &mut y)?;                                // b waits for a by itself
+//! assert_eq!(b.download(&y)?, [1.0, 2.0, 3.0]);       // blocks, for this alone
+//! # Ok::<(), gpustream::Error>(())
+//! ```
+//!
+//! Kernels are C++ that nvcc, hipcc and a host compiler accept; the crate `gpustream-build` compiles them in a
+//! `build.rs` and writes typed launchers, which [`include_kernels!`] brings in.
+//!
+//! # Soundness
+//!
+//! Safe calls cannot race: every operation's memory is tracked per byte range, and [`Tracking::Auto`] adds the
+//! waits that are missing. No guarantee rests on a destructor: leaking any value leaks its memory and nothing
+//! else.
+//!
+//! # Environment
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `GPUSTREAM_DEVICE` | what [`Device::best`] opens: `cpu`, `cuda:0`, `hip:1` |
+//! | `GPUSTREAM_BLOCKING=1` | wait for every operation, so that a fault names the one that caused it |
+//! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept |
+
+mod buffer;
+mod compile_cache;
+mod copy;
+mod device;
+mod event;
+mod flag;
+mod launch;
+mod memory;
+mod module;
+mod pinned;
+mod staging;
+mod stream;
+mod stream_core;
+mod sync;
+mod track;
+mod view;
+
+pub use gpustream_hal as hal;
+pub use half;
+
+pub use buffer::Buffer;
+pub use device::{Device, DeviceOptions, Tracking, backends};
+pub use event::{Event, TimedEvent};
+pub use flag::Flag;
+pub use hal::{
+    Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FunctionInfo, Image, Operation, ParamInfo,
+    PinnedOptions, Result, Source, StreamOptions, WaitPolicy,
+};
+#[doc(hidden)]
+pub use launch::codegen;
+pub use launch::{Arg, Launch};
+pub use memory::MemoryStats;
+pub use module::{Kernel, Module, ModuleSource};
+pub use pinned::{Pinned, ReadGuard, WriteGuard};
+pub use stream::Stream;
+pub use view::{AsView, AsViewMut, View, ViewMut};
+
+/// Brings in the bindings that `gpustream-build` wrote for `NAME.cu` in this crate's build script.
+///
+/// ```ignore
+/// mod saxpy {
+///     gpustream::include_kernels!("saxpy");
+/// }
+/// let kernels = saxpy::Kernels::load(&device)?;
+/// kernels.saxpy(&stream, 3.0, &x, &mut y, n)?;
+/// ```
+#[macro_export]
+macro_rules! include_kernels {
+    ($name:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $name, ".rs"));
+    };
+}

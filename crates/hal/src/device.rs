@@ -130,6 +130,9 @@ pub struct DeviceInfo {
     pub early_dependent_launch: bool,
     /// Whether this device can reach the memory of at least one other device of its backend.
     pub peer_access: bool,
+    /// Whether the threads of a block run one after the other, so that few threads with long contiguous work are
+    /// best.
+    pub serial_threads: bool,
     /// Whether freeing (`cuMemFree`) waits for all work of the device.
     pub free_synchronizes: bool,
 }
@@ -163,6 +166,7 @@ impl DeviceInfo {
             cluster_launch: false,
             early_dependent_launch: false,
             peer_access: false,
+            serial_threads: false,
             free_synchronizes: false,
         }
     }

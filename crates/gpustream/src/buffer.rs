@@ -1,0 +1,85 @@
+//! Device memory.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use gpustream_hal::{RawBuffer, Result};
+
+use crate::device::{Device, DeviceCore};
+use crate::memory::{Block, Kind};
+use crate::stream_core::StreamCore;
+use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
+
+/// A block and its way back into the cache.
+pub(crate) struct Owned {
+    block: ManuallyDrop<Arc<Block>>,
+    pub(crate) device: Device,
+}
+
+impl Owned {
+    pub(crate) fn alloc(
+        device: &Device,
+        kind: Kind,
+        bytes: usize,
+        stream: Option<&StreamCore>,
+    ) -> Result<Self> {
+        let core: &DeviceCore = &device.0;
+        let block = core.cache.alloc(core, kind, bytes, stream)?;
+        Ok(Self { block: ManuallyDrop::new(block), device: device.clone() })
+    }
+
+    pub(crate) fn block(&self) -> &Arc<Block> {
+        &self.block
+    }
+}
+
+impl Drop for Owned {
+    /// Gives the block back with its history: nothing waits, and nobody reuses it before its last use is done
+    /// or ordered before.
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        let block = unsafe { ManuallyDrop::take(&mut self.block) };
+        self.device.0.cache.put(block);
+    }
+}
+
+/// `len` elements of device memory, made by [`Stream::alloc`](crate::Stream::alloc) and its kin.
+///
+/// Dropping it returns at once: the memory is used again only after its last use on any stream.
+pub struct Buffer<T> {
+    memory: Owned,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Pod> Buffer<T> {
+    pub(crate) fn new(memory: Owned, len: usize) -> Self {
+        Self { memory, len, element: PhantomData }
+    }
+}
+
+impl<T: Pod> AsView<T> for Buffer<T> {
+    #[inline]
+    fn view(&self) -> View<'_, T> {
+        View::new(self.memory.block(), &self.memory.device, self.len)
+    }
+}
+
+impl<T: Pod> AsViewMut<T> for Buffer<T> {
+    #[inline]
+    fn view_mut(&mut self) -> ViewMut<'_, T> {
+        ViewMut::new(self.view())
+    }
+}
+
+owner_methods!(Buffer);
+
+impl<T> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} elements, {:?})", self.len, self.memory.block().address)
+    }
+}

@@ -1,0 +1,264 @@
+//! Allocation, copies and fills, in stream order.
+
+use std::panic::Location;
+
+use bytemuck::Pod;
+use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result};
+
+use crate::buffer::{Buffer, Owned};
+use crate::memory::Kind;
+use crate::staging;
+use crate::stream::Stream;
+use crate::track::Mode;
+use crate::view::{AsView, AsViewMut, View};
+
+/// The size of `len` elements in bytes.
+pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
+    len.checked_mul(size_of::<T>()).ok_or_else(|| {
+        Error::new(
+            ErrorKind::OutOfMemory,
+            format!("{len} elements of {} bytes exceed the address space", size_of::<T>()),
+        )
+    })
+}
+
+#[track_caller]
+pub(crate) fn operation(label: &'static str) -> Operation {
+    Operation { label, location: Location::caller() }
+}
+
+impl Stream {
+    /// Allocates `len` elements of device memory. Their contents are unspecified; downloading or copying from
+    /// them before something wrote them is an [`ErrorKind::Uninitialized`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`], after cached memory was given back and pending frees were waited for.
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        let bytes = byte_len::<T>(len)?;
+        let memory = Owned::alloc(&self.device, Kind::Device, bytes, Some(&self.core))?;
+        Ok(Buffer::new(memory, len))
+    }
+
+    /// Allocates `len` elements and clears them in stream order.
+    #[track_caller]
+    pub fn zeros<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        self.full(len, T::zeroed())
+    }
+
+    /// Allocates `len` elements and sets each to `value` in stream order.
+    #[track_caller]
+    pub fn full<T: Pod>(&self, len: usize, value: T) -> Result<Buffer<T>> {
+        let mut buffer = self.alloc(len)?;
+        self.fill(&mut buffer, value)?;
+        Ok(buffer)
+    }
+
+    /// Allocates device memory and copies `values` into it. The slice is copied out before the call returns;
+    /// the device gets it in stream order, through pinned memory.
+    #[track_caller]
+    pub fn upload<T: Pod>(&self, values: &[T]) -> Result<Buffer<T>> {
+        let mut buffer = self.alloc(values.len())?;
+        self.upload_into(values, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Copies `values` to `dst`, as [`upload`](Self::upload) does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ.
+    #[track_caller]
+    pub fn upload_into<T: Pod>(&self, values: &[T], dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
+        let mut dst = dst.view_mut();
+        check_lengths(values.len(), dst.len())?;
+        self.check_device(&dst.view())?;
+        staging::upload(self, values, &mut dst, operation("upload"))
+    }
+
+    /// Copies `src` to the host. Blocks, for this copy and what it depends on alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Uninitialized`] where nothing has written some of `src`.
+    #[track_caller]
+    pub fn download<T: Pod>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Vec<T>> {
+        let operation = operation("download");
+        let src = src.view();
+        let mut values = Vec::new();
+        values.try_reserve_exact(src.len()).map_err(|_| {
+            Error::new(ErrorKind::OutOfMemory, format!("the host has no room for {} elements", src.len()))
+        })?;
+        self.check_source(&src, operation)?;
+        // SAFETY: the spare capacity holds `src.len()` elements, and all of it is written on success.
+        unsafe {
+            staging::download(self, &src, values.as_mut_ptr(), operation)?;
+            values.set_len(src.len());
+        }
+        Ok(values)
+    }
+
+    /// Copies `src` into a slice of equal length. Blocks, as [`download`](Self::download) does.
+    #[track_caller]
+    pub fn download_into<T: Pod>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut [T]) -> Result<()> {
+        let operation = operation("download");
+        let src = src.view();
+        check_lengths(src.len(), dst.len())?;
+        self.check_source(&src, operation)?;
+        // SAFETY: `dst` has room for `src.len()` elements and is borrowed exclusively.
+        unsafe { staging::download(self, &src, dst.as_mut_ptr(), operation) }
+    }
+
+    /// Copies between device and pinned memory, in any combination, in stream order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has
+    /// written some of `src`.
+    #[track_caller]
+    pub fn copy<T: Pod>(
+        &self,
+        src: &(impl AsView<T> + ?Sized),
+        dst: &mut (impl AsViewMut<T> + ?Sized),
+    ) -> Result<()> {
+        let operation = operation("copy");
+        let (src, dst) = (src.view(), dst.view_mut());
+        check_lengths(src.len(), dst.len())?;
+        self.check_source(&src, operation)?;
+        self.check_device(&dst.view())?;
+        self.submit_copy(&src, &dst.view(), operation)
+    }
+
+    /// Copies without checks: lengths agree, devices are this stream's, `dst` is held exclusively.
+    pub(crate) fn submit_copy<T: Pod>(
+        &self,
+        src: &View<'_, T>,
+        dst: &View<'_, T>,
+        operation: Operation,
+    ) -> Result<()> {
+        let bytes = src.bytes().len();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let accesses = [src.access(Mode::Read), dst.access(Mode::Write)];
+        self.submit(operation, accesses.iter(), |device, stream| {
+            // SAFETY: both ranges lie in live blocks, which are not freed before this use is done; the borrows
+            // rule out overlap, and host access waits for the use entered with the tracker.
+            unsafe {
+                match (src.block.is_host(), dst.block.is_host()) {
+                    (true, false) => device.copy_to_device(dst.as_raw(), src.host()?, bytes, stream),
+                    (false, true) => device.copy_to_host(dst.host()?, src.as_raw(), bytes, stream),
+                    _ => device.copy_on_device(dst.as_raw(), src.as_raw(), bytes, stream),
+                }
+            }
+        })
+    }
+
+    /// Sets every element of `dst` to `value` in stream order.
+    ///
+    /// Values that repeat a pattern of 1, 2 or 4 bytes are one driver call; others are copied once and doubled.
+    #[track_caller]
+    pub fn fill<T: Pod>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
+        let operation = operation("fill");
+        let mut dst = dst.view_mut();
+        self.check_device(&dst.view())?;
+        let bytes = dst.view().bytes().len();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let Some(pattern) = pattern(bytemuck::bytes_of(&value)) else {
+            return self.fill_by_doubling(&mut dst, value, operation);
+        };
+        let view = dst.view();
+        self.submit(operation, [view.access(Mode::Write)].iter(), |device, stream| {
+            // SAFETY: the range lies in a live block; the pattern is no wider than T, to which it is aligned.
+            unsafe { device.fill(view.as_raw(), pattern, bytes / pattern.width(), stream) }
+        })
+    }
+
+    /// A value that the drivers' fills cannot express: some copies of it are uploaded, then what is there is
+    /// copied behind itself until the range is full.
+    fn fill_by_doubling<T: Pod>(
+        &self,
+        dst: &mut crate::view::ViewMut<'_, T>,
+        value: T,
+        operation: Operation,
+    ) -> Result<()> {
+        let seed = (4096 / size_of::<T>()).clamp(1, dst.len());
+        let seed_values = self.device.pinned_from(&vec![value; seed])?;
+        let view = dst.view();
+        let (total, seed_bytes) = (view.bytes().len(), seed * size_of::<T>());
+        let source = seed_values.view();
+        let accesses = [source.access(Mode::Read), view.access(Mode::Write)];
+        let address = view.as_raw();
+        let to_host = view.block.is_host();
+        let double = |device: &dyn hal::Device, stream: RawStream| {
+            let mut filled = seed_bytes;
+            // SAFETY: all ranges lie in live blocks that are not freed before this use is done, and each copy
+            // reads below what it writes.
+            unsafe {
+                if to_host {
+                    device.copy_on_device(address, source.as_raw(), seed_bytes, stream)?;
+                } else {
+                    device.copy_to_device(address, source.host()?, seed_bytes, stream)?;
+                }
+                while filled < total {
+                    let more = filled.min(total - filled);
+                    device.copy_on_device(address.offset(filled), address, more, stream)?;
+                    filled += more;
+                }
+            }
+            Ok(())
+        };
+        self.submit(operation, accesses.iter(), double)
+    }
+
+    pub(crate) fn check_device<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
+        if view.device.is_same(&self.device) { Ok(()) } else { Err(self.foreign("the memory")) }
+    }
+
+    fn check_source<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
+        self.check_device(src)?;
+        if src.block.history.lock().is_written(&src.bytes()) {
+            return Ok(());
+        }
+        let message = "nothing has written some of these elements; allocate with `zeros`, `full` or `upload`, or \
+                       submit what writes them first (for writes the library does not see: `assume_written`)";
+        Err(Error::new(ErrorKind::Uninitialized, message).with_operation(operation))
+    }
+}
+
+fn check_lengths(src: usize, dst: usize) -> Result<()> {
+    if src == dst {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::ArgumentMismatch,
+        format!("the source has {src} elements and the destination {dst}; slice the longer one"),
+    ))
+}
+
+/// The shortest pattern whose repetition is `value`, if the drivers can fill with it. A pattern is never wider
+/// than the value, so the value's alignment is enough.
+fn pattern(value: &[u8]) -> Option<FillPattern> {
+    let repeats = |width: usize| {
+        value.len().is_multiple_of(width) && value.chunks_exact(width).all(|chunk| chunk == &value[..width])
+    };
+    if repeats(1) {
+        return Some(FillPattern::U8(value[0]));
+    }
+    if repeats(2) {
+        return Some(FillPattern::U16(u16::from_ne_bytes([value[0], value[1]])));
+    }
+    repeats(4).then(|| FillPattern::U32(u32::from_ne_bytes([value[0], value[1], value[2], value[3]])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_the_shortest_that_repeat() {
+        assert_eq!(pattern(&[7; 8]), Some(FillPattern::U8(7)));
+        assert_eq!(pattern(&[1, 2, 1, 2, 1, 2, 1, 2]), Some(FillPattern::U16(u16::from_ne_bytes([1, 2]))));
+        assert_eq!(pattern(&1.0f32.to_ne_bytes()), Some(FillPattern::U32(1.0f32.to_bits())));
+        assert_eq!(pattern(&1.0f64.to_ne_bytes()), None);
+        assert_eq!(pattern(&[1, 2, 3]), None);
+    }
+}

@@ -1,0 +1,464 @@
+//! Devices: finding, opening, and what belongs to one.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use bytemuck::Pod;
+use gpustream_hal::{
+    self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, PinnedOptions, RawStream, Result,
+    StreamOptions, WaitPolicy,
+};
+
+use crate::memory::{Cache, MemoryStats};
+use crate::module::ModuleCore;
+use crate::pinned::Pinned;
+use crate::stream::Stream;
+use crate::stream_core::StreamCore;
+use crate::sync::lock;
+use crate::track::{Point, StreamId};
+use crate::{Flag, Module, ModuleSource};
+
+/// Who orders operations that touch the same memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Tracking {
+    /// The library: it adds the waits that are missing, and only those.
+    #[default]
+    Auto,
+    /// The user: a missing wait is an [`ErrorKind::Hazard`] that names both operations with file and line.
+    Strict,
+    /// Nobody checks; see [`DeviceOptions::without_tracking`].
+    #[doc(hidden)]
+    Off,
+}
+
+/// How to open a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceOptions {
+    tracking: Tracking,
+    wait: WaitPolicy,
+}
+
+impl DeviceOptions {
+    /// Sets who orders operations.
+    #[must_use]
+    pub fn tracking(mut self, tracking: Tracking) -> Self {
+        if tracking != Tracking::Off {
+            self.tracking = tracking;
+        }
+        self
+    }
+
+    /// Sets how host threads wait for events.
+    #[must_use]
+    pub fn wait(mut self, wait: WaitPolicy) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Neither adds waits nor checks for them. Memory is still freed only after its last use.
+    ///
+    /// # Safety
+    /// The caller orders all operations of different streams that touch the same memory, host access included.
+    #[must_use]
+    pub unsafe fn without_tracking(mut self) -> Self {
+        self.tracking = Tracking::Off;
+        self
+    }
+}
+
+/// The streams of a device by number, the dropped ones included until their work is done.
+#[derive(Default)]
+pub(crate) struct StreamTable(RwLock<HashMap<StreamId, Arc<StreamCore>>>);
+
+impl StreamTable {
+    pub(crate) fn get(&self, id: StreamId) -> Option<Arc<StreamCore>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Streams leave the table when all their work is done, so one that is not here has none left.
+    pub(crate) fn is_known_done(&self, point: Point) -> bool {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.get(&point.stream).is_none_or(|stream| stream.is_known_done(point.number))
+    }
+
+    fn insert(&self, stream: Arc<StreamCore>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
+    }
+
+    fn all(&self) -> Vec<Arc<StreamCore>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Lets go of streams whose handle is gone and whose work is done.
+    fn sweep(&self) {
+        let mut gone = Vec::new();
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.retain(|_, stream| {
+            let keep = Arc::strong_count(stream) > 1 || !matches!(stream.query(), Ok(true));
+            if !keep {
+                gone.push(stream.clone());
+            }
+            keep
+        });
+        drop(table);
+    }
+
+    fn take(&self) -> Vec<Arc<StreamCore>> {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.drain().map(|(_, stream)| stream).collect()
+    }
+}
+
+/// A module whose last handle is gone, and the ends of all streams at that moment: once those are reached no
+/// kernel of it runs any more.
+struct ParkedModule {
+    module: ModuleCore,
+    until: Vec<Point>,
+}
+
+/// What all handles of one opened device share.
+pub(crate) struct DeviceCore {
+    pub(crate) raw: Arc<dyn hal::Device>,
+    pub(crate) info: DeviceInfo,
+    pub(crate) tracking: Tracking,
+    pub(crate) wait: WaitPolicy,
+    /// Every operation is waited for, so that a fault is reported by the one that caused it.
+    pub(crate) blocking: bool,
+    pub(crate) streams: Arc<StreamTable>,
+    pub(crate) cache: Cache,
+    parked_modules: Mutex<Vec<ParkedModule>>,
+}
+
+impl DeviceCore {
+    #[inline]
+    pub(crate) fn stream(&self, id: StreamId) -> Option<Arc<StreamCore>> {
+        self.streams.get(id)
+    }
+
+    /// Asks the driver which streams are idle, and lets go of what waited for that.
+    pub(crate) fn refresh(&self) {
+        for stream in self.streams.all() {
+            // An error says nothing about being done; whoever waits next is told.
+            let _ = stream.query();
+        }
+        self.sweep();
+    }
+
+    fn sweep(&self) {
+        self.streams.sweep();
+        let mut unloaded = Vec::new();
+        let mut parked = lock(&self.parked_modules);
+        let done =
+            |parked: &ParkedModule| parked.until.iter().all(|&point| self.streams.is_known_done(point));
+        unloaded.extend(parked.extract_if(.., |parked| done(parked)).map(|parked| parked.module));
+        drop(parked);
+    }
+
+    pub(crate) fn park_module(&self, module: ModuleCore) {
+        let streams = self.streams.all();
+        let until =
+            streams.iter().map(|stream| Point { stream: stream.id, number: stream.submitted() }).collect();
+        lock(&self.parked_modules).push(ParkedModule { module, until });
+        self.sweep();
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let streams = self.streams.all();
+        let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
+        self.raw.synchronize()?;
+        streams.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
+        streams.iter().try_for_each(|stream| stream.report_panic())
+    }
+}
+
+impl Drop for DeviceCore {
+    /// Waits for the device's work, then returns everything to the driver.
+    fn drop(&mut self) {
+        let raw = self.raw.clone();
+        let streams = self.streams.take();
+        let modules = std::mem::take(self.parked_modules.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let cache = std::mem::take(&mut self.cache);
+        let teardown = move || {
+            // Fails only where the device is lost, and then nothing runs any more.
+            let _ = raw.synchronize();
+            drop(modules);
+            cache.clear();
+            drop(streams);
+        };
+        if IN_HOST_FUNCTION.get() {
+            // The driver may not be called from one of its own callbacks; the closure held the last handle.
+            // Without a thread to do it the memory stays with the process.
+            let _ = std::thread::Builder::new().name("gpustream-teardown".into()).spawn(teardown);
+        } else {
+            teardown();
+        }
+    }
+}
+
+thread_local! {
+    /// Whether this thread is running a host closure on the driver's behalf.
+    pub(crate) static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// An opened device. Clones are handles of the same one; everything made from it keeps it open.
+///
+/// Dropping the last handle, streams and buffers included, waits for the device's work.
+///
+/// ```
+/// let device = gpustream::Device::open("cpu")?;
+/// println!("{device}");
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Device(pub(crate) Arc<DeviceCore>);
+
+/// The backends compiled in, in the order in which [`Device::best`] tries them.
+pub fn backends() -> Vec<&'static dyn Backend> {
+    vec![
+        #[cfg(feature = "cuda")]
+        gpustream_cuda::backend(),
+        #[cfg(feature = "hip")]
+        gpustream_hip::backend(),
+        #[cfg(feature = "cpu")]
+        gpustream_cpu::backend(),
+    ]
+}
+
+/// Splits `cuda:1` into backend and ordinal.
+fn parse_name(name: &str) -> Result<(&str, usize)> {
+    let (backend, ordinal) = name.split_once(':').unwrap_or((name, "0"));
+    let ordinal = ordinal.parse().map_err(|_| {
+        Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "`{name}` is no device name; write a backend and a number, such as `cuda:0`, `hip:1` or `cpu`"
+            ),
+        )
+    })?;
+    Ok((backend, ordinal))
+}
+
+impl Device {
+    /// Opens the device that the environment variable `GPUSTREAM_DEVICE` names, or else the first one present
+    /// of `cuda:0`, `hip:0`, `cpu:0`.
+    ///
+    /// # Errors
+    /// Whatever stands in the way of the named device. Without the variable, [`ErrorKind::NoDevice`] with every
+    /// backend's own reason.
+    pub fn best() -> Result<Self> {
+        Self::best_with(DeviceOptions::default())
+    }
+
+    /// As [`best`](Self::best), with options.
+    pub fn best_with(options: DeviceOptions) -> Result<Self> {
+        if let Some(name) = std::env::var_os("GPUSTREAM_DEVICE").filter(|name| !name.is_empty()) {
+            let name = name.to_string_lossy();
+            return Self::open_with(&name, options)
+                .map_err(|error| error.with_context(format_args!("GPUSTREAM_DEVICE={name}")));
+        }
+        let mut reasons = String::new();
+        for backend in backends() {
+            match Self::open_on(backend, 0, options) {
+                Ok(device) => return Ok(device),
+                Err(error) => reasons += &format!("\n  {}: {}", backend.name(), error.message()),
+            }
+        }
+        if reasons.is_empty() {
+            reasons += "\n  no backend is compiled in: turn on one of the features `cpu`, `cuda`, `hip`";
+        }
+        Err(Error::new(ErrorKind::NoDevice, format!("no device can be opened:{reasons}")))
+    }
+
+    /// Opens a device by name: `cpu`, `cuda:0`, `hip:1`.
+    ///
+    /// Opening one device twice gives two values that share the driver's context and no objects.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a malformed name, [`ErrorKind::Unsupported`] for a backend that is not
+    /// compiled in, [`ErrorKind::DriverMissing`] and [`ErrorKind::NoDevice`] with what was looked for.
+    pub fn open(name: &str) -> Result<Self> {
+        Self::open_with(name, DeviceOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options.
+    pub fn open_with(name: &str, options: DeviceOptions) -> Result<Self> {
+        let (wanted, ordinal) = parse_name(name)?;
+        let all = backends();
+        if let Some(backend) = all.iter().find(|backend| backend.name() == wanted) {
+            return Self::open_on(*backend, ordinal, options);
+        }
+        let names: Vec<_> = all.iter().map(|backend| backend.name()).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "no backend named `{wanted}`: this program has {names}; the others are features of the crate \
+                 gpustream (`cpu`, `cuda`, `hip`)"
+            ),
+        ))
+    }
+
+    /// Opens a device of any backend, a third party's included.
+    pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
+        let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
+        let info = raw.info().clone();
+        Ok(Self(Arc::new(DeviceCore {
+            raw,
+            info,
+            tracking: options.tracking,
+            wait: options.wait,
+            blocking: std::env::var_os("GPUSTREAM_BLOCKING").is_some_and(|value| value == "1"),
+            streams: Arc::default(),
+            cache: Cache::default(),
+            parked_modules: Mutex::default(),
+        })))
+    }
+
+    /// Opens every device of every backend; what cannot be opened is left out.
+    pub fn all() -> Vec<Self> {
+        let mut devices = Vec::new();
+        for backend in backends() {
+            let count = backend.device_count().unwrap_or(0);
+            devices.extend(
+                (0..count)
+                    .filter_map(|ordinal| Self::open_on(backend, ordinal, DeviceOptions::default()).ok()),
+            );
+        }
+        devices
+    }
+
+    /// What the device is and can do.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.0.info
+    }
+
+    /// Makes a non-blocking stream of ordinary priority (`cuStreamCreateWithPriority`).
+    pub fn stream(&self) -> Result<Stream> {
+        self.stream_with(StreamOptions::default())
+    }
+
+    /// Makes a stream. The priority is clamped to what the device has.
+    pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
+        let (least, greatest) = self.0.info.stream_priorities;
+        let options = options.with_priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
+        let raw = self.0.raw.stream_create(options)?;
+        Ok(self.adopt(raw, true))
+    }
+
+    /// A stream the driver made: the legacy default stream, or this host thread's.
+    ///
+    /// Work on the legacy stream and on streams made with
+    /// [`blocking_with_default`](StreamOptions::blocking_with_default) wait for each other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the backend has none.
+    pub fn default_stream(&self, which: DefaultStream) -> Result<Stream> {
+        Ok(self.adopt(self.0.raw.stream_default(which)?, false))
+    }
+
+    pub(crate) fn adopt(&self, raw: RawStream, owned: bool) -> Stream {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let id = StreamId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let core = Arc::new(StreamCore::new(id, raw, self.0.raw.clone(), owned));
+        self.0.sweep();
+        self.0.streams.insert(core.clone());
+        Stream { core, device: self.clone() }
+    }
+
+    /// Allocates page-locked host memory for `len` elements, all zero bytes.
+    pub fn pinned<T: Pod>(&self, len: usize) -> Result<Pinned<T>> {
+        Pinned::zeroed(self, len, PinnedOptions::default())
+    }
+
+    /// As [`pinned`](Self::pinned), with options.
+    pub fn pinned_with<T: Pod>(&self, len: usize, options: PinnedOptions) -> Result<Pinned<T>> {
+        Pinned::zeroed(self, len, options)
+    }
+
+    /// Allocates page-locked host memory and copies `values` into it, on this thread.
+    pub fn pinned_from<T: Pod>(&self, values: &[T]) -> Result<Pinned<T>> {
+        Pinned::from_slice(self, values)
+    }
+
+    /// Makes a flag that the host and running kernels can both read and write at any time.
+    pub fn flag(&self) -> Result<Flag> {
+        Flag::new(self)
+    }
+
+    /// Loads kernels: the best of the images for this device, or the source compiled at run time.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoImageForDevice`] with the images there are and what the device wants;
+    /// [`ErrorKind::InvalidModule`] for damaged bytes or source that does not compile.
+    pub fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
+        Module::load(self, source)
+    }
+
+    /// Blocks until all work of the device is done, this process's other users of its context included
+    /// (`cuCtxSynchronize`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
+    pub fn synchronize(&self) -> Result<()> {
+        self.0.synchronize()
+    }
+
+    /// Free and total device memory at this moment, in bytes (`cuMemGetInfo`). What this library keeps for the
+    /// next allocations counts as taken; see [`trim`](Self::trim).
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        self.0.raw.memory()
+    }
+
+    /// How much memory this library holds, in bytes.
+    pub fn memory_stats(&self) -> MemoryStats {
+        self.0.cache.stats()
+    }
+
+    /// Returns cached memory whose uses are done to the driver; says how many bytes. May synchronise the
+    /// device (`cuMemFree` does).
+    pub fn trim(&self) -> u64 {
+        self.0.refresh();
+        self.0.cache.trim()
+    }
+
+    /// Whether both are handles of one opened device.
+    #[inline]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The backend's own device, for calls this crate does not offer.
+    pub fn raw(&self) -> &Arc<dyn hal::Device> {
+        &self.0.raw
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}:{})", self.0.info.backend, self.0.info.ordinal)
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.info.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        assert_eq!(parse_name("cpu").unwrap(), ("cpu", 0));
+        assert_eq!(parse_name("hip:3").unwrap(), ("hip", 3));
+        for bad in ["cuda:", "cuda:x", "cuda:-1", "cuda:1:2"] {
+            assert_eq!(parse_name(bad).unwrap_err().kind(), ErrorKind::InvalidArgument, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Events: points in a stream that streams and host threads can wait for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpustream_hal::Result;
+
+use crate::device::Device;
+use crate::stream_core::{Mark, StreamCore};
+
+/// A point in a stream, made by [`Stream::record`](crate::Stream::record). It keeps its stream alive.
+///
+/// ```
+/// # let device = gpustream::Device::open("cpu")?;
+/// let (a, b) = (device.stream()?, device.stream()?);
+/// let event = a.record()?;
+/// b.wait(&event)?;            // device side: returns at once
+/// event.synchronize()?;       // host side: blocks
+/// assert!(event.is_done()?);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+pub struct Event {
+    pub(crate) mark: Mark,
+    pub(crate) stream: Arc<StreamCore>,
+    pub(crate) device: Device,
+}
+
+impl Event {
+    /// Whether the point has been reached (`cuEventQuery`). Never blocks.
+    ///
+    /// # Errors
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed.
+    pub fn is_done(&self) -> Result<bool> {
+        // SAFETY: the event is alive, and so is the stream it was recorded on.
+        let done = unsafe { self.stream.device.event_query(self.mark.cell.raw) }?;
+        if done {
+            self.stream.finish_mark(&self.device.0, &self.mark);
+        }
+        Ok(done)
+    }
+
+    /// Blocks until the point has been reached (`cuEventSynchronize`).
+    ///
+    /// # Errors
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed,
+    /// [`HostPanic`](crate::ErrorKind::HostPanic) where a host closure of the stream panicked.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { self.stream.device.event_synchronize(self.mark.cell.raw) }?;
+        self.stream.finish_mark(&self.device.0, &self.mark);
+        self.stream.report_panic()
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Event(after {} of stream {})", self.mark.number, self.stream.id.0)
+    }
+}
+
+/// An [`Event`] that also takes the device's time, made by [`Stream::record_timed`](crate::Stream::record_timed).
+///
+/// A type of its own, because a timestamp costs the device time that plain ordering need not pay.
+#[derive(Debug)]
+pub struct TimedEvent(pub(crate) Event);
+
+impl TimedEvent {
+    /// Device time between `earlier` and this event, about half a microsecond exact. Blocks until both points
+    /// have been reached.
+    ///
+    /// # Errors
+    /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for events of two devices.
+    pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
+        if !self.0.device.is_same(&earlier.0.device) {
+            return Err(gpustream_hal::Error::new(
+                gpustream_hal::ErrorKind::DeviceMismatch,
+                "the time between events of two devices is not defined; record both on one device",
+            ));
+        }
+        earlier.0.synchronize()?;
+        self.0.synchronize()?;
+        // SAFETY: both are alive, were made with timing, and have been reached.
+        unsafe { self.0.stream.device.event_elapsed(earlier.0.mark.cell.raw, self.0.mark.cell.raw) }
+    }
+
+    /// The event as one to wait for.
+    pub fn as_event(&self) -> &Event {
+        &self.0
+    }
+}
+
+impl std::ops::Deref for TimedEvent {
+    type Target = Event;
+    fn deref(&self) -> &Event {
+        &self.0
+    }
+}

@@ -1,0 +1,71 @@
+//! A word that host and running kernels share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use gpustream_hal::Result;
+
+use crate::buffer::Owned;
+use crate::device::Device;
+use crate::memory::Kind;
+use crate::view::{AsView, AsViewMut, View, ViewMut};
+
+/// A `u32` in pinned memory that the host and running kernels may read and write at any time.
+///
+/// Kernels take it as `volatile unsigned*` (or `const volatile unsigned*`). Its use is not ordered by the
+/// library, since being touched from several sides at once is what it is for. Clones are the same word.
+///
+/// ```
+/// # let device = gpustream::Device::open("cpu")?;
+/// let go = device.flag()?;
+/// assert_eq!(go.get(), 0);
+/// go.set(1);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Flag(Arc<Owned>);
+
+impl Flag {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
+        let memory = Owned::alloc(device, Kind::Pinned, size_of::<u32>(), None)?;
+        memory.block().history.lock().set_written(&(0..size_of::<u32>()));
+        let flag = Self(Arc::new(memory));
+        flag.set(0);
+        Ok(flag)
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the memory is pinned, four bytes long and aligned, lives as long as `self`, and the host reaches
+        // it by atomics alone.
+        unsafe { AtomicU32::from_ptr(self.0.block().host.cast()) }
+    }
+
+    /// Stores a value. What this thread wrote before is visible to whoever sees it.
+    pub fn set(&self, value: u32) {
+        self.word().store(value, Ordering::Release);
+    }
+
+    /// Loads the value.
+    pub fn get(&self) -> u32 {
+        self.word().load(Ordering::Acquire)
+    }
+}
+
+impl AsView<u32> for Flag {
+    fn view(&self) -> View<'_, u32> {
+        View::new(self.0.block(), &self.0.device, 1).shared()
+    }
+}
+
+impl AsViewMut<u32> for Flag {
+    fn view_mut(&mut self) -> ViewMut<'_, u32> {
+        ViewMut::new(self.view())
+    }
+}
+
+impl fmt::Debug for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flag({})", self.get())
+    }
+}

@@ -1,0 +1,454 @@
+//! Launching kernels.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::panic::Location;
+
+use bytemuck::Pod;
+use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result};
+
+use crate::module::Kernel;
+use crate::stream::Stream;
+use crate::stream_core::Access;
+use crate::track::Mode;
+use crate::view::{AsView, AsViewMut};
+
+/// Most parameters a kernel may have.
+pub(crate) const MAX_ARGS: usize = 64;
+
+/// Threads of a block where the library chooses.
+const BLOCK: u32 = 256;
+
+/// The shape and attributes of a launch.
+///
+/// ```
+/// use gpustream::Launch;
+/// let exact = Launch::new([64, 64, 1], [16, 16, 1]).shared(4096);
+/// let one_thread_per_element = Launch::covering(1_000_000);
+/// # let _ = (exact, one_thread_per_element);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    shape: Shape,
+    dynamic_shared: u32,
+    cooperative: bool,
+    cluster: [u32; 3],
+    early_dependent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Exact {
+        grid: [u32; 3],
+        block: [u32; 3],
+    },
+    /// At least one thread per element of the extent.
+    Covering {
+        extent: [usize; 3],
+        block: [u32; 3],
+    },
+    /// A grid that fills the device; threads take several elements each.
+    Strided(usize),
+}
+
+impl Launch {
+    const fn with_shape(shape: Shape) -> Self {
+        Self { shape, dynamic_shared: 0, cooperative: false, cluster: [1, 1, 1], early_dependent: false }
+    }
+
+    /// `grid` blocks of `block` threads, in x, y, z.
+    pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
+        Self::with_shape(Shape::Exact { grid, block })
+    }
+
+    /// One thread for each of `elements`, in blocks of 256; the last block may have threads to spare.
+    pub const fn covering(elements: usize) -> Self {
+        Self::covering_blocks([elements, 1, 1], [BLOCK, 1, 1])
+    }
+
+    /// One thread for each element of `extent`, in blocks of the given shape.
+    pub const fn covering_blocks(extent: [usize; 3], block: [u32; 3]) -> Self {
+        Self::with_shape(Shape::Covering { extent, block })
+    }
+
+    /// A grid that fills the device, for kernels that loop over `elements` whatever the grid is
+    /// (`GS_FOR_EACH`).
+    pub const fn strided(elements: usize) -> Self {
+        Self::with_shape(Shape::Strided(elements))
+    }
+
+    /// Dynamic shared memory per block, in bytes.
+    #[must_use]
+    pub const fn shared(mut self, bytes: u32) -> Self {
+        self.dynamic_shared = bytes;
+        self
+    }
+
+    /// All blocks are resident at once, so that a grid-wide barrier works.
+    #[must_use]
+    pub const fn cooperative(mut self) -> Self {
+        self.cooperative = true;
+        self
+    }
+
+    /// Groups blocks into clusters of this shape.
+    #[must_use]
+    pub const fn cluster(mut self, shape: [u32; 3]) -> Self {
+        self.cluster = shape;
+        self
+    }
+
+    /// Lets the kernel start before its predecessor in the stream has ended, where the device can; it must then
+    /// wait for what it needs by itself. Elsewhere the stream's order holds.
+    #[must_use]
+    pub const fn early_dependent(mut self) -> Self {
+        self.early_dependent = true;
+        self
+    }
+
+    /// Whether there is nothing to do: a covering or strided launch of zero elements.
+    pub const fn is_empty(&self) -> bool {
+        match self.shape {
+            Shape::Exact { .. } => false,
+            Shape::Covering { extent: [x, y, z], .. } => x == 0 || y == 0 || z == 0,
+            Shape::Strided(elements) => elements == 0,
+        }
+    }
+
+    /// The shape this launch has on a device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLaunch`] where the device's limits are exceeded, with the limit.
+    #[inline]
+    pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
+        let (grid, block) = match self.shape {
+            Shape::Exact { grid, block } => (grid.map(u64::from), block),
+            Shape::Covering { extent, block } => {
+                let blocks = |axis: usize| (extent[axis] as u64).div_ceil(u64::from(block[axis].max(1)));
+                ([blocks(0), blocks(1), blocks(2)], block)
+            }
+            Shape::Strided(elements) => strided(info, elements as u64),
+        };
+        let mut config = LaunchConfig::new([0; 3], block);
+        for axis in 0..3 {
+            if grid[axis] == 0 || grid[axis] > u64::from(info.max_grid[axis]) {
+                return Err(out_of_limits("blocks in the grid", axis, grid[axis], info.max_grid[axis], info));
+            }
+            if block[axis] == 0 || block[axis] > info.max_block[axis] {
+                let asked = u64::from(block[axis]);
+                return Err(out_of_limits("threads in a block", axis, asked, info.max_block[axis], info));
+            }
+            config.grid[axis] = grid[axis] as u32;
+        }
+        config.dynamic_shared = self.dynamic_shared;
+        config.cooperative = self.cooperative;
+        config.cluster = self.cluster;
+        config.early_dependent = self.early_dependent && info.early_dependent_launch;
+        Ok(config)
+    }
+}
+
+/// Enough blocks for every multiprocessor to be full, and no more than there is work for. Where a block's threads
+/// run one after the other, one thread per block and a few blocks per core make the longest runs.
+fn strided(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
+    if info.serial_threads {
+        // A block should be worth its dispatch, and more blocks than workers even out the load.
+        let blocks = (elements / 16_384).clamp(1, u64::from(info.multiprocessors) * 4);
+        return ([blocks, 1, 1], [1, 1, 1]);
+    }
+    let resident =
+        u64::from(info.multiprocessors) * u64::from(info.max_threads_per_multiprocessor / BLOCK).max(1);
+    ([elements.div_ceil(u64::from(BLOCK)).clamp(1, resident), 1, 1], [BLOCK, 1, 1])
+}
+
+#[cold]
+fn out_of_limits(what: &str, axis: usize, asked: u64, limit: u32, info: &DeviceInfo) -> Error {
+    Error::new(
+        ErrorKind::InvalidLaunch,
+        format!(
+            "{asked} {what} along {}; {}:{} allows 1 to {limit}",
+            ["x", "y", "z"][axis],
+            info.backend,
+            info.ordinal
+        ),
+    )
+}
+
+/// One argument of a launch.
+pub struct Arg<'a> {
+    kind: ArgKind<'a>,
+}
+
+enum ArgKind<'a> {
+    Value { bytes: *const u8, size: usize, lifetime: PhantomData<&'a ()> },
+    Memory { address: usize, access: Access<'a>, device: &'a crate::Device },
+}
+
+impl<'a> Arg<'a> {
+    /// A scalar or a struct, by value.
+    #[inline]
+    pub fn value<T: Pod>(value: &'a T) -> Self {
+        let bytes = std::ptr::from_ref(value).cast();
+        Self { kind: ArgKind::Value { bytes, size: size_of::<T>(), lifetime: PhantomData } }
+    }
+
+    /// A pointer to memory that the kernel reads.
+    #[inline]
+    pub fn read<T: Pod>(memory: &'a (impl AsView<T> + ?Sized)) -> Self {
+        let view = memory.view();
+        Self {
+            kind: ArgKind::Memory {
+                address: view.as_raw().0,
+                access: view.access(Mode::Read),
+                device: view.device,
+            },
+        }
+    }
+
+    /// A pointer to memory that the kernel writes, and perhaps reads.
+    #[inline]
+    pub fn write<T: Pod>(memory: &'a mut (impl AsViewMut<T> + ?Sized)) -> Self {
+        let view = memory.view();
+        Self {
+            kind: ArgKind::Memory {
+                address: view.as_raw().0,
+                access: view.access(Mode::Write),
+                device: view.device,
+            },
+        }
+    }
+
+    #[inline]
+    fn size(&self) -> usize {
+        match self.kind {
+            ArgKind::Value { size, .. } => size,
+            ArgKind::Memory { .. } => size_of::<usize>(),
+        }
+    }
+
+    /// Where the driver reads the argument from.
+    #[inline]
+    fn pointer(&self) -> *mut c_void {
+        match &self.kind {
+            ArgKind::Value { bytes, .. } => bytes.cast_mut().cast(),
+            ArgKind::Memory { address, .. } => std::ptr::from_ref(address).cast_mut().cast(),
+        }
+    }
+
+    #[inline]
+    fn access(&self) -> Option<&Access<'a>> {
+        match &self.kind {
+            ArgKind::Value { .. } => None,
+            ArgKind::Memory { access, .. } => Some(access),
+        }
+    }
+}
+
+impl Kernel {
+    /// Enqueues this kernel on `stream`, ordered after whatever its memory arguments need.
+    ///
+    /// The untyped way in, which generated launchers use; prefer those.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where number or sizes differ from the compiled parameters,
+    /// [`ErrorKind::InvalidLaunch`] beyond the limits of device or kernel, [`ErrorKind::DeviceMismatch`] for
+    /// objects of another device, [`ErrorKind::Unsupported`] for an attribute the backend lacks.
+    ///
+    /// # Safety
+    /// What the kernel does with these arguments in this shape is sound: it stays inside the memory it is given,
+    /// writes only what was passed by [`Arg::write`], and its values mean what it takes them for.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn launch(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
+        let operation = Operation { label: self.name, location: Location::caller() };
+        let config = launch.resolve(stream.device().info())?;
+        // SAFETY: handed on.
+        unsafe { self.launch_resolved(stream, &config, args, operation) }
+    }
+
+    /// # Safety
+    /// As for [`launch`](Self::launch); `config` was resolved for the stream's device.
+    #[inline]
+    pub(crate) unsafe fn launch_resolved(
+        &self,
+        stream: &Stream,
+        config: &LaunchConfig,
+        args: &[Arg<'_>],
+        operation: Operation,
+    ) -> Result<()> {
+        self.check(stream, config, args).map_err(|error| error.with_operation(operation))?;
+        let mut pointers = [MaybeUninit::<*mut c_void>::uninit(); MAX_ARGS];
+        for (pointer, arg) in pointers.iter_mut().zip(args) {
+            pointer.write(arg.pointer());
+        }
+        // SAFETY: the first `args.len()` were just written, and `check` saw that there are no more than fit.
+        let pointers = unsafe { std::slice::from_raw_parts(pointers.as_ptr().cast(), args.len()) };
+        stream.submit(operation, args.iter().filter_map(Arg::access), |device, raw| {
+            // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory
+            // arguments are not freed before this use is done; the rest is this function's contract.
+            unsafe { device.launch(self.raw, config, pointers, raw) }
+        })
+    }
+
+    /// What backends trust.
+    #[inline]
+    fn check(&self, stream: &Stream, config: &LaunchConfig, args: &[Arg<'_>]) -> Result<()> {
+        if !self.device().is_same(stream.device()) {
+            return Err(stream.foreign("the kernel"));
+        }
+        for arg in args {
+            if let ArgKind::Memory { device, .. } = arg.kind
+                && !device.is_same(stream.device())
+            {
+                return Err(stream.foreign("a memory argument"));
+            }
+        }
+        let matches = match &self.params {
+            Some(params) => {
+                params.len() == args.len() && params.iter().copied().eq(args.iter().map(Arg::size))
+            }
+            None => args.len() <= MAX_ARGS,
+        };
+        if !matches {
+            return Err(self.argument_mismatch(args));
+        }
+        let threads = config.block.iter().map(|&threads| u64::from(threads)).product::<u64>();
+        let info = stream.device().info();
+        let limit = match self.info.max_threads_per_block {
+            0 => info.max_threads_per_block,
+            own => own.min(info.max_threads_per_block),
+        };
+        let shared = u64::from(config.dynamic_shared) + u64::from(self.info.static_shared);
+        if threads > u64::from(limit) || shared > u64::from(info.shared_memory_per_block_optin) {
+            return Err(self.beyond_limits(threads, limit, shared, info.shared_memory_per_block_optin));
+        }
+        if shared > u64::from(info.shared_memory_per_block) {
+            // SAFETY: the kernel's module is loaded as long as `self`.
+            unsafe {
+                stream.device().raw().function_set_max_dynamic_shared(self.raw, config.dynamic_shared)
+            }?;
+        }
+        let missing = if config.cooperative && !info.cooperative_launch {
+            Some("a cooperative launch")
+        } else if config.cluster != [1, 1, 1] && !info.cluster_launch {
+            Some("a launch with clusters")
+        } else {
+            None
+        };
+        missing.map_or(Ok(()), |what| Err(Error::unsupported(what).with_backend(info.backend)))
+    }
+
+    #[cold]
+    fn argument_mismatch(&self, args: &[Arg<'_>]) -> Error {
+        let given: Vec<usize> = args.iter().map(Arg::size).collect();
+        let wants = match &self.params {
+            Some(params) => format!("takes {} parameters of {params:?} bytes", params.len()),
+            None => format!("takes at most {MAX_ARGS} parameters"),
+        };
+        Error::new(
+            ErrorKind::ArgumentMismatch,
+            format!("kernel `{}` {wants}, and was given {} of {given:?} bytes", self.name, given.len()),
+        )
+    }
+
+    #[cold]
+    fn beyond_limits(&self, threads: u64, limit: u32, shared: u64, shared_limit: u32) -> Error {
+        Error::new(
+            ErrorKind::InvalidLaunch,
+            format!(
+                "kernel `{}` with {threads} threads per block and {shared} bytes of shared memory (static and \
+                 dynamic); at most {limit} threads and {shared_limit} bytes are possible here",
+                self.name
+            ),
+        )
+    }
+}
+
+/// What generated bindings call. Not for use by hand: it changes with the generator.
+#[doc(hidden)]
+pub mod codegen {
+    use super::{
+        Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Stream,
+    };
+
+    pub use bytemuck;
+
+    /// A parameter of `size` bytes; offsets follow from the sizes.
+    pub const fn param(offset: usize, size: usize) -> ParamInfo {
+        ParamInfo { offset, size }
+    }
+
+    /// The shape of `launch` on the stream's device.
+    #[inline]
+    pub fn resolve(launch: &Launch, stream: &Stream) -> Result<LaunchConfig> {
+        launch.resolve(stream.device().info())
+    }
+
+    /// Launches in an already resolved shape.
+    ///
+    /// # Safety
+    /// As for [`Kernel::launch`].
+    #[inline]
+    #[track_caller]
+    pub unsafe fn launch(
+        kernel: &Kernel,
+        stream: &Stream,
+        config: &LaunchConfig,
+        args: &[Arg<'_>],
+    ) -> Result<()> {
+        let operation = Operation { label: kernel.name, location: Location::caller() };
+        // SAFETY: handed on.
+        unsafe { kernel.launch_resolved(stream, config, args, operation) }
+    }
+
+    /// The error for a clause of a kernel's contract that does not hold.
+    #[cold]
+    #[track_caller]
+    pub fn violated(kernel: &'static str, clause: &str, values: &[(&str, i128)]) -> Error {
+        let values: Vec<String> = values.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        let operation = Operation { label: kernel, location: Location::caller() };
+        Error::new(
+            ErrorKind::ContractViolated,
+            format!("kernel `{kernel}` requires {clause}, but {}", values.join(", ")),
+        )
+        .with_operation(operation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> DeviceInfo {
+        let mut info = DeviceInfo::new("test", 0);
+        info.multiprocessors = 4;
+        info.max_threads_per_multiprocessor = 1024;
+        info
+    }
+
+    #[test]
+    fn covering_rounds_up_and_strided_fills_the_device() {
+        let shape = |launch: Launch| launch.resolve(&info()).map(|config| (config.grid, config.block));
+        assert_eq!(shape(Launch::covering(1)).unwrap(), ([1, 1, 1], [256, 1, 1]));
+        assert_eq!(shape(Launch::covering(257)).unwrap(), ([2, 1, 1], [256, 1, 1]));
+        assert_eq!(shape(Launch::covering_blocks([33, 17, 1], [16, 16, 1])).unwrap().0, [3, 2, 1]);
+        assert_eq!(shape(Launch::strided(1 << 40)).unwrap().0, [16, 1, 1]);
+        assert_eq!(shape(Launch::strided(300)).unwrap().0, [2, 1, 1]);
+        assert!(Launch::covering(0).is_empty() && Launch::strided(0).is_empty());
+    }
+
+    #[test]
+    fn limits_are_named() {
+        for (launch, text) in [
+            (Launch::new([0, 1, 1], [1, 1, 1]), "0 blocks in the grid along x"),
+            (Launch::new([1, 70_000, 1], [1, 1, 1]), "70000 blocks in the grid along y"),
+            (Launch::new([1, 1, 1], [1, 1, 65]), "65 threads in a block along z; test:0 allows 1 to 64"),
+            (Launch::covering(1 << 42), "blocks in the grid along x"),
+        ] {
+            let error = launch.resolve(&info()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidLaunch);
+            assert!(error.message().contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Modules: loading compiled kernels, or compiling them at run time.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use gpustream_hal::{
+    self as hal, Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source,
+};
+
+use crate::compile_cache;
+use crate::device::Device;
+
+/// Everything a module can be loaded from, on any backend; what `gpustream-build` embeds in a program.
+#[derive(Clone, Copy, Debug)]
+pub struct ModuleSource<'a> {
+    /// A name for messages.
+    pub name: &'a str,
+    /// Compiled forms, for any number of backends and targets.
+    pub images: &'a [Image<'a>],
+    /// The source, for devices that no image suits and whose backend can compile at run time.
+    pub source: Option<Source<'a>>,
+}
+
+/// A loaded module; unloaded when its last kernel is dropped and done.
+pub(crate) struct ModuleCore {
+    raw: RawModule,
+    device: Arc<dyn hal::Device>,
+}
+
+impl Drop for ModuleCore {
+    fn drop(&mut self) {
+        // SAFETY: no handle is left, and the device drops a parked module only when no kernel of it can run.
+        let _ = unsafe { self.device.module_unload(self.raw) };
+    }
+}
+
+struct Shared {
+    core: ManuallyDrop<ModuleCore>,
+    device: Device,
+    name: String,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        let core = unsafe { ManuallyDrop::take(&mut self.core) };
+        self.device.0.park_module(core);
+    }
+}
+
+/// Kernels loaded on one device. Clones are handles of the same module.
+#[derive(Clone)]
+pub struct Module(Arc<Shared>);
+
+/// A kernel of a loaded module.
+#[derive(Clone)]
+pub struct Kernel {
+    pub(crate) raw: RawFunction,
+    pub(crate) name: &'static str,
+    pub(crate) info: FunctionInfo,
+    /// Sizes of the parameters in bytes, where they are known.
+    pub(crate) params: Option<Arc<[usize]>>,
+    module: Module,
+}
+
+impl Module {
+    pub(crate) fn load(device: &Device, source: &ModuleSource<'_>) -> Result<Self> {
+        let raw_device = &device.0.raw;
+        let backend = device.info().backend;
+        let raw = match best_image(device, source) {
+            Some(image) => raw_device.module_load(image.bytes),
+            None => match &source.source {
+                Some(text) => compile_cache::compile(device, text)
+                    .map_err(|error| match error.kind() {
+                        ErrorKind::Unsupported => no_image(device, source, Some(&error)),
+                        _ => error,
+                    })
+                    .and_then(|image| raw_device.module_load(&image)),
+                None => Err(no_image(device, source, None)),
+            },
+        };
+        let raw = raw.map_err(|error| {
+            error.with_context(format_args!("loading module `{}`", source.name)).with_backend(backend)
+        })?;
+        let core = ModuleCore { raw, device: raw_device.clone() };
+        let shared =
+            Shared { core: ManuallyDrop::new(core), device: device.clone(), name: source.name.to_owned() };
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// Finds a kernel by its C name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::KernelNotFound`].
+    pub fn kernel(&self, name: &'static str) -> Result<Kernel> {
+        let device = &self.0.device.0.raw;
+        // SAFETY: the module is loaded as long as `self`.
+        let raw = unsafe { device.module_function(self.0.core.raw, name) }.map_err(|error| {
+            error.with_context(format_args!("looking for kernel `{name}` in module `{}`", self.0.name))
+        })?;
+        // SAFETY: as above.
+        let (params, info) = unsafe { (device.function_params(raw)?, device.function_info(raw)?) };
+        let params = params.map(|params| params.iter().map(|param| param.size).collect());
+        Ok(Kernel { raw, name, info, params, module: self.clone() })
+    }
+
+    /// Finds a kernel and compares its compiled parameters with those the caller was built for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::ArgumentMismatch`] where the two differ.
+    pub fn kernel_with(&self, name: &'static str, params: &[ParamInfo]) -> Result<Kernel> {
+        let kernel = self.kernel(name)?;
+        let expected = || params.iter().map(|param| param.size);
+        if let Some(found) = &kernel.params
+            && !found.iter().copied().eq(expected())
+        {
+            let expected: Vec<_> = expected().collect();
+            return Err(Error::new(
+                ErrorKind::ArgumentMismatch,
+                format!(
+                    "kernel `{name}` of module `{}` was compiled with parameters of {found:?} bytes, and its \
+                     bindings expect {expected:?}; build both from the same source",
+                    self.0.name
+                ),
+            ));
+        }
+        Ok(kernel)
+    }
+}
+
+impl Kernel {
+    /// Its C name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its limits and resources, as compiled.
+    pub fn info(&self) -> FunctionInfo {
+        self.info
+    }
+
+    /// The device it is loaded on.
+    pub fn device(&self) -> &Device {
+        &self.module.0.device
+    }
+
+    /// The driver's handle. It lives as long as this value.
+    pub fn as_raw(&self) -> RawFunction {
+        self.raw
+    }
+}
+
+/// The image that suits the device best, the first among equals.
+fn best_image<'a>(device: &Device, source: &ModuleSource<'a>) -> Option<&'a Image<'a>> {
+    let rank =
+        |image: &Image<'_>| image.targets.iter().filter_map(|target| device.0.raw.target_rank(target)).max();
+    let mut best = None;
+    for image in source.images.iter().filter(|image| image.backend == device.info().backend) {
+        if let Some(rank) = rank(image)
+            && best.is_none_or(|(other, _)| rank > other)
+        {
+            best = Some((rank, image));
+        }
+    }
+    best.map(|(_, image)| image)
+}
+
+#[cold]
+fn no_image(device: &Device, source: &ModuleSource<'_>, compiler: Option<&Error>) -> Error {
+    let info = device.info();
+    let has: Vec<String> = source
+        .images
+        .iter()
+        .map(|image| format!("{} ({})", image.backend, image.targets.join(", ")))
+        .collect();
+    let has = if has.is_empty() { "no images".to_owned() } else { has.join("; ") };
+    let mut message = format!(
+        "the module has {has}, and the device {}:{} wants {}; build it with `--backend {} --arch {}`",
+        info.backend, info.ordinal, info.arch, info.backend, info.arch
+    );
+    if let Some(error) = compiler {
+        message += &format!(", or make its source compile at run time ({})", error.message());
+    }
+    Error::new(ErrorKind::NoImageForDevice, message)
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Module({})", self.0.name)
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kernel({} of {})", self.name, self.module.0.name)
+    }
+}

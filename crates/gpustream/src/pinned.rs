@@ -1,0 +1,155 @@
+//! Page-locked host memory: the device copies from and to it without the host's help, and kernels reach it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, RangeBounds};
+
+use bytemuck::Pod;
+use gpustream_hal::{PinnedOptions, RawBuffer, Result};
+
+use crate::buffer::Owned;
+use crate::copy::byte_len;
+use crate::device::Device;
+use crate::memory::Kind;
+use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
+
+/// `len` elements of page-locked host memory, made by [`Device::pinned`].
+///
+/// The host reaches it through guards, which wait until the device is done:
+///
+/// ```
+/// # let device = gpustream::Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// let mut host = device.pinned::<u32>(4)?;
+/// host.write()?.copy_from_slice(&[1, 2, 3, 4]);
+/// let mut on_device = stream.alloc::<u32>(4)?;
+/// stream.copy(&host, &mut on_device)?;           // returns at once
+/// stream.fill(&mut on_device, 7)?;
+/// stream.copy(&on_device, &mut host)?;
+/// assert_eq!(*host.read()?, [7; 4]);             // blocks until the last copy is done
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+pub struct Pinned<T> {
+    memory: Owned,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Pod> Pinned<T> {
+    pub(crate) fn zeroed(device: &Device, len: usize, options: PinnedOptions) -> Result<Self> {
+        let kind = if options.write_combined { Kind::WriteCombined } else { Kind::Pinned };
+        Self::initialized(device, len, kind, |host| {
+            // SAFETY: the memory is fresh and `len` elements long.
+            unsafe { host.write_bytes(0, len) };
+        })
+    }
+
+    pub(crate) fn from_slice(device: &Device, values: &[T]) -> Result<Self> {
+        Self::initialized(device, values.len(), Kind::Pinned, |host| {
+            // SAFETY: the memory is fresh and as long as the slice.
+            unsafe { host.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+        })
+    }
+
+    fn initialized(device: &Device, len: usize, kind: Kind, fill: impl FnOnce(*mut T)) -> Result<Self> {
+        let bytes = byte_len::<T>(len)?;
+        let memory = Owned::alloc(device, kind, bytes, None)?;
+        // Uses left by an earlier owner are done: without a stream the cache hands out nothing else.
+        fill(memory.block().host.cast());
+        memory.block().history.lock().set_written(&(0..bytes));
+        Ok(Self { memory, len, element: PhantomData })
+    }
+
+    /// Blocks until the device is done writing here, then gives the host access.
+    pub fn read(&self) -> Result<ReadGuard<'_, T>> {
+        self.view().read()
+    }
+
+    /// Blocks until the device is done with this memory, then gives the host access.
+    pub fn write(&mut self) -> Result<WriteGuard<'_, T>> {
+        self.view_mut().write()
+    }
+
+    /// Whether [`read`](Self::read) would return at once. Never blocks.
+    pub fn is_ready(&self) -> Result<bool> {
+        self.view().is_ready()
+    }
+}
+
+impl<T: Pod> AsView<T> for Pinned<T> {
+    #[inline]
+    fn view(&self) -> View<'_, T> {
+        View::new(self.memory.block(), &self.memory.device, self.len)
+    }
+}
+
+impl<T: Pod> AsViewMut<T> for Pinned<T> {
+    #[inline]
+    fn view_mut(&mut self) -> ViewMut<'_, T> {
+        ViewMut::new(self.view())
+    }
+}
+
+owner_methods!(Pinned);
+
+impl<T> fmt::Debug for Pinned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pinned({} elements, {:p})", self.len, self.memory.block().host)
+    }
+}
+
+/// Read access to pinned memory. New device writers are kept out by the borrow.
+pub struct ReadGuard<'a, T>(&'a [T]);
+
+impl<T: Pod> ReadGuard<'_, T> {
+    /// # Safety
+    /// `len` elements are there, and nothing writes them for as long as the guard's lifetime.
+    pub(crate) unsafe fn new(host: *const T, len: usize) -> Self {
+        // SAFETY: by this function's contract; any bytes are a T.
+        Self(unsafe { std::slice::from_raw_parts(host, len) })
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        self.0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Write access to pinned memory. Device users are kept out by the borrow.
+pub struct WriteGuard<'a, T>(&'a mut [T]);
+
+impl<T: Pod> WriteGuard<'_, T> {
+    /// # Safety
+    /// `len` elements are there, and nothing else touches them for as long as the guard's lifetime.
+    pub(crate) unsafe fn new(host: *mut T, len: usize) -> Self {
+        // SAFETY: by this function's contract; any bytes are a T.
+        Self(unsafe { std::slice::from_raw_parts_mut(host, len) })
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        self.0
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

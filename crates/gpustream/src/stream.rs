@@ -1,0 +1,184 @@
+//! Streams as users hold them: submit, record, wait, synchronise.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::{self, AssertUnwindSafe, Location};
+use std::sync::Arc;
+
+use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result};
+
+use crate::device::{Device, IN_HOST_FUNCTION};
+use crate::event::{Event, TimedEvent};
+use crate::stream_core::{Access, EventCell, Mark, StreamCore};
+use crate::sync::lock;
+use crate::track::Point;
+
+/// A queue of work that the device runs in order, beside the other streams.
+///
+/// Every call enqueues and returns, but for those whose documentation says *blocks*. A dropped stream finishes
+/// its work first, without making the host wait.
+///
+/// ```
+/// use gpustream::Device;
+/// let device = Device::open("cpu")?;
+/// let (a, b) = (device.stream()?, device.stream()?);
+/// let x = a.upload(&[1.0f32; 1000])?;
+/// let mut y = b.alloc::<f32>(1000)?;
+/// b.copy(&x, &mut y)?;                 // b waits for a by itself: x was last written there
+/// assert_eq!(b.download(&y)?, [1.0; 1000]);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+pub struct Stream {
+    pub(crate) core: Arc<StreamCore>,
+    pub(crate) device: Device,
+}
+
+impl Stream {
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The driver's handle, for calls this crate does not offer. Work submitted through it is ordered with this
+    /// stream's, but its use of memory is not tracked.
+    pub fn as_raw(&self) -> RawStream {
+        self.core.raw
+    }
+
+    /// Submits an operation that the tracker orders by what it touches.
+    #[inline]
+    pub(crate) fn submit<'a, I>(
+        &self,
+        operation: Operation,
+        accesses: I,
+        call: impl FnOnce(&dyn gpustream_hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()>
+    where
+        I: Iterator<Item = &'a Access<'a>> + Clone,
+    {
+        self.core.submit(&self.device.0, operation, accesses, call)
+    }
+
+    /// Marks this point of the stream (`cuEventRecord`).
+    pub fn record(&self) -> Result<Event> {
+        let mark = self.core.mark(&self.device.0, &mut lock(&self.core.state))?;
+        Ok(Event { mark, stream: self.core.clone(), device: self.device.clone() })
+    }
+
+    /// Marks this point and takes the device's time when it is reached.
+    pub fn record_timed(&self) -> Result<TimedEvent> {
+        let cell = EventCell::new(&self.core.device, EventOptions::timed().with_wait(self.device.0.wait))?;
+        let state = lock(&self.core.state);
+        // SAFETY: event and stream are alive and of this device.
+        unsafe { self.core.device.event_record(cell.raw, self.core.raw) }?;
+        let mark = Mark { number: state.number(), cell, clock: state.clock.clone() };
+        drop(state);
+        Ok(TimedEvent(Event { mark, stream: self.core.clone(), device: self.device.clone() }))
+    }
+
+    /// What is submitted to this stream from now on waits for `event` (`cuStreamWaitEvent`). Makes no driver
+    /// call where that order already holds.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceMismatch`] for an event of another device.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        if !self.device.is_same(&event.device) {
+            return Err(self.foreign("the event"));
+        }
+        let point = Point { stream: event.stream.id, number: event.mark.number };
+        let mut state = lock(&self.core.state);
+        if point.stream == self.core.id || point.number == 0 || state.clock.covers(point) {
+            return Ok(());
+        }
+        // SAFETY: both are alive, and an `Event` has always been recorded.
+        unsafe { self.core.device.stream_wait_event(self.core.raw, event.mark.cell.raw) }?;
+        state.clock.merge(&event.mark.clock);
+        state.clock.advance(point);
+        Ok(())
+    }
+
+    /// Whether everything submitted so far is done (`cuStreamQuery`). Never blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where any of it failed: "not done" and "failed" are different answers.
+    pub fn is_done(&self) -> Result<bool> {
+        let done = self.core.query()?;
+        if done {
+            self.core.report_panic()?;
+        }
+        Ok(done)
+    }
+
+    /// Blocks until everything submitted so far is done (`cuStreamSynchronize`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
+    pub fn synchronize(&self) -> Result<()> {
+        self.core.synchronize()
+    }
+
+    /// Runs `closure` on a thread of the driver's, in stream order (`cuLaunchHostFunc`).
+    ///
+    /// What is submitted later waits for it. It must not wait for this device's work: that would wait for
+    /// itself. A panic is caught and reported by the next wait on this stream. After a device fault the closure
+    /// may never run, and is then leaked.
+    #[track_caller]
+    pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
+        let operation = Operation { label: "host_fn", location: Location::caller() };
+        let call = HostCall { closure: Some(Box::new(closure)), stream: self.core.clone() };
+        let data = Box::into_raw(Box::new(call)).cast::<c_void>();
+        let result = self.submit(operation, [].iter(), |device, stream| {
+            // SAFETY: the stream is alive, and `data` stays valid until `run_host_call` frees it.
+            unsafe { device.stream_host_fn(stream, run_host_call, data) }
+        });
+        if result.is_err() && !self.device.0.blocking {
+            // SAFETY: the driver refused the call, so nobody else has the box.
+            drop(unsafe { Box::from_raw(data.cast::<HostCall>()) });
+        }
+        result
+    }
+
+    #[cold]
+    pub(crate) fn foreign(&self, what: &str) -> Error {
+        Error::new(
+            ErrorKind::DeviceMismatch,
+            format!(
+                "{what} belongs to another device than this stream of {:?}; open the device once and clone the handle, or copy through the host",
+                self.device
+            ),
+        )
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({} of {:?})", self.core.id.0, self.device)
+    }
+}
+
+struct HostCall {
+    closure: Option<Box<dyn FnOnce() + Send>>,
+    stream: Arc<StreamCore>,
+}
+
+/// What the driver calls for [`Stream::host_fn`].
+unsafe extern "C" fn run_host_call(data: *mut c_void) {
+    // SAFETY: `data` is the box that `host_fn` gave away, and the driver calls once.
+    let call = unsafe { Box::from_raw(data.cast::<HostCall>()) };
+    let HostCall { closure, stream } = *call;
+    IN_HOST_FUNCTION.set(true);
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| closure.map(|closure| closure())));
+    if let Err(payload) = outcome {
+        let text = payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "(no message)".to_owned());
+        *lock(&stream.panicked) = Some(text);
+        // A payload may panic when dropped; it is a closure's last word, so it may as well stay.
+        std::mem::forget(payload);
+    }
+    // The device's table holds the stream too, so this never destroys it inside the driver's callback.
+    drop(stream);
+    IN_HOST_FUNCTION.set(false);
+}

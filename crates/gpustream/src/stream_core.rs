@@ -1,0 +1,382 @@
+//! The shared part of a stream: numbering, clock, marks, and how an operation is submitted.
+//!
+//! One rule prevents deadlock and inversion: a number is taken and the driver is called under the stream's own
+//! lock, and no thread ever holds two streams' locks. A hand-over therefore records on the other stream first
+//! (under its lock), lets go, and takes its own.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, Operation, RawEvent, RawStream, Result};
+use smallvec::SmallVec;
+
+use crate::device::{DeviceCore, Tracking};
+use crate::memory::Block;
+use crate::sync::lock;
+use crate::track::{Clock, Mode, Point, StreamId, Use};
+
+/// Marks kept per stream before old ones are looked at.
+const MARKS: usize = 32;
+
+/// One range that an operation touches.
+pub(crate) struct Access<'a> {
+    pub(crate) block: &'a Arc<Block>,
+    pub(crate) range: Range<usize>,
+    pub(crate) mode: Mode,
+}
+
+/// A driver event. Recycled through its stream once nobody else holds it.
+pub(crate) struct EventCell {
+    pub(crate) raw: RawEvent,
+    device: Arc<dyn hal::Device>,
+}
+
+impl EventCell {
+    pub(crate) fn new(device: &Arc<dyn hal::Device>, options: EventOptions) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { raw: device.event_create(options)?, device: device.clone() }))
+    }
+}
+
+impl Drop for EventCell {
+    fn drop(&mut self) {
+        // SAFETY: the last holder is going, and events are held by nothing that outlives the stream's entry in
+        // the device, which keeps the stream alive. A failure leaves nothing to do.
+        let _ = unsafe { self.device.event_destroy(self.raw) };
+    }
+}
+
+/// A recorded event: everything up to `number` precedes it, and with that everything in `clock`.
+#[derive(Clone)]
+pub(crate) struct Mark {
+    pub(crate) number: u64,
+    pub(crate) cell: Arc<EventCell>,
+    pub(crate) clock: Clock,
+}
+
+pub(crate) struct StreamState {
+    /// The last number given out.
+    number: u64,
+    /// What this stream is ordered after.
+    pub(crate) clock: Clock,
+    /// Recorded events, oldest first.
+    marks: VecDeque<Mark>,
+    /// Events nobody holds any more.
+    free: Vec<Arc<EventCell>>,
+}
+
+pub(crate) struct StreamCore {
+    pub(crate) id: StreamId,
+    pub(crate) raw: RawStream,
+    pub(crate) device: Arc<dyn hal::Device>,
+    pub(crate) state: Mutex<StreamState>,
+    /// Everything up to this number is known to be done.
+    completed: AtomicU64,
+    /// What a host closure's panic said, until a wait reports it.
+    pub(crate) panicked: Mutex<Option<String>>,
+    /// Whether `raw` was made by us.
+    owned: bool,
+}
+
+impl Drop for StreamCore {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it.
+            let _ = unsafe { self.device.stream_destroy(self.raw) };
+        }
+    }
+}
+
+impl StreamCore {
+    pub(crate) fn new(id: StreamId, raw: RawStream, device: Arc<dyn hal::Device>, owned: bool) -> Self {
+        let state =
+            StreamState { number: 0, clock: Clock::default(), marks: VecDeque::new(), free: Vec::new() };
+        Self {
+            id,
+            raw,
+            device,
+            state: Mutex::new(state),
+            completed: AtomicU64::new(0),
+            panicked: Mutex::new(None),
+            owned,
+        }
+    }
+
+    /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use.
+    ///
+    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation.
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    pub(crate) fn submit<'a, I>(
+        &self,
+        device: &DeviceCore,
+        operation: Operation,
+        accesses: I,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()>
+    where
+        I: Iterator<Item = &'a Access<'a>> + Clone,
+    {
+        let mut state = lock(&self.state);
+        // Two operations may need rounds: while the lock was away, a reader may have come in elsewhere.
+        loop {
+            let mut missing = SmallVec::new();
+            self.enter(&mut state, operation, accesses.clone(), &mut missing);
+            if missing.is_empty() {
+                break;
+            }
+            state = self.order_after(device, state, operation, &missing)?;
+        }
+        let result = call(&*self.device, self.raw);
+        // Taken also on failure: the driver may have enqueued part of it.
+        state.number += 1;
+        let pinned = result.is_ok() && accesses.clone().any(|access| access.block.is_host());
+        if pinned {
+            // Host access waits for exactly this operation, so it needs an event of its own.
+            self.mark(device, &mut state)?;
+        }
+        drop(state);
+        if device.blocking && result.is_ok() {
+            // SAFETY: the stream is alive as long as `self`.
+            unsafe { self.device.stream_synchronize(self.raw) }
+                .map_err(|error| error.with_operation(operation))?;
+        }
+        result.map_err(|error| error.with_operation(operation))
+    }
+
+    /// Enters the uses into the histories under the number this operation is about to get, or collects into
+    /// `missing` what has to be waited for first. Entering twice under one number is harmless.
+    #[inline]
+    fn enter<'a>(
+        &self,
+        state: &mut StreamState,
+        operation: Operation,
+        accesses: impl Iterator<Item = &'a Access<'a>>,
+        missing: &mut SmallVec<[Use; 4]>,
+    ) {
+        let point = Point { stream: self.id, number: state.number + 1 };
+        for access in accesses {
+            let mut history = access.block.history.lock();
+            let before = missing.len();
+            history.conflicts(&access.range, access.mode, |old| {
+                if old.point.stream != self.id && !state.clock.covers(old.point) {
+                    missing.push(*old);
+                }
+            });
+            if missing.len() == before {
+                history.insert(&access.range, access.mode, Use { point, operation, recycled: false });
+                if history.weight() > 64 {
+                    access.block.prune(&mut history);
+                }
+            }
+        }
+    }
+
+    /// Makes this stream wait for `missing`, or says that the user should have.
+    #[cold]
+    fn order_after<'s>(
+        &'s self,
+        device: &DeviceCore,
+        state: MutexGuard<'s, StreamState>,
+        operation: Operation,
+        missing: &[Use],
+    ) -> Result<MutexGuard<'s, StreamState>> {
+        drop(state);
+        let mut waits: SmallVec<[(Point, Option<Mark>); 4]> = SmallVec::new();
+        for old in missing {
+            if waits
+                .iter()
+                .any(|(point, _)| point.stream == old.point.stream && point.number >= old.point.number)
+            {
+                continue;
+            }
+            let other =
+                device.stream(old.point.stream).filter(|other| !other.is_known_done(old.point.number));
+            let Some(other) = other else {
+                waits.push((old.point, None));
+                continue;
+            };
+            match device.tracking {
+                Tracking::Strict if !old.recycled => return Err(hazard(operation, old.operation)),
+                Tracking::Off if !old.recycled => waits.push((old.point, None)),
+                _ => {
+                    let mark = other.mark_for(device, old.point.number)?;
+                    waits.push((Point { stream: other.id, number: mark.number }, Some(mark)));
+                }
+            }
+        }
+        let mut state = lock(&self.state);
+        for (point, mark) in waits {
+            if let Some(mark) = mark
+                && !state.clock.covers(point)
+            {
+                // SAFETY: both are alive, and the event has been recorded.
+                unsafe { self.device.stream_wait_event(self.raw, mark.cell.raw) }
+                    .map_err(|error| error.with_operation(operation))?;
+                state.clock.merge(&mark.clock);
+            }
+            state.clock.advance(point);
+        }
+        if state.clock.len() > 16 {
+            state.clock.retain(|point| {
+                device.stream(point.stream).is_some_and(|other| !other.is_known_done(point.number))
+            });
+        }
+        Ok(state)
+    }
+
+    /// The oldest mark that covers `number`, recording one if there is none.
+    pub(crate) fn mark_for(&self, device: &DeviceCore, number: u64) -> Result<Mark> {
+        let mut state = lock(&self.state);
+        if let Some(mark) = state.marks.iter().find(|mark| mark.number >= number) {
+            return Ok(mark.clone());
+        }
+        self.mark(device, &mut state)
+    }
+
+    /// Records an event at the stream's present end.
+    pub(crate) fn mark(&self, device: &DeviceCore, state: &mut StreamState) -> Result<Mark> {
+        let cell = match state.free.pop() {
+            Some(cell) => cell,
+            None => EventCell::new(&self.device, EventOptions::default().with_wait(device.wait))?,
+        };
+        // SAFETY: event and stream are alive and of this device.
+        unsafe { self.device.event_record(cell.raw, self.raw) }?;
+        let mark = Mark { number: state.number, cell, clock: state.clock.clone() };
+        if state.marks.len() >= MARKS {
+            self.forget_marks(state);
+        }
+        state.marks.push_back(mark.clone());
+        Ok(mark)
+    }
+
+    /// Makes room among the marks: those that are done go; if none is, the older half is thinned out, which
+    /// makes waits for it coarser and never wrong.
+    fn forget_marks(&self, state: &mut StreamState) {
+        while let Some(oldest) = state.marks.front() {
+            // SAFETY: the event is alive and was recorded on this stream.
+            let done = self.is_known_done(oldest.number)
+                || matches!(unsafe { self.device.event_query(oldest.cell.raw) }, Ok(true));
+            if !done {
+                break;
+            }
+            self.set_done(oldest.number);
+            if let Some(mark) = state.marks.pop_front() {
+                state.recycle(mark.cell);
+            }
+        }
+        if state.marks.len() >= MARKS {
+            for index in (0..MARKS / 4).rev() {
+                if let Some(mark) = state.marks.remove(2 * index) {
+                    state.recycle(mark.cell);
+                }
+            }
+        }
+    }
+
+    /// The number of the last submission.
+    pub(crate) fn submitted(&self) -> u64 {
+        lock(&self.state).number
+    }
+
+    /// Whether everything up to `number` is known to be done, without asking the driver.
+    #[inline]
+    pub(crate) fn is_known_done(&self, number: u64) -> bool {
+        self.completed.load(Ordering::Acquire) >= number
+    }
+
+    /// Everything up to `number` is done.
+    pub(crate) fn set_done(&self, number: u64) {
+        self.completed.fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// Whether everything submitted is done; asks the driver if that is not known.
+    pub(crate) fn query(&self) -> Result<bool> {
+        let number = self.submitted();
+        // SAFETY: the stream is alive.
+        let done = unsafe { self.device.stream_query(self.raw) }?;
+        if done {
+            self.set_done(number);
+        }
+        Ok(done)
+    }
+
+    /// Blocks until everything submitted is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let number = self.submitted();
+        // SAFETY: the stream is alive.
+        unsafe { self.device.stream_synchronize(self.raw) }?;
+        self.set_done(number);
+        self.report_panic()
+    }
+
+    /// Blocks until the submission of that number is done.
+    pub(crate) fn synchronize_number(&self, device: &DeviceCore, number: u64) -> Result<()> {
+        if self.is_known_done(number) {
+            return Ok(());
+        }
+        let mark = self.mark_for(device, number)?;
+        // SAFETY: the event is alive and was recorded on this stream, which is alive.
+        unsafe { self.device.event_synchronize(mark.cell.raw) }?;
+        self.finish_mark(device, &mark);
+        self.report_panic()
+    }
+
+    /// Whether the submission of that number is done; never blocks.
+    pub(crate) fn query_number(&self, device: &DeviceCore, number: u64) -> Result<bool> {
+        if self.is_known_done(number) {
+            return Ok(true);
+        }
+        let mark = self.mark_for(device, number)?;
+        // SAFETY: as above.
+        let done = unsafe { self.device.event_query(mark.cell.raw) }?;
+        if done {
+            self.finish_mark(device, &mark);
+        }
+        Ok(done)
+    }
+
+    /// The mark has been reached, so all that it is ordered after is done too.
+    pub(crate) fn finish_mark(&self, device: &DeviceCore, mark: &Mark) {
+        self.set_done(mark.number);
+        for point in mark.clock.points() {
+            if let Some(other) = device.stream(point.stream) {
+                other.set_done(point.number);
+            }
+        }
+    }
+
+    pub(crate) fn report_panic(&self) -> Result<()> {
+        match lock(&self.panicked).take() {
+            None => Ok(()),
+            Some(text) => Err(Error::new(
+                ErrorKind::HostPanic,
+                format!("a host closure of this stream panicked: {text}"),
+            )),
+        }
+    }
+}
+
+impl StreamState {
+    /// The number of the last submission.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Keeps an event for later, unless somebody still waits on it.
+    fn recycle(&mut self, cell: Arc<EventCell>) {
+        if Arc::strong_count(&cell) == 1 && self.free.len() < MARKS {
+            self.free.push(cell);
+        }
+    }
+}
+
+#[cold]
+fn hazard(new: Operation, old: Operation) -> Error {
+    let message = format!(
+        "{new} touches memory that {old} used last on another stream, and nothing orders the two; record an event \
+         after the earlier one and make this stream wait for it (`let e = a.record()?; b.wait(&e)?`), or use \
+         Tracking::Auto"
+    );
+    Error::new(ErrorKind::Hazard, message).with_operation(new)
+}

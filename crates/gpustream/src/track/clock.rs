@@ -1,0 +1,46 @@
+//! Vector clocks over streams.
+
+use smallvec::SmallVec;
+
+use super::{Point, StreamId};
+
+/// Up to which number of each stream something is ordered after. A short list: programs have few streams that
+/// hand work to each other, and eight fit without allocating.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clock(SmallVec<[(StreamId, u64); 8]>);
+
+impl Clock {
+    /// Whether `point` is already ordered before.
+    #[inline]
+    pub(crate) fn covers(&self, point: Point) -> bool {
+        self.0.iter().any(|&(stream, number)| stream == point.stream && number >= point.number)
+    }
+
+    /// From here on `point`, and what precedes it in its stream, is ordered before.
+    pub(crate) fn advance(&mut self, point: Point) {
+        match self.0.iter_mut().find(|entry| entry.0 == point.stream) {
+            Some(entry) => entry.1 = entry.1.max(point.number),
+            None => self.0.push((point.stream, point.number)),
+        }
+    }
+
+    /// From here on everything that `other` is ordered after is ordered before.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for point in other.points() {
+            self.advance(point);
+        }
+    }
+
+    pub(crate) fn points(&self) -> impl Iterator<Item = Point> + '_ {
+        self.0.iter().map(|&(stream, number)| Point { stream, number })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Keeps the entries for which `keep` holds.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(Point) -> bool) {
+        self.0.retain(|&mut (stream, number)| keep(Point { stream, number }));
+    }
+}

@@ -1,0 +1,217 @@
+//! The uses of one allocation, by byte range.
+
+use std::ops::Range;
+
+use gpustream_hal::Operation;
+use smallvec::SmallVec;
+
+use super::{Point, StreamId};
+
+/// How an operation touches a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Reads: conflicts with writers.
+    Read,
+    /// Writes, and perhaps reads: conflicts with everyone.
+    Write,
+    /// Meant to be touched by several at once (a flag): conflicts with nobody, but keeps the memory alive.
+    Shared,
+}
+
+/// One use of a range: when, and on whose behalf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    pub(crate) point: Point,
+    pub(crate) operation: Operation,
+    /// Left behind by the memory's previous owner. The present one cannot know of it, so it is waited for even
+    /// where the user does the ordering.
+    pub(crate) recycled: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    end: usize,
+    /// Whether anything has written these bytes since the allocation was handed out.
+    written: bool,
+    writer: Option<Use>,
+    /// Readers since `writer`, one per stream.
+    readers: SmallVec<[Use; 2]>,
+}
+
+/// The last writer of every byte of an allocation, and the readers since.
+///
+/// Segments are sorted and cover `0..len`; each starts where its predecessor ends. A buffer that is always used
+/// whole has one.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    segments: SmallVec<[Segment; 1]>,
+}
+
+impl History {
+    /// A history without uses, of an allocation of `len` bytes.
+    pub(crate) fn new(len: usize, written: bool) -> Self {
+        let whole = Segment { end: len, written, writer: None, readers: SmallVec::new() };
+        Self { segments: SmallVec::from_buf([whole]) }
+    }
+
+    /// Calls `conflict` with every earlier use that an access must be ordered after.
+    #[inline]
+    pub(crate) fn conflicts(&self, range: &Range<usize>, mode: Mode, mut conflict: impl FnMut(&Use)) {
+        if mode == Mode::Shared {
+            return;
+        }
+        let mut start = 0;
+        for segment in &self.segments {
+            if start >= range.end {
+                break;
+            }
+            start = segment.end;
+            if segment.end <= range.start {
+                continue;
+            }
+            if let Some(writer) = &segment.writer {
+                conflict(writer);
+            }
+            if mode == Mode::Write {
+                segment.readers.iter().for_each(&mut conflict);
+            }
+        }
+    }
+
+    /// Adds a use. Where it writes, it replaces what was there: later accesses are ordered after it, and it was
+    /// ordered after the rest.
+    #[inline]
+    pub(crate) fn insert(&mut self, range: &Range<usize>, mode: Mode, new: Use) {
+        if range.is_empty() {
+            return;
+        }
+        // The usual case: one segment, used whole.
+        if let [segment] = self.segments.as_mut_slice()
+            && range.start == 0
+            && range.end == segment.end
+        {
+            segment.insert(mode, new);
+            return;
+        }
+        self.insert_range(range, mode, new);
+    }
+
+    #[inline(never)]
+    fn insert_range(&mut self, range: &Range<usize>, mode: Mode, new: Use) {
+        let first = self.split_at(range.start);
+        let last = self.split_at(range.end);
+        if mode == Mode::Write {
+            // One segment takes the place of all it overwrites.
+            let merged =
+                Segment { end: range.end, written: true, writer: Some(new), readers: SmallVec::new() };
+            self.segments.drain(first + 1..last);
+            self.segments[first] = merged;
+        } else {
+            self.segments[first..last].iter_mut().for_each(|segment| segment.insert(mode, new));
+        }
+    }
+
+    /// Makes `at` a boundary; returns the index of the segment that starts there.
+    fn split_at(&mut self, at: usize) -> usize {
+        if at == 0 {
+            return 0;
+        }
+        let index = self.segments.partition_point(|segment| segment.end < at);
+        if self.segments[index].end != at {
+            let mut left = self.segments[index].clone();
+            left.end = at;
+            self.segments.insert(index, left);
+        }
+        index + 1
+    }
+
+    /// Whether all bytes of `range` have been written since the allocation was handed out.
+    pub(crate) fn is_written(&self, range: &Range<usize>) -> bool {
+        let mut start = 0;
+        range.is_empty()
+            || self.segments.iter().all(|segment| {
+                let overlaps = start < range.end && segment.end > range.start;
+                start = segment.end;
+                segment.written || !overlaps
+            })
+    }
+
+    /// Declares `range` written, by someone the tracker does not see.
+    pub(crate) fn set_written(&mut self, range: &Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let first = self.split_at(range.start);
+        let last = self.split_at(range.end);
+        self.segments[first..last].iter_mut().for_each(|segment| segment.written = true);
+    }
+
+    /// Every use, in no order; some more than once.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = &Use> {
+        self.segments.iter().flat_map(|segment| segment.writer.iter().chain(&segment.readers))
+    }
+
+    /// How many uses are held; what pruning is decided by.
+    pub(crate) fn weight(&self) -> usize {
+        self.segments.iter().map(|segment| 1 + segment.readers.len()).sum()
+    }
+
+    /// Forgets the uses for which `done` holds, and joins neighbours that nothing tells apart any more.
+    pub(crate) fn prune(&mut self, mut done: impl FnMut(Point) -> bool) {
+        for segment in &mut self.segments {
+            segment.writer = segment.writer.filter(|writer| !done(writer.point));
+            segment.readers.retain(|reader| !done(reader.point));
+        }
+        self.segments.dedup_by(|right, left| {
+            let same = left.is_idle() && right.is_idle() && left.written == right.written;
+            if same {
+                left.end = right.end;
+            }
+            same
+        });
+    }
+
+    /// The history of the next allocation in this memory, of `len` bytes: nothing is written, and all earlier
+    /// uses stand in the way of the first write. (Reads before that see unspecified contents in any case.)
+    pub(crate) fn recycle(&mut self, len: usize) {
+        let mut readers: SmallVec<[Use; 2]> = SmallVec::new();
+        for old in self.uses() {
+            merge_use(&mut readers, Use { recycled: true, ..*old });
+        }
+        self.segments.clear();
+        self.segments.push(Segment { end: len, written: false, writer: None, readers });
+    }
+}
+
+impl Segment {
+    #[inline]
+    fn insert(&mut self, mode: Mode, new: Use) {
+        if mode == Mode::Write {
+            self.written = true;
+            self.writer = Some(new);
+            self.readers.clear();
+        } else {
+            merge_use(&mut self.readers, new);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.writer.is_none() && self.readers.is_empty()
+    }
+}
+
+/// Keeps one use per stream: the latest, which in its stream comes after the others.
+#[inline]
+fn merge_use(uses: &mut SmallVec<[Use; 2]>, new: Use) {
+    let same: Option<&mut Use> = uses.iter_mut().find(|old| same_stream(old, new.point.stream));
+    match same {
+        Some(old) if old.point.number <= new.point.number => *old = new,
+        Some(_) => {}
+        None => uses.push(new),
+    }
+}
+
+#[inline]
+fn same_stream(old: &Use, stream: StreamId) -> bool {
+    old.point.stream == stream
+}

@@ -1,0 +1,25 @@
+//! Who used which bytes last, and who is already ordered after whom. Pure logic: no driver, no locks.
+//!
+//! Every stream numbers what is submitted to it; a [`Point`] is one such number. An allocation's [`History`]
+//! remembers, per byte range, the last writer and the readers since. A stream's [`Clock`] says up to which
+//! number of every other stream it is ordered after. An access conflicts with what the history holds; each
+//! conflict that the clock does not cover needs a wait.
+
+mod clock;
+mod history;
+
+// mod model;
+
+pub(crate) use clock::Clock;
+pub(crate) use history::{History, Mode, Use};
+
+/// A stream's number in the process; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StreamId(pub(crate) u32);
+
+/// The `number`-th submission to a stream. Numbers start at 1; everything is ordered after number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    pub(crate) stream: StreamId,
+    pub(crate) number: u64,
+}

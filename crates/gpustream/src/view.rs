@@ -1,0 +1,386 @@
+//! Views: typed ranges of a buffer or of pinned memory.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, Range, RangeBounds};
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use gpustream_hal::{Error, ErrorKind, HostPtr, RawBuffer, Result};
+
+use crate::device::Device;
+use crate::memory::{self, Block, Kind};
+use crate::pinned::{ReadGuard, WriteGuard};
+use crate::stream_core::Access;
+use crate::track::Mode;
+
+/// A shared view of `len` elements of device or pinned memory.
+///
+/// Anything that is read takes an [`AsView`]: a [`Buffer`](crate::Buffer), a [`Pinned`](crate::Pinned), or a view
+/// of a range of one.
+pub struct View<'a, T> {
+    pub(crate) block: &'a Arc<Block>,
+    pub(crate) device: &'a Device,
+    /// In bytes, within the block.
+    pub(crate) start: usize,
+    /// In elements.
+    pub(crate) len: usize,
+    pub(crate) mode: Mode,
+    element: PhantomData<&'a [T]>,
+}
+
+/// An exclusive view of `len` elements of device or pinned memory.
+///
+/// Anything that is written takes an [`AsViewMut`].
+pub struct ViewMut<'a, T> {
+    view: View<'a, T>,
+    exclusive: PhantomData<&'a mut [T]>,
+}
+
+/// What can be read as `len` elements of `T`.
+pub trait AsView<T: Pod> {
+    /// The view itself.
+    fn view(&self) -> View<'_, T>;
+}
+
+/// What can be written as `len` elements of `T`.
+pub trait AsViewMut<T: Pod>: AsView<T> {
+    /// The view itself.
+    fn view_mut(&mut self) -> ViewMut<'_, T>;
+}
+
+impl<T> Clone for View<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for View<'_, T> {}
+
+impl<'a, T: Pod> View<'a, T> {
+    pub(crate) fn new(block: &'a Arc<Block>, device: &'a Device, len: usize) -> Self {
+        Self { block, device, start: 0, len, mode: Mode::Read, element: PhantomData }
+    }
+
+    /// The same memory, meant to be touched from several sides at once.
+    pub(crate) fn shared(self) -> Self {
+        Self { mode: Mode::Shared, ..self }
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device the memory belongs to.
+    pub fn device(&self) -> &'a Device {
+        self.device
+    }
+
+    /// The elements of `range`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfBounds`].
+    pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let range = bounds(range, self.len)?;
+        Ok(Self { start: self.start + range.start * size_of::<T>(), len: range.len(), ..self })
+    }
+
+    /// Pieces of `size` elements, the last one perhaps shorter.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a size of zero.
+    pub fn chunks(self, size: usize) -> Result<impl ExactSizeIterator<Item = View<'a, T>>> {
+        let count = self.len.div_ceil(checked_chunk(size)?);
+        Ok((0..count).map(move |index| {
+            let from = index * size;
+            Self { start: self.start + from * size_of::<T>(), len: size.min(self.len - from), ..self }
+        }))
+    }
+
+    /// Blocks until the device is done writing here, then gives the host access.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach: download it.
+    pub fn read(self) -> Result<ReadGuard<'a, T>> {
+        let host = self.host()?;
+        memory::wait_for(&self.device.0, self.block, &self.bytes(), Mode::Read)?;
+        // SAFETY: the range is inside pinned memory and aligned for T; writers are done, and the shared borrow
+        // keeps new ones out.
+        Ok(unsafe { ReadGuard::new(host.cast(), self.len) })
+    }
+
+    /// Whether [`read`](Self::read) would return at once. Never blocks.
+    pub fn is_ready(&self) -> Result<bool> {
+        memory::is_ready(&self.device.0, self.block, &self.bytes(), Mode::Read)
+    }
+
+    /// Where kernels see the first element. What is done there is not tracked.
+    pub fn as_raw(&self) -> RawBuffer {
+        self.block.address.offset(self.start)
+    }
+
+    /// Where the host sees the first element.
+    pub(crate) fn host(&self) -> Result<HostPtr> {
+        if self.block.kind == Kind::Device {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the host cannot reach device memory; use `stream.download`, or copy to pinned memory first",
+            ));
+        }
+        // SAFETY: `start` lies inside the block, or at its end.
+        Ok(unsafe { self.block.host.add(self.start) })
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> Range<usize> {
+        self.start..self.start + self.len * size_of::<T>()
+    }
+
+    #[inline]
+    pub(crate) fn access(&self, mode: Mode) -> Access<'a> {
+        let mode = if self.mode == Mode::Shared { Mode::Shared } else { mode };
+        Access { block: self.block, range: self.bytes(), mode }
+    }
+}
+
+impl<'a, T: Pod> ViewMut<'a, T> {
+    /// An exclusive view of what the caller holds exclusively.
+    pub(crate) fn new(view: View<'a, T>) -> Self {
+        Self { view, exclusive: PhantomData }
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.view.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.view.len == 0
+    }
+
+    /// The device the memory belongs to.
+    pub fn device(&self) -> &'a Device {
+        self.view.device
+    }
+
+    /// The elements of `range`; the rest is given up.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfBounds`].
+    pub fn slice_mut(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        Ok(Self::new(self.view.slice(range)?))
+    }
+
+    /// The elements before `middle`, and those from there on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfBounds`].
+    pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
+        Ok((Self::new(self.view.slice(..middle)?), Self::new(self.view.slice(middle..)?)))
+    }
+
+    /// Disjoint pieces of `size` elements, the last one perhaps shorter.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a size of zero.
+    pub fn chunks_mut(self, size: usize) -> Result<impl ExactSizeIterator<Item = ViewMut<'a, T>>> {
+        Ok(self.view.chunks(size)?.map(ViewMut::new))
+    }
+
+    /// Blocks until the device is done with this range, then gives the host access.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach: upload to it.
+    pub fn write(self) -> Result<WriteGuard<'a, T>> {
+        let host = self.view.host()?;
+        let range = self.view.bytes();
+        memory::wait_for(&self.view.device.0, self.view.block, &range, Mode::Write)?;
+        self.view.block.history.lock().set_written(&range);
+        // SAFETY: the range is inside pinned memory and aligned for T; all its users are done, and the exclusive
+        // borrow keeps new ones out.
+        Ok(unsafe { WriteGuard::new(host.cast(), self.view.len) })
+    }
+
+    /// Whether [`write`](Self::write) would return at once. Never blocks.
+    pub fn is_ready(&self) -> Result<bool> {
+        memory::is_ready(&self.view.device.0, self.view.block, &self.view.bytes(), Mode::Write)
+    }
+
+    /// Declares that something the tracker does not see wrote these elements.
+    ///
+    /// # Safety
+    /// It did, and that work is done or ordered before what uses the elements next.
+    pub unsafe fn assume_written(&mut self) {
+        self.view.block.history.lock().set_written(&self.view.bytes());
+    }
+}
+
+impl<T: Pod> AsView<T> for View<'_, T> {
+    #[inline]
+    fn view(&self) -> View<'_, T> {
+        *self
+    }
+}
+
+impl<T: Pod> AsView<T> for ViewMut<'_, T> {
+    #[inline]
+    fn view(&self) -> View<'_, T> {
+        self.view
+    }
+}
+
+impl<T: Pod> AsViewMut<T> for ViewMut<'_, T> {
+    #[inline]
+    fn view_mut(&mut self) -> ViewMut<'_, T> {
+        ViewMut::new(self.view)
+    }
+}
+
+impl<T> fmt::Debug for View<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "View({} elements at byte {} of {:?})", self.len, self.start, self.block.address)
+    }
+}
+
+impl<T> fmt::Debug for ViewMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "ViewMut({} elements at byte {} of {:?})",
+            self.view.len, self.view.start, self.view.block.address
+        )
+    }
+}
+
+/// Resolves a range against a length.
+fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => Some(start),
+        Bound::Excluded(&start) => start.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&end) => end.checked_add(1),
+        Bound::Excluded(&end) => Some(end),
+        Bound::Unbounded => Some(len),
+    };
+    match (start, end) {
+        (Some(start), Some(end)) if start <= end && end <= len => Ok(start..end),
+        (start, end) => {
+            let show =
+                |bound: Option<usize>| bound.map_or_else(|| "(overflow)".into(), |value| value.to_string());
+            Err(Error::new(
+                ErrorKind::OutOfBounds,
+                format!("range {}..{} of a view of {len} elements", show(start), show(end)),
+            ))
+        }
+    }
+}
+
+fn checked_chunk(size: usize) -> Result<usize> {
+    if size == 0 {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "chunks of zero elements; give a size of at least one",
+        ));
+    }
+    Ok(size)
+}
+
+/// The view methods of an owner of memory, through its whole view.
+macro_rules! owner_methods {
+    ($owner:ident) => {
+        impl<T: Pod> $owner<T> {
+            /// Number of elements.
+            #[inline]
+            pub fn len(&self) -> usize {
+                self.view().len()
+            }
+
+            /// Whether there are none.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// The device it belongs to.
+            pub fn device(&self) -> &Device {
+                self.view().device()
+            }
+
+            /// A view of the elements of `range`.
+            ///
+            /// # Errors
+            /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
+            pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<'_, T>> {
+                self.view().slice(range)
+            }
+
+            /// An exclusive view of the elements of `range`.
+            ///
+            /// # Errors
+            /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
+            pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<ViewMut<'_, T>> {
+                self.view_mut().slice_mut(range)
+            }
+
+            /// The elements before `middle`, and those from there on.
+            ///
+            /// # Errors
+            /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
+            pub fn split_at_mut(&mut self, middle: usize) -> Result<(ViewMut<'_, T>, ViewMut<'_, T>)> {
+                self.view_mut().split_at_mut(middle)
+            }
+
+            /// Views of `size` elements each, the last one perhaps shorter.
+            ///
+            /// # Errors
+            /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a size of zero.
+            pub fn chunks(&self, size: usize) -> Result<impl ExactSizeIterator<Item = View<'_, T>>> {
+                self.view().chunks(size)
+            }
+
+            /// Disjoint exclusive views of `size` elements each, the last one perhaps shorter.
+            ///
+            /// # Errors
+            /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a size of zero.
+            pub fn chunks_mut(
+                &mut self,
+                size: usize,
+            ) -> Result<impl ExactSizeIterator<Item = ViewMut<'_, T>>> {
+                self.view_mut().chunks_mut(size)
+            }
+
+            /// Where kernels see the first element. What is done there is not tracked.
+            pub fn as_raw(&self) -> RawBuffer {
+                self.view().as_raw()
+            }
+        }
+    };
+}
+pub(crate) use owner_methods;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_resolve_or_are_refused() {
+        assert_eq!(bounds(.., 5).unwrap(), 0..5);
+        assert_eq!(bounds(1..=4, 5).unwrap(), 1..5);
+        assert_eq!(bounds(5.., 5).unwrap(), 5..5);
+        #[expect(clippy::reversed_empty_ranges)]
+        let reversed = bounds(3..2, 5);
+        for refused in [bounds(..6, 5), reversed, bounds(6.., 5), bounds(..=usize::MAX, 5)] {
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::OutOfBounds);
+        }
+    }
+}
