@@ -1,0 +1,250 @@
+//! One kernel's launchers: with the default shape its contract gives, and with one the caller gives.
+
+use std::fmt::Write as _;
+
+use super::names::{Fresh, field, identifier};
+use super::write_docs;
+use crate::contract::{Contract, Covers, Expr, LaunchValue, Operator};
+use crate::signature::{Kernel, Param, ParamType, Scalar, ValueType};
+
+/// The names a launcher uses for itself.
+struct Names {
+    stream: String,
+    launch: String,
+    config: String,
+    args: Vec<String>,
+}
+
+pub(super) fn write(text: &mut String, kernel: &Kernel) {
+    let args: Vec<String> = kernel.params.iter().map(|p| identifier(&p.name)).collect();
+    let fresh = Fresh { taken: kernel.params.iter().map(|p| p.name.as_str()).collect() };
+    let names = Names {
+        stream: fresh.name("stream"),
+        launch: fresh.name("launch"),
+        config: fresh.name("config"),
+        args,
+    };
+    match &kernel.contract.covers {
+        Some(covers) => {
+            write_default(text, kernel, covers, &names);
+            write_with(text, kernel, &format!("{}_with", kernel.name), &names);
+        }
+        None => write_with(text, kernel, &kernel.name, &names),
+    }
+}
+
+/// Doc comment, attributes and signature, up to the opening brace.
+fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bool, names: &Names) {
+    text.push('\n');
+    write_docs(text, "    ", &kernel.docs, &format!("Launches `{}`.", kernel.name));
+    let Contract { safe, requires, covers } = &kernel.contract;
+    if !requires.is_empty() {
+        let _ = writeln!(text, "    ///\n    /// Requires:");
+        for clause in requires {
+            let _ = writeln!(text, "    /// * `{}`", clause.text);
+        }
+    }
+    let _ = writeln!(text, "    ///");
+    match covers {
+        Some(covers) if !takes_launch => {
+            let how = if strided(kernel, covers) { "a grid that fills the device and loops over" } else { "threads for" };
+            let _ = writeln!(text, "    /// Launched with {how} `{}`. Does not block.", covers.text);
+        }
+        _ => {
+            let _ = writeln!(text, "    /// Launched with the given shape. Does not block.");
+        }
+    }
+    let _ = writeln!(text, "    ///\n    /// # Errors");
+    if !requires.is_empty() {
+        let _ = writeln!(text, "    /// `ContractViolated` where a requirement does not hold.");
+    }
+    let _ = writeln!(text, "    /// `InvalidLaunch` where the shape exceeds the device's limits.");
+    if !safe {
+        let _ = writeln!(
+            text,
+            "    ///\n    /// # Safety\n    /// The kernel states no contract: what it does with these arguments in this shape must be sound."
+        );
+    }
+    let _ = writeln!(text, "    #[track_caller]");
+    let _ = writeln!(text, "    pub {}fn {}(", if *safe { "" } else { "unsafe " }, identifier(method));
+    let _ = writeln!(text, "        &self,\n        {}: &::gpustream::Stream,", names.stream);
+    if takes_launch {
+        let _ = writeln!(text, "        {}: &::gpustream::Launch,", names.launch);
+    }
+    for (param, arg) in kernel.params.iter().zip(&names.args) {
+        let _ = writeln!(text, "        {arg}: {},", argument_type(param));
+    }
+    let _ = writeln!(text, "    ) -> ::gpustream::Result<()> {{");
+}
+
+fn argument_type(param: &Param) -> String {
+    match &param.ty {
+        ParamType::Value(value) => value.rust(),
+        ParamType::Pointer { element, mutable: false } => {
+            format!("&(impl ::gpustream::AsView<{}> + ?Sized)", element.rust())
+        }
+        ParamType::Pointer { element, mutable: true } => {
+            format!("&mut (impl ::gpustream::AsViewMut<{}> + ?Sized)", element.rust())
+        }
+    }
+}
+
+/// Whether the default shape is the device's choice. A stated block shape wins: the kernel may rely on it.
+fn strided(kernel: &Kernel, covers: &Covers) -> bool {
+    kernel.strided && covers.block.is_none()
+}
+
+fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Names) {
+    write_head(text, kernel, &kernel.name, false, names);
+    let mut extents = Vec::new();
+    for extent in &covers.extents {
+        // An extent that is negative or overflows is a violation like any other.
+        if let Expr::Param(i) = extent
+            && kernel.params[*i].ty == ParamType::Value(ValueType::Scalar(Scalar::Usize))
+        {
+            extents.push(names.args[*i].clone());
+        } else {
+            let violated = violated(kernel, &format!("covers: {}", covers.text), &[extent], names);
+            extents.push(format!(
+                "match (|| usize::try_from({}).ok())() {{ Some(extent) => extent, None => return Err({violated}) }}",
+                expression(extent, kernel, names)
+            ));
+        }
+    }
+    let shape = match &covers.block {
+        None if kernel.strided => format!("strided({})", extents[0]),
+        None => format!("covering({})", extents[0]),
+        Some(block) => {
+            extents.resize(3, "1".to_owned());
+            let mut block = block.clone();
+            block.resize(3, 1);
+            format!("covering_blocks([{}], {block:?})", extents.join(", "))
+        }
+    };
+    let _ = writeln!(text, "        let {} = ::gpustream::Launch::{shape};", names.launch);
+    let mut args = vec![names.stream.clone(), format!("&{}", names.launch)];
+    args.extend(names.args.iter().cloned());
+    let call = format!("self.{}_with({})", kernel.name, args.join(", "));
+    if kernel.contract.safe {
+        let _ = writeln!(text, "        {call}\n    }}");
+    } else {
+        let _ = writeln!(text, "        // SAFETY: the caller's promise is the same.\n        unsafe {{ {call} }}\n    }}");
+    }
+}
+
+fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
+    write_head(text, kernel, method, true, names);
+    let Names { stream, launch, config, .. } = names;
+    let _ = writeln!(text, "        if {launch}.is_empty() {{\n            return Ok(());\n        }}");
+    let requires = &kernel.contract.requires;
+    if requires.iter().any(|c| c.left.uses_launch() || c.right.uses_launch()) {
+        let _ = writeln!(text, "        let {config} = ::gpustream::codegen::resolve({launch}, {stream})?;");
+    }
+    for clause in requires {
+        let left = expression(&clause.left, kernel, names);
+        let right = expression(&clause.right, kernel, names);
+        let holds = if clause.left.computes() || clause.right.computes() {
+            format!("(|| Some({left} {} {right}))() == Some(true)", clause.comparison)
+        } else {
+            format!("{left} {} {right}", clause.comparison)
+        };
+        let violated = violated(kernel, &clause.text, &[&clause.left, &clause.right], names);
+        let _ = writeln!(text, "        if !({holds}) {{\n            return Err({violated});\n        }}");
+    }
+    let mut args = Vec::new();
+    for (param, arg) in kernel.params.iter().zip(&names.args) {
+        args.push(match &param.ty {
+            ParamType::Value(ValueType::Scalar(Scalar::Bool)) => {
+                // C++ and Rust agree on a bool's two values; as a byte it is plain data.
+                let _ = writeln!(text, "        let {arg} = u8::from({arg});");
+                format!("::gpustream::Arg::value(&{arg})")
+            }
+            ParamType::Value(ValueType::Vector { lanes, align, lane }) if *align > lane.size() => {
+                // The host compiler may load it whole, which wants its alignment.
+                let _ = writeln!(
+                    text,
+                    "        #[repr(C, align({align}))]\n        struct Aligned{arg}([{}; {lanes}]);\n        let {arg} = Aligned{arg}({arg});",
+                    lane.rust()
+                );
+                format!("::gpustream::Arg::value(&{arg}.0)")
+            }
+            ParamType::Value(_) => format!("::gpustream::Arg::value(&{arg})"),
+            ParamType::Pointer { mutable: false, .. } => format!("::gpustream::Arg::read({arg})"),
+            ParamType::Pointer { mutable: true, .. } => format!("::gpustream::Arg::write({arg})"),
+        });
+    }
+    let safety = if kernel.contract.safe {
+        "the kernel's author states that it is sound where its requirements hold, and they were just checked"
+    } else {
+        "the caller's promise"
+    };
+    let _ = writeln!(
+        text,
+        "        // SAFETY: {safety}; number and sizes of\n        // the arguments were compared with the compiled kernel when it was loaded.\n        unsafe {{ \
+         self.{}.launch({stream}, {launch}, &mut [{}]) }}\n    }}",
+        field(&kernel.name),
+        args.join(", ")
+    );
+}
+
+/// The error of a clause with the values that break it.
+fn violated(kernel: &Kernel, clause: &str, expressions: &[&Expr], names: &Names) -> String {
+    let mut values: Vec<(String, String)> = Vec::new();
+    for expr in expressions {
+        expr.for_each_value(&mut |leaf| {
+            let label = label(leaf, kernel);
+            if values.iter().all(|(l, _)| *l != label) {
+                values.push((label, expression(leaf, kernel, names)));
+            }
+        });
+    }
+    let values: Vec<String> = values.into_iter().map(|(l, v)| format!("({l:?}, {v})")).collect();
+    format!("::gpustream::codegen::violated({:?}, {clause:?}, &[{}])", kernel.name, values.join(", "))
+}
+
+/// A leaf as the contract writes it.
+fn label(leaf: &Expr, kernel: &Kernel) -> String {
+    const AXES: [&str; 3] = ["x", "y", "z"];
+    match leaf {
+        Expr::Param(i) => kernel.params[*i].name.clone(),
+        Expr::Len(i) => format!("len({})", kernel.params[*i].name),
+        Expr::Launch(LaunchValue::Grid(axis)) => format!("grid.{}", AXES[*axis]),
+        Expr::Launch(LaunchValue::Block(axis)) => format!("block.{}", AXES[*axis]),
+        Expr::Launch(LaunchValue::Shared) => "shared".to_owned(),
+        Expr::Literal(_) | Expr::Negate(_) | Expr::Binary(..) => String::new(),
+    }
+}
+
+/// Rust of type i128. Arithmetic uses `?` on overflow, so it stands in a closure that gives an Option.
+fn expression(expr: &Expr, kernel: &Kernel, names: &Names) -> String {
+    match expr {
+        Expr::Literal(value) => format!("{value}_i128"),
+        Expr::Param(i) => format!("({} as i128)", names.args[*i]),
+        Expr::Len(i) => {
+            let arg = &names.args[*i];
+            match &kernel.params[*i].ty {
+                ParamType::Pointer { mutable: true, element } => {
+                    format!("(::gpustream::AsViewMut::<{}>::len(&*{arg}) as i128)", element.rust())
+                }
+                ParamType::Pointer { element, .. } => {
+                    format!("(::gpustream::AsView::<{}>::len({arg}) as i128)", element.rust())
+                }
+                ParamType::Value(_) => String::new(),
+            }
+        }
+        Expr::Launch(LaunchValue::Grid(axis)) => format!("({}.grid[{axis}] as i128)", names.config),
+        Expr::Launch(LaunchValue::Block(axis)) => format!("({}.block[{axis}] as i128)", names.config),
+        Expr::Launch(LaunchValue::Shared) => format!("({}.dynamic_shared as i128)", names.config),
+        Expr::Negate(inner) => format!("{}.checked_neg()?", expression(inner, kernel, names)),
+        Expr::Binary(operator, left, right) => {
+            let method = match operator {
+                Operator::Add => "checked_add",
+                Operator::Subtract => "checked_sub",
+                Operator::Multiply => "checked_mul",
+                Operator::Divide => "checked_div",
+                Operator::Remainder => "checked_rem",
+            };
+            format!("{}.{method}({})?", expression(left, kernel, names), expression(right, kernel, names))
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! C++ names in Rust.
+
+/// Words that cannot be raw identifiers either.
+const NEVER: [&str; 5] = ["self", "Self", "super", "crate", "_"];
+
+const KEYWORDS: [&str; 50] = [
+    "as", "async", "await", "break", "const", "continue", "dyn", "else", "enum", "extern", "false", "fn", "for", "if",
+    "impl", "in", "let", "loop", "match", "mod", "move", "mut", "pub", "ref", "return", "static", "struct", "trait",
+    "true", "type", "unsafe", "use", "where", "while", "abstract", "become", "box", "do", "final", "macro", "override",
+    "priv", "try", "typeof", "unsized", "virtual", "yield", "gen", "union", "safe",
+];
+
+/// The same name where Rust allows it, raw where it is a keyword.
+pub(super) fn identifier(name: &str) -> String {
+    if NEVER.contains(&name) {
+        format!("{name}_")
+    } else if KEYWORDS.contains(&name) && !matches!(name, "union" | "safe") {
+        format!("r#{name}")
+    } else {
+        name.to_owned()
+    }
+}
+
+/// The field of `Kernels` that holds a kernel: never a keyword, never `module`.
+pub(super) fn field(kernel: &str) -> String {
+    format!("kernel_{kernel}")
+}
+
+/// Names for a launcher's own values that no parameter has.
+pub(super) struct Fresh<'a> {
+    pub(super) taken: Vec<&'a str>,
+}
+
+impl Fresh<'_> {
+    /// `name`, or with as many underscores after it as it takes.
+    pub(super) fn name(&self, name: &str) -> String {
+        let mut name = name.to_owned();
+        while self.taken.contains(&name.as_str()) {
+            name.push('_');
+        }
+        name
+    }
+}

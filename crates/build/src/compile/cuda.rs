@@ -1,0 +1,133 @@
+//! Kernels for CUDA: a fat binary with a cubin per target and the PTX of the newest.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use super::stamp::Stamp;
+use super::{Common, Image, Output, execute, file_size};
+use crate::diagnostic::{Error, Result};
+use crate::kernels::{Backend, Unit};
+use crate::report::{KernelReport, Occupancy};
+use crate::tables::{self, nvidia};
+use crate::toolchain::Nvcc;
+
+pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Common) -> Result<Output> {
+    let name = &unit.module.name;
+    let image = common.out_dir.join(format!("{name}.fatbin"));
+    // nvcc names the cubins it packs; they are wanted for their tables.
+    let keep = common.out_dir.join(format!("{name}.cuda"));
+    let numbers = numbers(archs)?;
+    let Some(newest) = numbers.iter().max_by_key(|n| sort_key(n)) else {
+        return Err(Error::message("no CUDA target was named; sm_80 is one"));
+    };
+
+    let mut flags = vec!["-std=c++17".to_owned(), "-O3".to_owned(), "--fatbin".to_owned(), "-x=cu".to_owned()];
+    flags.extend(["-Xptxas=-v".to_owned(), "--keep".to_owned()]);
+    for number in &numbers {
+        flags.push(format!("-gencode=arch=compute_{number},code=sm_{number}"));
+    }
+    flags.push(format!("-gencode=arch=compute_{newest},code=compute_{newest}"));
+    flags.extend(common.arguments(Backend::Cuda));
+
+    let command = || {
+        let mut command = Command::new(&nvcc.path);
+        command.args(&flags).arg("--keep-dir").arg(&keep).arg(&unit.absolute).arg("-o").arg(&image);
+        command
+    };
+    let stamp = Stamp::new(&image, unit, &[&format!("{:?}", command()), &nvcc.version]);
+    let mut compile_time = None;
+    let mut warnings = String::new();
+    if !stamp.is_good(&image, common) || numbers.iter().any(|n| cubin(&keep, n).is_none()) {
+        stamp.clear();
+        let _ = fs::remove_dir_all(&keep);
+        fs::create_dir_all(&keep)?;
+        let start = Instant::now();
+        let log = execute(command(), unit, &format!("CUDA ({})", archs.join(", ")))?;
+        compile_time = Some(start.elapsed());
+        drop_intermediates(&keep);
+        warnings = nvidia::warnings(&log);
+        stamp.set(&log)?;
+    }
+    let resources = nvidia::resources(&stamp.log());
+    let mut reports = Vec::new();
+    let mut diagnostics = Vec::new();
+    for number in &numbers {
+        let target = format!("sm_{number}");
+        let path = cubin(&keep, number)
+            .ok_or_else(|| Error::message(format!("nvcc left no cubin for {target} of {name}")))?;
+        let tables = nvidia::param_tables(&fs::read(&path)?)
+            .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
+        for kernel in &unit.module.kernels {
+            let table = tables.get(&kernel.name).ok_or_else(|| {
+                Error::message(format!("{}: no kernel `{}` in it", path.display(), kernel.name))
+            })?;
+            diagnostics.extend(tables::compare(&unit.source, kernel, table, &target));
+            let used = resources.get(&(kernel.name.clone(), target.clone()));
+            let block = kernel.usual_block();
+            reports.push(KernelReport {
+                file: unit.source.path.clone(),
+                kernel: kernel.name.clone(),
+                backend: Backend::Cuda.name(),
+                target: target.clone(),
+                registers: used.map(|r| r.registers),
+                scalar_registers: None,
+                spills: used.map(|r| r.spills),
+                shared: used.map(|r| r.shared),
+                wave_size: Some(32),
+                max_threads: kernel.max_threads.or(Some(1024)),
+                occupancy: used.and_then(|r| Occupancy::nvidia(&target, r.registers, r.shared, block)),
+                image_size: file_size(&path),
+                compile_time,
+            });
+        }
+    }
+    Error::check(diagnostics)?;
+    let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
+    targets.push(format!("compute_{newest}"));
+    let image = Image { backend: Backend::Cuda, targets, path: image };
+    Ok(Output { backend: Backend::Cuda, image, reports, compile_time, warnings })
+}
+
+/// `90` of `sm_90`, `90a` of `sm_90a`; each once.
+fn numbers(archs: &[String]) -> Result<Vec<&str>> {
+    let mut numbers = Vec::new();
+    for arch in archs {
+        let number = arch.strip_prefix("sm_").or_else(|| arch.strip_prefix("compute_"));
+        let valid = |n: &&str| {
+            let digits = n.trim_end_matches(['a', 'f']);
+            digits.len() >= 2 && n.len() - digits.len() <= 1 && digits.bytes().all(|b| b.is_ascii_digit())
+        };
+        match number.filter(valid) {
+            Some(number) if numbers.contains(&number) => {}
+            Some(number) => numbers.push(number),
+            None => {
+                return Err(Error::message(format!("`{arch}` is no CUDA target; they look like sm_80")));
+            }
+        }
+    }
+    Ok(numbers)
+}
+
+fn sort_key(number: &str) -> u32 {
+    number.trim_end_matches(char::is_alphabetic).parse().unwrap_or(0)
+}
+
+/// The cubin that nvcc kept for a target: `saxpy.compute_80.cubin` or `saxpy.compute_90.sm_90.cubin`.
+fn cubin(keep: &Path, number: &str) -> Option<std::path::PathBuf> {
+    let part = format!("compute_{number}");
+    keep.read_dir().ok()?.filter_map(|e| e.ok().map(|e| e.path())).find(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".cubin") && name.split('.').any(|p| p == part)
+    })
+}
+
+/// What nvcc keeps beside the cubins is a hundred times larger.
+fn drop_intermediates(keep: &Path) {
+    for entry in keep.read_dir().into_iter().flatten().flatten() {
+        if entry.path().extension().is_none_or(|e| e != "cubin" && e != "ptx") {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Kernels for HIP: a code object per target, and the bundle they are shipped in.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use super::stamp::Stamp;
+use super::{Common, Image, Output, execute, file_size};
+use crate::diagnostic::{Error, Result};
+use crate::headers::write_if_changed;
+use crate::kernels::{Backend, Unit};
+use crate::report::{KernelReport, Occupancy};
+use crate::tables::{self, amdgpu};
+use crate::toolchain::{HipCompiler, HipKind};
+
+pub(super) fn compile(
+    unit: &Unit,
+    compiler: &HipCompiler,
+    libs: Option<&Path>,
+    arch: &str,
+    common: &Common,
+) -> Result<Output> {
+    let image = common.out_dir.join(format!("{}.{}.co", unit.module.name, arch.replace(':', ".")));
+    let mut flags = vec!["-x".to_owned(), "hip".to_owned(), "-std=c++17".to_owned(), "-O3".to_owned()];
+    flags.push(format!("--offload-arch={arch}"));
+    match compiler.kind {
+        HipKind::Rocm if compiler.path.ends_with("hipcc") => flags.push("--genco".to_owned()),
+        HipKind::Rocm => flags.push("--offload-device-only".to_owned()),
+        HipKind::Clang => {
+            flags.push("--offload-device-only".to_owned());
+            flags.push("-D__HIP_PLATFORM_AMD__".to_owned());
+            // The fourth format is read by every ROCm from 5.0 on; a new Clang's default is not.
+            flags.push("-mcode-object-version=4".to_owned());
+            if let Some(libs) = libs {
+                flags.push(format!("--rocm-device-lib-path={}", libs.display()));
+            }
+        }
+    }
+    flags.push("--no-gpu-bundle-output".to_owned());
+    flags.extend(common.arguments(Backend::Hip));
+
+    let command = || {
+        let mut command = Command::new(&compiler.path);
+        command.args(&flags).arg(&unit.absolute).arg("-o").arg(&image);
+        command
+    };
+    let stamp = Stamp::new(&image, unit, &[&format!("{:?}", command()), &compiler.version]);
+    let mut compile_time = None;
+    let mut warnings = String::new();
+    if !stamp.is_good(&image, common) {
+        stamp.clear();
+        let start = Instant::now();
+        warnings = execute(command(), unit, &format!("HIP ({arch})"))?;
+        compile_time = Some(start.elapsed());
+        stamp.set("")?;
+    }
+    let compiled = amdgpu::kernels(&fs::read(&image)?)
+        .map_err(|e| Error::message(format!("{}: {e}", image.display())))?;
+    let mut reports = Vec::new();
+    let mut diagnostics = Vec::new();
+    for kernel in &unit.module.kernels {
+        let notes = compiled.get(&kernel.name).ok_or_else(|| {
+            Error::message(format!("{}: no kernel `{}` in it", image.display(), kernel.name))
+        })?;
+        diagnostics.extend(tables::compare(&unit.source, kernel, &notes.params, arch));
+        reports.push(KernelReport {
+            file: unit.source.path.clone(),
+            kernel: kernel.name.clone(),
+            backend: Backend::Hip.name(),
+            target: arch.to_owned(),
+            registers: Some(notes.vgprs),
+            scalar_registers: Some(notes.sgprs),
+            spills: Some(notes.spills),
+            shared: Some(notes.shared),
+            wave_size: Some(notes.wavefront),
+            max_threads: Some(notes.max_workgroup),
+            occupancy: Occupancy::amd(arch, notes, kernel.usual_block()),
+            image_size: file_size(&image),
+            compile_time,
+        });
+    }
+    Error::check(diagnostics)?;
+    let image = Image { backend: Backend::Hip, targets: vec![arch.to_owned()], path: image };
+    Ok(Output { backend: Backend::Hip, image, reports, compile_time, warnings })
+}
+
+/// Packs code objects into the uncompressed container that every HIP runtime reads: a header, entries of offset,
+/// size and name, then the objects. An empty entry stands for the host.
+pub(crate) fn bundle(unit: &Unit, objects: &[Image], common: &Common) -> Result<Image> {
+    const MAGIC: &[u8; 24] = b"__CLANG_OFFLOAD_BUNDLE__";
+    /// Code objects are mapped, so each begins on a page.
+    const ALIGN: usize = 4096;
+
+    let mut entries = vec![("host-x86_64-unknown-linux--".to_owned(), Vec::new())];
+    let mut targets = Vec::new();
+    for object in objects {
+        for target in &object.targets {
+            entries.push((format!("hipv4-amdgcn-amd-amdhsa--{target}"), fs::read(&object.path)?));
+            targets.push(target.clone());
+        }
+    }
+    let header: usize = MAGIC.len() + 8 + entries.iter().map(|(name, _)| 24 + name.len()).sum::<usize>();
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend((entries.len() as u64).to_le_bytes());
+    let mut offset = header.next_multiple_of(ALIGN);
+    for (name, object) in &entries {
+        for field in [offset, object.len(), name.len()] {
+            bytes.extend((field as u64).to_le_bytes());
+        }
+        bytes.extend(name.as_bytes());
+        offset = (offset + object.len()).next_multiple_of(ALIGN);
+    }
+    for (_, object) in &entries {
+        bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
+        bytes.extend(object);
+    }
+    let path = common.out_dir.join(format!("{}.hipfb", unit.module.name));
+    write_if_changed(&path, &bytes)?;
+    Ok(Image { backend: Backend::Hip, targets, path })
+}

@@ -1,0 +1,224 @@
+//! `requires:` and `covers:` lines of a kernel's doc comment.
+
+mod expr;
+
+use std::ops::Range;
+
+pub(crate) use expr::{Expr, LaunchValue, Operator, Scope};
+
+use crate::diagnostic::{Diagnostic, SourceFile};
+
+/// What a kernel's author promises and asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Contract {
+    /// Has a `requires:` line: the launcher is safe.
+    pub(crate) safe: bool,
+    pub(crate) requires: Vec<Clause>,
+    pub(crate) covers: Option<Covers>,
+}
+
+/// One comparison of a `requires:` line.
+#[derive(Debug)]
+pub(crate) struct Clause {
+    pub(crate) text: String,
+    pub(crate) left: Expr,
+    pub(crate) comparison: &'static str,
+    pub(crate) right: Expr,
+}
+
+/// The default launch shape.
+#[derive(Debug)]
+pub(crate) struct Covers {
+    pub(crate) text: String,
+    /// One to three extents, x first.
+    pub(crate) extents: Vec<Expr>,
+    /// The `by` part, as long as `extents`.
+    pub(crate) block: Option<Vec<u32>>,
+}
+
+/// Most threads of a block on every backend.
+const MAX_BLOCK: u64 = 1024;
+
+/// Which contract line a doc line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineKind {
+    Requires,
+    Covers,
+    /// Looks like one of them and is not.
+    Misspelt,
+}
+
+/// Recognises a contract line by the word before its colon; gives the offset of what follows the colon.
+pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
+    let colon = line.find(':')?;
+    let word = line[..colon].trim();
+    let kind = match word {
+        "requires" => LineKind::Requires,
+        "covers" => LineKind::Covers,
+        _ => match word.to_lowercase().as_str() {
+            "require" | "requires" | "required" | "cover" | "covers" | "precondition" | "preconditions" => {
+                LineKind::Misspelt
+            }
+            _ => return None,
+        },
+    };
+    Some((kind, colon + 1))
+}
+
+impl Contract {
+    /// Adds one line, `text[range]` being what follows the colon.
+    pub(crate) fn add(
+        &mut self,
+        kind: LineKind,
+        source: &SourceFile,
+        range: Range<usize>,
+        scope: &Scope<'_>,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) {
+        let result = match kind {
+            LineKind::Requires => self.add_requires(source, range, scope, diagnostics),
+            LineKind::Covers => self.add_covers(source, range, scope),
+            LineKind::Misspelt => Err(source.diagnostic(
+                range.start.saturating_sub(1)..range.start,
+                "this looks like a contract line",
+                "the two kinds are `requires: n <= len(x)` and `covers: n`, in lower case",
+            )),
+        };
+        diagnostics.extend(result.err());
+    }
+
+    fn add_requires(
+        &mut self,
+        source: &SourceFile,
+        range: Range<usize>,
+        scope: &Scope<'_>,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) -> Result<(), Diagnostic> {
+        // Even a line with mistakes in it says that the kernel has a contract.
+        self.safe = true;
+        let text = &source.text[range.clone()];
+        match text.trim() {
+            "nothing" => return Ok(()),
+            "" => {
+                return Err(source.diagnostic(
+                    range,
+                    "an empty `requires:` line",
+                    "write conditions such as `requires: n <= len(x)`, or `requires: nothing`",
+                ));
+            }
+            _ => {}
+        }
+        for part in expr::split_commas(text) {
+            let part = range.start + part.start..range.start + part.end;
+            match clause(source, part, scope) {
+                Ok(clause) => self.requires.push(clause),
+                Err(diagnostic) => diagnostics.push(diagnostic),
+            }
+        }
+        Ok(())
+    }
+
+    fn add_covers(
+        &mut self,
+        source: &SourceFile,
+        range: Range<usize>,
+        scope: &Scope<'_>,
+    ) -> Result<(), Diagnostic> {
+        let text = &source.text[range.clone()];
+        if self.covers.is_some() {
+            return Err(source.diagnostic(range, "a second `covers:` line", "a kernel has one default shape"));
+        }
+        let (extents_end, block_start) = match find_word(text, "by") {
+            Some(at) => (at, Some(at + 2)),
+            None => (text.len(), None),
+        };
+        let mut extents = Vec::new();
+        for part in expr::split_commas(&text[..extents_end]) {
+            let part = range.start + part.start..range.start + part.end;
+            let mut parser = expr::Parser::new(source, part, scope);
+            let extent = parser.expression()?;
+            parser.finish()?;
+            if extent.uses_launch() {
+                return Err(source.diagnostic(
+                    range,
+                    "`covers:` cannot depend on the launch it describes",
+                    "use integer parameters and len(pointer)",
+                ));
+            }
+            extents.push(extent);
+        }
+        if extents.is_empty() || extents.len() > 3 {
+            return Err(source.diagnostic(
+                range,
+                format!("`covers:` has {} extents", extents.len()),
+                "write one to three: `covers: n`, `covers: width, height by 16, 16`",
+            ));
+        }
+        let block = match block_start {
+            Some(start) => Some(block_shape(source, range.start + start..range.end, extents.len())?),
+            None if extents.len() > 1 => {
+                return Err(source.diagnostic(
+                    range,
+                    "`covers:` in more than one dimension needs a block shape",
+                    "add it: `covers: width, height by 16, 16`",
+                ));
+            }
+            None => None,
+        };
+        self.covers = Some(Covers { text: text.trim().to_owned(), extents, block });
+        Ok(())
+    }
+}
+
+fn clause(source: &SourceFile, range: Range<usize>, scope: &Scope<'_>) -> Result<Clause, Diagnostic> {
+    let text = source.text[range.clone()].trim().to_owned();
+    let mut parser = expr::Parser::new(source, range.clone(), scope);
+    let left = parser.expression()?;
+    let comparison = parser.comparison()?;
+    let right = parser.expression()?;
+    parser.finish()?;
+    if left.is_constant() && right.is_constant() {
+        return Err(source.diagnostic(
+            expr::trimmed(&source.text, range),
+            "this condition names no parameter of the kernel",
+            "compare a parameter, len(pointer), grid.x, block.x or shared; or write `requires: nothing`",
+        ));
+    }
+    Ok(Clause { text, left, comparison, right })
+}
+
+fn block_shape(source: &SourceFile, range: Range<usize>, dimensions: usize) -> Result<Vec<u32>, Diagnostic> {
+    let error = |message: String| {
+        Err(source.diagnostic(
+            expr::trimmed(&source.text, range.clone()),
+            message,
+            format!(
+                "write {dimensions} positive integers whose product is at most {MAX_BLOCK}, as in `by 16, 16`"
+            ),
+        ))
+    };
+    let mut block = Vec::new();
+    for part in source.text[range.clone()].split(',') {
+        match part.trim().parse::<u32>() {
+            Ok(threads) if threads > 0 => block.push(threads),
+            _ => return error(format!("`{}` is no block size", part.trim())),
+        }
+    }
+    if block.len() != dimensions {
+        return error(format!("the block has {} dimensions, the covered range {dimensions}", block.len()));
+    }
+    let threads = block.iter().fold(1_u64, |product, &b| product.saturating_mul(u64::from(b)));
+    if threads > MAX_BLOCK {
+        return error(format!("a block of {threads} threads"));
+    }
+    Ok(block)
+}
+
+/// The offset of `word` standing alone.
+fn find_word(text: &str, word: &str) -> Option<usize> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).map(|(i, _)| i).find(|&i| {
+        !text[..i].chars().next_back().is_some_and(is_name)
+            && !text[i + word.len()..].chars().next().is_some_and(is_name)
+    })
+}

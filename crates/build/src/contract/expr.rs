@@ -1,0 +1,363 @@
+//! Integer expressions of contracts.
+
+use std::ops::Range;
+
+use crate::diagnostic::{Diagnostic, SourceFile};
+use crate::signature::{Param, ParamType, ValueType};
+
+/// An integer expression; evaluated in checked 128-bit arithmetic.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Expr {
+    Literal(i128),
+    /// An integer parameter, by index.
+    Param(usize),
+    /// Elements behind a pointer parameter, by index.
+    Len(usize),
+    Launch(LaunchValue),
+    Negate(Box<Expr>),
+    Binary(Operator, Box<Expr>, Box<Expr>),
+}
+
+/// What a contract may ask of the launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaunchValue {
+    Grid(usize),
+    Block(usize),
+    Shared,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+}
+
+impl Expr {
+    pub(crate) fn is_constant(&self) -> bool {
+        !self.any(&|e| matches!(e, Self::Param(_) | Self::Len(_) | Self::Launch(_)))
+    }
+
+    pub(crate) fn uses_launch(&self) -> bool {
+        self.any(&|e| matches!(e, Self::Launch(_)))
+    }
+
+    /// Whether evaluating can overflow or divide by zero.
+    pub(crate) fn computes(&self) -> bool {
+        self.any(&|e| matches!(e, Self::Negate(_) | Self::Binary(..)))
+    }
+
+    fn any(&self, test: &impl Fn(&Self) -> bool) -> bool {
+        test(self)
+            || match self {
+                Self::Negate(inner) => inner.any(test),
+                Self::Binary(_, left, right) => left.any(test) || right.any(test),
+                _ => false,
+            }
+    }
+
+    /// Calls `f` for every leaf that is not a literal, in source order.
+    pub(crate) fn for_each_value(&self, f: &mut impl FnMut(&Self)) {
+        match self {
+            Self::Literal(_) => {}
+            Self::Param(_) | Self::Len(_) | Self::Launch(_) => f(self),
+            Self::Negate(inner) => inner.for_each_value(f),
+            Self::Binary(_, left, right) => {
+                left.for_each_value(f);
+                right.for_each_value(f);
+            }
+        }
+    }
+}
+
+/// The names an expression may use.
+pub(crate) struct Scope<'a> {
+    pub(crate) kernel: &'a str,
+    pub(crate) params: &'a [Param],
+}
+
+/// Splits at commas outside parentheses.
+pub(crate) fn split_commas(text: &str) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let (mut depth, mut start) = (0_i32, 0);
+    for (i, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ',' if depth <= 0 => {
+                parts.push(start..i);
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(start..text.len());
+    parts
+}
+
+/// `range` without the white space at its ends; one character where nothing is left.
+pub(crate) fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
+    let part = &text[range.clone()];
+    let start = range.start + (part.len() - part.trim_start().len());
+    let end = range.start + part.trim_end().len();
+    start.min(range.end)..end.max(start)
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Token<'a> {
+    Number(&'a str),
+    Name(&'a str),
+    Symbol(&'a str),
+    End,
+}
+
+/// A recursive-descent parser over part of a source file.
+pub(crate) struct Parser<'a> {
+    source: &'a SourceFile,
+    scope: &'a Scope<'a>,
+    range: Range<usize>,
+    at: usize,
+}
+
+/// Longest first, so that `<=` is not read as `<`. The last few are no operators of the language; knowing
+/// them gives a better message than refusing a character.
+const SYMBOLS: [&str; 24] = [
+    "<=", ">=", "==", "!=", "&&", "||", "<<", ">>", "->", "<", ">", "+", "-", "*", "/", "%", "(", ")", ".", "=",
+    "!", "&", "|", "[",
+];
+
+impl<'a> Parser<'a> {
+    pub(crate) fn new(source: &'a SourceFile, range: Range<usize>, scope: &'a Scope<'a>) -> Self {
+        let range = trimmed(&source.text, range);
+        Self { source, scope, at: range.start, range }
+    }
+
+    fn skip_space(&mut self) {
+        let rest = &self.source.text[self.at..self.range.end];
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    fn peek(&mut self) -> Result<(Token<'a>, Range<usize>), Diagnostic> {
+        self.skip_space();
+        let rest: &'a str = &self.source.text[self.at..self.range.end];
+        let Some(first) = rest.chars().next() else {
+            // Point at the last character there is, which lies on this line.
+            return Ok((Token::End, self.at.saturating_sub(1).max(self.range.start)..self.at));
+        };
+        let take = |f: fn(char) -> bool| rest.find(|c| !f(c)).unwrap_or(rest.len());
+        let (token, length) = if first.is_ascii_digit() {
+            let length = take(|c| c.is_alphanumeric() || c == '_' || c == '\'');
+            (Token::Number(&rest[..length]), length)
+        } else if first.is_alphabetic() || first == '_' {
+            let length = take(|c| c.is_alphanumeric() || c == '_');
+            (Token::Name(&rest[..length]), length)
+        } else if let Some(symbol) = SYMBOLS.into_iter().find(|s| rest.starts_with(s)) {
+            (Token::Symbol(symbol), symbol.len())
+        } else {
+            let range = self.at..self.at + first.len_utf8();
+            return Err(self.error(range, format!("`{first}` is not part of a contract's language")));
+        };
+        Ok((token, self.at..self.at + length))
+    }
+
+    fn next(&mut self) -> Result<(Token<'a>, Range<usize>), Diagnostic> {
+        let (token, range) = self.peek()?;
+        if token != Token::End {
+            self.at = range.end;
+        }
+        Ok((token, range))
+    }
+
+    fn error(&self, range: Range<usize>, message: impl Into<String>) -> Diagnostic {
+        self.source.diagnostic(
+            range,
+            message,
+            "conditions compare integer expressions: `requires: n <= len(x), rows * pitch <= len(y)`",
+        )
+    }
+
+    fn accept(&mut self, symbols: &[&'static str]) -> Result<Option<&'static str>, Diagnostic> {
+        let (token, range) = self.peek()?;
+        if let Token::Symbol(symbol) = token
+            && let Some(found) = symbols.iter().find(|s| **s == symbol)
+        {
+            self.at = range.end;
+            return Ok(Some(found));
+        }
+        Ok(None)
+    }
+
+    /// One of the six comparisons.
+    pub(crate) fn comparison(&mut self) -> Result<&'static str, Diagnostic> {
+        if let Some(symbol) = self.accept(&["<=", ">=", "==", "!=", "<", ">"])? {
+            return Ok(symbol);
+        }
+        let (token, range) = self.peek()?;
+        Err(match token {
+            Token::End => self.error(range, "a comparison is missing here"),
+            Token::Symbol("=") => self.source.diagnostic(range, "`=` is no comparison", "write `==`"),
+            _ => self.error(range, "expected a comparison: < <= > >= == !="),
+        })
+    }
+
+    /// Refuses whatever is left.
+    pub(crate) fn finish(&mut self) -> Result<(), Diagnostic> {
+        let (token, range) = self.peek()?;
+        match token {
+            Token::End => Ok(()),
+            Token::Symbol("<" | "<=" | ">" | ">=" | "==" | "!=") => Err(self.source.diagnostic(
+                range,
+                "comparisons cannot be chained",
+                "write two conditions: `0 <= i, i < n`",
+            )),
+            Token::Symbol("&&" | "||") => Err(self.source.diagnostic(
+                range,
+                "conditions have no && and ||",
+                "separate conditions with commas; all of them must hold",
+            )),
+            _ => Err(self.error(range, "expected `,` or the end of the line")),
+        }
+    }
+
+    /// `term (('+' | '-') term)*`
+    pub(crate) fn expression(&mut self) -> Result<Expr, Diagnostic> {
+        let mut left = self.term()?;
+        while let Some(symbol) = self.accept(&["+", "-"])? {
+            let operator = if symbol == "+" { Operator::Add } else { Operator::Subtract };
+            left = Expr::Binary(operator, Box::new(left), Box::new(self.term()?));
+        }
+        Ok(left)
+    }
+
+    /// `factor (('*' | '/' | '%') factor)*`
+    fn term(&mut self) -> Result<Expr, Diagnostic> {
+        let mut left = self.factor()?;
+        while let Some(symbol) = self.accept(&["*", "/", "%"])? {
+            let operator = match symbol {
+                "*" => Operator::Multiply,
+                "/" => Operator::Divide,
+                _ => Operator::Remainder,
+            };
+            left = Expr::Binary(operator, Box::new(left), Box::new(self.factor()?));
+        }
+        Ok(left)
+    }
+
+    fn factor(&mut self) -> Result<Expr, Diagnostic> {
+        let (token, range) = self.next()?;
+        match token {
+            Token::Symbol("-") => Ok(Expr::Negate(Box::new(self.factor()?))),
+            Token::Symbol("(") => {
+                let inner = self.expression()?;
+                self.close()?;
+                Ok(inner)
+            }
+            Token::Number(digits) => self.number(digits, range),
+            Token::Name("grid") if self.find("grid").is_none() => Ok(Expr::Launch(LaunchValue::Grid(self.axis("grid", range)?))),
+            Token::Name("block") if self.find("block").is_none() => Ok(Expr::Launch(LaunchValue::Block(self.axis("block", range)?))),
+            Token::Name("shared") if self.find("shared").is_none() => Ok(Expr::Launch(LaunchValue::Shared)),
+            Token::Name("len") if self.find("len").is_none() => self.length(range),
+            Token::Name(name) => self.parameter(name, range),
+            Token::End => Err(self.error(range, "an expression is missing here")),
+            Token::Symbol(symbol) => Err(self.error(range, format!("`{symbol}` cannot begin an expression"))),
+        }
+    }
+
+    fn close(&mut self) -> Result<(), Diagnostic> {
+        if self.accept(&[")"])?.is_none() {
+            let (_, range) = self.peek()?;
+            return Err(self.error(range, "expected `)`"));
+        }
+        Ok(())
+    }
+
+    fn number(&self, digits: &str, range: Range<usize>) -> Result<Expr, Diagnostic> {
+        let plain: String = digits.chars().filter(|&c| c != '_' && c != '\'').collect();
+        let plain = plain.trim_end_matches(['u', 'U', 'l', 'L']);
+        let value = match plain.strip_prefix("0x").or_else(|| plain.strip_prefix("0X")) {
+            Some(hex) => i128::from_str_radix(hex, 16),
+            None => plain.parse(),
+        };
+        value.map(Expr::Literal).map_err(|_| self.error(range, format!("`{digits}` is not an integer")))
+    }
+
+    fn axis(&mut self, of: &str, range: Range<usize>) -> Result<usize, Diagnostic> {
+        if self.accept(&["."])?.is_some() {
+            match self.next()?.0 {
+                Token::Name("x") => return Ok(0),
+                Token::Name("y") => return Ok(1),
+                Token::Name("z") => return Ok(2),
+                _ => {}
+            }
+        }
+        Err(self.source.diagnostic(
+            range,
+            format!("`{of}` has three parts"),
+            format!("write {of}.x, {of}.y or {of}.z"),
+        ))
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.scope.params.iter().position(|p| p.name == name)
+    }
+
+    fn unknown(&self, name: &str, range: Range<usize>) -> Diagnostic {
+        let names: Vec<_> = self
+            .scope
+            .params
+            .iter()
+            .filter_map(|p| match &p.ty {
+                ParamType::Pointer { .. } => Some(format!("len({})", p.name)),
+                ParamType::Value(ValueType::Scalar(s)) if s.is_integer() => Some(p.name.clone()),
+                ParamType::Value(_) => None,
+            })
+            .collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        self.source.diagnostic(
+            range,
+            format!("`{name}` is not a parameter of kernel `{}`", self.scope.kernel),
+            format!("names that can be used: {names}; and grid.x, block.x (y, z), shared"),
+        )
+    }
+
+    fn length(&mut self, range: Range<usize>) -> Result<Expr, Diagnostic> {
+        if self.accept(&["("])?.is_none() {
+            return Err(self.source.diagnostic(range, "`len` of what?", "write len(pointer)"));
+        }
+        let (token, range) = self.next()?;
+        let Token::Name(name) = token else {
+            return Err(self.error(range, "`len` takes the name of a pointer parameter"));
+        };
+        let index = self.find(name).ok_or_else(|| self.unknown(name, range.clone()))?;
+        let ty = &self.scope.params[index].ty;
+        if !matches!(ty, ParamType::Pointer { .. }) && !ty.is_refused() {
+            return Err(self.source.diagnostic(
+                range,
+                format!("`{name}` is not a pointer, so it has no length"),
+                format!("write `{name}` alone"),
+            ));
+        }
+        self.close()?;
+        Ok(Expr::Len(index))
+    }
+
+    fn parameter(&mut self, name: &str, range: Range<usize>) -> Result<Expr, Diagnostic> {
+        let index = self.find(name).ok_or_else(|| self.unknown(name, range.clone()))?;
+        match &self.scope.params[index].ty {
+            ty if ty.is_refused() => Ok(Expr::Param(index)),
+            ParamType::Value(ValueType::Scalar(scalar)) if scalar.is_integer() => Ok(Expr::Param(index)),
+            ParamType::Value(_) => Err(self.source.diagnostic(
+                range,
+                format!("`{name}` is not an integer"),
+                "contracts compute with integer parameters and lengths",
+            )),
+            ParamType::Pointer { .. } => Err(self.source.diagnostic(
+                range,
+                format!("`{name}` is a pointer"),
+                format!("its number of elements is len({name})"),
+            )),
+        }
+    }
+}

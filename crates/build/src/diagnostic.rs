@@ -1,0 +1,193 @@
+//! Errors that point at the user's source.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Shorthand for the crate's results.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A source file and where its lines begin.
+pub(crate) struct SourceFile {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+    line_starts: Vec<usize>,
+}
+
+impl SourceFile {
+    pub(crate) fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
+        let text = text.into();
+        let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
+        Self { path: path.into(), text, line_starts }
+    }
+
+    /// Reads a file; one that cannot be read is a diagnostic without a line.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        match std::fs::read(path) {
+            Ok(bytes) => match String::from_utf8(bytes) {
+                Ok(text) => Ok(Self::new(path, text)),
+                Err(_) => Err(Error::message(format!("{} is not UTF-8 text", path.display()))),
+            },
+            Err(e) => Err(Error::message(format!("cannot read kernel file {}: {e}", path.display()))),
+        }
+    }
+
+    /// Line and column, both from 1, columns in characters.
+    pub(crate) fn position(&self, offset: usize) -> (usize, usize) {
+        let line = self.line_starts.partition_point(|&start| start <= offset).max(1);
+        let start = self.line_starts[line - 1];
+        let column = self.text.get(start..offset).map_or(0, |s| s.chars().count()) + 1;
+        (line, column)
+    }
+
+    fn line(&self, line: usize) -> &str {
+        let start = self.line_starts[line - 1];
+        let end = self.line_starts.get(line).copied().unwrap_or(self.text.len());
+        self.text[start..end].trim_end_matches(['\n', '\r'])
+    }
+
+    /// An error at `range` of the text: what is wrong, and what to write instead.
+    pub(crate) fn diagnostic(
+        &self,
+        range: Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Diagnostic {
+        let (line, column) = self.position(range.start);
+        let source_line = self.line(line).to_owned();
+        let marked = self.text.get(range).unwrap_or_default();
+        let marked = marked.lines().next().unwrap_or_default().chars().count().max(1);
+        Diagnostic {
+            path: self.path.clone(),
+            line,
+            column,
+            message: message.into(),
+            help: help.into(),
+            source_line,
+            marked,
+        }
+    }
+}
+
+/// One thing in a kernel file that cannot be bound, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Diagnostic {
+    /// The file, as it was named to [`Kernels::file`](crate::Kernels::file).
+    pub path: PathBuf,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub help: String,
+    source_line: String,
+    marked: usize,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, line, column, message, help, source_line, marked } = self;
+        writeln!(f, "{}:{line}:{column}: error: {message}", path.display())?;
+        // Tabs are kept in the caret's indent, so that it stands below its text whatever a tab's width.
+        let indent: String =
+            source_line.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        writeln!(f, "{line:5} | {source_line}")?;
+        write!(f, "      | {indent}{}", "^".repeat(*marked))?;
+        if !help.is_empty() {
+            write!(f, "\n      = help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why kernels could not be built: every diagnostic of every file, or a failed tool.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    diagnostics: Vec<Diagnostic>,
+    messages: Vec<String>,
+}
+
+impl Error {
+    pub(crate) fn message(text: impl Into<String>) -> Self {
+        Self { diagnostics: Vec::new(), messages: vec![text.into()] }
+    }
+
+    /// `Ok` where nothing was collected.
+    pub(crate) fn check(diagnostics: Vec<Diagnostic>) -> Result<()> {
+        if diagnostics.is_empty() { Ok(()) } else { Err(Self { diagnostics, messages: Vec::new() }) }
+    }
+
+    /// Both errors, for work that goes on after a first failure.
+    pub(crate) fn merge(mut self, other: Self) -> Self {
+        self.diagnostics.extend(other.diagnostics);
+        self.messages.extend(other.messages);
+        self
+    }
+
+    /// What in the kernel files cannot be bound; empty where a tool failed.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+
+    /// Prints the error and ends the process with status 1, as a build script should.
+    pub fn exit(&self) -> ! {
+        eprintln!("{self}");
+        std::process::exit(1)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for diagnostic in &self.diagnostics {
+            f.write_str(if std::mem::take(&mut first) { "" } else { "\n\n" })?;
+            diagnostic.fmt(f)?;
+        }
+        for message in &self.messages {
+            f.write_str(if std::mem::take(&mut first) { "" } else { "\n\n" })?;
+            f.write_str(message)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::message(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caret_stands_below_its_text() {
+        let source = SourceFile::new("a.cu", "one\n\tint& r;\nlast");
+        let d = source.diagnostic(8..9, "a reference", "write a pointer");
+        assert_eq!((d.line, d.column), (2, 5));
+        assert_eq!(
+            d.to_string(),
+            "a.cu:2:5: error: a reference\n    2 | \tint& r;\n      | \t   ^\n      = help: write a pointer"
+        );
+    }
+
+    #[test]
+    fn positions_count_characters() {
+        let source = SourceFile::new("a.cu", "// é\nint x;");
+        assert_eq!(source.position(0), (1, 1));
+        assert_eq!(source.position(source.text.len()), (2, 7));
+        assert_eq!(source.position("// é".len()), (1, 5));
+    }
+}

@@ -1,0 +1,510 @@
+//! The builder: what to compile, for what, and where to.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+use std::{env, fmt, fs};
+
+use crate::compile::{self, Image, Job, Output};
+use crate::diagnostic::{Error, Result, SourceFile};
+use crate::headers::{self, Header, write_if_changed};
+use crate::report::KernelReport;
+use crate::signature::Module;
+use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
+use crate::{bindings, parse};
+
+/// The backends to compile for, a comma list; replaces the default.
+const BACKENDS: &str = "GPUSTREAM_BACKENDS";
+/// The targets to compile for; replace the defaults and what the build script says.
+const CUDA_ARCHS: &str = "GPUSTREAM_CUDA_ARCHS";
+const HIP_ARCHS: &str = "GPUSTREAM_HIP_ARCHS";
+const CPU_LEVELS: &str = "GPUSTREAM_CPU_LEVELS";
+
+/// Read by the compilers' search; a change means building again.
+const WATCHED: [&str; 14] = [
+    BACKENDS, CUDA_ARCHS, HIP_ARCHS, CPU_LEVELS, "CXX", "CXXFLAGS", "NVCC", "CUDA_HOME", "CUDA_PATH", "HIPCC", "ROCM_PATH",
+    "HIP_PATH", "HIP_DEVICE_LIB_PATH", "XDG_CACHE_HOME",
+];
+
+/// Ampere and Hopper; the PTX of the newest serves what comes after.
+const DEFAULT_CUDA: [&str; 2] = ["sm_80", "sm_90"];
+/// Data centre (CDNA 2 and 3) and desktop (RDNA 2, 3 and 4).
+const DEFAULT_HIP: [&str; 5] = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+
+/// What a kernel can be compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backend {
+    /// Shared objects by the host's C++ compiler.
+    Cpu,
+    /// A fat binary by nvcc.
+    Cuda,
+    /// A bundle of code objects by hipcc or Clang.
+    Hip,
+}
+
+impl Backend {
+    /// `cpu`, `cuda`, `hip`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Backend {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.trim() {
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda),
+            "hip" => Ok(Self::Hip),
+            other => Err(Error::message(format!("no backend `{other}`: there are cpu, cuda and hip"))),
+        }
+    }
+}
+
+type Progress = Box<dyn Fn(usize, usize, &str) + Send + Sync>;
+
+/// Kernel files and how to compile them.
+///
+/// In a build script the results go to `OUT_DIR` and cargo is told when to run it again; elsewhere give
+/// [`out_dir`](Self::out_dir).
+#[derive(Default)]
+pub struct Kernels {
+    files: Vec<PathBuf>,
+    includes: Vec<PathBuf>,
+    defines: Vec<(String, Option<String>)>,
+    flags: Vec<(Backend, String)>,
+    backends: BTreeSet<Backend>,
+    cuda_archs: Vec<String>,
+    hip_archs: Vec<String>,
+    cpu_levels: Vec<String>,
+    out_dir: Option<PathBuf>,
+    jobs: Option<usize>,
+    rebuild: bool,
+    progress: Option<Progress>,
+}
+
+impl Kernels {
+    /// Nothing to compile yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a kernel file. Its stem names the module: `kernels/saxpy.cu` becomes
+    /// `gpustream::include_kernels!("saxpy")`.
+    #[must_use]
+    pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.files.push(path.into());
+        self
+    }
+
+    /// Adds several kernel files.
+    #[must_use]
+    pub fn files<P: Into<PathBuf>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
+        self.files.extend(paths.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds a folder in which `#include` looks.
+    #[must_use]
+    pub fn include(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.includes.push(folder.into());
+        self
+    }
+
+    /// Defines a macro, `None` for one without a value.
+    #[must_use]
+    pub fn define<'a>(mut self, name: impl Into<String>, value: impl Into<Option<&'a str>>) -> Self {
+        self.defines.push((name.into(), value.into().map(str::to_owned)));
+        self
+    }
+
+    /// Adds an option for one backend's compiler, after the crate's own.
+    #[must_use]
+    pub fn flag(mut self, backend: Backend, flag: impl Into<String>) -> Self {
+        self.flags.push((backend, flag.into()));
+        self
+    }
+
+    /// Compiles for this backend, and for no other that is not named likewise. A missing compiler is then an
+    /// error. `GPUSTREAM_BACKENDS` in the environment overrides it.
+    #[must_use]
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backends.insert(backend);
+        self
+    }
+
+    /// Adds a CUDA target, `sm_90` or the like; the first call replaces the default, sm_80 and sm_90.
+    #[must_use]
+    pub fn cuda_arch(mut self, arch: impl Into<String>) -> Self {
+        self.cuda_archs.push(arch.into());
+        self
+    }
+
+    /// Adds a HIP target, `gfx942` or the like; the first call replaces the default, gfx90a, gfx942, gfx1030,
+    /// gfx1100 and gfx1201.
+    #[must_use]
+    pub fn hip_arch(mut self, arch: impl Into<String>) -> Self {
+        self.hip_archs.push(arch.into());
+        self
+    }
+
+    /// Adds a CPU instruction level, `x86-64-v3` or the like; the first call replaces the default, all levels of
+    /// the target's architecture.
+    #[must_use]
+    pub fn cpu_level(mut self, level: impl Into<String>) -> Self {
+        self.cpu_levels.push(level.into());
+        self
+    }
+
+    /// Where results go instead of `OUT_DIR`; cargo is then told nothing.
+    #[must_use]
+    pub fn out_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.out_dir = Some(folder.into());
+        self
+    }
+
+    /// How many compilers run at once; otherwise cargo's `NUM_JOBS` or the number of cores.
+    #[must_use]
+    pub fn jobs(mut self, jobs: usize) -> Self {
+        self.jobs = Some(jobs);
+        self
+    }
+
+    /// Compiles what did not change too, to measure how long it takes.
+    #[must_use]
+    pub fn rebuild(mut self, rebuild: bool) -> Self {
+        self.rebuild = rebuild;
+        self
+    }
+
+    /// Calls `progress(done, total, name of what was done last)` after each compilation, from several threads.
+    #[must_use]
+    pub fn on_progress(mut self, progress: impl Fn(usize, usize, &str) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Parses, compiles, checks and writes the bindings. Blocks until all compilers are done.
+    ///
+    /// # Errors
+    /// Every diagnostic of every file; otherwise the first failure per file and backend.
+    pub fn build(&self) -> Result<Built> {
+        let (out_dir, in_build_script) = match (&self.out_dir, env::var_os("OUT_DIR")) {
+            (Some(folder), _) => (folder.clone(), false),
+            (None, Some(folder)) => (PathBuf::from(folder), true),
+            (None, None) => {
+                return Err(Error::message("no OUT_DIR: outside of a build script, call Kernels::out_dir"));
+            }
+        };
+        fs::create_dir_all(&out_dir)?;
+        let out_dir = out_dir.canonicalize()?;
+        if in_build_script {
+            // Said first, so that a build that fails is tried again when the file is mended.
+            self.watch();
+        }
+        let units = self.parse(&out_dir, in_build_script)?;
+        let include_dir = out_dir.join("gpustream-include");
+        headers::unpack(&include_dir)?;
+
+        let plan = self.plan(in_build_script)?;
+        let common = compile::Common {
+            includes: std::iter::once(include_dir).chain(self.absolute_includes()).collect(),
+            defines: self.defines.clone(),
+            flags: self.flags.clone(),
+            out_dir: out_dir.clone(),
+            rebuild: self.rebuild,
+        };
+        let outputs = self.compile(&units, &plan, &common)?;
+
+        let mut built = Built { files: Vec::new(), out_dir };
+        for (unit, outputs) in units.iter().zip(outputs) {
+            let mut images: Vec<Image> = Vec::new();
+            let mut code_objects = Vec::new();
+            let mut file = BuiltFile {
+                path: unit.source.path.clone(),
+                bindings: common.out_dir.join(format!("{}.rs", unit.module.name)),
+                images: Vec::new(),
+                kernels: Vec::new(),
+                compile_time: Duration::ZERO,
+            };
+            for output in outputs {
+                file.compile_time += output.compile_time.unwrap_or_default();
+                file.kernels.extend(output.reports);
+                if in_build_script {
+                    for line in output.warnings.lines() {
+                        println!("cargo:warning={line}");
+                    }
+                } else if !output.warnings.is_empty() {
+                    eprintln!("{}", output.warnings.trim_end());
+                }
+                match output.backend {
+                    Backend::Hip => code_objects.push(output.image),
+                    Backend::Cpu | Backend::Cuda => images.push(output.image),
+                }
+            }
+            if !code_objects.is_empty() {
+                images.push(compile::hip::bundle(unit, &code_objects, &common)?);
+            }
+            let text = bindings::generate(unit, &images, &common)?;
+            write_if_changed(&file.bindings, text.as_bytes())?;
+            file.images = images.into_iter().map(|image| image.path).collect();
+            built.files.push(file);
+        }
+        Ok(built)
+    }
+
+    fn absolute_includes(&self) -> impl Iterator<Item = PathBuf> {
+        self.includes.iter().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone()))
+    }
+
+    fn watch(&self) {
+        for name in WATCHED {
+            println!("cargo:rerun-if-env-changed={name}");
+        }
+        println!("cargo:rerun-if-changed=build.rs");
+        for file in &self.files {
+            println!("cargo:rerun-if-changed={}", file.display());
+        }
+    }
+
+    /// Parses every file before anything is compiled, so that all diagnostics come at once.
+    fn parse(&self, out_dir: &Path, in_build_script: bool) -> Result<Vec<Unit>> {
+        if self.files.is_empty() {
+            return Err(Error::message("no kernel files: call Kernels::file"));
+        }
+        let includes: Vec<_> = self.absolute_includes().collect();
+        let mut units: Vec<Unit> = Vec::new();
+        let mut failed: Option<Error> = None;
+        for path in &self.files {
+            let unit = Unit::read(path, &includes);
+            match unit {
+                Ok(unit) => {
+                    if in_build_script {
+                        for header in unit.headers.iter().filter_map(|h| h.path.as_ref()) {
+                            println!("cargo:rerun-if-changed={}", header.display());
+                        }
+                    }
+                    if let Some(other) = units.iter().find(|u| u.module.name == unit.module.name) {
+                        let error = Error::message(format!(
+                            "{} and {} have the same name, and so would their bindings in {}",
+                            other.source.path.display(),
+                            path.display(),
+                            out_dir.display()
+                        ));
+                        failed = Some(merge(failed, error));
+                    }
+                    units.push(unit);
+                }
+                Err(error) => failed = Some(merge(failed, error)),
+            }
+        }
+        failed.map_or(Ok(units), Err)
+    }
+
+    /// Decides what to compile for, and finds the compilers.
+    fn plan(&self, in_build_script: bool) -> Result<Plan> {
+        let (backends, explicit) = match list(BACKENDS) {
+            Some(names) => {
+                (names.iter().map(|n| n.parse()).collect::<Result<BTreeSet<Backend>>>()?, true)
+            }
+            None => (self.backends.clone(), !self.backends.is_empty()),
+        };
+        let wanted = |backend| if explicit { backends.contains(&backend) } else { true };
+        let targets = |variable, own: &[String], default: &[&str]| {
+            list(variable).unwrap_or_else(|| {
+                if own.is_empty() { default.iter().map(|&t| t.to_owned()).collect() } else { own.to_vec() }
+            })
+        };
+        let mut plan = Plan::default();
+        let mut failed: Option<Error> = None;
+        if wanted(Backend::Cpu) {
+            match CxxCompiler::find(None) {
+                Ok(compiler) => {
+                    let levels = targets(CPU_LEVELS, &self.cpu_levels, compiler.levels());
+                    for level in &levels {
+                        if !compiler.levels().contains(&level.as_str()) {
+                            failed = Some(merge(failed, unknown_level(level, &compiler)));
+                        }
+                    }
+                    if levels.is_empty() {
+                        let error = format!("the CPU backend has no instruction level for {}", compiler.target);
+                        failed = Some(merge(failed, Error::message(error)));
+                    }
+                    plan.cpu = Some((compiler, levels));
+                }
+                Err(missing) => failed = Some(merge(failed, missing.into())),
+            }
+        }
+        if wanted(Backend::Cuda) {
+            let archs = targets(CUDA_ARCHS, &self.cuda_archs, &DEFAULT_CUDA);
+            match Nvcc::find() {
+                Ok(nvcc) if explicit || nvcc.system => plan.cuda = Some((nvcc, archs)),
+                // Without being asked, only what the machine is set up for: other compilers cost time at
+                // every build, and run-time compilation is there.
+                Ok(_) => {}
+                Err(missing) if explicit => failed = Some(merge(failed, missing.into())),
+                Err(_) => {}
+            }
+        }
+        if wanted(Backend::Hip) {
+            let archs = targets(HIP_ARCHS, &self.hip_archs, &DEFAULT_HIP);
+            let names: Vec<_> = archs.iter().map(String::as_str).collect();
+            match HipCompiler::find(&names) {
+                Ok(compiler) if explicit || compiler.system => plan.hip = Some((compiler, archs)),
+                Ok(_) => {}
+                Err(missing) if explicit => failed = Some(merge(failed, missing.into())),
+                Err(_) => {}
+            }
+        }
+        let _ = in_build_script;
+        failed.map_or(Ok(plan), Err)
+    }
+
+    /// Runs all compilations, several at once; gives each file's outputs in the order of the plan.
+    fn compile(&self, units: &[Unit], plan: &Plan, common: &compile::Common) -> Result<Vec<Vec<Output>>> {
+        let mut jobs: Vec<(usize, Job<'_>)> = Vec::new();
+        let device_libs = match &plan.hip {
+            Some((compiler, archs)) => {
+                let archs: Vec<_> = archs.iter().map(String::as_str).collect();
+                compiler.complete_device_libs(&archs, &common.out_dir.join("amd-device-libs"))?
+            }
+            None => None,
+        };
+        for (i, unit) in units.iter().enumerate() {
+            if let Some((compiler, levels)) = &plan.cpu {
+                jobs.extend(levels.iter().map(|level| (i, Job::Cpu { unit, compiler, level })));
+            }
+            if let Some((nvcc, archs)) = &plan.cuda {
+                jobs.push((i, Job::Cuda { unit, nvcc, archs }));
+            }
+            if let Some((compiler, archs)) = &plan.hip {
+                let libs = device_libs.as_deref();
+                jobs.extend(archs.iter().map(|arch| (i, Job::Hip { unit, compiler, libs, arch })));
+            }
+        }
+        let workers = self.jobs.or_else(|| env::var("NUM_JOBS").ok()?.parse().ok()).unwrap_or_else(|| {
+            std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+        });
+        let results: Vec<Mutex<Option<Result<Output>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let done = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..workers.clamp(1, jobs.len().max(1)) {
+                scope.spawn(|| {
+                    use std::sync::atomic::Ordering::Relaxed;
+                    while let Some((_, job)) = jobs.get(next.fetch_add(1, Relaxed)) {
+                        let at = jobs.iter().position(|(_, j)| std::ptr::eq(j, job)).unwrap_or(0);
+                        let result = job.run(common);
+                        *results[at].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
+                        let done = done.fetch_add(1, Relaxed) + 1;
+                        if let Some(progress) = &self.progress {
+                            progress(done, jobs.len(), &job.label());
+                        }
+                    }
+                });
+            }
+        });
+        let mut outputs: Vec<Vec<Output>> = units.iter().map(|_| Vec::new()).collect();
+        let mut failed: Option<Error> = None;
+        let mut failed_for = BTreeSet::new();
+        for ((unit, job), result) in jobs.iter().zip(results) {
+            match result.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+                Some(Ok(output)) => outputs[*unit].push(output),
+                // What fails at one level fails at all of them: say it once.
+                Some(Err(error)) if failed_for.insert((*unit, job.backend())) => {
+                    failed = Some(merge(failed, error));
+                }
+                _ => {}
+            }
+        }
+        failed.map_or(Ok(outputs), Err)
+    }
+}
+
+fn merge(first: Option<Error>, then: Error) -> Error {
+    match first {
+        Some(first) => first.merge(then),
+        None => then,
+    }
+}
+
+fn unknown_level(level: &str, compiler: &CxxCompiler) -> Error {
+    Error::message(format!(
+        "no instruction level `{level}` for {}: there are {}",
+        compiler.target,
+        compiler.levels().join(", ")
+    ))
+}
+
+/// An environment variable's comma list, if it is set.
+fn list(name: &str) -> Option<Vec<String>> {
+    let value = env::var(name).ok().filter(|v| !v.trim().is_empty())?;
+    Some(value.split(',').map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect())
+}
+
+/// Compilers and targets of one build.
+#[derive(Default)]
+struct Plan {
+    cpu: Option<(CxxCompiler, Vec<String>)>,
+    cuda: Option<(Nvcc, Vec<String>)>,
+    hip: Option<(HipCompiler, Vec<String>)>,
+}
+
+/// One parsed file and what it includes.
+pub(crate) struct Unit {
+    pub(crate) source: SourceFile,
+    /// For compilers, whose working directory may be another.
+    pub(crate) absolute: PathBuf,
+    pub(crate) module: Module,
+    pub(crate) headers: Vec<Header>,
+}
+
+impl Unit {
+    pub(crate) fn read(path: &Path, includes: &[PathBuf]) -> Result<Self> {
+        let source = SourceFile::read(path)?;
+        let headers = headers::closure(&source, includes);
+        let helpers: Vec<_> =
+            headers.iter().filter(|h| h.path.is_some()).map(|h| h.text.clone()).collect();
+        let module = parse::parse(&source, &helpers)?;
+        let absolute = std::path::absolute(path)?;
+        Ok(Self { source, absolute, module, headers })
+    }
+}
+
+/// What a build made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Built {
+    /// In the order in which they were added.
+    pub files: Vec<BuiltFile>,
+    /// Where the bindings and images lie.
+    pub out_dir: PathBuf,
+}
+
+/// What was made of one kernel file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct BuiltFile {
+    /// The kernel file as it was named.
+    pub path: PathBuf,
+    /// The generated Rust.
+    pub bindings: PathBuf,
+    /// Shared objects, fat binary, bundle.
+    pub images: Vec<PathBuf>,
+    /// One entry per kernel, backend and target.
+    pub kernels: Vec<KernelReport>,
+    /// The compilers' time, added up; zero where nothing had to be compiled.
+    pub compile_time: Duration,
+}

@@ -1,0 +1,172 @@
+//! Reads kernels out of a `.cu` file.
+//!
+//! Only what stands in the file itself is read: macros are not expanded and `#include`s are not followed, so a
+//! kernel must be written out, with its parameter types nameable from this file. Everything else of C++ may
+//! be used around it.
+
+mod doc;
+mod kernel;
+mod shared;
+mod strided;
+mod types;
+
+use tree_sitter::{Node, Tree};
+
+use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
+use crate::signature::Module;
+
+/// Parses a file, or gives every reason why it cannot be bound. `helpers` are the texts of the user's own
+/// headers, read only to learn which of their functions loop with `GS_FOR_EACH`.
+pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
+    let name = source.path.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_owned();
+    check_name(source, &name)?;
+    let tree = tree(&source.text)?;
+    let mut file = File {
+        source,
+        types: types::Types::collect(source, tree.root_node()),
+        docs: doc::Docs::collect(source, tree.root_node()),
+        looping: strided::looping_functions(&source.text, tree.root_node(), helpers)?,
+        kernels: Vec::new(),
+        diagnostics: Vec::new(),
+    };
+    file.walk(tree.root_node(), Context::default());
+    file.diagnostics.extend(file.docs.unused_contracts(source));
+    if file.kernels.is_empty() && file.diagnostics.is_empty() {
+        file.diagnostics.push(source.diagnostic(
+            0..0,
+            "no kernel in this file",
+            "write `extern \"C\" __global__ void name(float* x, size_t n) { … }`",
+        ));
+    }
+    kernel::check_names(source, &file.kernels, &mut file.diagnostics);
+    let mut diagnostics = file.diagnostics;
+    diagnostics.sort_by_key(|d| (d.line, d.column));
+    diagnostics.dedup();
+    Error::check(diagnostics)?;
+    let dynamic_shared = shared::dynamic_arrays(&source.text, tree.root_node(), helpers)?;
+    Ok(Module { name, structs: file.types.into_used(), kernels: file.kernels, dynamic_shared })
+}
+
+/// The file's stem names the generated file and appears in paths.
+fn check_name(source: &SourceFile, name: &str) -> Result<()> {
+    let valid = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if valid {
+        return Ok(());
+    }
+    Err(Error::message(format!(
+        "{}: a kernel file's name without extension must be a Rust identifier; rename it, for example to {}.cu",
+        source.path.display(),
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect::<String>(),
+    )))
+}
+
+fn tree(text: &str) -> Result<Tree> {
+    let mut parser = tree_sitter::Parser::new();
+    parser
+        .set_language(&tree_sitter_cuda::LANGUAGE.into())
+        .map_err(|e| Error::message(format!("tree-sitter refuses the CUDA grammar: {e}")))?;
+    parser.parse(text, None).ok_or_else(|| Error::message("tree-sitter gave no tree"))
+}
+
+/// A file while its kernels are being gathered.
+struct File<'a> {
+    source: &'a SourceFile,
+    types: types::Types<'a>,
+    docs: doc::Docs,
+    /// Functions that loop with `GS_FOR_EACH`.
+    looping: std::collections::HashSet<String>,
+    kernels: Vec<crate::signature::Kernel>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+/// What a declaration stands in.
+#[derive(Clone, Copy, Default)]
+struct Context {
+    extern_c: bool,
+    template: bool,
+    namespace: bool,
+    conditional: bool,
+    class: bool,
+    /// Within something tree-sitter could not read.
+    broken: bool,
+}
+
+impl<'a> File<'a> {
+    fn walk(&mut self, node: Node<'a>, mut context: Context) {
+        match node.kind() {
+            "function_definition" | "declaration" | "field_declaration" => {
+                if let Some(keyword) = child_of_kind(node, "__global__") {
+                    self.kernel(node, keyword, context);
+                    return;
+                }
+                // A broken declaration may have swallowed a kernel; a sound one cannot contain any.
+                if !node.has_error() {
+                    return;
+                }
+            }
+            "__global__" => {
+                self.diagnostics.push(self.source.diagnostic(
+                    node.byte_range(),
+                    "this kernel's declaration cannot be read",
+                    "write `extern \"C\" __global__ void name(parameters) { … }`, without macros in between",
+                ));
+                return;
+            }
+            "linkage_specification" => {
+                context.extern_c |= node
+                    .child_by_field_name("value")
+                    .is_some_and(|v| &self.source.text[v.byte_range()] == "\"C\"");
+            }
+            "template_declaration" => context.template = true,
+            "namespace_definition" => context.namespace = true,
+            "struct_specifier" | "class_specifier" => context.class = true,
+            "preproc_if" | "preproc_ifdef" | "preproc_else" | "preproc_elif" => {
+                context.conditional |= !is_include_guard(self.source, node);
+            }
+            "preproc_def" | "preproc_function_def" => {
+                self.check_macro(node);
+                return;
+            }
+            "ERROR" => context.broken = true,
+            _ => {}
+        }
+        let mut cursor = node.walk();
+        for child in node.children(&mut cursor) {
+            self.walk(child, context);
+        }
+    }
+
+    fn check_macro(&mut self, node: Node<'a>) {
+        let Some(value) = node.child_by_field_name("value") else { return };
+        let text = &self.source.text[value.byte_range()];
+        if let Some(at) = text.find("__global__") {
+            let start = value.start_byte() + at;
+            self.diagnostics.push(self.source.diagnostic(
+                start..start + "__global__".len(),
+                "a kernel made by a macro cannot be bound",
+                "write each kernel out, with its types; let them share a `__device__` function template",
+            ));
+        }
+    }
+}
+
+fn child_of_kind<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
+    let mut cursor = node.walk();
+    node.children(&mut cursor).find(|c| c.kind() == kind)
+}
+
+/// `#ifndef NAME` followed at once by `#define NAME`.
+fn is_include_guard(source: &SourceFile, node: Node<'_>) -> bool {
+    if node.kind() != "preproc_ifdef" || node.child(0).is_none_or(|c| c.kind() != "#ifndef") {
+        return false;
+    }
+    let Some(name) = node.child_by_field_name("name") else { return false };
+    let Some(define) = name.next_named_sibling().filter(|n| n.kind() == "preproc_def") else { return false };
+    define
+        .child_by_field_name("name")
+        .is_some_and(|n| source.text[n.byte_range()] == source.text[name.byte_range()])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! Doc comments, and the contract lines in them.
+
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use crate::contract::{LineKind, line_kind};
+use crate::diagnostic::{Diagnostic, SourceFile};
+
+/// One line of a doc comment: its bytes in the file, without the comment's own marks.
+#[derive(Clone, Debug)]
+pub(super) struct DocLine {
+    pub(super) range: Range<usize>,
+    pub(super) contract: Option<(LineKind, usize)>,
+}
+
+/// A file's doc comments, joined where they follow each other without a gap.
+pub(super) struct Docs {
+    blocks: Vec<Block>,
+}
+
+struct Block {
+    lines: Vec<DocLine>,
+    end_byte: usize,
+    used: bool,
+}
+
+impl Docs {
+    pub(super) fn collect(source: &SourceFile, root: Node<'_>) -> Self {
+        let mut comments = Vec::new();
+        gather(root, &mut comments);
+        let mut blocks: Vec<Block> = Vec::new();
+        for range in comments {
+            let Some(mut lines) = doc_lines(&source.text, range.clone()) else { continue };
+            match blocks.last_mut() {
+                Some(last) if adjacent(&source.text, last.end_byte, range.start) => {
+                    last.lines.append(&mut lines);
+                    last.end_byte = range.end;
+                }
+                _ => blocks.push(Block { lines, end_byte: range.end, used: false }),
+            }
+        }
+        Self { blocks }
+    }
+
+    /// The doc comment that ends directly above `start`.
+    pub(super) fn above(&mut self, source: &SourceFile, start: usize) -> Vec<DocLine> {
+        for block in &mut self.blocks {
+            if block.end_byte <= start && adjacent(&source.text, block.end_byte, start) {
+                block.used = true;
+                return block.lines.clone();
+            }
+        }
+        Vec::new()
+    }
+
+    /// Contract lines that belong to no kernel: they would silently check nothing.
+    pub(super) fn unused_contracts(&self, source: &SourceFile) -> Vec<Diagnostic> {
+        self.blocks
+            .iter()
+            .filter(|block| !block.used)
+            .flat_map(|block| &block.lines)
+            .filter(|line| matches!(line.contract, Some((LineKind::Requires | LineKind::Covers, _))))
+            .map(|line| {
+                source.diagnostic(
+                    line.range.clone(),
+                    "this contract stands above no kernel",
+                    "put it directly above `extern \"C\" __global__`, with no blank line or other comment between",
+                )
+            })
+            .collect()
+    }
+}
+
+fn gather(node: Node<'_>, comments: &mut Vec<Range<usize>>) {
+    if node.kind() == "comment" {
+        comments.push(node.byte_range());
+        return;
+    }
+    // Comments inside a function are no documentation.
+    if node.kind() == "compound_statement" {
+        return;
+    }
+    let mut cursor = node.walk();
+    for child in node.children(&mut cursor) {
+        gather(child, comments);
+    }
+}
+
+/// Whether only white space with at most one line break lies between.
+fn adjacent(text: &str, end: usize, start: usize) -> bool {
+    text.get(end..start).is_some_and(|gap| gap.trim().is_empty() && gap.matches('\n').count() <= 1)
+}
+
+fn doc_lines(text: &str, range: Range<usize>) -> Option<Vec<DocLine>> {
+    let comment = &text[range.clone()];
+    let mut lines = Vec::new();
+    if comment.starts_with("///") && !comment.starts_with("////") {
+        lines.push(range.start + 3..range.end);
+    } else if comment.starts_with("/**") && !comment.starts_with("/***") && comment.len() >= 5 {
+        let mut at = range.start + 3;
+        for line in text[at..range.end - 2].split_inclusive('\n') {
+            // The column of stars at the left is decoration.
+            let body = line.trim_end_matches('\n');
+            let skipped = match body.trim_start().strip_prefix('*') {
+                Some(rest) if at != range.start + 3 => body.len() - rest.len(),
+                _ => 0,
+            };
+            lines.push(at + skipped..at + body.len());
+            at += line.len();
+        }
+    } else {
+        return None;
+    }
+    let lines = lines
+        .into_iter()
+        .map(|range| {
+            let line = text[range.clone()].trim_end();
+            let range = range.start..range.start + line.len();
+            DocLine { contract: line_kind(line), range }
+        })
+        .collect();
+    Some(lines)
+}
+
+/// The lines that are no contract, dedented and without blank ends, fit for rustdoc.
+pub(super) fn text_lines(text: &str, lines: &[DocLine]) -> Vec<String> {
+    let lines: Vec<&str> =
+        lines.iter().filter(|l| l.contract.is_none()).map(|l| text[l.range.clone()].trim_end()).collect();
+    let indent =
+        lines.iter().filter(|l| !l.is_empty()).map(|l| l.len() - l.trim_start().len()).min().unwrap_or(0);
+    let mut in_code = false;
+    let mut lines: Vec<String> = lines
+        .into_iter()
+        .map(|line| {
+            let line = line.get(indent..).unwrap_or_default();
+            if let Some(language) = line.trim_start().strip_prefix("```") {
+                in_code = !in_code;
+                // A fence without a language would become a Rust doc test.
+                if in_code && language.is_empty() {
+                    return format!("{line}text");
+                }
+            } else if !in_code && line.starts_with("    ") {
+                // Four columns would make it a code block, and that a Rust doc test.
+                return format!("   {}", line.trim_start());
+            }
+            line.to_owned()
+        })
+        .collect();
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    while lines.first().is_some_and(String::is_empty) {
+        lines.remove(0);
+    }
+    lines
+}

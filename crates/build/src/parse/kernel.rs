@@ -1,0 +1,333 @@
+//! One kernel: its name, parameters and contract.
+
+use std::collections::HashMap;
+
+use tree_sitter::Node;
+
+use super::{Context, File, child_of_kind, doc, strided};
+use crate::contract::{Contract, Scope};
+use crate::diagnostic::{Diagnostic, SourceFile};
+use crate::signature::{Kernel, Param, ParamType};
+
+/// More parameters than this do not fit the launcher's argument array on the stack.
+const MAX_PARAMS: usize = 64;
+
+/// Methods that every generated `Kernels` has.
+const RESERVED: [&str; 2] = ["load", "module"];
+
+impl<'a> File<'a> {
+    /// A function definition or declaration with `__global__`.
+    pub(super) fn kernel(&mut self, node: Node<'a>, keyword: Node<'a>, context: Context) {
+        let source = self.source;
+        let Some(declarator) = node.child_by_field_name("declarator") else {
+            return self.unreadable(keyword);
+        };
+        // `__global__ float* f()` nests the function's declarator in a pointer's.
+        let mut function = declarator;
+        while function.kind() != "function_declarator" {
+            match function.child_by_field_name("declarator") {
+                Some(inner) => function = inner,
+                None => return self.unreadable(keyword),
+            }
+        }
+        let Some(name_node) = function.child_by_field_name("declarator") else {
+            return self.unreadable(keyword);
+        };
+        let Some(body) = node.child_by_field_name("body") else {
+            // A forward declaration; its definition is what counts.
+            self.docs.above(source, outermost(node).start_byte());
+            return;
+        };
+        let name = source.text[name_node.byte_range()].to_owned();
+        self.check_place(keyword, name_node, &name, context);
+        let void = node.child_by_field_name("type").is_some_and(|t| &source.text[t.byte_range()] == "void");
+        if !void || function != declarator {
+            self.diagnostics.push(source.diagnostic(
+                node.child_by_field_name("type").unwrap_or(keyword).byte_range(),
+                format!("kernel `{name}` does not return void"),
+                "write `void`; results go through a pointer",
+            ));
+        }
+        let params = self.params(function, &name);
+        let doc_lines = self.docs.above(source, outermost(node).start_byte());
+        let mut contract = Contract::default();
+        let scope = Scope { kernel: &name, params: &params };
+        for line in &doc_lines {
+            if let Some((kind, after)) = line.contract {
+                let range = line.range.start + after..line.range.end;
+                contract.add(kind, source, range, &scope, &mut self.diagnostics);
+            }
+        }
+        let strided = strided::loops(&source.text, body, &self.looping);
+        self.kernels.push(Kernel {
+            name_range: name_node.byte_range(),
+            docs: doc::text_lines(&source.text, &doc_lines),
+            params,
+            contract,
+            strided,
+            max_threads: launch_bounds(source, node),
+            name,
+        });
+    }
+
+    fn unreadable(&mut self, keyword: Node<'a>) {
+        self.diagnostics.push(self.source.diagnostic(
+            keyword.byte_range(),
+            "this kernel's declaration cannot be read",
+            "write `extern \"C\" __global__ void name(parameters) { … }`",
+        ));
+    }
+
+    /// Whether a kernel can be found by name where it stands.
+    fn check_place(&mut self, keyword: Node<'a>, name_node: Node<'a>, name: &str, context: Context) {
+        let source = self.source;
+        let mut refuse = |node: Node<'a>, message: String, help: String| {
+            self.diagnostics.push(source.diagnostic(node.byte_range(), message, help));
+        };
+        if context.template {
+            return refuse(
+                name_node,
+                format!("kernel `{name}` is a template"),
+                format!(
+                    "write one `extern \"C\"` kernel per type that calls a `__device__` template: `extern \"C\" \
+                     __global__ void {name}_f32(float* x, size_t n) {{ {name}<float>(x, n); }}`"
+                ),
+            );
+        }
+        if context.class {
+            return refuse(
+                name_node,
+                format!("kernel `{name}` is a member of a class"),
+                "move it out of the class".to_owned(),
+            );
+        }
+        if context.broken {
+            return refuse(
+                keyword,
+                format!("the text around kernel `{name}` cannot be read"),
+                "look for an unbalanced brace or a macro that stands for part of a declaration".to_owned(),
+            );
+        }
+        if context.namespace {
+            refuse(
+                name_node,
+                format!("kernel `{name}` stands in a namespace"),
+                "move it out: `extern \"C\"` names are global".to_owned(),
+            );
+        }
+        if context.conditional {
+            refuse(
+                name_node,
+                format!("kernel `{name}` stands in an #if, so it may be missing on some backends"),
+                "move the #if into the kernel's body".to_owned(),
+            );
+        }
+        if !context.extern_c {
+            refuse(
+                keyword,
+                format!("kernel `{name}` is not `extern \"C\"`, so its compiled name is unknown"),
+                format!("write `extern \"C\" __global__ void {name}(…)`"),
+            );
+        }
+        if !is_plain_name(name) {
+            refuse(
+                name_node,
+                format!("`{name}` is no plain name"),
+                "name the kernel by one identifier".to_owned(),
+            );
+        }
+        if RESERVED.contains(&name) {
+            refuse(
+                name_node,
+                format!("the generated `Kernels` has its own `{name}`"),
+                "rename the kernel".to_owned(),
+            );
+        }
+    }
+
+    fn params(&mut self, function: Node<'a>, kernel: &str) -> Vec<Param> {
+        let source = self.source;
+        let Some(list) = function.child_by_field_name("parameters") else { return Vec::new() };
+        let mut params: Vec<Param> = Vec::new();
+        let mut cursor = list.walk();
+        for node in list.named_children(&mut cursor) {
+            match node.kind() {
+                "parameter_declaration" | "optional_parameter_declaration" => {}
+                "comment" => continue,
+                "variadic_parameter" | "variadic_parameter_declaration" | "..." => {
+                    self.diagnostics.push(source.diagnostic(
+                        node.byte_range(),
+                        "a kernel cannot take a variable number of arguments",
+                        "list the parameters",
+                    ));
+                    continue;
+                }
+                _ => {
+                    self.diagnostics.push(source.diagnostic(
+                        node.byte_range(),
+                        "this parameter cannot be read",
+                        "write `type name`, without macros",
+                    ));
+                    continue;
+                }
+            }
+            if &source.text[node.byte_range()] == "void" {
+                continue;
+            }
+            match self.param(node, params.len()) {
+                Ok(param) => params.push(param),
+                Err(diagnostic) => {
+                    self.diagnostics.push(diagnostic);
+                    let name = declarator_name(source, node).unwrap_or_default();
+                    params.push(Param { name, range: node.byte_range(), ty: ParamType::refused() });
+                }
+            }
+        }
+        if params.len() > MAX_PARAMS {
+            self.diagnostics.push(source.diagnostic(
+                params[MAX_PARAMS].range.clone(),
+                format!("kernel `{kernel}` has {} parameters; the most is {MAX_PARAMS}", params.len()),
+                "pass a struct by value",
+            ));
+        }
+        params
+    }
+
+    fn param(&mut self, node: Node<'a>, index: usize) -> Result<Param, Diagnostic> {
+        let source = self.source;
+        let text = &source.text;
+        let name = declarator_name(source, node).unwrap_or_else(|| format!("arg{index}"));
+        let type_node = node.child_by_field_name("type").ok_or_else(|| {
+            source.diagnostic(node.byte_range(), "a parameter without a type", "write `type name`")
+        })?;
+        let mut pointers = 0;
+        let mut declarator = node.child_by_field_name("declarator");
+        while let Some(part) = declarator {
+            match part.kind() {
+                "identifier" => break,
+                "pointer_declarator" | "abstract_pointer_declarator" => pointers += 1,
+                "reference_declarator" | "abstract_reference_declarator" => {
+                    let base = text[type_node.byte_range()].to_owned();
+                    return Err(source.diagnostic(
+                        node.byte_range(),
+                        format!("`{name}` is a reference, which the host cannot pass"),
+                        format!("write `{base}* {name}` for device memory, or `{base} {name}` for a value"),
+                    ));
+                }
+                "array_declarator" | "abstract_array_declarator" => {
+                    let base = text[type_node.byte_range()].to_owned();
+                    return Err(source.diagnostic(
+                        node.byte_range(),
+                        format!("`{name}` is written as an array"),
+                        format!("write `{base}* {name}`, or pass a struct that holds the array by value"),
+                    ));
+                }
+                "function_declarator" | "abstract_function_declarator" => {
+                    return Err(source.diagnostic(
+                        node.byte_range(),
+                        format!("`{name}` is a function"),
+                        "a kernel cannot take functions; choose by an integer parameter",
+                    ));
+                }
+                _ => {}
+            }
+            declarator = part.child_by_field_name("declarator").or_else(|| {
+                let mut cursor = part.walk();
+                part.named_children(&mut cursor).find(|c| c.kind().ends_with("declarator"))
+            });
+        }
+        if pointers > 1 {
+            return Err(source.diagnostic(
+                node.byte_range(),
+                format!("`{name}` is a pointer to a pointer"),
+                "pass one pointer and offsets into it",
+            ));
+        }
+        let ty = if pointers == 0 {
+            ParamType::Value(self.types.resolve(type_node)?)
+        } else {
+            // Qualifiers beside the type belong to the element; those of the pointer itself are inside its
+            // declarator.
+            let mut cursor = node.walk();
+            let mutable = !node
+                .children(&mut cursor)
+                .any(|c| c.kind() == "type_qualifier" && &text[c.byte_range()] == "const");
+            let element = self.types.resolve_element(type_node, &name)?;
+            ParamType::Pointer { element, mutable }
+        };
+        Ok(Param { name, range: node.byte_range(), ty })
+    }
+}
+
+fn declarator_name(source: &SourceFile, node: Node<'_>) -> Option<String> {
+    let mut node = node.child_by_field_name("declarator")?;
+    loop {
+        if node.kind() == "identifier" {
+            return Some(source.text[node.byte_range()].to_owned());
+        }
+        let mut cursor = node.walk();
+        node = node.child_by_field_name("declarator").or_else(|| {
+            node.named_children(&mut cursor).find(|c| c.kind() == "identifier" || c.kind().ends_with("declarator"))
+        })?;
+    }
+}
+
+/// The linkage specification a lone kernel is wrapped in, where a doc comment stands above.
+fn outermost(node: Node<'_>) -> Node<'_> {
+    match node.parent() {
+        Some(parent)
+            if matches!(parent.kind(), "linkage_specification" | "template_declaration")
+                && parent.child_by_field_name("body").is_none_or(|body| body == node) =>
+        {
+            outermost(parent)
+        }
+        _ => node,
+    }
+}
+
+fn launch_bounds(source: &SourceFile, node: Node<'_>) -> Option<u32> {
+    let bounds = child_of_kind(node, "launch_bounds")?;
+    source.text[child_of_kind(bounds, "number_literal")?.byte_range()].parse().ok()
+}
+
+fn is_plain_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Names that would collide in the generated code.
+pub(super) fn check_names(source: &SourceFile, kernels: &[Kernel], diagnostics: &mut Vec<Diagnostic>) {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    for kernel in kernels {
+        if let Some(&first) = seen.get(kernel.name.as_str()) {
+            let (line, _) = source.position(first);
+            diagnostics.push(source.diagnostic(
+                kernel.name_range.clone(),
+                format!("kernel `{}` is already defined on line {line}", kernel.name),
+                "give each kernel its own name",
+            ));
+        }
+        seen.entry(&kernel.name).or_insert(kernel.name_range.start);
+        let mut names: HashMap<&str, ()> = HashMap::new();
+        for param in &kernel.params {
+            if !param.name.is_empty() && names.insert(&param.name, ()).is_some() {
+                diagnostics.push(source.diagnostic(
+                    param.range.clone(),
+                    format!("kernel `{}` has two parameters `{}`", kernel.name, param.name),
+                    "give each its own name",
+                ));
+            }
+        }
+    }
+    for kernel in kernels {
+        if let Some(base) = kernel.name.strip_suffix("_with")
+            && kernels.iter().any(|k| k.name == base && k.contract.covers.is_some())
+        {
+            diagnostics.push(source.diagnostic(
+                kernel.name_range.clone(),
+                format!("`{}` is also the generated launcher of `{base}` with a launch shape", kernel.name),
+                "rename one of the two kernels",
+            ));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What compilers made of each kernel, for people to look at.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One kernel as compiled for one target. Fields that a backend does not have are `None`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KernelReport {
+    /// The kernel's file.
+    pub file: PathBuf,
+    /// The kernel's name.
+    pub kernel: String,
+    /// `cpu`, `cuda`, `hip`.
+    pub backend: &'static str,
+    /// `x86-64-v3`, `sm_90`, `gfx942`.
+    pub target: String,
+    /// Registers of a thread; vector registers on AMD.
+    pub registers: Option<u32>,
+    /// Scalar registers of a wave (AMD).
+    pub scalar_registers: Option<u32>,
+    /// Spilled: bytes stored and loaded (CUDA), registers (HIP).
+    pub spills: Option<u32>,
+    /// Static shared memory of a block in bytes.
+    pub shared: Option<u32>,
+    /// Threads in lockstep.
+    pub wave_size: Option<u32>,
+    /// Most threads of a block.
+    pub max_threads: Option<u32>,
+    /// What bounds the threads resident on a multiprocessor.
+    pub occupancy: Option<Occupancy>,
+    /// The image's size in bytes; all kernels of a file share one image per target.
+    pub image_size: u64,
+    /// How long the image took to compile; `None` where an earlier build's was still good.
+    pub compile_time: Option<Duration>,
+}
+
+/// How much of a multiprocessor a kernel can fill, by its registers and shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Occupancy {
+    /// Resident waves (warps) out of the most the hardware keeps, in percent.
+    pub percent: u32,
+    /// `registers`, `shared`, or `none` where the hardware's own limit is reached.
+    pub limited_by: &'static str,
+}
+
+impl Occupancy {
+    /// The smaller of what registers and shared memory allow.
+    fn of(max: u32, by_registers: u32, by_shared: u32) -> Self {
+        let waves = max.min(by_registers).min(by_shared);
+        let limited_by = if waves == max {
+            "none"
+        } else if by_registers <= by_shared {
+            "registers"
+        } else {
+            "shared"
+        };
+        Self { percent: waves * 100 / max.max(1), limited_by }
+    }
+
+    /// For an NVIDIA target. `block` is the number of threads of a block.
+    pub(crate) fn nvidia(target: &str, registers: u32, shared: u32, block: u32) -> Option<Self> {
+        let sm: u32 = target.strip_prefix("sm_")?.trim_end_matches(char::is_alphabetic).parse().ok()?;
+        // Warps and bytes of shared memory of a multiprocessor, from the programming guide's table of
+        // compute capabilities.
+        let (warps, memory) = match sm {
+            75 => (32, 64 << 10),
+            80 => (64, 164 << 10),
+            86 | 89 => (48, 100 << 10),
+            87 => (48, 164 << 10),
+            90 | 100 | 103 => (64, 228 << 10),
+            110 => (48, 228 << 10),
+            120 | 121 => (48, 100 << 10),
+            _ => return None,
+        };
+        // 65536 registers, dealt to each of four sub-partitions in units of 256 per warp.
+        let per_warp = (registers.max(1) * 32).next_multiple_of(256);
+        let by_registers = 16384 / per_warp * 4;
+        let block_warps = block.div_ceil(32).max(1);
+        // Every block also costs 1 KiB of the driver's own, from sm_80 on.
+        let reserved = if sm >= 80 { 1024 } else { 0 };
+        let blocks = if shared == 0 { u32::MAX } else { memory / (shared + reserved).next_multiple_of(128) };
+        Some(Self::of(warps, by_registers, blocks.saturating_mul(block_warps)))
+    }
+
+    /// For an AMD target.
+    pub(crate) fn amd(target: &str, kernel: &crate::tables::amdgpu::Kernel, block: u32) -> Option<Self> {
+        let target = crate::toolchain::base_target(target);
+        let wave = kernel.wavefront.max(1);
+        // Waves and vector registers of a SIMD, the registers' unit of allocation, and SIMDs that share 64 KiB
+        // of LDS: from LLVM's AMDGPU backend.
+        let (waves, registers, unit, simds) = match target {
+            "gfx90a" | "gfx940" | "gfx941" | "gfx942" | "gfx950" => (8, 512, 8, 4),
+            t if t.starts_with("gfx9") => (10, 256, 4, 4),
+            t if t.starts_with("gfx101") => (20, 1024, if wave == 32 { 8 } else { 4 }, 2),
+            t if t.starts_with("gfx103") => (16, 1024, if wave == 32 { 16 } else { 8 }, 2),
+            "gfx1100" | "gfx1101" | "gfx1151" => (16, 1536, if wave == 32 { 24 } else { 12 }, 2),
+            t if t.starts_with("gfx120") => (16, 1536, if wave == 32 { 24 } else { 12 }, 2),
+            t if t.starts_with("gfx11") => (16, 1024, if wave == 32 { 16 } else { 8 }, 2),
+            _ => return None,
+        };
+        // RDNA counts registers by wave32: a wave64 takes two.
+        let registers = if wave == 64 && registers >= 1024 { registers / 2 } else { registers };
+        // The notes' count includes accumulation registers where both share one file.
+        let by_registers = registers / kernel.vgprs.max(1).next_multiple_of(unit);
+        let lds: u32 = if target == "gfx950" { 160 << 10 } else { 64 << 10 };
+        let blocks =
+            if kernel.shared == 0 { u32::MAX } else { lds / kernel.shared.next_multiple_of(512) };
+        let block_waves = block.div_ceil(wave).max(1);
+        let by_shared = blocks.saturating_mul(block_waves) / simds;
+        Some(Self::of(waves, by_registers, by_shared))
+    }
+}

@@ -1,0 +1,85 @@
+//! The notes of AMD code objects.
+
+use std::collections::HashMap;
+
+use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _};
+use object::Endianness;
+use rmpv::Value;
+
+use super::ParamTable;
+
+/// `NT_AMDGPU_METADATA`.
+const METADATA: object::elf::NoteType = object::elf::NT_AMDGPU_METADATA;
+
+/// What a code object says of one kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kernel {
+    pub(crate) params: ParamTable,
+    /// Bytes of shared memory (LDS).
+    pub(crate) shared: u32,
+    pub(crate) wavefront: u32,
+    pub(crate) max_workgroup: u32,
+    pub(crate) vgprs: u32,
+    pub(crate) sgprs: u32,
+    /// Registers spilled.
+    pub(crate) spills: u32,
+}
+
+/// Every kernel of a code object, by name.
+pub(crate) fn kernels(code_object: &[u8]) -> Result<HashMap<String, Kernel>, String> {
+    let read = |e: object::Error| format!("the code object cannot be read: {e}");
+    let file = ElfFile64::<Endianness>::parse(code_object).map_err(read)?;
+    let endian = file.endian();
+    let header = file.elf_header();
+    for section in header.section_headers(endian, code_object).map_err(read)? {
+        let Some(mut notes) = section.notes(endian, code_object).map_err(read)? else { continue };
+        while let Some(note) = notes.next().map_err(read)? {
+            if note.name() == b"AMDGPU" && note.n_type(endian) == METADATA {
+                let mut bytes = note.desc();
+                let metadata = rmpv::decode::read_value(&mut bytes)
+                    .map_err(|e| format!("the code object's notes cannot be read: {e}"))?;
+                return Ok(from_metadata(&metadata));
+            }
+        }
+    }
+    Err("the code object has no notes".to_owned())
+}
+
+fn from_metadata(metadata: &Value) -> HashMap<String, Kernel> {
+    let kernels = field(metadata, "amdhsa.kernels").and_then(Value::as_array);
+    kernels
+        .into_iter()
+        .flatten()
+        .filter_map(|kernel| {
+            let number = |name| field(kernel, name).and_then(Value::as_u64).unwrap_or(0) as u32;
+            let params = field(kernel, ".args")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter(|arg| {
+                    let kind = field(arg, ".value_kind").and_then(Value::as_str);
+                    !kind.is_some_and(|kind| kind.starts_with("hidden"))
+                })
+                .filter_map(|arg| {
+                    let number = |name| field(arg, name).and_then(Value::as_u64).map(|v| v as usize);
+                    Some((number(".offset")?, number(".size")?))
+                })
+                .collect();
+            let name = field(kernel, ".name").and_then(Value::as_str)?;
+            let kernel = Kernel {
+                params,
+                shared: number(".group_segment_fixed_size"),
+                wavefront: number(".wavefront_size"),
+                max_workgroup: number(".max_flat_workgroup_size"),
+                vgprs: number(".vgpr_count"),
+                sgprs: number(".sgpr_count"),
+                spills: number(".vgpr_spill_count") + number(".sgpr_spill_count"),
+            };
+            Some((name.to_owned(), kernel))
+        })
+        .collect()
+}
+
+fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    map.as_map()?.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value)
+}

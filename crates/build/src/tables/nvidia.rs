@@ -1,0 +1,133 @@
+//! `.nv.info.KERNEL` sections of cubins, and what ptxas says with `-v`.
+
+use std::collections::HashMap;
+
+use object::{Object as _, ObjectSection as _};
+
+use super::ParamTable;
+
+/// `EIATTR_KPARAM_INFO`: one record per parameter.
+const KPARAM_INFO: u8 = 0x17;
+/// `EIFMT_SVAL`: the record's 16-bit value is the length of a payload that follows.
+const FORMAT_SVAL: u8 = 4;
+
+/// The parameters of every kernel of a cubin.
+pub(crate) fn param_tables(cubin: &[u8]) -> Result<HashMap<String, ParamTable>, String> {
+    let file = object::File::parse(cubin).map_err(|e| format!("the cubin cannot be read: {e}"))?;
+    let mut tables = HashMap::new();
+    for section in file.sections() {
+        let name = section.name().unwrap_or_default();
+        // Kernels have code in `.text.NAME`; their attributes exist even without parameters.
+        if let Some(kernel) = name.strip_prefix(".nv.info.") {
+            let data = section.data().map_err(|e| format!("section {name}: {e}"))?;
+            let table = records(data).ok_or_else(|| format!("section {name} is damaged"))?;
+            tables.insert(kernel.to_owned(), table);
+        }
+    }
+    Ok(tables)
+}
+
+fn records(mut data: &[u8]) -> Option<ParamTable> {
+    let mut params = Vec::new();
+    while let Some((head, rest)) = data.split_first_chunk::<4>() {
+        let [format, attribute, low, high] = *head;
+        let length = if format == FORMAT_SVAL { usize::from(u16::from_le_bytes([low, high])) } else { 0 };
+        let payload = rest.get(..length)?;
+        if attribute == KPARAM_INFO {
+            let half = |at: usize| Some(u16::from_le_bytes(payload.get(at..at + 2)?.try_into().ok()?));
+            let flags = u32::from_le_bytes(payload.get(8..12)?.try_into().ok()?);
+            params.push((half(4)?, usize::from(half(6)?), (flags >> 18) as usize));
+        }
+        data = &rest[length..];
+    }
+    params.sort_unstable();
+    Some(params.into_iter().map(|(_, offset, size)| (offset, size)).collect())
+}
+
+/// What ptxas says of one kernel for one target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resources {
+    pub(crate) registers: u32,
+    /// Bytes of spill stores and loads.
+    pub(crate) spills: u32,
+    pub(crate) shared: u32,
+}
+
+/// Reads the output of `ptxas -v`, by kernel and target.
+pub(crate) fn resources(log: &str) -> HashMap<(String, String), Resources> {
+    let mut all = HashMap::new();
+    let mut current = None;
+    for line in log.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            let mut quoted = rest.split('\'');
+            if let (Some(kernel), Some(target)) = (quoted.next(), quoted.nth(1)) {
+                current = Some((kernel.to_owned(), target.to_owned()));
+            }
+        }
+        let Some(key) = &current else { continue };
+        let entry = || -> Resources { all.get(key).copied().unwrap_or_default() };
+        if line.contains("bytes spill stores") {
+            let spills = number_before(line, " bytes spill stores").unwrap_or(0)
+                + number_before(line, " bytes spill loads").unwrap_or(0);
+            all.insert(key.clone(), Resources { spills, ..entry() });
+        } else if line.contains("Used ") {
+            let registers = number_before(line, " registers").unwrap_or(0);
+            let shared = number_before(line, " bytes smem").unwrap_or(0);
+            all.insert(key.clone(), Resources { registers, shared, ..entry() });
+        }
+    }
+    all
+}
+
+fn number_before(line: &str, words: &str) -> Option<u32> {
+    let before = &line[..line.find(words)?];
+    before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// The log without what [`resources`] reads, to show as the compiler's warnings.
+pub(crate) fn warnings(log: &str) -> String {
+    let chatter =
+        |line: &str| line.starts_with("ptxas info") || line.trim_start().starts_with("0 bytes stack frame");
+    let kept: Vec<_> = log
+        .lines()
+        .filter(|line| !chatter(line) && !line.contains("bytes spill stores") && !line.trim().is_empty())
+        .collect();
+    kept.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "ptxas info    : 24 bytes gmem
+ptxas info    : Compiling entry function 'a' for 'sm_90'
+ptxas info    : Function properties for a
+    8 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 24 registers, used 1 barriers, 256 bytes smem
+k.cu(3): warning #177-D: variable \"v\" was declared but never referenced
+ptxas info    : Compiling entry function 'a' for 'sm_80'
+ptxas info    : Function properties for a
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 23 registers, 408 bytes cmem[0]
+";
+
+    #[test]
+    fn ptxas_resources() {
+        let all = resources(LOG);
+        let at = |target: &str| all[&("a".to_owned(), target.to_owned())];
+        assert_eq!(at("sm_90"), Resources { registers: 24, spills: 28, shared: 256 });
+        assert_eq!(at("sm_80"), Resources { registers: 23, spills: 0, shared: 0 });
+        assert_eq!(
+            warnings(LOG),
+            "k.cu(3): warning #177-D: variable \"v\" was declared but never referenced"
+        );
+    }
+
+    #[test]
+    fn damaged_records_are_refused() {
+        assert_eq!(records(&[4, KPARAM_INFO, 12, 0, 1, 2, 3]), None);
+        let short = [4, KPARAM_INFO, 4, 0, 1, 2, 3, 4];
+        assert_eq!(records(&short), None);
+        assert_eq!(records(&[1, 2, 3, 4]), Some(Vec::new()));
+    }
+}

@@ -1,0 +1,97 @@
+//! Finding the compilers.
+//!
+//! Each one is looked for in the environment variables its vendor documents, then on `PATH`, then in the usual
+//! folders. A variable that names something that is not there is an error, not a reason to look elsewhere.
+
+mod cxx;
+mod hip;
+mod nvcc;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fmt, io};
+
+pub use cxx::CxxCompiler;
+pub(crate) use hip::base_target;
+pub use hip::{HipCompiler, HipKind};
+pub use nvcc::Nvcc;
+
+use crate::diagnostic::Error;
+
+/// A compiler that was not found: where it was looked for, and how to get it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Missing {
+    /// What was looked for.
+    pub what: String,
+    /// Variables, paths and names that were tried, in order, each with why it did not do.
+    pub tried: Vec<String>,
+    /// How to get it.
+    pub how: &'static str,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.what)?;
+        for tried in &self.tried {
+            write!(f, "\n  tried {tried}")?;
+        }
+        write!(f, "\n{}", self.how)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+impl From<Missing> for Error {
+    fn from(missing: Missing) -> Self {
+        Self::message(missing.to_string())
+    }
+}
+
+/// Where the project's setup script puts compilers that need no root.
+pub fn toolchains_dir() -> Option<PathBuf> {
+    let cache = match env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()) {
+        Some(cache) => PathBuf::from(cache),
+        None => PathBuf::from(env::var_os("HOME").filter(|v| !v.is_empty())?).join(".cache"),
+    };
+    Some(cache.join("gpustream").join("toolchains"))
+}
+
+/// An environment variable, if it is set to something.
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The first executable of that name on `PATH`.
+fn on_path(name: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+/// Entries of a folder in order, or none.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<_> =
+        folder.read_dir().into_iter().flatten().filter_map(|e| e.ok().map(|e| e.path())).collect();
+    paths.sort();
+    paths
+}
+
+/// Runs a tool and gives its standard output, or why not.
+fn ask(path: &Path, args: &[&str]) -> Result<String, String> {
+    let output = run(Command::new(path).args(args)).map_err(|e| e.to_string())?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let text = String::from_utf8_lossy(&output.stderr);
+        Err(text.lines().next().unwrap_or("it failed and said nothing").to_owned())
+    }
+}
+
+fn run(command: &mut Command) -> io::Result<Output> {
+    command.stdin(std::process::Stdio::null()).output()
+}

@@ -1,0 +1,87 @@
+//! The host's C++ compiler.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::{env, fs};
+
+use super::{Missing, run};
+
+const HOW: &str = "Install g++ 11 or newer, or clang++ 15 or newer: `apt-get install g++` on Debian and Ubuntu, \
+                   `dnf install gcc-c++` on Fedora. The variable CXX names another one.";
+
+/// A C++ compiler that makes kernels for the CPU.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CxxCompiler {
+    /// The executable.
+    pub path: PathBuf,
+    /// The first line of `--version`.
+    pub version: String,
+    /// Whether it is Clang, which takes some flags differently.
+    pub clang: bool,
+    /// What it compiles for, `x86_64-unknown-linux-gnu` and so on.
+    pub target: String,
+    tool: cc::Tool,
+}
+
+impl CxxCompiler {
+    /// Finds the compiler for `target` as crate `cc` does: `CXX` and its variants with the target's name, else
+    /// `c++` or the target's cross compiler. `None` is the build script's target, or this machine.
+    ///
+    /// # Errors
+    /// [`Missing`] where there is none or it does not run.
+    pub fn find(target: Option<&str>) -> Result<Self, Missing> {
+        let host = env::var("HOST").unwrap_or_else(|_| this_machine());
+        let target =
+            target.map(str::to_owned).or_else(|| env::var("TARGET").ok()).unwrap_or_else(|| host.clone());
+        let missing = |tried: Vec<String>| Missing {
+            what: format!("No C++ compiler for {target}, which kernels for the CPU need."),
+            tried,
+            how: HOW,
+        };
+        let tool = cc::Build::new()
+            .cpp(true)
+            .target(&target)
+            .host(&host)
+            .opt_level(3)
+            .no_default_flags(true)
+            .cargo_metadata(false)
+            .try_get_compiler()
+            .map_err(|e| missing(vec![e.to_string()]))?;
+        if tool.is_like_msvc() {
+            return Err(missing(vec![format!("{}: MSVC is not supported", tool.path().display())]));
+        }
+        let path = tool.path().to_owned();
+        let output = run(tool.to_command().arg("--version"))
+            .map_err(|e| missing(vec![format!("{}: {e}", path.display())]))?;
+        let version = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
+        if !output.status.success() || version.is_empty() {
+            return Err(missing(vec![format!("{}: --version failed", path.display())]));
+        }
+        Ok(Self { path, version, clang: tool.is_like_clang(), target, tool })
+    }
+
+    /// The compiler with the flags that its environment variables ask for.
+    pub(crate) fn command(&self) -> Command {
+        self.tool.to_command()
+    }
+
+    /// The instruction levels this compiler's target has.
+    pub fn levels(&self) -> &'static [&'static str] {
+        if self.target.starts_with("x86_64") {
+            &["x86-64-v2", "x86-64-v3", "x86-64-v4"]
+        } else if self.target.starts_with("aarch64") {
+            &["aarch64"]
+        } else {
+            &[]
+        }
+    }
+}
+
+/// The triple of a Linux machine, outside of a build script.
+fn this_machine() -> String {
+    // A musl system has its loader under this name.
+    let arch = env::consts::ARCH;
+    let musl = fs::exists(format!("/lib/ld-musl-{arch}.so.1")).unwrap_or(false);
+    format!("{arch}-unknown-linux-{}", if musl { "musl" } else { "gnu" })
+}

@@ -1,0 +1,124 @@
+//! NVIDIA's compiler.
+
+use std::path::{Path, PathBuf};
+
+use super::{Missing, ask, entries, is_executable, on_path, toolchains_dir, variable};
+
+const HOW: &str =
+    "Install the CUDA toolkit (12.4 or newer), or without root from Python wheels: `scripts/setup.sh cuda` of this \
+     project, or `pip install 'cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.*'` in an active virtual environment. \
+     The variables NVCC and CUDA_HOME name another place. Without nvcc, leave `cuda` out of the backends: \
+     kernels are then compiled at run time by NVRTC.";
+
+/// NVIDIA's `nvcc`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Nvcc {
+    /// The executable.
+    pub path: PathBuf,
+    /// `13.0, V13.0.88` and the like.
+    pub version: String,
+    /// How it was found: a variable's name, `PATH`, or a folder.
+    pub found_by: String,
+    /// Installed for the whole system or chosen by a variable, not just one of several wheels lying around.
+    pub system: bool,
+}
+
+impl Nvcc {
+    /// Looks in `NVCC`, `CUDA_HOME`, `CUDA_PATH`, `PATH`, `/usr/local/cuda`, then Python wheels: the active
+    /// environment's, and the one the project's setup script makes.
+    ///
+    /// # Errors
+    /// [`Missing`] with all that was tried.
+    pub fn find() -> Result<Self, Missing> {
+        let mut tried = Vec::new();
+        for (path, found_by, system, binding) in candidates() {
+            if !is_executable(&path) {
+                tried.push(format!("{found_by}: no {}", path.display()));
+                if binding {
+                    break;
+                }
+                continue;
+            }
+            match version(&path) {
+                Ok(version) => return Ok(Self { path, version, found_by, system }),
+                Err(why) => tried.push(format!("{found_by}: {}: {why}", path.display())),
+            }
+            if binding {
+                break;
+            }
+        }
+        if !tried.iter().any(|t| t.starts_with("PATH")) && variable("NVCC").is_none() {
+            tried.push("PATH: no nvcc".to_owned());
+        }
+        Err(Missing { what: "No nvcc, which kernels for CUDA need.".to_owned(), tried, how: HOW })
+    }
+
+    /// The real architectures it can compile for: `sm_80`, `sm_90`, …
+    ///
+    /// # Errors
+    /// What the compiler said.
+    pub fn targets(&self) -> Result<Vec<String>, String> {
+        Ok(ask(&self.path, &["--list-gpu-code"])?.split_whitespace().map(str::to_owned).collect())
+    }
+}
+
+/// Path, how it was found, whether system-wide, whether it is the user's explicit choice.
+fn candidates() -> Vec<(PathBuf, String, bool, bool)> {
+    let mut list = Vec::new();
+    if let Some(path) = variable("NVCC") {
+        let path = PathBuf::from(path);
+        // A bare name means the one on PATH.
+        let path = if path.components().count() == 1 {
+            path.to_str().and_then(on_path).unwrap_or(path)
+        } else {
+            path
+        };
+        list.push((path, "NVCC".to_owned(), true, true));
+    }
+    for name in ["CUDA_HOME", "CUDA_PATH"] {
+        if let Some(home) = variable(name) {
+            list.push((Path::new(&home).join("bin/nvcc"), name.to_owned(), true, true));
+        }
+    }
+    if let Some(path) = on_path("nvcc") {
+        list.push((path, "PATH".to_owned(), true, false));
+    }
+    for folder in ["/usr/local/cuda", "/opt/cuda"] {
+        list.push((Path::new(folder).join("bin/nvcc"), folder.to_owned(), true, false));
+    }
+    for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
+        if let Some(prefix) = variable(name) {
+            list.extend(wheels(Path::new(&prefix)).map(|path| (path, name.to_owned(), false, false)));
+        }
+    }
+    if let Some(folder) = toolchains_dir() {
+        let before = list.len();
+        for environment in entries(&folder).into_iter().rev() {
+            let found_by = folder.display().to_string();
+            list.extend(wheels(&environment).map(|path| (path, found_by.clone(), false, false)));
+        }
+        if list.len() == before {
+            list.push((folder.join("cuda-*/…/nvcc"), "setup script".to_owned(), false, false));
+        }
+    }
+    list
+}
+
+/// Compilers in the site-packages of a Python environment, newest CUDA first.
+fn wheels(prefix: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    entries(&prefix.join("lib"))
+        .into_iter()
+        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("python3")))
+        .flat_map(|python| entries(&python.join("site-packages/nvidia")).into_iter().rev())
+        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("cu1")))
+        .map(|cuda| cuda.join("bin/nvcc"))
+        .filter(|path| path.exists())
+}
+
+fn version(path: &Path) -> Result<String, String> {
+    let text = ask(path, &["--version"])?;
+    text.lines()
+        .find_map(|line| line.split_once("release ").map(|(_, version)| version.trim().to_owned()))
+        .ok_or_else(|| "it did not tell its version".to_owned())
+}

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Installs what compiles kernels, on Debian and its relatives. Nothing here is needed to run on a GPU.
+#
+#   scripts/setup.sh            the host C++ compiler: all the CPU backend needs
+#   scripts/setup.sh cuda       and nvcc 13.0, from NVIDIA's Python wheels (270 MB, no root needed)
+#   scripts/setup.sh hip        and hipcc, a newer clang and AMD's device libraries, from Debian
+#   scripts/setup.sh all        everything
+#
+# Running it again changes nothing that is already there. It asks no questions. gpustream-build and
+# `cargo xtask build-kernels` look where it installs.
+set -euo pipefail
+
+# 13.0 is the version whose PTX a driver of the 580 series reads. The set is pinned as a whole: a lone
+# nvidia-cuda-nvcc pulls in a newer nvvm that its ptxas refuses.
+CUDA_WHEELS='cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.*'
+CLANG=19
+
+toolchains="${XDG_CACHE_HOME:-$HOME/.cache}/gpustream/toolchains"
+
+usage() {
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo -n "$@"
+    else
+        echo "setup: root is needed for: $*" >&2
+        exit 1
+    fi
+}
+
+installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# Asks apt only for what is missing, so that a second run needs neither root nor a network.
+apt_install() {
+    local missing=() package
+    for package in "$@"; do
+        installed "$package" || missing+=("$package")
+    done
+    if [ "${#missing[@]}" -eq 0 ]; then
+        return
+    fi
+    command -v apt-get >/dev/null || {
+        echo "setup: no apt-get here; install by hand: ${missing[*]}" >&2
+        exit 1
+    }
+    echo "setup: installing ${missing[*]}"
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+setup_cpu() {
+    if ! command -v c++ >/dev/null && ! command -v g++ >/dev/null && ! command -v clang++ >/dev/null; then
+        apt_install g++
+    fi
+    echo "setup: cpu: $("$(command -v c++ || command -v g++ || command -v clang++)" --version | head -n 1)"
+}
+
+setup_cuda() {
+    local venv="$toolchains/cuda-13.0" nvcc
+    # pyvenv.cfg appears before pip is done; the marker says that all of it is there.
+    if [ ! -e "$venv/.complete" ]; then
+        # A fresh Python may come without its venv module.
+        python3 -c 'import venv, ensurepip' 2>/dev/null || apt_install python3 python3-venv
+        rm -rf "$venv"
+        mkdir -p "$toolchains"
+        python3 -m venv "$venv"
+        echo "setup: installing $CUDA_WHEELS"
+        "$venv/bin/pip" install --quiet --disable-pip-version-check "$CUDA_WHEELS"
+        touch "$venv/.complete"
+    fi
+    nvcc="$(echo "$venv"/lib/python3.*/site-packages/nvidia/cu13/bin/nvcc)"
+    echo "setup: cuda: $nvcc: $("$nvcc" --version | sed -n 's/^Cuda compilation tools, //p')"
+}
+
+setup_hip() {
+    # A ROCm installation is complete and newer than Debian's: leave it alone.
+    if [ -x "${ROCM_PATH:-/opt/rocm}/bin/hipcc" ]; then
+        echo "setup: hip: using ${ROCM_PATH:-/opt/rocm}/bin/hipcc"
+        return
+    fi
+    apt_install hipcc rocm-device-libs libamdhip64-5 libamdhip64-dev libhiprtc-builtins5 \
+        "clang-$CLANG" "lld-$CLANG" "llvm-$CLANG"
+    echo "setup: hip: $("clang-$CLANG" --version | head -n 1)"
+}
+
+if [ "$#" -eq 0 ]; then
+    set -- cpu
+fi
+for section in "$@"; do
+    case "$section" in
+        cpu) setup_cpu ;;
+        cuda) setup_cpu; setup_cuda ;;
+        hip) setup_cpu; setup_hip ;;
+        all) setup_cpu; setup_cuda; setup_hip ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; echo "setup: unknown section: $section" >&2; exit 2 ;;
+    esac
+done
