@@ -29,9 +29,6 @@ __device__ __forceinline__ void dot(const T* x, const T* y, Acc* partial, size_t
     write_block(partial, value, gs::Sum());
 }
 
-constexpr float infinity = __builtin_huge_valf();
-constexpr double infinity_f64 = __builtin_huge_val();
-
 }  // namespace
 
 /// partial[b] = sum of the x[i] of block b
@@ -43,13 +40,13 @@ extern "C" __global__ void sum_f32(const float* __restrict__ x, float* __restric
 /// partial[b] = minimum of the x[i] of block b
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
 extern "C" __global__ void min_f32(const float* __restrict__ x, float* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, infinity, gs::Min());
+    reduce(x, partial, n, gs::infinity<float>(), gs::Min());
 }
 
 /// partial[b] = maximum of the x[i] of block b
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
 extern "C" __global__ void max_f32(const float* __restrict__ x, float* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, -infinity, gs::Max());
+    reduce(x, partial, n, -gs::infinity<float>(), gs::Max());
 }
 
 /// partial[b] = sum of x[i] * y[i] over the i of block b
@@ -67,13 +64,13 @@ extern "C" __global__ void sum_f64(const double* __restrict__ x, double* __restr
 /// partial[b] = minimum of the x[i] of block b
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
 extern "C" __global__ void min_f64(const double* __restrict__ x, double* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, infinity_f64, gs::Min());
+    reduce(x, partial, n, gs::infinity<double>(), gs::Min());
 }
 
 /// partial[b] = maximum of the x[i] of block b
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
 extern "C" __global__ void max_f64(const double* __restrict__ x, double* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, -infinity_f64, gs::Max());
+    reduce(x, partial, n, -gs::infinity<double>(), gs::Max());
 }
 
 /// partial[b] = sum of x[i] * y[i] over the i of block b
@@ -91,13 +88,13 @@ extern "C" __global__ void sum_f16(const gs::half* __restrict__ x, float* __rest
 /// partial[b] = minimum of the x[i] of block b
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
 extern "C" __global__ void min_f16(const gs::half* __restrict__ x, gs::half* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, infinity, gs::Min());
+    reduce(x, partial, n, gs::infinity<float>(), gs::Min());
 }
 
 /// partial[b] = maximum of the x[i] of block b
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
 extern "C" __global__ void max_f16(const gs::half* __restrict__ x, gs::half* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, -infinity, gs::Max());
+    reduce(x, partial, n, -gs::infinity<float>(), gs::Max());
 }
 
 /// partial[b] = sum of x[i] * y[i] over the i of block b in float
@@ -115,13 +112,13 @@ extern "C" __global__ void sum_bf16(const gs::bfloat16* __restrict__ x, float* _
 /// partial[b] = minimum of the x[i] of block b
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
 extern "C" __global__ void min_bf16(const gs::bfloat16* __restrict__ x, gs::bfloat16* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, infinity, gs::Min());
+    reduce(x, partial, n, gs::infinity<float>(), gs::Min());
 }
 
 /// partial[b] = maximum of the x[i] of block b
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
 extern "C" __global__ void max_bf16(const gs::bfloat16* __restrict__ x, gs::bfloat16* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, -infinity, gs::Max());
+    reduce(x, partial, n, -gs::infinity<float>(), gs::Max());
 }
 
 /// partial[b] = sum of x[i] * y[i] over the i of block b in float

@@ -9,8 +9,8 @@
 #ifndef GPUSTREAM_ATOMICS_CUH
 #define GPUSTREAM_ATOMICS_CUH
 
-#include "backend.cuh"
-#include "half.cuh"
+#include <gpustream/backend.cuh>
+#include <gpustream/half.cuh>
 
 namespace gs {
 

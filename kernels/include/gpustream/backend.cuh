@@ -28,6 +28,13 @@
 #define GS_UNROLL _Pragma("unroll")
 #endif
 
+// NVRTC declares the plain name alone.
+#if defined(__CUDACC_RTC__)
+#define GS_MEMCPY_ memcpy
+#else
+#define GS_MEMCPY_ __builtin_memcpy
+#endif
+
 namespace gs {
 
 // NVRTC has no <cstdint>.

@@ -7,7 +7,7 @@
 #ifndef GPUSTREAM_FOR_EACH_CUH
 #define GPUSTREAM_FOR_EACH_CUH
 
-#include "backend.cuh"
+#include <gpustream/backend.cuh>
 
 namespace gs {
 

@@ -8,7 +8,7 @@
 #ifndef GPUSTREAM_HALF_CUH
 #define GPUSTREAM_HALF_CUH
 
-#include "backend.cuh"
+#include <gpustream/backend.cuh>
 
 #if defined(GS_CPU)
 #define GS_VENDOR_HALF_ __half
@@ -63,7 +63,7 @@ template <class To, class From>
 GS_INLINE To bit_cast(From from) {
     static_assert(sizeof(To) == sizeof(From), "gs::bit_cast needs types of one size");
     To to;
-    __builtin_memcpy(&to, &from, sizeof(To));
+    GS_MEMCPY_(&to, &from, sizeof(To));
     return to;
 }
 
@@ -122,6 +122,18 @@ struct FromFloat<bfloat16> {
 template <class T, class F>
 GS_INLINE T from_float(F x) {
     return FromFloat<T>::of(x);
+}
+
+// Positive infinity of float or double.
+template <class T>
+GS_INLINE T infinity();
+template <>
+__device__ __forceinline__ float infinity<float>() {
+    return bit_cast<float>(0x7f800000u);
+}
+template <>
+__device__ __forceinline__ double infinity<double>() {
+    return bit_cast<double>((u64)0x7ff << 52);
 }
 
 }  // namespace gs

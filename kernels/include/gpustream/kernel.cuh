@@ -12,12 +12,12 @@
 #ifndef GPUSTREAM_KERNEL_CUH
 #define GPUSTREAM_KERNEL_CUH
 
-#include "backend.cuh"
-#include "for_each.cuh"
-#include "half.cuh"
-#include "atomics.cuh"
-#include "warp.cuh"
-#include "reduce.cuh"
-#include "wide.cuh"
+#include <gpustream/backend.cuh>
+#include <gpustream/for_each.cuh>
+#include <gpustream/half.cuh>
+#include <gpustream/atomics.cuh>
+#include <gpustream/warp.cuh>
+#include <gpustream/reduce.cuh>
+#include <gpustream/wide.cuh>
 
 #endif

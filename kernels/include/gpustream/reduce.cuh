@@ -6,10 +6,10 @@
 #ifndef GPUSTREAM_REDUCE_CUH
 #define GPUSTREAM_REDUCE_CUH
 
-#include "backend.cuh"
-#include "for_each.cuh"
-#include "half.cuh"
-#include "warp.cuh"
+#include <gpustream/backend.cuh>
+#include <gpustream/for_each.cuh>
+#include <gpustream/half.cuh>
+#include <gpustream/warp.cuh>
 
 namespace gs {
 

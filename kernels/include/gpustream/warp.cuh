@@ -5,8 +5,8 @@
 #ifndef GPUSTREAM_WARP_CUH
 #define GPUSTREAM_WARP_CUH
 
-#include "backend.cuh"
-#include "for_each.cuh"
+#include <gpustream/backend.cuh>
+#include <gpustream/for_each.cuh>
 
 namespace gs {
 
@@ -41,11 +41,11 @@ GS_INLINE u32 shuffle_word_xor(u32 word, u32 mask) { return __shfl_xor(word, (in
 template <class T, class Shuffle>
 GS_INLINE T shuffle_words(T value, Shuffle shuffle) {
     u32 words[(sizeof(T) + 3) / 4] = {};
-    __builtin_memcpy(words, &value, sizeof(T));
+    GS_MEMCPY_(words, &value, sizeof(T));
     GS_UNROLL
     for (int w = 0; w < (int)((sizeof(T) + 3) / 4); ++w) words[w] = shuffle(words[w]);
     T result;
-    __builtin_memcpy(&result, words, sizeof(T));
+    GS_MEMCPY_(&result, words, sizeof(T));
     return result;
 }
 

@@ -7,8 +7,8 @@
 #ifndef GPUSTREAM_WIDE_CUH
 #define GPUSTREAM_WIDE_CUH
 
-#include "backend.cuh"
-#include "for_each.cuh"
+#include <gpustream/backend.cuh>
+#include <gpustream/for_each.cuh>
 
 namespace gs {
 
@@ -59,33 +59,28 @@ GS_INLINE Pack<Out, Size> map_pack(F f, const Pack<In, Size>&... in) {
     return out;
 }
 
-// How many things are done at once, as a type.
-template <int N>
-struct Count {
-    static constexpr int value = N;
-};
-
-// Shares 0..n among the threads of the grid. Calls packs(Count<c>, i, stride) for c packs of `Lanes` elements
-// that begin at i, i + stride, ..., and singles(Count<c>, i, stride) for c elements at i, i + stride, .... Packs
-// begin `head` elements from the start; without `aligned` there are none.
+// Shares 0..n among the threads of the grid. Calls packs(c, i, stride) for c packs of `Lanes` elements that begin
+// at i, i + stride, ..., and singles(c, i, stride) for c elements at i, i + stride, .... Packs begin `head` elements
+// from the start; without `aligned` there are none. c is `Batch` or 1, a constant once inlined; it is no template
+// parameter because NVRTC refuses generic lambdas.
 template <int Batch, int Lanes, class Packs, class Singles>
 GS_INLINE void walk_wide(size_t n, size_t head, bool aligned, Packs packs, Singles singles) {
     const size_t thread = thread_in_grid(), threads = threads_in_grid();
     if (!aligned) {
         size_t i = thread;
-        for (; i < n && n - i > (Batch - 1) * threads; i += Batch * threads) singles(Count<Batch>(), i, threads);
-        for (; i < n; i += threads) singles(Count<1>(), i, 0);
+        for (; i < n && n - i > (Batch - 1) * threads; i += Batch * threads) singles(Batch, i, threads);
+        for (; i < n; i += threads) singles(1, i, 0);
         return;
     }
     head = smaller(head, n);
     const size_t whole = (n - head) / Lanes;
     size_t p = thread;
     for (; p < whole && whole - p > (Batch - 1) * threads; p += Batch * threads)
-        packs(Count<Batch>(), head + p * Lanes, threads * Lanes);
-    for (; p < whole; p += threads) packs(Count<1>(), head + p * Lanes, 0);
+        packs(Batch, head + p * Lanes, threads * Lanes);
+    for (; p < whole; p += threads) packs(1, head + p * Lanes, 0);
     // What lies before the first pack and after the last.
     const size_t rest = n - whole * Lanes;
-    for (size_t r = thread; r < rest; r += threads) singles(Count<1>(), r < head ? r : whole * Lanes + r, 0);
+    for (size_t r = thread; r < rest; r += threads) singles(1, r < head ? r : whole * Lanes + r, 0);
 }
 
 #endif
@@ -103,22 +98,21 @@ GS_INLINE void for_each_wide(size_t n, Out* out, F f, const In*... in) {
     const size_t head = to_boundary(out);
     walk_wide<batch, lanes>(
         n, head, on_boundary((const void*)(in + head)...),
-        [=](auto count, size_t i, size_t stride) {
-            constexpr int c = decltype(count)::value;
-            Pack<Out> result[c];
+        [=](int c, size_t i, size_t stride) {
+            Pack<Out> result[batch];
             // All loads before the first store: the compiler may not move one over the other.
             GS_UNROLL
-            for (int b = 0; b < c; ++b) result[b] = map_pack<Out, lanes>(f, load_wide(in + i + b * stride)...);
+            for (int b = 0; b < batch && b < c; ++b)
+                result[b] = map_pack<Out, lanes>(f, load_wide(in + i + b * stride)...);
             GS_UNROLL
-            for (int b = 0; b < c; ++b) store_wide(out + i + b * stride, result[b]);
+            for (int b = 0; b < batch && b < c; ++b) store_wide(out + i + b * stride, result[b]);
         },
-        [=](auto count, size_t i, size_t stride) {
-            constexpr int c = decltype(count)::value;
-            Out result[c];
+        [=](int c, size_t i, size_t stride) {
+            Out result[batch];
             GS_UNROLL
-            for (int b = 0; b < c; ++b) result[b] = f(in[i + b * stride]...);
+            for (int b = 0; b < batch && b < c; ++b) result[b] = f(in[i + b * stride]...);
             GS_UNROLL
-            for (int b = 0; b < c; ++b) out[i + b * stride] = result[b];
+            for (int b = 0; b < batch && b < c; ++b) out[i + b * stride] = result[b];
         });
 #endif
 }
@@ -148,21 +142,21 @@ GS_INLINE Acc fold_wide(size_t n, Acc identity, Combine combine, Map map, const 
     const size_t head = to_boundary(in...);
     walk_wide<batch, lanes>(
         n, head, on_boundary((const void*)(in + head)...),
-        [&](auto count, size_t i, size_t stride) {
-            constexpr int c = decltype(count)::value;
-            Pack<Acc, lanes> mapped[c];
+        [&](int c, size_t i, size_t stride) {
+            Pack<Acc, lanes> mapped[batch];
             GS_UNROLL
-            for (int b = 0; b < c; ++b) mapped[b] = map_pack<Acc, lanes>(map, load_wide(in + i + b * stride)...);
+            for (int b = 0; b < batch && b < c; ++b)
+                mapped[b] = map_pack<Acc, lanes>(map, load_wide(in + i + b * stride)...);
             GS_UNROLL
-            for (int b = 0; b < c; ++b) {
+            for (int b = 0; b < batch && b < c; ++b) {
                 GS_UNROLL
                 for (int lane = 0; lane < lanes; ++lane) acc[lane] = combine(acc[lane], mapped[b].at[lane]);
             }
         },
-        [&](auto count, size_t i, size_t stride) {
-            constexpr int c = decltype(count)::value;
+        [&](int c, size_t i, size_t stride) {
             GS_UNROLL
-            for (int b = 0; b < c; ++b) acc[b % lanes] = combine(acc[b % lanes], (Acc)map(in[i + b * stride]...));
+            for (int b = 0; b < batch && b < c; ++b)
+                acc[b % lanes] = combine(acc[b % lanes], (Acc)map(in[i + b * stride]...));
         });
 #endif
     GS_UNROLL
@@ -179,21 +173,23 @@ GS_INLINE void visit_wide(size_t n, const In* in, Visit visit) {
 #if defined(GS_CPU)
     GS_FOR_EACH(i, n) visit(in[i]);
 #else
-    constexpr int lanes = pack_size<In>();
-    walk_wide<2, lanes>(
+    constexpr int lanes = pack_size<In>(), batch = 2;
+    walk_wide<batch, lanes>(
         n, to_boundary(in), true,
-        [&](auto count, size_t i, size_t stride) {
-            constexpr int c = decltype(count)::value;
-            Pack<In> loaded[c];
+        [&](int c, size_t i, size_t stride) {
+            Pack<In> loaded[batch];
             GS_UNROLL
-            for (int b = 0; b < c; ++b) loaded[b] = load_wide(in + i + b * stride);
+            for (int b = 0; b < batch && b < c; ++b) loaded[b] = load_wide(in + i + b * stride);
             GS_UNROLL
-            for (int b = 0; b < c; ++b) {
+            for (int b = 0; b < batch && b < c; ++b) {
                 GS_UNROLL
                 for (int lane = 0; lane < lanes; ++lane) visit(loaded[b].at[lane]);
             }
         },
-        [&](auto, size_t i, size_t) { visit(in[i]); });
+        [&](int c, size_t i, size_t stride) {
+            GS_UNROLL
+            for (int b = 0; b < batch && b < c; ++b) visit(in[i + b * stride]);
+        });
 #endif
 }
 
