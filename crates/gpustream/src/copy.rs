@@ -70,7 +70,7 @@ impl Stream {
     pub fn upload_into<T: Pod>(&self, values: &[T], dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
         let mut dst = dst.view_mut();
         check_lengths(values.len(), dst.len())?;
-        self.check_device(&dst.view())?;
+        self.check_memory(&dst.view())?;
         staging::upload(self, values, &mut dst, operation("upload"))
     }
 
@@ -121,7 +121,7 @@ impl Stream {
         let (src, dst) = (src.view(), dst.view_mut());
         check_lengths(src.len(), dst.len())?;
         self.check_source(&src, operation)?;
-        self.check_device(&dst.view())?;
+        self.check_memory(&dst.view())?;
         self.submit_copy(&src, &dst.view(), operation)
     }
 
@@ -157,7 +157,7 @@ impl Stream {
     pub fn fill<T: Pod>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
         let operation = operation("fill");
         let mut dst = dst.view_mut();
-        self.check_device(&dst.view())?;
+        self.check_memory(&dst.view())?;
         let bytes = dst.view().bytes().len();
         if bytes == 0 {
             return Ok(());
@@ -209,12 +209,13 @@ impl Stream {
         self.submit(operation, accesses.iter(), double)
     }
 
-    pub(crate) fn check_device<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
+    pub(crate) fn check_memory<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
+        view.check_not_shared()?;
         if view.device.is_same(&self.device) { Ok(()) } else { Err(self.foreign("the memory")) }
     }
 
     fn check_source<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
-        self.check_device(src)?;
+        self.check_memory(src)?;
         if src.block.history.lock().is_written(&src.bytes()) {
             return Ok(());
         }

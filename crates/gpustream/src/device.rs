@@ -1,6 +1,5 @@
 //! Devices: finding, opening, and what belongs to one.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +11,7 @@ use gpustream_hal::{
     StreamOptions, WaitPolicy,
 };
 
+use crate::host_call;
 use crate::memory::{Cache, MemoryStats};
 use crate::module::ModuleCore;
 use crate::pinned::Pinned;
@@ -163,7 +163,6 @@ impl DeviceCore {
         let until =
             streams.iter().map(|stream| Point { stream: stream.id, number: stream.submitted() }).collect();
         lock(&self.parked_modules).push(ParkedModule { module, until });
-        self.sweep();
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
@@ -182,26 +181,14 @@ impl Drop for DeviceCore {
         let streams = self.streams.take();
         let modules = std::mem::take(self.parked_modules.get_mut().unwrap_or_else(PoisonError::into_inner));
         let cache = std::mem::take(&mut self.cache);
-        let teardown = move || {
+        host_call::outside(move || {
             // Fails only where the device is lost, and then nothing runs any more.
             let _ = raw.synchronize();
             drop(modules);
             cache.clear();
             drop(streams);
-        };
-        if IN_HOST_FUNCTION.get() {
-            // The driver may not be called from one of its own callbacks; the closure held the last handle.
-            // Without a thread to do it the memory stays with the process.
-            let _ = std::thread::Builder::new().name("gpustream-teardown".into()).spawn(teardown);
-        } else {
-            teardown();
-        }
+        });
     }
-}
-
-thread_local! {
-    /// Whether this thread is running a host closure on the driver's behalf.
-    pub(crate) static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
 /// An opened device. Clones are handles of the same one; everything made from it keeps it open.

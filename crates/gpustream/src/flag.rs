@@ -52,6 +52,8 @@ impl Flag {
     }
 }
 
+impl crate::view::sealed::Sealed for Flag {}
+
 impl AsView<u32> for Flag {
     fn view(&self) -> View<'_, u32> {
         View::new(self.0.block(), &self.0.device, 1).shared()

@@ -39,6 +39,7 @@ mod copy;
 mod device;
 mod event;
 mod flag;
+mod host_call;
 mod launch;
 mod memory;
 mod module;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
 
 use bytemuck::Pod;
-use gpustream_hal::{PinnedOptions, RawBuffer, Result};
+use gpustream_hal::{Error, ErrorKind, PinnedOptions, RawBuffer, Result};
 
 use crate::buffer::Owned;
 use crate::copy::byte_len;
@@ -54,6 +54,11 @@ impl<T: Pod> Pinned<T> {
     fn initialized(device: &Device, len: usize, kind: Kind, fill: impl FnOnce(*mut T)) -> Result<Self> {
         let bytes = byte_len::<T>(len)?;
         let memory = Owned::alloc(device, kind, bytes, None)?;
+        if !memory.block().host.cast::<T>().is_aligned() {
+            let message =
+                format!("pinned memory is not aligned to the {} bytes its elements want", align_of::<T>());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         // Uses left by an earlier owner are done: without a stream the cache hands out nothing else.
         fill(memory.block().host.cast());
         memory.block().history.lock().set_written(&(0..bytes));

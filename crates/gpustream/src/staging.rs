@@ -28,6 +28,9 @@ pub(crate) fn upload<T: Pod>(
 ) -> Result<()> {
     let target = dst.view();
     let (dst_block, dst_start) = (target.block, target.start);
+    if size_of_val(src) == 0 {
+        return Ok(());
+    }
     let src: &[u8] = bytemuck::cast_slice(src);
     let mut pieces: [Option<Owned>; DEPTH] = Default::default();
     for (index, chunk) in src.chunks(PIECE).enumerate() {

@@ -1,14 +1,14 @@
 //! Streams as users hold them: submit, record, wait, synchronise.
 
-use std::ffi::c_void;
 use std::fmt;
-use std::panic::{self, AssertUnwindSafe, Location};
+use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result};
 
-use crate::device::{Device, IN_HOST_FUNCTION};
+use crate::device::Device;
 use crate::event::{Event, TimedEvent};
+use crate::host_call::{self, HostCall};
 use crate::stream_core::{Access, EventCell, Mark, StreamCore};
 use crate::sync::lock;
 use crate::track::Point;
@@ -125,17 +125,13 @@ impl Stream {
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
         let operation = Operation { label: "host_fn", location: Location::caller() };
-        let call = HostCall { closure: Some(Box::new(closure)), stream: self.core.clone() };
-        let data = Box::into_raw(Box::new(call)).cast::<c_void>();
-        let result = self.submit(operation, [].iter(), |device, stream| {
-            // SAFETY: the stream is alive, and `data` stays valid until `run_host_call` frees it.
-            unsafe { device.stream_host_fn(stream, run_host_call, data) }
-        });
-        if result.is_err() && !self.device.0.blocking {
-            // SAFETY: the driver refused the call, so nobody else has the box.
-            drop(unsafe { Box::from_raw(data.cast::<HostCall>()) });
-        }
-        result
+        let data = HostCall::new(closure, &self.core).into_raw();
+        self.submit(operation, [].iter(), |device, stream| {
+            // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
+            unsafe { device.stream_host_fn(stream, host_call::run, data) }
+                // SAFETY: the driver refused the call, so nobody else has it.
+                .inspect_err(|_| drop(unsafe { HostCall::from_raw(data) }))
+        })
     }
 
     #[cold]
@@ -154,31 +150,4 @@ impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stream({} of {:?})", self.core.id.0, self.device)
     }
-}
-
-struct HostCall {
-    closure: Option<Box<dyn FnOnce() + Send>>,
-    stream: Arc<StreamCore>,
-}
-
-/// What the driver calls for [`Stream::host_fn`].
-unsafe extern "C" fn run_host_call(data: *mut c_void) {
-    // SAFETY: `data` is the box that `host_fn` gave away, and the driver calls once.
-    let call = unsafe { Box::from_raw(data.cast::<HostCall>()) };
-    let HostCall { closure, stream } = *call;
-    IN_HOST_FUNCTION.set(true);
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| closure.map(|closure| closure())));
-    if let Err(payload) = outcome {
-        let text = payload
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| payload.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "(no message)".to_owned());
-        *lock(&stream.panicked) = Some(text);
-        // A payload may panic when dropped; it is a closure's last word, so it may as well stay.
-        std::mem::forget(payload);
-    }
-    // The device's table holds the stream too, so this never destroys it inside the driver's callback.
-    drop(stream);
-    IN_HOST_FUNCTION.set(false);
 }

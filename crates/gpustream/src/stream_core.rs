@@ -13,6 +13,7 @@ use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, Operation, RawE
 use smallvec::SmallVec;
 
 use crate::device::{DeviceCore, Tracking};
+use crate::host_call;
 use crate::memory::Block;
 use crate::sync::lock;
 use crate::track::{Clock, Mode, Point, StreamId, Use};
@@ -41,9 +42,12 @@ impl EventCell {
 
 impl Drop for EventCell {
     fn drop(&mut self) {
-        // SAFETY: the last holder is going, and events are held by nothing that outlives the stream's entry in
-        // the device, which keeps the stream alive. A failure leaves nothing to do.
-        let _ = unsafe { self.device.event_destroy(self.raw) };
+        let (device, raw) = (self.device.clone(), self.raw);
+        host_call::outside(move || {
+            // SAFETY: the last holder is gone. The stream of the last record is alive or has finished its work. A
+            // failure leaves nothing to do.
+            let _ = unsafe { device.event_destroy(raw) };
+        });
     }
 }
 
@@ -118,14 +122,21 @@ impl StreamCore {
         I: Iterator<Item = &'a Access<'a>> + Clone,
     {
         let mut state = lock(&self.state);
-        // Two operations may need rounds: while the lock was away, a reader may have come in elsewhere.
         loop {
-            let mut missing = SmallVec::new();
-            self.enter(&mut state, operation, accesses.clone(), &mut missing);
+            let missing = self.missing(&state, accesses.clone());
             if missing.is_empty() {
                 break;
             }
+            // Lets go of the lock meanwhile, so there may be something new to wait for.
             state = self.order_after(device, state, operation, &missing)?;
+        }
+        let point = Point { stream: self.id, number: state.number + 1 };
+        for access in accesses.clone() {
+            let mut history = access.block.history.lock();
+            history.insert(&access.range, access.mode, Use { point, operation, recycled: false });
+            if history.is_crowded() {
+                access.block.prune(&mut history);
+            }
         }
         let result = call(&*self.device, self.raw);
         // Taken also on failure: the driver may have enqueued part of it.
@@ -144,32 +155,22 @@ impl StreamCore {
         result.map_err(|error| error.with_operation(operation))
     }
 
-    /// Enters the uses into the histories under the number this operation is about to get, or collects into
-    /// `missing` what has to be waited for first. Entering twice under one number is harmless.
+    /// The uses that an operation with these accesses must be ordered after and is not.
     #[inline]
-    fn enter<'a>(
+    fn missing<'a>(
         &self,
-        state: &mut StreamState,
-        operation: Operation,
+        state: &StreamState,
         accesses: impl Iterator<Item = &'a Access<'a>>,
-        missing: &mut SmallVec<[Use; 4]>,
-    ) {
-        let point = Point { stream: self.id, number: state.number + 1 };
+    ) -> SmallVec<[Use; 4]> {
+        let mut missing = SmallVec::new();
         for access in accesses {
-            let mut history = access.block.history.lock();
-            let before = missing.len();
-            history.conflicts(&access.range, access.mode, |old| {
+            access.block.history.lock().conflicts(&access.range, access.mode, |old| {
                 if old.point.stream != self.id && !state.clock.covers(old.point) {
                     missing.push(*old);
                 }
             });
-            if missing.len() == before {
-                history.insert(&access.range, access.mode, Use { point, operation, recycled: false });
-                if history.weight() > 64 {
-                    access.block.prune(&mut history);
-                }
-            }
         }
+        missing
     }
 
     /// Makes this stream wait for `missing`, or says that the user should have.

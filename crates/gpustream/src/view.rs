@@ -37,17 +37,25 @@ pub struct ViewMut<'a, T> {
     exclusive: PhantomData<&'a mut [T]>,
 }
 
-/// What can be read as `len` elements of `T`.
-pub trait AsView<T: Pod> {
+/// What can be read as `len` elements of `T`. Sealed: bounds are checked on one view and used on the next, so all
+/// views of a value must agree.
+pub trait AsView<T: Pod>: sealed::Sealed {
     /// The view itself.
     fn view(&self) -> View<'_, T>;
 }
 
-/// What can be written as `len` elements of `T`.
+/// What can be written as `len` elements of `T`. Sealed, as [`AsView`] is.
 pub trait AsViewMut<T: Pod>: AsView<T> {
     /// The view itself.
     fn view_mut(&mut self) -> ViewMut<'_, T>;
 }
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+impl<T> sealed::Sealed for View<'_, T> {}
+impl<T> sealed::Sealed for ViewMut<'_, T> {}
 
 impl<T> Clone for View<'_, T> {
     fn clone(&self) -> Self {
@@ -109,6 +117,7 @@ impl<'a, T: Pod> View<'a, T> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach: download it.
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
+        self.check_not_shared()?;
         let host = self.host()?;
         memory::wait_for(&self.device.0, self.block, &self.bytes(), Mode::Read)?;
         // SAFETY: the range is inside pinned memory and aligned for T; writers are done, and the shared borrow
@@ -124,6 +133,17 @@ impl<'a, T: Pod> View<'a, T> {
     /// Where kernels see the first element. What is done there is not tracked.
     pub fn as_raw(&self) -> RawBuffer {
         self.block.address.offset(self.start)
+    }
+
+    /// Refuses memory that several sides touch at once, for what would look at it as a slice.
+    pub(crate) fn check_not_shared(&self) -> Result<()> {
+        if self.mode == Mode::Shared {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "a flag can only be an argument of a kernel; the host uses `get` and `set`",
+            ));
+        }
+        Ok(())
     }
 
     /// Where the host sees the first element.
@@ -201,6 +221,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach: upload to it.
     pub fn write(self) -> Result<WriteGuard<'a, T>> {
+        self.view.check_not_shared()?;
         let host = self.view.host()?;
         let range = self.view.bytes();
         memory::wait_for(&self.view.device.0, self.view.block, &range, Mode::Write)?;
@@ -299,6 +320,8 @@ fn checked_chunk(size: usize) -> Result<usize> {
 /// The view methods of an owner of memory, through its whole view.
 macro_rules! owner_methods {
     ($owner:ident) => {
+        impl<T> crate::view::sealed::Sealed for $owner<T> {}
+
         impl<T: Pod> $owner<T> {
             /// Number of elements.
             #[inline]

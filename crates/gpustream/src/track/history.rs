@@ -45,13 +45,18 @@ struct Segment {
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     segments: SmallVec<[Segment; 1]>,
+    /// The number of uses above which pruning is worth a try.
+    prune_above: usize,
 }
+
+/// Uses that are kept without a thought.
+const FEW: usize = 64;
 
 impl History {
     /// A history without uses, of an allocation of `len` bytes.
     pub(crate) fn new(len: usize, written: bool) -> Self {
         let whole = Segment { end: len, written, writer: None, readers: SmallVec::new() };
-        Self { segments: SmallVec::from_buf([whole]) }
+        Self { segments: SmallVec::from_buf([whole]), prune_above: FEW }
     }
 
     /// Calls `conflict` with every earlier use that an access must be ordered after.
@@ -60,15 +65,13 @@ impl History {
         if mode == Mode::Shared {
             return;
         }
+        let first = self.first_of(range.start);
         let mut start = 0;
-        for segment in &self.segments {
+        for segment in &self.segments[first..] {
             if start >= range.end {
                 break;
             }
             start = segment.end;
-            if segment.end <= range.start {
-                continue;
-            }
             if let Some(writer) = &segment.writer {
                 conflict(writer);
             }
@@ -111,6 +114,12 @@ impl History {
         }
     }
 
+    /// The index of the segment that holds the byte at `at`.
+    #[inline]
+    fn first_of(&self, at: usize) -> usize {
+        if self.segments.len() == 1 { 0 } else { self.segments.partition_point(|segment| segment.end <= at) }
+    }
+
     /// Makes `at` a boundary; returns the index of the segment that starts there.
     fn split_at(&mut self, at: usize) -> usize {
         if at == 0 {
@@ -127,10 +136,10 @@ impl History {
 
     /// Whether all bytes of `range` have been written since the allocation was handed out.
     pub(crate) fn is_written(&self, range: &Range<usize>) -> bool {
-        let mut start = 0;
+        let mut start = range.start;
         range.is_empty()
-            || self.segments.iter().all(|segment| {
-                let overlaps = start < range.end && segment.end > range.start;
+            || self.segments[self.first_of(range.start)..].iter().all(|segment| {
+                let overlaps = start < range.end;
                 start = segment.end;
                 segment.written || !overlaps
             })
@@ -151,9 +160,11 @@ impl History {
         self.segments.iter().flat_map(|segment| segment.writer.iter().chain(&segment.readers))
     }
 
-    /// How many uses are held; what pruning is decided by.
-    pub(crate) fn weight(&self) -> usize {
-        self.segments.iter().map(|segment| 1 + segment.readers.len()).sum()
+    /// Whether there are so many uses that it is time to [`prune`](Self::prune).
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.segments.len() > self.prune_above
+            || matches!(self.segments.as_slice(), [one] if one.readers.len() > self.prune_above)
     }
 
     /// Forgets the uses for which `done` holds, and joins neighbours that nothing tells apart any more.
@@ -169,6 +180,9 @@ impl History {
             }
             same
         });
+        // Twice what is left, so that a history which stays large is not searched again and again.
+        self.prune_above =
+            FEW.max(2 * self.segments.iter().map(|segment| 1 + segment.readers.len()).sum::<usize>());
     }
 
     /// The history of the next allocation in this memory, of `len` bytes: nothing is written, and all earlier
