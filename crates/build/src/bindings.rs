@@ -67,9 +67,9 @@ fn write_struct(text: &mut String, definition: &Struct) {
         text,
         "// SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there\n\
          // is no padding between or after them.\n\
-         {ALLOW}\nunsafe impl ::gpustream::bytemuck::Zeroable for {name} {{}}\n\
+         {ALLOW}\nunsafe impl ::gpustream::codegen::bytemuck::Zeroable for {name} {{}}\n\
          // SAFETY: as above.\n\
-         {ALLOW}\nunsafe impl ::gpustream::bytemuck::Pod for {name} {{}}\n\
+         {ALLOW}\nunsafe impl ::gpustream::codegen::bytemuck::Pod for {name} {{}}\n\
          const _: () = assert!(::core::mem::size_of::<{name}>() == {} && ::core::mem::align_of::<{name}>() == {});\n",
         definition.size, definition.align
     );

@@ -98,16 +98,36 @@ fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Na
     write_head(text, kernel, &kernel.name, false, names);
     let mut extents = Vec::new();
     for extent in &covers.extents {
+        let mut lengths = Vec::new();
+        extent.for_each_value(&mut |leaf| {
+            if let Expr::Len(i) = leaf {
+                lengths.push(*i);
+            }
+        });
         // An extent that is negative or overflows is a violation like any other.
         if let Expr::Param(i) = extent
             && kernel.params[*i].ty == ParamType::Value(ValueType::Scalar(Scalar::Usize))
         {
             extents.push(names.args[*i].clone());
         } else {
-            let violated = violated(kernel, &format!("covers: {}", covers.text), &[extent], names);
+            let clause = format!("a size to cover (`covers: {}`)", covers.text);
+            let violated = violated(kernel, &clause, &[extent], names);
+            let value = format!("(|| usize::try_from({}).ok())()", expression(extent, kernel, names));
+            let mut views = String::new();
+            lengths.sort_unstable();
+            lengths.dedup();
+            for i in lengths {
+                let arg = &names.args[i];
+                let _ = match &kernel.params[i].ty {
+                    ParamType::Pointer { element, .. } => {
+                        let element = element.rust();
+                        write!(views, "let {arg} = ::gpustream::AsView::<{element}>::view(&*{arg}); ")
+                    }
+                    ParamType::Value(_) => Ok(()),
+                };
+            }
             extents.push(format!(
-                "match (|| usize::try_from({}).ok())() {{ Some(extent) => extent, None => return Err({violated}) }}",
-                expression(extent, kernel, names)
+                "{{ {views}match {value} {{ Some(extent) => extent, None => return Err({violated}) }} }}"
             ));
         }
     }
@@ -136,8 +156,13 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
     write_head(text, kernel, method, true, names);
     let Names { stream, launch, config, .. } = names;
     let _ = writeln!(text, "        if {launch}.is_empty() {{\n            return Ok(());\n        }}");
+    // Taken once: what is checked is what is launched, whatever the argument's own `view` answers next time.
+    for (param, arg) in kernel.params.iter().zip(&names.args) {
+        write_view(text, param, arg);
+    }
     let requires = &kernel.contract.requires;
-    if requires.iter().any(|c| c.left.uses_launch() || c.right.uses_launch()) {
+    let resolved = requires.iter().any(|c| c.left.uses_launch() || c.right.uses_launch());
+    if resolved {
         let _ = writeln!(text, "        let {config} = ::gpustream::codegen::resolve({launch}, {stream})?;");
     }
     for clause in requires {
@@ -159,18 +184,9 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
                 let _ = writeln!(text, "        let {arg} = u8::from({arg});");
                 format!("::gpustream::Arg::value(&{arg})")
             }
-            ParamType::Value(ValueType::Vector { lanes, align, lane }) if *align > lane.size() => {
-                // The host compiler may load it whole, which wants its alignment.
-                let _ = writeln!(
-                    text,
-                    "        #[repr(C, align({align}))]\n        struct Aligned{arg}([{}; {lanes}]);\n        let {arg} = Aligned{arg}({arg});",
-                    lane.rust()
-                );
-                format!("::gpustream::Arg::value(&{arg}.0)")
-            }
             ParamType::Value(_) => format!("::gpustream::Arg::value(&{arg})"),
-            ParamType::Pointer { mutable: false, .. } => format!("::gpustream::Arg::read({arg})"),
-            ParamType::Pointer { mutable: true, .. } => format!("::gpustream::Arg::write({arg})"),
+            ParamType::Pointer { mutable: false, .. } => format!("::gpustream::Arg::read(&{arg})"),
+            ParamType::Pointer { mutable: true, .. } => format!("::gpustream::Arg::write(&mut {arg})"),
         });
     }
     let safety = if kernel.contract.safe {
@@ -180,11 +196,27 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
     };
     let _ = writeln!(
         text,
-        "        // SAFETY: {safety}; number and sizes of\n        // the arguments were compared with the compiled kernel when it was loaded.\n        unsafe {{ \
-         self.{}.launch({stream}, {launch}, &mut [{}]) }}\n    }}",
-        field(&kernel.name),
-        args.join(", ")
+        "        // SAFETY: {safety}; number and sizes of\n        // the arguments were compared with the compiled kernel when \
+         it was loaded."
     );
+    let (args, field) = (args.join(", "), field(&kernel.name));
+    let _ = if resolved {
+        writeln!(text, "        unsafe {{ ::gpustream::codegen::launch(&self.{field}, {stream}, &{config}, &[{args}]) }}\n    }}")
+    } else {
+        writeln!(text, "        unsafe {{ self.{field}.launch({stream}, {launch}, &[{args}]) }}\n    }}")
+    };
+}
+
+/// Replaces a memory argument by its view.
+fn write_view(text: &mut String, param: &Param, arg: &str) {
+    if let ParamType::Pointer { element, mutable } = &param.ty {
+        let element = element.rust();
+        let _ = if *mutable {
+            writeln!(text, "        let mut {arg} = ::gpustream::AsViewMut::<{element}>::view_mut({arg});")
+        } else {
+            writeln!(text, "        let {arg} = ::gpustream::AsView::<{element}>::view({arg});")
+        };
+    }
 }
 
 /// The error of a clause with the values that break it.
@@ -222,15 +254,7 @@ fn expression(expr: &Expr, kernel: &Kernel, names: &Names) -> String {
         Expr::Param(i) => format!("({} as i128)", names.args[*i]),
         Expr::Len(i) => {
             let arg = &names.args[*i];
-            match &kernel.params[*i].ty {
-                ParamType::Pointer { mutable: true, element } => {
-                    format!("(::gpustream::AsViewMut::<{}>::len(&*{arg}) as i128)", element.rust())
-                }
-                ParamType::Pointer { element, .. } => {
-                    format!("(::gpustream::AsView::<{}>::len({arg}) as i128)", element.rust())
-                }
-                ParamType::Value(_) => String::new(),
-            }
+            format!("({arg}.len() as i128)")
         }
         Expr::Launch(LaunchValue::Grid(axis)) => format!("({}.grid[{axis}] as i128)", names.config),
         Expr::Launch(LaunchValue::Block(axis)) => format!("({}.block[{axis}] as i128)", names.config),

@@ -9,7 +9,7 @@ use rmpv::Value;
 use super::ParamTable;
 
 /// `NT_AMDGPU_METADATA`.
-const METADATA: object::elf::NoteType = object::elf::NT_AMDGPU_METADATA;
+const METADATA: u32 = 32;
 
 /// What a code object says of one kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) fn kernels(code_object: &[u8]) -> Result<HashMap<String, Kernel>, Str
     for section in header.section_headers(endian, code_object).map_err(read)? {
         let Some(mut notes) = section.notes(endian, code_object).map_err(read)? else { continue };
         while let Some(note) = notes.next().map_err(read)? {
-            if note.name() == b"AMDGPU" && note.n_type(endian) == METADATA {
+            if note.name() == b"AMDGPU" && note.n_type(endian).0 == METADATA {
                 let mut bytes = note.desc();
                 let metadata = rmpv::decode::read_value(&mut bytes)
                     .map_err(|e| format!("the code object's notes cannot be read: {e}"))?;
