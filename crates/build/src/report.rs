@@ -29,6 +29,8 @@ pub struct KernelReport {
     pub max_threads: Option<u32>,
     /// What bounds the threads resident on a multiprocessor.
     pub occupancy: Option<Occupancy>,
+    /// Bytes of the kernel's own code; on the CPU only the image's size is known.
+    pub code_size: Option<u64>,
     /// The image's size in bytes; all kernels of a file share one image per target.
     pub image_size: u64,
     /// How long the image took to compile; `None` where an earlier build's was still good.

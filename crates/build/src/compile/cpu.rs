@@ -105,6 +105,7 @@ pub(super) fn compile(
             wave_size: None,
             max_threads: kernel.max_threads,
             occupancy: None,
+            code_size: None,
             image_size: file_size(&image),
             compile_time,
         })

@@ -57,13 +57,13 @@ pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         let target = format!("sm_{number}");
         let path = cubin(&keep, number)
             .ok_or_else(|| Error::message(format!("nvcc left no cubin for {target} of {name}")))?;
-        let tables = nvidia::param_tables(&fs::read(&path)?)
+        let tables = nvidia::kernels(&fs::read(&path)?)
             .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
         for kernel in &unit.module.kernels {
-            let table = tables.get(&kernel.name).ok_or_else(|| {
+            let compiled = tables.get(&kernel.name).ok_or_else(|| {
                 Error::message(format!("{}: no kernel `{}` in it", path.display(), kernel.name))
             })?;
-            diagnostics.extend(tables::compare(&unit.source, kernel, table, &target));
+            diagnostics.extend(tables::compare(&unit.source, kernel, &compiled.params, &target));
             let used = resources.get(&(kernel.name.clone(), target.clone()));
             let block = kernel.usual_block();
             reports.push(KernelReport {
@@ -78,6 +78,7 @@ pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
                 wave_size: Some(32),
                 max_threads: kernel.max_threads.or(Some(1024)),
                 occupancy: used.and_then(|r| Occupancy::nvidia(&target, r.registers, r.shared, block)),
+                code_size: Some(compiled.code_size),
                 image_size: file_size(&path),
                 compile_time,
             });

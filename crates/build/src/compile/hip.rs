@@ -76,6 +76,7 @@ pub(super) fn compile(
             wave_size: Some(notes.wavefront),
             max_threads: Some(notes.max_workgroup),
             occupancy: Occupancy::amd(arch, notes, kernel.usual_block()),
+            code_size: Some(notes.code_size),
             image_size: file_size(&image),
             compile_time,
         });

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _};
-use object::Endianness;
+use object::{Endianness, Object as _, ObjectSymbol as _};
 use rmpv::Value;
 
 use super::ParamTable;
@@ -21,6 +21,8 @@ pub(crate) struct Kernel {
     pub(crate) max_workgroup: u32,
     pub(crate) vgprs: u32,
     pub(crate) sgprs: u32,
+    /// Bytes of code.
+    pub(crate) code_size: u64,
     /// Registers spilled.
     pub(crate) spills: u32,
 }
@@ -38,7 +40,7 @@ pub(crate) fn kernels(code_object: &[u8]) -> Result<HashMap<String, Kernel>, Str
                 let mut bytes = note.desc();
                 let metadata = rmpv::decode::read_value(&mut bytes)
                     .map_err(|e| format!("the code object's notes cannot be read: {e}"))?;
-                return Ok(from_metadata(&metadata));
+                return Ok(with_code_sizes(from_metadata(&metadata), &file));
             }
         }
     }
@@ -73,11 +75,21 @@ fn from_metadata(metadata: &Value) -> HashMap<String, Kernel> {
                 max_workgroup: number(".max_flat_workgroup_size"),
                 vgprs: number(".vgpr_count"),
                 sgprs: number(".sgpr_count"),
+                code_size: 0,
                 spills: number(".vgpr_spill_count") + number(".sgpr_spill_count"),
             };
             Some((name.to_owned(), kernel))
         })
         .collect()
+}
+
+fn with_code_sizes(mut kernels: HashMap<String, Kernel>, file: &ElfFile64<'_>) -> HashMap<String, Kernel> {
+    for symbol in file.dynamic_symbols() {
+        if let Some(kernel) = symbol.name().ok().and_then(|name| kernels.get_mut(name)) {
+            kernel.code_size = symbol.size();
+        }
+    }
+    kernels
 }
 
 fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {

@@ -11,20 +11,29 @@ const KPARAM_INFO: u8 = 0x17;
 /// `EIFMT_SVAL`: the record's 16-bit value is the length of a payload that follows.
 const FORMAT_SVAL: u8 = 4;
 
-/// The parameters of every kernel of a cubin.
-pub(crate) fn param_tables(cubin: &[u8]) -> Result<HashMap<String, ParamTable>, String> {
+/// What a cubin says of one kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kernel {
+    pub(crate) params: ParamTable,
+    /// Bytes of code.
+    pub(crate) code_size: u64,
+}
+
+/// Every kernel of a cubin, by name.
+pub(crate) fn kernels(cubin: &[u8]) -> Result<HashMap<String, Kernel>, String> {
     let file = object::File::parse(cubin).map_err(|e| format!("the cubin cannot be read: {e}"))?;
-    let mut tables = HashMap::new();
+    let mut kernels: HashMap<String, Kernel> = HashMap::new();
     for section in file.sections() {
         let name = section.name().unwrap_or_default();
-        // Kernels have code in `.text.NAME`; their attributes exist even without parameters.
         if let Some(kernel) = name.strip_prefix(".nv.info.") {
             let data = section.data().map_err(|e| format!("section {name}: {e}"))?;
-            let table = records(data).ok_or_else(|| format!("section {name} is damaged"))?;
-            tables.insert(kernel.to_owned(), table);
+            let params = records(data).ok_or_else(|| format!("section {name} is damaged"))?;
+            kernels.entry(kernel.to_owned()).or_default().params = params;
+        } else if let Some(kernel) = name.strip_prefix(".text.") {
+            kernels.entry(kernel.to_owned()).or_default().code_size = section.size();
         }
     }
-    Ok(tables)
+    Ok(kernels)
 }
 
 fn records(mut data: &[u8]) -> Option<ParamTable> {

@@ -1,0 +1,190 @@
+//! `cargo xtask build-kernels`: compiles kernel files and shows what the compilers made of them.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use gpustream_build::{Backend, Built, KernelReport, Kernels};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::table::Table;
+
+/// Compile kernels and show registers, spills, shared memory, size and time of each
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to compile for: cpu, cuda, hip [default: cpu]
+    #[arg(long, value_delimiter = ',', default_value = "cpu", hide_default_value = true)]
+    backend: Vec<String>,
+    /// Targets: sm_90, gfx942, x86-64-v3, … (each goes to the backend it belongs to)
+    #[arg(long, value_delimiter = ',')]
+    arch: Vec<String>,
+    /// Folder for the results [default: target/kernels]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Also look for headers here
+    #[arg(short = 'I', long = "include")]
+    includes: Vec<PathBuf>,
+    /// Print one JSON array instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Kernel files [default: kernels/*.cu]
+    files: Vec<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let files = if args.files.is_empty() { own_kernels()? } else { args.files.clone() };
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => target_dir().join("kernels"),
+    };
+    let mut kernels = Kernels::new().files(files).out_dir(out).rebuild(true);
+    let mut backends = Vec::new();
+    for name in &args.backend {
+        let backend: Backend = name.parse()?;
+        kernels = kernels.backend(backend);
+        backends.push(backend);
+    }
+    for folder in &args.includes {
+        kernels = kernels.include(folder);
+    }
+    for arch in &args.arch {
+        let (backend, with_arch) = if arch.starts_with("sm_") {
+            (Backend::Cuda, kernels.cuda_arch(arch))
+        } else if arch.starts_with("gfx") {
+            (Backend::Hip, kernels.hip_arch(arch))
+        } else {
+            (Backend::Cpu, kernels.cpu_level(arch))
+        };
+        if !backends.contains(&backend) {
+            bail!("{arch} is a target of the {backend} backend, which was not asked for: add it to --backend");
+        }
+        kernels = with_arch;
+    }
+
+    let progress = progress_bar();
+    let bar = progress.clone();
+    let built = kernels
+        .on_progress(move |done, total, label| {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+            bar.set_message(label.to_owned());
+        })
+        .build();
+    progress.finish_and_clear();
+    let built = built?;
+    if args.json {
+        println!("{:#}", json(&built));
+    } else {
+        print!("{}", text(&built));
+    }
+    Ok(())
+}
+
+/// On a terminal only: elsewhere it would fill the log.
+fn progress_bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(0).with_style(style)
+}
+
+fn own_kernels() -> anyhow::Result<Vec<PathBuf>> {
+    let folder = crate::workspace().join("kernels");
+    let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| entry.ok().map(|e| e.path()))
+        .filter(|path| path.extension().is_some_and(|e| e == "cu"))
+        .collect();
+    files.sort();
+    if files.is_empty() {
+        bail!("no .cu files in {}", folder.display());
+    }
+    // As a person would name them, where that is possible.
+    let here = std::env::current_dir()?;
+    Ok(files.into_iter().map(|f| f.strip_prefix(&here).map(PathBuf::from).unwrap_or(f)).collect())
+}
+
+fn target_dir() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => folder.into(),
+        None => crate::workspace().join("target"),
+    }
+}
+
+fn text(built: &Built) -> String {
+    let mut table = Table::new(&[
+        "kernel", "backend", "arch", "regs", "sgprs", "spills", "shared", "wave", "block", "occupancy", "code", "image",
+        "time",
+    ]);
+    for kernel in built.files.iter().flat_map(|file| &file.kernels) {
+        table.row(cells(kernel));
+    }
+    let mut text = table.to_string();
+    text.push('\n');
+    let mut files = Table::new(&["file", "kernels", "time"]);
+    for file in &built.files {
+        let mut names: Vec<_> = file.kernels.iter().map(|k| &k.kernel).collect();
+        names.sort();
+        names.dedup();
+        files.row(vec![file.path.display().to_string(), names.len().to_string(), seconds(file.compile_time)]);
+    }
+    text + &files.to_string()
+}
+
+fn cells(kernel: &KernelReport) -> Vec<String> {
+    let number = |value: Option<u32>| value.map(|v| v.to_string()).unwrap_or_default();
+    let occupancy = kernel.occupancy.map(|occupancy| match occupancy.limited_by {
+        "none" => format!("{} %", occupancy.percent),
+        what => format!("{} % ({what})", occupancy.percent),
+    });
+    vec![
+        kernel.kernel.clone(),
+        kernel.backend.to_owned(),
+        kernel.target.clone(),
+        number(kernel.registers),
+        number(kernel.scalar_registers),
+        number(kernel.spills),
+        number(kernel.shared),
+        number(kernel.wave_size),
+        number(kernel.max_threads),
+        occupancy.unwrap_or_default(),
+        kernel.code_size.map(bytes).unwrap_or_default(),
+        bytes(kernel.image_size),
+        kernel.compile_time.map(seconds).unwrap_or_default(),
+    ]
+}
+
+fn bytes(bytes: u64) -> String {
+    if bytes < 10_000 { format!("{bytes} B") } else { format!("{:.1} kB", bytes as f64 / 1000.0) }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+fn json(built: &Built) -> serde_json::Value {
+    let rows = built.files.iter().flat_map(|file| &file.kernels).map(|kernel| {
+        json!({
+            "file": kernel.file.display().to_string(),
+            "kernel": kernel.kernel,
+            "backend": kernel.backend,
+            "arch": kernel.target,
+            "registers": kernel.registers,
+            "scalar_registers": kernel.scalar_registers,
+            "spills": kernel.spills,
+            "shared_bytes": kernel.shared,
+            "wave_size": kernel.wave_size,
+            "max_threads_per_block": kernel.max_threads,
+            "occupancy_percent": kernel.occupancy.map(|o| o.percent),
+            "occupancy_limited_by": kernel.occupancy.map(|o| o.limited_by),
+            "code_bytes": kernel.code_size,
+            "image_bytes": kernel.image_size,
+            "compile_seconds": kernel.compile_time.map(|t| t.as_secs_f64()),
+        })
+    });
+    rows.collect()
+}
