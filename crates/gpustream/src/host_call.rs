@@ -43,9 +43,9 @@ impl HostCall {
 
     /// # Safety
     /// `data` came from [`into_raw`](Self::into_raw) and is used no more.
-    pub(crate) unsafe fn from_raw(data: *mut c_void) -> Box<Self> {
+    pub(crate) unsafe fn from_raw(data: *mut c_void) -> Self {
         // SAFETY: by this function's contract.
-        unsafe { Box::from_raw(data.cast()) }
+        *unsafe { Box::from_raw(data.cast()) }
     }
 }
 
@@ -55,7 +55,7 @@ impl HostCall {
 /// As for [`HostCall::from_raw`].
 pub(crate) unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the driver calls once with what it was given.
-    let HostCall { closure, stream } = *unsafe { HostCall::from_raw(data) };
+    let HostCall { closure, stream } = unsafe { HostCall::from_raw(data) };
     INSIDE.set(true);
     if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(closure)) {
         let text = payload

@@ -285,7 +285,8 @@ pub(crate) fn is_ready(device: &DeviceCore, block: &Block, range: &Range<usize>,
     Ok(true)
 }
 
-fn pending(block: &Block, range: &Range<usize>, mode: Mode) -> SmallVec<[Point; 4]> {
+/// The points that [`wait_for`] waits for.
+pub(crate) fn pending(block: &Block, range: &Range<usize>, mode: Mode) -> SmallVec<[Point; 4]> {
     let mut points = SmallVec::new();
     block.history.lock().conflicts(range, mode, |old| points.push(old.point));
     points

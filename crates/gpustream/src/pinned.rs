@@ -75,6 +75,22 @@ impl<T: Pod> Pinned<T> {
         self.view_mut().write()
     }
 
+    /// As [`read`](Self::read), without blocking.
+    ///
+    /// # Errors
+    /// [`ErrorKind::HostBorrowed`] while the device is still writing here.
+    pub fn try_read(&self) -> Result<ReadGuard<'_, T>> {
+        self.view().try_read()
+    }
+
+    /// As [`write`](Self::write), without blocking.
+    ///
+    /// # Errors
+    /// [`ErrorKind::HostBorrowed`] while the device still uses this memory.
+    pub fn try_write(&mut self) -> Result<WriteGuard<'_, T>> {
+        self.view_mut().try_write()
+    }
+
     /// Whether [`read`](Self::read) would return at once. Never blocks.
     pub fn is_ready(&self) -> Result<bool> {
         self.view().is_ready()

@@ -125,6 +125,14 @@ impl<'a, T: Pod> View<'a, T> {
         Ok(unsafe { ReadGuard::new(host.cast(), self.len) })
     }
 
+    /// As [`read`](Self::read), without blocking.
+    ///
+    /// # Errors
+    /// [`ErrorKind::HostBorrowed`] while the device is still writing here.
+    pub fn try_read(self) -> Result<ReadGuard<'a, T>> {
+        if self.is_ready()? { self.read() } else { Err(busy("writing to")) }
+    }
+
     /// Whether [`read`](Self::read) would return at once. Never blocks.
     pub fn is_ready(&self) -> Result<bool> {
         memory::is_ready(&self.device.0, self.block, &self.bytes(), Mode::Read)
@@ -231,6 +239,14 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         Ok(unsafe { WriteGuard::new(host.cast(), self.view.len) })
     }
 
+    /// As [`write`](Self::write), without blocking.
+    ///
+    /// # Errors
+    /// [`ErrorKind::HostBorrowed`] while the device still uses this range.
+    pub fn try_write(self) -> Result<WriteGuard<'a, T>> {
+        if self.is_ready()? { self.write() } else { Err(busy("using")) }
+    }
+
     /// Whether [`write`](Self::write) would return at once. Never blocks.
     pub fn is_ready(&self) -> Result<bool> {
         memory::is_ready(&self.view.device.0, self.view.block, &self.view.bytes(), Mode::Write)
@@ -280,6 +296,16 @@ impl<T> fmt::Debug for ViewMut<'_, T> {
             self.view.len, self.view.start, self.view.block.address
         )
     }
+}
+
+#[cold]
+fn busy(doing: &str) -> Error {
+    Error::new(
+        ErrorKind::HostBorrowed,
+        format!(
+            "the device is still {doing} this memory; use `read` or `write` to wait for it, or try again later"
+        ),
+    )
 }
 
 /// Resolves a range against a length.

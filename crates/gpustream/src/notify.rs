@@ -1,0 +1,212 @@
+//! Futures that resolve when the device gets somewhere.
+//!
+//! They own what they wait for and borrow nothing, so one that is dropped or leaked harms nobody.
+
+use std::fmt;
+use std::future::Future;
+use std::hint;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytemuck::Pod;
+use gpustream_hal::Result;
+use smallvec::SmallVec;
+
+use crate::device::DeviceCore;
+use crate::event::Event;
+use crate::memory::{self, Block};
+use crate::pinned::Pinned;
+use crate::reactor::{self, Entry, Wait};
+use crate::stream::Stream;
+use crate::stream_core::{Mark, StreamCore};
+use crate::sync::lock;
+use crate::track::Mode;
+use crate::view::{AsView, View};
+
+/// How long the first poll looks by itself. Waking a sleeping executor costs several microseconds, so for work
+/// that is nearly done looking is quicker; it is skipped where others wait already, for then a poll that takes its
+/// time would hold them up.
+const FIRST_LOOK: Duration = Duration::from_micros(20);
+
+type Points = SmallVec<[(Arc<StreamCore>, Mark); 1]>;
+
+/// Resolves when the points it was made for have been reached, or with the error if the device fails.
+///
+/// Works on any executor.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Finished(State);
+
+enum State {
+    /// Making it failed.
+    Failed(Option<gpustream_hal::Error>),
+    Fresh(Points),
+    Waiting {
+        wait: Arc<Wait>,
+        streams: SmallVec<[Arc<StreamCore>; 1]>,
+    },
+    Resolved,
+}
+
+impl Finished {
+    fn new(points: Result<Points>) -> Self {
+        Self(match points {
+            Ok(points) => State::Fresh(points),
+            Err(error) => State::Failed(Some(error)),
+        })
+    }
+
+    fn start(points: Points, cx: &Context<'_>) -> Result<State> {
+        let mut ahead = points;
+        let started = Instant::now();
+        loop {
+            let mut index = 0;
+            while let Some((stream, mark)) = ahead.get(index) {
+                match reactor::query(stream, mark)? {
+                    Some(()) => drop(ahead.remove(index)),
+                    None => index += 1,
+                }
+            }
+            if ahead.is_empty() {
+                return Ok(State::Resolved);
+            }
+            if !reactor::is_idle() || started.elapsed() > FIRST_LOOK {
+                break;
+            }
+            hint::spin_loop();
+        }
+        let wait = Wait::new(ahead.len());
+        // The waker is there before anyone can call it.
+        let _ = wait.poll(cx.waker());
+        let streams = ahead.iter().map(|(stream, _)| stream.clone()).collect();
+        reactor::watch(ahead.into_iter().map(|(stream, mark)| Entry { stream, mark, wait: wait.clone() }))?;
+        Ok(State::Waiting { wait, streams })
+    }
+}
+
+impl Future for Finished {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            match &mut self.0 {
+                State::Failed(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
+                State::Resolved => return Poll::Ready(Ok(())),
+                State::Fresh(points) => {
+                    let points = std::mem::take(points);
+                    let streams: SmallVec<[_; 1]> = points.iter().map(|(stream, _)| stream.clone()).collect();
+                    self.0 = Self::start(points, cx).unwrap_or_else(|error| State::Failed(Some(error)));
+                    match self.0 {
+                        State::Waiting { .. } => return Poll::Pending,
+                        State::Resolved => {
+                            return Poll::Ready(streams.iter().try_for_each(|stream| stream.report_panic()));
+                        }
+                        _ => {}
+                    }
+                }
+                State::Waiting { wait, streams } => {
+                    let Some(outcome) = wait.poll(cx.waker()) else { return Poll::Pending };
+                    let outcome = outcome.and_then(|()| streams.iter().try_for_each(|s| s.report_panic()));
+                    self.0 = State::Resolved;
+                    return Poll::Ready(outcome);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Finished")
+    }
+}
+
+impl Stream {
+    /// Resolves when everything submitted so far is done. The point is taken at this call, not at the first poll.
+    ///
+    /// ```
+    /// # async fn work() -> gpustream::Result<()> {
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// let stream = device.stream()?;
+    /// let x = stream.zeros::<f32>(1 << 20)?;
+    /// stream.finished().await?;
+    /// # drop(x); Ok(())
+    /// # }
+    /// ```
+    pub fn finished(&self) -> Finished {
+        let mark = self.core.mark(&self.device.0, &mut lock(&self.core.state));
+        Finished::new(mark.map(|mark| Points::from_buf([(self.core.clone(), mark)])))
+    }
+
+    /// Copies `src` to the host in stream order and resolves with its elements. Needs as much pinned memory for
+    /// the time being, which the future owns.
+    ///
+    /// # Errors
+    /// As for [`download`](Self::download).
+    #[track_caller]
+    pub fn download_async<T: Pod>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Download<T>> {
+        let mut host = self.device.pinned::<T>(src.view().len())?;
+        self.copy(src, &mut host)?;
+        Ok(Download { finished: host.ready(), host: Some(host) })
+    }
+}
+
+impl Event {
+    /// Resolves when the event has been reached.
+    pub fn done(&self) -> Finished {
+        Finished::new(Ok(Points::from_buf([(self.stream.clone(), self.mark.clone())])))
+    }
+}
+
+impl<T: Pod> View<'_, T> {
+    /// Resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
+    pub fn ready(&self) -> Finished {
+        Finished::new(points(&self.device.0, self.block, &self.bytes()))
+    }
+}
+
+impl<T: Pod> Pinned<T> {
+    /// Resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
+    pub fn ready(&self) -> Finished {
+        self.view().ready()
+    }
+}
+
+fn points(device: &DeviceCore, block: &Block, range: &std::ops::Range<usize>) -> Result<Points> {
+    let mut points = Points::new();
+    for point in memory::pending(block, range, Mode::Read) {
+        if let Some(stream) = device.stream(point.stream)
+            && !stream.is_known_done(point.number)
+        {
+            let mark = stream.mark_for(device, point.number)?;
+            points.push((stream, mark));
+        }
+    }
+    Ok(points)
+}
+
+/// Resolves with the elements that [`Stream::download_async`] copies.
+#[must_use = "a future does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct Download<T> {
+    finished: Finished,
+    host: Option<Pinned<T>>,
+}
+
+impl<T: Pod> Future for Download<T> {
+    type Output = Result<Vec<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match Pin::new(&mut self.finished).poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => {
+                let host = self.host.take();
+                Poll::Ready(host.map_or(Ok(Vec::new()), |host| host.read().map(|values| values.to_vec())))
+            }
+        }
+    }
+}
+
+impl<T> Unpin for Download<T> {}
