@@ -1,1 +1,49 @@
-//! Stub.
+//! gpustream's own kernels, with their bindings.
+//!
+//! Each module holds the bindings of one `.cu` file: load its `Kernels` once per device, then call them.
+//! [`Reduce`] and [`Scan`] are algorithms of several launches.
+//!
+//! ```
+//! use gpustream::Device;
+//! use gpustream_kernels::{Reduce, elementwise};
+//!
+//! let device = Device::open("cpu")?;
+//! let (kernels, reduce) = (elementwise::Kernels::load(&device)?, Reduce::load(&device)?);
+//! let stream = device.stream()?;
+//! let x = stream.upload(&[1.0f32; 1000])?;
+//! let mut y = stream.full(1000, 2.0f32)?;
+//! kernels.axpy_f32(&stream, 3.0, &x, &mut y, 1000)?;
+//! let sum = reduce.sum(&stream, &y)?;
+//! assert_eq!(stream.download(&sum)?, [5000.0]);
+//! # Ok::<(), gpustream::Error>(())
+//! ```
+//!
+//! All of them take any length, beyond 2³¹ elements too, and views at any offset. Results are the same in every run
+//! with the same device, lengths and offsets. None of them blocks.
+
+mod reduce;
+mod scan;
+
+pub use reduce::{Reduce, Reducible};
+pub use scan::{Scan, Scannable};
+
+/// Fill, scale, axpy and add, for `f32`, `f64`, `f16` and `bf16`. The 16-bit types are computed in `f32` and rounded
+/// once.
+pub mod elementwise {
+    gpustream::include_kernels!("elementwise");
+}
+
+/// Histograms of bytes and of `f32`, counted in shared memory.
+pub mod histogram {
+    gpustream::include_kernels!("histogram");
+}
+
+/// Transpose and tiled matrix product, for `f32` and `f64`. Matrices are stored row after row without gaps.
+pub mod matrix {
+    gpustream::include_kernels!("matrix");
+}
+
+/// One explicit step of the two-dimensional heat equation, for `f32` and `f64`.
+pub mod stencil {
+    gpustream::include_kernels!("stencil");
+}

@@ -122,7 +122,7 @@ extern "C" __global__ void transpose_f64(const double* __restrict__ in, double* 
 
 /// c = a * b: c has m rows of n, a has m rows of k, b has k rows of n elements
 /// requires: m * k <= len(a), k * n <= len(b), m * n <= len(c)
-/// covers: (m + 63) / 64 * ((n + 63) / 64) * 256
+/// covers: m * n
 extern "C" __global__ void matmul_f32(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c,
                                       size_t m, size_t k, size_t n) {
     __shared__ float left[matmul_depth][matmul_tile + 4];
@@ -132,7 +132,7 @@ extern "C" __global__ void matmul_f32(const float* __restrict__ a, const float* 
 
 /// c = a * b: c has m rows of n, a has m rows of k, b has k rows of n elements
 /// requires: m * k <= len(a), k * n <= len(b), m * n <= len(c)
-/// covers: (m + 63) / 64 * ((n + 63) / 64) * 256
+/// covers: m * n
 extern "C" __global__ void matmul_f64(const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c,
                                       size_t m, size_t k, size_t n) {
     __shared__ double left[matmul_depth][matmul_tile + 4];

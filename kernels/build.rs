@@ -1,0 +1,8 @@
+//! Compiles the kernels beside this file and writes their bindings.
+
+fn main() {
+    gpustream_build::Kernels::new()
+        .files(["elementwise.cu", "histogram.cu", "matrix.cu", "reduce.cu", "scan.cu", "stencil.cu"])
+        .build()
+        .unwrap_or_else(|error| error.exit());
+}
