@@ -1,0 +1,479 @@
+//! `cargo xtask doctor`: what of this machine gpustream can use, what is missing and how to get it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use gpustream::hal::Probe;
+use gpustream::{Backend, Device, DeviceInfo, DeviceOptions, backends};
+use gpustream_build::toolchain::{CxxCompiler, HipCompiler, Missing, Nvcc};
+use serde_json::{Value, json};
+
+use crate::table::Table;
+
+/// Show backends, devices and compilers of this machine, what is missing and how to get it
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Targets that are asked of a HIP compiler, which has no option that lists its own.
+const HIP_TARGETS: [&str; 16] = [
+    "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1010", "gfx1030", "gfx1100", "gfx1101",
+    "gfx1102", "gfx1150", "gfx1151", "gfx1153", "gfx1200", "gfx1201",
+];
+
+/// What this project's kernels are built for where nothing else is asked.
+const DEFAULT_HIP: [&str; 5] = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+
+/// Succeeds when at least the CPU backend works and its compiler is there.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let report = Report::collect();
+    if args.json {
+        println!("{:#}", report.json());
+    } else {
+        print!("{}", report.text());
+    }
+    if report.usable() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+struct Report {
+    backends: Vec<BackendReport>,
+    compilers: Vec<CompilerReport>,
+}
+
+struct BackendReport {
+    name: &'static str,
+    probe: Probe,
+    devices: Vec<DeviceReport>,
+}
+
+/// A device that the driver lists; `info` is missing where it could not be opened.
+struct DeviceReport {
+    name: String,
+    info: Option<DeviceInfo>,
+    free: Option<u64>,
+    /// What a copy there and back gave.
+    problem: Option<String>,
+}
+
+struct CompilerReport {
+    name: &'static str,
+    what: &'static str,
+    found: Option<Compiler>,
+    tried: Vec<String>,
+    how: String,
+}
+
+struct Compiler {
+    version: String,
+    path: String,
+    found_by: String,
+    targets: Vec<String>,
+    /// Whether builds use it without being asked.
+    by_default: bool,
+}
+
+impl Report {
+    fn collect() -> Self {
+        let backends: Vec<_> = backends().into_iter().map(BackendReport::collect).collect();
+        let mut compilers = vec![cxx(), nvcc(), hip()];
+        compilers.extend(backends.iter().filter_map(BackendReport::runtime_compiler));
+        Self { backends, compilers }
+    }
+
+    fn usable(&self) -> bool {
+        let cpu = self.backends.iter().find(|backend| backend.name == "cpu");
+        let compiler = self.compilers.first().is_some_and(|compiler| compiler.found.is_some());
+        compiler && cpu.is_some_and(|cpu| cpu.devices.iter().any(|device| device.problem.is_none()))
+    }
+
+    fn missing(&self) -> Vec<(String, String)> {
+        let backends = self.backends.iter().flat_map(|backend| {
+            let problem = backend.probe.problem.as_deref().filter(|_| backend.devices.is_empty());
+            // The name stands before it already.
+            let prefix = format!("{}: ", backend.name);
+            let problem = problem.map(|problem| problem.strip_prefix(&prefix).unwrap_or(problem).to_owned());
+            let devices = backend.devices.iter().filter_map(|d| Some((d.name.clone(), d.problem.clone()?)));
+            problem.map(|problem| (backend.name.to_owned(), problem)).into_iter().chain(devices)
+        });
+        let compilers = self.compilers.iter().filter(|compiler| compiler.found.is_none());
+        backends.chain(compilers.map(|compiler| (compiler.name.to_owned(), compiler.how.clone()))).collect()
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::from("Backends\n");
+        for backend in &self.backends {
+            let state = match backend.devices.len() {
+                0 => "no device".to_owned(),
+                1 => "1 device".to_owned(),
+                n => format!("{n} devices"),
+            };
+            entry(&mut text, backend.name, &state, &backend.details());
+        }
+        text.push_str("\nDevices\n");
+        if self.backends.iter().all(|backend| backend.devices.is_empty()) {
+            text.push_str("  none\n");
+        } else {
+            for line in self.devices().to_string().lines() {
+                let _ = writeln!(text, "  {line}");
+            }
+        }
+        text.push_str("\nCompilers\n");
+        for compiler in &self.compilers {
+            let state = match &compiler.found {
+                Some(found) => found.version.clone(),
+                None => "not found".to_owned(),
+            };
+            entry(&mut text, compiler.name, &state, &compiler.details());
+        }
+        let missing = self.missing();
+        if !missing.is_empty() {
+            text.push_str("\nMissing, should you need it\n");
+            for (name, how) in &missing {
+                wrapped(&mut text, name, how);
+            }
+        }
+        text.push_str(if self.usable() {
+            "\nThe CPU backend works, and kernels can be built for it.\n"
+        } else {
+            "\nNot even the CPU backend is complete: see above.\n"
+        });
+        text
+    }
+
+    fn devices(&self) -> Table {
+        let mut table = Table::new(&[
+            "device",
+            "name",
+            "arch",
+            "memory",
+            "free",
+            "units",
+            "warp",
+            "copies beside kernels",
+            "kernels overlap",
+            "test",
+        ]);
+        for device in self.backends.iter().flat_map(|backend| &backend.devices) {
+            let test = if device.problem.is_some() { "FAILED" } else { "ok" };
+            let Some(info) = &device.info else {
+                let mut cells = vec![String::new(); 10];
+                cells[0].clone_from(&device.name);
+                test.clone_into(&mut cells[9]);
+                table.row(cells);
+                continue;
+            };
+            table.row(vec![
+                device.name.clone(),
+                info.name.clone(),
+                info.arch.clone(),
+                gibibytes(info.total_memory),
+                device.free.map(gibibytes).unwrap_or_default(),
+                info.multiprocessors.to_string(),
+                info.warp_size.to_string(),
+                copies(info.async_engine_count),
+                if info.concurrent_kernels { "yes" } else { "no" }.to_owned(),
+                test.to_owned(),
+            ]);
+        }
+        table
+    }
+
+    fn json(&self) -> Value {
+        let missing = self.missing();
+        json!({
+            "usable": self.usable(),
+            "backends": self.backends.iter().map(BackendReport::json).collect::<Value>(),
+            "compilers": self.compilers.iter().map(CompilerReport::json).collect::<Value>(),
+            "missing": missing.iter().map(|(what, how)| json!({ "what": what, "how": how })).collect::<Value>(),
+        })
+    }
+}
+
+impl BackendReport {
+    fn collect(backend: &'static dyn Backend) -> Self {
+        let devices =
+            (0..backend.device_count().unwrap_or(0)).map(|n| DeviceReport::collect(backend, n)).collect();
+        Self { name: backend.name(), probe: backend.probe(), devices }
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let Probe { library, tried, driver_version, runtime_version, .. } = &self.probe;
+        let library = match library {
+            Some(path) => path.display().to_string(),
+            None if tried.is_empty() => "built in".to_owned(),
+            None => format!("none of {}", tried.join(", ")),
+        };
+        let mut details = vec![("library", library)];
+        details.extend(driver_version.clone().map(|version| ("driver", version)));
+        details.extend(runtime_version.clone().map(|version| ("runtime", version)));
+        details
+    }
+
+    /// The vendor's run-time compiler; the CPU backend has none.
+    fn runtime_compiler(&self) -> Option<CompilerReport> {
+        let (name, what, how) = match self.name {
+            "cuda" => (
+                "NVRTC",
+                "compiles for CUDA at run time",
+                "Needed only where kernels were not built with nvcc. Install the CUDA toolkit, or the Python package \
+                 nvidia-cuda-nvrtc. The variable GPUSTREAM_NVRTC_LIBRARY names its path.",
+            ),
+            "hip" => (
+                "HIPRTC",
+                "compiles for HIP at run time",
+                "Needed only where kernels were not built with hipcc. It comes with ROCm (package hiprtc), and from 5.x \
+                 in libamdhip64. The variable GPUSTREAM_HIPRTC_LIBRARY names its path.",
+            ),
+            _ => return None,
+        };
+        let found = self.probe.runtime_compiler.clone().map(|version| Compiler {
+            version,
+            path: String::new(),
+            found_by: String::new(),
+            targets: Vec::new(),
+            by_default: true,
+        });
+        Some(CompilerReport { name, what, found, tried: Vec::new(), how: how.to_owned() })
+    }
+
+    fn json(&self) -> Value {
+        let Probe { library, tried, driver_version, runtime_version, runtime_compiler, problem, .. } =
+            &self.probe;
+        json!({
+            "name": self.name,
+            "library": library.as_ref().map(|path| path.display().to_string()),
+            "tried": tried,
+            "driver_version": driver_version,
+            "runtime_version": runtime_version,
+            "runtime_compiler": runtime_compiler,
+            "problem": problem,
+            "devices": self.devices.iter().map(DeviceReport::json).collect::<Value>(),
+        })
+    }
+}
+
+impl DeviceReport {
+    fn collect(backend: &dyn Backend, ordinal: usize) -> Self {
+        let name = format!("{}:{ordinal}", backend.name());
+        match Device::open_on(backend, ordinal, DeviceOptions::default()) {
+            Ok(device) => Self {
+                name,
+                info: Some(device.info().clone()),
+                free: device.memory().ok().map(|(free, _)| free),
+                problem: round_trip(&device).err().map(|error| error.to_string()),
+            },
+            Err(error) => Self { name, info: None, free: None, problem: Some(error.to_string()) },
+        }
+    }
+
+    fn json(&self) -> Value {
+        let info = self.info.as_ref();
+        json!({
+            "device": self.name,
+            "name": info.map(|info| &info.name),
+            "arch": info.map(|info| &info.arch),
+            "total_memory_bytes": info.map(|info| info.total_memory),
+            "free_memory_bytes": self.free,
+            "multiprocessors": info.map(|info| info.multiprocessors),
+            "warp_size": info.map(|info| info.warp_size),
+            "async_engine_count": info.map(|info| info.async_engine_count),
+            "concurrent_kernels": info.map(|info| info.concurrent_kernels),
+            "problem": self.problem,
+        })
+    }
+}
+
+impl CompilerReport {
+    fn missing(name: &'static str, what: &'static str, missing: Missing) -> Self {
+        Self { name, what, found: None, tried: missing.tried, how: missing.how.to_owned() }
+    }
+
+    fn found(name: &'static str, what: &'static str, compiler: Compiler) -> Self {
+        Self { name, what, found: Some(compiler), tried: Vec::new(), how: String::new() }
+    }
+
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let mut details = vec![("for", self.what.to_owned())];
+        if let Some(found) = &self.found {
+            if !found.path.is_empty() {
+                let by = if found.found_by.is_empty() || found.path.starts_with(&found.found_by) {
+                    String::new()
+                } else {
+                    format!(" (by {})", found.found_by)
+                };
+                details.push(("path", format!("{}{by}", found.path)));
+            }
+            if !found.by_default {
+                details.push((
+                    "used",
+                    "when asked: GPUSTREAM_BACKENDS, or --backend of build-kernels".to_owned(),
+                ));
+            }
+            if !found.targets.is_empty() {
+                details.push(("builds", found.targets.join(" ")));
+            }
+        }
+        details.extend(self.tried.iter().map(|tried| ("tried", tried.clone())));
+        details
+    }
+
+    fn json(&self) -> Value {
+        let found = self.found.as_ref();
+        let text = |text: &String| if text.is_empty() { Value::Null } else { json!(text) };
+        json!({
+            "name": self.name,
+            "purpose": self.what,
+            "version": found.map(|found| &found.version),
+            "path": found.map_or(Value::Null, |found| text(&found.path)),
+            "found_by": found.map_or(Value::Null, |found| text(&found.found_by)),
+            "targets": found.map(|found| &found.targets),
+            "used_by_default": found.map(|found| found.by_default),
+            "tried": self.tried,
+            "how_to_get": text(&self.how),
+        })
+    }
+}
+
+fn cxx() -> CompilerReport {
+    let (name, what) = ("C++", "compiles kernels for the CPU");
+    match CxxCompiler::find(None) {
+        Ok(cxx) => {
+            let targets = cxx.levels().iter().map(|&level| level.to_owned()).collect();
+            let path = on_path(&cxx.path).display().to_string();
+            let found_by = String::new();
+            let compiler = Compiler { version: cxx.version, path, found_by, targets, by_default: true };
+            CompilerReport::found(name, what, compiler)
+        }
+        Err(missing) => CompilerReport::missing(name, what, missing),
+    }
+}
+
+fn nvcc() -> CompilerReport {
+    let (name, what) = ("nvcc", "compiles kernels for CUDA");
+    match Nvcc::find() {
+        Ok(nvcc) => {
+            let targets = nvcc.targets().unwrap_or_default();
+            let path = nvcc.path.display().to_string();
+            let (version, found_by, by_default) = (nvcc.version, nvcc.found_by, nvcc.system);
+            CompilerReport::found(name, what, Compiler { version, path, found_by, targets, by_default })
+        }
+        Err(missing) => CompilerReport::missing(name, what, missing),
+    }
+}
+
+fn hip() -> CompilerReport {
+    let (name, what) = ("hipcc", "compiles kernels for HIP");
+    // One that builds the default targets is what builds use; one that builds any is still worth showing.
+    match HipCompiler::find(&DEFAULT_HIP).or_else(|missing| HipCompiler::find(&[]).map_err(|_| missing)) {
+        Ok(hip) => {
+            let targets = hip.supported(&HIP_TARGETS).into_iter().map(str::to_owned).collect();
+            let path = hip.path.display().to_string();
+            let (version, found_by, by_default) = (hip.version, hip.found_by, hip.system);
+            CompilerReport::found(name, what, Compiler { version, path, found_by, targets, by_default })
+        }
+        Err(missing) => CompilerReport::missing(name, what, missing),
+    }
+}
+
+/// The file that a bare name means.
+fn on_path(name: &Path) -> PathBuf {
+    let bare = name.components().count() == 1;
+    let folders = std::env::var_os("PATH").filter(|_| bare).unwrap_or_default();
+    let mut files = std::env::split_paths(&folders).map(|folder| folder.join(name));
+    files.find(|file| file.is_file()).unwrap_or_else(|| name.to_owned())
+}
+
+/// The least that has to work: memory, copies both ways, and waiting.
+fn round_trip(device: &Device) -> gpustream::Result<()> {
+    let stream = device.stream()?;
+    let sent: Vec<u32> = (0..1024).collect();
+    let buffer = stream.upload(&sent)?;
+    if stream.download(&buffer)? == sent {
+        return Ok(());
+    }
+    let message = "what was copied to the device came back changed";
+    Err(gpustream::Error::new(gpustream::ErrorKind::Driver, message))
+}
+
+fn copies(engines: u32) -> String {
+    match engines {
+        0 => "no".to_owned(),
+        1 => "1 engine: one way at a time".to_owned(),
+        n => format!("{n} engines: both ways at once"),
+    }
+}
+
+fn gibibytes(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
+}
+
+/// A name and its state, then one `key value` line per detail.
+fn entry(text: &mut String, name: &str, state: &str, details: &[(&str, String)]) {
+    let _ = writeln!(text, "  {name:<8}{state}");
+    for (key, value) in details {
+        let mut key = *key;
+        for line in wrap(value, 84) {
+            let _ = writeln!(text, "          {key:<9}{line}");
+            key = "";
+        }
+    }
+}
+
+fn wrapped(text: &mut String, name: &str, long: &str) {
+    let mut name = name;
+    for line in wrap(long, 92) {
+        let _ = writeln!(text, "  {name:<8}{line}");
+        name = "";
+    }
+}
+
+/// Breaks at spaces; words longer than a line keep one to themselves.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last().map_or(0, |line| line.chars().count());
+        if line > 0 && line + 1 + word.chars().count() > width {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_at_spaces_and_lose_nothing() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("a incomprehensible b", 5), ["a", "incomprehensible", "b"]);
+        assert_eq!(wrap("", 5), [""]);
+    }
+
+    #[test]
+    fn a_machine_without_any_backend_is_not_usable() {
+        let report = Report { backends: Vec::new(), compilers: vec![cxx()] };
+        assert!(!report.usable());
+        assert_eq!(report.json()["usable"], json!(false));
+    }
+
+    #[test]
+    fn a_device_that_fails_its_test_is_listed_as_missing() {
+        let device =
+            DeviceReport { name: "hip:0".into(), info: None, free: None, problem: Some("no room".into()) };
+        let backend = BackendReport { name: "hip", probe: Probe::default(), devices: vec![device] };
+        let report = Report { backends: vec![backend], compilers: Vec::new() };
+        assert_eq!(report.missing(), [("hip:0".to_owned(), "no room".to_owned())]);
+        assert!(report.text().contains("FAILED"), "{}", report.text());
+    }
+}
