@@ -35,10 +35,10 @@ macro_rules! is_required {
 
 /// Compares a prototype with hip-runtime-sys's: the same words, resolved among that crate's types. The
 /// constant is never used, so that no reference to the symbol reaches the linker.
+#[cfg(feature = "hip-runtime-sys")]
 macro_rules! prove {
     (unbound $name:ident($($ty:ty),*)) => {};
     ($bound:ident $name:ident($($ty:ty),*)) => {
-        #[cfg(feature = "hip-runtime-sys")]
         const _: unsafe extern "C" fn($($ty),*) -> hip_runtime_sys::hipError_t = hip_runtime_sys::$name;
     };
 }
