@@ -96,45 +96,17 @@ fn strided(kernel: &Kernel, covers: &Covers) -> bool {
 
 fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Names) {
     write_head(text, kernel, &kernel.name, false, names);
-    let mut extents = Vec::new();
-    for extent in &covers.extents {
-        let mut lengths = Vec::new();
-        extent.for_each_value(&mut |leaf| {
-            if let Expr::Len(i) = leaf {
-                lengths.push(*i);
-            }
-        });
-        // An extent that is negative or overflows is a violation like any other.
-        if let Expr::Param(i) = extent
-            && kernel.params[*i].ty == ParamType::Value(ValueType::Scalar(Scalar::Usize))
-        {
-            extents.push(names.args[*i].clone());
-        } else {
-            let clause = format!("a size to cover (`covers: {}`)", covers.text);
-            let violated = violated(kernel, &clause, &[extent], names);
-            let value = format!("(|| usize::try_from({}).ok())()", expression(extent, kernel, names));
-            let mut views = String::new();
-            lengths.sort_unstable();
-            lengths.dedup();
-            for i in lengths {
-                let arg = &names.args[i];
-                let _ = match &kernel.params[i].ty {
-                    ParamType::Pointer { element, .. } => {
-                        let element = element.rust();
-                        write!(views, "let {arg} = ::gpustream::AsView::<{element}>::view(&*{arg}); ")
-                    }
-                    ParamType::Value(_) => Ok(()),
-                };
-            }
-            extents.push(format!(
-                "{{ {views}match {value} {{ Some(extent) => extent, None => return Err({violated}) }} }}"
-            ));
-        }
-    }
+    let extents: Vec<String> = covers
+        .extents
+        .iter()
+        .zip(["x", "y", "z"])
+        .map(|(extent, axis)| write_extent(text, kernel, covers, extent, axis, names))
+        .collect();
     let shape = match &covers.block {
         None if kernel.strided => format!("strided({})", extents[0]),
         None => format!("covering({})", extents[0]),
         Some(block) => {
+            let mut extents = extents;
             extents.resize(3, "1".to_owned());
             let mut block = block.clone();
             block.resize(3, 1);
@@ -150,6 +122,48 @@ fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Na
     } else {
         let _ = writeln!(text, "        // SAFETY: the caller's promise is the same.\n        unsafe {{ {call} }}\n    }}");
     }
+}
+
+/// Evaluates one extent of `covers:`; gives the name or expression of the result, a usize.
+fn write_extent(
+    text: &mut String,
+    kernel: &Kernel,
+    covers: &Covers,
+    extent: &Expr,
+    axis: &str,
+    names: &Names,
+) -> String {
+    if let Expr::Param(i) = extent
+        && kernel.params[*i].ty == ParamType::Value(ValueType::Scalar(Scalar::Usize))
+    {
+        return names.args[*i].clone();
+    }
+    let mut lengths = Vec::new();
+    extent.for_each_value(&mut |leaf| {
+        if let Expr::Len(i) = leaf {
+            lengths.push(*i);
+        }
+    });
+    lengths.sort_unstable();
+    lengths.dedup();
+    let name = Fresh { taken: kernel.params.iter().map(|p| p.name.as_str()).collect() }.name(&format!("extent_{axis}"));
+    let _ = writeln!(text, "        let {name} = {{");
+    for i in lengths {
+        if let ParamType::Pointer { element, .. } = &kernel.params[i].ty {
+            let arg = &names.args[i];
+            let _ = writeln!(text, "            let {arg} = ::gpustream::AsView::<{}>::view(&*{arg});", element.rust());
+        }
+    }
+    // One that is negative or overflows is a violation like any other.
+    let clause = format!("a size to cover (`covers: {}`)", covers.text);
+    let _ = writeln!(
+        text,
+        "            let Some(extent) = (|| usize::try_from({}).ok())() else {{\n                return Err({});\n            \
+         }};\n            extent\n        }};",
+        expression(extent, kernel, names),
+        violated(kernel, &clause, &[extent], names)
+    );
+    name
 }
 
 fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
