@@ -1,0 +1,32 @@
+//! The shortest useful program: doubles some numbers on the best device there is.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use examples::DeviceArg;
+use gpustream_kernels::elementwise;
+
+/// Doubles numbers on a GPU, or on the CPU where there is none
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// How many numbers
+    #[arg(long, default_value_t = 1_000_000)]
+    size: usize,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let device = args.device.open()?;
+    let kernels = elementwise::Kernels::load(&device)?;
+    let stream = device.stream()?;
+
+    let numbers: Vec<f32> = (0..args.size).map(|i| i as f32).collect();
+    let mut x = stream.upload(&numbers)?;
+    kernels.scale_f32(&stream, 2.0, &mut x, args.size)?;
+    let doubled = stream.download(&x)?; // the one call that waits
+
+    ensure!(doubled.iter().zip(&numbers).all(|(y, x)| *y == 2.0 * x), "wrong result");
+    println!("{}: doubled {} numbers", device.info(), args.size);
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! Copies that overlap kernels and each other: one workload, ordered in four ways.
+//!
+//! Two arrays go to the device, `a += 1` and `b += a + 3` run there, and both come back; fifty times over, each
+//! round on what the last one left. The bus carries both directions at once, so nearly half the time can go.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use examples::overlap::Kernels;
+use examples::{DeviceArg, Table, is_cpu};
+use gpustream::{Buffer, Device, Pinned, Stream};
+
+/// Overlaps copies and kernels in four ways, and says what each saves
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Elements of each of the two arrays of f64 [default: 33554432; on the CPU 2097152]
+    #[arg(long)]
+    size: Option<usize>,
+    /// How often the arrays go to the device and back [default: 50; on the CPU 10]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Into how many pieces the last way cuts the arrays
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
+    pieces: u32,
+}
+
+/// What all four ways work with.
+struct Work {
+    kernels: Kernels,
+    size: usize,
+    rounds: usize,
+    pieces: usize,
+    host_a: Pinned<f64>,
+    host_b: Pinned<f64>,
+    a: Buffer<f64>,
+    b: Buffer<f64>,
+    /// Two streams are enough: while one copies to the device, the other copies back.
+    streams: [Stream; 2],
+}
+
+/// What the operations of a run took by themselves, on the device's clock.
+#[derive(Default)]
+struct Alone {
+    to_device: Duration,
+    kernels: Duration,
+    to_host: Duration,
+}
+
+impl Alone {
+    fn total(&self) -> Duration {
+        self.to_device + self.kernels + self.to_host
+    }
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let device = args.device.open()?;
+    let size = args.size.unwrap_or(if is_cpu(&device) { 1 << 21 } else { 1 << 25 });
+    let rounds = args.rounds.unwrap_or(if is_cpu(&device) { 10 } else { 50 });
+    ensure!(size > 0 && rounds > 0, "--size and --rounds must be at least 1");
+    let mut work = Work::new(&device, size, rounds, (args.pieces as usize).min(size))?;
+
+    println!("{}", device.info());
+    println!("two arrays of {size} f64 ({:.0} MiB each), {rounds} rounds", size as f64 * 8.0 / 1048576.0);
+
+    // The first round pays for page faults and first use.
+    let mut alone = Alone::default();
+    work.fill()?;
+    work.sequential(1, &mut alone)?;
+
+    let mut alone = Alone::default();
+    let sequential = work.run("sequential", |work| work.sequential(work.rounds, &mut alone))?;
+    let ways = [
+        ("sequential".to_owned(), sequential),
+        ("two streams".to_owned(), work.run("two streams", Work::two_streams)?),
+        ("two streams with events".to_owned(), work.run("two streams with events", Work::with_events)?),
+        (format!("{} pieces over two streams", work.pieces), work.run("in pieces", Work::in_pieces)?),
+    ];
+
+    println!(
+        "alone: {:.3} s of copies to the device, {:.3} s of kernels, {:.3} s of copies back\n",
+        alone.to_device.as_secs_f64(),
+        alone.kernels.as_secs_f64(),
+        alone.to_host.as_secs_f64()
+    );
+    let bytes = (4 * size * size_of::<f64>() * rounds) as f64;
+    let mut table = Table::new(["way", "time, s", "speed-up", "overlapped", "copied, GB/s"]);
+    for (name, time) in ways {
+        // What ran beside other work, of all the work there was.
+        let hidden = 1.0 - time.as_secs_f64() / alone.total().as_secs_f64();
+        table.row([
+            name,
+            format!("{:.3}", time.as_secs_f64()),
+            format!("{:.2}", sequential.as_secs_f64() / time.as_secs_f64()),
+            format!("{:.0} %", 100.0 * hidden.max(0.0)),
+            format!("{:.1}", bytes / time.as_secs_f64() / 1e9),
+        ]);
+    }
+    println!("{table}\n\nall results are right");
+    Ok(())
+}
+
+impl Work {
+    fn new(device: &Device, size: usize, rounds: usize, pieces: usize) -> Result<Self> {
+        let streams = [device.stream()?, device.stream()?];
+        Ok(Self {
+            kernels: Kernels::load(device)?,
+            size,
+            rounds,
+            pieces,
+            host_a: device.pinned(size)?,
+            host_b: device.pinned(size)?,
+            a: streams[0].alloc(size)?,
+            b: streams[1].alloc(size)?,
+            streams,
+        })
+    }
+
+    /// Runs one way from fresh arrays, checks what it left, and gives the time from first call to last result.
+    fn run(&mut self, name: &str, way: impl FnOnce(&mut Self) -> gpustream::Result<()>) -> Result<Duration> {
+        self.fill()?;
+        let start = Instant::now();
+        way(self)?;
+        for stream in &self.streams {
+            stream.synchronize()?;
+        }
+        let time = start.elapsed();
+        self.check(name)?;
+        Ok(time)
+    }
+
+    /// Every operation waits for the one before, and the host for each.
+    fn sequential(&mut self, rounds: usize, alone: &mut Alone) -> gpustream::Result<()> {
+        let Self { kernels, size, host_a, host_b, a, b, streams: [s, _], .. } = self;
+        for _ in 0..rounds {
+            timed(s, &mut alone.to_device, || s.copy(host_a, a))?;
+            timed(s, &mut alone.kernels, || kernels.add_one(s, a, *size))?;
+            timed(s, &mut alone.to_device, || s.copy(host_b, b))?;
+            timed(s, &mut alone.kernels, || kernels.add_sum(s, a, b, *size))?;
+            timed(s, &mut alone.to_host, || s.copy(a, host_a))?;
+            timed(s, &mut alone.to_host, || s.copy(b, host_b))?;
+        }
+        Ok(())
+    }
+
+    /// A stream for each array. Nothing here says that the second kernel needs what the first one writes, or that
+    /// the next round must not overwrite `a` while it is read: the library sees it and adds the waits.
+    fn two_streams(&mut self) -> gpustream::Result<()> {
+        let Self { kernels, size, host_a, host_b, a, b, streams: [s, t], .. } = self;
+        for _ in 0..self.rounds {
+            s.copy(host_a, a)?;
+            kernels.add_one(s, a, *size)?;
+            t.copy(host_b, b)?;
+            kernels.add_sum(t, a, b, *size)?;
+            s.copy(a, host_a)?;
+            t.copy(b, host_b)?;
+        }
+        Ok(())
+    }
+
+    /// The same with the order said by hand; the library finds nothing left to add.
+    fn with_events(&mut self) -> gpustream::Result<()> {
+        let Self { kernels, size, host_a, host_b, a, b, streams: [s, t], .. } = self;
+        for _ in 0..self.rounds {
+            s.copy(host_a, a)?;
+            kernels.add_one(s, a, *size)?;
+            let a_is_ready = s.record()?;
+            t.copy(host_b, b)?;
+            t.wait(&a_is_ready)?;
+            kernels.add_sum(t, a, b, *size)?;
+            let a_was_read = t.record()?;
+            s.copy(a, host_a)?;
+            t.copy(b, host_b)?;
+            s.wait(&a_was_read)?;
+        }
+        Ok(())
+    }
+
+    /// Both arrays cut into pieces that take turns on the streams: one stream's copies to the device run beside
+    /// the other's copies back, and no piece ever waits for another.
+    fn in_pieces(&mut self) -> gpustream::Result<()> {
+        let Self { kernels, size, host_a, host_b, a, b, streams, .. } = self;
+        let piece = size.div_ceil(self.pieces);
+        for _ in 0..self.rounds {
+            let pieces = host_a.chunks_mut(piece)?.zip(host_b.chunks_mut(piece)?);
+            let pieces = pieces.zip(a.chunks_mut(piece)?.zip(b.chunks_mut(piece)?));
+            for (number, ((mut host_a, mut host_b), (mut a, mut b))) in pieces.enumerate() {
+                let stream = &streams[number % 2];
+                let size = a.len();
+                stream.copy(&host_a, &mut a)?;
+                stream.copy(&host_b, &mut b)?;
+                kernels.add_one(stream, &mut a, size)?;
+                kernels.add_sum(stream, &a, &mut b, size)?;
+                stream.copy(&a, &mut host_a)?;
+                stream.copy(&b, &mut host_b)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        for (i, a) in self.host_a.write()?.iter_mut().enumerate() {
+            *a = first_a(i);
+        }
+        self.host_b.write()?.fill(0.0);
+        Ok(())
+    }
+
+    /// After r rounds a is r more than at first, and b has gained a + 3 of every round. All of it is exact.
+    fn check(&self, way: &str) -> Result<()> {
+        let r = self.rounds as f64;
+        let (a, b) = (self.host_a.read()?, self.host_b.read()?);
+        let wrong = a.iter().zip(b.iter()).enumerate().position(|(i, (&a, &b))| {
+            let first = first_a(i);
+            a != first + r || b != r * (first + 3.0) + r * (r + 1.0) / 2.0
+        });
+        ensure!(wrong.is_none(), "{way}: wrong result at element {}", wrong.unwrap_or_default());
+        Ok(())
+    }
+}
+
+fn first_a(i: usize) -> f64 {
+    (i % 1000) as f64
+}
+
+/// Runs one operation to its end and adds its time on the device to `total`.
+fn timed(
+    stream: &Stream,
+    total: &mut Duration,
+    operation: impl FnOnce() -> gpustream::Result<()>,
+) -> gpustream::Result<()> {
+    let start = stream.record_timed()?;
+    operation()?;
+    let end = stream.record_timed()?;
+    end.as_event().synchronize()?;
+    *total += end.elapsed_since(&start)?;
+    Ok(())
+}
