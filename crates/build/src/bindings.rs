@@ -53,7 +53,10 @@ fn write_struct(text: &mut String, definition: &Struct) {
     let name = &definition.name;
     write_docs(text, "", &definition.docs, &format!("`{name}`, as the kernels declare it."));
     let align = definition.explicit_align.map(|align| format!(", align({align})")).unwrap_or_default();
-    let _ = writeln!(text, "{ALLOW}\n#[repr(C{align})]\n#[derive(Clone, Copy, Debug, PartialEq)]\npub struct {name} {{");
+    let _ = writeln!(
+        text,
+        "{ALLOW}\n#[repr(C{align})]\n#[derive(Clone, Copy, Debug, PartialEq)]\npub struct {name} {{"
+    );
     for field in &definition.fields {
         write_docs(text, "    ", &field.docs, &format!("`{}`.", field.name));
         let mut ty = field.ty.rust();

@@ -108,7 +108,8 @@ fn execute(mut command: Command, unit: &Unit, what: &str) -> Result<String> {
         return Ok(text);
     }
     let text = text.trim_end();
-    let text = if text.is_empty() { format!("{program} failed ({})", output.status) } else { text.to_owned() };
+    let text =
+        if text.is_empty() { format!("{program} failed ({})", output.status) } else { text.to_owned() };
     Err(Error::message(format!("{} does not compile for {what}:\n{text}", unit.source.path.display())))
 }
 

@@ -126,7 +126,11 @@ impl Contract {
     ) -> Result<(), Diagnostic> {
         let text = &source.text[range.clone()];
         if self.covers.is_some() {
-            return Err(source.diagnostic(range, "a second `covers:` line", "a kernel has one default shape"));
+            return Err(source.diagnostic(
+                range,
+                "a second `covers:` line",
+                "a kernel has one default shape",
+            ));
         }
         let (extents_end, block_start) = match find_word(text, "by") {
             Some(at) => (at, Some(at + 2)),

@@ -23,8 +23,20 @@ const CPU_LEVELS: &str = "GPUSTREAM_CPU_LEVELS";
 
 /// Read by the compilers' search; a change means building again.
 const WATCHED: [&str; 14] = [
-    BACKENDS, CUDA_ARCHS, HIP_ARCHS, CPU_LEVELS, "CXX", "CXXFLAGS", "NVCC", "CUDA_HOME", "CUDA_PATH", "HIPCC", "ROCM_PATH",
-    "HIP_PATH", "HIP_DEVICE_LIB_PATH", "XDG_CACHE_HOME",
+    BACKENDS,
+    CUDA_ARCHS,
+    HIP_ARCHS,
+    CPU_LEVELS,
+    "CXX",
+    "CXXFLAGS",
+    "NVCC",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "HIPCC",
+    "ROCM_PATH",
+    "HIP_PATH",
+    "HIP_DEVICE_LIB_PATH",
+    "XDG_CACHE_HOME",
 ];
 
 /// Ampere and Hopper; the PTX of the newest serves what comes after.
@@ -145,15 +157,16 @@ impl Kernels {
         self
     }
 
-    /// Adds a CUDA target, `sm_90` or the like; the first call replaces the default, sm_80 and sm_90.
+    /// Adds a CUDA target, `sm_90` or the like; the first call replaces the default, `sm_80` and
+    /// `sm_90`.
     #[must_use]
     pub fn cuda_arch(mut self, arch: impl Into<String>) -> Self {
         self.cuda_archs.push(arch.into());
         self
     }
 
-    /// Adds a HIP target, `gfx942` or the like; the first call replaces the default, gfx90a, gfx942, gfx1030,
-    /// gfx1100 and gfx1201.
+    /// Adds a HIP target, `gfx942` or the like; the first call replaces the default, `gfx90a`,
+    /// `gfx942`, `gfx1030`, `gfx1100` and `gfx1201`.
     #[must_use]
     pub fn hip_arch(mut self, arch: impl Into<String>) -> Self {
         self.hip_archs.push(arch.into());
@@ -218,7 +231,7 @@ impl Kernels {
         let include_dir = out_dir.join("gpustream-include");
         headers::unpack(&include_dir)?;
 
-        let plan = self.plan(in_build_script)?;
+        let plan = self.plan()?;
         let common = compile::Common {
             includes: std::iter::once(include_dir).chain(self.absolute_includes()).collect(),
             defines: self.defines.clone(),
@@ -314,11 +327,9 @@ impl Kernels {
     }
 
     /// Decides what to compile for, and finds the compilers.
-    fn plan(&self, in_build_script: bool) -> Result<Plan> {
+    fn plan(&self) -> Result<Plan> {
         let (backends, explicit) = match list(BACKENDS) {
-            Some(names) => {
-                (names.iter().map(|n| n.parse()).collect::<Result<BTreeSet<Backend>>>()?, true)
-            }
+            Some(names) => (names.iter().map(|n| n.parse()).collect::<Result<BTreeSet<Backend>>>()?, true),
             None => (self.backends.clone(), !self.backends.is_empty()),
         };
         let wanted = |backend| if explicit { backends.contains(&backend) } else { true };
@@ -339,7 +350,8 @@ impl Kernels {
                         }
                     }
                     if levels.is_empty() {
-                        let error = format!("the CPU backend has no instruction level for {}", compiler.target);
+                        let error =
+                            format!("the CPU backend has no instruction level for {}", compiler.target);
                         failed = Some(merge(failed, Error::message(error)));
                     }
                     plan.cpu = Some((compiler, levels));
@@ -351,11 +363,10 @@ impl Kernels {
             let archs = targets(CUDA_ARCHS, &self.cuda_archs, &DEFAULT_CUDA);
             match Nvcc::find() {
                 Ok(nvcc) if explicit || nvcc.system => plan.cuda = Some((nvcc, archs)),
+                Err(missing) if explicit => failed = Some(merge(failed, missing.into())),
                 // Without being asked, only what the machine is set up for: other compilers cost time at
                 // every build, and run-time compilation is there.
-                Ok(_) => {}
-                Err(missing) if explicit => failed = Some(merge(failed, missing.into())),
-                Err(_) => {}
+                _ => {}
             }
         }
         if wanted(Backend::Hip) {
@@ -363,12 +374,10 @@ impl Kernels {
             let names: Vec<_> = archs.iter().map(String::as_str).collect();
             match HipCompiler::find(&names) {
                 Ok(compiler) if explicit || compiler.system => plan.hip = Some((compiler, archs)),
-                Ok(_) => {}
                 Err(missing) if explicit => failed = Some(merge(failed, missing.into())),
-                Err(_) => {}
+                _ => {}
             }
         }
-        let _ = in_build_script;
         failed.map_or(Ok(plan), Err)
     }
 
@@ -394,9 +403,10 @@ impl Kernels {
                 jobs.extend(archs.iter().map(|arch| (i, Job::Hip { unit, compiler, libs, arch })));
             }
         }
-        let workers = self.jobs.or_else(|| env::var("NUM_JOBS").ok()?.parse().ok()).unwrap_or_else(|| {
-            std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
-        });
+        let workers = self
+            .jobs
+            .or_else(|| env::var("NUM_JOBS").ok()?.parse().ok())
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, std::num::NonZero::get));
         let results: Vec<Mutex<Option<Result<Output>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
         let next = std::sync::atomic::AtomicUsize::new(0);
         let done = std::sync::atomic::AtomicUsize::new(0);
@@ -475,8 +485,7 @@ impl Unit {
     pub(crate) fn read(path: &Path, includes: &[PathBuf]) -> Result<Self> {
         let source = SourceFile::read(path)?;
         let headers = headers::closure(&source, includes);
-        let helpers: Vec<_> =
-            headers.iter().filter(|h| h.path.is_some()).map(|h| h.text.clone()).collect();
+        let helpers: Vec<_> = headers.iter().filter(|h| h.path.is_some()).map(|h| h.text.clone()).collect();
         let module = parse::parse(&source, &helpers)?;
         let absolute = std::path::absolute(path)?;
         Ok(Self { source, absolute, module, headers })

@@ -11,6 +11,7 @@
 //!
 //! ```no_run
 //! // build.rs
+//! # #[allow(clippy::needless_doctest_main)]
 //! fn main() {
 //!     gpustream_build::Kernels::new().file("kernels/saxpy.cu").build().unwrap_or_else(|e| e.exit());
 //! }

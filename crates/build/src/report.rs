@@ -69,11 +69,10 @@ impl Occupancy {
         let (warps, memory) = match sm {
             75 => (32, 64 << 10),
             80 => (64, 164 << 10),
-            86 | 89 => (48, 100 << 10),
             87 => (48, 164 << 10),
             90 | 100 | 103 => (64, 228 << 10),
             110 => (48, 228 << 10),
-            120 | 121 => (48, 100 << 10),
+            86 | 89 | 120 | 121 => (48, 100 << 10),
             _ => return None,
         };
         // 65536 registers, dealt to each of four sub-partitions in units of 256 per warp.
@@ -97,8 +96,9 @@ impl Occupancy {
             t if t.starts_with("gfx9") => (10, 256, 4, 4),
             t if t.starts_with("gfx101") => (20, 1024, if wave == 32 { 8 } else { 4 }, 2),
             t if t.starts_with("gfx103") => (16, 1024, if wave == 32 { 16 } else { 8 }, 2),
-            "gfx1100" | "gfx1101" | "gfx1151" => (16, 1536, if wave == 32 { 24 } else { 12 }, 2),
-            t if t.starts_with("gfx120") => (16, 1536, if wave == 32 { 24 } else { 12 }, 2),
+            t if matches!(t, "gfx1100" | "gfx1101" | "gfx1151") || t.starts_with("gfx120") => {
+                (16, 1536, if wave == 32 { 24 } else { 12 }, 2)
+            }
             t if t.starts_with("gfx11") => (16, 1024, if wave == 32 { 16 } else { 8 }, 2),
             _ => return None,
         };
@@ -107,8 +107,7 @@ impl Occupancy {
         // The notes' count includes accumulation registers where both share one file.
         let by_registers = registers / kernel.vgprs.max(1).next_multiple_of(unit);
         let lds: u32 = if target == "gfx950" { 160 << 10 } else { 64 << 10 };
-        let blocks =
-            if kernel.shared == 0 { u32::MAX } else { lds / kernel.shared.next_multiple_of(512) };
+        let blocks = if kernel.shared == 0 { u32::MAX } else { lds / kernel.shared.next_multiple_of(512) };
         let block_waves = block.div_ceil(wave).max(1);
         let by_shared = blocks.saturating_mul(block_waves) / simds;
         Some(Self::of(waves, by_registers, by_shared))

@@ -185,16 +185,16 @@ impl Scalar {
     pub(crate) fn from_cpp(name: &str) -> Option<Self> {
         Some(match name {
             "bool" => Self::Bool,
-            "int8_t" | "signed char" => Self::I8,
-            "uint8_t" | "unsigned char" | "uchar" => Self::U8,
-            "int16_t" | "short" => Self::I16,
-            "uint16_t" | "unsigned short" | "ushort" => Self::U16,
-            "int32_t" | "int" => Self::I32,
-            "uint32_t" | "unsigned" | "uint" => Self::U32,
+            "int8_t" | "signed char" | "i8" => Self::I8,
+            "uint8_t" | "unsigned char" | "uchar" | "u8" => Self::U8,
+            "int16_t" | "short" | "i16" => Self::I16,
+            "uint16_t" | "unsigned short" | "ushort" | "u16" => Self::U16,
+            "int32_t" | "int" | "i32" => Self::I32,
+            "uint32_t" | "unsigned" | "uint" | "u32" => Self::U32,
             // `long` is 64 bits wide on every system the compilers here serve; the check of the compiled
             // table catches one where it is not.
-            "int64_t" | "long" | "long long" => Self::I64,
-            "uint64_t" | "unsigned long" | "unsigned long long" | "ulong" => Self::U64,
+            "int64_t" | "long" | "long long" | "i64" => Self::I64,
+            "uint64_t" | "unsigned long" | "unsigned long long" | "ulong" | "u64" => Self::U64,
             "ptrdiff_t" | "ssize_t" | "intptr_t" => Self::Isize,
             "size_t" | "uintptr_t" => Self::Usize,
             "float" => Self::F32,

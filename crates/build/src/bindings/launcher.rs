@@ -47,7 +47,11 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
     let _ = writeln!(text, "    ///");
     match covers {
         Some(covers) if !takes_launch => {
-            let how = if strided(kernel, covers) { "a grid that fills the device and loops over" } else { "threads for" };
+            let how = if strided(kernel, covers) {
+                "a grid that fills the device and loops over"
+            } else {
+                "threads for"
+            };
             let _ = writeln!(text, "    /// Launched with {how} `{}`. Does not block.", covers.text);
         }
         _ => {
@@ -120,7 +124,10 @@ fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Na
     if kernel.contract.safe {
         let _ = writeln!(text, "        {call}\n    }}");
     } else {
-        let _ = writeln!(text, "        // SAFETY: the caller's promise is the same.\n        unsafe {{ {call} }}\n    }}");
+        let _ = writeln!(
+            text,
+            "        // SAFETY: the caller's promise is the same.\n        unsafe {{ {call} }}\n    }}"
+        );
     }
 }
 
@@ -146,12 +153,17 @@ fn write_extent(
     });
     lengths.sort_unstable();
     lengths.dedup();
-    let name = Fresh { taken: kernel.params.iter().map(|p| p.name.as_str()).collect() }.name(&format!("extent_{axis}"));
+    let name = Fresh { taken: kernel.params.iter().map(|p| p.name.as_str()).collect() }
+        .name(&format!("extent_{axis}"));
     let _ = writeln!(text, "        let {name} = {{");
     for i in lengths {
         if let ParamType::Pointer { element, .. } = &kernel.params[i].ty {
             let arg = &names.args[i];
-            let _ = writeln!(text, "            let {arg} = ::gpustream::AsView::<{}>::view(&*{arg});", element.rust());
+            let _ = writeln!(
+                text,
+                "            let {arg} = ::gpustream::AsView::<{}>::view(&*{arg});",
+                element.rust()
+            );
         }
     }
     // One that is negative or overflows is a violation like any other.
@@ -160,7 +172,7 @@ fn write_extent(
         text,
         "            let Some(extent) = (|| usize::try_from({}).ok())() else {{\n                return Err({});\n            \
          }};\n            extent\n        }};",
-        expression(extent, kernel, names),
+        expression(extent, names),
         violated(kernel, &clause, &[extent], names)
     );
     name
@@ -180,8 +192,8 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
         let _ = writeln!(text, "        let {config} = ::gpustream::codegen::resolve({launch}, {stream})?;");
     }
     for clause in requires {
-        let left = expression(&clause.left, kernel, names);
-        let right = expression(&clause.right, kernel, names);
+        let left = expression(&clause.left, names);
+        let right = expression(&clause.right, names);
         let holds = if clause.left.computes() || clause.right.computes() {
             format!("(|| Some({left} {} {right}))() == Some(true)", clause.comparison)
         } else {
@@ -215,7 +227,10 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
     );
     let (args, field) = (args.join(", "), field(&kernel.name));
     let _ = if resolved {
-        writeln!(text, "        unsafe {{ ::gpustream::codegen::launch(&self.{field}, {stream}, &{config}, &[{args}]) }}\n    }}")
+        writeln!(
+            text,
+            "        unsafe {{ ::gpustream::codegen::launch(&self.{field}, {stream}, &{config}, &[{args}]) }}\n    }}"
+        )
     } else {
         writeln!(text, "        unsafe {{ self.{field}.launch({stream}, {launch}, &[{args}]) }}\n    }}")
     };
@@ -240,7 +255,7 @@ fn violated(kernel: &Kernel, clause: &str, expressions: &[&Expr], names: &Names)
         expr.for_each_value(&mut |leaf| {
             let label = label(leaf, kernel);
             if values.iter().all(|(l, _)| *l != label) {
-                values.push((label, expression(leaf, kernel, names)));
+                values.push((label, expression(leaf, names)));
             }
         });
     }
@@ -262,7 +277,7 @@ fn label(leaf: &Expr, kernel: &Kernel) -> String {
 }
 
 /// Rust of type i128. Arithmetic uses `?` on overflow, so it stands in a closure that gives an Option.
-fn expression(expr: &Expr, kernel: &Kernel, names: &Names) -> String {
+fn expression(expr: &Expr, names: &Names) -> String {
     match expr {
         Expr::Literal(value) => format!("{value}_i128"),
         Expr::Param(i) => format!("({} as i128)", names.args[*i]),
@@ -273,7 +288,7 @@ fn expression(expr: &Expr, kernel: &Kernel, names: &Names) -> String {
         Expr::Launch(LaunchValue::Grid(axis)) => format!("({}.grid[{axis}] as i128)", names.config),
         Expr::Launch(LaunchValue::Block(axis)) => format!("({}.block[{axis}] as i128)", names.config),
         Expr::Launch(LaunchValue::Shared) => format!("({}.dynamic_shared as i128)", names.config),
-        Expr::Negate(inner) => format!("{}.checked_neg()?", expression(inner, kernel, names)),
+        Expr::Negate(inner) => format!("{}.checked_neg()?", expression(inner, names)),
         Expr::Binary(operator, left, right) => {
             let method = match operator {
                 Operator::Add => "checked_add",
@@ -282,7 +297,7 @@ fn expression(expr: &Expr, kernel: &Kernel, names: &Names) -> String {
                 Operator::Divide => "checked_div",
                 Operator::Remainder => "checked_rem",
             };
-            format!("{}.{method}({})?", expression(left, kernel, names), expression(right, kernel, names))
+            format!("{}.{method}({})?", expression(left, names), expression(right, names))
         }
     }
 }

@@ -36,12 +36,7 @@ const LINK: [&str; 8] = [
     "-Wl,--strip-debug",
 ];
 
-pub(super) fn compile(
-    unit: &Unit,
-    compiler: &CxxCompiler,
-    level: &str,
-    common: &Common,
-) -> Result<Output> {
+pub(super) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: &Common) -> Result<Output> {
     let name = &unit.module.name;
     let source = common.out_dir.join(format!("{name}.cpu.cpp"));
     let text = translation_unit(unit);

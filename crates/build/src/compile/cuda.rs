@@ -1,7 +1,7 @@
 //! Kernels for CUDA: a fat binary with a cubin per target and the PTX of the newest.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -23,7 +23,8 @@ pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         return Err(Error::message("no CUDA target was named; sm_80 is one"));
     };
 
-    let mut flags = vec!["-std=c++17".to_owned(), "-O3".to_owned(), "--fatbin".to_owned(), "-x=cu".to_owned()];
+    let mut flags =
+        vec!["-std=c++17".to_owned(), "-O3".to_owned(), "--fatbin".to_owned(), "-x=cu".to_owned()];
     flags.extend(["-Xptxas=-v".to_owned(), "--keep".to_owned()]);
     for number in &numbers {
         flags.push(format!("-gencode=arch=compute_{number},code=sm_{number}"));
@@ -115,12 +116,13 @@ fn sort_key(number: &str) -> u32 {
     number.trim_end_matches(char::is_alphabetic).parse().unwrap_or(0)
 }
 
-/// The cubin that nvcc kept for a target: `saxpy.compute_80.cubin` or `saxpy.compute_90.sm_90.cubin`.
-fn cubin(keep: &Path, number: &str) -> Option<std::path::PathBuf> {
-    let part = format!("compute_{number}");
+/// The cubin that nvcc kept for a target: `k.sm_80.cubin`, `k.compute_80.cubin` or `k.compute_80.sm_80.cubin`, as the
+/// number of targets has it.
+fn cubin(keep: &Path, number: &str) -> Option<PathBuf> {
+    let parts = [format!("sm_{number}"), format!("compute_{number}")];
     keep.read_dir().ok()?.filter_map(|e| e.ok().map(|e| e.path())).find(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.ends_with(".cubin") && name.split('.').any(|p| p == part)
+        name.ends_with(".cubin") && name.split('.').any(|part| parts.iter().any(|p| p == part))
     })
 }
 

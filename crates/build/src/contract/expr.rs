@@ -124,8 +124,8 @@ pub(crate) struct Parser<'a> {
 /// Longest first, so that `<=` is not read as `<`. The last few are no operators of the language; knowing
 /// them gives a better message than refusing a character.
 const SYMBOLS: [&str; 24] = [
-    "<=", ">=", "==", "!=", "&&", "||", "<<", ">>", "->", "<", ">", "+", "-", "*", "/", "%", "(", ")", ".", "=",
-    "!", "&", "|", "[",
+    "<=", ">=", "==", "!=", "&&", "||", "<<", ">>", "->", "<", ">", "+", "-", "*", "/", "%", "(", ")", ".",
+    "=", "!", "&", "|", "[",
 ];
 
 impl<'a> Parser<'a> {
@@ -255,8 +255,12 @@ impl<'a> Parser<'a> {
                 Ok(inner)
             }
             Token::Number(digits) => self.number(digits, range),
-            Token::Name("grid") if self.find("grid").is_none() => Ok(Expr::Launch(LaunchValue::Grid(self.axis("grid", range)?))),
-            Token::Name("block") if self.find("block").is_none() => Ok(Expr::Launch(LaunchValue::Block(self.axis("block", range)?))),
+            Token::Name("grid") if self.find("grid").is_none() => {
+                Ok(Expr::Launch(LaunchValue::Grid(self.axis("grid", range)?)))
+            }
+            Token::Name("block") if self.find("block").is_none() => {
+                Ok(Expr::Launch(LaunchValue::Block(self.axis("block", range)?)))
+            }
             Token::Name("shared") if self.find("shared").is_none() => Ok(Expr::Launch(LaunchValue::Shared)),
             Token::Name("len") if self.find("len").is_none() => self.length(range),
             Token::Name(name) => self.parameter(name, range),

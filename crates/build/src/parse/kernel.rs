@@ -1,6 +1,6 @@
 //! One kernel: its name, parameters and contract.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
@@ -40,6 +40,11 @@ impl<'a> File<'a> {
         };
         let name = source.text[name_node.byte_range()].to_owned();
         self.check_place(keyword, name_node, &name, context);
+        if context.template || context.class {
+            // Its types mean nothing outside.
+            self.docs.above(source, outermost(node).start_byte());
+            return;
+        }
         let void = node.child_by_field_name("type").is_some_and(|t| &source.text[t.byte_range()] == "void");
         if !void || function != declarator {
             self.diagnostics.push(source.diagnostic(
@@ -150,10 +155,10 @@ impl<'a> File<'a> {
         let Some(list) = function.child_by_field_name("parameters") else { return Vec::new() };
         let mut params: Vec<Param> = Vec::new();
         let mut cursor = list.walk();
-        for node in list.named_children(&mut cursor) {
+        for node in list.children(&mut cursor) {
             match node.kind() {
                 "parameter_declaration" | "optional_parameter_declaration" => {}
-                "comment" => continue,
+                "comment" | "(" | ")" | "," => continue,
                 "variadic_parameter" | "variadic_parameter_declaration" | "..." => {
                     self.diagnostics.push(source.diagnostic(
                         node.byte_range(),
@@ -267,7 +272,8 @@ fn declarator_name(source: &SourceFile, node: Node<'_>) -> Option<String> {
         }
         let mut cursor = node.walk();
         node = node.child_by_field_name("declarator").or_else(|| {
-            node.named_children(&mut cursor).find(|c| c.kind() == "identifier" || c.kind().ends_with("declarator"))
+            node.named_children(&mut cursor)
+                .find(|c| c.kind() == "identifier" || c.kind().ends_with("declarator"))
         })?;
     }
 }
@@ -308,9 +314,9 @@ pub(super) fn check_names(source: &SourceFile, kernels: &[Kernel], diagnostics: 
             ));
         }
         seen.entry(&kernel.name).or_insert(kernel.name_range.start);
-        let mut names: HashMap<&str, ()> = HashMap::new();
+        let mut names = HashSet::new();
         for param in &kernel.params {
-            if !param.name.is_empty() && names.insert(&param.name, ()).is_some() {
+            if !param.name.is_empty() && !names.insert(param.name.as_str()) {
                 diagnostics.push(source.diagnostic(
                     param.range.clone(),
                     format!("kernel `{}` has two parameters `{}`", kernel.name, param.name),

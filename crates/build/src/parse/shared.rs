@@ -22,18 +22,26 @@ pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, helpers: &[String]) -> 
 
 fn gather(text: &str, node: Node<'_>, names: &mut BTreeSet<String>) {
     if node.kind() == "declaration" && is_extern_shared(text, node) {
-        let mut declarator = node.child_by_field_name("declarator");
-        while let Some(part) = declarator {
-            if part.kind() == "identifier" {
-                names.insert(text[part.byte_range()].to_owned());
-            }
-            declarator = part.child_by_field_name("declarator");
-        }
+        // Searched for, not walked down to: `__align__(16)` is unknown to the grammar and garbles what follows.
+        arrays(text, node, names);
         return;
     }
     let mut cursor = node.walk();
     for child in node.children(&mut cursor) {
         gather(text, child, names);
+    }
+}
+
+fn arrays(text: &str, node: Node<'_>, names: &mut BTreeSet<String>) {
+    if node.kind() == "array_declarator"
+        && let Some(name) = node.child_by_field_name("declarator")
+    {
+        names.insert(text[name.byte_range()].to_owned());
+        return;
+    }
+    let mut cursor = node.walk();
+    for child in node.children(&mut cursor) {
+        arrays(text, child, names);
     }
 }
 

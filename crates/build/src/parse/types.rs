@@ -53,7 +53,8 @@ impl<'a> Types<'a> {
                 return;
             }
             "type_definition" | "alias_declaration" => {
-                let name = node.child_by_field_name("declarator").or_else(|| node.child_by_field_name("name"));
+                let name =
+                    node.child_by_field_name("declarator").or_else(|| node.child_by_field_name("name"));
                 let aliased = node.child_by_field_name("type");
                 if let (Some(name), Some(aliased)) = (name, aliased)
                     && name.kind() == "type_identifier"
@@ -83,12 +84,12 @@ impl<'a> Types<'a> {
             "void" => Err(self.source.diagnostic(
                 node.byte_range(),
                 format!("`{name}` points to void"),
-                format!("say what it points to; for bytes `uint8_t* {name}`"),
+                format!("say what it points to; for bytes `unsigned char* {name}`"),
             )),
             "bool" => Err(self.source.diagnostic(
                 node.byte_range(),
                 "memory of bools could hold values that are neither true nor false",
-                format!("write `uint8_t* {name}`"),
+                format!("write `unsigned char* {name}`"),
             )),
             _ => self.resolve(node),
         }
@@ -126,7 +127,10 @@ impl<'a> Types<'a> {
                 );
             }
             "enum_specifier" => {
-                return refuse("an enum cannot be passed".to_owned(), "write `int`, and name its values in Rust");
+                return refuse(
+                    "an enum cannot be passed".to_owned(),
+                    "write `int`, and name its values in Rust",
+                );
             }
             "placeholder_type_specifier" | "auto" | "decltype" => {
                 return refuse("a deduced type cannot be bound".to_owned(), "write the type");
@@ -149,12 +153,18 @@ impl<'a> Types<'a> {
             "char" => {
                 return refuse(
                     "`char` is signed on some systems and unsigned on others".to_owned(),
-                    "write `int8_t` or `uint8_t`",
+                    "write `signed char` or `unsigned char`",
                 );
             }
             "void" => return refuse("a parameter of type void".to_owned(), "give it a type"),
             "long double" => {
                 return refuse("GPUs have no `long double`".to_owned(), "write `double`");
+            }
+            _ if name.contains('<') => {
+                return refuse(
+                    format!("`{text}` is a template"),
+                    "write a struct of this file with the members it needs",
+                );
             }
             _ => {}
         }
@@ -220,7 +230,10 @@ impl<'a> Types<'a> {
             if member.kind() != "field_declaration" {
                 match member.kind() {
                     // Member functions do not change the layout.
-                    "function_definition" | "comment" | "access_specifier" | "alias_declaration"
+                    "function_definition"
+                    | "comment"
+                    | "access_specifier"
+                    | "alias_declaration"
                     | "static_assert_declaration" => continue,
                     _ => {
                         return Err(source.diagnostic(
@@ -306,7 +319,8 @@ impl<'a> Types<'a> {
                     "field_identifier" => break,
                     "array_declarator" => {
                         let extent = node.child_by_field_name("size");
-                        let extent = extent.and_then(|e| self.text(e).parse::<usize>().ok()).filter(|e| *e > 0);
+                        let extent =
+                            extent.and_then(|e| self.text(e).parse::<usize>().ok()).filter(|e| *e > 0);
                         extents.push(extent.ok_or_else(|| {
                             source.diagnostic(
                                 node.byte_range(),
@@ -347,7 +361,7 @@ impl<'a> Types<'a> {
                 return Err(source.diagnostic(
                     member.byte_range(),
                     "a bool member could hold values that are neither true nor false",
-                    "write `uint8_t`",
+                    "write `unsigned char`",
                 ));
             }
             // Declarators nest from the inside out: `a[2][3]` names its last extent first.
@@ -411,8 +425,23 @@ fn canonical(text: &str) -> String {
 fn is_rust_primitive(name: &str) -> bool {
     matches!(
         name,
-        "bool" | "char" | "str" | "i8" | "u8" | "i16" | "u16" | "i32" | "u32" | "i64" | "u64" | "isize" | "usize"
-            | "f32" | "f64" | "i128" | "u128"
+        "bool"
+            | "char"
+            | "str"
+            | "i8"
+            | "u8"
+            | "i16"
+            | "u16"
+            | "i32"
+            | "u32"
+            | "i64"
+            | "u64"
+            | "isize"
+            | "usize"
+            | "f32"
+            | "f64"
+            | "i128"
+            | "u128"
     )
 }
 

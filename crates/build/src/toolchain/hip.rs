@@ -268,9 +268,13 @@ mod tests {
 
     #[test]
     fn isa_numbers_are_those_of_the_device_libraries() {
-        for (target, number) in
-            [("gfx90a", 9010), ("gfx942:xnack-", 9402), ("gfx1030", 10300), ("gfx1100", 11000), ("gfx1151", 11501)]
-        {
+        for (target, number) in [
+            ("gfx90a", 9010),
+            ("gfx942:xnack-", 9402),
+            ("gfx1030", 10300),
+            ("gfx1100", 11000),
+            ("gfx1151", 11501),
+        ] {
             assert_eq!(isa_number(target), Some(number), "{target}");
         }
         assert_eq!(isa_number("sm_80"), None);

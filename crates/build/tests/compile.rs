@@ -1,0 +1,274 @@
+//! Files through real compilers. What a missing compiler keeps from running is reported as skipped, by name.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+use std::path::Path;
+
+use gpustream_build::toolchain::{HipCompiler, Nvcc};
+use gpustream_build::{Backend, Built, Error, KernelReport, Kernels};
+
+/// Every kind of parameter, with gaps before some: what parameter tables can get wrong.
+const MIXED: &str = r#"#include <gpustream/kernel.cuh>
+struct Pair { double first; int second[2]; };
+/// y[i] = x[i] + p.first
+/// requires: n <= len(x), n <= len(y)
+/// covers: n
+extern "C" __global__ void mixed(unsigned char flags, Pair p, const float* __restrict__ x, bool up, float* __restrict__ y,
+                                 short s, size_t n, gs::half h) {
+    GS_FOR_EACH(i, n) { y[i] = x[i] + (float)p.first + (up ? s : flags) + (float)h; }
+}
+extern "C" __global__ void __launch_bounds__(128) shares(float* x) {
+    __shared__ float s[128];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = s[127 - threadIdx.x];
+}
+extern "C" __global__ void nothing() {}
+"#;
+
+fn build(dir: &Path, text: &str, configure: impl FnOnce(Kernels) -> Kernels) -> Result<Built, Error> {
+    let file = dir.join("k.cu");
+    fs::write(&file, text).unwrap();
+    configure(Kernels::new().file(file).out_dir(dir.join("out"))).build()
+}
+
+fn kernel<'a>(built: &'a Built, kernel: &str, target: &str) -> &'a KernelReport {
+    let mut all = built.files[0].kernels.iter();
+    all.find(|k| k.kernel == kernel && k.target == target)
+        .unwrap_or_else(|| panic!("no {kernel} for {target}"))
+}
+
+fn cpu(kernels: Kernels) -> Kernels {
+    let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
+    kernels.backend(Backend::Cpu).cpu_level(level)
+}
+
+fn have_nvcc(test: &str) -> bool {
+    let found = Nvcc::find();
+    if let Err(missing) = &found {
+        eprintln!("SKIPPED {test}: {missing}");
+    }
+    found.is_ok()
+}
+
+fn have_hip(test: &str, targets: &[&str]) -> bool {
+    let found = HipCompiler::find(targets);
+    if let Err(missing) = &found {
+        eprintln!("SKIPPED {test}: {missing}");
+    }
+    found.is_ok()
+}
+
+#[test]
+fn cpu_levels_are_shared_objects_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), MIXED, |k| k.backend(Backend::Cpu)).unwrap();
+    let levels: Vec<_> = built.files[0].kernels.iter().map(|k| k.target.as_str()).collect();
+    let expected: &[&str] =
+        if cfg!(target_arch = "aarch64") { &["aarch64"] } else { &["x86-64-v2", "x86-64-v3", "x86-64-v4"] };
+    for level in expected {
+        assert_eq!(levels.iter().filter(|l| l == &level).count(), 3);
+        let image = fs::read(built.out_dir.join(format!("k.{level}.so"))).unwrap();
+        let exported = b"gpustream_cpu_module";
+        assert!(image.windows(exported.len()).any(|w| w == exported), "{level} exports no module");
+    }
+    assert_eq!(kernel(&built, "shares", levels[0]).max_threads, Some(128));
+    let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
+    for level in expected {
+        assert!(bindings.contains(&format!("include_bytes!(\"k.{level}.so\")")), "{bindings}");
+    }
+}
+
+#[test]
+fn a_cpp_error_is_the_compilers_own_at_the_users_line_and_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "extern \"C\" __global__ void k(float* x) {\n    x[0] = undeclared_name;\n}\n";
+    let error = build(dir.path(), text, |k| k.backend(Backend::Cpu)).unwrap_err().to_string();
+    assert!(error.contains("k.cu does not compile for the CPU"), "{error}");
+    assert_eq!(error.matches("k.cu:2:12: error:").count(), 1, "{error}");
+    assert!(error.contains("undeclared_name"), "{error}");
+}
+
+/// What no parser can see: a macro that changes a type behind its back.
+fn lying(kernels_see: &str) -> String {
+    format!(
+        "#{kernels_see}\n#define float double\n#endif\nextern \"C\" __global__ void k(int n, float a, float* x) {{ x[n] = a; }}\n"
+    )
+}
+
+#[test]
+fn a_signature_changed_by_a_macro_is_caught_on_the_cpu() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = build(dir.path(), &lying("ifdef GPUSTREAM_CPU"), cpu).unwrap_err().to_string();
+    assert!(error.contains("k: its parameters differ from its declaration"), "{error}");
+    build(dir.path(), &lying("ifdef NOT_DEFINED"), cpu).unwrap();
+}
+
+#[test]
+fn a_signature_changed_by_a_macro_is_caught_in_cubins() {
+    if !have_nvcc("a_signature_changed_by_a_macro_is_caught_in_cubins") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let cuda = |k: Kernels| k.backend(Backend::Cuda).cuda_arch("sm_80");
+    let error = build(dir.path(), &lying("ifdef __CUDACC__"), cuda).unwrap_err();
+    assert_eq!(error.diagnostics().len(), 1, "{error}");
+    let diagnostic = &error.diagnostics()[0];
+    assert_eq!((diagnostic.line, diagnostic.column), (4, 37));
+    assert!(
+        diagnostic.message.contains("parameter `a` has 8 bytes at offset 8 in the sm_80 kernel, 4 at 4 by"),
+        "{error}"
+    );
+    build(dir.path(), &lying("ifdef NOT_DEFINED"), cuda).unwrap();
+}
+
+#[test]
+fn a_signature_changed_by_a_macro_is_caught_in_code_objects() {
+    if !have_hip("a_signature_changed_by_a_macro_is_caught_in_code_objects", &["gfx90a"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let hip = |k: Kernels| k.backend(Backend::Hip).hip_arch("gfx90a");
+    let error = build(dir.path(), &lying("ifdef __HIP__"), hip).unwrap_err();
+    let diagnostic = &error.diagnostics()[0];
+    assert_eq!((diagnostic.line, diagnostic.column), (4, 37));
+    assert!(diagnostic.message.contains("8 bytes at offset 8 in the gfx90a kernel, 4 at 4 by"), "{error}");
+    build(dir.path(), &lying("ifdef NOT_DEFINED"), hip).unwrap();
+}
+
+#[test]
+fn cuda_reports_every_target_and_packs_one_fat_binary() {
+    if !have_nvcc("cuda_reports_every_target_and_packs_one_fat_binary") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), MIXED, |k| k.backend(Backend::Cuda)).unwrap();
+    assert_eq!(built.files[0].kernels.len(), 6);
+    for target in ["sm_80", "sm_90"] {
+        let shares = kernel(&built, "shares", target);
+        assert_eq!((shares.shared, shares.spills, shares.max_threads), (Some(512), Some(0), Some(128)));
+        assert!(shares.registers > Some(0) && shares.code_size > Some(0));
+        assert!(kernel(&built, "mixed", target).occupancy.is_some_and(|o| o.percent > 0));
+    }
+    let image = fs::read(built.out_dir.join("k.fatbin")).unwrap();
+    assert_eq!(image[..4], 0xba55_ed50_u32.to_le_bytes(), "not a fat binary");
+    let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
+    assert!(
+        bindings.contains(r#"backend: "cuda", targets: &["sm_80", "sm_90", "compute_90"]"#),
+        "{bindings}"
+    );
+
+    let again = build(dir.path(), MIXED, |k| k.backend(Backend::Cuda)).unwrap();
+    let shares = kernel(&again, "shares", "sm_90");
+    assert_eq!((shares.compile_time, shares.shared), (None, Some(512)), "read back without compiling");
+}
+
+#[test]
+fn hip_reports_every_target_and_packs_one_bundle() {
+    let targets = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+    if !have_hip("hip_reports_every_target_and_packs_one_bundle", &targets) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), MIXED, |k| k.backend(Backend::Hip)).unwrap();
+    assert_eq!(built.files[0].kernels.len(), 15);
+    for target in targets {
+        let shares = kernel(&built, "shares", target);
+        let wave = if target.starts_with("gfx9") { 64 } else { 32 };
+        assert_eq!((shares.wave_size, shares.shared, shares.spills), (Some(wave), Some(512), Some(0)));
+        assert_eq!(shares.max_threads, Some(128));
+        assert!(
+            shares.registers > Some(0) && shares.scalar_registers > Some(0) && shares.code_size > Some(0)
+        );
+    }
+    let bundle = fs::read(built.out_dir.join("k.hipfb")).unwrap();
+    let entries = bundle_entries(&bundle);
+    assert_eq!(entries[0].0, "host-x86_64-unknown-linux--");
+    for (target, (name, object)) in targets.iter().zip(&entries[1..]) {
+        assert_eq!(name, &format!("hipv4-amdgcn-amd-amdhsa--{target}"));
+        assert_eq!(&object[..4], b"\x7fELF");
+        assert_eq!(*object, fs::read(built.out_dir.join(format!("k.{target}.co"))).unwrap());
+    }
+}
+
+/// Names and contents, read as the HIP runtime does.
+fn bundle_entries(bundle: &[u8]) -> Vec<(String, &[u8])> {
+    let number = |at: usize| u64::from_le_bytes(bundle[at..at + 8].try_into().unwrap()) as usize;
+    assert_eq!(&bundle[..24], b"__CLANG_OFFLOAD_BUNDLE__");
+    let mut at = 32;
+    let mut entries = Vec::new();
+    for _ in 0..number(24) {
+        let (offset, size, length) = (number(at), number(at + 8), number(at + 16));
+        assert_eq!(offset % 4096, 0);
+        let name = String::from_utf8(bundle[at + 24..at + 24 + length].to_vec()).unwrap();
+        entries.push((name, &bundle[offset..offset + size]));
+        at += 24 + length;
+    }
+    entries
+}
+
+#[test]
+fn only_what_changed_is_compiled_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let header = dir.path().join("mine.cuh");
+    fs::write(&header, "__device__ inline float two() { return 2; }\n").unwrap();
+    let text = "#include \"mine.cuh\"\nextern \"C\" __global__ void k(float* x) { x[0] = two(); }\n";
+    let compiled = |built: Result<Built, Error>| built.unwrap().files[0].kernels[0].compile_time.is_some();
+    assert!(compiled(build(dir.path(), text, cpu)), "the first time");
+    assert!(!compiled(build(dir.path(), text, cpu)), "nothing changed");
+    assert!(compiled(build(dir.path(), text, |k| cpu(k).rebuild(true))), "asked for");
+    fs::write(&header, "__device__ inline float two() { return 3; }\n").unwrap();
+    assert!(compiled(build(dir.path(), text, cpu)), "a header changed");
+    assert!(compiled(build(dir.path(), text, |k| cpu(k).define("A", "1"))), "an option changed");
+    fs::remove_file(dir.path().join(if cfg!(target_arch = "aarch64") {
+        "out/k.aarch64.so"
+    } else {
+        "out/k.x86-64-v2.so"
+    }))
+    .unwrap();
+    assert!(compiled(build(dir.path(), text, |k| cpu(k).define("A", "1"))), "the image is gone");
+}
+
+#[test]
+fn all_files_are_parsed_before_any_is_compiled() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("a.cu"), dir.path().join("b.cu"));
+    fs::write(&first, "extern \"C\" __global__ void k(float& x) {}\n").unwrap();
+    fs::write(&second, "__global__ void k(float* x) {}\n").unwrap();
+    let missing = dir.path().join("c.cu");
+    let kernels = Kernels::new().files([&first, &second, &missing]).out_dir(dir.path().join("out"));
+    let error = cpu(kernels).build().unwrap_err();
+    let paths: Vec<_> = error.diagnostics().iter().map(|d| d.path.clone()).collect();
+    assert_eq!(paths, [first, second]);
+    assert!(error.to_string().contains("cannot read kernel file"), "{error}");
+}
+
+#[test]
+fn the_source_travels_with_its_headers_but_not_the_cpus() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("inc")).unwrap();
+    fs::write(dir.path().join("inc/mine.cuh"), "#define MINE 1\n").unwrap();
+    let text = "#include <gpustream/kernel.cuh>\n#include <mine.cuh>\nextern \"C\" __global__ void k() {}\n";
+    let include = dir.path().join("inc");
+    let built = build(dir.path(), text, |k| cpu(k).include(include).define("DEPTH", "3")).unwrap();
+    let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
+    assert!(bindings.contains("(\"mine.cuh\", include_str!(\"k.source/"), "{bindings}");
+    assert!(bindings.contains("(\"gpustream/kernel.cuh\", include_str!("), "{bindings}");
+    assert!(!bindings.contains("gpustream/cpu/"), "{bindings}");
+    assert!(bindings.contains("options: &[\"-DDEPTH=3\"]"), "{bindings}");
+}
+
+#[test]
+fn targets_that_do_not_exist_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "extern \"C\" __global__ void k() {}\n";
+    let error = build(dir.path(), text, |k| k.backend(Backend::Cpu).cpu_level("x86-64-v9")).unwrap_err();
+    assert!(error.to_string().contains("x86-64-v9"), "{error}");
+    if have_nvcc("targets_that_do_not_exist_are_refused (cuda)") {
+        let error = build(dir.path(), text, |k| k.backend(Backend::Cuda).cuda_arch("gfx90a")).unwrap_err();
+        assert!(error.to_string().contains("`gfx90a` is no CUDA target"), "{error}");
+    }
+    let error = build(dir.path(), text, |k| k.backend(Backend::Hip).hip_arch("gfx9zz")).unwrap_err();
+    assert!(error.to_string().contains("gfx9zz"), "{error}");
+}
