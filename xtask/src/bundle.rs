@@ -1,0 +1,156 @@
+//! `cargo xtask bundle`: what a GPU host without Rust needs to run the tests, examples and benchmarks.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::cargo::{self, Executable};
+use crate::table::Table;
+
+/// Gather tests, examples and benchmarks with a run.sh for a GPU host without Rust
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Folder to write; a bundle that is there is replaced [default: bundle in cargo's target folder]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Compile kernels for these backends
+    #[arg(long, value_delimiter = ',', default_value = "cpu,cuda")]
+    backend: Vec<String>,
+    /// Targets of CUDA kernels
+    #[arg(long, value_delimiter = ',', default_value = "sm_80,sm_90")]
+    arch: Vec<String>,
+}
+
+/// Bundles travel over slow links.
+const MOST_BYTES: u64 = 60_000_000;
+
+const RUN: &str = include_str!("bundle/run.sh");
+
+/// By this file a folder is known as an earlier bundle, which may be replaced.
+const MARKER: &str = "run.sh";
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let out = match &args.out {
+        Some(out) => std::path::absolute(out)?,
+        None => crate::target_dir().join("bundle"),
+    };
+    clear(&out)?;
+    let mut table = Table::new(&["file", "size"]);
+    let mut glibc = Vec::new();
+    for (folder, executable) in executables(args)? {
+        let path = out.join(folder).join(&executable.name);
+        strip(&executable.path, &path)?;
+        glibc.extend(glibc_versions(&path));
+        table.row(vec![format!("{folder}/{}", executable.name), megabytes(fs::metadata(&path)?.len())]);
+    }
+    shim(&out.join("hip-shim"))?;
+    let script = out.join(MARKER);
+    fs::write(&script, RUN)?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+
+    let total = size(&out)?;
+    table.row(vec!["hip-shim, run.sh".to_owned(), megabytes(size(&out.join("hip-shim"))?)]);
+    table.row(vec!["together".to_owned(), megabytes(total)]);
+    print!("{table}");
+    println!("\n{}/run.sh [tests|examples|bench|sanitize|shim] runs it", out.display());
+    if let Some((major, minor)) = glibc.into_iter().max() {
+        println!("needs glibc {major}.{minor} or newer");
+    }
+    ensure!(total <= MOST_BYTES, "the bundle is larger than {}", megabytes(MOST_BYTES));
+    Ok(())
+}
+
+/// Makes an empty folder, of nothing or of an earlier bundle.
+fn clear(out: &Path) -> anyhow::Result<()> {
+    if out.exists() {
+        let empty =
+            out.read_dir().with_context(|| format!("cannot read {}", out.display()))?.next().is_none();
+        if !empty && !out.join(MARKER).exists() {
+            bail!("{} is neither empty nor a bundle; name another folder", out.display());
+        }
+        fs::remove_dir_all(out).with_context(|| format!("cannot remove {}", out.display()))?;
+    }
+    fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))
+}
+
+/// Builds everything, and says which folder of the bundle it belongs to.
+fn executables(args: &Args) -> anyhow::Result<Vec<(&'static str, Executable)>> {
+    let (backends, archs) = (args.backend.join(","), args.arch.join(","));
+    let build = |arguments: &[&str]| {
+        let mut command = cargo::cargo();
+        command.args(arguments).arg("--release");
+        command.env("GPUSTREAM_BACKENDS", &backends).env("GPUSTREAM_CUDA_ARCHS", &archs);
+        cargo::build(&mut command)
+    };
+    let tests = build(&["test", "--no-run", "--package", "conformance", "--test", "*"])?;
+    let packages = ["--package=examples", "--package=own_kernel", "--package=bench"];
+    let programs = build(&[&["build", "--examples", "--bins"], &packages[..]].concat())?;
+    let tests = tests.into_iter().filter(|test| test.kind == "test" && !needs_sources(&test.name));
+    let programs = programs.into_iter().filter(|program| program.kind != "custom-build");
+    let folder = |program: &Executable| if program.name == "bench" { "bench" } else { "examples" };
+    let programs = programs.map(|program| (folder(&program), program));
+    Ok(tests.map(|test| ("tests", test)).chain(programs).collect())
+}
+
+/// Tests that call cargo or compilers, or replace the driver by a fake.
+fn needs_sources(test: &str) -> bool {
+    ["compile_fail", "recorder", "outside"].iter().any(|name| test.contains(name))
+}
+
+/// Copies an executable without its symbols.
+fn strip(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to.parent().unwrap_or(to))?;
+    let mut command = Command::new("strip");
+    cargo::run(command.arg("--strip-all").arg("-o").arg(to).arg(from))
+        .context("executables are stripped by `strip` of binutils: `apt-get install binutils`")
+}
+
+/// The HIP library that forwards to CUDA's.
+fn shim(out: &Path) -> anyhow::Result<()> {
+    let script = crate::workspace().join("tests/fixtures/hip/shim/build.sh");
+    cargo::run(Command::new(&script).arg(out).stdout(std::process::Stdio::null()))
+}
+
+/// The versions of glibc's symbols that an executable uses.
+fn glibc_versions(path: &Path) -> Vec<(u32, u32)> {
+    let output = Command::new("readelf").arg("--version-info").arg(path).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.split("GLIBC_").skip(1).filter_map(version).collect()
+}
+
+/// `2.34  Flags: …` is `(2, 34)`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (major, minor) = text[..end].split_once('.')?;
+    Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
+}
+
+/// Of all files below a folder, in bytes.
+fn size(folder: &Path) -> anyhow::Result<u64> {
+    let mut total = 0;
+    for entry in folder.read_dir()? {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        total += if kind.is_dir() { size(&path)? } else { fs::symlink_metadata(&path)?.len() };
+    }
+    Ok(total)
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn glibc_versions_compare_as_numbers() {
+        assert_eq!(version("2.34  Flags: none"), Some((2, 34)));
+        assert_eq!(version("2.2.5"), Some((2, 2)));
+        assert_eq!(version("PRIVATE"), None);
+        assert!(version("2.34") > version("2.4"));
+    }
+}
