@@ -43,7 +43,12 @@ impl Drop for Owned {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let block = unsafe { ManuallyDrop::take(&mut self.block) };
-        self.device.0.cache.put(block);
+        // Where a graph shares the block, the last of the two lets go of it.
+        if Arc::strong_count(&block) == 1 {
+            self.device.0.cache.put(block);
+        } else {
+            self.device.0.cache.disown(block);
+        }
     }
 }
 

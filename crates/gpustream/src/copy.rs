@@ -9,6 +9,7 @@ use crate::buffer::{Buffer, Owned};
 use crate::memory::Kind;
 use crate::staging;
 use crate::stream::Stream;
+use crate::sync::lock;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
 
@@ -35,6 +36,8 @@ impl Stream {
     /// [`ErrorKind::OutOfMemory`], after cached memory was given back and pending frees were waited for.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         let bytes = byte_len::<T>(len)?;
+        self.core
+            .check_not_capturing("allocate inside it; allocate before, the graph keeps what it uses alive")?;
         let memory = Owned::alloc(&self.device, Kind::Device, bytes, Some(&self.core))?;
         Ok(Buffer::new(memory, len))
     }
@@ -69,6 +72,9 @@ impl Stream {
     #[track_caller]
     pub fn upload_into<T: Pod>(&self, values: &[T], dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
         let mut dst = dst.view_mut();
+        self.core.check_not_capturing(
+            "copy an ordinary slice, which the graph would not own; copy pinned memory",
+        )?;
         check_lengths(values.len(), dst.len())?;
         self.check_memory(&dst.view())?;
         staging::upload(self, values, &mut dst, operation("upload"))
@@ -82,6 +88,7 @@ impl Stream {
     pub fn download<T: Pod>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Vec<T>> {
         let operation = operation("download");
         let src = src.view();
+        self.core.check_not_capturing("wait for a download; copy to pinned memory")?;
         let mut values = Vec::new();
         values.try_reserve_exact(src.len()).map_err(|_| {
             Error::new(ErrorKind::OutOfMemory, format!("the host has no room for {} elements", src.len()))
@@ -100,6 +107,7 @@ impl Stream {
     pub fn download_into<T: Pod>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut [T]) -> Result<()> {
         let operation = operation("download");
         let src = src.view();
+        self.core.check_not_capturing("wait for a download; copy to pinned memory")?;
         check_lengths(src.len(), dst.len())?;
         self.check_source(&src, operation)?;
         // SAFETY: `dst` has room for `src.len()` elements and is borrowed exclusively.
@@ -180,6 +188,8 @@ impl Stream {
         value: T,
         operation: Operation,
     ) -> Result<()> {
+        self.core
+            .check_not_capturing("fill with a value wider than four bytes; fill before, and copy inside")?;
         let seed = (4096 / size_of::<T>()).clamp(1, dst.len());
         let seed_values = self.device.pinned_from(&vec![value; seed])?;
         let view = dst.view();
@@ -216,6 +226,10 @@ impl Stream {
 
     fn check_source<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
         self.check_memory(src)?;
+        // What is captured has not written anything yet, so there is nothing to go by.
+        if lock(&self.core.state).capture().is_some() {
+            return Ok(());
+        }
         if src.block.history.lock().is_written(&src.bytes()) {
             return Ok(());
         }

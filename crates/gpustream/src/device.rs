@@ -13,7 +13,6 @@ use gpustream_hal::{
 
 use crate::host_call;
 use crate::memory::{Cache, MemoryStats};
-use crate::module::ModuleCore;
 use crate::pinned::Pinned;
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
@@ -113,10 +112,11 @@ impl StreamTable {
     }
 }
 
-/// A module whose last handle is gone, and the ends of all streams at that moment: once those are reached no
-/// kernel of it runs any more.
-struct ParkedModule {
-    module: ModuleCore,
+/// Something whose last handle is gone, and the ends of all streams at that moment: once those are reached
+/// nothing uses it any more.
+struct Parked {
+    /// Only ever dropped.
+    _what: Box<dyn Send>,
     until: Vec<Point>,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct DeviceCore {
     pub(crate) blocking: bool,
     pub(crate) streams: Arc<StreamTable>,
     pub(crate) cache: Cache,
-    parked_modules: Mutex<Vec<ParkedModule>>,
+    parked: Mutex<Vec<Parked>>,
 }
 
 impl DeviceCore {
@@ -150,23 +150,28 @@ impl DeviceCore {
 
     fn sweep(&self) {
         self.streams.sweep();
-        let mut unloaded = Vec::new();
-        let mut parked = lock(&self.parked_modules);
-        let done =
-            |parked: &ParkedModule| parked.until.iter().all(|&point| self.streams.is_known_done(point));
-        unloaded.extend(parked.extract_if(.., |parked| done(parked)).map(|parked| parked.module));
-        drop(parked);
+        let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.is_known_done(point));
+        let free: Vec<Parked> = lock(&self.parked).extract_if(.., |parked| done(parked)).collect();
+        // Dropped with no lock held: a graph's closures may own anything.
+        drop(free);
     }
 
-    pub(crate) fn park_module(&self, module: ModuleCore) {
+    /// Keeps `what` until everything submitted so far is done.
+    pub(crate) fn park(&self, what: Box<dyn Send>) {
         let streams = self.streams.all();
         let until =
             streams.iter().map(|stream| Point { stream: stream.id, number: stream.submitted() }).collect();
-        lock(&self.parked_modules).push(ParkedModule { module, until });
+        lock(&self.parked).push(Parked { _what: what, until });
+        if !host_call::is_inside() {
+            self.refresh();
+        }
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
         let streams = self.streams.all();
+        streams
+            .iter()
+            .try_for_each(|stream| stream.check_not_capturing("make the host wait for the whole device"))?;
         let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
         self.raw.synchronize()?;
         streams.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
@@ -179,12 +184,12 @@ impl Drop for DeviceCore {
     fn drop(&mut self) {
         let raw = self.raw.clone();
         let streams = self.streams.take();
-        let modules = std::mem::take(self.parked_modules.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
         let cache = std::mem::take(&mut self.cache);
         host_call::outside(move || {
             // Fails only where the device is lost, and then nothing runs any more.
             let _ = raw.synchronize();
-            drop(modules);
+            drop(parked);
             cache.clear();
             drop(streams);
         });
@@ -301,7 +306,7 @@ impl Device {
             blocking: std::env::var_os("GPUSTREAM_BLOCKING").is_some_and(|value| value == "1"),
             streams: Arc::default(),
             cache: Cache::default(),
-            parked_modules: Mutex::default(),
+            parked: Mutex::default(),
         })))
     }
 

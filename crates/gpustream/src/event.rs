@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use gpustream_hal::Result;
 
+use crate::capture::{CapturedPoint, refused};
 use crate::device::Device;
 use crate::stream_core::{Mark, StreamCore};
 
@@ -24,14 +25,25 @@ pub struct Event {
     pub(crate) mark: Mark,
     pub(crate) stream: Arc<StreamCore>,
     pub(crate) device: Device,
+    /// Where it is in a recording, if it was recorded inside one.
+    pub(crate) captured: Option<CapturedPoint>,
 }
 
 impl Event {
+    /// Refuses what only a point in time can answer.
+    pub(crate) fn check_not_captured(&self) -> Result<()> {
+        match self.captured {
+            Some(_) => Err(refused("ask about an event recorded inside it: it happens anew in each launch")),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the point has been reached (`cuEventQuery`). Never blocks.
     ///
     /// # Errors
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed.
     pub fn is_done(&self) -> Result<bool> {
+        self.check_not_captured()?;
         // SAFETY: the event is alive, and so is the stream it was recorded on.
         let done = unsafe { self.stream.device.event_query(self.mark.cell.raw) }?;
         if done {
@@ -46,6 +58,7 @@ impl Event {
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed,
     /// [`HostPanic`](crate::ErrorKind::HostPanic) where a host closure of the stream panicked.
     pub fn synchronize(&self) -> Result<()> {
+        self.check_not_captured()?;
         // SAFETY: as above.
         unsafe { self.stream.device.event_synchronize(self.mark.cell.raw) }?;
         self.stream.finish_mark(&self.device.0, &self.mark);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use crate::stream_core::StreamCore;
@@ -15,10 +15,15 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Whether this thread is inside a host closure.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
 /// Runs `work`, which calls the driver, now, or on a thread of its own if this one is inside a host closure: there
 /// the driver may not be called, and a closure that drops the last handle of something would do just that.
 pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
-    if INSIDE.get() {
+    if is_inside() {
         // Without a thread to do it, what was to be freed stays with the process.
         let _ = thread::Builder::new().name("gpustream-drop".into()).spawn(work);
     } else {
@@ -49,6 +54,29 @@ impl HostCall {
     }
 }
 
+/// A closure that a graph runs each time it is launched.
+pub(crate) struct RepeatedCall {
+    closure: Box<dyn Fn() + Send + Sync>,
+    stream: Weak<StreamCore>,
+}
+
+impl RepeatedCall {
+    pub(crate) fn new(closure: impl Fn() + Send + Sync + 'static, stream: &Arc<StreamCore>) -> Self {
+        Self { closure: Box::new(closure), stream: Arc::downgrade(stream) }
+    }
+}
+
+/// What the driver calls for a graph's node. Panics are reported by the stream that was captured.
+///
+/// # Safety
+/// `data` points to a [`RepeatedCall`] that is alive.
+pub(crate) unsafe extern "C" fn run_repeated(data: *mut c_void) {
+    // SAFETY: by this function's contract.
+    let call = unsafe { &*data.cast_const().cast::<RepeatedCall>() };
+    let stream = call.stream.upgrade();
+    run_inside(&call.closure, stream.as_deref());
+}
+
 /// What the driver calls.
 ///
 /// # Safety
@@ -56,6 +84,13 @@ impl HostCall {
 pub(crate) unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the driver calls once with what it was given.
     let HostCall { closure, stream } = unsafe { HostCall::from_raw(data) };
+    run_inside(closure, Some(&stream));
+    // The device's table holds the stream too, so this does not destroy it.
+    drop(stream);
+}
+
+/// Runs a user's closure where the driver may not be called and nothing may unwind.
+fn run_inside(closure: impl FnOnce(), stream: Option<&StreamCore>) {
     INSIDE.set(true);
     if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(closure)) {
         let text = payload
@@ -63,11 +98,11 @@ pub(crate) unsafe extern "C" fn run(data: *mut c_void) {
             .map(|text| (*text).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "(no message)".to_owned());
-        *lock(&stream.panicked) = Some(text);
+        if let Some(stream) = stream {
+            *lock(&stream.panicked) = Some(text);
+        }
         // A payload may itself panic when dropped, and nothing may unwind from here.
         mem::forget(payload);
     }
-    // The device's table holds the stream too, so this does not destroy it.
-    drop(stream);
     INSIDE.set(false);
 }

@@ -284,11 +284,16 @@ impl Kernel {
         }
         // SAFETY: the first `args.len()` were just written, and `check` saw that there are no more than fit.
         let pointers = unsafe { std::slice::from_raw_parts(pointers.as_ptr().cast(), args.len()) };
-        stream.submit(operation, args.iter().filter_map(Arg::access), |device, raw| {
+        let accesses = args.iter().filter_map(Arg::access);
+        let captured = stream.core.submit(&stream.device.0, operation, accesses, |device, raw| {
             // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory
             // arguments are not freed before this use is done; the rest is this function's contract.
             unsafe { device.launch(self.raw, config, pointers, raw) }
-        })
+        })?;
+        if let Some(capture) = captured {
+            capture.keep(Box::new(self.module()));
+        }
+        Ok(())
     }
 
     /// What backends trust.

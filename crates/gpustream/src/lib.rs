@@ -34,11 +34,13 @@
 //! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept |
 
 mod buffer;
+mod capture;
 mod compile_cache;
 mod copy;
 mod device;
 mod event;
 mod flag;
+mod graph;
 mod host_call;
 mod launch;
 mod memory;
@@ -60,9 +62,10 @@ pub use buffer::Buffer;
 pub use device::{Device, DeviceOptions, Tracking, backends};
 pub use event::{Event, TimedEvent};
 pub use flag::Flag;
+pub use graph::Graph;
 pub use hal::{
-    Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FunctionInfo, Image, Operation, ParamInfo,
-    PinnedOptions, Result, Source, StreamOptions, WaitPolicy,
+    Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FunctionInfo, GraphUpdate, Image, Operation,
+    ParamInfo, PinnedOptions, Result, Source, StreamOptions, WaitPolicy,
 };
 #[doc(hidden)]
 pub use launch::codegen;

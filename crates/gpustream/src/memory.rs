@@ -6,14 +6,15 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, HostPtr, PinnedOptions, RawBuffer, Result};
 use smallvec::SmallVec;
 
 use crate::device::{DeviceCore, StreamTable};
-use crate::stream_core::StreamCore;
+use crate::host_call;
+use crate::stream_core::{Access, StreamCore};
 use crate::sync::{Latch, lock};
 use crate::track::{History, Mode, Point};
 
@@ -36,6 +37,10 @@ pub(crate) struct Block {
     /// Size in bytes as allocated: the size class.
     pub(crate) capacity: usize,
     pub(crate) history: Latch<History>,
+    /// Whether a graph has ever referred to it; then launches touch it without a borrow.
+    pub(crate) in_graph: AtomicBool,
+    guards: Latch<Guards>,
+    reserved: Arc<AtomicU64>,
     device: Arc<dyn hal::Device>,
     /// For [`prune`](Self::prune): whether a point is known to be done.
     streams: Arc<StreamTable>,
@@ -77,13 +82,95 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: blocks are dropped by the cache alone, after it has seen that all uses are done.
-        let _ = unsafe {
-            match self.kind {
-                Kind::Device => self.device.free(self.address),
-                Kind::Pinned | Kind::WriteCombined => self.device.pinned_free(self.host),
+        self.reserved.fetch_sub(self.capacity as u64, Ordering::Relaxed);
+        let (device, kind, address, host) =
+            (self.device.clone(), self.kind, self.address, self.host as usize);
+        host_call::outside(move || {
+            // SAFETY: blocks are dropped by the cache, after it has seen that all uses are done, or with a graph
+            // that was parked until they were.
+            let _ = unsafe {
+                match kind {
+                    Kind::Device => device.free(address),
+                    Kind::Pinned | Kind::WriteCombined => device.pinned_free(host as HostPtr),
+                }
+            };
+        });
+    }
+}
+
+/// Who holds guards on a block, and whether a graph that touches it is being launched.
+///
+/// Ordinary operations and guards exclude each other by their borrows. A graph holds no borrow.
+#[derive(Default)]
+struct Guards {
+    held: SmallVec<[(Range<usize>, Mode); 1]>,
+    replays: usize,
+}
+
+/// A guard's entry in its block's list.
+pub(crate) struct HostGuard<'a> {
+    block: &'a Block,
+    range: Range<usize>,
+    mode: Mode,
+}
+
+impl<'a> HostGuard<'a> {
+    /// Enters a guard. A launch that is being entered at this moment goes first; its run is then waited for.
+    pub(crate) fn hold(block: &'a Block, range: Range<usize>, mode: Mode) -> Self {
+        loop {
+            let mut guards = block.guards.lock();
+            if guards.replays == 0 {
+                guards.held.push((range.clone(), mode));
+                return Self { block, range, mode };
             }
-        };
+            drop(guards);
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for HostGuard<'_> {
+    fn drop(&mut self) {
+        let mut guards = self.block.guards.lock();
+        if let Some(index) = guards.held.iter().position(|held| held.0 == self.range && held.1 == self.mode) {
+            guards.held.swap_remove(index);
+        }
+    }
+}
+
+/// Keeps guards out while a graph's launch is entered.
+pub(crate) struct HostReplay<'a>(SmallVec<[&'a Block; 4]>);
+
+impl<'a> HostReplay<'a> {
+    /// # Errors
+    /// [`ErrorKind::HostBorrowed`] where a guard is held on memory that the launch conflicts with.
+    pub(crate) fn begin(accesses: &[Access<'a>]) -> Result<Self> {
+        let mut entered = Self(SmallVec::new());
+        for access in accesses.iter().filter(|access| access.block.is_host()) {
+            let mut guards = access.block.guards.lock();
+            let conflict = guards.held.iter().any(|(range, mode)| {
+                let overlap = range.start < access.range.end && access.range.start < range.end;
+                overlap && (*mode == Mode::Write || access.mode == Mode::Write)
+            });
+            if conflict {
+                return Err(Error::new(
+                    ErrorKind::HostBorrowed,
+                    "the graph touches pinned memory that the host holds a guard on; drop the guard before launching",
+                ));
+            }
+            guards.replays += 1;
+            drop(guards);
+            entered.0.push(access.block);
+        }
+        Ok(entered)
+    }
+}
+
+impl Drop for HostReplay<'_> {
+    fn drop(&mut self) {
+        for block in &self.0 {
+            block.guards.lock().replays -= 1;
+        }
     }
 }
 
@@ -107,7 +194,7 @@ pub(crate) struct Cache {
     free: Mutex<FreeLists>,
     used: AtomicU64,
     peak: AtomicU64,
-    reserved: AtomicU64,
+    reserved: Arc<AtomicU64>,
     /// Blocks in `free`, to skip the lock where there are none.
     count: AtomicUsize,
 }
@@ -179,19 +266,35 @@ impl Cache {
 
     /// Asks the driver, and where it has no more, gives back what is cached and asks again.
     fn grow(&self, device: &DeviceCore, kind: Kind, class: usize) -> Result<Arc<Block>> {
-        let block = match driver_alloc(device, kind, class) {
+        let block = match self.driver_alloc(device, kind, class) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 device.refresh();
                 if self.trim() == 0 {
                     device.synchronize()?;
                     self.trim();
                 }
-                driver_alloc(device, kind, class).map_err(|error| self.explain(error, class))?
+                self.driver_alloc(device, kind, class).map_err(|error| self.explain(error, class))?
             }
             other => other?,
         };
-        self.reserved.fetch_add(class as u64, Ordering::Relaxed);
         Ok(Arc::new(block))
+    }
+
+    fn driver_alloc(&self, device: &DeviceCore, kind: Kind, class: usize) -> Result<Block> {
+        let (address, host) = driver_alloc(device, kind, class)?;
+        self.reserved.fetch_add(class as u64, Ordering::Relaxed);
+        Ok(Block {
+            address,
+            host,
+            kind,
+            capacity: class,
+            history: Latch::new(History::new(class, false)),
+            in_graph: AtomicBool::new(false),
+            guards: Latch::new(Guards::default()),
+            reserved: self.reserved.clone(),
+            device: device.raw.clone(),
+            streams: device.streams.clone(),
+        })
     }
 
     #[cold]
@@ -210,6 +313,16 @@ impl Cache {
         lock(&self.free).entry((block.kind, block.capacity)).or_default().push(block);
     }
 
+    /// Lets go of a dropped owner's block that a graph may still hold.
+    pub(crate) fn disown(&self, block: Arc<Block>) {
+        let bytes = block.capacity as u64;
+        if let Some(block) = Arc::into_inner(block) {
+            self.put(Arc::new(block));
+        } else {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Returns blocks whose uses are done to the driver; says how many bytes.
     pub(crate) fn trim(&self) -> u64 {
         let mut released = Vec::new();
@@ -217,9 +330,7 @@ impl Cache {
             released.extend(blocks.extract_if(.., |block| block.is_free_for(None)));
         }
         self.count.fetch_sub(released.len(), Ordering::Relaxed);
-        let bytes = released.iter().map(|block| block.capacity as u64).sum();
-        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
-        bytes
+        released.iter().map(|block| block.capacity as u64).sum()
     }
 
     /// Empties the cache; all work of the device is done.
@@ -236,31 +347,22 @@ impl Cache {
     }
 }
 
-fn driver_alloc(device: &DeviceCore, kind: Kind, class: usize) -> Result<Block> {
+/// Device and host address of fresh memory.
+fn driver_alloc(device: &DeviceCore, kind: Kind, bytes: usize) -> Result<(RawBuffer, HostPtr)> {
     let raw = &device.raw;
-    let (address, host) = match kind {
-        Kind::Device => (raw.alloc(class)?, std::ptr::null_mut()),
-        Kind::Pinned | Kind::WriteCombined => {
-            let options = match kind {
-                Kind::WriteCombined => PinnedOptions::default().write_combined(),
-                _ => PinnedOptions::default(),
-            };
-            let host = raw.pinned_alloc(class, options)?;
-            // SAFETY: the memory was just allocated as pinned.
-            let address = unsafe { raw.pinned_device_address(host) };
-            // SAFETY: nothing uses it yet.
-            (address.inspect_err(|_| drop(unsafe { raw.pinned_free(host) }))?, host)
-        }
+    let options = match kind {
+        Kind::Device => return Ok((raw.alloc(bytes)?, std::ptr::null_mut())),
+        Kind::Pinned => PinnedOptions::default(),
+        Kind::WriteCombined => PinnedOptions::default().write_combined(),
     };
-    Ok(Block {
-        address,
-        host,
-        kind,
-        capacity: class,
-        history: Latch::new(History::new(class, false)),
-        device: raw.clone(),
-        streams: device.streams.clone(),
-    })
+    let host = raw.pinned_alloc(bytes, options)?;
+    // SAFETY: the memory was just allocated as pinned, and nothing uses it yet.
+    let address = unsafe {
+        raw.pinned_device_address(host).inspect_err(|_| {
+            let _ = raw.pinned_free(host);
+        })
+    };
+    Ok((address?, host))
 }
 
 /// Blocks until the device is done with `range`: with its writers for a read, with everyone for a write.

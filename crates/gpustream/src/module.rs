@@ -1,7 +1,6 @@
 //! Modules: loading compiled kernels, or compiling them at run time.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use gpustream_hal::{
@@ -36,16 +35,15 @@ impl Drop for ModuleCore {
 }
 
 struct Shared {
-    core: ManuallyDrop<ModuleCore>,
+    /// Graphs hold it too.
+    core: Arc<ModuleCore>,
     device: Device,
     name: String,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the field is not used again.
-        let core = unsafe { ManuallyDrop::take(&mut self.core) };
-        self.device.0.park_module(core);
+        self.device.0.park(Box::new(self.core.clone()));
     }
 }
 
@@ -84,8 +82,7 @@ impl Module {
             error.with_context(format_args!("loading module `{}`", source.name)).with_backend(backend)
         })?;
         let core = ModuleCore { raw, device: raw_device.clone() };
-        let shared =
-            Shared { core: ManuallyDrop::new(core), device: device.clone(), name: source.name.to_owned() };
+        let shared = Shared { core: Arc::new(core), device: device.clone(), name: source.name.to_owned() };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -143,6 +140,11 @@ impl Kernel {
     /// The device it is loaded on.
     pub fn device(&self) -> &Device {
         &self.module.0.device
+    }
+
+    /// What a graph keeps alive.
+    pub(crate) fn module(&self) -> Arc<ModuleCore> {
+        self.module.0.core.clone()
     }
 
     /// The driver's handle. It lives as long as this value.

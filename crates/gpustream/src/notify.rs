@@ -135,8 +135,11 @@ impl Stream {
     /// # }
     /// ```
     pub fn finished(&self) -> Finished {
-        let mark = self.core.mark(&self.device.0, &mut lock(&self.core.state));
-        Finished::new(mark.map(|mark| Points::from_buf([(self.core.clone(), mark)])))
+        let mark = self.core.check_not_capturing("wait for a stream that is being captured").and_then(|()| {
+            let mark = self.core.mark(&self.device.0, &mut lock(&self.core.state))?;
+            Ok(Points::from_buf([(self.core.clone(), mark)]))
+        });
+        Finished::new(mark)
     }
 
     /// Copies `src` to the host in stream order and resolves with its elements. Needs as much pinned memory for
@@ -155,7 +158,8 @@ impl Stream {
 impl Event {
     /// Resolves when the event has been reached.
     pub fn done(&self) -> Finished {
-        Finished::new(Ok(Points::from_buf([(self.stream.clone(), self.mark.clone())])))
+        let points = Points::from_buf([(self.stream.clone(), self.mark.clone())]);
+        Finished::new(self.check_not_captured().map(|()| points))
     }
 }
 

@@ -10,7 +10,7 @@ use gpustream_hal::{Error, ErrorKind, PinnedOptions, RawBuffer, Result};
 use crate::buffer::Owned;
 use crate::copy::byte_len;
 use crate::device::Device;
-use crate::memory::Kind;
+use crate::memory::{HostGuard, Kind};
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
 /// `len` elements of page-locked host memory, made by [`Device::pinned`].
@@ -120,57 +120,63 @@ impl<T> fmt::Debug for Pinned<T> {
 }
 
 /// Read access to pinned memory. New device writers are kept out by the borrow.
-pub struct ReadGuard<'a, T>(&'a [T]);
+pub struct ReadGuard<'a, T> {
+    values: &'a [T],
+    _held: HostGuard<'a>,
+}
 
-impl<T: Pod> ReadGuard<'_, T> {
+impl<'a, T: Pod> ReadGuard<'a, T> {
     /// # Safety
     /// `len` elements are there, and nothing writes them for as long as the guard's lifetime.
-    pub(crate) unsafe fn new(host: *const T, len: usize) -> Self {
+    pub(crate) unsafe fn new(host: *const T, len: usize, held: HostGuard<'a>) -> Self {
         // SAFETY: by this function's contract; any bytes are a T.
-        Self(unsafe { std::slice::from_raw_parts(host, len) })
+        Self { values: unsafe { std::slice::from_raw_parts(host, len) }, _held: held }
     }
 }
 
 impl<T> Deref for ReadGuard<'_, T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        self.0
+        self.values
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.values.fmt(f)
     }
 }
 
 /// Write access to pinned memory. Device users are kept out by the borrow.
-pub struct WriteGuard<'a, T>(&'a mut [T]);
+pub struct WriteGuard<'a, T> {
+    values: &'a mut [T],
+    _held: HostGuard<'a>,
+}
 
-impl<T: Pod> WriteGuard<'_, T> {
+impl<'a, T: Pod> WriteGuard<'a, T> {
     /// # Safety
     /// `len` elements are there, and nothing else touches them for as long as the guard's lifetime.
-    pub(crate) unsafe fn new(host: *mut T, len: usize) -> Self {
+    pub(crate) unsafe fn new(host: *mut T, len: usize, held: HostGuard<'a>) -> Self {
         // SAFETY: by this function's contract; any bytes are a T.
-        Self(unsafe { std::slice::from_raw_parts_mut(host, len) })
+        Self { values: unsafe { std::slice::from_raw_parts_mut(host, len) }, _held: held }
     }
 }
 
 impl<T> Deref for WriteGuard<'_, T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        self.0
+        self.values
     }
 }
 
 impl<T> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        self.0
+        self.values
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.values.fmt(f)
     }
 }

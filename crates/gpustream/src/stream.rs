@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result};
 
+use crate::capture::{Keep, refused};
 use crate::device::Device;
 use crate::event::{Event, TimedEvent};
-use crate::host_call::{self, HostCall};
+use crate::host_call::{self, HostCall, RepeatedCall};
 use crate::stream_core::{Access, EventCell, Mark, StreamCore};
 use crate::sync::lock;
-use crate::track::Point;
+use crate::track::{Clock, Point};
 
 /// A queue of work that the device runs in order, beside the other streams.
 ///
@@ -56,24 +57,36 @@ impl Stream {
     where
         I: Iterator<Item = &'a Access<'a>> + Clone,
     {
-        self.core.submit(&self.device.0, operation, accesses, call)
+        self.core.submit(&self.device.0, operation, accesses, call).map(|_| ())
     }
 
     /// Marks this point of the stream (`cuEventRecord`).
     pub fn record(&self) -> Result<Event> {
-        let mark = self.core.mark(&self.device.0, &mut lock(&self.core.state))?;
-        Ok(Event { mark, stream: self.core.clone(), device: self.device.clone() })
+        let mut state = lock(&self.core.state);
+        let (mark, captured) = match state.capture() {
+            None => (self.core.mark(&self.device.0, &mut state)?, None),
+            Some(capture) => {
+                drop(state);
+                let cell = EventCell::new(&self.core.device, EventOptions::default())?;
+                let point = capture.record(&self.core, &cell)?;
+                (Mark { number: 0, cell, clock: Clock::default() }, Some(point))
+            }
+        };
+        Ok(Event { mark, stream: self.core.clone(), device: self.device.clone(), captured })
     }
 
     /// Marks this point and takes the device's time when it is reached.
     pub fn record_timed(&self) -> Result<TimedEvent> {
         let cell = EventCell::new(&self.core.device, EventOptions::timed().with_wait(self.device.0.wait))?;
         let state = lock(&self.core.state);
+        if state.capture().is_some() {
+            return Err(refused("take the time inside it; record timed events around a launch"));
+        }
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.core.device.event_record(cell.raw, self.core.raw) }?;
         let mark = Mark { number: state.number(), cell, clock: state.clock.clone() };
         drop(state);
-        Ok(TimedEvent(Event { mark, stream: self.core.clone(), device: self.device.clone() }))
+        Ok(TimedEvent(Event { mark, stream: self.core.clone(), device: self.device.clone(), captured: None }))
     }
 
     /// What is submitted to this stream from now on waits for `event` (`cuStreamWaitEvent`). Makes no driver
@@ -85,8 +98,16 @@ impl Stream {
         if !self.device.is_same(&event.device) {
             return Err(self.foreign("the event"));
         }
+        if let Some(point) = &event.captured {
+            return point.capture.wait(&self.device.0, &self.core, &event.mark.cell, point);
+        }
         let point = Point { stream: event.stream.id, number: event.mark.number };
         let mut state = lock(&self.core.state);
+        if state.capture().is_some() && !event.stream.is_known_done(point.number) {
+            return Err(refused(
+                "wait inside it for an event recorded outside; make the launching stream wait",
+            ));
+        }
         if point.stream == self.core.id || point.number == 0 || state.clock.covers(point) {
             return Ok(());
         }
@@ -102,6 +123,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where any of it failed: "not done" and "failed" are different answers.
     pub fn is_done(&self) -> Result<bool> {
+        self.core.check_not_capturing("ask whether a captured stream is done")?;
         let done = self.core.query()?;
         if done {
             self.core.report_panic()?;
@@ -124,6 +146,8 @@ impl Stream {
     /// may never run, and is then leaked.
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.core
+            .check_not_capturing("run a closure once that a graph runs many times; use `host_fn_repeat`")?;
         let operation = Operation { label: "host_fn", location: Location::caller() };
         let data = HostCall::new(closure, &self.core).into_raw();
         self.submit(operation, [].iter(), |device, stream| {
@@ -131,6 +155,21 @@ impl Stream {
             unsafe { device.stream_host_fn(stream, host_call::run, data) }
                 // SAFETY: the driver refused the call, so nobody else has it.
                 .inspect_err(|_| drop(unsafe { HostCall::from_raw(data) }))
+        })
+    }
+
+    /// As [`host_fn`](Self::host_fn), for a closure that can run many times: inside a capture it becomes a node of
+    /// the graph, which owns it.
+    #[track_caller]
+    pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        let Some(capture) = lock(&self.core.state).capture() else { return self.host_fn(closure) };
+        let operation = Operation { label: "host_fn", location: Location::caller() };
+        let call = Arc::new(RepeatedCall::new(closure, &self.core));
+        let data = Arc::as_ptr(&call).cast_mut().cast();
+        capture.keep(Box::new(call) as Keep);
+        self.submit(operation, [].iter(), |device, stream| {
+            // SAFETY: the stream is alive, and the graph keeps what `data` points to.
+            unsafe { device.stream_host_fn(stream, host_call::run_repeated, data) }
         })
     }
 

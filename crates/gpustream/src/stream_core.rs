@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, Operation, RawEvent, RawStream, Result};
 use smallvec::SmallVec;
 
+use crate::capture::{Capture, refused};
 use crate::device::{DeviceCore, Tracking};
 use crate::host_call;
 use crate::memory::Block;
@@ -68,6 +69,8 @@ pub(crate) struct StreamState {
     marks: VecDeque<Mark>,
     /// Events nobody holds any more.
     free: Vec<Arc<EventCell>>,
+    /// The recording that this stream takes part in.
+    pub(crate) capture: Option<Arc<Capture>>,
 }
 
 pub(crate) struct StreamCore {
@@ -94,8 +97,13 @@ impl Drop for StreamCore {
 
 impl StreamCore {
     pub(crate) fn new(id: StreamId, raw: RawStream, device: Arc<dyn hal::Device>, owned: bool) -> Self {
-        let state =
-            StreamState { number: 0, clock: Clock::default(), marks: VecDeque::new(), free: Vec::new() };
+        let state = StreamState {
+            number: 0,
+            clock: Clock::default(),
+            marks: VecDeque::new(),
+            free: Vec::new(),
+            capture: None,
+        };
         Self {
             id,
             raw,
@@ -109,7 +117,8 @@ impl StreamCore {
 
     /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use.
     ///
-    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation.
+    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation. Returns the
+    /// capture that recorded it, if it was not run.
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     pub(crate) fn submit<'a, I>(
         &self,
@@ -117,11 +126,18 @@ impl StreamCore {
         operation: Operation,
         accesses: I,
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
-    ) -> Result<()>
+    ) -> Result<Option<Arc<Capture>>>
     where
         I: Iterator<Item = &'a Access<'a>> + Clone,
     {
         let mut state = lock(&self.state);
+        if let Some(capture) = state.capture() {
+            drop(state);
+            capture
+                .submit(device, self, operation, accesses, call)
+                .map_err(|error| error.with_operation(operation))?;
+            return Ok(Some(capture));
+        }
         loop {
             let missing = self.missing(&state, accesses.clone());
             if missing.is_empty() {
@@ -132,8 +148,13 @@ impl StreamCore {
         }
         let point = Point { stream: self.id, number: state.number + 1 };
         for access in accesses.clone() {
+            let new = Use { point, operation, recycled: false };
+            if access.block.in_graph.load(Ordering::Acquire) {
+                self.enter_beside_graphs(&state, access, new);
+                continue;
+            }
             let mut history = access.block.history.lock();
-            history.insert(&access.range, access.mode, Use { point, operation, recycled: false });
+            history.insert(&access.range, access.mode, new);
             if history.is_crowded() {
                 access.block.prune(&mut history);
             }
@@ -141,8 +162,8 @@ impl StreamCore {
         let result = call(&*self.device, self.raw);
         // Taken also on failure: the driver may have enqueued part of it.
         state.number += 1;
-        let pinned = result.is_ok() && accesses.clone().any(|access| access.block.is_host());
-        if pinned {
+        let guarded = |access: &Access<'_>| access.block.is_host() && access.mode != Mode::Shared;
+        if result.is_ok() && accesses.clone().any(guarded) {
             // Host access waits for exactly this operation, so it needs an event of its own.
             self.mark(device, &mut state)?;
         }
@@ -152,7 +173,7 @@ impl StreamCore {
             unsafe { self.device.stream_synchronize(self.raw) }
                 .map_err(|error| error.with_operation(operation))?;
         }
-        result.map_err(|error| error.with_operation(operation))
+        result.map(|()| None).map_err(|error| error.with_operation(operation))
     }
 
     /// The uses that an operation with these accesses must be ordered after and is not.
@@ -171,6 +192,26 @@ impl StreamCore {
             });
         }
         missing
+    }
+
+    /// Enters a use of memory that graphs refer to. Their launches hold no borrow, so one may have come in from
+    /// another thread since we looked: its use stays beside the new one. The two race, as the threads do, but
+    /// the memory is not handed on before both are done.
+    fn enter_beside_graphs(&self, state: &StreamState, access: &Access<'_>, new: Use) {
+        let mut history = access.block.history.lock();
+        let mut unordered: SmallVec<[Use; 4]> = SmallVec::new();
+        history.conflicts(&access.range, access.mode, |old| {
+            if old.point.stream != self.id && !state.clock.covers(old.point) {
+                unordered.push(*old);
+            }
+        });
+        history.insert(&access.range, access.mode, new);
+        for old in unordered {
+            history.insert(&access.range, Mode::Read, old);
+        }
+        if history.is_crowded() {
+            access.block.prune(&mut history);
+        }
     }
 
     /// Makes this stream wait for `missing`, or says that the user should have.
@@ -293,7 +334,12 @@ impl StreamCore {
 
     /// Whether everything submitted is done; asks the driver if that is not known.
     pub(crate) fn query(&self) -> Result<bool> {
-        let number = self.submitted();
+        let state = lock(&self.state);
+        if state.capture().is_some() {
+            return Ok(false);
+        }
+        let number = state.number;
+        drop(state);
         // SAFETY: the stream is alive.
         let done = unsafe { self.device.stream_query(self.raw) }?;
         if done {
@@ -305,6 +351,7 @@ impl StreamCore {
     /// Blocks until everything submitted is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let number = self.submitted();
+        self.check_not_capturing("make the host wait for a stream that is being captured")?;
         // SAFETY: the stream is alive.
         unsafe { self.device.stream_synchronize(self.raw) }?;
         self.set_done(number);
@@ -347,6 +394,24 @@ impl StreamCore {
         }
     }
 
+    /// Refuses what cannot be part of a recording.
+    pub(crate) fn check_not_capturing(&self, what: &str) -> Result<()> {
+        match lock(&self.state).capture() {
+            Some(_) => Err(refused(what)),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes sure that what has been submitted can be waited for while the stream is being captured: until the
+    /// capture ends nothing can be recorded outside of it.
+    pub(crate) fn mark_before_capture(&self, device: &DeviceCore, state: &mut StreamState) -> Result<()> {
+        let marked = state.marks.back().map_or(0, |mark| mark.number);
+        if marked < state.number && !self.is_known_done(state.number) {
+            self.mark(device, state)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn report_panic(&self) -> Result<()> {
         match lock(&self.panicked).take() {
             None => Ok(()),
@@ -364,6 +429,12 @@ impl StreamState {
         self.number
     }
 
+    /// The recording that the stream takes part in at the moment.
+    #[inline]
+    pub(crate) fn capture(&self) -> Option<Arc<Capture>> {
+        self.capture.as_ref().filter(|capture| !capture.is_over()).cloned()
+    }
+
     /// Keeps an event for later, unless somebody still waits on it.
     fn recycle(&mut self, cell: Arc<EventCell>) {
         if Arc::strong_count(&cell) == 1 && self.free.len() < MARKS {
@@ -373,7 +444,7 @@ impl StreamState {
 }
 
 #[cold]
-fn hazard(new: Operation, old: Operation) -> Error {
+pub(crate) fn hazard(new: Operation, old: Operation) -> Error {
     let message = format!(
         "{new} touches memory that {old} used last on another stream, and nothing orders the two; record an event \
          after the earlier one and make this stream wait for it (`let e = a.record()?; b.wait(&e)?`), or use \

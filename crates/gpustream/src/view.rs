@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use gpustream_hal::{Error, ErrorKind, HostPtr, RawBuffer, Result};
 
 use crate::device::Device;
-use crate::memory::{self, Block, Kind};
+use crate::memory::{self, Block, HostGuard, Kind};
 use crate::pinned::{ReadGuard, WriteGuard};
 use crate::stream_core::Access;
 use crate::track::Mode;
@@ -119,10 +119,11 @@ impl<'a, T: Pod> View<'a, T> {
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
         self.check_not_shared()?;
         let host = self.host()?;
+        let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
         memory::wait_for(&self.device.0, self.block, &self.bytes(), Mode::Read)?;
-        // SAFETY: the range is inside pinned memory and aligned for T; writers are done, and the shared borrow
-        // keeps new ones out.
-        Ok(unsafe { ReadGuard::new(host.cast(), self.len) })
+        // SAFETY: the range is inside pinned memory and aligned for T; writers are done, and the shared borrow and
+        // the guard keep new ones out.
+        Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) })
     }
 
     /// As [`read`](Self::read), without blocking.
@@ -232,11 +233,12 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         self.view.check_not_shared()?;
         let host = self.view.host()?;
         let range = self.view.bytes();
+        let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write);
         memory::wait_for(&self.view.device.0, self.view.block, &range, Mode::Write)?;
         self.view.block.history.lock().set_written(&range);
         // SAFETY: the range is inside pinned memory and aligned for T; all its users are done, and the exclusive
-        // borrow keeps new ones out.
-        Ok(unsafe { WriteGuard::new(host.cast(), self.view.len) })
+        // borrow and the guard keep new ones out.
+        Ok(unsafe { WriteGuard::new(host.cast(), self.view.len, guard) })
     }
 
     /// As [`write`](Self::write), without blocking.

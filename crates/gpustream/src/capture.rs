@@ -1,0 +1,315 @@
+//! Recording a stream's work into a graph: the tracker's side.
+//!
+//! What is captured does not run, so it may not enter the real histories, and what happens outside may not order
+//! it. A capture therefore keeps histories and clocks of its own. Its streams are lanes: the one it began on, and
+//! those that joined by waiting for an event recorded inside. What it touches in all is what a launch of the
+//! graph touches.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+
+use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, Operation, RawGraph, RawStream, Result};
+use smallvec::SmallVec;
+
+use crate::device::{DeviceCore, Tracking};
+use crate::memory::Block;
+use crate::stream_core::{Access, EventCell, StreamCore, hazard};
+use crate::sync::lock;
+use crate::track::{Clock, History, Mode, Point, StreamId, Use};
+
+/// Something a graph keeps alive.
+pub(crate) type Keep = Box<dyn Any + Send + Sync>;
+
+/// A range that a graph touches.
+pub(crate) struct GraphUse {
+    pub(crate) block: Arc<Block>,
+    pub(crate) range: Range<usize>,
+    pub(crate) mode: Mode,
+}
+
+/// A captured operation and the operations it follows directly, by index.
+pub(crate) struct GraphOperation {
+    pub(crate) operation: Operation,
+    pub(crate) after: SmallVec<[usize; 2]>,
+}
+
+/// What a finished capture hands over to its graph.
+#[derive(Default)]
+pub(crate) struct Contents {
+    pub(crate) uses: Vec<GraphUse>,
+    pub(crate) operations: Vec<GraphOperation>,
+    pub(crate) keep: Vec<Keep>,
+}
+
+/// A point of a capture, as an event recorded inside it holds it.
+#[derive(Clone)]
+pub(crate) struct CapturedPoint {
+    pub(crate) capture: Arc<Capture>,
+    point: Point,
+    clock: Clock,
+    frontier: SmallVec<[usize; 2]>,
+}
+
+struct Lane {
+    stream: Arc<StreamCore>,
+    number: u64,
+    clock: Clock,
+    /// The operations that the lane's next one follows directly.
+    frontier: SmallVec<[usize; 2]>,
+}
+
+#[derive(Default)]
+struct Inner {
+    lanes: HashMap<StreamId, Lane>,
+    histories: HashMap<*const Block, History>,
+    contents: Contents,
+}
+
+// SAFETY: the pointers are keys and are never followed.
+unsafe impl Send for Inner {}
+
+pub(crate) struct Capture {
+    origin: StreamId,
+    thread: ThreadId,
+    inner: Mutex<Inner>,
+    /// The recording is over; a stream that still refers to it is free again.
+    ended: AtomicBool,
+}
+
+impl Capture {
+    /// Begins recording on `stream`.
+    pub(crate) fn begin(device: &DeviceCore, stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
+        let capture = Arc::new(Self {
+            origin: stream.id,
+            thread: thread::current().id(),
+            inner: Mutex::default(),
+            ended: AtomicBool::new(false),
+        });
+        let mut state = lock(&stream.state);
+        if state.capture().is_some() {
+            return Err(refused("capture a stream that is being captured already; end that capture first"));
+        }
+        stream.mark_before_capture(device, &mut state)?;
+        // SAFETY: the stream is alive and, as we just saw, not being captured.
+        unsafe { stream.device.capture_begin(stream.raw) }?;
+        state.capture = Some(capture.clone());
+        drop(state);
+        Self::add_lane(&mut lock(&capture.inner), stream);
+        Ok(capture)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn add_lane(inner: &mut Inner, stream: &Arc<StreamCore>) {
+        let lane =
+            Lane { stream: stream.clone(), number: 0, clock: Clock::default(), frontier: SmallVec::new() };
+        inner.lanes.insert(stream.id, lane);
+    }
+
+    fn check_thread(&self) -> Result<()> {
+        if thread::current().id() == self.thread {
+            return Ok(());
+        }
+        Err(refused("use a stream that another thread is capturing; submit from the thread that captures"))
+    }
+
+    /// Records one operation, after what its accesses conflict with inside the capture.
+    pub(crate) fn submit<'a>(
+        &self,
+        device: &DeviceCore,
+        stream: &StreamCore,
+        operation: Operation,
+        accesses: impl Iterator<Item = &'a Access<'a>> + Clone,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()> {
+        self.check_thread()?;
+        let inner = &mut *lock(&self.inner);
+        for access in accesses.clone() {
+            Self::order(device, inner, stream, operation, access)?;
+        }
+        call(&*stream.device, stream.raw)?;
+        let Inner { lanes, histories, contents } = inner;
+        let Some(lane) = lanes.get_mut(&stream.id) else { return Ok(()) };
+        lane.number += 1;
+        let point = Point { stream: stream.id, number: lane.number };
+        for Access { block, range, mode } in accesses {
+            block.in_graph.store(true, Ordering::Release);
+            let history =
+                histories.entry(Arc::as_ptr(block)).or_insert_with(|| History::new(block.capacity, true));
+            history.insert(range, *mode, Use { point, operation, recycled: false });
+            contents.add_use(block, range, *mode);
+        }
+        let after = std::mem::replace(&mut lane.frontier, SmallVec::from_slice(&[contents.operations.len()]));
+        contents.operations.push(GraphOperation { operation, after });
+        Ok(())
+    }
+
+    /// Makes a lane wait for the conflicts that `access` has on other lanes.
+    fn order(
+        device: &DeviceCore,
+        inner: &mut Inner,
+        stream: &StreamCore,
+        operation: Operation,
+        access: &Access<'_>,
+    ) -> Result<()> {
+        let Some(history) = inner.histories.get(&Arc::as_ptr(access.block)) else { return Ok(()) };
+        let Some(lane) = inner.lanes.get(&stream.id) else { return Ok(()) };
+        let mut missing: SmallVec<[Use; 4]> = SmallVec::new();
+        history.conflicts(&access.range, access.mode, |old| {
+            if old.point.stream != stream.id && !lane.clock.covers(old.point) {
+                missing.push(*old);
+            }
+        });
+        for old in missing {
+            match device.tracking {
+                Tracking::Strict => return Err(hazard(operation, old.operation)),
+                Tracking::Off => {}
+                Tracking::Auto => Self::join(inner, old.point.stream, stream.id)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes lane `to` wait for all that lane `from` holds so far.
+    fn join(inner: &mut Inner, from: StreamId, to: StreamId) -> Result<()> {
+        let Some(source) = inner.lanes.get(&from) else { return Ok(()) };
+        let (clock, number, frontier) = (source.clock.clone(), source.number, source.frontier.clone());
+        let event = EventCell::new(&source.stream.device, EventOptions::default())?;
+        // SAFETY: all are alive, and the event is recorded before it is waited for.
+        unsafe { source.stream.device.event_record(event.raw, source.stream.raw) }?;
+        let Some(target) = inner.lanes.get_mut(&to) else { return Ok(()) };
+        // SAFETY: as above.
+        unsafe { target.stream.device.stream_wait_event(target.stream.raw, event.raw) }?;
+        inner.contents.keep.push(Box::new(event));
+        target.clock.merge(&clock);
+        target.clock.advance(Point { stream: from, number });
+        add_frontier(&mut target.frontier, &frontier);
+        Ok(())
+    }
+
+    /// Records `event` on a lane.
+    pub(crate) fn record(self: &Arc<Self>, stream: &StreamCore, event: &EventCell) -> Result<CapturedPoint> {
+        self.check_thread()?;
+        let inner = lock(&self.inner);
+        let Some(lane) = inner.lanes.get(&stream.id) else {
+            return Err(refused("record on a stream that has left the capture"));
+        };
+        // SAFETY: both are alive.
+        unsafe { stream.device.event_record(event.raw, stream.raw) }?;
+        let point = Point { stream: stream.id, number: lane.number };
+        Ok(CapturedPoint {
+            capture: self.clone(),
+            point,
+            clock: lane.clock.clone(),
+            frontier: lane.frontier.clone(),
+        })
+    }
+
+    /// Makes `stream` wait for a point of this capture, and join it if it is not part of it yet.
+    pub(crate) fn wait(
+        self: &Arc<Self>,
+        device: &DeviceCore,
+        stream: &Arc<StreamCore>,
+        event: &EventCell,
+        point: &CapturedPoint,
+    ) -> Result<()> {
+        self.check_thread()?;
+        if self.is_over() {
+            return Err(refused(
+                "wait for an event of a capture that has ended; it never happens outside the graph",
+            ));
+        }
+        let inner = &mut *lock(&self.inner);
+        let mut state = lock(&stream.state);
+        match state.capture() {
+            Some(other) if !Arc::ptr_eq(&other, self) => {
+                return Err(refused("wait for an event of another capture"));
+            }
+            Some(_) => {}
+            None => stream.mark_before_capture(device, &mut state)?,
+        }
+        // SAFETY: both are alive, and the event was recorded in this capture.
+        unsafe { stream.device.stream_wait_event(stream.raw, event.raw) }?;
+        state.capture = Some(self.clone());
+        drop(state);
+        if !inner.lanes.contains_key(&stream.id) {
+            Self::add_lane(inner, stream);
+        }
+        if let Some(lane) = inner.lanes.get_mut(&stream.id) {
+            lane.clock.merge(&point.clock);
+            lane.clock.advance(point.point);
+            add_frontier(&mut lane.frontier, &point.frontier);
+        }
+        Ok(())
+    }
+
+    /// Keeps something alive as long as the graph.
+    pub(crate) fn keep(&self, keep: Keep) {
+        lock(&self.inner).contents.keep.push(keep);
+    }
+
+    /// Ends the recording. All lanes are joined to the first, so that nothing is left behind; their streams are
+    /// free again, also where this fails.
+    pub(crate) fn end(&self) -> Result<(RawGraph, Contents)> {
+        let inner = &mut *lock(&self.inner);
+        let others: Vec<StreamId> = inner.lanes.keys().copied().filter(|&id| id != self.origin).collect();
+        let joined = others.iter().try_for_each(|&id| {
+            let (covered, number) = match (inner.lanes.get(&self.origin), inner.lanes.get(&id)) {
+                (Some(origin), Some(lane)) => {
+                    (origin.clock.covers(Point { stream: id, number: lane.number }), lane.number)
+                }
+                _ => (true, 0),
+            };
+            if covered && number > 0 { Ok(()) } else { Self::join(inner, id, self.origin) }
+        });
+        self.ended.store(true, Ordering::Release);
+        let mut graph = Err(refused("end a capture twice"));
+        for (id, lane) in inner.lanes.drain() {
+            if id == self.origin {
+                // SAFETY: the stream is alive and being captured, on this thread.
+                graph = unsafe { lane.stream.device.capture_end(lane.stream.raw) };
+                if let (Ok(raw), Err(_)) = (&graph, &joined) {
+                    // SAFETY: nobody else has the graph.
+                    let _ = unsafe { lane.stream.device.graph_destroy(*raw) };
+                }
+            }
+            lock(&lane.stream.state).capture = None;
+        }
+        inner.histories.clear();
+        let contents = std::mem::take(&mut inner.contents);
+        joined?;
+        Ok((graph?, contents))
+    }
+}
+
+impl Contents {
+    /// Adds what one operation touches; of equal ranges the stronger use stays.
+    fn add_use(&mut self, block: &Arc<Block>, range: &Range<usize>, mode: Mode) {
+        let same = |old: &&mut GraphUse| Arc::ptr_eq(&old.block, block) && old.range == *range;
+        match self.uses.iter_mut().find(same) {
+            Some(old) if mode == Mode::Write => old.mode = mode,
+            Some(_) => {}
+            None => self.uses.push(GraphUse { block: block.clone(), range: range.clone(), mode }),
+        }
+    }
+}
+
+fn add_frontier(frontier: &mut SmallVec<[usize; 2]>, more: &[usize]) {
+    for &index in more {
+        if !frontier.contains(&index) {
+            frontier.push(index);
+        }
+    }
+}
+
+/// The error for something that cannot be part of a capture.
+#[cold]
+pub(crate) fn refused(what: &str) -> Error {
+    Error::new(ErrorKind::Captured, format!("a capture is being recorded, and one cannot {what}"))
+}

@@ -1,0 +1,228 @@
+//! Graphs: work recorded once and launched many times.
+
+use std::fmt::{self, Write as _};
+use std::panic::Location;
+use std::sync::Arc;
+
+use gpustream_hal::{self as hal, Error, ErrorKind, GraphUpdate, Operation, RawGraph, RawGraphExec, Result};
+use smallvec::SmallVec;
+
+use crate::capture::{Capture, Contents};
+use crate::device::Device;
+use crate::memory::HostReplay;
+use crate::stream::Stream;
+use crate::stream_core::Access;
+
+/// Recorded work, ready to launch. Owns all the memory, kernels and closures that it refers to.
+///
+/// ```
+/// # use gpustream::Device;
+/// # fn main() -> gpustream::Result<()> {
+/// # let device = Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// let source = device.pinned_from(&[1.0f32; 64])?;
+/// let mut x = stream.zeros::<f32>(64)?;
+/// let graph = stream.capture(|s| s.copy(&source, &mut x))?;
+/// for _ in 0..10 {
+///     graph.launch(&stream)?;
+/// }
+/// assert_eq!(stream.download(&x)?, [1.0; 64]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Graph {
+    parts: Option<Parts>,
+    device: Device,
+}
+
+/// What a launch may still be using after the graph is gone.
+struct Parts {
+    exec: Exec,
+    contents: Contents,
+    nodes: usize,
+    edges: usize,
+}
+
+struct Exec {
+    raw: RawGraphExec,
+    device: Arc<dyn hal::Device>,
+}
+
+impl Drop for Exec {
+    fn drop(&mut self) {
+        // SAFETY: the device drops parked parts when no launch of them is pending.
+        let _ = unsafe { self.device.graph_exec_destroy(self.raw) };
+    }
+}
+
+/// A recorded graph before it is made launchable.
+struct Recorded {
+    raw: RawGraph,
+    device: Arc<dyn hal::Device>,
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it, and executables do not depend on it.
+        let _ = unsafe { self.device.graph_destroy(self.raw) };
+    }
+}
+
+impl Stream {
+    /// Records what `work` submits to this stream, and to the streams that join by waiting for an event recorded
+    /// inside, instead of running it.
+    ///
+    /// The tracker orders operations inside the graph as it does outside. Copies must be between device and
+    /// pinned memory; allocation, host waits and use from another thread are an [`ErrorKind::Captured`] at the call
+    /// that tried, after which stream and buffers work as before.
+    pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
+        let (recorded, contents) = self.capture_parts(work)?;
+        Ok(Graph { parts: Some(Parts::new(&recorded, contents)?), device: self.device.clone() })
+    }
+
+    fn capture_parts(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<(Recorded, Contents)> {
+        /// Ends the capture also where the closure panics.
+        struct Ending<'a>(&'a Capture);
+        impl Drop for Ending<'_> {
+            fn drop(&mut self) {
+                if let Ok((raw, contents)) = self.0.end() {
+                    // Nobody will launch it.
+                    drop((raw, contents));
+                }
+            }
+        }
+
+        let capture = Capture::begin(&self.device.0, &self.core)?;
+        let ending = Ending(&capture);
+        let outcome = work(self);
+        std::mem::forget(ending);
+        let ended = capture.end();
+        let device = self.core.device.clone();
+        let ended = ended.map(|(raw, contents)| (Recorded { raw, device }, contents));
+        outcome?;
+        ended
+    }
+}
+
+impl Parts {
+    fn new(recorded: &Recorded, contents: Contents) -> Result<Self> {
+        let device = recorded.device.clone();
+        // SAFETY: the graph is alive.
+        let (nodes, edges) = unsafe { device.graph_size(recorded.raw) }?;
+        // SAFETY: as above.
+        let raw = unsafe { device.graph_instantiate(recorded.raw) }?;
+        Ok(Self { exec: Exec { raw, device }, contents, nodes, edges })
+    }
+}
+
+impl Graph {
+    /// Enqueues one run on `stream`, ordered after everything that touches the same memory. Runs of one graph
+    /// follow each other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::HostBorrowed`] where a guard is held on pinned memory that the graph touches,
+    /// [`ErrorKind::DeviceMismatch`] for a stream of another device.
+    #[track_caller]
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        let operation = Operation { label: "graph", location: Location::caller() };
+        if !self.device.is_same(&stream.device) {
+            return Err(stream.foreign("the graph"));
+        }
+        stream.core.check_not_capturing("launch a graph inside it")?;
+        let Some(parts) = &self.parts else { return Ok(()) };
+        let accesses: SmallVec<[Access<'_>; 16]> = parts
+            .contents
+            .uses
+            .iter()
+            .map(|used| Access { block: &used.block, range: used.range.clone(), mode: used.mode })
+            .collect();
+        // Held until the run is entered: a guard asked for meanwhile waits for the run.
+        let _replay = HostReplay::begin(&accesses).map_err(|error| error.with_operation(operation))?;
+        stream.submit(operation, accesses.iter(), |device, raw| {
+            // SAFETY: both are alive, and the graph owns what it refers to.
+            unsafe { device.graph_launch(parts.exec.raw, raw) }
+        })
+    }
+
+    /// Records anew into the same executable. [`GraphUpdate::TopologyChanged`] says that the new work did not
+    /// fit, and that a new executable had to be made, which costs more; either way the next launch runs the new
+    /// work.
+    pub fn update(
+        &mut self,
+        stream: &Stream,
+        work: impl FnOnce(&Stream) -> Result<()>,
+    ) -> Result<GraphUpdate> {
+        if !self.device.is_same(&stream.device) {
+            return Err(stream.foreign("the graph"));
+        }
+        let (recorded, contents) = stream.capture_parts(work)?;
+        let Some(parts) = &mut self.parts else {
+            return Err(Error::new(ErrorKind::InvalidArgument, "the graph is empty"));
+        };
+        // SAFETY: both are alive.
+        let outcome = unsafe { recorded.device.graph_update(parts.exec.raw, recorded.raw) }?;
+        let old: Box<dyn Send> = match outcome {
+            GraphUpdate::Updated => Box::new(std::mem::replace(&mut parts.contents, contents)),
+            _ => Box::new(std::mem::replace(parts, Parts::new(&recorded, contents)?)),
+        };
+        self.device.0.park(old);
+        Ok(outcome)
+    }
+
+    /// Does the first launch's preparation now (`cuGraphUpload`).
+    pub fn upload(&self, stream: &Stream) -> Result<()> {
+        let Some(parts) = &self.parts else { return Ok(()) };
+        // SAFETY: both are alive.
+        unsafe { parts.exec.device.graph_upload(parts.exec.raw, stream.core.raw) }
+    }
+
+    /// How many nodes the driver made of the work.
+    pub fn nodes(&self) -> usize {
+        self.parts.as_ref().map_or(0, |parts| parts.nodes)
+    }
+
+    /// How many dependencies there are between the nodes.
+    pub fn edges(&self) -> usize {
+        self.parts.as_ref().map_or(0, |parts| parts.edges)
+    }
+
+    /// The operations and what each follows directly, in Graphviz's language.
+    pub fn dot(&self) -> String {
+        let mut text = String::from("digraph {\n    node [shape=box];\n");
+        let operations = self.parts.as_ref().map_or(&[][..], |parts| &parts.contents.operations);
+        for (index, captured) in operations.iter().enumerate() {
+            let Operation { label, location } = captured.operation;
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "    n{index} [label=\"{label}\", tooltip=\"{}:{}\"];",
+                location.file().escape_default(),
+                location.line()
+            );
+            for before in &captured.after {
+                let _ = writeln!(text, "    n{before} -> n{index};");
+            }
+        }
+        text + "}\n"
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl Drop for Graph {
+    /// Returns at once: what pending runs use is kept until they are done.
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            self.device.0.park(Box::new(parts));
+        }
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Graph({} nodes, {} edges)", self.nodes(), self.edges())
+    }
+}
