@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// What to compile for: cpu, cuda, hip [default: cpu]
     #[arg(long, value_delimiter = ',', default_value = "cpu", hide_default_value = true)]
     backend: Vec<String>,
-    /// Targets: sm_90, gfx942, x86-64-v3, … (each goes to the backend it belongs to)
+    /// Targets: `sm_90`, `gfx942`, `x86-64-v3`, … (each goes to the backend it belongs to)
     #[arg(long, value_delimiter = ',')]
     arch: Vec<String>,
     /// Folder for the results [default: target/kernels]
@@ -58,7 +58,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             (Backend::Cpu, kernels.cpu_level(arch))
         };
         if !backends.contains(&backend) {
-            bail!("{arch} is a target of the {backend} backend, which was not asked for: add it to --backend");
+            bail!(
+                "{arch} is a target of the {backend} backend, which was not asked for: add it to --backend"
+            );
         }
         kernels = with_arch;
     }
@@ -117,7 +119,18 @@ fn target_dir() -> PathBuf {
 
 fn text(built: &Built) -> String {
     let mut table = Table::new(&[
-        "kernel", "backend", "arch", "regs", "sgprs", "spills", "shared", "wave", "block", "occupancy", "code", "image",
+        "kernel",
+        "backend",
+        "arch",
+        "regs",
+        "sgprs",
+        "spills",
+        "shared",
+        "wave",
+        "block",
+        "occupancy",
+        "code",
+        "image",
         "time",
     ]);
     for kernel in built.files.iter().flat_map(|file| &file.kernels) {

@@ -1,0 +1,87 @@
+//! `cargo xtask build-kernels` as a user runs it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const KERNEL: &str = "extern \"C\" __global__ void k(float* x) { x[threadIdx.x] = 1.0f; }\n";
+
+/// Runs the task on one kernel file with nothing of the caller's compilers in the environment.
+fn build_kernels(dir: &Path, text: &str, args: &[&str], env: &[(&str, &str)]) -> Output {
+    let file = dir.join("k.cu");
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.args(["build-kernels", "--out"]).arg(dir.join("out")).args(args).arg(file);
+    for name in ["GPUSTREAM_BACKENDS", "NVCC", "CUDA_HOME", "CUDA_PATH", "HIPCC", "ROCM_PATH", "HIP_PATH"] {
+        command.env_remove(name);
+    }
+    command.envs(env.iter().copied()).output().unwrap()
+}
+
+fn text(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_table_has_a_row_per_kernel_and_level() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = build_kernels(dir.path(), KERNEL, &[], &[]);
+    let (stdout, stderr) = text(&output);
+    assert!(output.status.success(), "{stderr}");
+    let rows: Vec<_> = stdout.lines().take_while(|line| !line.is_empty()).collect();
+    assert!(rows[0].starts_with("kernel  backend"), "{stdout}");
+    let levels = if cfg!(target_arch = "aarch64") { 1 } else { 3 };
+    assert_eq!(rows.len(), 1 + levels, "{stdout}");
+    assert!(rows[1..].iter().all(|row| row.starts_with("k ") && row.contains(" cpu ") && row.ends_with(" s")));
+    assert_eq!(stderr, "", "no progress bar off a terminal");
+}
+
+#[test]
+fn json_is_one_array() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = build_kernels(dir.path(), KERNEL, &["--json"], &[]);
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = &rows[0];
+    assert_eq!((&row["kernel"], &row["backend"]), (&"k".into(), &"cpu".into()));
+    assert!(row["compile_seconds"].as_f64().unwrap() > 0.0 && row["image_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_missing_compiler_is_an_error_that_says_how_to_get_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for (backend, variable, how) in [
+        ("cpu", "CXX", "apt-get install g++"),
+        ("cuda", "NVCC", "scripts/setup.sh cuda"),
+        ("cuda", "CUDA_HOME", "scripts/setup.sh cuda"),
+        ("hip", "HIPCC", "scripts/setup.sh hip"),
+    ] {
+        let nowhere = "/nonexistent/compiler";
+        let output = build_kernels(dir.path(), KERNEL, &["--backend", backend], &[(variable, nowhere)]);
+        let (_, stderr) = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{variable}: {stderr}");
+        assert!(stderr.contains(nowhere) && stderr.contains(how), "{variable}: {stderr}");
+    }
+}
+
+#[test]
+fn what_cannot_be_bound_is_shown_at_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let text_with_error = "extern \"C\" __global__ void k(float& x) {}\n";
+    let output = build_kernels(dir.path(), text_with_error, &[], &[]);
+    let (_, stderr) = text(&output);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = "k.cu:1:30: error: `x` is a reference, which the host cannot pass\n    1 | extern \"C\" __global__ \
+                    void k(float& x) {}\n      |                              ^^^^^^^^\n      = help: write `float* x`";
+    assert!(stderr.contains(expected), "{stderr}");
+}
+
+#[test]
+fn targets_must_belong_to_a_backend_that_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = build_kernels(dir.path(), KERNEL, &["--arch", "sm_90"], &[]);
+    let (_, stderr) = text(&output);
+    assert!(!output.status.success() && stderr.contains("add it to --backend"), "{stderr}");
+    let output = build_kernels(dir.path(), KERNEL, &["--backend", "metal"], &[]);
+    let (_, stderr) = text(&output);
+    assert!(!output.status.success() && stderr.contains("no backend `metal`"), "{stderr}");
+}
