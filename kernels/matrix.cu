@@ -8,38 +8,68 @@ constexpr unsigned int transpose_tile = 64;
 // Elements a thread has on their way at once.
 constexpr unsigned int transpose_batch = 8;
 
+// A block's threads as groups of neighbours, each on a row of its own. What is left over idles.
+struct Groups {
+    unsigned int lanes, count, group, lane;
+};
+
+// One tile of height × width elements. Called with constants for the usual block and a whole tile, where no element
+// needs a check.
+template <class T>
+__device__ __forceinline__ void transpose_one(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
+                                              Groups by, unsigned int height, unsigned int width,
+                                              T (&tile)[transpose_tile][transpose_tile + 1]) {
+    constexpr unsigned int batch = transpose_batch;
+    for (unsigned int r = by.group; r < height; r += batch * by.count) {
+        for (unsigned int c = by.lane; c < width; c += by.lanes) {
+            const T* from = in + r * cols + c;
+            T value[batch];
+            GS_UNROLL
+            for (unsigned int b = 0; b < batch; ++b) {
+                if (r + b * by.count < height) value[b] = from[b * by.count * cols];
+            }
+            GS_UNROLL
+            for (unsigned int b = 0; b < batch; ++b) {
+                if (r + b * by.count < height) tile[r + b * by.count][c] = value[b];
+            }
+        }
+    }
+    __syncthreads();
+    for (unsigned int c = by.group; c < width; c += batch * by.count) {
+        for (unsigned int r = by.lane; r < height; r += by.lanes) {
+            T* to = out + c * rows + r;
+            GS_UNROLL
+            for (unsigned int b = 0; b < batch; ++b) {
+                if (c + b * by.count < width) to[b * by.count * rows] = tile[r][c + b * by.count];
+            }
+        }
+    }
+    __syncthreads();
+}
+
 template <class T>
 __device__ __forceinline__ void transpose(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
                                           T (&tile)[transpose_tile][transpose_tile + 1]) {
-    constexpr unsigned int side = transpose_tile, elements = side * side, batch = transpose_batch;
+    constexpr unsigned int side = transpose_tile, usual = 256;
     const unsigned int threads = gs::threads_in_block(), thread = gs::thread_in_block();
+    const unsigned int lanes = threads < side ? threads : side, count = threads / lanes;
+    const Groups by{lanes, count, thread / lanes, thread % lanes};
     const size_t across = (cols + side - 1) / side, down = (rows + side - 1) / side;
     GS_FOR_EACH_TILE(t, across * down) {
         const size_t row = t / across * side, col = t % across * side;
         const unsigned int height = (unsigned int)gs::smaller(rows - row, side);
         const unsigned int width = (unsigned int)gs::smaller(cols - col, side);
-        for (unsigned int first = thread; first < elements; first += batch * threads) {
-            T value[batch];
-            GS_UNROLL
-            for (unsigned int b = 0; b < batch; ++b) {
-                const unsigned int e = first + b * threads, r = e / side, c = e % side;
-                if (r < height && c < width) value[b] = in[(row + r) * cols + col + c];
-            }
-            GS_UNROLL
-            for (unsigned int b = 0; b < batch; ++b) {
-                const unsigned int e = first + b * threads, r = e / side, c = e % side;
-                if (r < height && c < width) tile[r][c] = value[b];
-            }
+        const T* from = in + row * cols + col;
+        T* to = out + col * rows + row;
+        if (threads == usual && height == side && width == side) {
+            // The remainder changes nothing but tells the compiler the range.
+            const Groups constant{side, usual / side, thread / side % (usual / side), thread % side};
+            transpose_one(from, to, rows, cols, constant, side, side, tile);
+        } else {
+            // A thread beyond the last group has nothing to move, but must reach the barriers.
+            const bool idle = by.group >= by.count;
+            transpose_one(from, to, rows, cols, by, idle ? 0 : height, idle ? 0 : width, tile);
         }
-        __syncthreads();
-        for (unsigned int first = thread; first < elements; first += batch * threads) {
-            GS_UNROLL
-            for (unsigned int b = 0; b < batch; ++b) {
-                const unsigned int e = first + b * threads, c = e / side, r = e % side;
-                if (r < height && c < width) out[(col + c) * rows + row + r] = tile[r][c];
-            }
-        }
-        __syncthreads();
     }
 }
 

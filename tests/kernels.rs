@@ -1,0 +1,334 @@
+//! The library's own kernels against plain Rust, at lengths and offsets where such kernels go wrong.
+
+mod reference;
+
+use gpustream::half::{bf16, f16};
+use gpustream::{AsView, Device, ErrorKind, Launch, Result};
+use gpustream_kernels::{Reduce, Reducible, Scan, Scannable, elementwise, histogram, matrix, stencil};
+use reference::Element;
+
+/// None, one, odd, and around a pack, a block, a tile and a power of two.
+const LENGTHS: [usize; 18] =
+    [0, 1, 2, 3, 7, 31, 33, 255, 256, 257, 1023, 1024, 1025, 4095, 4097, 65_535, 65_536, 100_003];
+
+/// Elements by which views are moved off the 16-byte boundaries: together, and against each other.
+const OFFSETS: [[usize; 2]; 5] = [[0, 0], [1, 1], [3, 3], [0, 1], [5, 2]];
+
+macro_rules! elementwise {
+    ($device:expr, $type:ty: $fill:ident, $scale:ident, $axpy:ident, $add:ident) => {{
+        let device: &Device = $device;
+        let kernels = elementwise::Kernels::load(device)?;
+        let s = device.stream()?;
+        for (n, [at_x, at_y]) in lengths_and_offsets() {
+            let what = format!("{} of {n} elements at {at_x} and {at_y}", stringify!($type));
+            let (x, y) = (reference::values::<$type>(n, 1), reference::values::<$type>(n, 2));
+            let a = <$type>::narrow(2.5);
+            // One guard element after each view, to see that nothing writes beyond it.
+            let (mut dx, mut dy) = (s.zeros::<$type>(at_x + n + 1)?, s.zeros::<$type>(at_y + n + 1)?);
+            let mut dz = s.zeros::<$type>(at_y + n + 1)?;
+            let (rx, ry) = (at_x..at_x + n, at_y..at_y + n);
+            s.upload_into(&x, &mut dx.slice_mut(rx.clone())?)?;
+            s.upload_into(&y, &mut dy.slice_mut(ry.clone())?)?;
+
+            kernels.$add(&s, &dx.slice(rx.clone())?, &dy.slice(ry.clone())?, &mut dz.slice_mut(ry.clone())?, n)?;
+            let z = s.download(&dz)?;
+            assert_eq!(z[ry.clone()], reference::add(&x, &y), "add, {what}");
+
+            kernels.$axpy(&s, a, &dx.slice(rx.clone())?, &mut dy.slice_mut(ry.clone())?, n)?;
+            let got = s.download(&dy)?;
+            assert_near(&got[ry.clone()], &reference::axpy(a, &x, &y), &format!("axpy, {what}"));
+
+            kernels.$scale(&s, a, &mut dx.slice_mut(rx.clone())?, n)?;
+            let got = s.download(&dx)?;
+            assert_eq!(got[rx.clone()], reference::scale(a, &x), "scale, {what}");
+
+            kernels.$fill(&s, a, &mut dz.slice_mut(ry.clone())?, n)?;
+            let filled = s.download(&dz)?;
+            assert!(filled[ry.clone()].iter().all(|z| *z == a), "fill, {what}");
+
+            for after in [s.download(&dx)?, s.download(&dy)?, filled] {
+                assert_eq!(after[after.len() - 1], <$type>::narrow(0.0), "written beyond the end, {what}");
+                let offset = after.len() - 1 - n;
+                assert!(after[..offset].iter().all(|v| *v == <$type>::narrow(0.0)), "written before, {what}");
+            }
+        }
+        Ok(())
+    }};
+}
+
+fn lengths_and_offsets() -> impl Iterator<Item = (usize, [usize; 2])> {
+    LENGTHS.into_iter().flat_map(|n| OFFSETS.map(|offsets| (n, offsets)))
+}
+
+/// Equal but for one rounding that a device may leave out (fused multiply-add).
+#[track_caller]
+fn assert_near<T: Element>(got: &[T], want: &[T], what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let (g, w) = (got.wide(), want.wide());
+        let near = (g - w).abs() <= 64.0 * T::EPSILON * w.abs().max(1.0);
+        assert!(near, "{what}: element {i} is {got:?}, not {want:?}");
+    }
+}
+
+fn elementwise_f32(device: &Device) -> Result<()> {
+    elementwise!(device, f32: fill_f32, scale_f32, axpy_f32, add_f32)
+}
+
+fn elementwise_f64(device: &Device) -> Result<()> {
+    elementwise!(device, f64: fill_f64, scale_f64, axpy_f64, add_f64)
+}
+
+fn elementwise_f16(device: &Device) -> Result<()> {
+    elementwise!(device, f16: fill_f16, scale_f16, axpy_f16, add_f16)
+}
+
+fn elementwise_bf16(device: &Device) -> Result<()> {
+    elementwise!(device, bf16: fill_bf16, scale_bf16, axpy_bf16, add_bf16)
+}
+
+fn reductions(device: &Device) -> Result<()> {
+    reductions_of::<f32>(device)?;
+    reductions_of::<f64>(device)?;
+    reductions_of::<f16>(device)?;
+    reductions_of::<bf16>(device)
+}
+
+fn reductions_of<T: Element + Reducible<Sum: Element>>(device: &Device) -> Result<()> {
+    let reduce = Reduce::load(device)?;
+    let s = device.stream()?;
+    for (n, [at_x, at_y]) in lengths_and_offsets() {
+        let what = format!("{} of {n} elements at {at_x} and {at_y}", std::any::type_name::<T>());
+        let (x, y) = (reference::values::<T>(at_x + n, 3), reference::values::<T>(at_y + n, 4));
+        let (dx, dy) = (s.upload(&x)?, s.upload(&y)?);
+        let (x, y) = (&x[at_x..], &y[at_y..]);
+        let (dx, dy) = (dx.slice(at_x..)?, dy.slice(at_y..)?);
+
+        let sum = s.download(&reduce.sum(&s, &dx)?)?;
+        let again = s.download(&reduce.sum(&s, &dx)?)?;
+        assert_eq!(sum, again, "the same sum twice, {what}");
+        // Each of the additions on the way rounds at most this much; there are far fewer in a row than n.
+        let bound = |magnitude: f64| 64.0 * <T::Sum as Element>::EPSILON * magnitude + 1e-12;
+        let error = (sum[0].wide() - reference::sum(x)).abs();
+        assert!(error <= bound(reference::magnitude(x)), "sum, {what}: off by {error}");
+
+        let dot = s.download(&reduce.dot(&s, &dx, &dy)?)?;
+        let error = (dot[0].wide() - reference::dot(x, y)).abs();
+        assert!(error <= bound(8.0 * reference::magnitude(x)), "dot, {what}: off by {error}");
+
+        assert_eq!(s.download(&reduce.min(&s, &dx)?)?[0].wide(), reference::min(x), "min, {what}");
+        assert_eq!(s.download(&reduce.max(&s, &dx)?)?[0].wide(), reference::max(x), "max, {what}");
+    }
+    Ok(())
+}
+
+/// Sums of whole numbers are exact, so one element that is missed or taken twice shows.
+fn sums_take_each_element_once(device: &Device) -> Result<()> {
+    let reduce = Reduce::load(device)?;
+    let s = device.stream()?;
+    for (n, [at_x, at_y]) in lengths_and_offsets() {
+        let (x, y) = (reference::whole::<f64>(at_x + n, 5), reference::whole::<f64>(at_y + n, 6));
+        let (dx, dy) = (s.upload(&x)?, s.upload(&y)?);
+        let (dx, dy) = (dx.slice(at_x..)?, dy.slice(at_y..)?);
+        let (x, y) = (&x[at_x..], &y[at_y..]);
+        assert_eq!(s.download(&reduce.sum(&s, &dx)?)?, [reference::sum(x)], "{n} at {at_x}");
+        assert_eq!(s.download(&reduce.dot(&s, &dx, &dy)?)?, [reference::dot(x, y)], "{n} at {at_x} and {at_y}");
+    }
+    Ok(())
+}
+
+fn min_and_max_pass_over_nan(device: &Device) -> Result<()> {
+    let reduce = Reduce::load(device)?;
+    let s = device.stream()?;
+    for n in [1, 5, 257, 70_000] {
+        let nothing = s.full(n, f32::NAN)?;
+        assert_eq!(s.download(&reduce.min(&s, &nothing)?)?, [f32::INFINITY]);
+        assert_eq!(s.download(&reduce.max(&s, &nothing)?)?, [f32::NEG_INFINITY]);
+        // The only number, in every place where a thread's share may begin or end.
+        for at in [0, n / 2, n - 1] {
+            let mut x = vec![f16::NAN; n];
+            x[at] = f16::from_f32(-2.5);
+            let x = s.upload(&x)?;
+            assert_eq!(s.download(&reduce.min(&s, &x)?)?, [f16::from_f32(-2.5)], "{at} of {n}");
+            assert_eq!(s.download(&reduce.max(&s, &x)?)?, [f16::from_f32(-2.5)], "{at} of {n}");
+        }
+    }
+    Ok(())
+}
+
+fn scans(device: &Device) -> Result<()> {
+    scan_of(device, |value| value as u32 as i32 as u32 % 1000, |x| f64::from(*x), 0.0)?;
+    scan_of(device, |value| value % 1_000_000, |x| *x as f64, 0.0)?;
+    scan_of(device, |value| (value % 17) as f64 - 8.0, |x| *x, 0.0)?;
+    scan_of(device, |value| (value % 1000) as f32 / 1000.0, |x| f64::from(*x), 1e-5)
+}
+
+fn scan_of<T: Scannable>(device: &Device, make: impl Fn(u64) -> T, wide: impl Fn(&T) -> f64, error: f64) -> Result<()> {
+    let scan = Scan::load(device)?;
+    let s = device.stream()?;
+    for (n, [at_x, at_y]) in lengths_and_offsets() {
+        let x: Vec<T> = reference::random(n, 7).map(&make).collect();
+        let want = reference::inclusive_scan(&x.iter().map(&wide).collect::<Vec<_>>());
+        let mut dx = s.zeros::<T>(at_x + n)?;
+        let mut dy = s.zeros::<T>(at_y + n + 1)?;
+        s.upload_into(&x, &mut dx.slice_mut(at_x..)?)?;
+        scan.inclusive(&s, &dx.slice(at_x..)?, &mut dy.slice_mut(at_y..at_y + n)?)?;
+        let got: Vec<f64> = s.download(&dy)?.iter().map(&wide).collect();
+        for (i, (got, want)) in got[at_y..at_y + n].iter().zip(&want).enumerate() {
+            let off = (got - want).abs();
+            assert!(off <= error * want.abs(), "{} at {i} of {n}: {got}, not {want}", std::any::type_name::<T>());
+        }
+        assert!(got[..at_y].iter().all(|v| *v == 0.0) && got[at_y + n] == 0.0, "written outside, {n} at {at_y}");
+    }
+    Ok(())
+}
+
+fn lengths_must_agree(device: &Device) -> Result<()> {
+    let (reduce, scan, kernels) =
+        (Reduce::load(device)?, Scan::load(device)?, elementwise::Kernels::load(device)?);
+    let s = device.stream()?;
+    let (x, mut y) = (s.zeros::<f32>(10)?, s.zeros::<f32>(9)?);
+    let error = reduce.dot(&s, &x, &y).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ArgumentMismatch, "{error}");
+    let error = scan.inclusive(&s, &x, &mut y).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ArgumentMismatch, "{error}");
+    let error = kernels.axpy_f32(&s, 1.0, &x, &mut y, 10).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ContractViolated, "{error}");
+    // All of it still works.
+    kernels.axpy_f32(&s, 1.0, &x, &mut y, 9)
+}
+
+/// Any launch shape gives the same result, also one with more blocks or threads than there is work for.
+fn any_shape_is_right(device: &Device) -> Result<()> {
+    let kernels = elementwise::Kernels::load(device)?;
+    let s = device.stream()?;
+    let shapes = [
+        Launch::new([1, 1, 1], [1, 1, 1]),
+        Launch::new([3, 1, 1], [37, 1, 1]),
+        Launch::new([2, 3, 2], [8, 4, 3]),
+        Launch::new([1, 1, 1], [1024, 1, 1]),
+        Launch::covering(5000),
+        Launch::strided(5000),
+    ];
+    for n in [0, 1, 1000, 5000] {
+        for launch in &shapes {
+            let x = reference::whole::<f32>(n, 8);
+            let (dx, mut dy) = (s.upload(&x)?, s.full(n, 1.0f32)?);
+            kernels.axpy_f32_with(&s, launch, 3.0, &dx, &mut dy, n)?;
+            assert_eq!(s.download(&dy)?, reference::axpy(3.0, &x, &vec![1.0; n]), "{launch:?}, {n}");
+        }
+    }
+    Ok(())
+}
+
+fn transposes(device: &Device) -> Result<()> {
+    let kernels = matrix::Kernels::load(device)?;
+    let s = device.stream()?;
+    for (rows, cols) in [(0, 5), (5, 0), (1, 1), (1, 1000), (1000, 1), (63, 64), (64, 64), (65, 129), (300, 511)] {
+        let x: Vec<f32> = (0..rows * cols).map(|i| i as f32).collect();
+        let (dx, mut dy) = (s.upload(&x)?, s.zeros::<f32>(rows * cols)?);
+        kernels.transpose_f32(&s, &dx, &mut dy, rows, cols)?;
+        assert!(s.download(&dy)? == reference::transpose(&x, rows, cols), "f32, {rows}×{cols}");
+
+        let x: Vec<f64> = (0..rows * cols).map(|i| i as f64).collect();
+        let (dx, mut dy) = (s.upload(&x)?, s.zeros::<f64>(rows * cols)?);
+        // A block whose size divides nothing.
+        let launch = Launch::new([3, 1, 1], [96, 1, 1]);
+        kernels.transpose_f64_with(&s, &launch, &dx, &mut dy, rows, cols)?;
+        assert!(s.download(&dy)? == reference::transpose(&x, rows, cols), "f64, {rows}×{cols}");
+    }
+    Ok(())
+}
+
+fn matrix_products(device: &Device) -> Result<()> {
+    let kernels = matrix::Kernels::load(device)?;
+    let s = device.stream()?;
+    for shape in [[1, 1, 1], [1, 300, 1], [2, 3, 4], [64, 64, 64], [63, 17, 65], [65, 33, 1], [130, 100, 70], [3, 0, 3]] {
+        let [m, k, n] = shape;
+        let (a, b) = (reference::whole::<f32>(m * k, 9), reference::whole::<f32>(k * n, 10));
+        let want = reference::matmul(&a, &b, shape);
+        let (da, db, mut dc) = (s.upload(&a)?, s.upload(&b)?, s.full(m * n, f32::NAN)?);
+        kernels.matmul_f32(&s, &da, &db, &mut dc, m, k, n)?;
+        assert_eq!(s.download(&dc)?.iter().map(|c| c.wide()).collect::<Vec<_>>(), want, "f32, {shape:?}");
+
+        let (a, b) = (reference::whole::<f64>(m * k, 9), reference::whole::<f64>(k * n, 10));
+        let (da, db, mut dc) = (s.upload(&a)?, s.upload(&b)?, s.full(m * n, f64::NAN)?);
+        // Fewer threads than a tile wants.
+        kernels.matmul_f64_with(&s, &Launch::new([2, 1, 1], [100, 1, 1]), &da, &db, &mut dc, m, k, n)?;
+        assert_eq!(s.download(&dc)?, want, "f64, {shape:?}");
+    }
+    Ok(())
+}
+
+fn histograms(device: &Device) -> Result<()> {
+    let kernels = histogram::Kernels::load(device)?;
+    let s = device.stream()?;
+    for (n, [at, _]) in lengths_and_offsets() {
+        let bytes: Vec<u8> = reference::random(at + n, 11).map(|bits| (bits >> 20) as u8 & 0x7f).collect();
+        let (x, mut bins) = (s.upload(&bytes)?, s.zeros::<u64>(256)?);
+        kernels.histogram_u8(&s, &x.slice(at..)?, &mut bins, n)?;
+        assert_eq!(s.download(&bins)?, reference::histogram_u8(&bytes[at..]), "{n} bytes at {at}");
+
+        let mut values = reference::values::<f32>(at + n, 12);
+        if let Some(last) = values.last_mut() {
+            *last = f32::NAN;
+        }
+        let (x, mut bins) = (s.upload(&values)?, s.zeros::<u64>(100)?);
+        let launch = Launch::strided(n.max(1)).shared(400);
+        kernels.histogram_f32(&s, &launch, &x.slice(at..)?, &mut bins, n, -4.0, 5.0, 100)?;
+        assert_eq!(s.download(&bins)?, reference::histogram_f32(&values[at..], 100, -4.0, 5.0), "{n} floats at {at}");
+    }
+    let (x, mut bins) = (s.zeros::<f32>(10)?, s.zeros::<u64>(100)?);
+    let error = kernels.histogram_f32(&s, &Launch::strided(10), &x, &mut bins, 10, 0.0, 1.0, 100).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ContractViolated, "{error}");
+    Ok(())
+}
+
+fn heat_steps(device: &Device) -> Result<()> {
+    let kernels = stencil::Kernels::load(device)?;
+    let s = device.stream()?;
+    for (width, height) in [(0, 3), (1, 1), (1, 9), (9, 1), (2, 2), (3, 3), (255, 4), (256, 5), (258, 7), (1001, 33)] {
+        let cells = reference::values::<f64>(width * height, 13);
+        let want = reference::heat(&cells, width, height, 0.2);
+        let (x, mut y) = (s.upload(&cells)?, s.full(width * height, f64::NAN)?);
+        kernels.heat_f64(&s, &x, &mut y, width, height, 0.2)?;
+        assert_near(&s.download(&y)?, &want, &format!("f64, {width}×{height}"));
+
+        let cells: Vec<f32> = cells.iter().map(|c| *c as f32).collect();
+        let want: Vec<f32> = want.iter().map(|c| *c as f32).collect();
+        let (x, mut y) = (s.upload(&cells)?, s.full(width * height, f32::NAN)?);
+        let launch = Launch::new([3, 2, 1], [16, 8, 1]);
+        kernels.heat_f32_with(&s, &launch, &x, &mut y, width, height, 0.2)?;
+        assert_near(&s.download(&y)?, &want, &format!("f32, {width}×{height}"));
+    }
+    Ok(())
+}
+
+/// More than 2^31 elements and bytes: indices of 32 bits would wrap around.
+fn beyond_32_bits(device: &Device) -> Result<()> {
+    let n = (1usize << 31) + 4099;
+    let (free, _) = device.memory()?;
+    if free < 2 * n as u64 {
+        eprintln!("skipped: {free} bytes of device memory are free");
+        return Ok(());
+    }
+    let s = device.stream()?;
+    {
+        let mut bytes = s.full(n, 7u8)?;
+        s.fill(&mut bytes.slice_mut(n - 3..)?, 9u8)?;
+        let mut bins = s.zeros::<u64>(256)?;
+        histogram::Kernels::load(device)?.histogram_u8(&s, &bytes, &mut bins, n)?;
+        let bins = s.download(&bins)?;
+        assert_eq!((bins[7], bins[9], bins.iter().sum()), (n as u64 - 3, 3, n as u64));
+    }
+    let n = (1usize << 29) + 1027;
+    let mut x = s.zeros::<f32>(n)?;
+    let kernels = elementwise::Kernels::load(device)?;
+    kernels.fill_f32(&s, 0.5, &mut x, n)?;
+    kernels.scale_f32(&s, 2.0, &mut x.slice_mut(n - 10..)?, 10)?;
+    let reduce = Reduce::load(device)?;
+    assert_eq!(s.download(&reduce.max(&s, &x)?)?, [1.0]);
+    assert_eq!(s.download(&reduce.max(&s, &x.slice(..n - 10)?)?)?, [0.5]);
+    assert_eq!(s.download(&reduce.min(&s, &x.view())?)?, [0.5]);
+    Ok(())
+}
