@@ -47,9 +47,8 @@ fn main() -> Result<()> {
     fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
 
     println!("{}", device.info());
-    let progress = ProgressBar::new(frames as u64).with_style(
-        ProgressStyle::with_template("{bar:40} {pos}/{len} frames, {elapsed} of {duration}")?,
-    );
+    let progress = ProgressBar::new(frames as u64)
+        .with_style(ProgressStyle::with_template("{bar:40} {pos}/{len} frames, {elapsed} of {duration}")?);
     let plate = plate(size);
     let first = thread::scope(|scope| -> Result<Vec<f32>> {
         // The same few frames of pinned memory go round between this thread and the one that writes.

@@ -15,7 +15,7 @@ pub mod overlap {
 /// Which device to run on.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DeviceArg {
-    /// Where to run: cpu, cuda:0, hip:1, …; without it, GPUSTREAM_DEVICE or the best there is
+    /// Where to run: cpu, cuda:0, hip:1, … [default: the best there is, or `GPUSTREAM_DEVICE`]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 }

@@ -64,7 +64,10 @@ fn main() -> Result<()> {
     let mut work = Work::new(&device, size, rounds, (args.pieces as usize).min(size))?;
 
     println!("{}", device.info());
-    println!("two arrays of {size} f64 ({:.0} MiB each), {rounds} rounds", size as f64 * 8.0 / 1048576.0);
+    println!(
+        "two arrays of {size} f64 ({:.0} MiB each), {rounds} rounds",
+        size as f64 * 8.0 / f64::from(1 << 20)
+    );
 
     // The first round pays for page faults and first use.
     let mut alone = Alone::default();

@@ -1,8 +1,8 @@
 //! Sum, minimum, maximum and dot product: each block reduces its share, then one block reduces what they wrote.
 
 use bytemuck::Pod;
-use gpustream::half::{bf16, f16};
 use gpustream::hal::LaunchConfig;
+use gpustream::half::{bf16, f16};
 use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Launch, Result, Stream, View, ViewMut};
 
 mod bindings {
@@ -32,7 +32,11 @@ impl Reduce {
 
     /// The sum of all elements, 0 for none. `f16` and `bf16` are summed in `f32`.
     #[track_caller]
-    pub fn sum<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T::Sum>> {
+    pub fn sum<T: Reducible>(
+        &self,
+        stream: &Stream,
+        x: &(impl AsView<T> + ?Sized),
+    ) -> Result<Buffer<T::Sum>> {
         let x = x.view();
         self.in_two_steps(
             stream,
@@ -103,7 +107,8 @@ impl Reduce {
     ) -> Result<Buffer<T>> {
         let LaunchConfig { grid, block, .. } = Launch::strided(n.max(1)).resolve(stream.device().info())?;
         let blocks = n.div_ceil(PER_THREAD * block[0] as usize).clamp(1, grid[0] as usize) as u32;
-        let call = |blocks| Call { kernels: &self.kernels, stream, launch: Launch::new([blocks, 1, 1], block) };
+        let call =
+            |blocks| Call { kernels: &self.kernels, stream, launch: Launch::new([blocks, 1, 1], block) };
         let mut partial = stream.alloc::<T>(blocks as usize)?;
         first(&call(blocks), partial.view_mut())?;
         if blocks == 1 {

@@ -64,7 +64,13 @@ impl Scan {
 pub trait Scannable: Pod + sealed::Sealed {
     #[doc(hidden)]
     #[track_caller]
-    fn totals(k: &Kernels, s: &Stream, l: &Launch, x: View<'_, Self>, totals: ViewMut<'_, Self>) -> Result<()>;
+    fn totals(
+        k: &Kernels,
+        s: &Stream,
+        l: &Launch,
+        x: View<'_, Self>,
+        totals: ViewMut<'_, Self>,
+    ) -> Result<()>;
     #[doc(hidden)]
     #[track_caller]
     fn offsets(k: &Kernels, s: &Stream, l: &Launch, totals: ViewMut<'_, Self>) -> Result<()>;

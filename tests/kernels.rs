@@ -30,7 +30,13 @@ macro_rules! elementwise {
             s.upload_into(&x, &mut dx.slice_mut(rx.clone())?)?;
             s.upload_into(&y, &mut dy.slice_mut(ry.clone())?)?;
 
-            kernels.$add(&s, &dx.slice(rx.clone())?, &dy.slice(ry.clone())?, &mut dz.slice_mut(ry.clone())?, n)?;
+            kernels.$add(
+                &s,
+                &dx.slice(rx.clone())?,
+                &dy.slice(ry.clone())?,
+                &mut dz.slice_mut(ry.clone())?,
+                n,
+            )?;
             let z = s.download(&dz)?;
             assert_eq!(z[ry.clone()], reference::add(&x, &y), "add, {what}");
 
@@ -132,7 +138,11 @@ fn sums_take_each_element_once(device: &Device) -> Result<()> {
         let (dx, dy) = (dx.slice(at_x..)?, dy.slice(at_y..)?);
         let (x, y) = (&x[at_x..], &y[at_y..]);
         assert_eq!(s.download(&reduce.sum(&s, &dx)?)?, [reference::sum(x)], "{n} at {at_x}");
-        assert_eq!(s.download(&reduce.dot(&s, &dx, &dy)?)?, [reference::dot(x, y)], "{n} at {at_x} and {at_y}");
+        assert_eq!(
+            s.download(&reduce.dot(&s, &dx, &dy)?)?,
+            [reference::dot(x, y)],
+            "{n} at {at_x} and {at_y}"
+        );
     }
     Ok(())
 }
@@ -163,7 +173,12 @@ fn scans(device: &Device) -> Result<()> {
     scan_of(device, |value| (value % 1000) as f32 / 1000.0, |x| f64::from(*x), 1e-5)
 }
 
-fn scan_of<T: Scannable>(device: &Device, make: impl Fn(u64) -> T, wide: impl Fn(&T) -> f64, error: f64) -> Result<()> {
+fn scan_of<T: Scannable>(
+    device: &Device,
+    make: impl Fn(u64) -> T,
+    wide: impl Fn(&T) -> f64,
+    error: f64,
+) -> Result<()> {
     let scan = Scan::load(device)?;
     let s = device.stream()?;
     for (n, [at_x, at_y]) in lengths_and_offsets() {
@@ -176,9 +191,16 @@ fn scan_of<T: Scannable>(device: &Device, make: impl Fn(u64) -> T, wide: impl Fn
         let got: Vec<f64> = s.download(&dy)?.iter().map(&wide).collect();
         for (i, (got, want)) in got[at_y..at_y + n].iter().zip(&want).enumerate() {
             let off = (got - want).abs();
-            assert!(off <= error * want.abs(), "{} at {i} of {n}: {got}, not {want}", std::any::type_name::<T>());
+            assert!(
+                off <= error * want.abs(),
+                "{} at {i} of {n}: {got}, not {want}",
+                std::any::type_name::<T>()
+            );
         }
-        assert!(got[..at_y].iter().all(|v| *v == 0.0) && got[at_y + n] == 0.0, "written outside, {n} at {at_y}");
+        assert!(
+            got[..at_y].iter().all(|v| *v == 0.0) && got[at_y + n] == 0.0,
+            "written outside, {n} at {at_y}"
+        );
     }
     Ok(())
 }
@@ -224,7 +246,9 @@ fn any_shape_is_right(device: &Device) -> Result<()> {
 fn transposes(device: &Device) -> Result<()> {
     let kernels = matrix::Kernels::load(device)?;
     let s = device.stream()?;
-    for (rows, cols) in [(0, 5), (5, 0), (1, 1), (1, 1000), (1000, 1), (63, 64), (64, 64), (65, 129), (300, 511)] {
+    for (rows, cols) in
+        [(0, 5), (5, 0), (1, 1), (1, 1000), (1000, 1), (63, 64), (64, 64), (65, 129), (300, 511)]
+    {
         let x: Vec<f32> = (0..rows * cols).map(|i| i as f32).collect();
         let (dx, mut dy) = (s.upload(&x)?, s.zeros::<f32>(rows * cols)?);
         kernels.transpose_f32(&s, &dx, &mut dy, rows, cols)?;
@@ -243,7 +267,16 @@ fn transposes(device: &Device) -> Result<()> {
 fn matrix_products(device: &Device) -> Result<()> {
     let kernels = matrix::Kernels::load(device)?;
     let s = device.stream()?;
-    for shape in [[1, 1, 1], [1, 300, 1], [2, 3, 4], [64, 64, 64], [63, 17, 65], [65, 33, 1], [130, 100, 70], [3, 0, 3]] {
+    for shape in [
+        [1, 1, 1],
+        [1, 300, 1],
+        [2, 3, 4],
+        [64, 64, 64],
+        [63, 17, 65],
+        [65, 33, 1],
+        [130, 100, 70],
+        [3, 0, 3],
+    ] {
         let [m, k, n] = shape;
         let (a, b) = (reference::whole::<f32>(m * k, 9), reference::whole::<f32>(k * n, 10));
         let want = reference::matmul(&a, &b, shape);
@@ -276,10 +309,15 @@ fn histograms(device: &Device) -> Result<()> {
         let (x, mut bins) = (s.upload(&values)?, s.zeros::<u64>(100)?);
         let launch = Launch::strided(n.max(1)).shared(400);
         kernels.histogram_f32(&s, &launch, &x.slice(at..)?, &mut bins, n, -4.0, 5.0, 100)?;
-        assert_eq!(s.download(&bins)?, reference::histogram_f32(&values[at..], 100, -4.0, 5.0), "{n} floats at {at}");
+        assert_eq!(
+            s.download(&bins)?,
+            reference::histogram_f32(&values[at..], 100, -4.0, 5.0),
+            "{n} floats at {at}"
+        );
     }
     let (x, mut bins) = (s.zeros::<f32>(10)?, s.zeros::<u64>(100)?);
-    let error = kernels.histogram_f32(&s, &Launch::strided(10), &x, &mut bins, 10, 0.0, 1.0, 100).unwrap_err();
+    let error =
+        kernels.histogram_f32(&s, &Launch::strided(10), &x, &mut bins, 10, 0.0, 1.0, 100).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ContractViolated, "{error}");
     Ok(())
 }
@@ -287,7 +325,9 @@ fn histograms(device: &Device) -> Result<()> {
 fn heat_steps(device: &Device) -> Result<()> {
     let kernels = stencil::Kernels::load(device)?;
     let s = device.stream()?;
-    for (width, height) in [(0, 3), (1, 1), (1, 9), (9, 1), (2, 2), (3, 3), (255, 4), (256, 5), (258, 7), (1001, 33)] {
+    for (width, height) in
+        [(0, 3), (1, 1), (1, 9), (9, 1), (2, 2), (3, 3), (255, 4), (256, 5), (258, 7), (1001, 33)]
+    {
         let cells = reference::values::<f64>(width * height, 13);
         let want = reference::heat(&cells, width, height, 0.2);
         let (x, mut y) = (s.upload(&cells)?, s.full(width * height, f64::NAN)?);

@@ -1,5 +1,8 @@
 //! Compiles this crate's kernel and writes its launcher.
 
 fn main() {
-    gpustream_build::Kernels::new().file("kernels/mandelbrot.cu").build().unwrap_or_else(|error| error.exit());
+    gpustream_build::Kernels::new()
+        .file("kernels/mandelbrot.cu")
+        .build()
+        .unwrap_or_else(|error| error.exit());
 }

@@ -17,7 +17,7 @@ const LIMIT: u32 = 500;
 /// Draws the Mandelbrot set with a kernel of this crate
 #[derive(Parser)]
 struct Args {
-    /// Where to run: cpu, cuda:0, hip:1, …; without it, GPUSTREAM_DEVICE or the best there is
+    /// Where to run: cpu, cuda:0, hip:1, … [default: the best there is, or `GPUSTREAM_DEVICE`]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Columns of the picture
@@ -42,7 +42,8 @@ fn main() -> Result<()> {
     let escape = stream.download(&escape)?;
 
     // Devices round products and sums differently, so a few points next to the border may differ.
-    let same = escape.iter().enumerate().filter(|(i, steps)| **steps == expected(&frame, i % width, i / width));
+    let same =
+        escape.iter().enumerate().filter(|(i, steps)| **steps == expected(&frame, i % width, i / width));
     ensure!(same.count() * 100 >= escape.len() * 99, "the picture is not what plain Rust computes");
     for line in escape.chunks(width) {
         println!("{}", line.iter().map(|steps| shade(*steps)).collect::<String>());
