@@ -17,7 +17,7 @@ use crate::pinned::Pinned;
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
-use crate::track::{Point, StreamId};
+use crate::track::{Clock, Point, StreamId};
 use crate::{Flag, Module, ModuleSource};
 
 /// Who orders operations that touch the same memory.
@@ -84,6 +84,19 @@ impl StreamTable {
         table.get(&point.stream).is_none_or(|stream| stream.is_known_done(point.number))
     }
 
+    /// Everything up to these points is done.
+    pub(crate) fn set_done(&self, clock: &Clock) {
+        if clock.len() == 0 {
+            return;
+        }
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        for point in clock.points() {
+            if let Some(stream) = table.get(&point.stream) {
+                stream.set_done(point.number);
+            }
+        }
+    }
+
     fn insert(&self, stream: Arc<StreamCore>) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
     }
@@ -97,13 +110,15 @@ impl StreamTable {
         let mut gone = Vec::new();
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         table.retain(|_, stream| {
-            let keep = Arc::strong_count(stream) > 1 || !matches!(stream.query(), Ok(true));
-            if !keep {
-                gone.push(stream.clone());
+            if Arc::strong_count(stream) > 1 {
+                return true;
             }
-            keep
+            let Ok(Some(clock)) = stream.query_alone() else { return true };
+            gone.push((stream.clone(), clock));
+            false
         });
         drop(table);
+        gone.iter().for_each(|(_, clock)| self.set_done(clock));
     }
 
     fn take(&self) -> Vec<Arc<StreamCore>> {
@@ -143,7 +158,7 @@ impl DeviceCore {
     pub(crate) fn refresh(&self) {
         for stream in self.streams.all() {
             // An error says nothing about being done; whoever waits next is told.
-            let _ = stream.query();
+            let _ = stream.query(self);
         }
         self.sweep();
     }

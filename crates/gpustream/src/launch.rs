@@ -309,12 +309,11 @@ impl Kernel {
                 return Err(stream.foreign("a memory argument"));
             }
         }
-        let matches = match &self.params {
-            Some(params) => {
-                params.len() == args.len() && params.iter().copied().eq(args.iter().map(Arg::size))
-            }
-            None => args.len() <= MAX_ARGS,
-        };
+        let matches = args.len() <= MAX_ARGS
+            && self
+                .params
+                .as_ref()
+                .is_none_or(|params| params.iter().copied().eq(args.iter().map(Arg::size)));
         if !matches {
             return Err(self.argument_mismatch(args));
         }
@@ -348,8 +347,10 @@ impl Kernel {
     fn argument_mismatch(&self, args: &[Arg<'_>]) -> Error {
         let given: Vec<usize> = args.iter().map(Arg::size).collect();
         let wants = match &self.params {
-            Some(params) => format!("takes {} parameters of {params:?} bytes", params.len()),
-            None => format!("takes at most {MAX_ARGS} parameters"),
+            Some(params) if params.len() <= MAX_ARGS => {
+                format!("takes {} parameters of {params:?} bytes", params.len())
+            }
+            _ => format!("takes at most {MAX_ARGS} parameters"),
         };
         Error::new(
             ErrorKind::ArgumentMismatch,

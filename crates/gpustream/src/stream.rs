@@ -108,13 +108,16 @@ impl Stream {
                 "wait inside it for an event recorded outside; make the launching stream wait",
             ));
         }
-        if point.stream == self.core.id || point.number == 0 || state.clock.covers(point) {
+        // An event stands for what its stream waited for, too, and that need not be numbered there.
+        let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
+        if points.all(|point| point.stream == self.core.id || state.clock.covers(point)) {
             return Ok(());
         }
         // SAFETY: both are alive, and an `Event` has always been recorded.
         unsafe { self.core.device.stream_wait_event(self.core.raw, event.mark.cell.raw) }?;
         state.clock.merge(&event.mark.clock);
         state.clock.advance(point);
+        state.prune_clock(&self.device.0);
         Ok(())
     }
 
@@ -124,7 +127,7 @@ impl Stream {
     /// [`ErrorKind::DeviceLost`] where any of it failed: "not done" and "failed" are different answers.
     pub fn is_done(&self) -> Result<bool> {
         self.core.check_not_capturing("ask whether a captured stream is done")?;
-        let done = self.core.query()?;
+        let done = self.core.query(&self.device.0)?;
         if done {
             self.core.report_panic()?;
         }
@@ -136,7 +139,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
     pub fn synchronize(&self) -> Result<()> {
-        self.core.synchronize()
+        self.core.synchronize(&self.device.0)
     }
 
     /// Runs `closure` on a thread of the driver's, in stream order (`cuLaunchHostFunc`).

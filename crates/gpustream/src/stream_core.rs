@@ -138,13 +138,15 @@ impl StreamCore {
                 .map_err(|error| error.with_operation(operation))?;
             return Ok(Some(capture));
         }
-        loop {
-            let missing = self.missing(&state, accesses.clone());
-            if missing.is_empty() {
-                break;
+        let mut missing = self.missing(&state, accesses.clone());
+        if !missing.is_empty() {
+            while !missing.is_empty() {
+                // Lets go of the lock meanwhile, so there may be something new to wait for.
+                state = self.order_after(device, state, operation, &missing)?;
+                missing = self.missing(&state, accesses.clone());
             }
-            // Lets go of the lock meanwhile, so there may be something new to wait for.
-            state = self.order_after(device, state, operation, &missing)?;
+            // Not before: what this operation relies on must stay until it is entered.
+            state.prune_clock(device);
         }
         let point = Point { stream: self.id, number: state.number + 1 };
         for access in accesses.clone() {
@@ -225,27 +227,25 @@ impl StreamCore {
     ) -> Result<MutexGuard<'s, StreamState>> {
         drop(state);
         let mut waits: SmallVec<[(Point, Option<Mark>); 4]> = SmallVec::new();
+        let mut running: SmallVec<[(Point, Arc<Self>); 4]> = SmallVec::new();
         for old in missing {
-            if waits
-                .iter()
-                .any(|(point, _)| point.stream == old.point.stream && point.number >= old.point.number)
-            {
-                continue;
-            }
             let other =
                 device.stream(old.point.stream).filter(|other| !other.is_known_done(old.point.number));
-            let Some(other) = other else {
-                waits.push((old.point, None));
-                continue;
-            };
-            match device.tracking {
-                Tracking::Strict if !old.recycled => return Err(hazard(operation, old.operation)),
-                Tracking::Off if !old.recycled => waits.push((old.point, None)),
-                _ => {
-                    let mark = other.mark_for(device, old.point.number)?;
-                    waits.push((Point { stream: other.id, number: mark.number }, Some(mark)));
+            match (other, device.tracking) {
+                (None, _) => waits.push((old.point, None)),
+                (Some(_), Tracking::Strict) if !old.recycled => {
+                    return Err(hazard(operation, old.operation));
                 }
+                (Some(_), Tracking::Off) if !old.recycled => waits.push((old.point, None)),
+                (Some(other), _) => match running.iter_mut().find(|(point, _)| point.stream == other.id) {
+                    Some((point, _)) => point.number = point.number.max(old.point.number),
+                    None => running.push((old.point, other)),
+                },
             }
+        }
+        for (point, other) in without_implied(running) {
+            let mark = other.mark_for(device, point.number)?;
+            waits.push((Point { stream: other.id, number: mark.number }, Some(mark)));
         }
         let mut state = lock(&self.state);
         for (point, mark) in waits {
@@ -259,12 +259,14 @@ impl StreamCore {
             }
             state.clock.advance(point);
         }
-        if state.clock.len() > 16 {
-            state.clock.retain(|point| {
-                device.stream(point.stream).is_some_and(|other| !other.is_known_done(point.number))
-            });
-        }
         Ok(state)
+    }
+
+    /// What waiting for submission `number` would wait for besides this stream's own work.
+    fn clock_at(&self, number: u64) -> Clock {
+        let state = lock(&self.state);
+        let mark = state.marks.iter().find(|mark| mark.number >= number);
+        mark.map_or(&state.clock, |mark| &mark.clock).clone()
     }
 
     /// The oldest mark that covers `number`, recording one if there is none.
@@ -332,29 +334,42 @@ impl StreamCore {
         self.completed.fetch_max(number, Ordering::AcqRel);
     }
 
-    /// Whether everything submitted is done; asks the driver if that is not known.
-    pub(crate) fn query(&self) -> Result<bool> {
+    /// Whether everything submitted is done; never blocks.
+    pub(crate) fn query(&self, device: &DeviceCore) -> Result<bool> {
+        let clock = self.query_alone()?;
+        if let Some(clock) = &clock {
+            device.streams.set_done(clock);
+        }
+        Ok(clock.is_some())
+    }
+
+    /// As [`query`](Self::query), but if it is, leaves it to the caller to tell the other streams what of theirs
+    /// is done with it.
+    pub(crate) fn query_alone(&self) -> Result<Option<Clock>> {
         let state = lock(&self.state);
         if state.capture().is_some() {
-            return Ok(false);
+            return Ok(None);
         }
-        let number = state.number;
+        let (number, clock) = (state.number, state.clock.clone());
         drop(state);
         // SAFETY: the stream is alive.
         let done = unsafe { self.device.stream_query(self.raw) }?;
         if done {
             self.set_done(number);
         }
-        Ok(done)
+        Ok(done.then_some(clock))
     }
 
     /// Blocks until everything submitted is done.
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        let number = self.submitted();
+    pub(crate) fn synchronize(&self, device: &DeviceCore) -> Result<()> {
         self.check_not_capturing("make the host wait for a stream that is being captured")?;
+        let state = lock(&self.state);
+        let (number, clock) = (state.number, state.clock.clone());
+        drop(state);
         // SAFETY: the stream is alive.
         unsafe { self.device.stream_synchronize(self.raw) }?;
         self.set_done(number);
+        device.streams.set_done(&clock);
         self.report_panic()
     }
 
@@ -387,11 +402,7 @@ impl StreamCore {
     /// The mark has been reached, so all that it is ordered after is done too.
     pub(crate) fn finish_mark(&self, device: &DeviceCore, mark: &Mark) {
         self.set_done(mark.number);
-        for point in mark.clock.points() {
-            if let Some(other) = device.stream(point.stream) {
-                other.set_done(point.number);
-            }
-        }
+        device.streams.set_done(&mark.clock);
     }
 
     /// Refuses what cannot be part of a recording.
@@ -435,12 +446,41 @@ impl StreamState {
         self.capture.as_ref().filter(|capture| !capture.is_over()).cloned()
     }
 
+    /// Forgets what the clock need not say: where the other stream's work is known to be done.
+    pub(crate) fn prune_clock(&mut self, device: &DeviceCore) {
+        if self.clock.len() > 16 {
+            self.clock.retain(|point| !device.streams.is_known_done(point));
+        }
+    }
+
     /// Keeps an event for later, unless somebody still waits on it.
     fn recycle(&mut self, cell: Arc<EventCell>) {
         if Arc::strong_count(&cell) == 1 && self.free.len() < MARKS {
             self.free.push(cell);
         }
     }
+}
+
+/// Leaves out the points that come before others anyway, so that each wait is needed.
+fn without_implied(
+    mut points: SmallVec<[(Point, Arc<StreamCore>); 4]>,
+) -> SmallVec<[(Point, Arc<StreamCore>); 4]> {
+    if points.len() < 2 {
+        return points;
+    }
+    let clocks: SmallVec<[Clock; 4]> =
+        points.iter().map(|(point, stream)| stream.clock_at(point.number)).collect();
+    let mut kept: SmallVec<[bool; 4]> = SmallVec::from_elem(true, points.len());
+    for candidate in 0..points.len() {
+        kept[candidate] = false;
+        let covered =
+            |point: Point| (0..clocks.len()).any(|other| kept[other] && clocks[other].covers(point));
+        // All of those left out, since the candidate may have been what covered another.
+        kept[candidate] = !(0..points.len()).all(|index| kept[index] || covered(points[index].0));
+    }
+    let mut kept = kept.into_iter();
+    points.retain(|_| kept.next() == Some(true));
+    points
 }
 
 #[cold]

@@ -62,7 +62,7 @@ impl History {
     /// Calls `conflict` with every earlier use that an access must be ordered after.
     #[inline]
     pub(crate) fn conflicts(&self, range: &Range<usize>, mode: Mode, mut conflict: impl FnMut(&Use)) {
-        if mode == Mode::Shared {
+        if mode == Mode::Shared || range.is_empty() {
             return;
         }
         let first = self.first_of(range.start);

@@ -1,0 +1,39 @@
+//! How operations are ordered, on a device that exists on paper: which driver calls are made, that they suffice, and
+//! that none could be left out.
+
+mod counts;
+mod failures;
+mod lifetimes;
+mod order;
+mod paper;
+mod random;
+
+use gpustream::{Arg, Kernel, Launch, Result, Stream, View, ViewMut};
+
+/// Memory for the paper device's kernel.
+pub enum Mem<'a> {
+    Read(View<'a, u8>),
+    Write(ViewMut<'a, u8>),
+}
+
+/// Launches the kernel that touches `memory`.
+#[track_caller]
+pub fn touch(kernel: &Kernel, stream: &Stream, memory: &mut [Mem<'_>]) -> Result<()> {
+    let words: Vec<[usize; 2]> = memory
+        .iter()
+        .map(|memory| match memory {
+            Mem::Read(view) => [view.len(), 0],
+            Mem::Write(view) => [view.len(), 1],
+        })
+        .collect();
+    let mut args = Vec::new();
+    for (memory, words) in memory.iter_mut().zip(&words) {
+        args.push(match memory {
+            Mem::Read(view) => Arg::read(view),
+            Mem::Write(view) => Arg::write(view),
+        });
+        args.extend(words.iter().map(Arg::value));
+    }
+    // SAFETY: the kernel runs on paper.
+    unsafe { kernel.launch(stream, &Launch::new([1; 3], [1; 3]), &args) }
+}

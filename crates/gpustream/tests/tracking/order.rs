@@ -1,0 +1,280 @@
+//! The naive model: which operations precede which, as plain sets.
+//!
+//! It replays a log of driver calls. An operation comes after everything its stream has seen (its own operations, and
+//! what the events it waited for had seen), and after everything the host knew to be done when it was submitted. Two
+//! operations that touch the same bytes, one of them writing, must be ordered.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// A set of operations by index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Set(Vec<u64>);
+
+impl Set {
+    pub fn insert(&mut self, op: usize) {
+        if self.0.len() <= op / 64 {
+            self.0.resize(op / 64 + 1, 0);
+        }
+        self.0[op / 64] |= 1 << (op % 64);
+    }
+
+    pub fn contains(&self, op: usize) -> bool {
+        self.0.get(op / 64).is_some_and(|word| word >> (op % 64) & 1 == 1)
+    }
+
+    pub fn extend(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(to, from)| *to |= from);
+    }
+
+    pub fn is_subset(&self, other: &Self) -> bool {
+        let zeros = std::iter::repeat(&0);
+        self.0.iter().zip(other.0.iter().chain(zeros)).all(|(mine, theirs)| mine & !theirs == 0)
+    }
+}
+
+/// Bytes that an operation touches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touch {
+    pub range: Range<usize>,
+    pub write: bool,
+}
+
+/// One driver call, as far as order is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Work on a stream.
+    Op {
+        stream: usize,
+        touches: Vec<Touch>,
+    },
+    /// A host function on a stream.
+    HostFn {
+        stream: usize,
+    },
+    Record {
+        event: usize,
+        stream: usize,
+        explicit: bool,
+    },
+    Wait {
+        stream: usize,
+        event: usize,
+        explicit: bool,
+    },
+    /// Synchronised with, or a query that found it done.
+    EventSeen {
+        event: usize,
+    },
+    EventPending {
+        event: usize,
+    },
+    StreamSeen {
+        stream: usize,
+    },
+    StreamPending {
+        stream: usize,
+    },
+    DeviceSeen,
+    /// The test handed this block to a new owner.
+    NewOwner {
+        block: Range<usize>,
+    },
+    EventCreate {
+        event: usize,
+    },
+    EventDestroy {
+        event: usize,
+    },
+    StreamDestroy {
+        stream: usize,
+    },
+    Alloc {
+        block: Range<usize>,
+    },
+    Free {
+        block: Range<usize>,
+    },
+}
+
+/// What went wrong, in words.
+pub type Violation = String;
+
+struct Op {
+    touches: Vec<(Touch, u64)>,
+    /// What precedes it, itself included.
+    before: Set,
+}
+
+/// The state after some calls.
+#[derive(Default)]
+pub struct Order {
+    ops: Vec<Op>,
+    /// What each stream has seen.
+    streams: HashMap<usize, Set>,
+    /// What each event's last record had seen.
+    events: HashMap<usize, Set>,
+    /// What the host knows to be done.
+    host: Set,
+    /// Owners of each block so far, by its start.
+    owners: HashMap<usize, u64>,
+    /// Blocks by start and length.
+    blocks: Vec<Range<usize>>,
+}
+
+fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+impl Order {
+    pub fn ops(&self) -> usize {
+        self.ops.len()
+    }
+
+    pub fn seen_by_stream(&self, stream: usize) -> Set {
+        self.streams.get(&stream).cloned().unwrap_or_default()
+    }
+
+    pub fn seen_by_event(&self, event: usize) -> Set {
+        self.events.get(&event).cloned().unwrap_or_default()
+    }
+
+    pub fn known_to_host(&self) -> &Set {
+        &self.host
+    }
+
+    fn owner_of(&self, range: &Range<usize>) -> u64 {
+        let block = self.blocks.iter().find(|block| overlap(block, range));
+        block.and_then(|block| self.owners.get(&block.start)).copied().unwrap_or(0)
+    }
+
+    /// Earlier operations that one with these touches conflicts with and that `before` lacks. What a former owner of
+    /// the memory did is in the way of writes alone: reads of memory that the present owner has not written give
+    /// unspecified contents in any case.
+    fn unordered(&self, touches: &[(Touch, u64)], before: &Set) -> Vec<usize> {
+        let conflicts = |old: &Op| {
+            old.touches.iter().any(|(a, owner_a)| {
+                touches.iter().any(|(b, owner_b)| {
+                    overlap(&a.range, &b.range) && (b.write || (a.write && owner_a == owner_b))
+                })
+            })
+        };
+        let old = self.ops.iter().enumerate();
+        old.filter(|(index, op)| !before.contains(*index) && conflicts(op)).map(|(index, _)| index).collect()
+    }
+
+    /// The operations that a new one would race with.
+    pub fn races(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
+        let mut before = self.seen_by_stream(stream);
+        before.extend(&self.host);
+        self.unordered(&self.with_owners(touches), &before)
+    }
+
+    /// As [`races`](Self::races), but for former owners of the memory.
+    pub fn races_of_owner(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
+        let touches = self.with_owners(touches);
+        let by_owner = |op: &Op| {
+            op.touches.iter().any(|(a, owner_a)| {
+                touches.iter().any(|(b, owner_b)| {
+                    overlap(&a.range, &b.range) && owner_a == owner_b && (a.write || b.write)
+                })
+            })
+        };
+        let mut before = self.seen_by_stream(stream);
+        before.extend(&self.host);
+        let old = self.ops.iter().enumerate();
+        old.filter(|(index, op)| !before.contains(*index) && by_owner(op)).map(|(index, _)| index).collect()
+    }
+
+    fn with_owners(&self, touches: &[Touch]) -> Vec<(Touch, u64)> {
+        touches.iter().map(|touch| (touch.clone(), self.owner_of(&touch.range))).collect()
+    }
+
+    /// Whether the host may touch these bytes: nothing that conflicts can still run.
+    pub fn check_host(&self, touch: &Touch) -> Result<(), Violation> {
+        let racing = self.unordered(&self.with_owners(std::slice::from_ref(touch)), &self.host);
+        if racing.is_empty() { Ok(()) } else { Err(format!("host access {touch:?} races with {racing:?}")) }
+    }
+
+    fn check_done(&self, what: &str, set: &Set) -> Result<(), Violation> {
+        if set.is_subset(&self.host) { Ok(()) } else { Err(format!("{what} while its work may be running")) }
+    }
+
+    /// The next call. An error says which rule it broke; the state is then still updated.
+    pub fn apply(&mut self, call: &Call) -> Result<(), Violation> {
+        match call {
+            Call::Op { stream, touches } => return self.apply_op(*stream, touches),
+            Call::HostFn { stream } => return self.apply_op(*stream, &[]),
+            Call::Record { event, stream, .. } => {
+                let mut seen = self.seen_by_stream(*stream);
+                seen.extend(&self.host);
+                self.events.insert(*event, seen);
+            }
+            Call::Wait { stream, event, .. } => {
+                let seen = self.seen_by_event(*event);
+                self.streams.entry(*stream).or_default().extend(&seen);
+            }
+            Call::EventSeen { event } => self.host.extend(&self.seen_by_event(*event)),
+            Call::StreamSeen { stream } => self.host.extend(&self.seen_by_stream(*stream)),
+            Call::DeviceSeen => (0..self.ops.len()).for_each(|op| self.host.insert(op)),
+            Call::NewOwner { block } => *self.owners.entry(block.start).or_default() += 1,
+            Call::StreamDestroy { stream } => {
+                return self.check_done("a stream was destroyed", &self.seen_by_stream(*stream));
+            }
+            Call::Alloc { block } => self.blocks.push(block.clone()),
+            Call::Free { block } => {
+                self.blocks.retain(|other| other != block);
+                let racing = self.unordered(&[(Touch { range: block.clone(), write: true }, 0)], &self.host);
+                if !racing.is_empty() {
+                    return Err(format!("{block:?} was freed while {racing:?} may be running"));
+                }
+                // The driver may hand the address out again, to somebody new.
+                self.ops
+                    .iter_mut()
+                    .for_each(|op| op.touches.retain(|(touch, _)| !overlap(&touch.range, block)));
+            }
+            Call::EventPending { .. }
+            | Call::StreamPending { .. }
+            | Call::EventCreate { .. }
+            | Call::EventDestroy { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn apply_op(&mut self, stream: usize, touches: &[Touch]) -> Result<(), Violation> {
+        let racing = self.races(stream, touches);
+        let touches = self.with_owners(touches);
+        let index = self.ops.len();
+        let seen = self.streams.entry(stream).or_default();
+        seen.extend(&self.host);
+        seen.insert(index);
+        self.ops.push(Op { touches, before: seen.clone() });
+        if racing.is_empty() {
+            return Ok(());
+        }
+        Err(format!("operation {index} on stream {stream} races with {racing:?}"))
+    }
+
+    /// Whether everything before each operation is closed under "before": a self-check of the model.
+    pub fn is_transitive(&self) -> bool {
+        self.ops.iter().all(|op| {
+            (0..self.ops.len())
+                .filter(|&other| op.before.contains(other))
+                .all(|other| self.ops[other].before.is_subset(&op.before))
+        })
+    }
+}
+
+/// Replays a log, leaving out the call at `without`.
+pub fn replay(log: &[Call], without: Option<usize>) -> Result<Order, Violation> {
+    let mut order = Order::default();
+    for (index, call) in log.iter().enumerate() {
+        if Some(index) != without {
+            order.apply(call)?;
+        }
+    }
+    Ok(order)
+}
