@@ -85,10 +85,10 @@ impl Graphs for CudaDevice {
                     set_attributes(driver, added, &attributes)?;
                 }
                 Work::Copy(params) => {
-                    call!(driver, cuGraphAddMemcpyNode(out, graph, deps, count, &raw const params, context))?
+                    call!(driver, cuGraphAddMemcpyNode(out, graph, deps, count, &raw const params, context))?;
                 }
                 Work::Fill(params) => {
-                    call!(driver, cuGraphAddMemsetNode(out, graph, deps, count, &raw const params, context))?
+                    call!(driver, cuGraphAddMemsetNode(out, graph, deps, count, &raw const params, context))?;
                 }
                 Work::Host(params) => {
                     call!(driver, cuGraphAddHostNode(out, graph, deps, count, &raw const params))?;

@@ -50,7 +50,12 @@ impl Search {
                 true
             }
             Err(error) => {
-                self.tried.push(error.to_string());
+                // The linker's own words, which name the file, are the source.
+                let cause =
+                    std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                let name = name.to_string_lossy();
+                let named = cause.contains(&*name);
+                self.tried.push(if named { cause } else { format!("{name}: {cause}") });
                 false
             }
         }

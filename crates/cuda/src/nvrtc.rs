@@ -112,6 +112,7 @@ impl Nvrtc {
             let status = (nvrtc.api.nvrtcGetNumSupportedArchs)(&raw mut count);
             nvrtc.check("nvrtcGetNumSupportedArchs", status)?;
         }
+        nvrtc.open_builtins(major, minor);
         let mut targets = vec![0; usize::try_from(count).unwrap_or(0)];
         // SAFETY: the array has as many entries as the compiler asked for.
         let status = unsafe { (nvrtc.api.nvrtcGetSupportedArchs)(targets.as_mut_ptr()) };
@@ -120,6 +121,20 @@ impl Nvrtc {
         nvrtc.targets = targets.into_iter().filter_map(|target| u32::try_from(target).ok()).collect();
         nvrtc.targets.sort_unstable();
         Ok(nvrtc)
+    }
+
+    /// Opens the compiler's second library, which lies beside the first: the compiler asks for it by name, and
+    /// outside the linker's path would not find it.
+    fn open_builtins(&self, major: c_int, minor: c_int) {
+        let Some(folder) = self.library.as_deref().and_then(Path::parent) else { return };
+        let path = folder.join(format!("libnvrtc-builtins.so.{major}.{minor}"));
+        if !path.is_absolute() || !path.exists() {
+            return;
+        }
+        // SAFETY: the library is part of the compiler, and is never closed.
+        if let Ok(library) = unsafe { Library::new(&path) } {
+            std::mem::forget(library);
+        }
     }
 
     /// Name and version: `nvrtc 13.0`.
@@ -295,4 +310,46 @@ fn include_folders(library: Option<&Path>) -> Vec<PathBuf> {
     candidates.push("/usr/include".into());
     // The first that has them: mixing versions would be worse than having none.
     candidates.into_iter().find(|folder| folder.join("cuda_fp16.h").is_file()).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    // Not on the fake driver: NVRTC looks for the real one's private tables in any library of that name.
+    use super::*;
+
+    const SAXPY: &str = r#"
+        #include "scale.cuh"
+        extern "C" __global__ void saxpy(float a, const float* x, float* y, size_t n) {
+            size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+            if (i < n) y[i] += SCALE(a) * x[i];
+        }
+    "#;
+
+    #[test]
+    fn source_with_headers_becomes_code_and_errors_carry_the_log() {
+        let nvrtc = match compiler() {
+            Ok(nvrtc) => nvrtc,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        assert!(nvrtc.version().starts_with("nvrtc "));
+        let headers = [("scale.cuh", "#define SCALE(a) ((a) * FACTOR)\n")];
+        let mut source =
+            Source { name: "saxpy.cu", text: SAXPY, headers: &headers, options: &["-DFACTOR=2.0f"] };
+        let image = nvrtc.compile(&source, "sm_90").unwrap();
+        assert_eq!(&image[..4], b"\x7fELF");
+        assert!(image.windows(5).any(|window| window == b"saxpy"));
+        let ptx = nvrtc.compile(&source, "sm_9999").unwrap();
+        assert!(String::from_utf8_lossy(&ptx).contains(".entry saxpy"));
+
+        source.text = "extern \"C\" __global__ void broken() { undeclared = 1; }";
+        let error = nvrtc.compile(&source, "sm_90").unwrap_err();
+        assert_eq!((error.kind(), error.call()), (ErrorKind::InvalidModule, Some("nvrtcCompileProgram")));
+        for part in ["saxpy.cu", "undeclared"] {
+            assert!(error.to_string().contains(part), "{part:?} in {error}");
+        }
+    }
 }
