@@ -12,23 +12,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
-use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, Operation, RawGraph, RawStream, Result};
+use gpustream_hal::{
+    self as hal, Error, ErrorKind, EventOptions, Operation, RawGraph, RawGraphExec, RawGraphNode, RawStream,
+    Result,
+};
 use smallvec::SmallVec;
 
 use crate::device::{DeviceCore, Tracking};
 use crate::memory::Block;
+use crate::node_recorder::{self, NodeRecorder};
 use crate::stream_core::{Access, EventCell, StreamCore, hazard};
 use crate::sync::lock;
 use crate::track::{Clock, History, Mode, Point, StreamId, Use};
 
 /// Something a graph keeps alive.
-pub(crate) type Keep = Box<dyn Any + Send + Sync>;
+pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 
 /// A range that a graph touches.
 pub(crate) struct GraphUse {
     pub(crate) block: Arc<Block>,
     pub(crate) range: Range<usize>,
     pub(crate) mode: Mode,
+}
+
+impl GraphUse {
+    pub(crate) fn access(&self) -> Access<'_> {
+        Access { block: &self.block, range: self.range.clone(), mode: self.mode }
+    }
 }
 
 /// A captured operation and the operations it follows directly, by index.
@@ -55,7 +65,8 @@ pub(crate) struct CapturedPoint {
 }
 
 struct Lane {
-    stream: Arc<StreamCore>,
+    /// What the driver records; nodes made one by one have none.
+    stream: Option<Arc<StreamCore>>,
     number: u64,
     clock: Clock,
     /// The operations that the lane's next one follows directly.
@@ -67,6 +78,21 @@ struct Inner {
     lanes: HashMap<StreamId, Lane>,
     histories: HashMap<*const Block, History>,
     contents: Contents,
+    explicit: Option<Explicit>,
+}
+
+/// A graph that is made node by node, each operation being a lane of its own, or one of whose nodes is replaced.
+pub(crate) struct Explicit {
+    pub(crate) recorder: Arc<NodeRecorder>,
+    pub(crate) target: Target,
+    /// The driver's nodes, by operation.
+    pub(crate) nodes: Vec<RawGraphNode>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Target {
+    Graph(RawGraph),
+    Node(RawGraphExec, RawGraphNode),
 }
 
 // SAFETY: the pointers are keys and are never followed.
@@ -107,8 +133,12 @@ impl Capture {
     }
 
     fn add_lane(inner: &mut Inner, stream: &Arc<StreamCore>) {
-        let lane =
-            Lane { stream: stream.clone(), number: 0, clock: Clock::default(), frontier: SmallVec::new() };
+        let lane = Lane {
+            stream: Some(stream.clone()),
+            number: 0,
+            clock: Clock::default(),
+            frontier: SmallVec::new(),
+        };
         inner.lanes.insert(stream.id, lane);
     }
 
@@ -131,22 +161,12 @@ impl Capture {
         self.check_thread()?;
         let inner = &mut *lock(&self.inner);
         for access in accesses.clone() {
-            Self::order(device, inner, stream, operation, access)?;
+            Self::order(device, inner, stream.id, operation, access)?;
         }
+        inner.aim(stream.id)?;
         call(&*stream.device, stream.raw)?;
-        let Inner { lanes, histories, contents } = inner;
-        let Some(lane) = lanes.get_mut(&stream.id) else { return Ok(()) };
-        lane.number += 1;
-        let point = Point { stream: stream.id, number: lane.number };
-        for Access { block, range, mode } in accesses {
-            block.in_graph.store(true, Ordering::Release);
-            let history =
-                histories.entry(Arc::as_ptr(block)).or_insert_with(|| History::new(block.capacity, true));
-            history.insert(range, *mode, Use { point, operation, recycled: false });
-            contents.add_use(block, range, *mode);
-        }
-        let after = std::mem::replace(&mut lane.frontier, SmallVec::from_slice(&[contents.operations.len()]));
-        contents.operations.push(GraphOperation { operation, after });
+        inner.take_node();
+        inner.enter(stream.id, operation, accesses);
         Ok(())
     }
 
@@ -154,15 +174,15 @@ impl Capture {
     fn order(
         device: &DeviceCore,
         inner: &mut Inner,
-        stream: &StreamCore,
+        id: StreamId,
         operation: Operation,
         access: &Access<'_>,
     ) -> Result<()> {
         let Some(history) = inner.histories.get(&Arc::as_ptr(access.block)) else { return Ok(()) };
-        let Some(lane) = inner.lanes.get(&stream.id) else { return Ok(()) };
+        let Some(lane) = inner.lanes.get(&id) else { return Ok(()) };
         let mut missing: SmallVec<[Use; 4]> = SmallVec::new();
         history.conflicts(&access.range, access.mode, |old| {
-            if old.point.stream != stream.id && !lane.clock.covers(old.point) {
+            if old.point.stream != id && !lane.clock.covers(old.point) {
                 missing.push(*old);
             }
         });
@@ -170,7 +190,7 @@ impl Capture {
             match device.tracking {
                 Tracking::Strict => return Err(hazard(operation, old.operation)),
                 Tracking::Off => {}
-                Tracking::Auto => Self::join(inner, old.point.stream, stream.id)?,
+                Tracking::Auto => Self::join(inner, old.point.stream, id)?,
             }
         }
         Ok(())
@@ -180,13 +200,21 @@ impl Capture {
     fn join(inner: &mut Inner, from: StreamId, to: StreamId) -> Result<()> {
         let Some(source) = inner.lanes.get(&from) else { return Ok(()) };
         let (clock, number, frontier) = (source.clock.clone(), source.number, source.frontier.clone());
-        let event = EventCell::new(&source.stream.device, EventOptions::default())?;
-        // SAFETY: all are alive, and the event is recorded before it is waited for.
-        unsafe { source.stream.device.event_record(event.raw, source.stream.raw) }?;
+        let event = match &source.stream {
+            None => None,
+            Some(stream) => {
+                let event = EventCell::new(&stream.device, EventOptions::default())?;
+                // SAFETY: both are alive.
+                unsafe { stream.device.event_record(event.raw, stream.raw) }?;
+                Some(event)
+            }
+        };
         let Some(target) = inner.lanes.get_mut(&to) else { return Ok(()) };
-        // SAFETY: as above.
-        unsafe { target.stream.device.stream_wait_event(target.stream.raw, event.raw) }?;
-        inner.contents.keep.push(Box::new(event));
+        if let (Some(stream), Some(event)) = (&target.stream, event) {
+            // SAFETY: both are alive, and the event has been recorded.
+            unsafe { stream.device.stream_wait_event(stream.raw, event.raw) }?;
+            inner.contents.keep.push(event);
+        }
         target.clock.merge(&clock);
         target.clock.advance(Point { stream: from, number });
         add_frontier(&mut target.frontier, &frontier);
@@ -249,9 +277,82 @@ impl Capture {
         Ok(())
     }
 
+    /// For a graph made node by node: the driver records nothing by itself.
+    pub(crate) fn of_nodes(explicit: Explicit) -> Arc<Self> {
+        let inner = Inner { explicit: Some(explicit), ..Inner::default() };
+        Arc::new(Self {
+            origin: StreamId(0),
+            thread: thread::current().id(),
+            inner: Mutex::new(inner),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Opens a lane for one node that follows the operations `after`. Lanes are numbered from the top, away from
+    /// real streams.
+    pub(crate) fn open_node(&self, after: &[usize]) -> StreamId {
+        let inner = &mut *lock(&self.inner);
+        let lane_of = |operation: usize| StreamId(u32::MAX - operation as u32);
+        let mut clock = Clock::default();
+        for &before in after {
+            if let Some(lane) = inner.lanes.get(&lane_of(before)) {
+                if clock.len() == 0 {
+                    clock.clone_from(&lane.clock);
+                } else {
+                    clock.merge(&lane.clock);
+                }
+                clock.advance(Point { stream: lane_of(before), number: lane.number });
+            }
+        }
+        let id = lane_of(inner.contents.operations.len());
+        let lane = Lane { stream: None, number: 0, clock, frontier: SmallVec::from_slice(after) };
+        inner.lanes.insert(id, lane);
+        id
+    }
+
+    /// How many operations there are.
+    pub(crate) fn operations(&self) -> usize {
+        lock(&self.inner).contents.operations.len()
+    }
+
+    /// Enters a node that was made without a launcher: a join, or another graph's `uses`.
+    pub(crate) fn enter_node(
+        &self,
+        device: &DeviceCore,
+        lane: StreamId,
+        operation: Operation,
+        uses: &[GraphUse],
+        make: impl FnOnce(RawGraph, &[RawGraphNode]) -> Result<RawGraphNode>,
+    ) -> Result<()> {
+        let inner = &mut *lock(&self.inner);
+        let accesses: Vec<Access<'_>> = uses.iter().map(GraphUse::access).collect();
+        for access in &accesses {
+            Self::order(device, inner, lane, operation, access)?;
+        }
+        if let (Some(explicit), Some(lane)) = (&mut inner.explicit, inner.lanes.get(&lane))
+            && let Target::Graph(graph) = explicit.target
+        {
+            let after = lane.frontier.iter().filter_map(|&index| explicit.nodes.get(index).copied());
+            let after: SmallVec<[_; 4]> = after.collect();
+            explicit.nodes.push(make(graph, &after)?);
+        }
+        inner.enter(lane, operation, accesses.iter());
+        Ok(())
+    }
+
+    /// Ends the making of a graph node by node.
+    pub(crate) fn finish_nodes(&self) -> (Contents, Vec<RawGraphNode>) {
+        self.ended.store(true, Ordering::Release);
+        let inner = &mut *lock(&self.inner);
+        inner.lanes.clear();
+        inner.histories.clear();
+        let nodes = inner.explicit.take().map_or(Vec::new(), |explicit| explicit.nodes);
+        (std::mem::take(&mut inner.contents), nodes)
+    }
+
     /// Keeps something alive as long as the graph.
     pub(crate) fn keep(&self, keep: Keep) {
-        lock(&self.inner).contents.keep.push(keep);
+        lock(&self.inner).contents.keep(keep);
     }
 
     /// Ends the recording. All lanes are joined to the first, so that nothing is left behind; their streams are
@@ -270,16 +371,16 @@ impl Capture {
         });
         self.ended.store(true, Ordering::Release);
         let mut graph = Err(refused("end a capture twice"));
-        for (id, lane) in inner.lanes.drain() {
+        for (id, stream) in inner.lanes.drain().filter_map(|(id, lane)| Some((id, lane.stream?))) {
             if id == self.origin {
                 // SAFETY: the stream is alive and being captured, on this thread.
-                graph = unsafe { lane.stream.device.capture_end(lane.stream.raw) };
+                graph = unsafe { stream.device.capture_end(stream.raw) };
                 if let (Ok(raw), Err(_)) = (&graph, &joined) {
                     // SAFETY: nobody else has the graph.
-                    let _ = unsafe { lane.stream.device.graph_destroy(*raw) };
+                    let _ = unsafe { stream.device.graph_destroy(*raw) };
                 }
             }
-            lock(&lane.stream.state).capture = None;
+            lock(&stream.state).capture = None;
         }
         inner.histories.clear();
         let contents = std::mem::take(&mut inner.contents);
@@ -288,7 +389,71 @@ impl Capture {
     }
 }
 
+impl Inner {
+    /// Before an operation of a graph made node by node: says where its one driver call goes.
+    fn aim(&self, lane: StreamId) -> Result<()> {
+        let (Some(explicit), Some(lane)) = (&self.explicit, self.lanes.get(&lane)) else { return Ok(()) };
+        if lane.number > 0 {
+            return Err(refused("put several operations into one node; add a node for each"));
+        }
+        explicit.recorder.aim(match explicit.target {
+            Target::Node(exec, node) => node_recorder::Target::Set { exec, node },
+            Target::Graph(graph) => {
+                let after = lane.frontier.iter().filter_map(|&index| explicit.nodes.get(index).copied());
+                node_recorder::Target::Add { graph, after: after.collect() }
+            }
+        });
+        Ok(())
+    }
+
+    /// After it: remembers the node it became.
+    fn take_node(&mut self) {
+        if let Some(explicit) = &mut self.explicit {
+            explicit.nodes.extend(explicit.recorder.take_made());
+        }
+    }
+
+    /// Enters what an operation of `lane` touches.
+    fn enter<'a>(
+        &mut self,
+        lane: StreamId,
+        operation: Operation,
+        accesses: impl Iterator<Item = &'a Access<'a>>,
+    ) {
+        let Self { lanes, histories, contents, .. } = self;
+        let Some(state) = lanes.get_mut(&lane) else { return };
+        state.number += 1;
+        let point = Point { stream: lane, number: state.number };
+        for Access { block, range, mode } in accesses {
+            block.in_graph.store(true, Ordering::Release);
+            let history =
+                histories.entry(Arc::as_ptr(block)).or_insert_with(|| History::new(block.capacity, true));
+            history.insert(range, *mode, Use { point, operation, recycled: false });
+            contents.add_use(block, range, *mode);
+        }
+        let after =
+            std::mem::replace(&mut state.frontier, SmallVec::from_slice(&[contents.operations.len()]));
+        contents.operations.push(GraphOperation { operation, after });
+    }
+}
+
 impl Contents {
+    fn keep(&mut self, keep: Keep) {
+        if !self.keep.iter().any(|old| Arc::ptr_eq(old, &keep)) {
+            self.keep.push(keep);
+        }
+    }
+
+    /// Adds what a replaced node refers to.
+    pub(crate) fn merge(&mut self, new: Self) {
+        for GraphUse { block, range, mode } in &new.uses {
+            self.add_use(block, range, *mode);
+        }
+        for keep in new.keep {
+            self.keep(keep);
+        }
+    }
+
     /// Adds what one operation touches; of equal ranges the stronger use stays.
     fn add_use(&mut self, block: &Arc<Block>, range: &Range<usize>, mode: Mode) {
         let same = |old: &&mut GraphUse| Arc::ptr_eq(&old.block, block) && old.range == *range;

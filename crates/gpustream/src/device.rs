@@ -118,7 +118,9 @@ impl StreamTable {
             false
         });
         drop(table);
-        gone.iter().for_each(|(_, clock)| self.set_done(clock));
+        for (_, clock) in &gone {
+            self.set_done(clock);
+        }
     }
 
     fn take(&self) -> Vec<Arc<StreamCore>> {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use gpustream_hal::{self as hal, Error, ErrorKind, GraphUpdate, Operation, RawGraph, RawGraphExec, Result};
 use smallvec::SmallVec;
 
-use crate::capture::{Capture, Contents};
+use crate::capture::{Capture, Contents, GraphUse};
 use crate::device::Device;
+use crate::graph_builder::{Node, NodeTable};
 use crate::memory::HostReplay;
 use crate::stream::Stream;
 use crate::stream_core::Access;
@@ -38,7 +39,11 @@ pub struct Graph {
 /// What a launch may still be using after the graph is gone.
 struct Parts {
     exec: Exec,
+    /// What the executable was made from, for use as a child.
+    recorded: Recorded,
     contents: Contents,
+    /// The nodes, where they were made one by one.
+    table: Option<NodeTable>,
     nodes: usize,
     edges: usize,
 }
@@ -56,9 +61,9 @@ impl Drop for Exec {
 }
 
 /// A recorded graph before it is made launchable.
-struct Recorded {
-    raw: RawGraph,
-    device: Arc<dyn hal::Device>,
+pub(crate) struct Recorded {
+    pub(crate) raw: RawGraph,
+    pub(crate) device: Arc<dyn hal::Device>,
 }
 
 impl Drop for Recorded {
@@ -77,7 +82,7 @@ impl Stream {
     /// that tried, after which stream and buffers work as before.
     pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         let (recorded, contents) = self.capture_parts(work)?;
-        Ok(Graph { parts: Some(Parts::new(&recorded, contents)?), device: self.device.clone() })
+        Graph::new(&self.device, recorded, contents, None)
     }
 
     fn capture_parts(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<(Recorded, Contents)> {
@@ -105,17 +110,32 @@ impl Stream {
 }
 
 impl Parts {
-    fn new(recorded: &Recorded, contents: Contents) -> Result<Self> {
+    fn new(recorded: Recorded, contents: Contents, table: Option<NodeTable>) -> Result<Self> {
         let device = recorded.device.clone();
         // SAFETY: the graph is alive.
         let (nodes, edges) = unsafe { device.graph_size(recorded.raw) }?;
         // SAFETY: as above.
         let raw = unsafe { device.graph_instantiate(recorded.raw) }?;
-        Ok(Self { exec: Exec { raw, device }, contents, nodes, edges })
+        Ok(Self { exec: Exec { raw, device }, recorded, contents, table, nodes, edges })
     }
 }
 
 impl Graph {
+    pub(crate) fn new(
+        device: &Device,
+        recorded: Recorded,
+        contents: Contents,
+        table: Option<NodeTable>,
+    ) -> Result<Self> {
+        Ok(Self { parts: Some(Parts::new(recorded, contents, table)?), device: device.clone() })
+    }
+
+    /// What a parent needs of its child.
+    pub(crate) fn recorded(&self) -> Result<(RawGraph, &Contents)> {
+        let parts = self.parts.as_ref().ok_or_else(empty)?;
+        Ok((parts.recorded.raw, &parts.contents))
+    }
+
     /// Enqueues one run on `stream`, ordered after everything that touches the same memory. Runs of one graph
     /// follow each other.
     ///
@@ -130,12 +150,7 @@ impl Graph {
         }
         stream.core.check_not_capturing("launch a graph inside it")?;
         let Some(parts) = &self.parts else { return Ok(()) };
-        let accesses: SmallVec<[Access<'_>; 16]> = parts
-            .contents
-            .uses
-            .iter()
-            .map(|used| Access { block: &used.block, range: used.range.clone(), mode: used.mode })
-            .collect();
+        let accesses: SmallVec<[Access<'_>; 16]> = parts.contents.uses.iter().map(GraphUse::access).collect();
         // Held until the run is entered: a guard asked for meanwhile waits for the run.
         let _replay = HostReplay::begin(&accesses).map_err(|error| error.with_operation(operation))?;
         stream.submit(operation, accesses.iter(), |device, raw| {
@@ -156,17 +171,41 @@ impl Graph {
             return Err(stream.foreign("the graph"));
         }
         let (recorded, contents) = stream.capture_parts(work)?;
-        let Some(parts) = &mut self.parts else {
-            return Err(Error::new(ErrorKind::InvalidArgument, "the graph is empty"));
-        };
+        let parts = self.parts.as_mut().ok_or_else(empty)?;
         // SAFETY: both are alive.
         let outcome = unsafe { recorded.device.graph_update(parts.exec.raw, recorded.raw) }?;
+        // Pending runs may still use what the old recording refers to.
         let old: Box<dyn Send> = match outcome {
-            GraphUpdate::Updated => Box::new(std::mem::replace(&mut parts.contents, contents)),
-            _ => Box::new(std::mem::replace(parts, Parts::new(&recorded, contents)?)),
+            GraphUpdate::Updated => {
+                parts.recorded = recorded;
+                parts.table = None;
+                Box::new(std::mem::replace(&mut parts.contents, contents))
+            }
+            _ => Box::new(std::mem::replace(parts, Parts::new(recorded, contents, None)?)),
         };
         self.device.0.park(old);
         Ok(outcome)
+    }
+
+    /// Puts another operation of the same kind into one node (`cuGraphExecKernelNodeSetParams` and its kin): other
+    /// arguments, another shape. Dependencies stay as they are; what the node referred to before stays alive.
+    ///
+    /// Runs already launched keep the old work.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a node of another graph, or after [`update`](Self::update), which makes
+    /// the nodes anew.
+    pub fn set(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
+        let parts = self.parts.as_mut().ok_or_else(empty)?;
+        let Some(table) = &parts.table else {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "this graph was captured, so its nodes have no names; build it with `Device::graph`, or use `update`",
+            ));
+        };
+        let contents = table.replace(&self.device, parts.exec.raw, node, work)?;
+        parts.contents.merge(contents);
+        Ok(())
     }
 
     /// Does the first launch's preparation now (`cuGraphUpload`).
@@ -210,6 +249,11 @@ impl Graph {
     pub fn device(&self) -> &Device {
         &self.device
     }
+}
+
+#[cold]
+fn empty() -> Error {
+    Error::new(ErrorKind::InvalidArgument, "the graph is empty")
 }
 
 impl Drop for Graph {

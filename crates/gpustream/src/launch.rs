@@ -291,7 +291,7 @@ impl Kernel {
             unsafe { device.launch(self.raw, config, pointers, raw) }
         })?;
         if let Some(capture) = captured {
-            capture.keep(Box::new(self.module()));
+            capture.keep(self.module());
         }
         Ok(())
     }

@@ -41,10 +41,12 @@ mod device;
 mod event;
 mod flag;
 mod graph;
+mod graph_builder;
 mod host_call;
 mod launch;
 mod memory;
 mod module;
+mod node_recorder;
 mod notify;
 mod pinned;
 mod reactor;
@@ -63,6 +65,7 @@ pub use device::{Device, DeviceOptions, Tracking, backends};
 pub use event::{Event, TimedEvent};
 pub use flag::Flag;
 pub use graph::Graph;
+pub use graph_builder::{GraphBuilder, Node};
 pub use hal::{
     Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FunctionInfo, GraphUpdate, Image, Operation,
     ParamInfo, PinnedOptions, Result, Source, StreamOptions, WaitPolicy,

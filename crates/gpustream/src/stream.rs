@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result};
 
-use crate::capture::{Keep, refused};
+use crate::capture::refused;
 use crate::device::Device;
 use crate::event::{Event, TimedEvent};
 use crate::host_call::{self, HostCall, RepeatedCall};
@@ -169,7 +169,7 @@ impl Stream {
         let operation = Operation { label: "host_fn", location: Location::caller() };
         let call = Arc::new(RepeatedCall::new(closure, &self.core));
         let data = Arc::as_ptr(&call).cast_mut().cast();
-        capture.keep(Box::new(call) as Keep);
+        capture.keep(call);
         self.submit(operation, [].iter(), |device, stream| {
             // SAFETY: the stream is alive, and the graph keeps what `data` points to.
             unsafe { device.stream_host_fn(stream, host_call::run_repeated, data) }

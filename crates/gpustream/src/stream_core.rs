@@ -288,7 +288,7 @@ impl StreamCore {
         unsafe { self.device.event_record(cell.raw, self.raw) }?;
         let mark = Mark { number: state.number, cell, clock: state.clock.clone() };
         if state.marks.len() >= MARKS {
-            self.forget_marks(state);
+            self.forget_marks(device, state);
         }
         state.marks.push_back(mark.clone());
         Ok(mark)
@@ -296,7 +296,7 @@ impl StreamCore {
 
     /// Makes room among the marks: those that are done go; if none is, the older half is thinned out, which
     /// makes waits for it coarser and never wrong.
-    fn forget_marks(&self, state: &mut StreamState) {
+    fn forget_marks(&self, device: &DeviceCore, state: &mut StreamState) {
         while let Some(oldest) = state.marks.front() {
             // SAFETY: the event is alive and was recorded on this stream.
             let done = self.is_known_done(oldest.number)
@@ -304,7 +304,7 @@ impl StreamCore {
             if !done {
                 break;
             }
-            self.set_done(oldest.number);
+            self.finish_mark(device, oldest);
             if let Some(mark) = state.marks.pop_front() {
                 state.recycle(mark.cell);
             }

@@ -1,0 +1,195 @@
+//! Graphs made of explicit nodes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use gpustream_hal::{Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, RawStream, Result};
+use smallvec::SmallVec;
+
+use crate::capture::{Capture, Contents, Explicit, GraphUse, Target};
+use crate::copy::operation;
+use crate::device::Device;
+use crate::graph::{Graph, Recorded};
+use crate::node_recorder::NodeRecorder;
+use crate::stream::Stream;
+use crate::stream_core::StreamCore;
+use crate::sync::lock;
+use crate::track::StreamId;
+
+/// A node of a graph under construction, and of the graph made from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub(crate) index: usize,
+    pub(crate) builder: u32,
+}
+
+/// Builds a [`Graph`] node by node, with the calls that submit work to a stream.
+///
+/// A node runs after the nodes it is said to follow, and after earlier nodes that it conflicts with in memory.
+///
+/// ```
+/// # fn main() -> gpustream::Result<()> {
+/// # let device = gpustream::Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// let (source, mut x) = (device.pinned_from(&[1u32; 8])?, stream.zeros::<u32>(8)?);
+/// let mut host = device.pinned::<u32>(8)?;
+/// let mut builder = device.graph()?;
+/// let up = builder.node(&[], |s| s.copy(&source, &mut x))?;
+/// let down = builder.node(&[up], |s| s.copy(&x, &mut host))?;
+/// let graph = builder.build()?;
+/// graph.launch(&stream)?;
+/// assert_eq!(*host.read()?, [1; 8]);
+/// # let _ = down; Ok(())
+/// # }
+/// ```
+pub struct GraphBuilder {
+    device: Device,
+    graph: Recorded,
+    recorder: Arc<NodeRecorder>,
+    capture: Arc<Capture>,
+    id: u32,
+}
+
+impl Device {
+    /// Begins a graph of explicit nodes (`cuGraphCreate`).
+    pub fn graph(&self) -> Result<GraphBuilder> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let device = self.0.raw.clone();
+        let raw = device.graph_create()?;
+        let recorder = Arc::new(NodeRecorder::new(device.clone()));
+        let explicit = Explicit { recorder: recorder.clone(), target: Target::Graph(raw), nodes: Vec::new() };
+        Ok(GraphBuilder {
+            device: self.clone(),
+            graph: Recorded { raw, device },
+            recorder,
+            capture: Capture::of_nodes(explicit),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+}
+
+impl GraphBuilder {
+    /// Adds one operation, which runs after the nodes `after`. The stream given to `work` stands for the node: one
+    /// launch, copy, fill or [`host_fn_repeat`](Stream::host_fn_repeat) goes into it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] for none or several operations, and for what no node can be;
+    /// [`ErrorKind::InvalidArgument`] for a node of another builder. The builder stays usable.
+    pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
+        let index = self.capture.operations();
+        let lane = self.capture.open_node(&self.indices(after)?);
+        let outcome = work(&node_stream(&self.device, &self.recorder, &self.capture, lane));
+        if self.capture.operations() == index {
+            outcome?;
+            return Err(nothing());
+        }
+        // The node is there even where a second operation was refused.
+        outcome.map(|()| Node { index, builder: self.id })
+    }
+
+    /// Adds a node that does nothing and runs after `after`: a point where branches meet.
+    #[track_caller]
+    pub fn join(&mut self, after: &[Node]) -> Result<Node> {
+        self.raw_node(after, operation("join"), &GraphNode::Empty, &[])
+    }
+
+    /// Adds all of another graph as one node, which is a copy.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceMismatch`] for a graph of another device.
+    #[track_caller]
+    pub fn child(&mut self, after: &[Node], child: &Graph) -> Result<Node> {
+        if !self.device.is_same(child.device()) {
+            return Err(Error::new(ErrorKind::DeviceMismatch, "a graph and its child belong to one device"));
+        }
+        let (raw, contents) = child.recorded()?;
+        let node = self.raw_node(after, operation("child"), &GraphNode::Child(raw), &contents.uses)?;
+        contents.keep.iter().for_each(|keep| self.capture.keep(keep.clone()));
+        Ok(node)
+    }
+
+    fn raw_node(
+        &mut self,
+        after: &[Node],
+        operation: Operation,
+        node: &GraphNode<'_>,
+        uses: &[GraphUse],
+    ) -> Result<Node> {
+        let index = self.capture.operations();
+        let lane = self.capture.open_node(&self.indices(after)?);
+        let device = &self.graph.device;
+        self.capture.enter_node(&self.device.0, lane, operation, uses, |graph, after| {
+            // SAFETY: all handles are alive and of this device, and the graph keeps what the node refers to.
+            unsafe { device.graph_add_node(graph, after, node) }
+        })?;
+        Ok(Node { index, builder: self.id })
+    }
+
+    fn indices(&self, nodes: &[Node]) -> Result<SmallVec<[usize; 4]>> {
+        nodes.iter().map(|node| node.index_in(self.id)).collect()
+    }
+
+    /// Makes the graph launchable (`cuGraphInstantiate`).
+    pub fn build(self) -> Result<Graph> {
+        let (contents, nodes) = self.capture.finish_nodes();
+        let table = NodeTable { nodes, id: self.id, recorder: self.recorder };
+        Graph::new(&self.device, self.graph, contents, Some(table))
+    }
+}
+
+#[cold]
+fn nothing() -> Error {
+    Error::new(
+        ErrorKind::Captured,
+        "the closure submitted nothing, so there is no node; submit one operation",
+    )
+}
+
+impl Node {
+    fn index_in(self, builder: u32) -> Result<usize> {
+        if self.builder == builder {
+            return Ok(self.index);
+        }
+        Err(Error::new(ErrorKind::InvalidArgument, "the node belongs to another graph"))
+    }
+}
+
+/// What a built graph needs to change its nodes.
+pub(crate) struct NodeTable {
+    nodes: Vec<RawGraphNode>,
+    id: u32,
+    recorder: Arc<NodeRecorder>,
+}
+
+impl NodeTable {
+    /// Puts the one operation of `work` into `node` of `exec`; returns what it refers to.
+    pub(crate) fn replace(
+        &self,
+        device: &Device,
+        exec: RawGraphExec,
+        node: Node,
+        work: impl FnOnce(&Stream) -> Result<()>,
+    ) -> Result<Contents> {
+        let index = node.index_in(self.id)?;
+        let Some(&raw) = self.nodes.get(index) else { return Err(nothing()) };
+        let recorder = self.recorder.clone();
+        let explicit = Explicit { recorder, target: Target::Node(exec, raw), nodes: Vec::new() };
+        let capture = Capture::of_nodes(explicit);
+        let lane = capture.open_node(&[]);
+        work(&node_stream(device, &self.recorder, &capture, lane))?;
+        let (contents, _) = capture.finish_nodes();
+        if contents.operations.is_empty() { Err(nothing()) } else { Ok(contents) }
+    }
+}
+
+/// A stream whose calls become a node.
+fn node_stream(
+    device: &Device,
+    recorder: &Arc<NodeRecorder>,
+    capture: &Arc<Capture>,
+    lane: StreamId,
+) -> Stream {
+    let core = StreamCore::new(lane, RawStream(0), recorder.clone(), false);
+    lock(&core.state).capture = Some(capture.clone());
+    Stream { core: Arc::new(core), device: device.clone() }
+}
