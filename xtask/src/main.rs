@@ -4,6 +4,8 @@ mod build_kernels;
 mod setup;
 mod table;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// The project's own tasks.
@@ -20,10 +22,18 @@ enum Command {
     Setup(setup::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
         Command::BuildKernels(args) => build_kernels::run(&args),
         Command::Setup(args) => setup::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Without the backtrace that anyhow would add: these are messages to people, and complete.
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 

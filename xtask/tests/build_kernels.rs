@@ -1,5 +1,7 @@
 //! `cargo xtask build-kernels` as a user runs it.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -32,7 +34,9 @@ fn the_table_has_a_row_per_kernel_and_level() {
     assert!(rows[0].starts_with("kernel  backend"), "{stdout}");
     let levels = if cfg!(target_arch = "aarch64") { 1 } else { 3 };
     assert_eq!(rows.len(), 1 + levels, "{stdout}");
-    assert!(rows[1..].iter().all(|row| row.starts_with("k ") && row.contains(" cpu ") && row.ends_with(" s")));
+    assert!(
+        rows[1..].iter().all(|row| row.starts_with("k ") && row.contains(" cpu ") && row.ends_with(" s"))
+    );
     assert_eq!(stderr, "", "no progress bar off a terminal");
 }
 

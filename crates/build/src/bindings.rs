@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 use crate::compile::{Common, Image};
 use crate::diagnostic::Result;
 use crate::headers::{for_devices, write_if_changed};
-use crate::kernels::{Backend, Unit};
+use crate::kernels::Backend;
 use crate::signature::{Module, Struct};
+use crate::unit::Unit;
 
 /// Lints that generated code cannot be held to: names come from C++, casts and shapes from the contracts.
 const ALLOW: &str = "#[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, \

@@ -10,9 +10,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::diagnostic::{Error, Result};
-use crate::kernels::{Backend, Unit};
+use crate::kernels::Backend;
 use crate::report::KernelReport;
 use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
+use crate::unit::Unit;
 
 /// What all compilations of a build share.
 pub(crate) struct Common {

@@ -120,11 +120,13 @@ impl Error {
         if diagnostics.is_empty() { Ok(()) } else { Err(Self { diagnostics, messages: Vec::new() }) }
     }
 
-    /// Both errors, for work that goes on after a first failure.
-    pub(crate) fn merge(mut self, other: Self) -> Self {
-        self.diagnostics.extend(other.diagnostics);
-        self.messages.extend(other.messages);
-        self
+    /// Adds an error to those collected so far, for work that goes on after a first failure.
+    #[allow(clippy::unnecessary_wraps)]
+    pub(crate) fn join(collected: Option<Self>, error: Self) -> Option<Self> {
+        let Some(mut collected) = collected else { return Some(error) };
+        collected.diagnostics.extend(error.diagnostics);
+        collected.messages.extend(error.messages);
+        Some(collected)
     }
 
     /// What in the kernel files cannot be bound; empty where a tool failed.

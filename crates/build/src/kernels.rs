@@ -2,47 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 use std::{env, fmt, fs};
 
-use crate::compile::{self, Image, Job, Output};
-use crate::diagnostic::{Error, Result, SourceFile};
-use crate::headers::{self, Header, write_if_changed};
+use crate::bindings;
+use crate::compile::{self, Image};
+use crate::diagnostic::{Error, Result};
+use crate::headers::{self, write_if_changed};
+use crate::plan::{Plan, WATCHED};
 use crate::report::KernelReport;
-use crate::signature::Module;
-use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
-use crate::{bindings, parse};
-
-/// The backends to compile for, a comma list; replaces the default.
-const BACKENDS: &str = "GPUSTREAM_BACKENDS";
-/// The targets to compile for; replace the defaults and what the build script says.
-const CUDA_ARCHS: &str = "GPUSTREAM_CUDA_ARCHS";
-const HIP_ARCHS: &str = "GPUSTREAM_HIP_ARCHS";
-const CPU_LEVELS: &str = "GPUSTREAM_CPU_LEVELS";
-
-/// Read by the compilers' search; a change means building again.
-const WATCHED: [&str; 14] = [
-    BACKENDS,
-    CUDA_ARCHS,
-    HIP_ARCHS,
-    CPU_LEVELS,
-    "CXX",
-    "CXXFLAGS",
-    "NVCC",
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "HIPCC",
-    "ROCM_PATH",
-    "HIP_PATH",
-    "HIP_DEVICE_LIB_PATH",
-    "XDG_CACHE_HOME",
-];
-
-/// Ampere and Hopper; the PTX of the newest serves what comes after.
-const DEFAULT_CUDA: [&str; 2] = ["sm_80", "sm_90"];
-/// Data centre (CDNA 2 and 3) and desktop (RDNA 2, 3 and 4).
-const DEFAULT_HIP: [&str; 5] = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+use crate::schedule;
+use crate::unit::Unit;
 
 /// What a kernel can be compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,7 +55,8 @@ impl std::str::FromStr for Backend {
     }
 }
 
-type Progress = Box<dyn Fn(usize, usize, &str) + Send + Sync>;
+/// Called with the numbers of compilations done and in all, and the name of the last one.
+pub(crate) type Progress = Box<dyn Fn(usize, usize, &str) + Send + Sync>;
 
 /// Kernel files and how to compile them.
 ///
@@ -97,14 +68,14 @@ pub struct Kernels {
     includes: Vec<PathBuf>,
     defines: Vec<(String, Option<String>)>,
     flags: Vec<(Backend, String)>,
-    backends: BTreeSet<Backend>,
-    cuda_archs: Vec<String>,
-    hip_archs: Vec<String>,
-    cpu_levels: Vec<String>,
+    pub(crate) backends: BTreeSet<Backend>,
+    pub(crate) cuda_archs: Vec<String>,
+    pub(crate) hip_archs: Vec<String>,
+    pub(crate) cpu_levels: Vec<String>,
     out_dir: Option<PathBuf>,
-    jobs: Option<usize>,
+    pub(crate) jobs: Option<usize>,
     rebuild: bool,
-    progress: Option<Progress>,
+    pub(crate) progress: Option<Progress>,
 }
 
 impl Kernels {
@@ -231,7 +202,7 @@ impl Kernels {
         let include_dir = out_dir.join("gpustream-include");
         headers::unpack(&include_dir)?;
 
-        let plan = self.plan()?;
+        let plan = Plan::of(self)?;
         let common = compile::Common {
             includes: std::iter::once(include_dir).chain(self.absolute_includes()).collect(),
             defines: self.defines.clone(),
@@ -239,7 +210,7 @@ impl Kernels {
             out_dir: out_dir.clone(),
             rebuild: self.rebuild,
         };
-        let outputs = self.compile(&units, &plan, &common)?;
+        let outputs = schedule::run(self, &units, &plan, &common)?;
 
         let mut built = Built { files: Vec::new(), out_dir };
         for (unit, outputs) in units.iter().zip(outputs) {
@@ -316,179 +287,14 @@ impl Kernels {
                             path.display(),
                             out_dir.display()
                         ));
-                        failed = Some(merge(failed, error));
+                        failed = Error::join(failed, error);
                     }
                     units.push(unit);
                 }
-                Err(error) => failed = Some(merge(failed, error)),
+                Err(error) => failed = Error::join(failed, error),
             }
         }
         failed.map_or(Ok(units), Err)
-    }
-
-    /// Decides what to compile for, and finds the compilers.
-    fn plan(&self) -> Result<Plan> {
-        let (backends, explicit) = match list(BACKENDS) {
-            Some(names) => (names.iter().map(|n| n.parse()).collect::<Result<BTreeSet<Backend>>>()?, true),
-            None => (self.backends.clone(), !self.backends.is_empty()),
-        };
-        let wanted = |backend| if explicit { backends.contains(&backend) } else { true };
-        let targets = |variable, own: &[String], default: &[&str]| {
-            list(variable).unwrap_or_else(|| {
-                if own.is_empty() { default.iter().map(|&t| t.to_owned()).collect() } else { own.to_vec() }
-            })
-        };
-        let mut plan = Plan::default();
-        let mut failed: Option<Error> = None;
-        if wanted(Backend::Cpu) {
-            match CxxCompiler::find(None) {
-                Ok(compiler) => {
-                    let levels = targets(CPU_LEVELS, &self.cpu_levels, compiler.levels());
-                    for level in &levels {
-                        if !compiler.levels().contains(&level.as_str()) {
-                            failed = Some(merge(failed, unknown_level(level, &compiler)));
-                        }
-                    }
-                    if levels.is_empty() {
-                        let error =
-                            format!("the CPU backend has no instruction level for {}", compiler.target);
-                        failed = Some(merge(failed, Error::message(error)));
-                    }
-                    plan.cpu = Some((compiler, levels));
-                }
-                Err(missing) => failed = Some(merge(failed, missing.into())),
-            }
-        }
-        if wanted(Backend::Cuda) {
-            let archs = targets(CUDA_ARCHS, &self.cuda_archs, &DEFAULT_CUDA);
-            match Nvcc::find() {
-                Ok(nvcc) if explicit || nvcc.system => plan.cuda = Some((nvcc, archs)),
-                Err(missing) if explicit => failed = Some(merge(failed, missing.into())),
-                // Without being asked, only what the machine is set up for: other compilers cost time at
-                // every build, and run-time compilation is there.
-                _ => {}
-            }
-        }
-        if wanted(Backend::Hip) {
-            let archs = targets(HIP_ARCHS, &self.hip_archs, &DEFAULT_HIP);
-            let names: Vec<_> = archs.iter().map(String::as_str).collect();
-            match HipCompiler::find(&names) {
-                Ok(compiler) if explicit || compiler.system => plan.hip = Some((compiler, archs)),
-                Err(missing) if explicit => failed = Some(merge(failed, missing.into())),
-                _ => {}
-            }
-        }
-        failed.map_or(Ok(plan), Err)
-    }
-
-    /// Runs all compilations, several at once; gives each file's outputs in the order of the plan.
-    fn compile(&self, units: &[Unit], plan: &Plan, common: &compile::Common) -> Result<Vec<Vec<Output>>> {
-        let mut jobs: Vec<(usize, Job<'_>)> = Vec::new();
-        let device_libs = match &plan.hip {
-            Some((compiler, archs)) => {
-                let archs: Vec<_> = archs.iter().map(String::as_str).collect();
-                compiler.complete_device_libs(&archs, &common.out_dir.join("amd-device-libs"))?
-            }
-            None => None,
-        };
-        for (i, unit) in units.iter().enumerate() {
-            if let Some((compiler, levels)) = &plan.cpu {
-                jobs.extend(levels.iter().map(|level| (i, Job::Cpu { unit, compiler, level })));
-            }
-            if let Some((nvcc, archs)) = &plan.cuda {
-                jobs.push((i, Job::Cuda { unit, nvcc, archs }));
-            }
-            if let Some((compiler, archs)) = &plan.hip {
-                let libs = device_libs.as_deref();
-                jobs.extend(archs.iter().map(|arch| (i, Job::Hip { unit, compiler, libs, arch })));
-            }
-        }
-        let workers = self
-            .jobs
-            .or_else(|| env::var("NUM_JOBS").ok()?.parse().ok())
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, std::num::NonZero::get));
-        let results: Vec<Mutex<Option<Result<Output>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-        let next = std::sync::atomic::AtomicUsize::new(0);
-        let done = std::sync::atomic::AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..workers.clamp(1, jobs.len().max(1)) {
-                scope.spawn(|| {
-                    use std::sync::atomic::Ordering::Relaxed;
-                    while let Some((_, job)) = jobs.get(next.fetch_add(1, Relaxed)) {
-                        let at = jobs.iter().position(|(_, j)| std::ptr::eq(j, job)).unwrap_or(0);
-                        let result = job.run(common);
-                        *results[at].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
-                        let done = done.fetch_add(1, Relaxed) + 1;
-                        if let Some(progress) = &self.progress {
-                            progress(done, jobs.len(), &job.label());
-                        }
-                    }
-                });
-            }
-        });
-        let mut outputs: Vec<Vec<Output>> = units.iter().map(|_| Vec::new()).collect();
-        let mut failed: Option<Error> = None;
-        let mut failed_for = BTreeSet::new();
-        for ((unit, job), result) in jobs.iter().zip(results) {
-            match result.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
-                Some(Ok(output)) => outputs[*unit].push(output),
-                // What fails at one level fails at all of them: say it once.
-                Some(Err(error)) if failed_for.insert((*unit, job.backend())) => {
-                    failed = Some(merge(failed, error));
-                }
-                _ => {}
-            }
-        }
-        failed.map_or(Ok(outputs), Err)
-    }
-}
-
-fn merge(first: Option<Error>, then: Error) -> Error {
-    match first {
-        Some(first) => first.merge(then),
-        None => then,
-    }
-}
-
-fn unknown_level(level: &str, compiler: &CxxCompiler) -> Error {
-    Error::message(format!(
-        "no instruction level `{level}` for {}: there are {}",
-        compiler.target,
-        compiler.levels().join(", ")
-    ))
-}
-
-/// An environment variable's comma list, if it is set.
-fn list(name: &str) -> Option<Vec<String>> {
-    let value = env::var(name).ok().filter(|v| !v.trim().is_empty())?;
-    Some(value.split(',').map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect())
-}
-
-/// Compilers and targets of one build.
-#[derive(Default)]
-struct Plan {
-    cpu: Option<(CxxCompiler, Vec<String>)>,
-    cuda: Option<(Nvcc, Vec<String>)>,
-    hip: Option<(HipCompiler, Vec<String>)>,
-}
-
-/// One parsed file and what it includes.
-pub(crate) struct Unit {
-    pub(crate) source: SourceFile,
-    /// For compilers, whose working directory may be another.
-    pub(crate) absolute: PathBuf,
-    pub(crate) module: Module,
-    pub(crate) headers: Vec<Header>,
-}
-
-impl Unit {
-    pub(crate) fn read(path: &Path, includes: &[PathBuf]) -> Result<Self> {
-        let source = SourceFile::read(path)?;
-        let headers = headers::closure(&source, includes);
-        let helpers: Vec<_> = headers.iter().filter(|h| h.path.is_some()).map(|h| h.text.clone()).collect();
-        let module = parse::parse(&source, &helpers)?;
-        let absolute = std::path::absolute(path)?;
-        Ok(Self { source, absolute, module, headers })
     }
 }
 

@@ -43,9 +43,18 @@
 //!
 //! # Which backends
 //!
-//! The CPU always, CUDA and HIP where their compiler is installed system-wide; `GPUSTREAM_BACKENDS=cpu,cuda,hip`
-//! in the environment says it explicitly (then a missing compiler is an error), and so does
-//! [`Kernels::backend`]. `GPUSTREAM_CUDA_ARCHS` and `GPUSTREAM_HIP_ARCHS` (comma lists) replace the targets.
+//! The CPU always, CUDA and HIP where their compiler is installed system-wide. Then a missing compiler is no
+//! reason to fail: the run-time compiler stands in. Saying which ones, by [`Kernels::backend`] or the environment,
+//! makes a missing one an error, and also uses compilers that are not the system's own (Python wheels, a
+//! distribution's Clang).
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `GPUSTREAM_BACKENDS` | comma list of `cpu`, `cuda`, `hip`, or `none` to embed the source alone |
+//! | `GPUSTREAM_CPU_LEVELS` | instruction levels: `x86-64-v2`, `x86-64-v3`, `x86-64-v4`; `aarch64` |
+//! | `GPUSTREAM_CUDA_ARCHS` | real architectures, `sm_80,sm_90` |
+//! | `GPUSTREAM_HIP_ARCHS` | targets, `gfx90a,gfx1100` |
+//! | `CXX`, `NVCC`, `CUDA_HOME`, `HIPCC`, `ROCM_PATH` | where compilers are; see [`toolchain`] |
 //!
 //! # Contracts
 //!
@@ -74,10 +83,13 @@ mod diagnostic;
 mod headers;
 mod kernels;
 mod parse;
+mod plan;
 mod report;
+mod schedule;
 mod signature;
 mod tables;
 pub mod toolchain;
+mod unit;
 
 pub use diagnostic::{Diagnostic, Error, Result};
 pub use kernels::{Backend, Built, BuiltFile, Kernels};

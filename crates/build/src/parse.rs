@@ -8,6 +8,7 @@ mod doc;
 mod kernel;
 mod shared;
 mod strided;
+mod structs;
 mod types;
 
 use tree_sitter::{Node, Tree};

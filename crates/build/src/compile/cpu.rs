@@ -7,10 +7,11 @@ use super::stamp::Stamp;
 use super::{Common, Image, Output, execute, file_size};
 use crate::diagnostic::Result;
 use crate::headers::write_if_changed;
-use crate::kernels::{Backend, Unit};
+use crate::kernels::Backend;
 use crate::report::KernelReport;
 use crate::signature::{ParamType, ValueType};
 use crate::toolchain::CxxCompiler;
+use crate::unit::Unit;
 
 /// What keeps kernels vectorised; without any one of these the loop over a block's threads stays scalar, up to 20
 /// times slower. Strict aliasing, on by default, is part of it.

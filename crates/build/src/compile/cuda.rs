@@ -8,10 +8,11 @@ use std::time::Instant;
 use super::stamp::Stamp;
 use super::{Common, Image, Output, execute, file_size};
 use crate::diagnostic::{Error, Result};
-use crate::kernels::{Backend, Unit};
+use crate::kernels::Backend;
 use crate::report::{KernelReport, Occupancy};
 use crate::tables::{self, nvidia};
 use crate::toolchain::Nvcc;
+use crate::unit::Unit;
 
 pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Common) -> Result<Output> {
     let name = &unit.module.name;

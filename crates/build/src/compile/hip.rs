@@ -9,10 +9,11 @@ use super::stamp::Stamp;
 use super::{Common, Image, Output, execute, file_size};
 use crate::diagnostic::{Error, Result};
 use crate::headers::write_if_changed;
-use crate::kernels::{Backend, Unit};
+use crate::kernels::Backend;
 use crate::report::{KernelReport, Occupancy};
 use crate::tables::{self, amdgpu};
 use crate::toolchain::{HipCompiler, HipKind};
+use crate::unit::Unit;
 
 pub(super) fn compile(
     unit: &Unit,

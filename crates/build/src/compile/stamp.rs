@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::Common;
 use crate::diagnostic::Result;
 use crate::headers::write_if_changed;
-use crate::kernels::Unit;
+use crate::unit::Unit;
 
 /// The stamp of an image about to be compiled.
 pub(super) struct Stamp {

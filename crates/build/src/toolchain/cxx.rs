@@ -45,7 +45,9 @@ impl CxxCompiler {
             .host(&host)
             .opt_level(3)
             .no_default_flags(true)
+            .warnings(false)
             .cargo_metadata(false)
+            .cargo_warnings(false)
             .try_get_compiler()
             .map_err(|e| missing(vec![e.to_string()]))?;
         if tool.is_like_msvc() {

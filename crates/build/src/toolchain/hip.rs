@@ -63,7 +63,7 @@ impl HipCompiler {
         for candidate in candidates() {
             let Candidate { path, kind, found_by, binding, system } = candidate;
             let label = format!("{found_by}: {}", path.display());
-            if is_executable(&path) {
+            if path.components().count() > 1 && is_executable(&path) {
                 let device_libs = (kind == HipKind::Clang).then(|| device_libs(&path)).flatten();
                 let version = version(&path);
                 let compiler = version

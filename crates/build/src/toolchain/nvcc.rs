@@ -32,7 +32,7 @@ impl Nvcc {
     pub fn find() -> Result<Self, Missing> {
         let mut tried = Vec::new();
         for (path, found_by, system, binding) in candidates() {
-            if !is_executable(&path) {
+            if path.components().count() == 1 || !is_executable(&path) {
                 tried.push(format!("{found_by}: no {}", path.display()));
                 if binding {
                     break;
@@ -46,9 +46,6 @@ impl Nvcc {
             if binding {
                 break;
             }
-        }
-        if !tried.iter().any(|t| t.starts_with("PATH")) && variable("NVCC").is_none() {
-            tried.push("PATH: no nvcc".to_owned());
         }
         Err(Missing { what: "No nvcc, which kernels for CUDA need.".to_owned(), tried, how: HOW })
     }
@@ -80,9 +77,7 @@ fn candidates() -> Vec<(PathBuf, String, bool, bool)> {
             list.push((Path::new(&home).join("bin/nvcc"), name.to_owned(), true, true));
         }
     }
-    if let Some(path) = on_path("nvcc") {
-        list.push((path, "PATH".to_owned(), true, false));
-    }
+    list.push((on_path("nvcc").unwrap_or_else(|| "nvcc".into()), "PATH".to_owned(), true, false));
     for folder in ["/usr/local/cuda", "/opt/cuda"] {
         list.push((Path::new(folder).join("bin/nvcc"), folder.to_owned(), true, false));
     }

@@ -1,0 +1,123 @@
+//! Deciding what to compile for, and with what.
+
+use std::collections::BTreeSet;
+use std::env;
+
+use crate::diagnostic::{Error, Result};
+use crate::kernels::{Backend, Kernels};
+use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
+
+/// The backends to compile for, a comma list, or `none`; replaces the default.
+const BACKENDS: &str = "GPUSTREAM_BACKENDS";
+/// The targets to compile for; replace the defaults and what the build script says.
+const CUDA_ARCHS: &str = "GPUSTREAM_CUDA_ARCHS";
+const HIP_ARCHS: &str = "GPUSTREAM_HIP_ARCHS";
+const CPU_LEVELS: &str = "GPUSTREAM_CPU_LEVELS";
+
+/// The variables that decide; a change of any means building again.
+pub(crate) const WATCHED: [&str; 14] = [
+    BACKENDS,
+    CUDA_ARCHS,
+    HIP_ARCHS,
+    CPU_LEVELS,
+    "CXX",
+    "CXXFLAGS",
+    "NVCC",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "HIPCC",
+    "ROCM_PATH",
+    "HIP_PATH",
+    "HIP_DEVICE_LIB_PATH",
+    "XDG_CACHE_HOME",
+];
+
+/// Ampere and Hopper; the PTX of the newest serves what comes after.
+const DEFAULT_CUDA: [&str; 2] = ["sm_80", "sm_90"];
+/// Data centre (CDNA 2 and 3) and desktop (RDNA 2, 3 and 4).
+const DEFAULT_HIP: [&str; 5] = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+
+/// Compilers and targets of one build.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) cpu: Option<(CxxCompiler, Vec<String>)>,
+    pub(crate) cuda: Option<(Nvcc, Vec<String>)>,
+    pub(crate) hip: Option<(HipCompiler, Vec<String>)>,
+}
+
+impl Plan {
+    /// Finds the compilers that `kernels` and the environment ask for.
+    ///
+    /// # Errors
+    /// Every compiler that was asked for and is missing.
+    pub(crate) fn of(kernels: &Kernels) -> Result<Self> {
+        let (backends, explicit) = match list(BACKENDS) {
+            Some(names) if names == ["none"] => (BTreeSet::new(), true),
+            Some(names) => (names.iter().map(|n| n.parse()).collect::<Result<_>>()?, true),
+            None => (kernels.backends.clone(), !kernels.backends.is_empty()),
+        };
+        let wanted = |backend| !explicit || backends.contains(&backend);
+        let mut plan = Self::default();
+        let mut failed = None;
+        if wanted(Backend::Cpu) {
+            match plan_cpu(kernels) {
+                Ok(cpu) => plan.cpu = Some(cpu),
+                Err(error) => failed = Error::join(failed, error),
+            }
+        }
+        // Without being asked, only what the machine is set up for: other compilers cost time at every build,
+        // and run-time compilation is there.
+        if wanted(Backend::Cuda) {
+            let archs = targets(CUDA_ARCHS, &kernels.cuda_archs, &DEFAULT_CUDA);
+            match Nvcc::find() {
+                Ok(nvcc) if explicit || nvcc.system => plan.cuda = Some((nvcc, archs)),
+                Err(missing) if explicit => failed = Error::join(failed, missing.into()),
+                _ => {}
+            }
+        }
+        if wanted(Backend::Hip) {
+            let archs = targets(HIP_ARCHS, &kernels.hip_archs, &DEFAULT_HIP);
+            let names: Vec<_> = archs.iter().map(String::as_str).collect();
+            match HipCompiler::find(&names) {
+                Ok(compiler) if explicit || compiler.system => plan.hip = Some((compiler, archs)),
+                Err(missing) if explicit => failed = Error::join(failed, missing.into()),
+                _ => {}
+            }
+        }
+        failed.map_or(Ok(plan), Err)
+    }
+}
+
+fn plan_cpu(kernels: &Kernels) -> Result<(CxxCompiler, Vec<String>)> {
+    let compiler = CxxCompiler::find(None)?;
+    let known = compiler.levels();
+    if known.is_empty() {
+        return Err(Error::message(format!(
+            "the CPU backend knows no instruction level of {}; set {BACKENDS} to leave it out",
+            compiler.target
+        )));
+    }
+    let levels = targets(CPU_LEVELS, &kernels.cpu_levels, known);
+    if let Some(level) = levels.iter().find(|level| !known.contains(&level.as_str())) {
+        return Err(Error::message(format!(
+            "no instruction level `{level}` for {}: there are {}",
+            compiler.target,
+            known.join(", ")
+        )));
+    }
+    Ok((compiler, levels))
+}
+
+/// What the environment says, else the build script, else the default.
+fn targets(variable: &str, own: &[String], default: &[&str]) -> Vec<String> {
+    list(variable).unwrap_or_else(|| {
+        if own.is_empty() { default.iter().map(|&t| t.to_owned()).collect() } else { own.to_vec() }
+    })
+}
+
+/// An environment variable's comma list, if it is set.
+fn list(name: &str) -> Option<Vec<String>> {
+    let value = env::var(name).ok()?;
+    let items: Vec<_> = value.split(',').map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect();
+    (!items.is_empty()).then_some(items)
+}

@@ -1,0 +1,87 @@
+//! Running compilers side by side.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::compile::{Common, Job, Output};
+use crate::diagnostic::{Error, Result};
+use crate::kernels::Kernels;
+use crate::plan::Plan;
+use crate::unit::Unit;
+
+/// Compiles every file for everything in the plan; gives each file's outputs in the order of the plan.
+///
+/// # Errors
+/// The first failure per file and backend: what fails at one instruction level fails at all of them.
+pub(crate) fn run(
+    kernels: &Kernels,
+    units: &[Unit],
+    plan: &Plan,
+    common: &Common,
+) -> Result<Vec<Vec<Output>>> {
+    let device_libs = match &plan.hip {
+        Some((compiler, archs)) => {
+            let archs: Vec<_> = archs.iter().map(String::as_str).collect();
+            compiler.complete_device_libs(&archs, &common.out_dir.join("amd-device-libs"))?
+        }
+        None => None,
+    };
+    let mut jobs: Vec<(usize, Job<'_>)> = Vec::new();
+    for (i, unit) in units.iter().enumerate() {
+        if let Some((compiler, levels)) = &plan.cpu {
+            jobs.extend(levels.iter().map(|level| (i, Job::Cpu { unit, compiler, level })));
+        }
+        if let Some((nvcc, archs)) = &plan.cuda {
+            jobs.push((i, Job::Cuda { unit, nvcc, archs }));
+        }
+        if let Some((compiler, archs)) = &plan.hip {
+            let libs = device_libs.as_deref();
+            jobs.extend(archs.iter().map(|arch| (i, Job::Hip { unit, compiler, libs, arch })));
+        }
+    }
+
+    let mut outputs: Vec<Vec<Output>> = units.iter().map(|_| Vec::new()).collect();
+    let mut failed = None;
+    let mut failed_for = BTreeSet::new();
+    for ((unit, job), result) in jobs.iter().zip(run_jobs(kernels, &jobs, common)) {
+        match result {
+            Ok(output) => outputs[*unit].push(output),
+            Err(error) if failed_for.insert((*unit, job.backend())) => failed = Error::join(failed, error),
+            Err(_) => {}
+        }
+    }
+    failed.map_or(Ok(outputs), Err)
+}
+
+/// The results in the order of the jobs.
+fn run_jobs(kernels: &Kernels, jobs: &[(usize, Job<'_>)], common: &Common) -> Vec<Result<Output>> {
+    let workers = kernels
+        .jobs
+        .or_else(|| env::var("NUM_JOBS").ok()?.parse().ok())
+        .unwrap_or_else(|| thread::available_parallelism().map_or(2, NonZero::get));
+    let results = Mutex::new(Vec::new());
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..workers.clamp(1, jobs.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Relaxed);
+                    let Some((_, job)) = jobs.get(i) else { return };
+                    let result = job.run(common);
+                    results.lock().unwrap_or_else(PoisonError::into_inner).push((i, result));
+                    let done = done.fetch_add(1, Relaxed) + 1;
+                    if let Some(progress) = &kernels.progress {
+                        progress(done, jobs.len(), &job.label());
+                    }
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, result)| result).collect()
+}

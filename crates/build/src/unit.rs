@@ -1,0 +1,28 @@
+//! One kernel file, read and parsed.
+
+use std::path::{Path, PathBuf};
+
+use crate::diagnostic::{Result, SourceFile};
+use crate::headers::{self, Header};
+use crate::parse;
+use crate::signature::Module;
+
+/// One parsed file and what it includes.
+pub(crate) struct Unit {
+    pub(crate) source: SourceFile,
+    /// For compilers, whose working directory may be another.
+    pub(crate) absolute: PathBuf,
+    pub(crate) module: Module,
+    pub(crate) headers: Vec<Header>,
+}
+
+impl Unit {
+    pub(crate) fn read(path: &Path, includes: &[PathBuf]) -> Result<Self> {
+        let source = SourceFile::read(path)?;
+        let headers = headers::closure(&source, includes);
+        let helpers: Vec<_> = headers.iter().filter(|h| h.path.is_some()).map(|h| h.text.clone()).collect();
+        let module = parse::parse(&source, &helpers)?;
+        let absolute = std::path::absolute(path)?;
+        Ok(Self { source, absolute, module, headers })
+    }
+}

@@ -1,0 +1,70 @@
+//! A user's crate in a folder of its own: three lines of build script, and every kind of launcher is used.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs};
+
+const BUILD_RS: &str = "fn main() {
+    gpustream_build::Kernels::new().file(\"kernels.cu\").build().unwrap_or_else(|e| e.exit());
+}
+";
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Writes the crate below cargo's folder for tests; its builds are kept from one test run to the next.
+fn user_crate(name: &str, kernels: &str, main: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(dir.join("src")).unwrap();
+    let crates = workspace().join("crates");
+    let manifest = format!(
+        "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\ngpustream = {{ path = \
+         {:?}, default-features = false, features = [\"cpu\"] }}\n\n[build-dependencies]\ngpustream-build = {{ path = \
+         {:?} }}\n\n[workspace]\n",
+        crates.join("gpustream"),
+        crates.join("build")
+    );
+    // The versions that are here already: nothing is downloaded.
+    fs::copy(workspace().join("Cargo.lock"), dir.join("Cargo.lock")).unwrap();
+    for (path, text) in
+        [("Cargo.toml", &*manifest), ("build.rs", BUILD_RS), ("kernels.cu", kernels), ("src/main.rs", main)]
+    {
+        // An unchanged file keeps its time, so that nothing is built again for nothing.
+        if fs::read_to_string(dir.join(path)).is_ok_and(|old| old == text) {
+            continue;
+        }
+        fs::write(dir.join(path), text).unwrap();
+    }
+    dir
+}
+
+fn cargo(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO"))
+        .args(args)
+        .arg("--offline")
+        .current_dir(dir)
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside-target"))
+        .env("GPUSTREAM_BACKENDS", "cpu")
+        .env_remove("GPUSTREAM_DEVICE")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_users_crate_builds_and_runs_its_kernels() {
+    let dir = user_crate("outside", include_str!("outside/kernels.cu"), include_str!("outside/program.rs"));
+    let output = cargo(&dir, &["run", "--quiet"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "all launchers work\n", "{stderr}");
+
+    // What the user gets to see when a kernel is wrong.
+    let wrong = "extern \"C\" __global__ void k(float& x) {}\n";
+    let dir = user_crate("outside", wrong, include_str!("outside/program.rs"));
+    let output = cargo(&dir, &["check"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(stderr.contains("kernels.cu:1:30: error: `x` is a reference"), "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
