@@ -8,7 +8,8 @@
 mod clock;
 mod history;
 
-// mod model;
+#[cfg(test)]
+mod model;
 
 pub(crate) use clock::Clock;
 pub(crate) use history::{History, Mode, Use};

@@ -11,14 +11,14 @@ mod random;
 use gpustream::{Arg, Kernel, Launch, Result, Stream, View, ViewMut};
 
 /// Memory for the paper device's kernel.
-pub enum Mem<'a> {
+pub(crate) enum Mem<'a> {
     Read(View<'a, u8>),
     Write(ViewMut<'a, u8>),
 }
 
 /// Launches the kernel that touches `memory`.
 #[track_caller]
-pub fn touch(kernel: &Kernel, stream: &Stream, memory: &mut [Mem<'_>]) -> Result<()> {
+pub(crate) fn touch(kernel: &Kernel, stream: &Stream, memory: &mut [Mem<'_>]) -> Result<()> {
     let words: Vec<[usize; 2]> = memory
         .iter()
         .map(|memory| match memory {

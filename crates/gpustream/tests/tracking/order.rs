@@ -9,28 +9,28 @@ use std::ops::Range;
 
 /// A set of operations by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Set(Vec<u64>);
+pub(crate) struct Set(Vec<u64>);
 
 impl Set {
-    pub fn insert(&mut self, op: usize) {
+    pub(crate) fn insert(&mut self, op: usize) {
         if self.0.len() <= op / 64 {
             self.0.resize(op / 64 + 1, 0);
         }
         self.0[op / 64] |= 1 << (op % 64);
     }
 
-    pub fn contains(&self, op: usize) -> bool {
+    pub(crate) fn contains(&self, op: usize) -> bool {
         self.0.get(op / 64).is_some_and(|word| word >> (op % 64) & 1 == 1)
     }
 
-    pub fn extend(&mut self, other: &Self) {
+    pub(crate) fn extend(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
         }
         self.0.iter_mut().zip(&other.0).for_each(|(to, from)| *to |= from);
     }
 
-    pub fn is_subset(&self, other: &Self) -> bool {
+    pub(crate) fn is_subset(&self, other: &Self) -> bool {
         let zeros = std::iter::repeat(&0);
         self.0.iter().zip(other.0.iter().chain(zeros)).all(|(mine, theirs)| mine & !theirs == 0)
     }
@@ -38,14 +38,14 @@ impl Set {
 
 /// Bytes that an operation touches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touch {
-    pub range: Range<usize>,
-    pub write: bool,
+pub(crate) struct Touch {
+    pub(crate) range: Range<usize>,
+    pub(crate) write: bool,
 }
 
 /// One driver call, as far as order is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Call {
+pub(crate) enum Call {
     /// Work on a stream.
     Op {
         stream: usize,
@@ -101,7 +101,7 @@ pub enum Call {
 }
 
 /// What went wrong, in words.
-pub type Violation = String;
+pub(crate) type Violation = String;
 
 struct Op {
     touches: Vec<(Touch, u64)>,
@@ -111,7 +111,7 @@ struct Op {
 
 /// The state after some calls.
 #[derive(Default)]
-pub struct Order {
+pub(crate) struct Order {
     ops: Vec<Op>,
     /// What each stream has seen.
     streams: HashMap<usize, Set>,
@@ -130,19 +130,19 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 impl Order {
-    pub fn ops(&self) -> usize {
+    pub(crate) fn ops(&self) -> usize {
         self.ops.len()
     }
 
-    pub fn seen_by_stream(&self, stream: usize) -> Set {
+    pub(crate) fn seen_by_stream(&self, stream: usize) -> Set {
         self.streams.get(&stream).cloned().unwrap_or_default()
     }
 
-    pub fn seen_by_event(&self, event: usize) -> Set {
+    pub(crate) fn seen_by_event(&self, event: usize) -> Set {
         self.events.get(&event).cloned().unwrap_or_default()
     }
 
-    pub fn known_to_host(&self) -> &Set {
+    pub(crate) fn known_to_host(&self) -> &Set {
         &self.host
     }
 
@@ -167,14 +167,14 @@ impl Order {
     }
 
     /// The operations that a new one would race with.
-    pub fn races(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
+    pub(crate) fn races(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
         let mut before = self.seen_by_stream(stream);
         before.extend(&self.host);
         self.unordered(&self.with_owners(touches), &before)
     }
 
     /// As [`races`](Self::races), but for former owners of the memory.
-    pub fn races_of_owner(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
+    pub(crate) fn races_of_owner(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
         let touches = self.with_owners(touches);
         let by_owner = |op: &Op| {
             op.touches.iter().any(|(a, owner_a)| {
@@ -194,7 +194,7 @@ impl Order {
     }
 
     /// Whether the host may touch these bytes: nothing that conflicts can still run.
-    pub fn check_host(&self, touch: &Touch) -> Result<(), Violation> {
+    pub(crate) fn check_host(&self, touch: &Touch) -> Result<(), Violation> {
         let racing = self.unordered(&self.with_owners(std::slice::from_ref(touch)), &self.host);
         if racing.is_empty() { Ok(()) } else { Err(format!("host access {touch:?} races with {racing:?}")) }
     }
@@ -204,7 +204,7 @@ impl Order {
     }
 
     /// The next call. An error says which rule it broke; the state is then still updated.
-    pub fn apply(&mut self, call: &Call) -> Result<(), Violation> {
+    pub(crate) fn apply(&mut self, call: &Call) -> Result<(), Violation> {
         match call {
             Call::Op { stream, touches } => return self.apply_op(*stream, touches),
             Call::HostFn { stream } => return self.apply_op(*stream, &[]),
@@ -220,7 +220,14 @@ impl Order {
             Call::EventSeen { event } => self.host.extend(&self.seen_by_event(*event)),
             Call::StreamSeen { stream } => self.host.extend(&self.seen_by_stream(*stream)),
             Call::DeviceSeen => (0..self.ops.len()).for_each(|op| self.host.insert(op)),
-            Call::NewOwner { block } => *self.owners.entry(block.start).or_default() += 1,
+            Call::NewOwner { block } => {
+                *self.owners.entry(block.start).or_default() += 1;
+                // Which bytes a former owner used is not remembered: it counts for the whole block.
+                let touches = self.ops.iter_mut().flat_map(|op| &mut op.touches);
+                touches
+                    .filter(|(touch, _)| overlap(&touch.range, block))
+                    .for_each(|(touch, _)| touch.range = block.clone());
+            }
             Call::StreamDestroy { stream } => {
                 return self.check_done("a stream was destroyed", &self.seen_by_stream(*stream));
             }
@@ -259,22 +266,11 @@ impl Order {
     }
 
     /// Whether everything before each operation is closed under "before": a self-check of the model.
-    pub fn is_transitive(&self) -> bool {
+    pub(crate) fn is_transitive(&self) -> bool {
         self.ops.iter().all(|op| {
             (0..self.ops.len())
                 .filter(|&other| op.before.contains(other))
                 .all(|other| self.ops[other].before.is_subset(&op.before))
         })
     }
-}
-
-/// Replays a log, leaving out the call at `without`.
-pub fn replay(log: &[Call], without: Option<usize>) -> Result<Order, Violation> {
-    let mut order = Order::default();
-    for (index, call) in log.iter().enumerate() {
-        if Some(index) != without {
-            order.apply(call)?;
-        }
-    }
-    Ok(order)
 }

@@ -21,11 +21,11 @@ use crate::order::{Call, Order, Set, Touch};
 
 /// The whole inside, behind one lock.
 #[derive(Default)]
-pub struct State {
-    pub log: Vec<Call>,
-    pub order: Order,
+pub(crate) struct State {
+    pub(crate) log: Vec<Call>,
+    pub(crate) order: Order,
     /// Rules broken so far.
-    pub violations: Vec<String>,
+    pub(crate) violations: Vec<String>,
     /// What has really finished; at least what the host knows to be done.
     done: Set,
     /// Whether what is logged was asked for by the test rather than added by the library.
@@ -46,11 +46,11 @@ unsafe impl Send for HostCall {}
 
 /// Objects made and not destroyed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Live {
-    pub streams: isize,
-    pub events: isize,
-    pub allocations: isize,
-    pub modules: isize,
+pub(crate) struct Live {
+    pub(crate) streams: isize,
+    pub(crate) events: isize,
+    pub(crate) allocations: isize,
+    pub(crate) modules: isize,
 }
 
 impl State {
@@ -87,13 +87,13 @@ impl State {
 }
 
 /// A fake driver and its one device.
-pub struct Paper {
+pub(crate) struct Paper {
     state: Mutex<State>,
     info: DeviceInfo,
 }
 
 impl Paper {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let mut info = DeviceInfo::new("paper", 0);
         info.name = "a device on paper".into();
         info.arch = "paper".into();
@@ -101,16 +101,16 @@ impl Paper {
         Arc::new(Self { state: Mutex::default(), info })
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 
-    pub fn open(self: &Arc<Self>, options: DeviceOptions) -> Device {
+    pub(crate) fn open(self: &Arc<Self>, options: DeviceOptions) -> Device {
         Device::open_on(&PaperBackend(self.clone()), 0, options).unwrap()
     }
 
     /// Runs `calls`, and marks the records and waits they make as asked for.
-    pub fn explicitly<T>(&self, calls: impl FnOnce() -> T) -> T {
+    pub(crate) fn explicitly<T>(&self, calls: impl FnOnce() -> T) -> T {
         self.state().explicit = true;
         let result = calls();
         self.state().explicit = false;
@@ -118,7 +118,7 @@ impl Paper {
     }
 
     /// The calls that `work` makes.
-    pub fn calls_of<T>(&self, work: impl FnOnce() -> T) -> (T, Vec<Call>) {
+    pub(crate) fn calls_of<T>(&self, work: impl FnOnce() -> T) -> (T, Vec<Call>) {
         let from = self.state().log.len();
         let result = work();
         let calls = self.state().log[from..].to_vec();
@@ -126,17 +126,17 @@ impl Paper {
     }
 
     /// The `n`-th fallible call from now on fails, counted from 0.
-    pub fn fail_in(&self, n: u64, kind: ErrorKind) {
+    pub(crate) fn fail_in(&self, n: u64, kind: ErrorKind) {
         self.state().fail_in = Some((n, kind));
     }
 
     /// Takes a failure back that has not happened yet; says whether it has.
-    pub fn failed(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         self.state().fail_in.take().is_none()
     }
 
     /// The block around `start` belongs to somebody new.
-    pub fn new_owner(&self, start: usize) {
+    pub(crate) fn new_owner(&self, start: usize) {
         let mut state = self.state();
         let block =
             state.blocks.values().map(|(block, _)| block.clone()).find(|block| block.contains(&start));
@@ -145,21 +145,21 @@ impl Paper {
         }
     }
 
-    pub fn lose(&self) {
+    pub(crate) fn lose(&self) {
         self.state().lost = true;
     }
 
-    pub fn live(&self) -> Live {
+    pub(crate) fn live(&self) -> Live {
         self.state().live
     }
 
     /// What is submitted to a stream so far finishes.
-    pub fn finish_stream(&self, stream: RawStream) {
+    pub(crate) fn finish_stream(&self, stream: RawStream) {
         let seen = self.state().order.seen_by_stream(stream.0);
         self.finish(&seen);
     }
 
-    pub fn finish_all(&self) {
+    pub(crate) fn finish_all(&self) {
         let mut all = Set::default();
         (0..self.state().order.ops()).for_each(|op| all.insert(op));
         self.finish(&all);
@@ -464,7 +464,7 @@ impl Launch for Paper {
 impl Graphs for Paper {}
 
 /// The one kernel of the paper device.
-pub fn kernel(device: &Device) -> Kernel {
+pub(crate) fn kernel(device: &Device) -> Kernel {
     let images = [Image { backend: "paper", targets: &["paper"], bytes: b"paper" }];
     let source = ModuleSource { name: "paper", images: &images, source: None };
     device.load_module(&source).unwrap().kernel("touch").unwrap()

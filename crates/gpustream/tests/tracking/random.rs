@@ -340,12 +340,14 @@ fn check_auto(program: &[Step]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+/// `PROPTEST_CASES` (256 if it is not set) makes all of these longer or shorter.
+fn cases(share: impl Fn(u32) -> u32) -> ProptestConfig {
+    let default = ProptestConfig::default();
+    ProptestConfig { cases: share(default.cases).max(1), failure_persistence: None, ..default }
 }
 
 proptest! {
-    #![proptest_config(cases(1500))]
+    #![proptest_config(cases(|all| 3 * all))]
     #[test]
     fn added_waits_suffice_and_each_is_needed(program in steps(60)) {
         check_auto(&program)?;
@@ -358,7 +360,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(60))]
+    #![proptest_config(cases(|all| all / 10))]
     /// Long enough for marks to be thinned out, clocks to be pruned and histories to be crowded.
     #[test]
     fn long_programs_too(program in steps(600)) {
