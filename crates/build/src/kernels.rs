@@ -203,6 +203,9 @@ impl Kernels {
         headers::unpack(&include_dir)?;
 
         let plan = Plan::of(self)?;
+        for warning in &plan.warnings {
+            warn(in_build_script, warning);
+        }
         let common = compile::Common {
             includes: std::iter::once(include_dir).chain(self.absolute_includes()).collect(),
             defines: self.defines.clone(),
@@ -226,13 +229,7 @@ impl Kernels {
             for output in outputs {
                 file.compile_time += output.compile_time.unwrap_or_default();
                 file.kernels.extend(output.reports);
-                if in_build_script {
-                    for line in output.warnings.lines() {
-                        println!("cargo:warning={line}");
-                    }
-                } else if !output.warnings.is_empty() {
-                    eprintln!("{}", output.warnings.trim_end());
-                }
+                warn(in_build_script, &output.warnings);
                 match output.backend {
                     Backend::Hip => code_objects.push(output.image),
                     Backend::Cpu | Backend::Cuda => images.push(output.image),
@@ -295,6 +292,17 @@ impl Kernels {
             }
         }
         failed.map_or(Ok(units), Err)
+    }
+}
+
+/// Shows the user what does not stop the build.
+fn warn(in_build_script: bool, text: &str) {
+    for line in text.lines() {
+        if in_build_script {
+            println!("cargo:warning={line}");
+        } else {
+            eprintln!("{line}");
+        }
     }
 }
 

@@ -43,10 +43,10 @@
 //!
 //! # Which backends
 //!
-//! The CPU always, CUDA and HIP where their compiler is installed system-wide. Then a missing compiler is no
+//! The CPU always; CUDA and HIP where the vendor's compiler is installed system-wide, or another one (Python wheels,
+//! a distribution's Clang) on a machine that has the vendor's GPU. Then a missing compiler is no
 //! reason to fail: the run-time compiler stands in. Saying which ones, by [`Kernels::backend`] or the environment,
-//! makes a missing one an error, and also uses compilers that are not the system's own (Python wheels, a
-//! distribution's Clang).
+//! makes a missing one an error, and uses whatever compiler there is.
 //!
 //! | variable | meaning |
 //! |---|---|

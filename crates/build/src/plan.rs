@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::path::Path;
 
 use crate::diagnostic::{Error, Result};
 use crate::kernels::{Backend, Kernels};
@@ -43,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) cpu: Option<(CxxCompiler, Vec<String>)>,
     pub(crate) cuda: Option<(Nvcc, Vec<String>)>,
     pub(crate) hip: Option<(HipCompiler, Vec<String>)>,
+    /// What the user should know.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
@@ -70,17 +73,26 @@ impl Plan {
         if wanted(Backend::Cuda) {
             let archs = targets(CUDA_ARCHS, &kernels.cuda_archs, &DEFAULT_CUDA);
             match Nvcc::find() {
-                Ok(nvcc) if explicit || nvcc.system => plan.cuda = Some((nvcc, archs)),
+                Ok(nvcc) if explicit || nvcc.system || has_gpu(Backend::Cuda) => {
+                    plan.cuda = Some((nvcc, archs));
+                }
                 Err(missing) if explicit => failed = Error::join(failed, missing.into()),
                 _ => {}
             }
         }
         if wanted(Backend::Hip) {
-            let archs = targets(HIP_ARCHS, &kernels.hip_archs, &DEFAULT_HIP);
-            let names: Vec<_> = archs.iter().map(String::as_str).collect();
-            match HipCompiler::find(&names) {
-                Ok(compiler) if explicit || compiler.system => plan.hip = Some((compiler, archs)),
-                Err(missing) if explicit => failed = Error::join(failed, missing.into()),
+            match plan_hip(kernels) {
+                Ok((compiler, archs, left_out)) if explicit || compiler.system || has_gpu(Backend::Hip) => {
+                    if !left_out.is_empty() {
+                        plan.warnings.push(format!(
+                            "{} cannot build for {}, which are left out (run-time compilation serves them)",
+                            compiler.path.display(),
+                            left_out.join(", ")
+                        ));
+                    }
+                    plan.hip = Some((compiler, archs));
+                }
+                Err(error) if explicit => failed = Error::join(failed, error),
                 _ => {}
             }
         }
@@ -106,6 +118,31 @@ fn plan_cpu(kernels: &Kernels) -> Result<(CxxCompiler, Vec<String>)> {
         )));
     }
     Ok((compiler, levels))
+}
+
+/// The compiler, its targets, and those of the default that it is too old for. Targets that someone chose are not
+/// left out.
+fn plan_hip(kernels: &Kernels) -> Result<(HipCompiler, Vec<String>, Vec<String>)> {
+    let chosen = list(HIP_ARCHS).is_some() || !kernels.hip_archs.is_empty();
+    let archs = targets(HIP_ARCHS, &kernels.hip_archs, &DEFAULT_HIP);
+    let names: Vec<_> = archs.iter().map(String::as_str).collect();
+    if chosen {
+        return Ok((HipCompiler::find(&names)?, archs, Vec::new()));
+    }
+    let (compiler, left_out) = HipCompiler::search(&names)?;
+    let (left_out, archs) =
+        DEFAULT_HIP.iter().map(|&t| t.to_owned()).partition(|t| left_out.contains(&t.as_str()));
+    Ok((compiler, archs, left_out))
+}
+
+/// Whether the vendor's kernel driver is here; WSL has one device for all.
+fn has_gpu(backend: Backend) -> bool {
+    let devices: &[&str] = match backend {
+        Backend::Cpu => return true,
+        Backend::Cuda => &["/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg"],
+        Backend::Hip => &["/dev/kfd"],
+    };
+    devices.iter().any(|device| Path::new(device).exists())
 }
 
 /// What the environment says, else the build script, else the default.

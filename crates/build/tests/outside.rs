@@ -1,5 +1,7 @@
 //! A user's crate in a folder of its own: three lines of build script, and every kind of launcher is used.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
@@ -19,11 +21,11 @@ fn user_crate(name: &str, kernels: &str, main: &str) -> PathBuf {
     fs::create_dir_all(dir.join("src")).unwrap();
     let crates = workspace().join("crates");
     let manifest = format!(
-        "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\ngpustream = {{ path = \
-         {:?}, default-features = false, features = [\"cpu\"] }}\n\n[build-dependencies]\ngpustream-build = {{ path = \
-         {:?} }}\n\n[workspace]\n",
-        crates.join("gpustream"),
-        crates.join("build")
+        "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n\
+         [dependencies.gpustream]\npath = '{}'\ndefault-features = false\nfeatures = [\"cpu\"]\n\n\
+         [build-dependencies.gpustream-build]\npath = '{}'\n\n[workspace]\n",
+        crates.join("gpustream").display(),
+        crates.join("build").display()
     );
     // The versions that are here already: nothing is downloaded.
     fs::copy(workspace().join("Cargo.lock"), dir.join("Cargo.lock")).unwrap();

@@ -59,18 +59,49 @@ impl HipCompiler {
     /// # Errors
     /// [`Missing`] with all that was tried, and what each could not do.
     pub fn find(targets: &[&str]) -> Result<Self, Missing> {
+        match Self::search(targets)? {
+            (compiler, left_out) if left_out.is_empty() => Ok(compiler),
+            (compiler, left_out) => Err(Missing {
+                what: format!("No compiler that builds kernels for HIP on {}.", targets.join(", ")),
+                tried: vec![format!(
+                    "{}: {} ({}): it cannot build for {}",
+                    compiler.found_by,
+                    compiler.path.display(),
+                    compiler.version,
+                    left_out.join(", ")
+                )],
+                how: HOW,
+            }),
+        }
+    }
+
+    /// Like [`find`](Self::find), but where no compiler can build for all of `targets`, gives the first that can
+    /// build for some, and those it cannot.
+    ///
+    /// # Errors
+    /// [`Missing`] where no compiler can build for any.
+    pub fn search<'a>(targets: &[&'a str]) -> Result<(Self, Vec<&'a str>), Missing> {
         let mut tried = Vec::new();
+        let mut partial = None;
         for candidate in candidates() {
             let Candidate { path, kind, found_by, binding, system } = candidate;
             let label = format!("{found_by}: {}", path.display());
             if path.components().count() > 1 && is_executable(&path) {
                 let device_libs = (kind == HipKind::Clang).then(|| device_libs(&path)).flatten();
-                let version = version(&path);
-                let compiler = version
-                    .map(|version| Self { path, kind, version, found_by, device_libs, system })
-                    .and_then(|compiler| compiler.check(targets).map(|()| compiler));
+                let compiler =
+                    version(&path).map(|version| Self { path, kind, version, found_by, device_libs, system });
                 match compiler {
-                    Ok(compiler) => return Ok(compiler),
+                    Ok(compiler) => match compiler.check(targets) {
+                        Ok(()) => return Ok((compiler, Vec::new())),
+                        Err(why) => {
+                            tried.push(format!("{label}: {why}"));
+                            let supported = compiler.supported(targets);
+                            if partial.is_none() && !supported.is_empty() {
+                                let left_out = targets.iter().copied().filter(|t| !supported.contains(t));
+                                partial = Some((compiler, left_out.collect()));
+                            }
+                        }
+                    },
                     Err(why) => tried.push(format!("{label}: {why}")),
                 }
             } else {
@@ -82,7 +113,7 @@ impl HipCompiler {
         }
         let targets = targets.join(", ");
         let what = format!("No compiler that builds kernels for HIP on {targets}.");
-        Err(Missing { what, tried, how: HOW })
+        partial.ok_or(Missing { what, tried, how: HOW })
     }
 
     /// The targets of `targets` that this compiler can build for.
