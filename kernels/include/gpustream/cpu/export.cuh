@@ -43,6 +43,9 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
         blockDim.x = bx, blockDim.y = by, blockDim.z = bz;
         if (Fast && blockIdx.x * blockDim.x > GS_CPU_NARROW_MAX) __builtin_unreachable();
         if (Fast && bx > 1024) __builtin_unreachable();
+        // Where the general loop calls it, the index is in memory for a fault to be traced to its thread.
+        void (*out_of_line)(P...) = Kernel;
+        if constexpr (!Fast) __asm__("" : "+r"(out_of_line));
         uint32_t tx = 0, ty = 0, tz = 0;
         if (!Fast) tx = first_thread % bx, ty = first_thread / bx % by, tz = first_thread / bx / by;
         for (uint32_t k = tz; k < bz; ++k) {
@@ -50,7 +53,8 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
                 threadIdx.y = j, threadIdx.z = k;
                 for (uint32_t i = tx; i < bx; ++i) {
                     threadIdx.x = i;
-                    Kernel(args...);
+                    if constexpr (Fast) Kernel(args...);
+                    else out_of_line(args...);
                     if (gs_cpu_moved) return;
                 }
                 if (!Fast) tx = 0;

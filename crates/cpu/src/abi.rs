@@ -1,0 +1,187 @@
+//! The C interface between a kernel module and this backend: the mirror of `gpustream/cpu/abi.h`.
+
+use std::ffi::c_char;
+
+/// Version of this interface; a module states the one it was compiled with.
+pub const ABI: u32 = 1;
+
+/// The one symbol a module exports: a [`Module`].
+pub const MODULE_SYMBOL: &str = "gpustream_cpu_module";
+
+/// Most bytes of dynamic shared memory a block can have.
+pub const DYNAMIC_SHARED_MAX: u32 = 232_448;
+
+/// Most bytes of all parameters of a kernel.
+pub const PARAMS_MAX: usize = 4096;
+
+/// A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
+pub const NARROW_MAX: u64 = 0x7fff_0000;
+
+/// Name of the array in which a module's dynamic shared memory lies, with
+/// [`DYNAMIC_SHARED_MARGIN`] unused bytes on either side.
+pub const DYNAMIC_SHARED_SYMBOL: &str = "gs_cpu_dynamic_shared";
+
+/// Unused bytes before and after dynamic shared memory.
+pub const DYNAMIC_SHARED_MARGIN: usize = 4096;
+
+/// Name of the variable whose address [`Module::anchor`] gives.
+pub const ANCHOR_SYMBOL: &str = "_ZL13gs_cpu_anchor";
+
+/// Name of the variable `threadIdx`.
+pub const THREAD_INDEX_SYMBOL: &str = "_ZL9threadIdx";
+
+/// Extents in x, y, z.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Dim {
+    /// Fastest dimension.
+    pub x: u32,
+    /// Middle dimension.
+    pub y: u32,
+    /// Slowest dimension.
+    pub z: u32,
+}
+
+impl Dim {
+    /// Extents as the trait crate writes them.
+    pub const fn new([x, y, z]: [u32; 3]) -> Self {
+        Self { x, y, z }
+    }
+
+    /// The product of the extents.
+    pub const fn count(self) -> u64 {
+        self.x as u64 * self.y as u64 * self.z as u64
+    }
+
+    /// The place of linear number `index`, x fastest.
+    pub const fn place(self, index: u64) -> Self {
+        let (x, y) = (self.x as u64, self.y as u64);
+        Self { x: (index % x) as u32, y: (index / x % y) as u32, z: (index / x / y) as u32 }
+    }
+}
+
+impl std::fmt::Display for Dim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "({}, {}, {})", self.x, self.y, self.z)
+    }
+}
+
+/// `gs_cpu_barrier_kind`.
+pub mod barrier {
+    /// No result.
+    pub const PLAIN: u32 = 0;
+    /// How many predicates hold.
+    pub const COUNT: u32 = 1;
+    /// Whether all hold.
+    pub const AND: u32 = 2;
+    /// Whether any holds.
+    pub const OR: u32 = 3;
+}
+
+/// `gs_cpu_warp_kind`.
+pub mod warp {
+    /// No value.
+    pub const SYNC: u32 = 0;
+    /// Another lane's value.
+    pub const SHUFFLE: u32 = 1;
+    /// Mask of lanes with a value other than 0.
+    pub const BALLOT: u32 = 2;
+    /// Mask of lanes with the same value.
+    pub const MATCH: u32 = 3;
+}
+
+/// What a warp-wide operation gives each of its lanes.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct WarpResult {
+    /// See [`warp`].
+    pub value: u64,
+    /// Mask of the lanes that took part.
+    pub active: u64,
+}
+
+/// What a kernel can ask of the backend (`gs_cpu_host`).
+#[repr(C)]
+pub struct Host {
+    /// Returns when all threads of the block are here.
+    pub barrier: unsafe extern "C" fn(*mut Context, u32, u32, u32, *const c_char, u32) -> u32,
+    /// Returns when the lanes of the mask are here.
+    pub warp: unsafe extern "C" fn(*mut Context, u32, u32, u32, u64, u64, *const c_char, u32) -> WarpResult,
+    /// Ends the kernel with an error; never returns.
+    pub fail: unsafe extern "C" fn(*mut Context, u32, *const c_char, *const c_char, u32),
+}
+
+/// One launch as one worker sees it (`gs_cpu_context`).
+#[repr(C)]
+pub struct Context {
+    /// What the kernel can call.
+    pub host: *const Host,
+    /// The parameter block.
+    pub params: *const u8,
+    /// Blocks.
+    pub grid: Dim,
+    /// Threads of a block.
+    pub block: Dim,
+    /// Lanes of a warp.
+    pub warp_size: u32,
+    /// Bytes of dynamic shared memory.
+    pub dynamic_shared: u32,
+    /// Linear number of the block the entry is in.
+    pub current_block: u64,
+    /// Thread that was switched to last.
+    pub current_thread: u32,
+    /// Nonzero to use the general entry, which keeps `threadIdx` in memory and allows any grid.
+    pub wide: u32,
+    /// Nonzero to report errors a GPU would not notice.
+    pub check: u32,
+    /// Unused.
+    pub reserved: u32,
+}
+
+/// Runs blocks `[first, end)`, the first of them from a given thread on (`gs_cpu_entry`).
+pub type Entry = unsafe extern "C" fn(*mut Context, u64, u64, u32);
+
+/// Offset and size of a parameter (`gs_cpu_param`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Param {
+    /// In the parameter block.
+    pub offset: u32,
+    /// In bytes.
+    pub size: u32,
+}
+
+/// One kernel of a module (`gs_cpu_kernel`).
+#[repr(C)]
+pub struct Kernel {
+    /// C name, nul-terminated.
+    pub name: *const c_char,
+    /// The compiled loop over threads.
+    pub entry: Entry,
+    /// `param_count` entries.
+    pub params: *const Param,
+    /// Number of parameters.
+    pub param_count: u32,
+    /// Bytes of the parameter block.
+    pub params_size: u32,
+    /// Threads a block may have; 0 for no limit of its own.
+    pub max_threads: u32,
+    /// Unused.
+    pub reserved: u32,
+}
+
+/// What a module exports (`gs_cpu_module`).
+#[repr(C)]
+pub struct Module {
+    /// [`ABI`].
+    pub abi: u32,
+    /// Number of kernels.
+    pub kernel_count: u32,
+    /// `kernel_count` entries.
+    pub kernels: *const Kernel,
+    /// Address of the calling thread's [`ANCHOR_SYMBOL`].
+    pub anchor: unsafe extern "C" fn() -> *mut u8,
+}
+
+// SAFETY: the table is constant data of the shared object; its pointers lead to constant data too.
+unsafe impl Sync for Module {}

@@ -1,0 +1,151 @@
+//! Memory and copies: plain addresses of the one address space that host and device share.
+
+use gpustream_hal::{
+    Buffers, Copy3d, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer, RawStream, Result,
+};
+
+use crate::device::CpuDevice;
+use crate::error::error;
+use crate::work::{Strided, Work};
+
+impl CpuDevice {
+    unsafe fn copy(&self, dst: usize, src: usize, bytes: usize, stream: RawStream) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        stream.submit(Work::Copy { dst, src, bytes })
+    }
+}
+
+impl Buffers for CpuDevice {
+    fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
+        self.shared.alive()?;
+        self.shared.memory.alloc(bytes, "device memory").map(RawBuffer)
+    }
+
+    unsafe fn free(&self, buffer: RawBuffer) -> Result<()> {
+        // Also on a lost device: what it holds must not leak. But a kernel that is stuck may still write there.
+        // SAFETY: passed on to the caller.
+        unsafe { self.shared.memory.free(buffer.0) }
+    }
+
+    unsafe fn alloc_async(&self, bytes: usize, _stream: RawStream) -> Result<RawBuffer> {
+        self.alloc(bytes)
+    }
+
+    unsafe fn free_async(&self, buffer: RawBuffer, stream: RawStream) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        stream.submit(Work::Free(buffer.0))
+    }
+
+    fn pinned_alloc(&self, bytes: usize, _options: PinnedOptions) -> Result<HostPtr> {
+        self.shared.alive()?;
+        self.shared.memory.alloc(bytes, "pinned memory").map(|address| address as HostPtr)
+    }
+
+    unsafe fn pinned_free(&self, ptr: HostPtr) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.shared.memory.free(ptr as usize) }
+    }
+
+    unsafe fn host_register(&self, _ptr: HostPtr, _bytes: usize) -> Result<()> {
+        // All of the host's memory is the device's.
+        self.shared.alive()
+    }
+
+    unsafe fn host_unregister(&self, _ptr: HostPtr) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn pinned_device_address(&self, ptr: HostPtr) -> Result<RawBuffer> {
+        Ok(RawBuffer(ptr as usize))
+    }
+
+    fn managed_alloc(&self, bytes: usize) -> Result<RawBuffer> {
+        self.shared.alive()?;
+        self.shared.memory.alloc(bytes, "managed memory").map(RawBuffer)
+    }
+
+    unsafe fn managed_prefetch(
+        &self,
+        _buffer: RawBuffer,
+        _bytes: usize,
+        _to_device: bool,
+        _stream: RawStream,
+    ) -> Result<()> {
+        self.shared.alive()
+    }
+
+    unsafe fn managed_advise(&self, _buffer: RawBuffer, _bytes: usize, _advice: ManagedAdvice) -> Result<()> {
+        self.shared.alive()
+    }
+
+    unsafe fn fill(
+        &self,
+        dst: RawBuffer,
+        pattern: FillPattern,
+        count: usize,
+        stream: RawStream,
+    ) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        stream.submit(Work::Fill { dst: dst.0, pattern, count })
+    }
+
+    unsafe fn copy_to_device(
+        &self,
+        dst: RawBuffer,
+        src: *const u8,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.copy(dst.0, src as usize, bytes, stream) }
+    }
+
+    unsafe fn copy_to_host(
+        &self,
+        dst: HostPtr,
+        src: RawBuffer,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.copy(dst as usize, src.0, bytes, stream) }
+    }
+
+    unsafe fn copy_on_device(
+        &self,
+        dst: RawBuffer,
+        src: RawBuffer,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.copy(dst.0, src.0, bytes, stream) }
+    }
+
+    unsafe fn copy_from_peer(
+        &self,
+        dst: RawBuffer,
+        src: RawBuffer,
+        _src_ordinal: usize,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()> {
+        // SAFETY: passed on to the caller: all CPU devices share the address space.
+        unsafe { self.copy(dst.0, src.0, bytes, stream) }
+    }
+
+    unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()> {
+        if copy.width > copy.dst_pitch.min(copy.src_pitch) && copy.height * copy.depth > 1 {
+            return Err(error(
+                ErrorKind::InvalidArgument,
+                format!("rows of {} bytes do not fit a pitch of fewer", copy.width),
+            ));
+        }
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        stream.submit(Work::Copy3d(Box::new(Strided::new(copy))))
+    }
+}

@@ -1,0 +1,55 @@
+//! Checked mode: red zones around a block's dynamic shared memory.
+//!
+//! Static shared arrays are checked where they are indexed, by the bounds the compiler put in (`prelude.cuh`), and
+//! device memory by the bytes around it (`memory.rs`).
+
+use crate::abi::DYNAMIC_SHARED_MARGIN;
+use crate::module::Locals;
+
+const PATTERN: u8 = 0xa5;
+
+/// The red zones of one block.
+pub(crate) struct SharedGuard {
+    start: Option<*mut u8>,
+    bytes: usize,
+}
+
+impl SharedGuard {
+    /// Fills the bytes around this thread's dynamic shared memory, of which the block asked for `bytes`.
+    ///
+    /// # Safety
+    /// The module is loaded, and no block runs on this thread.
+    pub(crate) unsafe fn lay(locals: &Locals, bytes: usize) -> Self {
+        // SAFETY: passed on to the caller.
+        let start = unsafe { locals.dynamic_shared() };
+        if let Some(start) = start {
+            // SAFETY: the module keeps a margin on either side; `bytes` is at most the array's size.
+            unsafe {
+                start.sub(DYNAMIC_SHARED_MARGIN).write_bytes(PATTERN, DYNAMIC_SHARED_MARGIN);
+                start.add(bytes).write_bytes(PATTERN, DYNAMIC_SHARED_MARGIN);
+            }
+        }
+        Self { start, bytes }
+    }
+
+    /// Where the block wrote beyond what it asked for.
+    pub(crate) fn violation(&self) -> Option<String> {
+        let start = self.start?;
+        // SAFETY: as in `lay`.
+        let (front, back) = unsafe {
+            (
+                std::slice::from_raw_parts(start.sub(DYNAMIC_SHARED_MARGIN), DYNAMIC_SHARED_MARGIN),
+                std::slice::from_raw_parts(start.add(self.bytes), DYNAMIC_SHARED_MARGIN),
+            )
+        };
+        if let Some(at) = back.iter().position(|&b| b != PATTERN) {
+            return Some(format!(
+                "writes {at} bytes past the end of its {} bytes of dynamic shared memory",
+                self.bytes
+            ));
+        }
+        let at = front.iter().rposition(|&b| b != PATTERN)?;
+        let before = DYNAMIC_SHARED_MARGIN - at;
+        Some(format!("writes {before} bytes before its {} bytes of dynamic shared memory", self.bytes))
+    }
+}

@@ -1,0 +1,213 @@
+//! Devices: the cores of this machine, presented as one device or as several.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use gpustream_hal::{Backend, Device, DeviceInfo, Error, ErrorKind, Probe, Result, WaitPolicy};
+
+use crate::abi;
+use crate::arch;
+use crate::error::error;
+use crate::launch::MAX_GRID_YZ;
+use crate::memory::{self, Memory};
+use crate::options::{self, CpuOptions};
+use crate::stream::{PRIORITY_RANGE, Registry};
+use crate::worker::{Scheduler, lock};
+
+/// What all handles of one device share: its primary context. Lives for good, as its threads do.
+pub(crate) struct Shared {
+    pub(crate) ordinal: usize,
+    pub(crate) options: CpuOptions,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) streams: Registry,
+    pub(crate) memory: Memory,
+    lost: AtomicBool,
+    error: OnceLock<Error>,
+}
+
+impl Shared {
+    fn start(ordinal: usize, devices: usize, options: CpuOptions) -> Result<&'static Self> {
+        let shared: &'static Self = Box::leak(Box::new(Self {
+            ordinal,
+            options,
+            scheduler: Scheduler::new(options.workers),
+            streams: Registry::default(),
+            memory: Memory::new(memory::machine_total() / devices as u64, options.check),
+            lost: AtomicBool::new(false),
+            error: OnceLock::new(),
+        }));
+        Scheduler::start(shared)
+            .map_err(|e| error(ErrorKind::Driver, format!("no threads for the device: {e}")))?;
+        Ok(shared)
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// The error that ended the device, for every call after it.
+    pub(crate) fn alive(&self) -> Result<()> {
+        if self.is_lost() { Err(self.loss()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn loss(&self) -> Error {
+        self.error.get().cloned().unwrap_or_else(|| error(ErrorKind::DeviceLost, "the device is lost"))
+    }
+
+    /// Ends the device with `error`: what is pending is dropped, and everybody who waits is told.
+    #[cold]
+    pub(crate) fn lose(&self, error: Error) {
+        // The first one counts; it is there before anybody can ask for it.
+        if self.error.set(error).is_ok() {
+            self.lost.store(true, Ordering::Release);
+            for stream in self.streams.all() {
+                stream.interrupt();
+            }
+        }
+    }
+}
+
+/// An opened CPU device.
+pub(crate) struct CpuDevice {
+    pub(crate) shared: &'static Shared,
+    pub(crate) info: DeviceInfo,
+}
+
+impl CpuDevice {
+    fn new(shared: &'static Shared, devices: usize) -> Self {
+        let workers = shared.options.workers as u32;
+        let mut info = DeviceInfo::new("cpu", shared.ordinal);
+        info.name = processor_name();
+        info.arch = arch::best().into();
+        info.driver = format!("gpustream-cpu {}", env!("CARGO_PKG_VERSION"));
+        info.total_memory = shared.memory.total();
+        info.multiprocessors = workers;
+        info.warp_size = shared.options.warp_size;
+        info.max_threads_per_block = 1024;
+        info.max_threads_per_multiprocessor = 1024;
+        info.max_block = [1024, 1024, 1024];
+        info.max_grid = [i32::MAX as u32, MAX_GRID_YZ, MAX_GRID_YZ];
+        info.shared_memory_per_block = 48 << 10;
+        info.shared_memory_per_block_optin = abi::DYNAMIC_SHARED_MAX;
+        info.shared_memory_per_multiprocessor = abi::DYNAMIC_SHARED_MAX;
+        info.l2_cache = l2_cache();
+        // Any worker copies; with one, copies in both directions still take turns.
+        info.async_engine_count = workers.min(2);
+        info.concurrent_kernels = true;
+        info.stream_priorities = PRIORITY_RANGE;
+        info.memory_pools = true;
+        info.managed_memory = true;
+        info.peer_access = devices > 1;
+        Self { shared, info }
+    }
+}
+
+impl Device for CpuDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        for stream in self.shared.streams.all() {
+            stream.finish(WaitPolicy::Spin)?;
+        }
+        self.shared.alive()
+    }
+
+    fn memory(&self) -> Result<(u64, u64)> {
+        self.shared.alive()?;
+        Ok((self.shared.memory.free_bytes(), self.shared.memory.total()))
+    }
+
+    fn can_access_peer(&self, other: usize) -> Result<bool> {
+        Ok(other != self.shared.ordinal && other < options::device_count())
+    }
+
+    fn enable_peer_access(&self, other: usize) -> Result<()> {
+        // One address space: nothing to do but to tell a device that is not there.
+        if other < options::device_count() { Ok(()) } else { Err(no_device(other, options::device_count())) }
+    }
+}
+
+/// The CPU backend. Devices live from their first opening to the process's end; one that a kernel's failure
+/// ended is replaced at the next opening, while those who hold the old one go on getting its error.
+struct Cpu {
+    open: Mutex<Vec<&'static Shared>>,
+}
+
+static CPU: Cpu = Cpu { open: Mutex::new(Vec::new()) };
+
+/// The CPU backend.
+pub fn backend() -> &'static dyn Backend {
+    &CPU
+}
+
+/// Opens a device of its own, which nobody else gets from [`backend`], as `options` say.
+///
+/// Its ordinal is 0, its memory counts against the machine's alone. For tests and tools; the device's threads
+/// stay until the process ends.
+///
+/// # Errors
+/// Where the system gives no threads.
+pub fn open_with(options: CpuOptions) -> Result<Arc<dyn Device>> {
+    let shared = Shared::start(0, 1, options)?;
+    Ok(Arc::new(CpuDevice::new(shared, 1)))
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn device_count(&self) -> Result<usize> {
+        Ok(options::device_count())
+    }
+
+    fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>> {
+        let devices = options::device_count();
+        if ordinal >= devices {
+            return Err(no_device(ordinal, devices));
+        }
+        let mut open = lock(&self.open);
+        open.retain(|shared| !shared.is_lost());
+        let found = open.iter().find(|shared| shared.ordinal == ordinal).copied();
+        let shared = if let Some(shared) = found {
+            shared
+        } else {
+            let shared = Shared::start(ordinal, devices, CpuOptions::from_env())?;
+            open.push(shared);
+            shared
+        };
+        Ok(Arc::new(CpuDevice::new(shared, devices)))
+    }
+
+    fn probe(&self) -> Probe {
+        let mut probe = Probe::default();
+        probe.driver_version = Some(env!("CARGO_PKG_VERSION").into());
+        probe.runtime_version = Some(format!("kernel interface {}", abi::ABI));
+        probe
+    }
+}
+
+fn no_device(ordinal: usize, devices: usize) -> Error {
+    error(
+        ErrorKind::NoDevice,
+        format!("there is no CPU device {ordinal}: there are {devices}; GPUSTREAM_CPU_DEVICES sets how many"),
+    )
+}
+
+/// As the system calls it.
+fn processor_name() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|l| l.split_once(':'));
+    name.map_or_else(|| format!("{} processor", std::env::consts::ARCH), |(_, name)| name.trim().into())
+}
+
+/// Bytes of the first core's second-level cache; 0 where the system does not say.
+fn l2_cache() -> u32 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index2/size").unwrap_or_default();
+    let text = text.trim();
+    let kib = text.strip_suffix('K').and_then(|n| n.parse::<u32>().ok()).map(|n| n << 10);
+    kib.or_else(|| text.strip_suffix('M').and_then(|n| n.parse::<u32>().ok()).map(|n| n << 20)).unwrap_or(0)
+}

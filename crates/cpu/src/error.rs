@@ -1,0 +1,15 @@
+//! Errors of this backend.
+
+use gpustream_hal::{Error, ErrorKind};
+
+/// An error of this backend.
+#[cold]
+pub(crate) fn error(kind: ErrorKind, message: impl Into<String>) -> Error {
+    Error::new(kind, message).with_backend("cpu")
+}
+
+/// An ability this backend does not have.
+#[cold]
+pub(crate) fn unsupported(what: &str) -> Error {
+    Error::unsupported(what).with_backend("cpu")
+}

@@ -1,0 +1,171 @@
+//! Events: points in streams.
+
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use gpustream_hal::{ErrorKind, EventOptions, Events, RawEvent, RawStream, Result};
+
+use crate::device::CpuDevice;
+use crate::error::error;
+use crate::graph::{self, CapturedPoint};
+use crate::stream::{Mark, Stream};
+use crate::work::Work;
+use crate::worker::lock;
+
+/// An event.
+pub(crate) struct Event {
+    options: EventOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The point of the last record.
+    mark: Option<Mark>,
+    /// Number of the last record, so that the timestamp of an earlier one is not taken for its.
+    records: u64,
+    stamp: Option<Instant>,
+    /// The last record was into a capture.
+    captured: Option<CapturedPoint>,
+}
+
+impl Event {
+    /// The event behind a handle.
+    ///
+    /// # Safety
+    /// The handle is alive.
+    pub(crate) unsafe fn borrow(raw: RawEvent) -> ManuallyDrop<Arc<Self>> {
+        // SAFETY: made by `Arc::into_raw` in `event_create`, and alive by the caller's promise.
+        ManuallyDrop::new(unsafe { Arc::from_raw(raw.0 as *const Self) })
+    }
+
+    /// Takes the timestamp of record number `record`.
+    pub(crate) fn stamp(&self, record: u64, now: Instant) {
+        let mut state = lock(&self.state);
+        if state.records == record {
+            state.stamp = Some(now);
+        }
+    }
+
+    fn record_on(self: &Arc<Self>, stream: &Arc<Stream>) -> Result<()> {
+        stream.shared().alive()?;
+        // Taken out first: a stream's lock is never taken under an event's.
+        let capture = stream.submissions().capture.clone();
+        if let Some(capture) = capture {
+            let point = graph::record_point(&capture, stream);
+            let mut state = lock(&self.state);
+            state.captured = Some(point);
+            return Ok(());
+        }
+        if self.options.timing {
+            let record = {
+                let mut state = lock(&self.state);
+                state.records += 1;
+                state.stamp = None;
+                state.records
+            };
+            stream.submit(Work::Timestamp { event: self.clone(), record })?;
+        }
+        let number = stream.mark();
+        let mut state = lock(&self.state);
+        state.captured = None;
+        match &mut state.mark {
+            Some(mark) if Arc::ptr_eq(&mark.stream, stream) => mark.number = number,
+            mark => *mark = Some(Mark { stream: stream.clone(), number }),
+        }
+        Ok(())
+    }
+
+    /// Orders what is submitted to `stream` from now on after the last record.
+    pub(crate) fn wait_on(&self, stream: &Arc<Stream>) -> Result<()> {
+        let (mark, captured) = {
+            let state = lock(&self.state);
+            (state.mark.clone(), state.captured.clone())
+        };
+        if let Some(point) = captured {
+            return graph::join(stream, &point);
+        }
+        let capture = stream.submissions().capture.clone();
+        if let Some(capture) = capture {
+            return graph::refuse_outside_wait(&capture);
+        }
+        match mark {
+            Some(mark) => stream.submit_wait(mark),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Events for CpuDevice {
+    fn event_create(&self, options: EventOptions) -> Result<RawEvent> {
+        self.shared.alive()?;
+        let event = Arc::new(Event { options, state: Mutex::default() });
+        Ok(RawEvent(Arc::into_raw(event) as usize))
+    }
+
+    unsafe fn event_destroy(&self, event: RawEvent) -> Result<()> {
+        // SAFETY: made by `Arc::into_raw`, and not used again. A timestamp to come has its own count.
+        drop(unsafe { Arc::from_raw(event.0 as *const Event) });
+        Ok(())
+    }
+
+    unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let (event, stream) = unsafe { (Event::borrow(event), self.stream(stream)) };
+        event.record_on(&stream)
+    }
+
+    unsafe fn event_query(&self, event: RawEvent) -> Result<bool> {
+        // SAFETY: passed on to the caller.
+        let event = unsafe { Event::borrow(event) };
+        self.shared.alive()?;
+        let state = lock(&event.state);
+        refuse_captured(&state)?;
+        let done = state.mark.as_ref().is_none_or(|mark| mark.stream.is_done(mark.number));
+        drop(state);
+        // A lost device's operations count as done: that must not look like success.
+        self.shared.alive()?;
+        Ok(done)
+    }
+
+    unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let event = unsafe { Event::borrow(event) };
+        let mark = {
+            let state = lock(&event.state);
+            refuse_captured(&state)?;
+            state.mark.clone()
+        };
+        match mark {
+            Some(mark) => mark.stream.reach(mark.number, event.options.wait),
+            None => self.shared.alive(),
+        }
+    }
+
+    unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> Result<Duration> {
+        // SAFETY: passed on to the caller.
+        let (start, end) = unsafe { (Event::borrow(start), Event::borrow(end)) };
+        self.shared.alive()?;
+        // One lock at a time: both may be the same event.
+        let first = lock(&start.state).stamp;
+        let second = lock(&end.state).stamp;
+        match (first, second) {
+            (Some(start), Some(end)) => Ok(end.saturating_duration_since(start)),
+            _ => Err(error(
+                ErrorKind::InvalidArgument,
+                "elapsed time needs two events made with timing, recorded, and reached: wait for both first",
+            )),
+        }
+    }
+}
+
+fn refuse_captured(state: &State) -> Result<()> {
+    if state.captured.is_none() {
+        return Ok(());
+    }
+    Err(error(
+        ErrorKind::Captured,
+        "an event recorded during a capture is a point of the graph and cannot be waited for by the host",
+    ))
+}

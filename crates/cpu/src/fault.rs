@@ -1,0 +1,153 @@
+//! Crashes in kernels: a signal handler that turns them into errors of the device.
+//!
+//! A kernel's own faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`) while a fiber runs it make that fiber return to
+//! its worker, which reports the kernel, block and, where known, thread. The kernel's frames are dropped as they
+//! stand: kernels own nothing. A fault anywhere else, in a copy or in a host function, goes to the handler that was
+//! installed before, so that it ends the process as it would without this library.
+//!
+//! What this cannot save: a kernel that faults inside a C library call it made (a `printf` of a wild pointer) may
+//! leave that library's locks held.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Once;
+
+use crate::block::{Crash, Runner};
+use crate::fiber::Stop;
+
+const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+const ALT_STACK_BYTES: usize = 64 << 10;
+
+thread_local! {
+    /// This worker's runner, for the handler.
+    static RUNNER: Cell<*mut Runner> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// The handlers that were installed before, written once before ours can run.
+struct Previous([MaybeUninit<libc::sigaction>; 4]);
+static mut PREVIOUS: Previous = Previous([const { MaybeUninit::uninit() }; 4]);
+static INSTALL: Once = Once::new();
+
+/// A worker's stack for signal handlers, since a kernel may have used up its own.
+pub(crate) struct AltStack(Box<[u8]>);
+
+impl AltStack {
+    /// Installs the handlers, once per process, and a stack for them on this thread.
+    pub(crate) fn install(runner: *mut Runner) -> Self {
+        INSTALL.call_once(install_handlers);
+        let mut memory = vec![0; ALT_STACK_BYTES].into_boxed_slice();
+        let stack =
+            libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+        // SAFETY: the memory lives until `drop`, which takes it out of use first.
+        unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
+        RUNNER.set(runner);
+        Self(memory)
+    }
+}
+
+impl Drop for AltStack {
+    fn drop(&mut self) {
+        RUNNER.set(ptr::null_mut());
+        let off = libc::stack_t {
+            ss_sp: self.0.as_mut_ptr().cast(),
+            ss_flags: libc::SS_DISABLE,
+            ss_size: self.0.len(),
+        };
+        // SAFETY: disabling needs no memory.
+        unsafe { libc::sigaltstack(&raw const off, ptr::null_mut()) };
+    }
+}
+
+fn install_handlers() {
+    for (index, &signal) in SIGNALS.iter().enumerate() {
+        // SAFETY: zero is a valid `sigaction`; the handler has the signature that SA_SIGINFO asks for. The previous
+        // handler is read before ours is installed, and only ever read afterwards.
+        unsafe {
+            let previous = (&raw mut PREVIOUS.0[index]).cast::<libc::sigaction>();
+            libc::sigaction(signal, ptr::null(), previous);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_fault as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+            libc::sigemptyset(&raw mut action.sa_mask);
+            libc::sigaction(signal, &raw const action, ptr::null_mut());
+        }
+    }
+}
+
+/// Touches nothing but the faulting worker's runner, and allocates nothing.
+unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let runner = RUNNER.get();
+    if !runner.is_null() && !context.is_null() {
+        // SAFETY: the kernel passes a ucontext, and the fault address in `info`. The runner belongs to this thread;
+        // if the stack pointer lies in the running fiber, the interrupted code is the kernel's, so that no
+        // reference to the runner is alive.
+        unsafe {
+            let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
+            let handler = (*runner).running().and_then(crate::fiber::Fiber::trap_handler);
+            if let Some(handler) = handler.filter(|h| h.stack_ptr_in_bounds(stack_pointer(registers))) {
+                (*runner).crash = Some(Crash { signal, address: (*info).si_addr() as usize });
+                redirect(registers, &handler.setup_trap_handler(|| Stop::Crashed));
+                return;
+            }
+        }
+    }
+    // SAFETY: passes on what the kernel passed.
+    unsafe { pass_on(signal, info, context) };
+}
+
+unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let Some(index) = SIGNALS.iter().position(|&s| s == signal) else { return };
+    // SAFETY: written before the handler was installed.
+    let previous = unsafe { (*(&raw const PREVIOUS.0[index])).assume_init() };
+    match previous.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // Returning repeats the faulting instruction, now under the action that was there before.
+            // SAFETY: restores what the system reported.
+            unsafe { libc::sigaction(signal, &raw const previous, ptr::null_mut()) };
+        }
+        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: SA_SIGINFO says that this is its type.
+            let handler: unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                unsafe { std::mem::transmute(handler) };
+            // SAFETY: called as the system would.
+            unsafe { handler(signal, info, context) };
+        }
+        handler => {
+            // SAFETY: without SA_SIGINFO this is its type.
+            let handler: unsafe extern "C" fn(c_int) = unsafe { std::mem::transmute(handler) };
+            // SAFETY: called as the system would.
+            unsafe { handler(signal) };
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn stack_pointer(registers: &libc::mcontext_t) -> usize {
+    registers.gregs[libc::REG_RSP as usize] as usize
+}
+
+#[cfg(target_arch = "x86_64")]
+fn redirect(registers: &mut libc::mcontext_t, to: &corosensei::trap::TrapHandlerRegs) {
+    registers.gregs[libc::REG_RIP as usize] = to.rip as i64;
+    registers.gregs[libc::REG_RSP as usize] = to.rsp as i64;
+    registers.gregs[libc::REG_RBP as usize] = to.rbp as i64;
+    registers.gregs[libc::REG_RDI as usize] = to.rdi as i64;
+    registers.gregs[libc::REG_RSI as usize] = to.rsi as i64;
+}
+
+#[cfg(target_arch = "aarch64")]
+fn stack_pointer(registers: &libc::mcontext_t) -> usize {
+    registers.sp as usize
+}
+
+#[cfg(target_arch = "aarch64")]
+fn redirect(registers: &mut libc::mcontext_t, to: &corosensei::trap::TrapHandlerRegs) {
+    registers.pc = to.pc;
+    registers.sp = to.sp;
+    registers.regs[0] = to.x0;
+    registers.regs[1] = to.x1;
+    registers.regs[29] = to.x29;
+    registers.regs[30] = to.lr;
+}

@@ -1,0 +1,49 @@
+//! How a kernel's translation unit is compiled and linked; each flag is there for a reason.
+//!
+//! Two steps, because linking with `-fsanitize=bounds` would pull in a run-time library that the prelude
+//! replaces. The symbol table must not be stripped: shared arrays are found through it.
+
+/// For every compiler; `-march=` and the include path come on top. Not among them, on purpose:
+/// `-fno-strict-aliasing` (kernels without `__restrict__` stop vectorising), `-DNDEBUG` (ends `assert` in kernels),
+/// initial-exec thread-local storage (a module is loaded late).
+pub const COMPILE: &[&str] = &[
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    // Kernels are inlined into the loop over their threads only if nobody else can replace or call them.
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+    "-fno-semantic-interposition",
+    // The guard `if (i < n)` and calls of sqrtf stop vectorisation otherwise.
+    "-fno-trapping-math",
+    "-fno-math-errno",
+    // As GPU compilers do.
+    "-ffp-contract=fast",
+    "-Wno-unknown-pragmas",
+    "-Wno-unused-function",
+];
+
+/// For g++.
+pub const COMPILE_GCC: &[&str] = &[
+    // Shared arrays in templates would be one per process instead of one per module.
+    "-fno-gnu-unique",
+    // Dynamic shared arrays need no initialiser.
+    "-fno-extern-tls-init",
+    // Indices beyond a shared array's end call the prelude, which reports them in checked mode.
+    "-fsanitize=bounds",
+];
+
+/// For clang++.
+pub const COMPILE_CLANG: &[&str] = &["-fsanitize=array-bounds"];
+
+/// For linking, by the same driver.
+pub const LINK: &[&str] = &[
+    "-shared",
+    // The image runs on machines that lack the compiler's libraries.
+    "-static-libgcc",
+    "-static-libstdc++",
+    "-Wl,--as-needed",
+    "-Wl,-Bsymbolic",
+    "-Wl,-z,defs",
+    "-Wl,-z,noexecstack",
+];

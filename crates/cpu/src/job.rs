@@ -1,0 +1,162 @@
+//! One running operation, shared by the workers that have nothing better to do.
+//!
+//! The worker that begins it leads: it takes units in growing chunks and, once it has become clear that there is
+//! enough to share, offers the rest to idle workers. Whoever finishes last completes the operation, so nobody waits
+//! for anybody.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::work::Work;
+use crate::worker::Worker;
+
+/// An operation that takes longer than this is offered to other workers: about what waking one costs.
+const SHARE_AFTER: Duration = Duration::from_micros(15);
+/// Chunks are sized to take about this long, so that the last ones end together.
+const CHUNK: Duration = Duration::from_micros(40);
+
+/// A place in which one operation runs at a time.
+pub(crate) struct Job {
+    work: UnsafeCell<Work>,
+    units: AtomicU64,
+    next: AtomicU64,
+    /// Workers on it.
+    crew: AtomicU32,
+}
+
+// SAFETY: `work` is written by `begin`, when no worker is on the job, and only read while there are; the crew
+// counter's release and acquire order the two.
+unsafe impl Sync for Job {}
+// SAFETY: all of it may move between threads.
+unsafe impl Send for Job {}
+
+impl Job {
+    pub(crate) fn new() -> Self {
+        Self {
+            work: UnsafeCell::new(Work::Empty),
+            units: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            crew: AtomicU32::new(0),
+        }
+    }
+
+    /// Puts an operation in.
+    ///
+    /// # Safety
+    /// The last operation in here is complete, and the caller alone may begin the next.
+    pub(crate) unsafe fn begin(&self, work: Work) {
+        self.units.store(work.units(), Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
+        // SAFETY: nobody reads it now.
+        unsafe { *self.work.get() = work };
+        self.crew.store(1, Ordering::Release);
+    }
+
+    /// Runs the operation on this worker and those that come to help. True if it is complete; otherwise the last
+    /// helper will complete it, and the job must not be touched any more.
+    ///
+    /// # Safety
+    /// Follows `begin`, once. What the operation's submission asked for holds.
+    pub(crate) unsafe fn lead(&self, worker: &mut Worker, owner: Owner) -> bool {
+        let units = self.units.load(Ordering::Relaxed);
+        let mut shared = None;
+        let mut grain = 1;
+        let begun = (units > 1).then(Instant::now);
+        loop {
+            // SAFETY: passed on to the caller; the claimed units are this worker's.
+            let Some(took) = (unsafe { self.take(worker, units, grain, begun.is_some()) }) else { break };
+            grain = next_grain(grain, took, units);
+            if shared.is_none()
+                && begun.is_some_and(|begun| begun.elapsed() > SHARE_AFTER)
+                && self.next.load(Ordering::Relaxed) < units
+            {
+                shared = Some(worker.shared().scheduler.offer(Offer { job: self, owner }));
+            }
+        }
+        if let Some(ticket) = shared {
+            worker.shared().scheduler.withdraw(ticket);
+        }
+        self.leave()
+    }
+
+    /// Does a share of an offered operation. True if that completed it.
+    ///
+    /// # Safety
+    /// This worker was counted by [`join`](Self::join).
+    pub(crate) unsafe fn help(&self, worker: &mut Worker) -> bool {
+        let units = self.units.load(Ordering::Relaxed);
+        let mut grain = 1;
+        // SAFETY: passed on to the caller; the claimed units are this worker's.
+        while let Some(took) = unsafe { self.take(worker, units, grain, true) } {
+            grain = next_grain(grain, took, units);
+        }
+        self.leave()
+    }
+
+    /// Counts another worker in, if there is something left for it.
+    ///
+    /// # Safety
+    /// The job is offered, and is not withdrawn meanwhile.
+    pub(crate) unsafe fn join(&self) -> bool {
+        let some_left = self.next.load(Ordering::Relaxed) < self.units.load(Ordering::Relaxed);
+        if some_left {
+            self.crew.fetch_add(1, Ordering::Relaxed);
+        }
+        some_left
+    }
+
+    fn leave(&self) -> bool {
+        self.crew.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Does the next chunk, and says how long it took.
+    unsafe fn take(&self, worker: &mut Worker, units: u64, grain: u64, timed: bool) -> Option<Duration> {
+        let first = self.next.fetch_add(grain, Ordering::Relaxed);
+        if first >= units {
+            return None;
+        }
+        let end = (first + grain).min(units);
+        let begun = timed.then(Instant::now);
+        // SAFETY: `begin` is done, by the caller's promise.
+        let work = unsafe { &*self.work.get() };
+        // SAFETY: passed on to the caller.
+        if let Err(error) = unsafe { work.run(worker, first, end) } {
+            worker.shared().lose(error);
+            // What is left of it is not worth doing.
+            self.next.store(units, Ordering::Relaxed);
+        }
+        Some(begun.map_or(Duration::ZERO, |begun| begun.elapsed()))
+    }
+}
+
+fn next_grain(grain: u64, took: Duration, units: u64) -> u64 {
+    if took < CHUNK / 2 {
+        // At least 16 chunks, so that late helpers still find some.
+        (grain * 2).min((units / 16).max(1))
+    } else if took > CHUNK * 2 {
+        (grain / 2).max(1)
+    } else {
+        grain
+    }
+}
+
+/// Whose operation a job is: what to go on with when it is complete.
+#[derive(Clone, Copy)]
+pub(crate) enum Owner {
+    /// A stream, as `Arc::into_raw` gave it: the count is handed on.
+    Stream(*const crate::stream::Stream),
+    /// A node of a running graph, likewise.
+    Node(*const crate::graph::GraphRun, usize),
+}
+
+/// A job that others may help with.
+#[derive(Clone, Copy)]
+pub(crate) struct Offer {
+    pub(crate) job: *const Job,
+    pub(crate) owner: Owner,
+}
+
+// SAFETY: the job stays in place until it is complete, which is after its withdrawal; owners are counted references
+// that may move between threads.
+unsafe impl Send for Offer {}

@@ -1,0 +1,233 @@
+//! Modules: shared objects, loaded from memory.
+
+use std::ffi::CStr;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gpustream_hal::{ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result};
+use libloading::os::unix::Library;
+
+use crate::abi;
+use crate::arch;
+use crate::device::CpuDevice;
+use crate::elf::Image;
+use crate::error::error;
+
+/// A loaded shared object. Dropped, and so closed, before the file it came from.
+struct Module {
+    functions: Vec<Function>,
+    _library: Library,
+    _file: ImageFile,
+}
+
+/// Where a module's file lies while it is loaded. The loader knows modules by path, so that one path must not
+/// stand for two of them.
+enum ImageFile {
+    /// Kept open: its number is part of the path.
+    Memory(OwnedFd),
+    Temporary(PathBuf),
+}
+
+impl Drop for ImageFile {
+    fn drop(&mut self) {
+        if let Self::Temporary(path) = self {
+            // Nothing is lost but a file in the temporary folder.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A kernel of a loaded module.
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) entry: abi::Entry,
+    pub(crate) params: Vec<ParamInfo>,
+    pub(crate) params_size: usize,
+    pub(crate) max_threads: u32,
+    static_shared: u32,
+    pub(crate) locals: Arc<Locals>,
+}
+
+/// Where a module's thread-local variables lie, relative to its anchor.
+pub(crate) struct Locals {
+    anchor: unsafe extern "C" fn() -> *mut u8,
+    thread_index: Option<isize>,
+    dynamic_shared: Option<isize>,
+}
+
+impl Locals {
+    fn new(anchor: unsafe extern "C" fn() -> *mut u8, image: &Image) -> Self {
+        let base = image.offset(abi::ANCHOR_SYMBOL);
+        let relative = |symbol| Some(image.offset(symbol)? as isize - base? as isize);
+        Self {
+            anchor,
+            thread_index: relative(abi::THREAD_INDEX_SYMBOL),
+            dynamic_shared: relative(abi::DYNAMIC_SHARED_SYMBOL),
+        }
+    }
+
+    /// `threadIdx` of this OS thread. Kernels keep it in registers except where the general entry runs them.
+    ///
+    /// # Safety
+    /// The module is loaded.
+    pub(crate) unsafe fn thread_index(&self) -> Option<abi::Dim> {
+        // SAFETY: the symbol table's distance between two variables of this thread's block.
+        unsafe { Some((self.anchor)().offset(self.thread_index?).cast::<abi::Dim>().read()) }
+    }
+
+    /// This OS thread's dynamic shared memory, with a margin on either side.
+    ///
+    /// # Safety
+    /// The module is loaded.
+    pub(crate) unsafe fn dynamic_shared(&self) -> Option<*mut u8> {
+        // SAFETY: as above.
+        unsafe { Some((self.anchor)().offset(self.dynamic_shared?)) }
+    }
+}
+
+impl Module {
+    fn load(bytes: &[u8]) -> Result<Self> {
+        let image = Image::read(bytes)?;
+        let (file, path) = write_image(bytes).map_err(|e| {
+            error(ErrorKind::InvalidModule, format!("the module image cannot be written for loading: {e}"))
+        })?;
+        let invalid = |e: libloading::Error| {
+            error(ErrorKind::InvalidModule, format!("the module cannot be loaded: {e}; build it again"))
+        };
+        // SAFETY: a kernel module's only start-up code is the compiler's, and the image was found whole. Running a
+        // user's module is what the user asked for.
+        let library = unsafe { Library::open(Some(&path), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let library = library.map_err(invalid)?;
+        // SAFETY: the symbol is a constant of this type in every module; its version is looked at first.
+        let table = unsafe { library.get::<*const abi::Module>(abi::MODULE_SYMBOL.as_bytes()) };
+        let table = *table.map_err(invalid)?;
+        // SAFETY: as above; the library stays open as long as the result.
+        let table = unsafe { &*table };
+        if table.abi != abi::ABI {
+            let message = format!(
+                "the module was built for version {} of the kernel interface, this is version {}: build it again",
+                table.abi,
+                abi::ABI
+            );
+            return Err(error(ErrorKind::InvalidModule, message));
+        }
+        let locals = Arc::new(Locals::new(table.anchor, &image));
+        let functions = (0..table.kernel_count as usize)
+            // SAFETY: the table has this many entries.
+            .map(|index| unsafe { Function::new(&*table.kernels.add(index), &image, &locals) })
+            .collect();
+        Ok(Self { functions, _library: library, _file: file })
+    }
+}
+
+impl Function {
+    /// # Safety
+    /// `kernel` is an entry of a loaded module's table.
+    unsafe fn new(kernel: &abi::Kernel, image: &Image, locals: &Arc<Locals>) -> Self {
+        // SAFETY: a constant string and a constant array of the module.
+        let (name, params) = unsafe {
+            (
+                CStr::from_ptr(kernel.name).to_string_lossy().into_owned(),
+                std::slice::from_raw_parts(kernel.params, kernel.param_count as usize),
+            )
+        };
+        Self {
+            static_shared: image.static_shared(&name) as u32,
+            name,
+            entry: kernel.entry,
+            params: params
+                .iter()
+                .map(|p| ParamInfo { offset: p.offset as usize, size: p.size as usize })
+                .collect(),
+            params_size: kernel.params_size as usize,
+            max_threads: kernel.max_threads,
+            locals: locals.clone(),
+        }
+    }
+}
+
+/// The image as a file the loader can open: in memory, or where that is not possible in the temporary folder.
+fn write_image(bytes: &[u8]) -> std::io::Result<(ImageFile, PathBuf)> {
+    // SAFETY: the name is a literal.
+    let fd = unsafe { libc::memfd_create(c"gpustream-module".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd >= 0 {
+        // SAFETY: just opened, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut file = std::fs::File::from(fd);
+        file.write_all(bytes)?;
+        let fd = OwnedFd::from(file);
+        let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        if path.exists() {
+            return Ok((ImageFile::Memory(fd), path));
+        }
+    }
+    static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("gpustream-{}-{number}.so", std::process::id()));
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
+    file.write_all(bytes)?;
+    Ok((ImageFile::Temporary(path.clone()), path))
+}
+
+impl Modules for CpuDevice {
+    fn target_rank(&self, target: &str) -> Option<u32> {
+        arch::rank(target)
+    }
+
+    fn module_load(&self, image: &[u8]) -> Result<RawModule> {
+        self.shared.alive()?;
+        let module = Box::new(Module::load(image)?);
+        Ok(RawModule(Box::into_raw(module) as usize))
+    }
+
+    unsafe fn module_unload(&self, module: RawModule) -> Result<()> {
+        // SAFETY: made by `Box::into_raw` in `module_load`, and not used again.
+        drop(unsafe { Box::from_raw(module.0 as *mut Module) });
+        Ok(())
+    }
+
+    unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
+        // SAFETY: alive by the caller's promise.
+        let module = unsafe { &*(module.0 as *const Module) };
+        match module.functions.iter().find(|f| f.name == name) {
+            Some(function) => Ok(RawFunction(std::ptr::from_ref(function) as usize)),
+            None => {
+                let names: Vec<_> = module.functions.iter().map(|f| f.name.as_str()).collect();
+                let message = format!("the module has no kernel `{name}`; it has: {}", names.join(", "));
+                Err(error(ErrorKind::KernelNotFound, message))
+            }
+        }
+    }
+
+    unsafe fn function_params(&self, function: RawFunction) -> Result<Option<Vec<ParamInfo>>> {
+        // SAFETY: passed on to the caller.
+        Ok(Some(unsafe { Function::borrow(function) }.params.clone()))
+    }
+
+    unsafe fn function_info(&self, function: RawFunction) -> Result<FunctionInfo> {
+        // SAFETY: passed on to the caller.
+        let function = unsafe { Function::borrow(function) };
+        let mut info = FunctionInfo::default();
+        info.max_threads_per_block = function.most_threads();
+        info.static_shared = function.static_shared;
+        Ok(info)
+    }
+}
+
+impl Function {
+    /// The kernel behind a handle.
+    ///
+    /// # Safety
+    /// Its module is loaded.
+    pub(crate) unsafe fn borrow<'a>(raw: RawFunction) -> &'a Self {
+        // SAFETY: made in `module_function`; the module's table does not move.
+        unsafe { &*(raw.0 as *const Self) }
+    }
+
+    /// Threads a block may have with this kernel.
+    pub(crate) fn most_threads(&self) -> u32 {
+        if self.max_threads == 0 { 1024 } else { self.max_threads.min(1024) }
+    }
+}

@@ -1,0 +1,133 @@
+//! The order of a stream: a queue of operations, and how many of them are done.
+//!
+//! Operations are numbered from 1 as they are submitted and complete in that order, so a point in a stream is a
+//! number, and "has this point been reached?" is one comparison. An event without timing is such a point and
+//! costs the stream nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gpustream_hal::WaitPolicy;
+
+use crate::worker::lock;
+
+/// How long a host thread polls before it sleeps; shorter than a wake-up saves.
+const POLL: Duration = Duration::from_micros(20);
+/// How long it yields between looks where the policy says to poll on.
+const YIELD: Duration = Duration::from_millis(1);
+
+/// How far a stream has got, and who waits for it to get further. `W` is what is woken.
+pub(crate) struct Progress<W> {
+    done: AtomicU64,
+    /// Entries of `waiters` and host threads in `reach`: nobody is there in the common case.
+    watchers: AtomicU32,
+    waiters: Mutex<Vec<(u64, W)>>,
+    wake: Condvar,
+}
+
+impl<W> Progress<W> {
+    pub(crate) fn new() -> Self {
+        Self {
+            done: AtomicU64::new(0),
+            watchers: AtomicU32::new(0),
+            waiters: Mutex::new(Vec::new()),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Whether operation `number` is done.
+    pub(crate) fn is_done(&self, number: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= number
+    }
+
+    /// Counts one more operation as done, and hands those who waited for it to `wake`.
+    pub(crate) fn advance(&self, mut wake: impl FnMut(W)) {
+        // Sequentially consistent, as is the other side: either this sees the watcher, or the watcher sees this.
+        let done = self.done.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.watchers.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut ready = Vec::new();
+        {
+            let mut waiters = lock(&self.waiters);
+            let mut index = 0;
+            while index < waiters.len() {
+                if waiters[index].0 <= done {
+                    ready.push(waiters.swap_remove(index).1);
+                    self.watchers.fetch_sub(1, Ordering::SeqCst);
+                } else {
+                    index += 1;
+                }
+            }
+        }
+        self.wake.notify_all();
+        ready.into_iter().for_each(&mut wake);
+    }
+
+    /// Has `waiter` woken when operation `number` is done; gives it back if that is so already.
+    pub(crate) fn watch(&self, number: u64, waiter: W) -> Option<W> {
+        self.watchers.fetch_add(1, Ordering::SeqCst);
+        let mut waiters = lock(&self.waiters);
+        if self.done.load(Ordering::SeqCst) >= number {
+            self.watchers.fetch_sub(1, Ordering::SeqCst);
+            return Some(waiter);
+        }
+        waiters.push((number, waiter));
+        None
+    }
+
+    /// Blocks this thread until operation `number` is done or `give_up` says so. False if it gave up.
+    pub(crate) fn reach(&self, number: u64, policy: WaitPolicy, give_up: impl Fn() -> bool) -> bool {
+        if self.is_done(number) {
+            return true;
+        }
+        let begun = Instant::now();
+        let yields = if policy == WaitPolicy::Block { Duration::ZERO } else { YIELD };
+        while begun.elapsed() < POLL + yields {
+            if self.is_done(number) {
+                return true;
+            }
+            if give_up() {
+                return false;
+            }
+            if begun.elapsed() < POLL {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        self.watchers.fetch_add(1, Ordering::SeqCst);
+        let mut waiters = lock(&self.waiters);
+        let reached = loop {
+            if self.done.load(Ordering::SeqCst) >= number {
+                break true;
+            }
+            if give_up() {
+                break false;
+            }
+            waiters = self.wake.wait(waiters).unwrap_or_else(PoisonError::into_inner);
+        };
+        self.watchers.fetch_sub(1, Ordering::SeqCst);
+        reached
+    }
+
+    /// Makes every host thread in [`reach`](Self::reach) ask again whether to give up.
+    pub(crate) fn interrupt(&self) {
+        drop(lock(&self.waiters));
+        self.wake.notify_all();
+    }
+}
+
+/// A point in a stream: its operation `number` and all before it.
+pub(crate) struct Mark<S> {
+    pub(crate) stream: Arc<S>,
+    pub(crate) number: u64,
+}
+
+impl<S> Clone for Mark<S> {
+    fn clone(&self) -> Self {
+        Self { stream: self.stream.clone(), number: self.number }
+    }
+}

@@ -1,0 +1,186 @@
+//! What a stream can be asked to do, cut into units that several workers can share.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Instant;
+
+use gpustream_hal::{Copy3d, CopyEnd, FillPattern, HostFn, LaunchConfig, Result};
+
+use crate::event::Event;
+use crate::graph::GraphRun;
+use crate::launch::{self, Params};
+use crate::module::Function;
+use crate::worker::Worker;
+
+/// Bytes of a copy or fill that one worker does at a time.
+const PIECE: usize = 256 << 10;
+
+/// One operation of a stream or graph.
+///
+/// Addresses are plain numbers, valid until the operation is done: that is what the traits' safety sections ask of
+/// the caller.
+#[derive(Clone)]
+pub(crate) enum Work {
+    /// Nothing: a point to wait for.
+    Empty,
+    Launch(Launch),
+    Copy {
+        dst: usize,
+        src: usize,
+        bytes: usize,
+    },
+    Copy3d(Box<Strided>),
+    Fill {
+        dst: usize,
+        pattern: FillPattern,
+        count: usize,
+    },
+    Host {
+        function: HostFn,
+        data: usize,
+    },
+    /// Takes an event's timestamp, unless it has been recorded again since.
+    Timestamp {
+        event: Arc<Event>,
+        record: u64,
+    },
+    /// Frees device memory.
+    Free(usize),
+    /// Runs a graph to its end.
+    Graph(Arc<GraphRun>),
+}
+
+/// A kernel with everything it needs.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    pub(crate) function: FunctionRef,
+    pub(crate) config: LaunchConfig,
+    pub(crate) params: Params,
+}
+
+/// A kernel of a loaded module.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FunctionRef(pub(crate) *const Function);
+
+// SAFETY: a function is constant from load to unload, and the traits' callers keep modules loaded while work
+// refers to them.
+unsafe impl Send for FunctionRef {}
+// SAFETY: as above.
+unsafe impl Sync for FunctionRef {}
+
+/// A strided copy by address.
+#[derive(Clone, Copy)]
+pub(crate) struct Strided {
+    dst: usize,
+    src: usize,
+    copy: Copy3d,
+}
+
+impl Strided {
+    pub(crate) fn new(copy: &Copy3d) -> Self {
+        let address = |end| match end {
+            CopyEnd::Device(buffer) => buffer.0,
+            CopyEnd::Host(ptr) => ptr as usize,
+        };
+        Self { dst: address(copy.dst), src: address(copy.src), copy: *copy }
+    }
+}
+
+// SAFETY: the pointers inside are addresses of memory that the caller keeps valid and untouched until the copy
+// is done, as the traits ask.
+unsafe impl Send for Strided {}
+// SAFETY: as above.
+unsafe impl Sync for Strided {}
+
+impl Work {
+    /// Pieces this can be shared in.
+    pub(crate) fn units(&self) -> u64 {
+        match self {
+            Self::Launch(launch) => launch.config.grid.iter().map(|&n| u64::from(n)).product(),
+            Self::Copy { bytes, .. } => bytes.div_ceil(PIECE) as u64,
+            Self::Fill { count, pattern, .. } => (count * pattern.width()).div_ceil(PIECE) as u64,
+            Self::Copy3d(strided) => {
+                let rows = strided.copy.height * strided.copy.depth;
+                rows.div_ceil(rows_per_unit(strided.copy.width)) as u64
+            }
+            _ => 1,
+        }
+    }
+
+    /// Does units `first..end`.
+    ///
+    /// # Safety
+    /// What the operation's submission asked for still holds; each unit is done once.
+    pub(crate) unsafe fn run(&self, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
+        match self {
+            Self::Empty | Self::Graph(_) => {}
+            // SAFETY: passed on to the caller.
+            Self::Launch(launch) => return unsafe { launch::run(launch, worker, first, end) },
+            Self::Copy { dst, src, bytes } => {
+                let (from, to) = (first as usize * PIECE, (end as usize * PIECE).min(*bytes));
+                // SAFETY: both ranges are valid and disjoint, by the copy's submission.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(
+                        (src + from) as *const u8,
+                        (dst + from) as *mut u8,
+                        to - from,
+                    );
+                }
+            }
+            Self::Copy3d(strided) => {
+                // SAFETY: every row lies in valid memory, by the copy's submission.
+                unsafe { copy_rows(strided, first, end) }
+            }
+            Self::Fill { dst, pattern, count } => {
+                let per_unit = PIECE / pattern.width();
+                let (from, to) = (first as usize * per_unit, (end as usize * per_unit).min(*count));
+                // SAFETY: the range is allocated and aligned, by the fill's submission.
+                unsafe { fill(*dst, *pattern, from, to - from) }
+            }
+            Self::Host { function, data } => {
+                // SAFETY: `data` may be used from this thread until the call, by its submission.
+                unsafe { function(*data as *mut c_void) }
+            }
+            Self::Timestamp { event, record } => event.stamp(*record, Instant::now()),
+            Self::Free(address) => {
+                // SAFETY: all work that uses it is ordered before, by its submission.
+                return unsafe { worker.shared().memory.free(*address) };
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rows_per_unit(width: usize) -> usize {
+    (PIECE / width.max(1)).max(1)
+}
+
+unsafe fn copy_rows(strided: &Strided, first: u64, end: u64) {
+    let Strided { dst, src, copy } = strided;
+    let per_unit = rows_per_unit(copy.width);
+    let rows = first as usize * per_unit..(end as usize * per_unit).min(copy.height * copy.depth);
+    for row in rows {
+        let (y, z) = (row % copy.height, row / copy.height);
+        let to = dst + (z * copy.dst_rows + y) * copy.dst_pitch;
+        let from = src + (z * copy.src_rows + y) * copy.src_pitch;
+        // SAFETY: the row lies in valid memory on both sides, by the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, copy.width) };
+    }
+}
+
+unsafe fn fill(dst: usize, pattern: FillPattern, from: usize, count: usize) {
+    // SAFETY: the caller's range, of elements of the pattern's width and alignment.
+    unsafe {
+        match pattern {
+            FillPattern::U8(value) => std::ptr::write_bytes((dst as *mut u8).add(from), value, count),
+            FillPattern::U16(value) => {
+                std::slice::from_raw_parts_mut((dst as *mut std::mem::MaybeUninit<u16>).add(from), count)
+                    .fill(std::mem::MaybeUninit::new(value));
+            }
+            FillPattern::U32(value) => {
+                std::slice::from_raw_parts_mut((dst as *mut std::mem::MaybeUninit<u32>).add(from), count)
+                    .fill(std::mem::MaybeUninit::new(value));
+            }
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Blocks, barriers and warps: what kernels see.
+
+mod support;
+
+use std::sync::LazyLock;
+
+use gpustream_hal::{ErrorKind, LaunchConfig};
+use support::{Bench, compile, options};
+
+const BASIC: &str = r#"
+extern "C" __global__ void add(const float* a, const float* b, float* c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) c[i] = a[i] + b[i];
+}
+extern "C" __global__ void places(uint3* thread, uint3* block, int* counts) {
+    unsigned in_block = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    unsigned number = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    unsigned i = number * (blockDim.x * blockDim.y * blockDim.z) + in_block;
+    thread[i] = make_uint3(threadIdx.x, threadIdx.y, threadIdx.z);
+    block[i] = make_uint3(blockIdx.x, blockIdx.y, blockIdx.z);
+    atomicAdd(&counts[i], 1);
+}
+extern "C" __global__ void sum(const float* x, float* out, int n) {
+    __shared__ float s[256];
+    int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    s[t] = i < n ? x[i] : 0;
+    __syncthreads();
+    for (int k = blockDim.x / 2; k > 0; k >>= 1) {
+        if (t < k) s[t] += s[t + k];
+        __syncthreads();
+    }
+    if (t == 0) out[blockIdx.x] = s[0];
+}
+extern "C" __global__ void reverse(int* data) {
+    extern __shared__ int tile[];
+    unsigned t = threadIdx.x;
+    tile[t] = data[blockIdx.x * blockDim.x + t];
+    __syncthreads();
+    data[blockIdx.x * blockDim.x + t] = tile[blockDim.x - 1 - t];
+}
+extern "C" __global__ void votes(int* out) {
+    int t = threadIdx.x;
+    int count = __syncthreads_count(t % 3 == 0);
+    int all = __syncthreads_and(t < 1000);
+    int none = __syncthreads_and(t != 5);
+    int any = __syncthreads_or(t == 7);
+    int zero = __syncthreads_or(0);
+    out[t] = count * 10000 + all * 1000 + none * 100 + any * 10 + zero;
+}
+extern "C" __global__ void barrier_in_some_blocks(int* out) {
+    if (blockIdx.x % 2 == 1) __syncthreads();
+    out[blockIdx.x * blockDim.x + threadIdx.x] = blockIdx.x * 1000 + threadIdx.x;
+}
+"#;
+
+#[test]
+fn vector_add_at_sizes_around_a_block() {
+    let bench = Bench::with(options(), &BASIC_IMAGE);
+    let stream = bench.stream();
+    for n in [1, 31, 255, 256, 257, 1000, 100_001] {
+        let a: Vec<f32> = (0..n).map(|i| i as f32).collect();
+        let (x, y, z) = (bench.memory_of(&a), bench.memory_of(&a), bench.memory::<f32>(n));
+        bench.launch(stream, "add", n.div_ceil(256) as u32, 256, args![&x, &y, &z, n as i32]);
+        bench.sync(stream).unwrap();
+        assert!(z.as_ref().iter().zip(&a).all(|(z, a)| *z == 2.0 * a), "{n}");
+    }
+}
+
+#[test]
+fn every_thread_runs_once_in_its_place() {
+    let bench = Bench::with(options(), &BASIC_IMAGE);
+    let stream = bench.stream();
+    for (grid, block) in [([3, 4, 5], [7, 3, 2]), ([1, 1, 1], [1, 1, 1]), ([1000, 1, 1], [1, 2, 3])] {
+        let n = (grid.iter().product::<u32>() * block.iter().product::<u32>()) as usize;
+        let (threads, blocks) = (bench.memory::<[u32; 3]>(n), bench.memory::<[u32; 3]>(n));
+        let counts = bench.memory::<i32>(n);
+        bench
+            .launch_with(stream, "places", LaunchConfig::new(grid, block), args![&threads, &blocks, &counts])
+            .unwrap();
+        bench.sync(stream).unwrap();
+        let mut i = 0;
+        let each = |e: [u32; 3]| (0..e[2]).flat_map(move |z| (0..e[1]).flat_map(move |y| (0..e[0]).map(move |x| [x, y, z])));
+        for b in each(grid) {
+            for t in each(block) {
+                assert_eq!((threads.as_ref()[i], blocks.as_ref()[i], counts.as_ref()[i]), (t, b, 1));
+                i += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reduction_with_barriers() {
+    let bench = Bench::with(options(), &BASIC_IMAGE);
+    let stream = bench.stream();
+    let n = 10_007_usize;
+    let x: Vec<f32> = (0..n).map(|i| (i % 17) as f32).collect();
+    let blocks = n.div_ceil(256);
+    let (input, out) = (bench.memory_of(&x), bench.memory::<f32>(blocks));
+    bench.launch(stream, "sum", blocks as u32, 256, args![&input, &out, n as i32]);
+    bench.sync(stream).unwrap();
+    for (block, sum) in x.chunks(256).map(|c| c.iter().sum::<f32>()).enumerate() {
+        assert_eq!(out.as_ref()[block], sum, "block {block}");
+    }
+}
+
+#[test]
+fn dynamic_shared_memory() {
+    let bench = Bench::with(options(), &BASIC_IMAGE);
+    let stream = bench.stream();
+    let data: Vec<i32> = (0..1024 * 3).collect();
+    let memory = bench.memory_of(&data);
+    let mut config = LaunchConfig::new([3, 1, 1], [1024, 1, 1]);
+    config.dynamic_shared = 4096;
+    bench.launch_with(stream, "reverse", config, args![&memory]).unwrap();
+    bench.sync(stream).unwrap();
+    for (got, was) in memory.as_ref().chunks(1024).zip(data.chunks(1024)) {
+        assert!(got.iter().eq(was.iter().rev()));
+    }
+}
+
+#[test]
+fn barriers_that_vote() {
+    let bench = Bench::with(options(), &BASIC_IMAGE);
+    let stream = bench.stream();
+    let out = bench.memory::<i32>(100);
+    bench.launch(stream, "votes", 1, 100, args![&out]);
+    bench.sync(stream).unwrap();
+    assert!(out.as_ref().iter().all(|&v| v == 34 * 10_000 + 1000 + 10), "{:?}", out.as_ref());
+}
+
+#[test]
+fn blocks_with_and_without_barriers_in_one_launch() {
+    let bench = Bench::with(options(), &BASIC_IMAGE);
+    let stream = bench.stream();
+    let out = bench.memory::<i32>(64 * 33);
+    bench.launch(stream, "barrier_in_some_blocks", 64, 33, args![&out]);
+    bench.sync(stream).unwrap();
+    for (i, &v) in out.as_ref().iter().enumerate() {
+        assert_eq!(v as usize, i / 33 * 1000 + i % 33);
+    }
+}
+
+static BASIC_IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(BASIC));
+static WARPS_IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(WARPS));
+
+const WARPS: &str = r#"
+extern "C" __global__ void shuffles(int* down, int* up, int* cross, int* idx, double* wide) {
+    int t = threadIdx.x;
+    down[t] = __shfl_down_sync(0xffffffffu, t, 3);
+    up[t] = __shfl_up_sync(0xffffffffu, t, 3);
+    cross[t] = __shfl_xor(t, 5);
+    idx[t] = __shfl(t, 2, 8);
+    wide[t] = __shfl_xor_sync(0xffffffffu, t * 1.5, 1);
+}
+extern "C" __global__ void ballots(unsigned long long* ballot, int* any, int* all, unsigned long long* some) {
+    int t = threadIdx.x;
+    ballot[t] = __ballot_sync(~0ull, t % 3 == 0);
+    any[t] = __any(t == 40);
+    all[t] = __all_sync(0xffffffffu, t < 40);
+    some[t] = 0;
+    if (t % 2 == 0) some[t] = __activemask();
+    __syncwarp();
+}
+extern "C" __global__ void half_warps(int* out) {
+    int t = threadIdx.x;
+    unsigned mask = t % 32 < 16 ? 0x0000ffffu : 0xffff0000u;
+    int v = t;
+    if (t % 32 < 16) {
+        for (int d = 8; d; d /= 2) v += __shfl_xor_sync(mask, v, d);
+    } else {
+        for (int d = 8; d; d /= 2) v += __shfl_xor_sync(mask, v, d);
+        v += __shfl_sync(mask, 0, 16);
+    }
+    out[t] = v;
+}
+extern "C" __global__ void early_exit(int n, int* out) {
+    int t = threadIdx.x;
+    if (t >= n) return;
+    int v = 1;
+    for (int d = warpSize / 2; d; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);
+    if (t % warpSize == 0) out[t / warpSize] = v;
+}
+extern "C" __global__ void match(unsigned long long* out) { out[threadIdx.x] = __match_any_sync(~0ull, threadIdx.x % 5); }
+extern "C" __global__ void mixed(int* out) {
+    __shared__ int sums[32];
+    int t = threadIdx.x, lane = t % warpSize, warp = t / warpSize, v = t;
+    for (int d = warpSize / 2; d; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);
+    if (lane == 0) sums[warp] = v;
+    __syncthreads();
+    if (warp == 0) {
+        v = lane < (int)((blockDim.x + warpSize - 1) / warpSize) ? sums[lane] : 0;
+        for (int d = 16; d; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);
+        if (t == 0) out[blockIdx.x] = v;
+    }
+}
+"#;
+
+#[test]
+fn shuffles_at_32_and_64() {
+    for wide in [false, true] {
+        let size = if wide { 64 } else { 32 };
+        let bench = Bench::with(options().with_warp_64(wide), &WARPS_IMAGE);
+        let stream = bench.stream();
+        let n = 150;
+        let [down, up, cross, idx] = [(); 4].map(|()| bench.memory::<i32>(n));
+        let doubles = bench.memory::<f64>(n);
+        bench.launch(stream, "shuffles", 1, n as u32, args![&down, &up, &cross, &idx, &doubles]);
+        bench.sync(stream).unwrap();
+        for t in 0..n {
+            let (first, lane) = (t / size * size, t % size);
+            let lanes = (n - first).min(size);
+            // A lane beyond the warp or the block gives the reader its own value.
+            let expect = |from: usize| (if from < lanes { first + from } else { t }) as i32;
+            assert_eq!(down.as_ref()[t], if lane + 3 < size { expect(lane + 3) } else { t as i32 }, "down {t}");
+            assert_eq!(up.as_ref()[t], if lane >= 3 { expect(lane - 3) } else { t as i32 }, "up {t}");
+            assert_eq!(cross.as_ref()[t], expect(lane ^ 5), "xor {t}");
+            assert_eq!(idx.as_ref()[t], expect(lane / 8 * 8 + 2), "idx {t}");
+            assert_eq!(doubles.as_ref()[t], 1.5 * f64::from(expect(lane ^ 1)), "double {t}");
+        }
+    }
+}
+
+#[test]
+fn votes_at_32_and_64() {
+    for wide in [false, true] {
+        let size = if wide { 64 } else { 32 };
+        let bench = Bench::with(options().with_warp_64(wide), &WARPS_IMAGE);
+        let stream = bench.stream();
+        let n = 100;
+        let (ballot, some) = (bench.memory::<u64>(n), bench.memory::<u64>(n));
+        let (any, all) = (bench.memory::<i32>(n), bench.memory::<i32>(n));
+        bench.launch(stream, "ballots", 1, n as u32, args![&ballot, &any, &all, &some]);
+        bench.sync(stream).unwrap();
+        for t in 0..n {
+            let first = t / size * size;
+            let threads = || first..(first + size).min(n);
+            let mask = |f: &dyn Fn(usize) -> bool| {
+                threads().filter(|&t| f(t)).fold(0u64, |m, t| m | 1 << (t - first))
+            };
+            assert_eq!(ballot.as_ref()[t], mask(&|t| t % 3 == 0), "ballot {t}");
+            assert_eq!(any.as_ref()[t] != 0, threads().any(|t| t == 40), "any {t}");
+            assert_eq!(all.as_ref()[t] != 0, threads().all(|t| t < 40), "all {t}");
+            let active = if t % 2 == 0 { mask(&|t| t % 2 == 0) } else { 0 };
+            assert_eq!(some.as_ref()[t], active, "activemask {t}");
+        }
+    }
+}
+
+#[test]
+fn parts_of_a_warp_and_lanes_that_returned() {
+    let bench = Bench::with(options(), &WARPS_IMAGE);
+    let stream = bench.stream();
+    let out = bench.memory::<i32>(64);
+    bench.launch(stream, "half_warps", 1, 64, args![&out]);
+    let counts = bench.memory::<i32>(3);
+    bench.launch(stream, "early_exit", 1, 96, args![40, &counts]);
+    let matches = bench.memory::<u64>(32);
+    bench.launch(stream, "match", 1, 32, args![&matches]);
+    bench.sync(stream).unwrap();
+    for (t, &v) in out.as_ref().iter().enumerate() {
+        let first = t / 16 * 16;
+        assert_eq!(v as usize, (first..first + 16).sum::<usize>(), "{t}");
+    }
+    assert_eq!(counts.as_ref()[0], 32);
+    for (t, &mask) in matches.as_ref().iter().enumerate() {
+        assert_eq!(mask, (0..32).filter(|l| l % 5 == t % 5).fold(0, |m, l| m | 1 << l));
+    }
+}
+
+#[test]
+fn shuffles_and_barriers_together() {
+    for wide in [false, true] {
+        let bench = Bench::with(options().with_warp_64(wide), &WARPS_IMAGE);
+        let stream = bench.stream();
+        for threads in [64, 256, 1000, 1024] {
+            let out = bench.memory::<i32>(5);
+            bench.launch(stream, "mixed", 5, threads, args![&out]);
+            bench.sync(stream).unwrap();
+            let full = threads as i32 * (threads as i32 - 1) / 2;
+            if threads % if wide { 64 } else { 32 } == 0 {
+                assert_eq!(out.as_ref(), [full; 5], "{threads} {wide}");
+            }
+        }
+    }
+}
+
+const FAULTS: &str = r#"
+extern "C" __global__ void divergent(int* out) {
+    if (threadIdx.x != 37) __syncthreads();
+    out[threadIdx.x] = 1;
+}
+extern "C" __global__ void two_barriers(int* out) {
+    if (threadIdx.x < 16)
+        __syncthreads();
+    else
+        __syncthreads();
+    out[threadIdx.x] = 1;
+}
+extern "C" __global__ void missing_lane(int* out) {
+    if (threadIdx.x == 3) __syncthreads();
+    else out[threadIdx.x] = __shfl_sync(0xffffffffu, 1, 0);
+}
+extern "C" __global__ void asserts(int* out) {
+    assert(blockIdx.x * blockDim.x + threadIdx.x != 77);
+    out[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+}
+extern "C" __global__ void traps(int* out) { if (threadIdx.x == 2) __trap(); out[0] = 1; }
+extern "C" __global__ void null(int* out) { if (threadIdx.x == 5 && blockIdx.x == 2) *(volatile int*)16 = 1; }
+extern "C" __global__ void null_after_barrier(int* out) {
+    __syncthreads();
+    if (threadIdx.x == 5) *(volatile int*)16 = 1;
+    __syncthreads();
+}
+extern "C" __global__ void divide(int* out, int by) { out[0] = 1000 / by; }
+extern "C" __global__ void illegal(int* out) { __builtin_trap(); }
+__device__ __noinline__ int deeper(int n) {
+    volatile char page[4096];
+    page[n % 4096] = (char)n;
+    int below = n > 0 ? deeper(n - 1) : 0;
+    return below + page[n % 4096];
+}
+extern "C" __global__ void overflow(int* out, int n) { out[0] = deeper(n); }
+extern "C" __global__ void fine(int* out) { out[threadIdx.x] = 7; }
+"#;
+
+/// The message of the error that ends a device which runs this kernel.
+fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
+    static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(FAULTS));
+    let bench = Bench::with(options(), &IMAGE);
+    let stream = bench.stream();
+    let other = bench.stream();
+    let out = bench.memory::<i32>(1024);
+    let mut arguments = vec![support::Arg::from(&out)];
+    arguments.extend(extra.map(support::Arg::from));
+    bench.launch(stream, name, grid, block, &mut arguments);
+    let error = bench.sync(stream).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    assert_eq!(error.backend(), Some("cpu"));
+    // Sticky: everything afterwards says the same, and nothing runs or hangs.
+    for again in [
+        bench.sync(other).unwrap_err(),
+        bench.device.synchronize().unwrap_err(),
+        bench.device.alloc(16).unwrap_err(),
+        bench
+            .launch_with(other, "fine", LaunchConfig::new([1, 1, 1], [1, 1, 1]), args![&out])
+            .unwrap_err(),
+        // SAFETY: the stream is alive.
+        unsafe { bench.device.stream_query(other) }.unwrap_err(),
+    ] {
+        assert_eq!(again.message(), error.message());
+    }
+    error.message().to_owned()
+}
+
+fn assert_says(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "no `{part}` in: {message}");
+    }
+}
+
+#[test]
+fn a_barrier_that_a_thread_does_not_reach() {
+    let message = fault("divergent", 1, 64, None);
+    assert_says(
+        &message,
+        &["`divergent`", "block (0, 0, 0)", "thread (0, 0, 0)", "user.cu:3", "thread (37, 0, 0) has returned"],
+    );
+}
+
+#[test]
+fn threads_at_different_barriers() {
+    let message = fault("two_barriers", 1, 32, None);
+    assert_says(&message, &["`two_barriers`", "thread (16, 0, 0)", "user.cu:10", "user.cu:8"]);
+}
+
+#[test]
+fn a_warp_operation_that_a_lane_does_not_reach() {
+    let message = fault("missing_lane", 1, 32, None);
+    assert_says(&message, &["`missing_lane`", "user.cu:15", "thread (3, 0, 0)", "user.cu:14"]);
+}
+
+#[test]
+fn assertions_and_traps() {
+    let message = fault("asserts", 4, 32, None);
+    assert_says(&message, &["`asserts`", "block (2, 0, 0)", "thread (13, 0, 0)", "!= 77", "user.cu:18"]);
+    assert_says(&fault("traps", 1, 4, None), &["`traps`", "thread (2, 0, 0)", "__trap()"]);
+}
+
+#[test]
+fn crashes_are_errors_and_not_the_end() {
+    assert_says(&fault("null", 8, 32, None), &["`null`", "block (2, 0, 0)", "0x10", "SIGSEGV"]);
+    assert_says(&fault("null_after_barrier", 1, 32, None), &["thread (5, 0, 0)", "SIGSEGV"]);
+    assert_says(&fault("overflow", 1, 1, Some(1_000_000)), &["`overflow`", "SIGSEGV"]);
+    if cfg!(target_arch = "x86_64") {
+        assert_says(&fault("divide", 1, 1, Some(0)), &["`divide`", "SIGFPE"]);
+    }
+    assert_says(&fault("illegal", 1, 1, None), &["`illegal`"]);
+}

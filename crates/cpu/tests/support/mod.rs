@@ -1,0 +1,229 @@
+//! Compiles kernels with the system's C++ compiler and runs them through the traits.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::ffi::c_void;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use gpustream_cpu::{CpuOptions, open_with};
+use gpustream_hal::{
+    Device, Error, LaunchConfig, PinnedOptions, RawBuffer, RawEvent, RawFunction, RawModule, RawStream,
+    StreamOptions,
+};
+
+/// Compiles `source`, whose kernels and dynamic shared arrays are found by their keywords.
+pub fn compile(source: &str) -> Vec<u8> {
+    compile_for(source, if cfg!(target_arch = "aarch64") { "armv8-a" } else { "x86-64-v2" })
+}
+
+/// As [`compile`], for an instruction level.
+pub fn compile_for(source: &str, march: &str) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("user.cu"), source).unwrap();
+    let mut unit = format!(
+        "#include <gpustream/cpu/prelude.cuh>\n#include \"{}\"\n#include <gpustream/cpu/export.cuh>\n",
+        path("user.cu").display()
+    );
+    for name in between(source, "extern __shared__ ", "[]") {
+        unit += &format!("GS_CPU_DYNAMIC_SHARED({})\n", name.rsplit(' ').next().unwrap());
+    }
+    unit += "GS_CPU_MODULE(\n";
+    for name in between(source, "__global__ void ", "(") {
+        unit += &format!("GS_CPU_KERNEL({name})\n");
+    }
+    unit += ")\n";
+    std::fs::write(path("unit.cpp"), unit).unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/include");
+    run(Command::new("g++")
+        .args(gpustream_cpu::flags::COMPILE)
+        .args(gpustream_cpu::flags::COMPILE_GCC)
+        .arg(format!("-march={march}"))
+        .arg("-I")
+        .arg(include)
+        .arg("-c")
+        .arg(path("unit.cpp"))
+        .arg("-o")
+        .arg(path("unit.o")));
+    run(Command::new("g++")
+        .args(gpustream_cpu::flags::LINK)
+        .arg(path("unit.o"))
+        .arg("-o")
+        .arg(path("unit.so")));
+    std::fs::read(path("unit.so")).unwrap()
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
+    let mut found: Vec<_> =
+        text.split(before).skip(1).map(|rest| rest.split(after).next().unwrap().trim()).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A device of its own with a module loaded.
+pub struct Bench {
+    pub device: Arc<dyn Device>,
+    pub module: RawModule,
+}
+
+pub fn options() -> CpuOptions {
+    CpuOptions::default().with_workers(2).with_warp_64(false).with_check(false)
+}
+
+impl Bench {
+    pub fn new(source: &str) -> Self {
+        Self::with(options(), &compile(source))
+    }
+
+    pub fn with(options: CpuOptions, image: &[u8]) -> Self {
+        let device = open_with(options).unwrap();
+        let module = device.module_load(image).unwrap();
+        Self { device, module }
+    }
+
+    pub fn function(&self, name: &str) -> RawFunction {
+        // SAFETY: the module stays loaded.
+        unsafe { self.device.module_function(self.module, name) }.unwrap()
+    }
+
+    pub fn stream(&self) -> RawStream {
+        self.device.stream_create(StreamOptions::default()).unwrap()
+    }
+
+    pub fn launch(&self, stream: RawStream, name: &str, grid: u32, block: u32, args: &mut [Arg]) {
+        self.launch_with(stream, name, LaunchConfig::new([grid, 1, 1], [block, 1, 1]), args).unwrap();
+    }
+
+    pub fn launch_with(
+        &self,
+        stream: RawStream,
+        name: &str,
+        config: LaunchConfig,
+        args: &mut [Arg],
+    ) -> Result<(), Error> {
+        let pointers: Vec<*mut c_void> = args.iter_mut().map(Arg::pointer).collect();
+        // SAFETY: tests pass what their kernels take.
+        unsafe { self.device.launch(self.function(name), &config, &pointers, stream) }
+    }
+
+    pub fn sync(&self, stream: RawStream) -> Result<(), Error> {
+        // SAFETY: tests use live streams.
+        unsafe { self.device.stream_synchronize(stream) }
+    }
+
+    pub fn record(&self, event: RawEvent, stream: RawStream) {
+        // SAFETY: tests use live handles.
+        unsafe { self.device.event_record(event, stream) }.unwrap();
+    }
+
+    pub fn wait(&self, stream: RawStream, event: RawEvent) {
+        // SAFETY: tests use live handles.
+        unsafe { self.device.stream_wait_event(stream, event) }.unwrap();
+    }
+
+    /// Zeroed device memory.
+    pub fn memory<T: Copy>(&self, len: usize) -> Memory<T> {
+        let buffer = self.device.alloc(len.max(1) * size_of::<T>()).unwrap();
+        Memory { buffer, len, _of: std::marker::PhantomData }
+    }
+
+    pub fn memory_of<T: Copy>(&self, values: &[T]) -> Memory<T> {
+        let mut memory = self.memory(values.len());
+        memory.as_mut().copy_from_slice(values);
+        memory
+    }
+
+    /// A flag that host and kernels may use at any time.
+    pub fn flag(&self) -> &'static AtomicU32 {
+        let ptr = self.device.pinned_alloc(4, PinnedOptions::default()).unwrap();
+        // SAFETY: zeroed, aligned, and never freed.
+        unsafe { &*ptr.cast::<AtomicU32>() }
+    }
+}
+
+/// Device memory that the host looks at directly, since it can.
+pub struct Memory<T> {
+    pub buffer: RawBuffer,
+    len: usize,
+    _of: std::marker::PhantomData<T>,
+}
+
+impl<T: Copy> AsRef<[T]> for Memory<T> {
+    fn as_ref(&self) -> &[T] {
+        // SAFETY: an allocation of this length, zeroed; tests look when the device is done.
+        unsafe { std::slice::from_raw_parts(self.buffer.0 as *const T, self.len) }
+    }
+}
+
+impl<T: Copy> AsMut<[T]> for Memory<T> {
+    fn as_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.buffer.0 as *mut T, self.len) }
+    }
+}
+
+/// A kernel argument.
+pub enum Arg {
+    Pointer(usize),
+    I32(i32),
+    U32(u32),
+    F32(f32),
+    Size(usize),
+}
+
+impl Arg {
+    fn pointer(&mut self) -> *mut c_void {
+        match self {
+            Self::Pointer(v) | Self::Size(v) => std::ptr::from_mut(v).cast(),
+            Self::I32(v) => std::ptr::from_mut(v).cast(),
+            Self::U32(v) => std::ptr::from_mut(v).cast(),
+            Self::F32(v) => std::ptr::from_mut(v).cast(),
+        }
+    }
+}
+
+impl<T> From<&Memory<T>> for Arg {
+    fn from(memory: &Memory<T>) -> Self {
+        Self::Pointer(memory.buffer.0)
+    }
+}
+
+impl From<&AtomicU32> for Arg {
+    fn from(flag: &AtomicU32) -> Self {
+        Self::Pointer(std::ptr::from_ref(flag) as usize)
+    }
+}
+
+macro_rules! from {
+    ($($type:ty => $variant:ident),*) => {
+        $(impl From<$type> for Arg {
+            fn from(value: $type) -> Self {
+                Self::$variant(value)
+            }
+        })*
+    };
+}
+from!(i32 => I32, u32 => U32, f32 => F32, usize => Size);
+
+/// `args![a, b]`: each by `Arg::from`.
+#[macro_export]
+macro_rules! args {
+    ($($value:expr),* $(,)?) => { &mut [$(support::Arg::from($value)),*] };
+}
+
+/// Spins until the flag has this value.
+pub fn await_flag(flag: &AtomicU32, value: u32) {
+    let begun = std::time::Instant::now();
+    while flag.load(Ordering::Acquire) != value {
+        assert!(begun.elapsed().as_secs() < 60, "the flag never became {value}");
+        std::thread::yield_now();
+    }
+}
