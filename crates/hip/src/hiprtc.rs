@@ -286,4 +286,36 @@ mod tests {
         assert!(refusal(Version::new(5, 7), "gfx942").is_none());
         assert!(refusal(Version::new(6, 4), "gfx1201").is_none());
     }
+    /// The real compiler works without a GPU: what it makes is a code object of the processor asked for, what it
+    /// refuses comes with its words, and what would crash it is not asked.
+    #[test]
+    fn the_real_compiler_where_one_is_installed() {
+        let runtime = match Runtime::open(None) {
+            Ok(runtime) => runtime,
+            Err(missing) => return eprintln!("SKIPPED: {missing}"),
+        };
+        let hiprtc = match runtime.hiprtc() {
+            Ok(hiprtc) => hiprtc,
+            Err(missing) => return eprintln!("SKIPPED: {missing}"),
+        };
+        let source = Source {
+            name: "scale.cu",
+            text: "#include \"factor.h\"\nextern \"C\" __global__ void scale(float* x) { *x *= FACTOR; }\n",
+            headers: &[("factor.h", "#define FACTOR 2.0f\n")],
+            options: &[],
+        };
+        let object = hiprtc.compile(&source, "gfx90a").unwrap();
+        // An ELF file, or an offload bundle around one.
+        assert!(object.starts_with(b"\x7fELF") || object.starts_with(b"__CLANG_OFFLOAD_BUNDLE__"));
+        assert!(object.windows(5).any(|window| window == b"scale"));
+
+        let error = hiprtc.compile(&Source { text: "int x = ;\n", ..source }, "gfx90a").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidModule);
+        assert!(error.message().contains("expected expression"), "{error}");
+        if runtime.version < Version::new(5, 5) {
+            let error = hiprtc.compile(&source, "gfx1100").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+        }
+        assert!(hiprtc.describe().starts_with("HIPRTC "), "{}", hiprtc.describe());
+    }
 }

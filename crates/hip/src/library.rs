@@ -1,5 +1,6 @@
 //! Finding and opening libamdhip64.
 
+use std::error::Error as _;
 use std::ffi::{OsString, c_int};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -73,7 +74,10 @@ impl Runtime {
             // the user names is theirs to vouch for.
             match unsafe { Library::new(candidate) } {
                 Ok(library) => return Self::from_library(library, candidate),
-                Err(failure) => failures.push(failure.to_string()),
+                // The linker's own words, which name file and reason, are the source.
+                Err(failure) => {
+                    failures.push(failure.source().map_or_else(|| failure.to_string(), ToString::to_string));
+                }
             }
         }
         Err(error(

@@ -24,10 +24,10 @@ impl Modules for HipDevice {
     }
 
     /// `hipModuleLoadData` is told no length and copies nothing, and builds the module on first use: the image is
-    /// kept until the module is unloaded.
+    /// kept until the module is unloaded, with a zero after it for a reader that takes it for a text.
     fn module_load(&self, image: &[u8]) -> Result<RawModule> {
         self.bind()?;
-        let image: Box<[u8]> = image.into();
+        let image: Box<[u8]> = [image, &[0]].concat().into();
         let mut module = ptr::null_mut();
         // SAFETY: the image is a whole one, by the trait's contract, and is kept as long as the module.
         unsafe { self.runtime.api.hipModuleLoadData(&raw mut module, image.as_ptr().cast()) }.ok()?;

@@ -1,0 +1,6 @@
+//! The backend under ROCm 6, as the recorder plays it.
+#![allow(clippy::unwrap_used, clippy::panic)] // Also in what the tests share.
+
+mod suite;
+
+pub(crate) const PROFILE: fake_hip::Profile = fake_hip::Profile::Rocm6;

@@ -1,0 +1,302 @@
+//! The HIP-over-CUDA shim, over a recorder of CUDA: the backend's calls arrive in libcuda, mean the same there, and
+//! work. On a machine with an NVIDIA GPU the conformance suite goes the same way for real.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Also in what the tests share.
+
+use std::ffi::c_void;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use gpustream_hal::{
+    Backend, Copy3d, CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphUpdate,
+    LaunchConfig, PinnedOptions, StreamOptions,
+};
+use gpustream_hip::Hip;
+
+/// Builds the shim once; the folder with its libraries.
+fn shim() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hip-shim");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/hip/shim/build.sh");
+        let status = Command::new(script).arg(&folder).status().expect("a shell");
+        assert!(status.success(), "the shim does not build");
+        folder
+    })
+}
+
+/// Runs a test through the shim of each version.
+fn each_version(test: impl Fn(&fake_cuda::Recorder, &dyn Device, u32)) {
+    let recorder = fake_cuda::load();
+    for major in [5, 6, 7] {
+        let hip = Hip::at(shim().join(format!("libamdhip64.so.{major}")));
+        let device = hip.open(0).unwrap_or_else(|error| panic!("HIP {major}: {error:?}"));
+        recorder.clear();
+        test(&recorder, &*device, major);
+        assert_eq!(recorder.violations(), [""; 0], "HIP {major}");
+    }
+}
+
+#[test]
+fn the_device_is_the_nvidia_one_under_a_name_of_its_own() {
+    each_version(|_, device, major| {
+        let info = device.info();
+        assert_eq!((info.arch.as_str(), info.warp_size), ("gfxcuda90", 32));
+        assert_eq!((info.name.as_str(), info.multiprocessors), ("Fake H200", 132));
+        assert!(info.driver.starts_with(&format!("{major}.")), "{}", info.driver);
+        assert_eq!(info.max_grid, [i32::MAX as u32, 65_535, 65_535]);
+        assert_eq!(info.max_block, [1024, 1024, 64]);
+        assert_eq!((info.shared_memory_per_block, info.shared_memory_per_block_optin), (49_152, 232_448));
+        assert_eq!(info.async_engine_count, 3);
+        assert_eq!(info.stream_priorities, (0, -5));
+        assert_eq!(info.memory_pools, major > 5);
+        assert!(info.concurrent_kernels && info.peer_access && info.cooperative_launch);
+        assert!(device.target_rank("gfxcuda90").is_some());
+        assert_eq!(device.target_rank("sm_90"), None);
+        assert_eq!(device.target_rank("gfx90a"), None);
+    });
+}
+
+#[test]
+fn calls_arrive_as_cudas() {
+    each_version(|recorder, device, _| {
+        // SAFETY: everything is alive until it is destroyed.
+        unsafe {
+            let ((), calls) = recorder.record(|| {
+                let stream = device.stream_create(StreamOptions::default().with_priority(-3)).unwrap();
+                let event = device.event_create(EventOptions::default()).unwrap();
+                device.event_record(event, stream).unwrap();
+                device.stream_wait_event(stream, event).unwrap();
+                device.event_destroy(event).unwrap();
+                device.stream_destroy(stream).unwrap();
+            });
+            let names: Vec<_> = calls.iter().map(|call| call.name).collect();
+            assert_eq!(
+                names,
+                [
+                    "cuStreamCreateWithPriority",
+                    "cuEventCreate",
+                    "cuEventRecord",
+                    "cuStreamWaitEvent",
+                    "cuEventDestroy_v2",
+                    "cuStreamDestroy_v2"
+                ]
+            );
+            assert_eq!((calls[0].arg("flags"), calls[0].arg("priority")), (1, -3_i32 as u64));
+            assert_eq!(calls[1].arg("flags"), 2);
+
+            let (pinned, calls) =
+                recorder.record(|| device.pinned_alloc(64, PinnedOptions::default()).unwrap());
+            assert_eq!((calls[0].name, calls[0].arg("flags")), ("cuMemHostAlloc", 3));
+            device.pinned_free(pinned).unwrap();
+        }
+    });
+}
+
+#[test]
+fn copies_fills_and_kernels_do_their_work() {
+    each_version(|recorder, device, _| {
+        recorder.on_kernel("double", |run| {
+            let data = run.pointer::<u32>(0);
+            for i in 0..run.integer(1) as usize {
+                // SAFETY: the test passes a buffer of that length.
+                unsafe { *data.add(i) *= 2 };
+            }
+            true
+        });
+        // SAFETY: everything is alive until it is destroyed, and waited for before the host looks.
+        unsafe {
+            let stream = device.stream_create(StreamOptions::default()).unwrap();
+            let module = device.module_load(&fake_cuda::image(&[("double", &[8, 8])])).unwrap();
+            let function = device.module_function(module, "double").unwrap();
+            let (a, b) = (device.alloc(64).unwrap(), device.alloc(64).unwrap());
+            let host = device.pinned_alloc(64, PinnedOptions::default()).unwrap();
+
+            device.fill(a, FillPattern::U32(21), 16, stream).unwrap();
+            let (mut pointer, mut count) = (a.0, 16_usize);
+            let args: [*mut c_void; 2] = [(&raw mut pointer).cast(), (&raw mut count).cast()];
+            let mut config = LaunchConfig::new([1, 1, 1], [16, 1, 1]);
+            // More than CUDA gives without opting in: the shim does that.
+            config.dynamic_shared = 64 << 10;
+            device.launch(function, &config, &args, stream).unwrap();
+            device.copy_on_device(b, a, 64, stream).unwrap();
+            device.copy_to_host(host, b, 64, stream).unwrap();
+            device.stream_synchronize(stream).unwrap();
+            assert_eq!(words(host, 16), [42; 16]);
+
+            // One column of four bytes out of rows of eight.
+            let copy = Copy3d {
+                dst: CopyEnd::Host(host),
+                dst_pitch: 4,
+                dst_rows: 4,
+                src: CopyEnd::Device(a),
+                src_pitch: 8,
+                src_rows: 4,
+                width: 4,
+                height: 4,
+                depth: 1,
+            };
+            let source: Vec<u32> = (0..16).collect();
+            device.copy_to_device(a, source.as_ptr().cast(), 64, stream).unwrap();
+            device.copy_3d(&copy, stream).unwrap();
+            device.stream_synchronize(stream).unwrap();
+            assert_eq!(words(host, 4), [0, 2, 4, 6]);
+            assert_eq!(device.function_info(function).unwrap().max_threads_per_block, 1024);
+
+            device.module_unload(module).unwrap();
+            device.free(a).unwrap();
+            device.free(b).unwrap();
+            device.pinned_free(host).unwrap();
+            device.stream_destroy(stream).unwrap();
+        }
+    });
+}
+
+/// What the host sees in pinned memory.
+///
+/// # Safety
+/// So many words are there, written, and nothing writes them meanwhile.
+unsafe fn words(host: *const u8, count: usize) -> Vec<u32> {
+    // SAFETY: as the caller vouches.
+    let bytes = unsafe { std::slice::from_raw_parts(host, count * 4) };
+    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+unsafe extern "C" fn add_one(data: *mut c_void) {
+    // SAFETY: the test passes a counter that outlives the work.
+    unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn graphs_of_every_kind_of_node() {
+    each_version(|_, device, major| {
+        let counter = AtomicU32::new(0);
+        let data: *mut c_void = (&raw const counter).cast_mut().cast();
+        let mut value = 0_u64;
+        let args: [*mut c_void; 1] = [(&raw mut value).cast()];
+        // SAFETY: everything is alive until it is destroyed, after the last run.
+        unsafe {
+            let stream = device.stream_create(StreamOptions::default()).unwrap();
+            let module = device.module_load(&fake_cuda::image(&[("nothing", &[8])])).unwrap();
+            let function = device.module_function(module, "nothing").unwrap();
+            let (a, b) = (device.alloc(64).unwrap(), device.alloc(64).unwrap());
+            let host = device.pinned_alloc(64, PinnedOptions::default()).unwrap();
+
+            device.capture_begin(stream).unwrap();
+            assert!(device.is_capturing(stream).unwrap());
+            device.fill(b, FillPattern::U8(1), 64, stream).unwrap();
+            let captured = device.capture_end(stream).unwrap();
+
+            let graph = device.graph_create().unwrap();
+            let config = LaunchConfig::new([2, 1, 1], [32, 1, 1]);
+            let nodes = [
+                GraphNode::Empty,
+                GraphNode::Fill { dst: a, pattern: FillPattern::U16(0x0201), count: 32 },
+                GraphNode::Kernel { function, config, args: &args },
+                GraphNode::CopyOnDevice { dst: b, src: a, bytes: 64 },
+                GraphNode::CopyToHost { dst: host, src: b, bytes: 64 },
+                GraphNode::CopyToDevice { dst: a, src: host, bytes: 64 },
+                GraphNode::Host { function: add_one, data },
+                GraphNode::Child(captured),
+            ];
+            let mut handles = Vec::new();
+            for node in &nodes {
+                let after: Vec<_> = handles.last().copied().into_iter().collect();
+                handles.push(device.graph_add_node(graph, &after, node).unwrap());
+            }
+            assert_eq!(device.graph_size(graph).unwrap(), (8, 7));
+            let exec = device.graph_instantiate(graph).unwrap();
+            device.graph_upload(exec, stream).unwrap();
+            device.graph_launch(exec, stream).unwrap();
+            device.stream_synchronize(stream).unwrap();
+            assert_eq!(std::slice::from_raw_parts(host, 64), [1, 2].repeat(32), "HIP {major}");
+            for (handle, node) in handles.iter().zip(&nodes) {
+                device.graph_set_node(exec, *handle, node).unwrap();
+            }
+            let refill = GraphNode::Fill { dst: a, pattern: FillPattern::U8(7), count: 64 };
+            device.graph_set_node(exec, handles[1], &refill).unwrap();
+            device.graph_launch(exec, stream).unwrap();
+            device.stream_synchronize(stream).unwrap();
+            assert_eq!(std::slice::from_raw_parts(host, 64), [7; 64], "HIP {major}");
+            assert_eq!(counter.load(Ordering::SeqCst), 2);
+            assert_eq!(device.graph_update(exec, captured).unwrap(), GraphUpdate::TopologyChanged);
+            assert_eq!(device.graph_update(exec, graph).unwrap(), GraphUpdate::Updated);
+
+            device.graph_exec_destroy(exec).unwrap();
+            device.graph_destroy(graph).unwrap();
+            device.graph_destroy(captured).unwrap();
+            device.module_unload(module).unwrap();
+            device.free(a).unwrap();
+            device.free(b).unwrap();
+            device.pinned_free(host).unwrap();
+            device.stream_destroy(stream).unwrap();
+        }
+    });
+}
+
+#[test]
+fn host_functions_run_in_order_and_callbacks_are_not_captured() {
+    each_version(|_, device, major| {
+        let counter = AtomicU32::new(0);
+        let data: *mut c_void = (&raw const counter).cast_mut().cast();
+        // SAFETY: everything is alive until it is destroyed; the counter outlives the work.
+        unsafe {
+            let stream = device.stream_create(StreamOptions::default()).unwrap();
+            device.stream_host_fn(stream, add_one, data).unwrap();
+            device.stream_synchronize(stream).unwrap();
+            assert_eq!(counter.load(Ordering::SeqCst), 1);
+            device.capture_begin(stream).unwrap();
+            let captured = device.stream_host_fn(stream, add_one, data);
+            assert_eq!(captured.is_err(), major == 5);
+            let graph = device.capture_end(stream).unwrap();
+            device.graph_destroy(graph).unwrap();
+            device.stream_destroy(stream).unwrap();
+        }
+    });
+}
+
+#[test]
+fn two_devices_and_their_streams() {
+    let recorder = fake_cuda::load();
+    let hip = Hip::at(shim().join("libamdhip64.so.6"));
+    assert_eq!(hip.device_count().unwrap(), 2);
+    let [first, second] = [0, 1].map(|ordinal| hip.open(ordinal).unwrap());
+    // SAFETY: everything is alive until it is destroyed.
+    unsafe {
+        let stream = second.stream_create(StreamOptions::default()).unwrap();
+        let (a, b) = (first.alloc(16).unwrap(), second.alloc(16).unwrap());
+        first.fill(a, FillPattern::U8(3), 16, gpustream_hal::RawStream(0)).unwrap();
+        first.synchronize().unwrap();
+        second.copy_from_peer(b, a, 0, 16, stream).unwrap();
+        second.stream_synchronize(stream).unwrap();
+        second.enable_peer_access(0).unwrap();
+        second.enable_peer_access(0).unwrap();
+
+        // HIP refuses a launch into a stream of another device than the current one; so does the shim.
+        let module = first.module_load(&fake_cuda::image(&[("nothing", &[])])).unwrap();
+        let function = first.module_function(module, "nothing").unwrap();
+        let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]);
+        let error = first.launch(function, &config, &[], stream).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Driver, Some(400)));
+        first.module_unload(module).unwrap();
+        first.free(a).unwrap();
+        second.free(b).unwrap();
+        second.stream_destroy(stream).unwrap();
+    }
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+#[test]
+fn failures_come_through_with_their_codes() {
+    each_version(|recorder, device, _| {
+        for (code, kind) in
+            [(2, ErrorKind::OutOfMemory), (700, ErrorKind::DeviceLost), (801, ErrorKind::Unsupported)]
+        {
+            recorder.fail_next("cuMemAlloc_v2", code);
+            let error = device.alloc(16).unwrap_err();
+            assert_eq!((error.kind(), error.call()), (kind, Some("hipMalloc")));
+        }
+        assert_eq!(device.module_load(b"damaged").unwrap_err().kind(), ErrorKind::InvalidModule);
+    });
+}

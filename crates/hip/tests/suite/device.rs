@@ -1,0 +1,127 @@
+//! Opening and describing devices, and the thread's current one.
+
+use std::thread;
+
+use fake_hip::{Current, Profile};
+use gpustream_hal::{ErrorKind, StreamOptions};
+
+use super::{assert_call, start};
+use crate::PROFILE;
+
+#[test]
+fn a_device_is_described_by_attributes_whatever_the_layout() {
+    let (_recorder, device) = start();
+    let info = device.info();
+    assert_eq!((info.backend, info.ordinal), ("hip", 0));
+    assert_eq!(info.name, "Fake Instinct MI210");
+    assert_eq!(info.arch, "gfx90a");
+    assert_eq!(info.warp_size, 64);
+    assert_eq!(info.multiprocessors, 104);
+    assert_eq!(info.max_block, [1024, 1024, 1024]);
+    assert_eq!(info.max_grid, [i32::MAX as u32, 65_536, 65_536]);
+    assert_eq!(info.max_threads_per_multiprocessor, 2048);
+    // No opt-in attribute: what a block may use is what it may use.
+    assert_eq!((info.shared_memory_per_block, info.shared_memory_per_block_optin), (64 << 10, 64 << 10));
+    assert_eq!(info.stream_priorities, (1, -1));
+    assert_eq!(info.memory_pools, PROFILE != Profile::Rocm5);
+    assert!(info.concurrent_kernels && info.cooperative_launch && info.managed_memory && info.peer_access);
+    assert!(!info.cluster_launch && !info.early_dependent_launch);
+    let version = match PROFILE {
+        Profile::Rocm5 => "5.7.31921",
+        Profile::Rocm6 => "6.4.43483",
+        Profile::Rocm7 => "7.15.51803",
+    };
+    assert_eq!(info.driver, version);
+}
+
+#[test]
+fn features_choose_between_images() {
+    let (_recorder, device) = start();
+    assert!(device.target_rank("gfx90a:xnack-") > device.target_rank("gfx90a"));
+    assert!(device.target_rank("gfx90a").is_some());
+    for other in ["gfx90a:xnack+", "gfx942", "gfx9-generic", "sm_90", "x86-64-v3"] {
+        assert_eq!(device.target_rank(other), None, "{other}");
+    }
+}
+
+#[test]
+fn an_unknown_ordinal_says_which_exist() {
+    let _recorder = fake_hip::load(PROFILE);
+    let error = gpustream_hip::backend().open(2).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NoDevice);
+    assert!(error.message().contains("hip:0 to hip:1"), "{error}");
+    assert_eq!(gpustream_hip::backend().device_count().unwrap(), 2);
+}
+
+#[test]
+fn the_probe_names_library_and_version() {
+    let _recorder = fake_hip::load(PROFILE);
+    let probe = gpustream_hip::backend().probe();
+    assert!(probe.library.is_some());
+    assert_eq!(
+        probe.runtime_version.as_deref().map(|version| &version[..1]),
+        Some(&format!("{PROFILE:?}")[4..])
+    );
+    assert_eq!(probe.tried.first().map(String::as_str), Some("libamdhip64.so.7"));
+    assert_eq!(probe.problem, None);
+    assert_eq!(probe.runtime_compiler.is_some(), PROFILE != Profile::Rocm7);
+}
+
+#[test]
+fn the_current_device_is_set_only_where_it_differs() {
+    let (recorder, device) = start();
+    let other = gpustream_hip::backend().open(1).unwrap();
+    Current::Device(0).set();
+    recorder.clear();
+
+    device.synchronize().unwrap();
+    assert_eq!(recorder.count("hipSetDevice"), 0);
+    other.synchronize().unwrap();
+    assert_eq!(recorder.count("hipSetDevice"), 1);
+    other.synchronize().unwrap();
+    assert_eq!(recorder.count("hipSetDevice"), 1);
+    // As if another library had changed it.
+    Current::Device(0).set();
+    other.synchronize().unwrap();
+    assert_eq!(recorder.count("hipSetDevice"), 2);
+}
+
+#[test]
+fn another_thread_works_on_the_right_device() {
+    let (recorder, _) = start();
+    let device = gpustream_hip::backend().open(1).unwrap();
+    let stream = device.stream_create(StreamOptions::default()).unwrap();
+    recorder.clear();
+    // A new thread's device is the first one, on which this stream would be refused.
+    thread::scope(|scope| {
+        // SAFETY: the stream is alive.
+        scope.spawn(|| unsafe { device.stream_synchronize(stream) }.unwrap());
+    });
+    assert_eq!(recorder.count("hipSetDevice"), 1);
+    // SAFETY: alive, and not used again.
+    unsafe { device.stream_destroy(stream) }.unwrap();
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+#[test]
+fn the_device_synchronises_and_tells_its_memory() {
+    let (recorder, device) = start();
+    let ((), calls) = recorder.record(|| device.synchronize().unwrap());
+    assert_call(&calls, "hipDeviceSynchronize", &[]);
+    recorder.set_memory(0, 1 << 30);
+    let ((free, total), calls) = recorder.record(|| device.memory().unwrap());
+    assert_call(&calls, "hipMemGetInfo", &[]);
+    assert!(free <= total && total >= 1 << 30);
+}
+
+#[test]
+fn peer_access_that_is_enabled_already_is_success() {
+    let (recorder, device) = start();
+    assert!(device.can_access_peer(1).unwrap());
+    assert!(!device.can_access_peer(0).unwrap());
+    recorder.fail_next("hipDeviceEnablePeerAccess", 704);
+    let ((), calls) = recorder.record(|| device.enable_peer_access(1).unwrap());
+    assert_call(&calls, "hipDeviceEnablePeerAccess", &[("peer", 1), ("flags", 0)]);
+    recorder.fail_next("hipDeviceEnablePeerAccess", 217);
+    assert_eq!(device.enable_peer_access(1).unwrap_err().kind(), ErrorKind::Unsupported);
+}
