@@ -221,7 +221,7 @@ impl Stream {
 
     pub(crate) fn check_memory<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
         view.check_not_shared()?;
-        if view.device.is_same(&self.device) { Ok(()) } else { Err(self.foreign("the memory")) }
+        if self.device.0.reaches(&view.device.0)? { Ok(()) } else { Err(self.foreign("the memory")) }
     }
 
     fn check_source<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use bytemuck::Pod;
 use gpustream_hal::{
@@ -69,11 +69,17 @@ impl DeviceOptions {
     }
 }
 
-/// The streams of a device by number, the dropped ones included until their work is done.
+/// The process's streams by number, the dropped ones included until their work is done. Devices share it, since
+/// they may reach each other's memory and wait for each other's events.
 #[derive(Default)]
 pub(crate) struct StreamTable(RwLock<HashMap<StreamId, Arc<StreamCore>>>);
 
 impl StreamTable {
+    fn shared() -> Arc<Self> {
+        static TABLE: OnceLock<Arc<StreamTable>> = OnceLock::new();
+        TABLE.get_or_init(Arc::default).clone()
+    }
+
     pub(crate) fn get(&self, id: StreamId) -> Option<Arc<StreamCore>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
@@ -101,16 +107,24 @@ impl StreamTable {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
     }
 
-    fn all(&self) -> Vec<Arc<StreamCore>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    /// The present end of each stream.
+    fn ends(&self) -> Vec<Point> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.values().map(|stream| Point { stream: stream.id, number: stream.submitted() }).collect()
     }
 
-    /// Lets go of streams whose handle is gone and whose work is done.
-    fn sweep(&self) {
+    /// Those for which `which` holds.
+    fn filter(&self, which: impl Fn(&StreamCore) -> bool) -> Vec<Arc<StreamCore>> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.values().filter(|stream| which(stream)).cloned().collect()
+    }
+
+    /// Lets go of a device's streams whose handle is gone and whose work is done.
+    fn sweep(&self, device: &Arc<dyn hal::Device>) {
         let mut gone = Vec::new();
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         table.retain(|_, stream| {
-            if Arc::strong_count(stream) > 1 {
+            if Arc::strong_count(stream) > 1 || !Arc::ptr_eq(&stream.device, device) {
                 return true;
             }
             let Ok(Some(clock)) = stream.query_alone() else { return true };
@@ -123,9 +137,9 @@ impl StreamTable {
         }
     }
 
-    fn take(&self) -> Vec<Arc<StreamCore>> {
+    fn take(&self, which: impl Fn(&StreamCore) -> bool) -> Vec<Arc<StreamCore>> {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        table.drain().map(|(_, stream)| stream).collect()
+        table.extract_if(|_, stream| which(stream)).map(|(_, stream)| stream).collect()
     }
 }
 
@@ -148,6 +162,10 @@ pub(crate) struct DeviceCore {
     pub(crate) streams: Arc<StreamTable>,
     pub(crate) cache: Cache,
     parked: Mutex<Vec<Parked>>,
+    /// Other devices of the backend by ordinal, and whether this one reaches their memory.
+    peers: Mutex<HashMap<usize, bool>>,
+    /// Whether streams of other devices have used this one's memory.
+    visited: AtomicBool,
 }
 
 impl DeviceCore {
@@ -156,9 +174,47 @@ impl DeviceCore {
         self.streams.get(id)
     }
 
+    fn own_streams(&self) -> Vec<Arc<StreamCore>> {
+        self.streams.filter(|stream| Arc::ptr_eq(&stream.device, &self.raw))
+    }
+
+    /// Whether this device's streams may use memory of `other`: its own, or that of a device of the same backend
+    /// which it can reach. Access is turned on at the first use.
+    #[inline]
+    pub(crate) fn reaches(&self, other: &Self) -> Result<bool> {
+        if std::ptr::eq(self, other) { Ok(true) } else { self.reaches_peer(other) }
+    }
+
+    #[cold]
+    fn reaches_peer(&self, other: &Self) -> Result<bool> {
+        if self.info.backend != other.info.backend {
+            return Ok(false);
+        }
+        let ordinal = other.info.ordinal;
+        let mut peers = lock(&self.peers);
+        let known = peers.get(&ordinal).copied();
+        let reaches = if let Some(known) = known {
+            known
+        } else {
+            // Opened twice, it is one device with one address space.
+            let same = ordinal == self.info.ordinal;
+            let reaches = same || self.raw.can_access_peer(ordinal)?;
+            if reaches && !same {
+                self.raw.enable_peer_access(ordinal)?;
+            }
+            peers.insert(ordinal, reaches);
+            reaches
+        };
+        drop(peers);
+        if reaches {
+            other.visited.store(true, Ordering::Release);
+        }
+        Ok(reaches)
+    }
+
     /// Asks the driver which streams are idle, and lets go of what waited for that.
     pub(crate) fn refresh(&self) {
-        for stream in self.streams.all() {
+        for stream in self.own_streams() {
             // An error says nothing about being done; whoever waits next is told.
             let _ = stream.query(self);
         }
@@ -166,7 +222,7 @@ impl DeviceCore {
     }
 
     fn sweep(&self) {
-        self.streams.sweep();
+        self.streams.sweep(&self.raw);
         let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.is_known_done(point));
         let free: Vec<Parked> = lock(&self.parked).extract_if(.., |parked| done(parked)).collect();
         // Dropped with no lock held: a graph's closures may own anything.
@@ -175,9 +231,7 @@ impl DeviceCore {
 
     /// Keeps `what` until everything submitted so far is done.
     pub(crate) fn park(&self, what: Box<dyn Send>) {
-        let streams = self.streams.all();
-        let until =
-            streams.iter().map(|stream| Point { stream: stream.id, number: stream.submitted() }).collect();
+        let until = self.streams.ends();
         lock(&self.parked).push(Parked { _what: what, until });
         if !host_call::is_inside() {
             self.refresh();
@@ -185,7 +239,7 @@ impl DeviceCore {
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let streams = self.streams.all();
+        let streams = self.own_streams();
         streams
             .iter()
             .try_for_each(|stream| stream.check_not_capturing("make the host wait for the whole device"))?;
@@ -200,12 +254,16 @@ impl Drop for DeviceCore {
     /// Waits for the device's work, then returns everything to the driver.
     fn drop(&mut self) {
         let raw = self.raw.clone();
-        let streams = self.streams.take();
+        let streams = self.streams.take(|stream| Arc::ptr_eq(&stream.device, &self.raw));
+        let visitors = if *self.visited.get_mut() { self.streams.filter(|_| true) } else { Vec::new() };
         let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
         let cache = std::mem::take(&mut self.cache);
         host_call::outside(move || {
             // Fails only where the device is lost, and then nothing runs any more.
             let _ = raw.synchronize();
+            for visitor in visitors {
+                let _ = visitor.wait_idle();
+            }
             drop(parked);
             cache.clear();
             drop(streams);
@@ -321,9 +379,11 @@ impl Device {
             tracking: options.tracking,
             wait: options.wait,
             blocking: std::env::var_os("GPUSTREAM_BLOCKING").is_some_and(|value| value == "1"),
-            streams: Arc::default(),
+            streams: StreamTable::shared(),
             cache: Cache::default(),
             parked: Mutex::default(),
+            peers: Mutex::default(),
+            visited: AtomicBool::new(false),
         })))
     }
 
@@ -367,6 +427,18 @@ impl Device {
     /// [`ErrorKind::Unsupported`] where the backend has none.
     pub fn default_stream(&self, which: DefaultStream) -> Result<Stream> {
         Ok(self.adopt(self.0.raw.stream_default(which)?, false))
+    }
+
+    /// A stream that another library made and keeps: cudarc's, `PyTorch`'s, one that cuBLAS or hipBLAS was given. What
+    /// either side submits runs in one order. It is not destroyed with the value.
+    ///
+    /// What the other side does to memory is not tracked.
+    ///
+    /// # Safety
+    /// `raw` is a stream of this device's primary context, outlives the value and all work submitted through it, and
+    /// is not being captured.
+    pub unsafe fn stream_from_raw(&self, raw: RawStream) -> Stream {
+        self.adopt(raw, false)
     }
 
     pub(crate) fn adopt(&self, raw: RawStream, owned: bool) -> Stream {

@@ -304,7 +304,7 @@ impl Kernel {
         }
         for arg in args {
             if let ArgKind::Memory { device, .. } = arg.kind
-                && !device.is_same(stream.device())
+                && !stream.device.0.reaches(&device.0)?
             {
                 return Err(stream.foreign("a memory argument"));
             }

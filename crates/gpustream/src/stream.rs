@@ -93,9 +93,9 @@ impl Stream {
     /// call where that order already holds.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for an event of another device.
+    /// [`ErrorKind::DeviceMismatch`] for an event of another backend.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        if !self.device.is_same(&event.device) {
+        if self.device.info().backend != event.device.info().backend {
             return Err(self.foreign("the event"));
         }
         if let Some(point) = &event.captured {
@@ -181,7 +181,7 @@ impl Stream {
         Error::new(
             ErrorKind::DeviceMismatch,
             format!(
-                "{what} belongs to another device than this stream of {:?}; open the device once and clone the handle, or copy through the host",
+                "{what} belongs to a device that this stream's, {:?}, cannot reach; use one device, or copy through the host",
                 self.device
             ),
         )

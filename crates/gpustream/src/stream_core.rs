@@ -373,6 +373,12 @@ impl StreamCore {
         self.report_panic()
     }
 
+    /// Blocks until nothing is pending, whatever the outcome.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        // SAFETY: the stream is alive.
+        unsafe { self.device.stream_synchronize(self.raw) }
+    }
+
     /// Blocks until the submission of that number is done.
     pub(crate) fn synchronize_number(&self, device: &DeviceCore, number: u64) -> Result<()> {
         if self.is_known_done(number) {
