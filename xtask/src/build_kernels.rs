@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let files = if args.files.is_empty() { own_kernels()? } else { args.files.clone() };
     let out = match &args.out {
         Some(out) => out.clone(),
-        None => target_dir().join("kernels"),
+        None => crate::target_dir().join("kernels"),
     };
     let mut kernels = Kernels::new().files(files).out_dir(out).rebuild(true);
     let mut backends = Vec::new();
@@ -108,13 +108,6 @@ fn own_kernels() -> anyhow::Result<Vec<PathBuf>> {
     // As a person would name them, where that is possible.
     let here = std::env::current_dir()?;
     Ok(files.into_iter().map(|f| f.strip_prefix(&here).map(PathBuf::from).unwrap_or(f)).collect())
-}
-
-fn target_dir() -> PathBuf {
-    match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(folder) => folder.into(),
-        None => crate::workspace().join("target"),
-    }
 }
 
 fn text(built: &Built) -> String {

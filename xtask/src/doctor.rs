@@ -367,9 +367,8 @@ fn nvcc() -> CompilerReport {
 
 fn hip() -> CompilerReport {
     let (name, what) = ("hipcc", "compiles kernels for HIP");
-    // One that builds the default targets is what builds use; one that builds any is still worth showing.
-    match HipCompiler::find(&DEFAULT_HIP).or_else(|missing| HipCompiler::find(&[]).map_err(|_| missing)) {
-        Ok(hip) => {
+    match HipCompiler::search(&DEFAULT_HIP) {
+        Ok((hip, _)) => {
             let targets = hip.supported(&HIP_TARGETS).into_iter().map(str::to_owned).collect();
             let path = hip.path.display().to_string();
             let (version, found_by, by_default) = (hip.version, hip.found_by, hip.system);

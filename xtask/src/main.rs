@@ -1,8 +1,13 @@
 //! The project's own tasks: `cargo xtask --help` lists them.
 
+mod bench;
 mod build_kernels;
+mod bundle;
+mod cargo;
+mod doctor;
 mod setup;
 mod table;
+mod test;
 
 use std::process::ExitCode;
 
@@ -20,12 +25,20 @@ struct Cli {
 enum Command {
     BuildKernels(build_kernels::Args),
     Setup(setup::Args),
+    Doctor(doctor::Args),
+    Test(test::Args),
+    Bench(bench::Args),
+    Bundle(bundle::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::BuildKernels(args) => build_kernels::run(&args),
         Command::Setup(args) => setup::run(&args),
+        Command::Doctor(args) => return doctor::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Bundle(args) => bundle::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -41,4 +54,12 @@ fn main() -> ExitCode {
 fn workspace() -> &'static std::path::Path {
     let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().unwrap_or(own)
+}
+
+/// Where cargo and the tasks put what they make.
+fn target_dir() -> std::path::PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => folder.into(),
+        None => workspace().join("target"),
+    }
 }
