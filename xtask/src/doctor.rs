@@ -205,9 +205,14 @@ impl BackendReport {
         let library = match library {
             Some(path) => path.display().to_string(),
             None if tried.is_empty() => "built in".to_owned(),
-            None => format!("none of {}", tried.join(", ")),
+            None => "not found".to_owned(),
         };
         let mut details = vec![("library", library)];
+        // Most problems name what was tried already.
+        let problem = self.probe.problem.as_deref().unwrap_or_default();
+        if self.probe.library.is_none() && !tried.iter().all(|name| problem.contains(name.as_str())) {
+            details.extend(tried.iter().map(|name| ("tried", name.clone())));
+        }
         details.extend(driver_version.clone().map(|version| ("driver", version)));
         details.extend(runtime_version.clone().map(|version| ("runtime", version)));
         details
@@ -310,7 +315,7 @@ impl CompilerReport {
             if !found.by_default {
                 details.push((
                     "used",
-                    "when asked: GPUSTREAM_BACKENDS, or --backend of build-kernels".to_owned(),
+                    "where there is such a GPU, or when GPUSTREAM_BACKENDS asks for it".to_owned(),
                 ));
             }
             if !found.targets.is_empty() {
@@ -401,8 +406,8 @@ fn round_trip(device: &Device) -> gpustream::Result<()> {
 fn copies(engines: u32) -> String {
     match engines {
         0 => "no".to_owned(),
-        1 => "1 engine: one way at a time".to_owned(),
-        n => format!("{n} engines: both ways at once"),
+        1 => "one way at a time (1 engine)".to_owned(),
+        n => format!("both ways at once ({n} engines)"),
     }
 }
 
