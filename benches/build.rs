@@ -1,0 +1,5 @@
+//! Compiles the kernels of the benchmarks.
+
+fn main() {
+    gpustream_build::Kernels::new().file("bench.cu").build().unwrap_or_else(|error| error.exit());
+}

@@ -1,0 +1,232 @@
+//! What is measured, in which unit, and what it is held to.
+
+use std::fmt;
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// Enqueueing a kernel of four arguments.
+    Launch,
+    /// A launch on another stream than the one that wrote its input, with what orders the two.
+    HandOver,
+    /// Marking a point of a stream.
+    Record,
+    /// Asking whether a stream is done.
+    StreamQuery,
+    /// Asking whether an event is done.
+    EventQuery,
+    /// Allocating and freeing so many bytes.
+    AllocFree(usize),
+    /// A kernel of about 10 µs and a blocking wait for it.
+    KernelAndWait,
+    /// The same, awaited; against the blocking wait.
+    KernelAndAwait,
+    /// Launching a graph of so many kernels; per node.
+    GraphLaunch(usize),
+    /// Replacing one kernel's arguments in a graph.
+    GraphSet,
+    /// An ordinary slice of so many bytes to the device.
+    Upload(usize),
+    /// So many bytes of the device to an ordinary slice.
+    Download(usize),
+    /// Pinned memory to the device.
+    PinnedUpload(usize),
+    /// The device to pinned memory.
+    PinnedDownload(usize),
+    /// Device memory to device memory, read and write counted.
+    DeviceCopy(usize),
+    /// `y += a x` over so many floats; raw is one element a thread.
+    Saxpy(usize),
+    /// `z = x + y` over so many floats.
+    Add(usize),
+    /// The sum of so many floats; raw is a copy's rate.
+    Sum(usize),
+    /// The dot product of so many floats; raw is a copy's rate.
+    Dot(usize),
+    /// Transposing a matrix of so many rows and columns; raw is a copy's rate.
+    Transpose(usize),
+    /// Two arrays of so many doubles there and back, fifty times over.
+    Pipeline(usize),
+    /// A barrier of 256 threads, per barrier and thread.
+    Barrier,
+}
+
+/// What a median is held to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Target {
+    /// At most so many times the baseline's.
+    AtMostOf(f64),
+    /// At least so many times the baseline's.
+    AtLeastOf(f64),
+    /// At most the baseline's and so much more.
+    AtMostOver(f64),
+    /// At most this.
+    AtMost(f64),
+    /// At least this.
+    AtLeast(f64),
+}
+
+impl Target {
+    /// Whether `ours` is good enough; unknown without the baseline it speaks of.
+    pub(crate) fn is_met(self, ours: f64, baseline: Option<f64>) -> Option<bool> {
+        Some(match self {
+            Self::AtMostOf(factor) => ours <= factor * baseline?,
+            Self::AtLeastOf(factor) => ours >= factor * baseline?,
+            Self::AtMostOver(more) => ours <= baseline? + more,
+            Self::AtMost(limit) => ours <= limit,
+            Self::AtLeast(limit) => ours >= limit,
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMostOf(factor) => write!(f, "<= {factor} x"),
+            Self::AtLeastOf(factor) => write!(f, ">= {factor} x"),
+            Self::AtMostOver(more) => write!(f, "<= + {more}"),
+            Self::AtMost(limit) => write!(f, "<= {limit}"),
+            Self::AtLeast(limit) => write!(f, ">= {limit}"),
+        }
+    }
+}
+
+impl Case {
+    /// The rows of a device: `memory` bytes of it may be used, and sizes are smaller where `quick`.
+    pub(crate) fn all(is_cpu: bool, memory: u64, quick: bool) -> Vec<Self> {
+        let mut cases = vec![Self::Launch, Self::HandOver, Self::Record, Self::StreamQuery, Self::EventQuery];
+        cases.extend([1 << 10, 1 << 20, 64 << 20].map(Self::AllocFree));
+        cases.extend([Self::GraphLaunch(1), Self::GraphLaunch(1000), Self::GraphSet]);
+        if is_cpu {
+            let floats = if quick { 1 << 20 } else { 1 << 24 };
+            cases.extend([Self::Barrier, Self::Add(floats), Self::Saxpy(floats)]);
+            return cases;
+        }
+        cases.extend([Self::KernelAndWait, Self::KernelAndAwait]);
+        // Half of the largest four arrays that fit.
+        let most = (memory / 8).min(4 << 30) as usize;
+        let array = if quick { most.min(64 << 20) } else { most };
+        let largest = array.min(1 << 30);
+        let sizes = [1, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20];
+        let sizes: Vec<usize> = sizes.into_iter().filter(|&size| size < largest).chain([largest]).collect();
+        cases.extend(sizes.iter().copied().map(Self::Upload));
+        cases.extend(sizes.into_iter().map(Self::Download));
+        cases.extend([
+            Self::PinnedUpload(largest.min(256 << 20)),
+            Self::PinnedDownload(largest.min(256 << 20)),
+        ]);
+        let floats = array / 4;
+        let side = (floats as f64).sqrt() as usize / 32 * 32;
+        cases.extend([Self::DeviceCopy(array), Self::Saxpy(floats), Self::Sum(floats), Self::Dot(floats)]);
+        cases.extend([Self::Transpose(side), Self::Pipeline(if quick { 1 << 20 } else { 1 << 25 })]);
+        cases
+    }
+
+    /// The unit of its values.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::Launch
+            | Self::HandOver
+            | Self::Record
+            | Self::StreamQuery
+            | Self::EventQuery
+            | Self::AllocFree(_)
+            | Self::GraphLaunch(_)
+            | Self::GraphSet
+            | Self::Barrier => "ns",
+            Self::KernelAndWait | Self::KernelAndAwait => "us",
+            Self::Pipeline(_) => "s",
+            _ => "GB/s",
+        }
+    }
+
+    /// What gpustream's median is held to.
+    pub(crate) fn target(self, is_cpu: bool) -> Option<Target> {
+        if is_cpu {
+            return match self {
+                Self::Launch => Some(Target::AtMost(1000.0)),
+                Self::Barrier => Some(Target::AtMost(12.0)),
+                Self::Add(_) | Self::Saxpy(_) => Some(Target::AtLeastOf(0.95)),
+                _ => None,
+            };
+        }
+        match self {
+            Self::Launch => Some(Target::AtMostOf(1.03)),
+            Self::Record => Some(Target::AtMostOf(1.3)),
+            Self::AllocFree(_) => Some(Target::AtMost(150.0)),
+            Self::KernelAndAwait => Some(Target::AtMostOver(3.0)),
+            Self::GraphLaunch(_) => Some(Target::AtMostOf(1.05)),
+            Self::GraphSet => Some(Target::AtMostOf(1.2)),
+            Self::Upload(size) if size >= 1 << 30 => Some(Target::AtLeast(45.0)),
+            Self::Download(size) if size >= 1 << 30 => Some(Target::AtLeast(42.0)),
+            Self::Upload(_) | Self::Download(_) => Some(Target::AtLeastOf(1.0)),
+            Self::Saxpy(floats) if floats >= 1 << 30 => Some(Target::AtLeast(4300.0)),
+            Self::Sum(_) | Self::Dot(_) => Some(Target::AtLeastOf(0.9)),
+            Self::Transpose(_) => Some(Target::AtLeastOf(0.85)),
+            Self::Pipeline(size) if size >= 1 << 25 => Some(Target::AtMost(0.55)),
+            _ => None,
+        }
+    }
+
+    /// Whether one sample takes long enough that few are taken.
+    pub(crate) fn is_heavy(self) -> bool {
+        match self {
+            Self::Upload(size) | Self::Download(size) => size >= 16 << 20,
+            Self::PinnedUpload(_)
+            | Self::PinnedDownload(_)
+            | Self::DeviceCopy(_)
+            | Self::Saxpy(_)
+            | Self::Add(_)
+            | Self::Sum(_)
+            | Self::Dot(_)
+            | Self::Transpose(_)
+            | Self::Pipeline(_) => true,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Launch => f.write_str("launch, 4 arguments"),
+            Self::HandOver => f.write_str("launch after a hand-over"),
+            Self::Record => f.write_str("record"),
+            Self::StreamQuery => f.write_str("stream query"),
+            Self::EventQuery => f.write_str("event query"),
+            Self::AllocFree(size) => write!(f, "alloc + free {}", Bytes(size)),
+            Self::KernelAndWait => f.write_str("10 us kernel and wait"),
+            Self::KernelAndAwait => f.write_str("10 us kernel and await"),
+            Self::GraphLaunch(1) => f.write_str("graph launch, 1 node"),
+            Self::GraphLaunch(nodes) => write!(f, "graph launch, {nodes} nodes, per node"),
+            Self::GraphSet => f.write_str("graph: set one kernel"),
+            Self::Upload(size) => write!(f, "upload slice, {}", Bytes(size)),
+            Self::Download(size) => write!(f, "download to slice, {}", Bytes(size)),
+            Self::PinnedUpload(size) => write!(f, "copy from pinned, {}", Bytes(size)),
+            Self::PinnedDownload(size) => write!(f, "copy to pinned, {}", Bytes(size)),
+            Self::DeviceCopy(size) => write!(f, "device copy, {}", Bytes(size)),
+            Self::Saxpy(floats) => write!(f, "saxpy, arrays of {}", Bytes(4 * floats)),
+            Self::Add(floats) => write!(f, "vector add, arrays of {}", Bytes(4 * floats)),
+            Self::Sum(floats) => write!(f, "sum, {} (raw: copy)", Bytes(4 * floats)),
+            Self::Dot(floats) => write!(f, "dot, 2 x {} (raw: copy)", Bytes(4 * floats)),
+            Self::Transpose(side) => write!(f, "transpose, {side} x {side} (raw: copy)"),
+            Self::Pipeline(size) => write!(f, "two-array pipeline, 2 x {size} f64"),
+            Self::Barrier => f.write_str("barrier of 256 threads, per thread"),
+        }
+    }
+}
+
+/// A size in the largest unit that divides it.
+struct Bytes(usize);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        for (shift, unit) in units {
+            if self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift) {
+                return write!(f, "{} {unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{} B", self.0)
+    }
+}

@@ -1,0 +1,80 @@
+//! What a Rust programmer would write for the CPU: chunks of slices on as many threads.
+
+use std::thread;
+
+use anyhow::Result;
+
+use crate::case::Case;
+use crate::measure::{Contender, Sampler, gigabytes};
+
+/// The column's title.
+pub(crate) const NAME: &str = "loop";
+
+/// Plain loops on scoped threads.
+pub(crate) struct HostLoop {
+    threads: usize,
+}
+
+impl HostLoop {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self { threads: threads.max(1) }
+    }
+}
+
+impl Contender for HostLoop {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn prepare(&self, case: Case) -> Result<Option<Sampler>> {
+        let threads = self.threads;
+        Ok(match case {
+            Case::Add(n) => {
+                let (x, y, mut z) = (vec![1.0f32; n], vec![2.0f32; n], vec![0.0f32; n]);
+                Some(Box::new(move || {
+                    gigabytes(3 * 4 * n, |count| {
+                        for _ in 0..count {
+                            in_chunks(threads, &x, &y, &mut z, add);
+                        }
+                        Ok(())
+                    })
+                }))
+            }
+            Case::Saxpy(n) => {
+                let (x, unused, mut y) = (vec![1.0f32; n], vec![0.0f32; n], vec![2.0f32; n]);
+                Some(Box::new(move || {
+                    gigabytes(3 * 4 * n, |count| {
+                        for _ in 0..count {
+                            in_chunks(threads, &x, &unused, &mut y, saxpy);
+                        }
+                        Ok(())
+                    })
+                }))
+            }
+            _ => None,
+        })
+    }
+}
+
+type Loop = fn(&[f32], &[f32], &mut [f32]);
+
+fn in_chunks(threads: usize, x: &[f32], y: &[f32], z: &mut [f32], body: Loop) {
+    let chunk = z.len().div_ceil(threads).max(1);
+    thread::scope(|scope| {
+        for ((x, y), z) in x.chunks(chunk).zip(y.chunks(chunk)).zip(z.chunks_mut(chunk)) {
+            scope.spawn(move || body(x, y, z));
+        }
+    });
+}
+
+fn add(x: &[f32], y: &[f32], z: &mut [f32]) {
+    for ((z, x), y) in z.iter_mut().zip(x).zip(y) {
+        *z = x + y;
+    }
+}
+
+fn saxpy(x: &[f32], _unused: &[f32], y: &mut [f32]) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y += 3.0 * x;
+    }
+}

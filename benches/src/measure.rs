@@ -1,0 +1,166 @@
+//! Taking samples of all contenders in turns, and what is made of them.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::case::Case;
+
+/// Takes one sample, in the case's unit.
+pub(crate) type Sampler = Box<dyn FnMut() -> Result<f64>>;
+
+/// One way of doing what is measured.
+pub(crate) trait Contender {
+    /// The column's title.
+    fn name(&self) -> &'static str;
+
+    /// Makes ready to measure `case`; `None` where this way does not have it.
+    fn prepare(&self, case: Case) -> Result<Option<Sampler>>;
+}
+
+/// What a contender's samples say.
+#[derive(Clone, Debug)]
+pub(crate) struct Samples {
+    pub(crate) contender: &'static str,
+    /// Ascending.
+    sorted: Vec<f64>,
+}
+
+impl Samples {
+    fn new(contender: &'static str, mut samples: Vec<f64>) -> Self {
+        samples.sort_by(f64::total_cmp);
+        Self { contender, sorted: samples }
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    /// The value below which `part` of the samples lie, interpolated.
+    pub(crate) fn quantile(&self, part: f64) -> f64 {
+        let Some(last) = self.sorted.len().checked_sub(1) else { return f64::NAN };
+        let at = part * last as f64;
+        let (below, above) = (self.sorted[at as usize], self.sorted[(at as usize + 1).min(last)]);
+        below + (above - below) * at.fract()
+    }
+
+    pub(crate) fn values(&self) -> &[f64] {
+        &self.sorted
+    }
+}
+
+/// The outcome for one case.
+pub(crate) struct Row {
+    pub(crate) case: Case,
+    pub(crate) samples: Vec<Samples>,
+    /// Contenders that failed, and why.
+    pub(crate) failures: Vec<(&'static str, String)>,
+}
+
+impl Row {
+    pub(crate) fn median(&self, contender: &str) -> Option<f64> {
+        self.samples.iter().find(|samples| samples.contender == contender).map(Samples::median)
+    }
+}
+
+/// Measures one case: two rounds to warm up, then `rounds`, in each of which every contender takes one sample, so
+/// that whatever the machine does meanwhile it does to all of them.
+pub(crate) fn measure(case: Case, contenders: &[Box<dyn Contender>], rounds: usize) -> Row {
+    let mut row = Row { case, samples: Vec::new(), failures: Vec::new() };
+    let mut running = Vec::new();
+    for contender in contenders {
+        match contender.prepare(case) {
+            Ok(Some(sampler)) => running.push((contender.name(), sampler, Vec::new())),
+            Ok(None) => {}
+            Err(error) => row.failures.push((contender.name(), format!("{error:#}"))),
+        }
+    }
+    for round in 0..rounds + 2 {
+        running.retain_mut(|(name, sampler, samples)| match sampler() {
+            Ok(sample) => {
+                if round >= 2 {
+                    samples.push(sample);
+                }
+                true
+            }
+            Err(error) => {
+                row.failures.push((name, format!("{error:#}")));
+                false
+            }
+        });
+    }
+    row.samples = running.into_iter().map(|(name, _, samples)| Samples::new(name, samples)).collect();
+    row
+}
+
+/// Nanoseconds of one of `count` calls of `call`, without what `after` does when they are made.
+pub(crate) fn nanoseconds(
+    count: usize,
+    mut call: impl FnMut() -> Result<()>,
+    after: impl FnOnce() -> Result<()>,
+) -> Result<f64> {
+    let start = Instant::now();
+    for _ in 0..count {
+        call()?;
+    }
+    let time = start.elapsed();
+    after()?;
+    Ok(time.as_secs_f64() * 1e9 / count as f64)
+}
+
+/// GB/s of moving `bytes` as often as `work` is asked to do it; it returns when all is done.
+pub(crate) fn gigabytes(bytes: usize, work: impl FnOnce(usize) -> Result<()>) -> Result<f64> {
+    // Enough to dwarf the clock and a launch, not more: small sizes many times over, large ones thrice.
+    let count = (64usize << 20).div_ceil(bytes.max(64 << 10)).max(3);
+    let start = Instant::now();
+    work(count)?;
+    Ok((bytes * count) as f64 / start.elapsed().as_secs_f64() / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_interpolate() {
+        let samples = Samples::new("x", vec![5.0, 1.0, 3.0, 2.0, 4.0]);
+        assert!((samples.median() - 3.0).abs() < 1e-12);
+        assert!((samples.quantile(0.1) - 1.4).abs() < 1e-12);
+        assert!((samples.quantile(1.0) - 5.0).abs() < 1e-12);
+        assert!(Samples::new("x", vec![]).median().is_nan());
+    }
+
+    struct Fixed(&'static str, Option<f64>);
+
+    impl Contender for Fixed {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn prepare(&self, _case: Case) -> Result<Option<Sampler>> {
+            let value = self.1;
+            Ok(value.map(|value| -> Sampler {
+                let mut calls = 0;
+                Box::new(move || {
+                    calls += 1;
+                    anyhow::ensure!(value >= 0.0 || calls < 4, "it broke");
+                    // The rounds of warming up are not counted.
+                    Ok(if calls <= 2 { 1e9 } else { value })
+                })
+            }))
+        }
+    }
+
+    #[test]
+    fn a_failing_contender_drops_out_and_the_others_go_on() {
+        let contenders: Vec<Box<dyn Contender>> = vec![
+            Box::new(Fixed("good", Some(7.0))),
+            Box::new(Fixed("broken", Some(-1.0))),
+            Box::new(Fixed("absent", None)),
+        ];
+        let row = measure(Case::Launch, &contenders, 5);
+        assert_eq!(row.median("good"), Some(7.0));
+        assert_eq!((row.median("broken"), row.median("absent")), (None, None));
+        assert_eq!(row.failures, [("broken", "it broke".to_owned())]);
+    }
+}

@@ -1,0 +1,445 @@
+//! The driver itself, called as a careful C programmer would: everything made beforehand, one call an operation.
+
+use std::ffi::{c_longlong, c_void};
+use std::ptr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use anyhow::{Result, anyhow, ensure};
+use cudarc::driver::sys::{
+    self, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUstream,
+};
+use gpustream::Device;
+
+use crate::case::Case;
+use crate::kernels::Kernels;
+use crate::measure::{Contender, Sampler, gigabytes, nanoseconds};
+use crate::ours::{FEW, SPIN_TICKS, microseconds};
+use crate::pipeline::{PIECES, ROUNDS};
+
+/// The column's title.
+pub(crate) const NAME: &str = "raw";
+
+/// The driver, with kernels that gpustream loaded: handles are the same to both.
+pub(crate) struct RawCuda {
+    kernels: Rc<Functions>,
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+}
+
+struct Functions {
+    four: CUfunction,
+    saxpy_plain: CUfunction,
+    spin: CUfunction,
+    add_one: CUfunction,
+    add_sum: CUfunction,
+    multiprocessors: u32,
+    /// Keeps the functions loaded.
+    _module: Kernels,
+}
+
+/// Turns a driver's answer into a result. The driver is the one cudarc has bindings for, or codes stay within.
+macro_rules! driver {
+    ($name:ident($($arg:expr),* $(,)?)) => {{
+        // SAFETY: every pointer is to a local or to memory of the case, of the size the call is told; handles live
+        // as long as the case.
+        #[allow(clippy::undocumented_unsafe_blocks)]
+        let status = unsafe { sys::$name($($arg),*) };
+        if status == sys::CUresult::CUDA_SUCCESS {
+            Ok(())
+        } else {
+            Err(anyhow!("{} answered {status:?}", stringify!($name)))
+        }
+    }};
+}
+
+impl RawCuda {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
+        // SAFETY: only asks whether the library opens, which it did for gpustream.
+        ensure!(unsafe { sys::is_culib_present() }, "cudarc does not find the driver's library");
+        let module = Kernels::load(device)?;
+        let function = |name| module.module().kernel(name).map(|kernel| kernel.as_raw().0 as CUfunction);
+        let kernels = Functions {
+            four: function("four")?,
+            saxpy_plain: function("saxpy_plain")?,
+            spin: function("spin")?,
+            add_one: function("add_one")?,
+            add_sum: function("add_sum")?,
+            multiprocessors: device.info().multiprocessors,
+            _module: module,
+        };
+        let (mut handle, mut context) = (0, ptr::null_mut());
+        driver!(cuDeviceGet(&raw mut handle, device.info().ordinal as i32))?;
+        driver!(cuDevicePrimaryCtxRetain(&raw mut context, handle))?;
+        driver!(cuCtxSetCurrent(context))?;
+        Ok(Self { kernels: Rc::new(kernels), device: handle, context })
+    }
+}
+
+impl Contender for RawCuda {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn prepare(&self, case: Case) -> Result<Option<Sampler>> {
+        // Another contender may have left another context.
+        driver!(cuCtxSetCurrent(self.context))?;
+        let stream = Stream::new()?;
+        let kernels = self.kernels.clone();
+        Ok(Some(match case {
+            Case::Launch => {
+                let arrays = Memory::device(8 * FEW)?;
+                Box::new(move || {
+                    let launch = || kernels.four(&stream, arrays.0, arrays.0 + 4 * FEW as u64);
+                    nanoseconds(200, launch, || stream.wait())
+                })
+            }
+            Case::HandOver => hand_over(kernels, stream)?,
+            Case::Record => {
+                let event = Event::new()?;
+                Box::new(move || {
+                    let record = || driver!(cuEventRecord(event.0, stream.0));
+                    nanoseconds(1000, record, || stream.wait())
+                })
+            }
+            Case::StreamQuery => {
+                Box::new(move || nanoseconds(1000, || driver!(cuStreamQuery(stream.0)), || Ok(())))
+            }
+            Case::EventQuery => {
+                let event = Event::new()?;
+                driver!(cuEventRecord(event.0, stream.0))?;
+                stream.wait()?;
+                Box::new(move || {
+                    let _ = &stream;
+                    nanoseconds(1000, || driver!(cuEventQuery(event.0)), || Ok(()))
+                })
+            }
+            Case::AllocFree(bytes) => {
+                keep_freed_memory(self.device)?;
+                Box::new(move || {
+                    let alloc_free = || {
+                        let mut address = 0;
+                        driver!(cuMemAllocAsync(&raw mut address, bytes, stream.0))?;
+                        driver!(cuMemFreeAsync(address, stream.0))
+                    };
+                    nanoseconds(1000, alloc_free, || stream.wait())
+                })
+            }
+            Case::KernelAndWait | Case::KernelAndAwait => Box::new(move || {
+                microseconds(|| {
+                    kernels.spin(&stream)?;
+                    stream.wait()
+                })
+            }),
+            Case::GraphLaunch(nodes) => graph_launch(&kernels, stream, nodes)?,
+            Case::GraphSet => graph_set(kernels)?,
+            Case::Upload(bytes) => {
+                copy(stream, bytes, Memory::device(bytes)?, Host::Slice(vec![1; bytes]), true)
+            }
+            Case::Download(bytes) => {
+                copy(stream, bytes, Memory::device(bytes)?, Host::Slice(vec![1; bytes]), false)
+            }
+            Case::PinnedUpload(bytes) => {
+                copy(stream, bytes, Memory::device(bytes)?, Host::Pinned(Memory::pinned(bytes)?), true)
+            }
+            Case::PinnedDownload(bytes) => {
+                copy(stream, bytes, Memory::device(bytes)?, Host::Pinned(Memory::pinned(bytes)?), false)
+            }
+            Case::DeviceCopy(bytes) => device_copy(stream, bytes)?,
+            // What a kernel that reads and writes as much could reach.
+            Case::Sum(n) | Case::Dot(n) => device_copy(stream, 4 * n)?,
+            Case::Transpose(side) => device_copy(stream, 4 * side * side)?,
+            Case::Saxpy(n) => {
+                let (x, y) = (Memory::device(4 * n)?, Memory::device(4 * n)?);
+                Box::new(move || {
+                    gigabytes(3 * 4 * n, |count| {
+                        (0..count).try_for_each(|_| kernels.saxpy_plain(&stream, x.0, y.0, n))?;
+                        stream.wait()
+                    })
+                })
+            }
+            Case::Pipeline(size) => pipeline(kernels, stream, size)?,
+            Case::Add(_) | Case::Barrier => return Ok(None),
+        }))
+    }
+}
+
+impl Functions {
+    fn launch(
+        &self,
+        function: CUfunction,
+        blocks: u32,
+        stream: &Stream,
+        args: &mut [*mut c_void],
+    ) -> Result<()> {
+        let (stream, args, none) = (stream.0, args.as_mut_ptr(), ptr::null_mut());
+        driver!(cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0, stream, args, none))
+    }
+
+    fn four(&self, stream: &Stream, x: CUdeviceptr, y: CUdeviceptr) -> Result<()> {
+        let (mut a, mut x, mut y, mut n) = (3.0f32, x, y, FEW);
+        let mut args = [any(&mut a), any(&mut x), any(&mut y), any(&mut n)];
+        self.launch(self.four, 1, stream, &mut args)
+    }
+
+    fn saxpy_plain(&self, stream: &Stream, x: CUdeviceptr, y: CUdeviceptr, n: usize) -> Result<()> {
+        let (mut a, mut x, mut y, mut n) = (3.0f32, x, y, n);
+        let blocks = n.div_ceil(256) as u32;
+        let mut args = [any(&mut a), any(&mut x), any(&mut y), any(&mut n)];
+        self.launch(self.saxpy_plain, blocks, stream, &mut args)
+    }
+
+    fn spin(&self, stream: &Stream) -> Result<()> {
+        let mut ticks: c_longlong = SPIN_TICKS;
+        let (stream, mut args) = (stream.0, [any(&mut ticks)]);
+        driver!(cuLaunchKernel(self.spin, 1, 1, 1, 1, 1, 1, 0, stream, args.as_mut_ptr(), ptr::null_mut()))
+    }
+
+    fn pipeline_step(&self, stream: &Stream, a: CUdeviceptr, b: CUdeviceptr, n: usize) -> Result<()> {
+        let (mut a, mut b, mut n) = (a, b, n);
+        // These loop over what the grid does not cover.
+        let blocks = (n.div_ceil(512) as u32).clamp(1, 8 * self.multiprocessors);
+        self.launch(self.add_one, blocks, stream, &mut [any(&mut a), any(&mut n)])?;
+        self.launch(self.add_sum, blocks, stream, &mut [any(&mut a), any(&mut b), any(&mut n)])
+    }
+}
+
+fn any<T>(value: &mut T) -> *mut c_void {
+    (&raw mut *value).cast()
+}
+
+fn hand_over(kernels: Rc<Functions>, a: Stream) -> Result<Sampler> {
+    let (b, arrays) = (Stream::new()?, Memory::device(12 * FEW)?);
+    let (written, read) = (Event::new()?, Event::new()?);
+    let [x, y, z] = [0, 1, 2].map(|number| arrays.0 + 4 * number * FEW as u64);
+    Ok(Box::new(move || {
+        let _ = &arrays;
+        let turn = || {
+            kernels.four(&a, x, y)?;
+            driver!(cuEventRecord(written.0, a.0))?;
+            driver!(cuStreamWaitEvent(b.0, written.0, 0))?;
+            kernels.four(&b, y, z)?;
+            driver!(cuEventRecord(read.0, b.0))?;
+            driver!(cuStreamWaitEvent(a.0, read.0, 0))
+        };
+        let both = nanoseconds(100, turn, || {
+            a.wait()?;
+            b.wait()
+        });
+        Ok(both? / 2.0)
+    }))
+}
+
+fn graph_launch(kernels: &Functions, stream: Stream, nodes: usize) -> Result<Sampler> {
+    let arrays = Memory::device(8 * FEW)?;
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    driver!(cuStreamBeginCapture_v2(stream.0, mode))?;
+    for _ in 0..nodes {
+        kernels.four(&stream, arrays.0, arrays.0 + 4 * FEW as u64)?;
+    }
+    let mut graph = Graph::default();
+    driver!(cuStreamEndCapture(stream.0, &raw mut graph.graph))?;
+    driver!(cuGraphInstantiateWithFlags(&raw mut graph.exec, graph.graph, 0))?;
+    driver!(cuGraphUpload(graph.exec, stream.0))?;
+    let count = (500 / nodes).max(5);
+    Ok(Box::new(move || {
+        let _ = &arrays;
+        let launch = || driver!(cuGraphLaunch(graph.exec, stream.0));
+        Ok(nanoseconds(count, launch, || stream.wait())? / nodes as f64)
+    }))
+}
+
+fn graph_set(kernels: Rc<Functions>) -> Result<Sampler> {
+    let arrays = Memory::device(8 * FEW)?;
+    let mut graph = Graph::default();
+    let mut node: CUgraphNode = ptr::null_mut();
+    driver!(cuGraphCreate(&raw mut graph.graph, 0))?;
+    let with = move |a: f32, call: &mut dyn FnMut(*const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<()>| {
+        let (mut a, mut x, mut y, mut n) = (a, arrays.0, arrays.0 + 4 * FEW as u64, FEW);
+        let mut args = [any(&mut a), any(&mut x), any(&mut y), any(&mut n)];
+        call(&raw const *&sys::CUDA_KERNEL_NODE_PARAMS {
+            func: kernels.four,
+            gridDimX: 1,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 256,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            kernelParams: args.as_mut_ptr(),
+            extra: ptr::null_mut(),
+            kern: ptr::null_mut(),
+            ctx: ptr::null_mut(),
+        })
+    };
+    with(3.0, &mut |params| {
+        driver!(cuGraphAddKernelNode_v2(&raw mut node, graph.graph, ptr::null(), 0, params))
+    })?;
+    driver!(cuGraphInstantiateWithFlags(&raw mut graph.exec, graph.graph, 0))?;
+    Ok(Box::new(move || {
+        let mut set = |params| driver!(cuGraphExecKernelNodeSetParams_v2(graph.exec, node, params));
+        nanoseconds(200, || with(4.0, &mut set), || Ok(()))
+    }))
+}
+
+/// Host memory of either kind.
+enum Host {
+    Slice(Vec<u8>),
+    Pinned(Pinned),
+}
+
+fn copy(stream: Stream, bytes: usize, device: Memory, mut host: Host, to_device: bool) -> Sampler {
+    Box::new(move || {
+        let address: *mut c_void = match &mut host {
+            Host::Slice(values) => values.as_mut_ptr().cast(),
+            Host::Pinned(pinned) => pinned.0,
+        };
+        gigabytes(bytes, |count| {
+            for _ in 0..count {
+                if to_device {
+                    driver!(cuMemcpyHtoDAsync_v2(device.0, address, bytes, stream.0))?;
+                } else {
+                    driver!(cuMemcpyDtoHAsync_v2(address, device.0, bytes, stream.0))?;
+                }
+            }
+            stream.wait()
+        })
+    })
+}
+
+fn device_copy(stream: Stream, bytes: usize) -> Result<Sampler> {
+    let (from, to) = (Memory::device(bytes)?, Memory::device(bytes)?);
+    Ok(Box::new(move || {
+        gigabytes(2 * bytes, |count| {
+            (0..count).try_for_each(|_| driver!(cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, stream.0)))?;
+            stream.wait()
+        })
+    }))
+}
+
+fn pipeline(kernels: Rc<Functions>, stream: Stream, size: usize) -> Result<Sampler> {
+    let streams = [stream, Stream::new()?];
+    let host = [Memory::pinned(8 * size)?, Memory::pinned(8 * size)?];
+    let arrays = [Memory::device(8 * size)?, Memory::device(8 * size)?];
+    let piece = size.div_ceil(PIECES);
+    Ok(Box::new(move || {
+        let start = Instant::now();
+        for _ in 0..ROUNDS {
+            for number in 0..PIECES {
+                let stream = &streams[number % 2];
+                let first = number * piece;
+                let n = piece.min(size - first);
+                let [a, b] = [0, 1].map(|array| arrays[array].0 + 8 * first as u64);
+                let [host_a, host_b] = [0, 1].map(|array| host[array].0.wrapping_byte_add(8 * first));
+                driver!(cuMemcpyHtoDAsync_v2(a, host_a, 8 * n, stream.0))?;
+                driver!(cuMemcpyHtoDAsync_v2(b, host_b, 8 * n, stream.0))?;
+                kernels.pipeline_step(stream, a, b, n)?;
+                driver!(cuMemcpyDtoHAsync_v2(host_a, a, 8 * n, stream.0))?;
+                driver!(cuMemcpyDtoHAsync_v2(host_b, b, 8 * n, stream.0))?;
+            }
+        }
+        streams.iter().try_for_each(Stream::wait)?;
+        Ok(start.elapsed().as_secs_f64())
+    }))
+}
+
+/// Tells the driver's pool to keep what is freed, as a program that allocates often would.
+fn keep_freed_memory(device: sys::CUdevice) -> Result<()> {
+    let (mut pool, mut all) = (ptr::null_mut(), u64::MAX);
+    driver!(cuDeviceGetDefaultMemPool(&raw mut pool, device))?;
+    let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    driver!(cuMemPoolSetAttribute(pool, attribute, (&raw mut all).cast()))
+}
+
+struct Stream(CUstream);
+
+impl Stream {
+    fn new() -> Result<Self> {
+        let mut stream = ptr::null_mut();
+        driver!(cuStreamCreate(&raw mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
+        Ok(Self(stream))
+    }
+
+    fn wait(&self) -> Result<()> {
+        driver!(cuStreamSynchronize(self.0))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = driver!(cuStreamDestroy_v2(self.0));
+    }
+}
+
+struct Event(CUevent);
+
+impl Event {
+    fn new() -> Result<Self> {
+        let mut event = ptr::null_mut();
+        driver!(cuEventCreate(&raw mut event, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32))?;
+        Ok(Self(event))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = driver!(cuEventDestroy_v2(self.0));
+    }
+}
+
+/// Device memory, zeroed.
+struct Memory(CUdeviceptr);
+
+impl Memory {
+    fn device(bytes: usize) -> Result<Self> {
+        let mut address = 0;
+        driver!(cuMemAlloc_v2(&raw mut address, bytes))?;
+        let memory = Self(address);
+        driver!(cuMemsetD8_v2(address, 0, bytes))?;
+        Ok(memory)
+    }
+
+    fn pinned(bytes: usize) -> Result<Pinned> {
+        let mut address = ptr::null_mut();
+        driver!(cuMemHostAlloc(&raw mut address, bytes, 0))?;
+        // SAFETY: just allocated with that many bytes.
+        unsafe { ptr::write_bytes(address.cast::<u8>(), 0, bytes) };
+        Ok(Pinned(address))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _ = driver!(cuMemFree_v2(self.0));
+    }
+}
+
+struct Pinned(*mut c_void);
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = driver!(cuMemFreeHost(self.0));
+    }
+}
+
+struct Graph {
+    graph: CUgraph,
+    exec: CUgraphExec,
+}
+
+impl Default for Graph {
+    fn default() -> Self {
+        Self { graph: ptr::null_mut(), exec: ptr::null_mut() }
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if !self.exec.is_null() {
+            let _ = driver!(cuGraphExecDestroy(self.exec));
+        }
+        if !self.graph.is_null() {
+            let _ = driver!(cuGraphDestroy(self.graph));
+        }
+    }
+}
