@@ -318,4 +318,40 @@ mod tests {
         }
         assert!(hiprtc.describe().starts_with("HIPRTC "), "{}", hiprtc.describe());
     }
+    /// The test-only HIPRTC that forwards to NVRTC. Not together with a recorder of CUDA: NVRTC asks any libcuda in
+    /// the process for private tables.
+    #[test]
+    fn the_shims_compiler_where_nvrtc_is_installed() {
+        let folder = std::env::temp_dir().join("gpustream-hip-shim");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/hip/shim/build.sh");
+        assert!(std::process::Command::new(script).arg(&folder).status().unwrap().success());
+        let path = folder.join("libhiprtc.so.6");
+        // SAFETY: the shim's initialisers do nothing.
+        let library = ManuallyDrop::new(unsafe { Library::new(&path) }.unwrap());
+        let hiprtc = Hiprtc {
+            functions: Functions::find(&library).unwrap(),
+            path,
+            runtime: Version::new(6, 4),
+            compiler: (13, 0),
+            _library: Some(library),
+        };
+        let source = Source {
+            name: "twice.cu",
+            text: "#include \"factor.h\"\nextern \"C\" __global__ void twice(float* x) { *x *= FACTOR; }\n",
+            headers: &[("factor.h", "#define FACTOR 2.0f\n")],
+            options: &["-DUNUSED=1"],
+        };
+        let cubin = match hiprtc.compile(&source, "gfxcuda90") {
+            Ok(cubin) => cubin,
+            Err(missing) if missing.message().contains("is not installed") => {
+                return eprintln!("SKIPPED: {missing}; GPUSTREAM_HIP_SHIM_NVRTC names a libnvrtc");
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert!(cubin.starts_with(b"\x7fELF"));
+        assert!(cubin.windows(5).any(|window| window == b"twice"));
+        let error = hiprtc.compile(&Source { text: "int x = ;\n", ..source }, "gfxcuda90").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidModule);
+        assert!(error.message().contains("expected an expression"), "{error}");
+    }
 }
