@@ -45,7 +45,7 @@ fn write_docs(text: &mut String, indent: &str, docs: &[String], instead: &str) {
         let _ = writeln!(text, "{indent}/// {instead}");
     }
     for line in docs {
-        let _ = writeln!(text, "{indent}/// {}", line.trim_end());
+        let _ = writeln!(text, "{}", format!("{indent}/// {line}").trim_end());
     }
 }
 
@@ -137,6 +137,9 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
     let options: Vec<String> = common.options(Backend::Cuda).filter(|o| o.starts_with("-D")).collect();
     let _ = writeln!(text, "            ],\n            options: &{options:?},\n        }};");
 
+    if kernels.iter().any(|kernel| !kernel.params.is_empty()) {
+        let _ = writeln!(text, "        use ::gpustream::codegen::param;");
+    }
     let _ = writeln!(
         text,
         "        let module = device.load_module(&::gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, source: \
@@ -146,7 +149,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         let params: Vec<String> = kernel
             .param_table()
             .into_iter()
-            .map(|(offset, size)| format!("::gpustream::ParamInfo {{ offset: {offset}, size: {size} }}"))
+            .map(|(offset, size)| format!("param({offset}, {size})"))
             .collect();
         let _ = writeln!(
             text,

@@ -206,6 +206,11 @@ impl Kernels {
         for warning in &plan.warnings {
             warn(in_build_script, warning);
         }
+        if in_build_script {
+            for compiler in plan.compilers() {
+                println!("cargo:rerun-if-changed={}", compiler.display());
+            }
+        }
         let common = compile::Common {
             includes: std::iter::once(include_dir).chain(self.absolute_includes()).collect(),
             defines: self.defines.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::diagnostic::{Error, Result};
 use crate::kernels::{Backend, Kernels};
@@ -97,6 +97,19 @@ impl Plan {
             }
         }
         failed.map_or(Ok(plan), Err)
+    }
+}
+
+impl Plan {
+    /// Their executables, where links end: a new version is a reason to build again.
+    pub(crate) fn compilers(&self) -> Vec<PathBuf> {
+        let paths = [
+            self.cpu.as_ref().map(|(c, _)| &c.path),
+            self.cuda.as_ref().map(|(c, _)| &c.path),
+            self.hip.as_ref().map(|(c, _)| &c.path),
+        ];
+        // A bare name is looked up on PATH by whoever runs it, and has no file of its own here.
+        paths.into_iter().flatten().filter_map(|path| path.canonicalize().ok()).collect()
     }
 }
 

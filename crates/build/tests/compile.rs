@@ -259,6 +259,29 @@ fn the_source_travels_with_its_headers_but_not_the_cpus() {
     assert!(bindings.contains("options: &[\"-DDEPTH=3\"]"), "{bindings}");
 }
 
+/// What users read when they look at the generated file. `BLESS=1` accepts what is written now.
+#[test]
+fn the_generated_file_reads_as_agreed() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = include_str!("golden/saxpy.cu");
+    let built = build(dir.path(), text, cpu).unwrap();
+    let level = built.files[0].kernels[0].target.clone();
+    let written = fs::read_to_string(&built.files[0].bindings).unwrap().replace(&level, "LEVEL");
+    // The portable header's parts are nobody's business here.
+    let lines = written.lines().filter(|line| !line.trim_start().starts_with("(\"gpustream/"));
+    let written = lines.collect::<Vec<_>>().join("\n");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/saxpy.rs");
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&golden, &written).unwrap();
+    }
+    let agreed = fs::read_to_string(&golden).unwrap_or_default();
+    let mut lines = agreed.lines().zip(written.lines()).enumerate();
+    if let Some((i, (agreed, written))) = lines.find(|(_, (a, b))| a != b) {
+        panic!("line {} of {}:\n  agreed  {agreed}\n  written {written}", i + 1, golden.display());
+    }
+    assert_eq!(agreed.lines().count(), written.lines().count());
+}
+
 #[test]
 fn targets_that_do_not_exist_are_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -216,14 +216,13 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
         });
     }
     let safety = if kernel.contract.safe {
-        "the kernel's author states that it is sound where its requirements hold, and they were just checked"
+        "the kernel is sound where its requirements hold, says its author; they were just checked"
     } else {
-        "the caller's promise"
+        "the caller promises that what the kernel does is sound"
     };
     let _ = writeln!(
         text,
-        "        // SAFETY: {safety}; number and sizes of\n        // the arguments were compared with the compiled kernel when \
-         it was loaded."
+        "        // SAFETY: {safety}.\n        // Arguments match the compiled parameters, which were compared at load."
     );
     let (args, field) = (args.join(", "), field(&kernel.name));
     let _ = if resolved {

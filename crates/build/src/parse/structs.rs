@@ -12,8 +12,7 @@ impl<'a> Types<'a> {
     pub(super) fn define(&mut self, name: &str, node: Node<'a>) -> Result<Struct, Diagnostic> {
         let source = self.source;
         if name.starts_with(|c: char| c.is_ascii_lowercase()) && is_rust_primitive(name)
-            || name == "Kernels"
-            || name == "Self"
+            || matches!(name, "Kernels" | "Self" | "Some" | "None" | "Ok" | "Err")
         {
             return Err(source.diagnostic(
                 node.byte_range(),
