@@ -53,6 +53,7 @@ pub(crate) enum Case {
 
 /// What a median is held to.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(clippy::enum_variant_names, reason = "they read as what they mean")]
 pub(crate) enum Target {
     /// At most so many times the baseline's.
     AtMostOf(f64),

@@ -73,7 +73,9 @@ fn run(args: &Args) -> Result<ExitCode> {
     let wanted = |case: &Case| args.filter.as_ref().is_none_or(|text| case.to_string().contains(text));
     let cases: Vec<Case> = cases.into_iter().filter(wanted).collect();
     if args.list {
-        cases.iter().for_each(|case| println!("{case}"));
+        for case in &cases {
+            println!("{case}");
+        }
         return Ok(ExitCode::SUCCESS);
     }
 

@@ -1,14 +1,14 @@
 //! The driver itself, called as a careful C programmer would: everything made beforehand, one call an operation.
 
+mod handles;
+
 use std::ffi::{c_longlong, c_void};
 use std::ptr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow, ensure};
-use cudarc::driver::sys::{
-    self, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUstream,
-};
+use anyhow::{Result, ensure};
+use cudarc::driver::sys::{self, CUdeviceptr, CUfunction, CUgraphNode};
 use gpustream::Device;
 
 use crate::case::Case;
@@ -16,6 +16,8 @@ use crate::kernels::Kernels;
 use crate::measure::{Contender, Sampler, gigabytes, nanoseconds};
 use crate::ours::{FEW, SPIN_TICKS, microseconds};
 use crate::pipeline::{PIECES, ROUNDS};
+
+use handles::{Event, Graph, Memory, Pinned, Stream, driver};
 
 /// The column's title.
 pub(crate) const NAME: &str = "raw";
@@ -36,21 +38,6 @@ struct Functions {
     multiprocessors: u32,
     /// Keeps the functions loaded.
     _module: Kernels,
-}
-
-/// Turns a driver's answer into a result. The driver is the one cudarc has bindings for, or codes stay within.
-macro_rules! driver {
-    ($name:ident($($arg:expr),* $(,)?)) => {{
-        // SAFETY: every pointer is to a local or to memory of the case, of the size the call is told; handles live
-        // as long as the case.
-        #[allow(clippy::undocumented_unsafe_blocks)]
-        let status = unsafe { sys::$name($($arg),*) };
-        if status == sys::CUresult::CUDA_SUCCESS {
-            Ok(())
-        } else {
-            Err(anyhow!("{} answered {status:?}", stringify!($name)))
-        }
-    }};
 }
 
 impl RawCuda {
@@ -90,7 +77,7 @@ impl Contender for RawCuda {
             Case::Launch => {
                 let arrays = Memory::device(8 * FEW)?;
                 Box::new(move || {
-                    let launch = || kernels.four(&stream, arrays.0, arrays.0 + 4 * FEW as u64);
+                    let launch = || kernels.four(&stream, arrays.raw(), arrays.raw() + 4 * FEW as u64);
                     nanoseconds(200, launch, || stream.wait())
                 })
             }
@@ -98,29 +85,26 @@ impl Contender for RawCuda {
             Case::Record => {
                 let event = Event::new()?;
                 Box::new(move || {
-                    let record = || driver!(cuEventRecord(event.0, stream.0));
+                    let record = || driver!(cuEventRecord(event.raw(), stream.raw()));
                     nanoseconds(1000, record, || stream.wait())
                 })
             }
             Case::StreamQuery => {
-                Box::new(move || nanoseconds(1000, || driver!(cuStreamQuery(stream.0)), || Ok(())))
+                Box::new(move || nanoseconds(1000, || driver!(cuStreamQuery(stream.raw())), || Ok(())))
             }
             Case::EventQuery => {
                 let event = Event::new()?;
-                driver!(cuEventRecord(event.0, stream.0))?;
+                driver!(cuEventRecord(event.raw(), stream.raw()))?;
                 stream.wait()?;
-                Box::new(move || {
-                    let _ = &stream;
-                    nanoseconds(1000, || driver!(cuEventQuery(event.0)), || Ok(()))
-                })
+                Box::new(move || nanoseconds(1000, || driver!(cuEventQuery(event.raw())), || Ok(())))
             }
             Case::AllocFree(bytes) => {
                 keep_freed_memory(self.device)?;
                 Box::new(move || {
                     let alloc_free = || {
                         let mut address = 0;
-                        driver!(cuMemAllocAsync(&raw mut address, bytes, stream.0))?;
-                        driver!(cuMemFreeAsync(address, stream.0))
+                        driver!(cuMemAllocAsync(&raw mut address, bytes, stream.raw()))?;
+                        driver!(cuMemFreeAsync(address, stream.raw()))
                     };
                     nanoseconds(1000, alloc_free, || stream.wait())
                 })
@@ -153,7 +137,7 @@ impl Contender for RawCuda {
                 let (x, y) = (Memory::device(4 * n)?, Memory::device(4 * n)?);
                 Box::new(move || {
                     gigabytes(3 * 4 * n, |count| {
-                        (0..count).try_for_each(|_| kernels.saxpy_plain(&stream, x.0, y.0, n))?;
+                        (0..count).try_for_each(|_| kernels.saxpy_plain(&stream, x.raw(), y.raw(), n))?;
                         stream.wait()
                     })
                 })
@@ -165,33 +149,27 @@ impl Contender for RawCuda {
 }
 
 impl Functions {
-    fn launch(
-        &self,
-        function: CUfunction,
-        blocks: u32,
-        stream: &Stream,
-        args: &mut [*mut c_void],
-    ) -> Result<()> {
-        let (stream, args, none) = (stream.0, args.as_mut_ptr(), ptr::null_mut());
+    fn launch(function: CUfunction, blocks: u32, stream: &Stream, args: &mut [*mut c_void]) -> Result<()> {
+        let (stream, args, none) = (stream.raw(), args.as_mut_ptr(), ptr::null_mut());
         driver!(cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0, stream, args, none))
     }
 
     fn four(&self, stream: &Stream, x: CUdeviceptr, y: CUdeviceptr) -> Result<()> {
         let (mut a, mut x, mut y, mut n) = (3.0f32, x, y, FEW);
         let mut args = [any(&mut a), any(&mut x), any(&mut y), any(&mut n)];
-        self.launch(self.four, 1, stream, &mut args)
+        Self::launch(self.four, 1, stream, &mut args)
     }
 
     fn saxpy_plain(&self, stream: &Stream, x: CUdeviceptr, y: CUdeviceptr, n: usize) -> Result<()> {
         let (mut a, mut x, mut y, mut n) = (3.0f32, x, y, n);
         let blocks = n.div_ceil(256) as u32;
         let mut args = [any(&mut a), any(&mut x), any(&mut y), any(&mut n)];
-        self.launch(self.saxpy_plain, blocks, stream, &mut args)
+        Self::launch(self.saxpy_plain, blocks, stream, &mut args)
     }
 
     fn spin(&self, stream: &Stream) -> Result<()> {
         let mut ticks: c_longlong = SPIN_TICKS;
-        let (stream, mut args) = (stream.0, [any(&mut ticks)]);
+        let (stream, mut args) = (stream.raw(), [any(&mut ticks)]);
         driver!(cuLaunchKernel(self.spin, 1, 1, 1, 1, 1, 1, 0, stream, args.as_mut_ptr(), ptr::null_mut()))
     }
 
@@ -199,8 +177,8 @@ impl Functions {
         let (mut a, mut b, mut n) = (a, b, n);
         // These loop over what the grid does not cover.
         let blocks = (n.div_ceil(512) as u32).clamp(1, 8 * self.multiprocessors);
-        self.launch(self.add_one, blocks, stream, &mut [any(&mut a), any(&mut n)])?;
-        self.launch(self.add_sum, blocks, stream, &mut [any(&mut a), any(&mut b), any(&mut n)])
+        Self::launch(self.add_one, blocks, stream, &mut [any(&mut a), any(&mut n)])?;
+        Self::launch(self.add_sum, blocks, stream, &mut [any(&mut a), any(&mut b), any(&mut n)])
     }
 }
 
@@ -211,16 +189,16 @@ fn any<T>(value: &mut T) -> *mut c_void {
 fn hand_over(kernels: Rc<Functions>, a: Stream) -> Result<Sampler> {
     let (b, arrays) = (Stream::new()?, Memory::device(12 * FEW)?);
     let (written, read) = (Event::new()?, Event::new()?);
-    let [x, y, z] = [0, 1, 2].map(|number| arrays.0 + 4 * number * FEW as u64);
+    let [x, y, z] = [0, 1, 2].map(|number| arrays.raw() + 4 * number * FEW as u64);
     Ok(Box::new(move || {
-        let _ = &arrays;
+        let _keep = &arrays;
         let turn = || {
             kernels.four(&a, x, y)?;
-            driver!(cuEventRecord(written.0, a.0))?;
-            driver!(cuStreamWaitEvent(b.0, written.0, 0))?;
+            driver!(cuEventRecord(written.raw(), a.raw()))?;
+            driver!(cuStreamWaitEvent(b.raw(), written.raw(), 0))?;
             kernels.four(&b, y, z)?;
-            driver!(cuEventRecord(read.0, b.0))?;
-            driver!(cuStreamWaitEvent(a.0, read.0, 0))
+            driver!(cuEventRecord(read.raw(), b.raw()))?;
+            driver!(cuStreamWaitEvent(a.raw(), read.raw(), 0))
         };
         let both = nanoseconds(100, turn, || {
             a.wait()?;
@@ -233,31 +211,31 @@ fn hand_over(kernels: Rc<Functions>, a: Stream) -> Result<Sampler> {
 fn graph_launch(kernels: &Functions, stream: Stream, nodes: usize) -> Result<Sampler> {
     let arrays = Memory::device(8 * FEW)?;
     let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    driver!(cuStreamBeginCapture_v2(stream.0, mode))?;
+    driver!(cuStreamBeginCapture_v2(stream.raw(), mode))?;
     for _ in 0..nodes {
-        kernels.four(&stream, arrays.0, arrays.0 + 4 * FEW as u64)?;
+        kernels.four(&stream, arrays.raw(), arrays.raw() + 4 * FEW as u64)?;
     }
-    let mut graph = Graph::default();
-    driver!(cuStreamEndCapture(stream.0, &raw mut graph.graph))?;
-    driver!(cuGraphInstantiateWithFlags(&raw mut graph.exec, graph.graph, 0))?;
-    driver!(cuGraphUpload(graph.exec, stream.0))?;
+    let mut graph = ptr::null_mut();
+    driver!(cuStreamEndCapture(stream.raw(), &raw mut graph))?;
+    let graph = Graph::instantiate(graph)?;
+    driver!(cuGraphUpload(graph.exec(), stream.raw()))?;
     let count = (500 / nodes).max(5);
     Ok(Box::new(move || {
-        let _ = &arrays;
-        let launch = || driver!(cuGraphLaunch(graph.exec, stream.0));
+        // The nodes refer to them.
+        let _keep = &arrays;
+        let launch = || driver!(cuGraphLaunch(graph.exec(), stream.raw()));
         Ok(nanoseconds(count, launch, || stream.wait())? / nodes as f64)
     }))
 }
 
 fn graph_set(kernels: Rc<Functions>) -> Result<Sampler> {
     let arrays = Memory::device(8 * FEW)?;
-    let mut graph = Graph::default();
-    let mut node: CUgraphNode = ptr::null_mut();
-    driver!(cuGraphCreate(&raw mut graph.graph, 0))?;
+    let (mut graph, mut node): (_, CUgraphNode) = (ptr::null_mut(), ptr::null_mut());
+    driver!(cuGraphCreate(&raw mut graph, 0))?;
     let with = move |a: f32, call: &mut dyn FnMut(*const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<()>| {
-        let (mut a, mut x, mut y, mut n) = (a, arrays.0, arrays.0 + 4 * FEW as u64, FEW);
+        let (mut a, mut x, mut y, mut n) = (a, arrays.raw(), arrays.raw() + 4 * FEW as u64, FEW);
         let mut args = [any(&mut a), any(&mut x), any(&mut y), any(&mut n)];
-        call(&raw const *&sys::CUDA_KERNEL_NODE_PARAMS {
+        let params = sys::CUDA_KERNEL_NODE_PARAMS {
             func: kernels.four,
             gridDimX: 1,
             gridDimY: 1,
@@ -270,14 +248,13 @@ fn graph_set(kernels: Rc<Functions>) -> Result<Sampler> {
             extra: ptr::null_mut(),
             kern: ptr::null_mut(),
             ctx: ptr::null_mut(),
-        })
+        };
+        call(&raw const params)
     };
-    with(3.0, &mut |params| {
-        driver!(cuGraphAddKernelNode_v2(&raw mut node, graph.graph, ptr::null(), 0, params))
-    })?;
-    driver!(cuGraphInstantiateWithFlags(&raw mut graph.exec, graph.graph, 0))?;
+    with(3.0, &mut |params| driver!(cuGraphAddKernelNode_v2(&raw mut node, graph, ptr::null(), 0, params)))?;
+    let graph = Graph::instantiate(graph)?;
     Ok(Box::new(move || {
-        let mut set = |params| driver!(cuGraphExecKernelNodeSetParams_v2(graph.exec, node, params));
+        let mut set = |params| driver!(cuGraphExecKernelNodeSetParams_v2(graph.exec(), node, params));
         nanoseconds(200, || with(4.0, &mut set), || Ok(()))
     }))
 }
@@ -292,14 +269,14 @@ fn copy(stream: Stream, bytes: usize, device: Memory, mut host: Host, to_device:
     Box::new(move || {
         let address: *mut c_void = match &mut host {
             Host::Slice(values) => values.as_mut_ptr().cast(),
-            Host::Pinned(pinned) => pinned.0,
+            Host::Pinned(pinned) => pinned.raw(),
         };
         gigabytes(bytes, |count| {
             for _ in 0..count {
                 if to_device {
-                    driver!(cuMemcpyHtoDAsync_v2(device.0, address, bytes, stream.0))?;
+                    driver!(cuMemcpyHtoDAsync_v2(device.raw(), address, bytes, stream.raw()))?;
                 } else {
-                    driver!(cuMemcpyDtoHAsync_v2(address, device.0, bytes, stream.0))?;
+                    driver!(cuMemcpyDtoHAsync_v2(address, device.raw(), bytes, stream.raw()))?;
                 }
             }
             stream.wait()
@@ -311,7 +288,8 @@ fn device_copy(stream: Stream, bytes: usize) -> Result<Sampler> {
     let (from, to) = (Memory::device(bytes)?, Memory::device(bytes)?);
     Ok(Box::new(move || {
         gigabytes(2 * bytes, |count| {
-            (0..count).try_for_each(|_| driver!(cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, stream.0)))?;
+            (0..count)
+                .try_for_each(|_| driver!(cuMemcpyDtoDAsync_v2(to.raw(), from.raw(), bytes, stream.raw())))?;
             stream.wait()
         })
     }))
@@ -329,13 +307,13 @@ fn pipeline(kernels: Rc<Functions>, stream: Stream, size: usize) -> Result<Sampl
                 let stream = &streams[number % 2];
                 let first = number * piece;
                 let n = piece.min(size - first);
-                let [a, b] = [0, 1].map(|array| arrays[array].0 + 8 * first as u64);
-                let [host_a, host_b] = [0, 1].map(|array| host[array].0.wrapping_byte_add(8 * first));
-                driver!(cuMemcpyHtoDAsync_v2(a, host_a, 8 * n, stream.0))?;
-                driver!(cuMemcpyHtoDAsync_v2(b, host_b, 8 * n, stream.0))?;
+                let [a, b] = [0, 1].map(|array| arrays[array].raw() + 8 * first as u64);
+                let [host_a, host_b] = [0, 1].map(|array| host[array].raw().wrapping_byte_add(8 * first));
+                driver!(cuMemcpyHtoDAsync_v2(a, host_a, 8 * n, stream.raw()))?;
+                driver!(cuMemcpyHtoDAsync_v2(b, host_b, 8 * n, stream.raw()))?;
                 kernels.pipeline_step(stream, a, b, n)?;
-                driver!(cuMemcpyDtoHAsync_v2(host_a, a, 8 * n, stream.0))?;
-                driver!(cuMemcpyDtoHAsync_v2(host_b, b, 8 * n, stream.0))?;
+                driver!(cuMemcpyDtoHAsync_v2(host_a, a, 8 * n, stream.raw()))?;
+                driver!(cuMemcpyDtoHAsync_v2(host_b, b, 8 * n, stream.raw()))?;
             }
         }
         streams.iter().try_for_each(Stream::wait)?;
@@ -349,97 +327,4 @@ fn keep_freed_memory(device: sys::CUdevice) -> Result<()> {
     driver!(cuDeviceGetDefaultMemPool(&raw mut pool, device))?;
     let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
     driver!(cuMemPoolSetAttribute(pool, attribute, (&raw mut all).cast()))
-}
-
-struct Stream(CUstream);
-
-impl Stream {
-    fn new() -> Result<Self> {
-        let mut stream = ptr::null_mut();
-        driver!(cuStreamCreate(&raw mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
-        Ok(Self(stream))
-    }
-
-    fn wait(&self) -> Result<()> {
-        driver!(cuStreamSynchronize(self.0))
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        let _ = driver!(cuStreamDestroy_v2(self.0));
-    }
-}
-
-struct Event(CUevent);
-
-impl Event {
-    fn new() -> Result<Self> {
-        let mut event = ptr::null_mut();
-        driver!(cuEventCreate(&raw mut event, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32))?;
-        Ok(Self(event))
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        let _ = driver!(cuEventDestroy_v2(self.0));
-    }
-}
-
-/// Device memory, zeroed.
-struct Memory(CUdeviceptr);
-
-impl Memory {
-    fn device(bytes: usize) -> Result<Self> {
-        let mut address = 0;
-        driver!(cuMemAlloc_v2(&raw mut address, bytes))?;
-        let memory = Self(address);
-        driver!(cuMemsetD8_v2(address, 0, bytes))?;
-        Ok(memory)
-    }
-
-    fn pinned(bytes: usize) -> Result<Pinned> {
-        let mut address = ptr::null_mut();
-        driver!(cuMemHostAlloc(&raw mut address, bytes, 0))?;
-        // SAFETY: just allocated with that many bytes.
-        unsafe { ptr::write_bytes(address.cast::<u8>(), 0, bytes) };
-        Ok(Pinned(address))
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let _ = driver!(cuMemFree_v2(self.0));
-    }
-}
-
-struct Pinned(*mut c_void);
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        let _ = driver!(cuMemFreeHost(self.0));
-    }
-}
-
-struct Graph {
-    graph: CUgraph,
-    exec: CUgraphExec,
-}
-
-impl Default for Graph {
-    fn default() -> Self {
-        Self { graph: ptr::null_mut(), exec: ptr::null_mut() }
-    }
-}
-
-impl Drop for Graph {
-    fn drop(&mut self) {
-        if !self.exec.is_null() {
-            let _ = driver!(cuGraphExecDestroy(self.exec));
-        }
-        if !self.graph.is_null() {
-            let _ = driver!(cuGraphDestroy(self.graph));
-        }
-    }
 }
