@@ -12,6 +12,7 @@ use gpustream_hal::{
 };
 
 use crate::host_call;
+use crate::lint;
 use crate::memory::{Cache, MemoryStats};
 use crate::pinned::Pinned;
 use crate::stream::Stream;
@@ -411,7 +412,13 @@ impl Device {
     }
 
     /// Makes a stream. The priority is clamped to what the device has.
+    #[track_caller]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
+        if options.blocking_with_default {
+            lint::serialises(
+                "a stream that waits for the legacy default stream, and which that stream waits for",
+            );
+        }
         let (least, greatest) = self.0.info.stream_priorities;
         let options = options.with_priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
@@ -425,7 +432,11 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend has none.
+    #[track_caller]
     pub fn default_stream(&self, which: DefaultStream) -> Result<Stream> {
+        if which == DefaultStream::Legacy {
+            lint::serialises("the legacy default stream waits for every blocking stream, and they for it");
+        }
         Ok(self.adopt(self.0.raw.stream_default(which)?, false))
     }
 
@@ -484,7 +495,9 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
+        lint::serialises("waiting for the whole device; wait for a stream or an event instead");
         self.0.synchronize()
     }
 
@@ -501,7 +514,11 @@ impl Device {
 
     /// Returns cached memory whose uses are done to the driver; says how many bytes. May synchronise the
     /// device (`cuMemFree` does).
+    #[track_caller]
     pub fn trim(&self) -> u64 {
+        if self.0.info.free_synchronizes {
+            lint::serialises("returning memory to the driver waits for all work of the device");
+        }
         self.0.refresh();
         self.0.cache.trim()
     }

@@ -31,6 +31,7 @@
 //! |---|---|
 //! | `GPUSTREAM_DEVICE` | what [`Device::best`] opens: `cpu`, `cuda:0`, `hip:1` |
 //! | `GPUSTREAM_BLOCKING=1` | wait for every operation, so that a fault names the one that caused it |
+//! | `GPUSTREAM_LINT=1` | report operations that silently serialise, once per line, on standard error |
 //! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept |
 
 mod buffer;
@@ -44,6 +45,7 @@ mod graph;
 mod graph_builder;
 mod host_call;
 mod launch;
+mod lint;
 mod memory;
 mod module;
 mod node_recorder;

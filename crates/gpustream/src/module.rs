@@ -142,6 +142,28 @@ impl Kernel {
         &self.module.0.device
     }
 
+    /// How many blocks of `threads` threads and `dynamic_shared` bytes fit on one multiprocessor at once
+    /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the backend cannot say.
+    pub fn occupancy(&self, threads: u32, dynamic_shared: u32) -> Result<u32> {
+        let device = &self.device().0.raw;
+        // SAFETY: the module is loaded as long as `self`.
+        let occupancy = unsafe { device.occupancy(self.raw, threads, dynamic_shared) }?;
+        Ok(occupancy.blocks_per_multiprocessor)
+    }
+
+    /// A grid and block size that fill the device with this kernel: `(blocks, threads)`
+    /// (`cuOccupancyMaxPotentialBlockSize`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the backend cannot say.
+    pub fn suggested_block(&self, dynamic_shared: u32) -> Result<(u32, u32)> {
+        // SAFETY: the module is loaded as long as `self`.
+        unsafe { self.device().0.raw.suggested_block(self.raw, dynamic_shared) }
+    }
+
     /// What a graph keeps alive.
     pub(crate) fn module(&self) -> Arc<ModuleCore> {
         self.module.0.core.clone()

@@ -1,0 +1,30 @@
+//! Operations that silently serialise, reported once per line under `GPUSTREAM_LINT=1`.
+
+use std::collections::HashSet;
+use std::panic::Location;
+use std::sync::{Mutex, OnceLock};
+
+use crate::sync::lock;
+
+/// Whether `GPUSTREAM_LINT=1`; read once.
+fn is_on() -> bool {
+    static ON: OnceLock<bool> = OnceLock::new();
+    *ON.get_or_init(|| std::env::var_os("GPUSTREAM_LINT").is_some_and(|value| value == "1"))
+}
+
+/// Says on standard error that the caller's line serialises, and why.
+#[track_caller]
+pub(crate) fn serialises(why: &str) {
+    if is_on() {
+        report(why, Location::caller());
+    }
+}
+
+#[cold]
+fn report(why: &str, location: &'static Location<'static>) {
+    static SEEN: OnceLock<Mutex<HashSet<(String, u32, String)>>> = OnceLock::new();
+    let seen = SEEN.get_or_init(Mutex::default);
+    if lock(seen).insert((location.file().to_owned(), location.line(), why.to_owned())) {
+        eprintln!("gpustream: {}:{}: {why}", location.file(), location.line());
+    }
+}
