@@ -26,10 +26,10 @@ struct Args {
     /// Cells along each side [default: 2048; on the CPU 512]
     #[arg(long)]
     size: Option<usize>,
-    /// Pictures to write [default: 60; on the CPU 30]
-    #[arg(long)]
-    frames: Option<usize>,
-    /// Time steps from one picture to the next [default: 200; on the CPU 20]
+    /// Pictures to write
+    #[arg(long, default_value_t = 60)]
+    frames: usize,
+    /// Time steps from one picture to the next [default: 200; on the CPU 50]
     #[arg(long)]
     steps: Option<usize>,
     /// Folder for the pictures
@@ -41,8 +41,7 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
     let pick = |given: Option<usize>, gpu, cpu| given.unwrap_or(if is_cpu(&device) { cpu } else { gpu });
-    let (size, frames, steps) =
-        (pick(args.size, 2048, 512), pick(args.frames, 60, 30), pick(args.steps, 200, 20));
+    let (size, frames, steps) = (pick(args.size, 2048, 512), args.frames, pick(args.steps, 200, 50));
     ensure!(size >= 8 && frames > 0, "--size must be at least 8, and --frames at least 1");
     fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
 

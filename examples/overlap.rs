@@ -16,10 +16,10 @@ use gpustream::{Buffer, Device, Pinned, Stream};
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// Elements of each of the two arrays of f64 [default: 33554432; on the CPU 2097152]
+    /// Elements of each of the two arrays of f64 [default: 33554432; on the CPU 4194304]
     #[arg(long)]
     size: Option<usize>,
-    /// How often the arrays go to the device and back [default: 50; on the CPU 10]
+    /// How often the arrays go to the device and back [default: 50; on the CPU 20]
     #[arg(long)]
     rounds: Option<usize>,
     /// Into how many pieces the last way cuts the arrays
@@ -58,8 +58,8 @@ impl Alone {
 fn main() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
-    let size = args.size.unwrap_or(if is_cpu(&device) { 1 << 21 } else { 1 << 25 });
-    let rounds = args.rounds.unwrap_or(if is_cpu(&device) { 10 } else { 50 });
+    let size = args.size.unwrap_or(if is_cpu(&device) { 1 << 22 } else { 1 << 25 });
+    let rounds = args.rounds.unwrap_or(if is_cpu(&device) { 20 } else { 50 });
     ensure!(size > 0 && rounds > 0, "--size and --rounds must be at least 1");
     let mut work = Work::new(&device, size, rounds, (args.pieces as usize).min(size))?;
 

@@ -16,7 +16,7 @@ __device__ __forceinline__ void count_bins(const T* x, size_t n, unsigned int* l
         __syncthreads();
         GS_FOR_EACH_WIDE_IN(gs::smaller(n - first, most_at_once), x + first, [=](T value) {
             const unsigned int bin = bin_of(value);
-            if (bin < count) gs::atomic_add(&local[bin], 1u);
+            if (bin < count) gs::shared_add(&local[bin], 1u);
         });
         __syncthreads();
         GS_FOR_EACH_IN_BLOCK(b, count) {

@@ -1,11 +1,12 @@
 //! gpustream's own kernels, with their bindings.
 //!
 //! Each module holds the bindings of one `.cu` file: load its `Kernels` once per device, then call them.
-//! [`Reduce`] and [`Scan`] are algorithms of several launches.
+//! [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) are algorithms of several launches.
 //!
 //! ```
 //! use gpustream::Device;
-//! use gpustream_kernels::{Reduce, elementwise};
+//! use gpustream_kernels::elementwise;
+//! use gpustream_kernels::reduce::Reduce;
 //!
 //! let device = Device::open("cpu")?;
 //! let (kernels, reduce) = (elementwise::Kernels::load(&device)?, Reduce::load(&device)?);
@@ -21,11 +22,8 @@
 //! All of them take any length, beyond 2³¹ elements too, and views at any offset. Results are the same in every run
 //! with the same device, lengths and offsets. None of them blocks.
 
-mod reduce;
-mod scan;
-
-pub use reduce::{Reduce, Reducible};
-pub use scan::{Scan, Scannable};
+pub mod reduce;
+pub mod scan;
 
 /// Fill, scale, axpy and add, for `f32`, `f64`, `f16` and `bf16`. The 16-bit types are computed in `f32` and rounded
 /// once.

@@ -75,7 +75,7 @@ __device__ __forceinline__ void transpose(const T* __restrict__ in, T* __restric
 
 // A block makes one tile of the product at a time; each of its threads a square of `own` by `own` elements, kept in
 // registers. On the CPU one thread makes the whole tile, in loops that vectorise.
-#if defined(GS_CPU)
+#if defined(GS_SERIAL)
 constexpr unsigned int matmul_own = 64;
 #else
 constexpr unsigned int matmul_own = 4;

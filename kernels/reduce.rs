@@ -8,7 +8,7 @@ use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Launch, Res
 mod bindings {
     gpustream::include_kernels!("reduce");
 }
-use bindings::Kernels;
+pub use bindings::Kernels;
 
 /// Elements that are worth a thread of their own.
 const PER_THREAD: usize = 16;

@@ -7,7 +7,7 @@ use gpustream::{AsView, AsViewMut, Device, Error, ErrorKind, Launch, Result, Str
 mod bindings {
     gpustream::include_kernels!("scan");
 }
-use bindings::Kernels;
+pub use bindings::Kernels;
 
 /// Elements that are worth a thread of their own.
 const PER_THREAD: usize = 16;

@@ -4,7 +4,9 @@ mod reference;
 
 use gpustream::half::{bf16, f16};
 use gpustream::{AsView, Device, ErrorKind, Launch, Result};
-use gpustream_kernels::{Reduce, Reducible, Scan, Scannable, elementwise, histogram, matrix, stencil};
+use gpustream_kernels::reduce::{self, Reduce, Reducible};
+use gpustream_kernels::scan::{self, Scan, Scannable};
+use gpustream_kernels::{elementwise, histogram, matrix, stencil};
 use reference::Element;
 
 /// None, one, odd, and around a pack, a block, a tile and a power of two.
@@ -220,24 +222,77 @@ fn lengths_must_agree(device: &Device) -> Result<()> {
     kernels.axpy_f32(&s, 1.0, &x, &mut y, 9)
 }
 
+/// Launch shapes and their numbers of blocks: single threads, parts of warps, three dimensions, full blocks.
+fn shapes() -> [(Launch, usize); 6] {
+    [
+        (Launch::new([1, 1, 1], [1, 1, 1]), 1),
+        (Launch::new([3, 1, 1], [37, 1, 1]), 3),
+        (Launch::new([2, 3, 2], [8, 4, 3]), 12),
+        (Launch::new([1, 1, 1], [1024, 1, 1]), 1),
+        (Launch::new([5, 1, 1], [256, 1, 1]), 5),
+        (Launch::new([70, 1, 1], [64, 1, 1]), 70),
+    ]
+}
+
 /// Any launch shape gives the same result, also one with more blocks or threads than there is work for.
 fn any_shape_is_right(device: &Device) -> Result<()> {
     let kernels = elementwise::Kernels::load(device)?;
     let s = device.stream()?;
-    let shapes = [
-        Launch::new([1, 1, 1], [1, 1, 1]),
-        Launch::new([3, 1, 1], [37, 1, 1]),
-        Launch::new([2, 3, 2], [8, 4, 3]),
-        Launch::new([1, 1, 1], [1024, 1, 1]),
-        Launch::covering(5000),
-        Launch::strided(5000),
-    ];
     for n in [0, 1, 1000, 5000] {
-        for launch in &shapes {
+        let covering = [(Launch::covering(5000), 0), (Launch::strided(5000), 0)];
+        for (launch, _) in shapes().into_iter().chain(covering) {
             let x = reference::whole::<f32>(n, 8);
             let (dx, mut dy) = (s.upload(&x)?, s.full(n, 1.0f32)?);
-            kernels.axpy_f32_with(&s, launch, 3.0, &dx, &mut dy, n)?;
+            kernels.axpy_f32_with(&s, &launch, 3.0, &dx, &mut dy, n)?;
             assert_eq!(s.download(&dy)?, reference::axpy(3.0, &x, &vec![1.0; n]), "{launch:?}, {n}");
+        }
+    }
+    Ok(())
+}
+
+fn reductions_in_any_shape(device: &Device) -> Result<()> {
+    let kernels = reduce::Kernels::load(device)?;
+    let s = device.stream()?;
+    for n in [0, 1, 100, 5001] {
+        let x = reference::whole::<f64>(n, 14);
+        let dx = s.upload(&x)?;
+        let narrow: Vec<f16> = x.iter().map(|x| f16::narrow(*x)).collect();
+        let dx_narrow = s.upload(&narrow)?;
+        for (launch, blocks) in shapes() {
+            let what = format!("{launch:?}, {n}");
+            let mut partial = s.full(blocks, f64::NAN)?;
+            kernels.sum_f64(&s, &launch, &dx, &mut partial, n)?;
+            assert_eq!(s.download(&partial)?.iter().sum::<f64>(), reference::sum(&x), "sum, {what}");
+            kernels.dot_f64(&s, &launch, &dx, &dx, &mut partial, n)?;
+            assert_eq!(s.download(&partial)?.iter().sum::<f64>(), reference::dot(&x, &x), "dot, {what}");
+            let mut partial = s.full(blocks, f16::NAN)?;
+            kernels.min_f16(&s, &launch, &dx_narrow, &mut partial, n)?;
+            assert_eq!(reference::min(&s.download(&partial)?), reference::min(&x), "min, {what}");
+            kernels.max_f16(&s, &launch, &dx_narrow, &mut partial, n)?;
+            assert_eq!(reference::max(&s.download(&partial)?), reference::max(&x), "max, {what}");
+        }
+    }
+    // A block more than there are places for.
+    let (x, mut partial) = (s.zeros::<f64>(10)?, s.zeros::<f64>(5)?);
+    let error = kernels.sum_f64(&s, &Launch::new([2, 3, 1], [32, 1, 1]), &x, &mut partial, 10).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ContractViolated, "{error}");
+    Ok(())
+}
+
+fn scans_in_any_shape(device: &Device) -> Result<()> {
+    let kernels = scan::Kernels::load(device)?;
+    let s = device.stream()?;
+    for n in [1, 100, 5001, 70_001] {
+        let x = reference::whole::<f64>(n, 15);
+        let (dx, want) = (s.upload(&x)?, reference::inclusive_scan(&x));
+        for (launch, blocks) in shapes() {
+            let (mut totals, mut dy) = (s.alloc::<f64>(blocks)?, s.full(n, f64::NAN)?);
+            kernels.scan_totals_f64(&s, &launch, &dx, &mut totals, n)?;
+            // More threads than totals, and fewer.
+            let block = if n % 2 == 0 { 256 } else { 32 };
+            kernels.scan_offsets_f64(&s, &Launch::new([2, 1, 1], [block, 1, 1]), &mut totals, blocks)?;
+            kernels.scan_chunks_f64(&s, &launch, &dx, &totals, &mut dy, n)?;
+            assert!(s.download(&dy)? == want, "{launch:?}, {n}");
         }
     }
     Ok(())
@@ -307,7 +362,7 @@ fn histograms(device: &Device) -> Result<()> {
             *last = f32::NAN;
         }
         let (x, mut bins) = (s.upload(&values)?, s.zeros::<u64>(100)?);
-        let launch = Launch::strided(n.max(1)).shared(400);
+        let launch = Launch::new([3, 1, 1], [128, 1, 1]).shared(400);
         kernels.histogram_f32(&s, &launch, &x.slice(at..)?, &mut bins, n, -4.0, 5.0, 100)?;
         assert_eq!(
             s.download(&bins)?,
@@ -362,7 +417,7 @@ fn beyond_32_bits(device: &Device) -> Result<()> {
         assert_eq!((bins[7], bins[9], bins.iter().sum()), (n as u64 - 3, 3, n as u64));
     }
     let n = (1usize << 29) + 1027;
-    let mut x = s.zeros::<f32>(n)?;
+    let mut x = s.alloc::<f32>(n)?;
     let kernels = elementwise::Kernels::load(device)?;
     kernels.fill_f32(&s, 0.5, &mut x, n)?;
     kernels.scale_f32(&s, 2.0, &mut x.slice_mut(n - 10..)?, 10)?;

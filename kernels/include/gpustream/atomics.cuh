@@ -3,6 +3,7 @@
 //
 //   gs::atomic_add(p, v)                        int, u32, u64, float, double, gs::half, gs::bfloat16
 //   gs::atomic_min(p, v), gs::atomic_max(p, v)  int, u32, u64, float, double; a NaN in v changes nothing
+//   gs::shared_add(p, v)                        as atomic_add, on shared memory alone: cheap on the CPU
 //
 // Where the hardware lacks one it is a compare-and-swap loop. Sums of floating-point numbers depend on the order
 // in which threads arrive, and that differs between runs.
@@ -54,6 +55,18 @@ GS_INLINE half atomic_add(half* address, half value) {
 GS_INLINE bfloat16 atomic_add(bfloat16* address, bfloat16 value) {
     return atomic_update_16(
         address, [=](bfloat16 old) { return from_float<bfloat16>(to_float(old) + to_float(value)); });
+}
+
+template <class T>
+GS_INLINE T shared_add(T* address, T value) {
+#if defined(GS_CPU)
+    // A block runs on one OS thread, which switches between the block's threads at barriers only.
+    const T old = *address;
+    *address = old + value;
+    return old;
+#else
+    return atomic_add(address, value);
+#endif
 }
 
 GS_INLINE int atomic_min(int* address, int value) { return atomicMin(address, value); }

@@ -16,6 +16,12 @@
 #error "gpustream kernels are compiled by nvcc, hipcc, NVRTC, HIPRTC, or a host compiler after <gpustream/cpu/prelude.cuh>"
 #endif
 
+// Threads run one after another, so each wants a contiguous share and barriers are dear. A CPU kernel compiled with
+// GPUSTREAM_LIKE_A_GPU takes the GPUs' way instead: that tests their code where there is none.
+#if defined(GS_CPU) && !defined(GPUSTREAM_LIKE_A_GPU)
+#define GS_SERIAL 1
+#endif
+
 // Every function of these headers. Inlining is not left to the compiler: on the CPU a call in a kernel keeps
 // its loops from being vectorised.
 #define GS_INLINE static __device__ __forceinline__

@@ -32,7 +32,7 @@ GS_INLINE size_t share_begin(size_t n, size_t worker, size_t workers, size_t gra
     return worker <= n / share ? worker * share : n;
 }
 
-#if defined(GS_CPU)
+#if defined(GS_SERIAL)
 // Two workers should not write to one cache line: 64 elements are a line or more.
 GS_INLINE size_t grid_begin(size_t n) { return share_begin(n, thread_in_grid(), threads_in_grid(), 64); }
 GS_INLINE size_t grid_end(size_t n) { return share_begin(n, thread_in_grid() + 1, threads_in_grid(), 64); }
@@ -92,7 +92,7 @@ struct Strips {
 
 // Each (x, y) of 0..width, 0..height once, over all threads of the grid; neighbouring threads have neighbouring
 // x. The body may use `continue`, but neither `break` nor barriers.
-#if defined(GS_CPU)
+#if defined(GS_SERIAL)
 #define GS_FOR_EACH_2D(x, y, width, height)                                                                    \
     for (size_t x##_end = (width), y##_n = (height), y = ::gs::rows_begin(y##_n), y##_end = ::gs::rows_end(y##_n); \
          y < y##_end; ++y)                                                                                     \

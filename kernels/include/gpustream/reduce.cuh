@@ -70,7 +70,7 @@ struct BlockScan {
 //   T block_reduce(T value, Op op)                          the combination of all threads' values, in every thread
 //   BlockScan<T> block_scan(T value, T identity, Op op)     what lies before this thread, and the whole
 
-#if defined(GS_CPU)
+#if defined(GS_SERIAL)
 
 // A barrier costs each thread more here than a hundred additions, so one thread does the work.
 template <class T>

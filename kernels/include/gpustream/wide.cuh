@@ -48,7 +48,7 @@ GS_INLINE bool on_boundary(const void* first, Rest... rest) {
     return (size_t)first % 16 == 0 && on_boundary(rest...);
 }
 
-#if !defined(GS_CPU)
+#if !defined(GS_SERIAL)
 
 // f of each lane.
 template <class Out, int Size, class F, class... In>
@@ -89,7 +89,7 @@ GS_INLINE void walk_wide(size_t n, size_t head, bool aligned, Packs packs, Singl
 // overlap it otherwise; all have elements of one size. Called through GS_FOR_EACH_WIDE.
 template <class F, class Out, class... In>
 GS_INLINE void for_each_wide(size_t n, Out* out, F f, const In*... in) {
-#if defined(GS_CPU)
+#if defined(GS_SERIAL)
     GS_FOR_EACH(i, n) out[i] = f(in[i]...);
 #else
     constexpr int lanes = pack_size<Out, In...>();
@@ -123,7 +123,7 @@ GS_INLINE void for_each_wide(size_t n, Out* out, F f, const In*... in) {
 template <class Acc, class Combine, class Map, class... In>
 GS_INLINE Acc fold_wide(size_t n, Acc identity, Combine combine, Map map, const In*... in) {
     // Independent accumulators: no chain of dependent additions, and on the CPU vectors of them.
-#if defined(GS_CPU)
+#if defined(GS_SERIAL)
     constexpr int lanes = 128 / sizeof(Acc);
     Acc acc[lanes];
     for (int lane = 0; lane < lanes; ++lane) acc[lane] = identity;
@@ -170,7 +170,7 @@ GS_INLINE Acc fold_wide(size_t n, Acc identity, Combine combine, Map map, const 
 // visit(in[i]) for each i of 0..n, over all threads of the grid.
 template <class Visit, class In>
 GS_INLINE void visit_wide(size_t n, const In* in, Visit visit) {
-#if defined(GS_CPU)
+#if defined(GS_SERIAL)
     GS_FOR_EACH(i, n) visit(in[i]);
 #else
     constexpr int lanes = pack_size<In>(), batch = 2;
