@@ -58,6 +58,7 @@ fn a_missing_compiler_is_an_error_that_says_how_to_get_it() {
         ("cuda", "NVCC", "scripts/setup.sh cuda"),
         ("cuda", "CUDA_HOME", "scripts/setup.sh cuda"),
         ("hip", "HIPCC", "scripts/setup.sh hip"),
+        ("hip", "ROCM_PATH", "scripts/setup.sh hip"),
     ] {
         let nowhere = "/nonexistent/compiler";
         let output = build_kernels(dir.path(), KERNEL, &["--backend", backend], &[(variable, nowhere)]);

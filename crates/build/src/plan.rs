@@ -81,8 +81,8 @@ impl Plan {
             }
         }
         if wanted(Backend::Hip) {
-            match plan_hip(kernels) {
-                Ok((compiler, archs, left_out)) if explicit || compiler.system || has_gpu(Backend::Hip) => {
+            match plan_hip(kernels, explicit || has_gpu(Backend::Hip)) {
+                Ok((compiler, archs, left_out)) => {
                     if !left_out.is_empty() {
                         plan.warnings.push(format!(
                             "{} cannot build for {}, which are left out (run-time compilation serves them)",
@@ -134,17 +134,17 @@ fn plan_cpu(kernels: &Kernels) -> Result<(CxxCompiler, Vec<String>)> {
 }
 
 /// The compiler, its targets, and those of the default that it is too old for. Targets that someone chose are not
-/// left out.
-fn plan_hip(kernels: &Kernels) -> Result<(HipCompiler, Vec<String>, Vec<String>)> {
+/// left out. `any`: a compiler that is not the system's own will do.
+fn plan_hip(kernels: &Kernels, any: bool) -> Result<(HipCompiler, Vec<String>, Vec<String>)> {
     let chosen = list(HIP_ARCHS).is_some() || !kernels.hip_archs.is_empty();
     let archs = targets(HIP_ARCHS, &kernels.hip_archs, &DEFAULT_HIP);
     let names: Vec<_> = archs.iter().map(String::as_str).collect();
-    if chosen {
-        return Ok((HipCompiler::find(&names)?, archs, Vec::new()));
-    }
-    let (compiler, left_out) = HipCompiler::search(&names)?;
-    let (left_out, archs) =
-        DEFAULT_HIP.iter().map(|&t| t.to_owned()).partition(|t| left_out.contains(&t.as_str()));
+    let (compiler, left_out) = match (chosen, any) {
+        (true, true) => (HipCompiler::find(&names)?, Vec::new()),
+        (false, true) => HipCompiler::search(&names)?,
+        (_, false) => HipCompiler::search_system(&names)?,
+    };
+    let (left_out, archs) = names.iter().map(|&t| t.to_owned()).partition(|t| left_out.contains(&t.as_str()));
     Ok((compiler, archs, left_out))
 }
 

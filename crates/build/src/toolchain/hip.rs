@@ -81,9 +81,21 @@ impl HipCompiler {
     /// # Errors
     /// [`Missing`] where no compiler can build for any.
     pub fn search<'a>(targets: &[&'a str]) -> Result<(Self, Vec<&'a str>), Missing> {
+        Self::search_among(candidates(), targets)
+    }
+
+    /// The same among installations of ROCm and what a variable names: quick where there are none.
+    pub(crate) fn search_system<'a>(targets: &[&'a str]) -> Result<(Self, Vec<&'a str>), Missing> {
+        Self::search_among(candidates().into_iter().filter(|c| c.system).collect(), targets)
+    }
+
+    fn search_among<'a>(
+        candidates: Vec<Candidate>,
+        targets: &[&'a str],
+    ) -> Result<(Self, Vec<&'a str>), Missing> {
         let mut tried = Vec::new();
         let mut partial = None;
-        for candidate in candidates() {
+        for candidate in candidates {
             let Candidate { path, kind, found_by, binding, system } = candidate;
             let label = format!("{found_by}: {}", path.display());
             if path.components().count() > 1 && is_executable(&path) {
@@ -184,9 +196,11 @@ impl HipCompiler {
                 continue;
             }
             write_if_changed(&assembly, text.as_bytes())?;
+            // Under its own name only when it is whole: a build may be interrupted.
+            let unfinished = output.with_extension("tmp");
             let mut command = Command::new(&self.path);
             command.args(["-x", "ir", "--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c"]);
-            command.arg(&assembly).arg("-o").arg(&output);
+            command.arg(&assembly).arg("-o").arg(&unfinished);
             let result = run(&mut command)?;
             if !result.status.success() {
                 return Err(Error::message(format!(
@@ -194,6 +208,7 @@ impl HipCompiler {
                     String::from_utf8_lossy(&result.stderr).trim()
                 )));
             }
+            std::fs::rename(&unfinished, &output)?;
         }
         Ok(Some(folder.to_owned()))
     }
@@ -232,8 +247,10 @@ fn candidates() -> Vec<Candidate> {
     }
     for name in ["ROCM_PATH", "HIP_PATH"] {
         if let Some(home) = variable(name) {
-            for path in rocm_compilers(Path::new(&home)) {
-                add(path, HipKind::Rocm, name, false, true);
+            let compilers = rocm_compilers(Path::new(&home));
+            for (i, path) in compilers.iter().enumerate() {
+                // One of them has to be there: the last one ends the search.
+                add(path.clone(), HipKind::Rocm, name, i + 1 == compilers.len(), true);
             }
         }
     }
@@ -242,7 +259,11 @@ fn candidates() -> Vec<Candidate> {
     }
     for name in ["hipcc", "amdclang++"] {
         match on_path(name) {
-            Some(path) => add(path, HipKind::Rocm, "PATH", false, true),
+            // A distribution's lacks most targets; a newer Clang beside it may have them all.
+            Some(path) => {
+                let rocm = path.canonicalize().is_ok_and(|p| !p.starts_with("/usr/bin"));
+                add(path, HipKind::Rocm, "PATH", false, rocm);
+            }
             None => add(PathBuf::from(name), HipKind::Rocm, "PATH", false, true),
         }
     }
