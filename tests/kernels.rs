@@ -9,6 +9,14 @@ use gpustream_kernels::scan::{self, Scan, Scannable};
 use gpustream_kernels::{elementwise, histogram, matrix, stencil};
 use reference::Element;
 
+conformance::tests! {
+    Plain: elementwise_f32, elementwise_f64, elementwise_f16, elementwise_bf16, lengths_must_agree, any_shape_is_right,
+        transposes, matrix_products, heat_steps;
+    Warps: reductions, sums_take_each_element_once, min_and_max_pass_over_nan, scans, reductions_in_any_shape,
+        scans_in_any_shape, histograms;
+    Alone: beyond_32_bits;
+}
+
 /// None, one, odd, and around a pack, a block, a tile and a power of two.
 const LENGTHS: [usize; 18] =
     [0, 1, 2, 3, 7, 31, 33, 255, 256, 257, 1023, 1024, 1025, 4095, 4097, 65_535, 65_536, 100_003];

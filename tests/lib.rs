@@ -1,1 +1,24 @@
-//! Stub.
+//! What the tests of all backends share: the harness, and the test kernels' bindings.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+pub mod harness;
+
+/// Kernels that wait for flags.
+pub mod sync {
+    gpustream::include_kernels!("sync");
+}
+
+/// Kernels that write down what they were given.
+pub mod args {
+    gpustream::include_kernels!("args");
+}
+
+/// What a warp says of itself.
+pub mod warps {
+    gpustream::include_kernels!("warps");
+}
+
+/// Kernels that go wrong on purpose.
+pub mod faulty {
+    gpustream::include_kernels!("faults");
+}

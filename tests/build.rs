@@ -1,0 +1,8 @@
+//! Compiles the test kernels.
+
+fn main() {
+    gpustream_build::Kernels::new()
+        .files(["args", "faults", "sync", "warps"].map(|name| format!("kernels/{name}.cu")))
+        .build()
+        .unwrap_or_else(|error| error.exit());
+}

@@ -1,0 +1,37 @@
+// Kernels that go wrong on purpose.
+#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
+#include <assert.h>
+#endif
+#include <gpustream/kernel.cuh>
+
+/// x[index] = value, wherever that is.
+extern "C" __global__ void write_at(unsigned* x, size_t index, unsigned value) { x[index] = value; }
+
+/// Writes to any address.
+extern "C" __global__ void wild(size_t address) { *(volatile unsigned*)address = 1; }
+
+/// Fails unless a < b.
+/// requires: nothing
+extern "C" __global__ void assert_less(unsigned a, unsigned b) { assert(a < b); }
+
+/// Stops the device.
+/// requires: nothing
+extern "C" __global__ void give_up() {
+#if defined(GS_HIP)
+    __builtin_trap();
+#else
+    __trap();
+#endif
+}
+
+/// A barrier that thread `absent` never reaches.
+extern "C" __global__ void divergent(unsigned absent) {
+    if (threadIdx.x != absent) __syncthreads();
+}
+
+/// Writes to shared memory beyond what the launch asked for.
+extern "C" __global__ void shared_overrun(unsigned index) {
+    extern __shared__ unsigned overrun_tile[];
+    overrun_tile[index] = 1;
+    __syncthreads();
+}

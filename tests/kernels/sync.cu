@@ -1,0 +1,58 @@
+// Kernels that wait for flags: what proves that things overlap, or that they do not.
+#include <gpustream/kernel.cuh>
+
+namespace {
+__device__ __forceinline__ void wait_for(const volatile unsigned* go) {
+    while (*go == 0) {
+    }
+    __threadfence_system();
+}
+__device__ __forceinline__ void set(volatile unsigned* flag, unsigned value) {
+    __threadfence_system();
+    *flag = value;
+}
+}  // namespace
+
+/// Runs until `go` is not zero.
+/// requires: 1 <= len(go)
+extern "C" __global__ void spin(const volatile unsigned* go) { wait_for(go); }
+
+/// Sets `here`, then runs until `go` is not zero.
+/// requires: 1 <= len(here), 1 <= len(go)
+extern "C" __global__ void arrive(volatile unsigned* here, const volatile unsigned* go) {
+    set(here, 1);
+    wait_for(go);
+}
+
+/// Sets `flag` to `value`.
+/// requires: 1 <= len(flag)
+extern "C" __global__ void raise_flag(volatile unsigned* flag, unsigned value) { set(flag, value); }
+
+/// x[i] += value, once `go` is not zero.
+/// requires: 1 <= len(go), n <= len(x)
+/// covers: n
+extern "C" __global__ void add_when(const volatile unsigned* go, unsigned* __restrict__ x, unsigned value, size_t n) {
+    wait_for(go);
+    GS_FOR_EACH(i, n) x[i] += value;
+}
+
+/// y[i] = x[i], once `go` is not zero: a copy that takes as long as it is told to.
+/// requires: 1 <= len(go), n <= len(x), n <= len(y)
+/// covers: n
+extern "C" __global__ void copy_when(const volatile unsigned* go, const unsigned* __restrict__ x, unsigned* __restrict__ y,
+                                     size_t n) {
+    wait_for(go);
+    GS_FOR_EACH(i, n) y[i] = x[i];
+}
+
+/// x[i] = x[i] * 5 + value: what comes out depends on the order of such steps.
+/// requires: n <= len(x)
+/// covers: n
+extern "C" __global__ void step(unsigned* __restrict__ x, unsigned value, size_t n) { GS_FOR_EACH(i, n) x[i] = x[i] * 5 + value; }
+
+/// y[i] = y[i] * 5 + x[i]
+/// requires: n <= len(x), n <= len(y)
+/// covers: n
+extern "C" __global__ void mix(const unsigned* __restrict__ x, unsigned* __restrict__ y, size_t n) {
+    GS_FOR_EACH(i, n) y[i] = y[i] * 5 + x[i];
+}

@@ -1,0 +1,35 @@
+//! The conformance suite: every test on every backend.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod bad_input;
+mod copies;
+mod events;
+mod faults;
+mod hammer;
+#[path = "kernels.rs"]
+mod kernels;
+mod launch;
+mod lifetimes;
+mod memory;
+mod modules;
+mod streams;
+mod tracking;
+
+use conformance::harness;
+
+fn main() {
+    harness::main(&[
+        ("streams", streams::TESTS),
+        ("events", events::TESTS),
+        ("copies", copies::TESTS),
+        ("launch", launch::TESTS),
+        ("tracking", tracking::TESTS),
+        ("lifetimes", lifetimes::TESTS),
+        ("memory", memory::TESTS),
+        ("modules", modules::TESTS),
+        ("bad_input", bad_input::TESTS),
+        ("faults", faults::TESTS),
+        ("kernels", kernels::TESTS),
+        ("hammer", hammer::TESTS),
+    ]);
+}
