@@ -85,19 +85,14 @@ fn executables(args: &Args) -> anyhow::Result<Vec<(&'static str, Executable)>> {
         command.env("GPUSTREAM_BACKENDS", &backends).env("GPUSTREAM_CUDA_ARCHS", &archs);
         cargo::build(&mut command)
     };
-    let tests = build(&["test", "--no-run", "--package", "conformance", "--test", "*"])?;
+    let tests = build(&["test", "--no-run", "--package=conformance", "--test=conformance"])?;
     let packages = ["--package=examples", "--package=own_kernel", "--package=bench"];
     let programs = build(&[&["build", "--examples", "--bins"], &packages[..]].concat())?;
-    let tests = tests.into_iter().filter(|test| test.kind == "test" && !needs_sources(&test.name));
+    let tests = tests.into_iter().filter(|test| test.kind == "test");
     let programs = programs.into_iter().filter(|program| program.kind != "custom-build");
     let folder = |program: &Executable| if program.name == "bench" { "bench" } else { "examples" };
     let programs = programs.map(|program| (folder(&program), program));
     Ok(tests.map(|test| ("tests", test)).chain(programs).collect())
-}
-
-/// Tests that call cargo or compilers, or replace the driver by a fake.
-fn needs_sources(test: &str) -> bool {
-    ["compile_fail", "recorder", "outside"].iter().any(|name| test.contains(name))
 }
 
 /// Copies an executable without its symbols.
