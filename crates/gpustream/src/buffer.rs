@@ -7,14 +7,14 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use gpustream_hal::{RawBuffer, Result};
+use gpustream_hal::{Operation, RawBuffer, Result};
 
 use crate::device::{Device, DeviceCore};
 use crate::memory::{Block, Kind};
 use crate::stream_core::StreamCore;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
-/// A block and its way back into the cache.
+/// A block and its way back into the pool.
 pub(crate) struct Owned {
     block: ManuallyDrop<Arc<Block>>,
     pub(crate) device: Device,
@@ -26,9 +26,10 @@ impl Owned {
         kind: Kind,
         bytes: usize,
         stream: Option<&StreamCore>,
+        operation: Operation,
     ) -> Result<Self> {
         let core: &DeviceCore = &device.0;
-        let block = core.cache.alloc(core, kind, bytes, stream)?;
+        let block = core.memory.alloc(core, kind, bytes, stream, operation)?;
         Ok(Self { block: ManuallyDrop::new(block), device: device.clone() })
     }
 
@@ -43,12 +44,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let block = unsafe { ManuallyDrop::take(&mut self.block) };
-        // Where a graph shares the block, the last of the two lets go of it.
-        if Arc::strong_count(&block) == 1 {
-            self.device.0.cache.put(block);
-        } else {
-            self.device.0.cache.disown(block);
-        }
+        self.device.0.memory.release(block);
     }
 }
 

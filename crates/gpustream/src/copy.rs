@@ -33,12 +33,20 @@ impl Stream {
     /// them before something wrote them is an [`ErrorKind::Uninitialized`].
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`], after cached memory was given back and pending frees were waited for.
+    /// [`ErrorKind::OutOfMemory`], after cached memory was given back and pending frees were waited for; it says
+    /// who holds the memory.
+    #[track_caller]
+    #[inline]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        self.alloc_for(len, operation("alloc"))
+    }
+
+    #[inline]
+    fn alloc_for<T: Pod>(&self, len: usize, operation: Operation) -> Result<Buffer<T>> {
         let bytes = byte_len::<T>(len)?;
         self.core
             .check_not_capturing("allocate inside it; allocate before, the graph keeps what it uses alive")?;
-        let memory = Owned::alloc(&self.device, Kind::Device, bytes, Some(&self.core))?;
+        let memory = Owned::alloc(&self.device, Kind::Device, bytes, Some(&self.core), operation)?;
         Ok(Buffer::new(memory, len))
     }
 
@@ -51,7 +59,7 @@ impl Stream {
     /// Allocates `len` elements and sets each to `value` in stream order.
     #[track_caller]
     pub fn full<T: Pod>(&self, len: usize, value: T) -> Result<Buffer<T>> {
-        let mut buffer = self.alloc(len)?;
+        let mut buffer = self.alloc_for(len, operation("fill"))?;
         self.fill(&mut buffer, value)?;
         Ok(buffer)
     }
@@ -60,7 +68,7 @@ impl Stream {
     /// the device gets it in stream order, through pinned memory.
     #[track_caller]
     pub fn upload<T: Pod>(&self, values: &[T]) -> Result<Buffer<T>> {
-        let mut buffer = self.alloc(values.len())?;
+        let mut buffer = self.alloc_for(values.len(), operation("upload"))?;
         self.upload_into(values, &mut buffer)?;
         Ok(buffer)
     }

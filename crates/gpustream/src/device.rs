@@ -13,8 +13,9 @@ use gpustream_hal::{
 
 use crate::host_call;
 use crate::lint;
-use crate::memory::{Cache, MemoryStats};
+use crate::memory::Kind;
 use crate::pinned::Pinned;
+use crate::pool::{Memory, MemoryOptions, MemoryPool, MemorySnapshot, MemoryStats};
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
@@ -40,6 +41,7 @@ pub enum Tracking {
 pub struct DeviceOptions {
     tracking: Tracking,
     wait: WaitPolicy,
+    memory: MemoryOptions,
 }
 
 impl DeviceOptions {
@@ -56,6 +58,22 @@ impl DeviceOptions {
     #[must_use]
     pub fn wait(mut self, wait: WaitPolicy) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Sets where device memory comes from. Without this, the environment variable `GPUSTREAM_POOL` (`driver`,
+    /// `none`) may.
+    #[must_use]
+    pub fn pool(mut self, pool: MemoryPool) -> Self {
+        self.memory.pool = pool;
+        self
+    }
+
+    /// Sets how many bytes of device memory this device may reserve at most; beyond that allocations fail as if the
+    /// device had no more.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory.limit = Some(bytes);
         self
     }
 
@@ -161,7 +179,7 @@ pub(crate) struct DeviceCore {
     /// Every operation is waited for, so that a fault is reported by the one that caused it.
     pub(crate) blocking: bool,
     pub(crate) streams: Arc<StreamTable>,
-    pub(crate) cache: Cache,
+    pub(crate) memory: Arc<Memory>,
     parked: Mutex<Vec<Parked>>,
     /// Other devices of the backend by ordinal, and whether this one reaches their memory.
     peers: Mutex<HashMap<usize, bool>>,
@@ -222,6 +240,15 @@ impl DeviceCore {
         self.sweep();
     }
 
+    /// Asks the driver how far each stream has come, and marks its end so that the next look can tell more.
+    pub(crate) fn look(&self) {
+        let visited = self.visited.load(Ordering::Acquire);
+        for stream in self.streams.filter(|stream| visited || Arc::ptr_eq(&stream.device, &self.raw)) {
+            stream.look(self);
+        }
+        self.sweep();
+    }
+
     fn sweep(&self) {
         self.streams.sweep(&self.raw);
         let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.is_known_done(point));
@@ -258,7 +285,7 @@ impl Drop for DeviceCore {
         let streams = self.streams.take(|stream| Arc::ptr_eq(&stream.device, &self.raw));
         let visitors = if *self.visited.get_mut() { self.streams.filter(|_| true) } else { Vec::new() };
         let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let cache = std::mem::take(&mut self.cache);
+        let memory = self.memory.clone();
         host_call::outside(move || {
             // Fails only where the device is lost, and then nothing runs any more.
             let _ = raw.synchronize();
@@ -266,7 +293,7 @@ impl Drop for DeviceCore {
                 let _ = visitor.wait_idle();
             }
             drop(parked);
-            cache.clear();
+            memory.close();
             drop(streams);
         });
     }
@@ -374,14 +401,16 @@ impl Device {
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
         let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
         let info = raw.info().clone();
+        let streams = StreamTable::shared();
+        let memory = Memory::new(raw.clone(), streams.clone(), options.memory.or_environment());
         Ok(Self(Arc::new(DeviceCore {
             raw,
             info,
             tracking: options.tracking,
             wait: options.wait,
             blocking: std::env::var_os("GPUSTREAM_BLOCKING").is_some_and(|value| value == "1"),
-            streams: StreamTable::shared(),
-            cache: Cache::default(),
+            streams,
+            memory,
             parked: Mutex::default(),
             peers: Mutex::default(),
             visited: AtomicBool::new(false),
@@ -462,21 +491,25 @@ impl Device {
     }
 
     /// Allocates page-locked host memory for `len` elements, all zero bytes.
+    #[track_caller]
     pub fn pinned<T: Pod>(&self, len: usize) -> Result<Pinned<T>> {
         Pinned::zeroed(self, len, PinnedOptions::default())
     }
 
     /// As [`pinned`](Self::pinned), with options.
+    #[track_caller]
     pub fn pinned_with<T: Pod>(&self, len: usize, options: PinnedOptions) -> Result<Pinned<T>> {
         Pinned::zeroed(self, len, options)
     }
 
     /// Allocates page-locked host memory and copies `values` into it, on this thread.
+    #[track_caller]
     pub fn pinned_from<T: Pod>(&self, values: &[T]) -> Result<Pinned<T>> {
         Pinned::from_slice(self, values)
     }
 
     /// Makes a flag that the host and running kernels can both read and write at any time.
+    #[track_caller]
     pub fn flag(&self) -> Result<Flag> {
         Flag::new(self)
     }
@@ -507,12 +540,22 @@ impl Device {
         self.0.raw.memory()
     }
 
-    /// How much memory this library holds, in bytes.
+    /// How much device memory this library holds.
     pub fn memory_stats(&self) -> MemoryStats {
-        self.0.cache.stats()
+        self.0.memory.stats(Kind::Device)
     }
 
-    /// Returns cached memory whose uses are done to the driver; says how many bytes. May synchronise the
+    /// How much page-locked host memory this library holds for this device, write-combined memory not included.
+    pub fn pinned_stats(&self) -> MemoryStats {
+        self.0.memory.stats(Kind::Pinned)
+    }
+
+    /// Who holds the device memory: by line of the program, most bytes first.
+    pub fn memory_snapshot(&self) -> MemorySnapshot {
+        self.0.memory.snapshot(Kind::Device)
+    }
+
+    /// Returns slabs of which nothing is used any more to the driver, pinned ones too; says how many bytes. May synchronise the
     /// device (`cuMemFree` does).
     #[track_caller]
     pub fn trim(&self) -> u64 {
@@ -520,7 +563,7 @@ impl Device {
             lint::serialises("returning memory to the driver waits for all work of the device");
         }
         self.0.refresh();
-        self.0.cache.trim()
+        Kind::ALL.iter().map(|&kind| self.0.memory.trim(kind)).sum()
     }
 
     /// Whether both are handles of one opened device.

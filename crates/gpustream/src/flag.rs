@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use gpustream_hal::Result;
 
 use crate::buffer::Owned;
+use crate::copy::operation;
 use crate::device::Device;
 use crate::memory::Kind;
 use crate::view::{AsView, AsViewMut, View, ViewMut};
@@ -27,8 +28,9 @@ use crate::view::{AsView, AsViewMut, View, ViewMut};
 pub struct Flag(Arc<Owned>);
 
 impl Flag {
+    #[track_caller]
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        let memory = Owned::alloc(device, Kind::Pinned, size_of::<u32>(), None)?;
+        let memory = Owned::alloc(device, Kind::Pinned, size_of::<u32>(), None, operation("flag"))?;
         memory.block().history.lock().set_written(&(0..size_of::<u32>()));
         let flag = Self(Arc::new(memory));
         flag.set(0);

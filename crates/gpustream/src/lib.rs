@@ -32,6 +32,7 @@
 //! | `GPUSTREAM_DEVICE` | what [`Device::best`] opens: `cpu`, `cuda:0`, `hip:1` |
 //! | `GPUSTREAM_BLOCKING=1` | wait for every operation, so that a fault names the one that caused it |
 //! | `GPUSTREAM_LINT=1` | report operations that silently serialise, once per line, on standard error |
+//! | `GPUSTREAM_POOL` | where device memory comes from: `driver` for the driver's pool, `none` for no pool |
 //! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept |
 
 mod buffer;
@@ -51,6 +52,7 @@ mod module;
 mod node_recorder;
 mod notify;
 mod pinned;
+mod pool;
 mod reactor;
 mod staging;
 mod stream;
@@ -75,10 +77,10 @@ pub use hal::{
 #[doc(hidden)]
 pub use launch::codegen;
 pub use launch::{Arg, Launch};
-pub use memory::MemoryStats;
 pub use module::{Kernel, Module, ModuleSource};
 pub use notify::{Download, Finished};
 pub use pinned::{Pinned, ReadGuard, WriteGuard};
+pub use pool::{Holding, MemoryPool, MemorySnapshot, MemoryStats};
 pub use stream::Stream;
 pub use view::{AsView, AsViewMut, View, ViewMut};
 

@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use gpustream_hal::{Error, ErrorKind, PinnedOptions, RawBuffer, Result};
 
 use crate::buffer::Owned;
-use crate::copy::byte_len;
+use crate::copy::{byte_len, operation};
 use crate::device::Device;
 use crate::memory::{HostGuard, Kind};
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
@@ -36,6 +36,7 @@ pub struct Pinned<T> {
 }
 
 impl<T: Pod> Pinned<T> {
+    #[track_caller]
     pub(crate) fn zeroed(device: &Device, len: usize, options: PinnedOptions) -> Result<Self> {
         let kind = if options.write_combined { Kind::WriteCombined } else { Kind::Pinned };
         Self::initialized(device, len, kind, |host| {
@@ -44,6 +45,7 @@ impl<T: Pod> Pinned<T> {
         })
     }
 
+    #[track_caller]
     pub(crate) fn from_slice(device: &Device, values: &[T]) -> Result<Self> {
         Self::initialized(device, values.len(), Kind::Pinned, |host| {
             // SAFETY: the memory is fresh and as long as the slice.
@@ -51,15 +53,16 @@ impl<T: Pod> Pinned<T> {
         })
     }
 
+    #[track_caller]
     fn initialized(device: &Device, len: usize, kind: Kind, fill: impl FnOnce(*mut T)) -> Result<Self> {
         let bytes = byte_len::<T>(len)?;
-        let memory = Owned::alloc(device, kind, bytes, None)?;
+        let memory = Owned::alloc(device, kind, bytes, None, operation("pinned"))?;
         if !memory.block().host.cast::<T>().is_aligned() {
             let message =
                 format!("pinned memory is not aligned to the {} bytes its elements want", align_of::<T>());
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        // Uses left by an earlier owner are done: without a stream the cache hands out nothing else.
+        // Uses left by an earlier owner are done: without a stream the pool hands out nothing else.
         fill(memory.block().host.cast());
         memory.block().history.lock().set_written(&(0..bytes));
         Ok(Self { memory, len, element: PhantomData })

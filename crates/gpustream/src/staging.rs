@@ -34,7 +34,7 @@ pub(crate) fn upload<T: Pod>(
     let src: &[u8] = bytemuck::cast_slice(src);
     let mut pieces: [Option<Owned>; DEPTH] = Default::default();
     for (index, chunk) in src.chunks(PIECE).enumerate() {
-        let piece = free_piece(stream, &mut pieces[index % DEPTH], chunk.len())?;
+        let piece = free_piece(stream, &mut pieces[index % DEPTH], chunk.len(), operation)?;
         let block = piece.block();
         // SAFETY: the piece is at least as long as the chunk, and its earlier copy is done.
         unsafe { block.host.copy_from_nonoverlapping(chunk.as_ptr(), chunk.len()) };
@@ -76,7 +76,7 @@ pub(crate) unsafe fn download<T: Pod>(
     for step in 0..count + DEPTH - 1 {
         if step < count {
             let range = piece_range(&bytes, step);
-            let piece = free_piece(stream, &mut pieces[step % DEPTH], range.len())?;
+            let piece = free_piece(stream, &mut pieces[step % DEPTH], range.len(), operation)?;
             let block = piece.block();
             let len = range.len();
             let accesses = [
@@ -114,12 +114,17 @@ fn piece_range(whole: &std::ops::Range<usize>, index: usize) -> std::ops::Range<
 }
 
 /// The slot's piece once its last copy is done, or a new one.
-fn free_piece<'a>(stream: &Stream, slot: &'a mut Option<Owned>, bytes: usize) -> Result<&'a Owned> {
+fn free_piece<'a>(
+    stream: &Stream,
+    slot: &'a mut Option<Owned>,
+    bytes: usize,
+    operation: Operation,
+) -> Result<&'a Owned> {
     match slot {
         Some(piece) => {
             memory::wait_for(&stream.device.0, piece.block(), &(0..bytes), Mode::Write)?;
             Ok(piece)
         }
-        None => Ok(slot.insert(Owned::alloc(&stream.device, Kind::Pinned, bytes, None)?)),
+        None => Ok(slot.insert(Owned::alloc(&stream.device, Kind::Pinned, bytes, None, operation)?)),
     }
 }

@@ -294,17 +294,32 @@ impl StreamCore {
         Ok(mark)
     }
 
+    /// Asks the driver how far the stream has come, and marks its end so that the next look can tell more.
+    pub(crate) fn look(&self, device: &DeviceCore) {
+        // An error says nothing about being done; whoever waits next is told.
+        if !matches!(self.query(device), Ok(false)) {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if state.capture().is_none() {
+            self.forget_marks(device, &mut state);
+            let _ = self.mark_before_capture(device, &mut state);
+        }
+    }
+
     /// Makes room among the marks: those that are done go; if none is, the older half is thinned out, which
     /// makes waits for it coarser and never wrong.
     fn forget_marks(&self, device: &DeviceCore, state: &mut StreamState) {
         while let Some(oldest) = state.marks.front() {
-            // SAFETY: the event is alive and was recorded on this stream.
-            let done = self.is_known_done(oldest.number)
-                || matches!(unsafe { self.device.event_query(oldest.cell.raw) }, Ok(true));
-            if !done {
-                break;
+            // A number that is known to be done says nothing of the mark's clock: the stream may have waited for
+            // others between that submission and the mark.
+            if !self.is_known_done(oldest.number) {
+                // SAFETY: the event is alive and was recorded on this stream.
+                if !matches!(unsafe { self.device.event_query(oldest.cell.raw) }, Ok(true)) {
+                    break;
+                }
+                self.finish_mark(device, oldest);
             }
-            self.finish_mark(device, oldest);
             if let Some(mark) = state.marks.pop_front() {
                 state.recycle(mark.cell);
             }

@@ -38,6 +38,12 @@ impl<T> Latch<T> {
         LatchGuard { latch: self }
     }
 
+    /// The value, which nobody else can reach.
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
     #[cold]
     fn wait(&self) {
         let mut spins = 0u32;

@@ -28,6 +28,9 @@ pub(crate) struct Use {
     pub(crate) recycled: bool,
 }
 
+/// At most one use of each stream.
+pub(crate) type Uses = SmallVec<[Use; 2]>;
+
 #[derive(Clone, Debug)]
 struct Segment {
     end: usize,
@@ -35,7 +38,7 @@ struct Segment {
     written: bool,
     writer: Option<Use>,
     /// Readers since `writer`, one per stream.
-    readers: SmallVec<[Use; 2]>,
+    readers: Uses,
 }
 
 /// The last writer of every byte of an allocation, and the readers since.
@@ -185,15 +188,25 @@ impl History {
             FEW.max(2 * self.segments.iter().map(|segment| 1 + segment.readers.len()).sum::<usize>());
     }
 
-    /// The history of the next allocation in this memory, of `len` bytes: nothing is written, and all earlier
-    /// uses stand in the way of the first write. (Reads before that see unspecified contents in any case.)
-    pub(crate) fn recycle(&mut self, len: usize) {
-        let mut readers: SmallVec<[Use; 2]> = SmallVec::new();
-        for old in self.uses() {
-            merge_use(&mut readers, Use { recycled: true, ..*old });
-        }
+    /// The history of a new allocation of `len` bytes: nothing is written, and the `uses` that its memory's earlier
+    /// owners left stand in the way of the first write. (Reads before that see unspecified contents in any case.)
+    pub(crate) fn begin(&mut self, len: usize, uses: Uses) {
         self.segments.clear();
-        self.segments.push(Segment { end: len, written: false, writer: None, readers });
+        self.segments.push(Segment { end: len, written: false, writer: None, readers: uses });
+        self.prune_above = FEW;
+    }
+
+    /// Ends the allocation: what the next owner of its memory must be ordered after.
+    pub(crate) fn end(&mut self) -> Uses {
+        let mut left = Uses::new();
+        for segment in &mut self.segments {
+            merge_uses(&mut left, std::mem::take(&mut segment.readers));
+            if let Some(writer) = segment.writer.take() {
+                merge_use(&mut left, writer);
+            }
+        }
+        left.iter_mut().for_each(|old| old.recycled = true);
+        left
     }
 }
 
@@ -214,9 +227,19 @@ impl Segment {
     }
 }
 
+/// Joins two lists of uses: the latest of each stream.
+#[inline]
+pub(crate) fn merge_uses(uses: &mut Uses, more: Uses) {
+    if uses.is_empty() {
+        *uses = more;
+    } else {
+        more.into_iter().for_each(|new| merge_use(uses, new));
+    }
+}
+
 /// Keeps one use per stream: the latest, which in its stream comes after the others.
 #[inline]
-fn merge_use(uses: &mut SmallVec<[Use; 2]>, new: Use) {
+fn merge_use(uses: &mut Uses, new: Use) {
     let same: Option<&mut Use> = uses.iter_mut().find(|old| same_stream(old, new.point.stream));
     match same {
         Some(old) if old.point.number <= new.point.number => *old = new,

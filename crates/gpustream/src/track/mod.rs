@@ -12,7 +12,7 @@ mod history;
 mod model;
 
 pub(crate) use clock::Clock;
-pub(crate) use history::{History, Mode, Use};
+pub(crate) use history::{History, Mode, Use, Uses, merge_uses};
 
 /// A stream's number in the process; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

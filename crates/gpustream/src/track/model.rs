@@ -145,7 +145,8 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
                 }
             }
             Step::Recycle(len) => {
-                history.recycle(len);
+                let left = history.end();
+                history.begin(len, left);
                 let mut left = Byte::default();
                 let mut uses: Vec<_> =
                     bytes.iter().flat_map(|byte| byte.writer.iter().chain(&byte.readers)).collect();

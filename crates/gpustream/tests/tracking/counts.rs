@@ -265,7 +265,14 @@ fn memory_passes_to_another_stream_after_its_last_use() {
     assert_ne!(y.as_raw(), address);
     paper.finish_all();
     a.synchronize().unwrap();
-    assert_eq!(b.alloc::<u8>(100).unwrap().as_raw(), address);
+    // Before the pool asks the driver for more.
+    let found = (0..10_000).any(|_| {
+        let y = b.alloc::<u8>(100).unwrap();
+        let found = y.as_raw() == address;
+        std::mem::forget(y);
+        found
+    });
+    assert!(found, "never handed out again");
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 

@@ -79,7 +79,7 @@ pub(crate) enum Call {
         stream: usize,
     },
     DeviceSeen,
-    /// The test handed this block to a new owner.
+    /// The test handed this range to a new owner.
     NewOwner {
         block: Range<usize>,
     },
@@ -119,10 +119,8 @@ pub(crate) struct Order {
     events: HashMap<usize, Set>,
     /// What the host knows to be done.
     host: Set,
-    /// Owners of each block so far, by its start.
-    owners: HashMap<usize, u64>,
-    /// Blocks by start and length.
-    blocks: Vec<Range<usize>>,
+    /// What each owner so far was given; the latest counts.
+    owners: Vec<Range<usize>>,
 }
 
 fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
@@ -147,8 +145,7 @@ impl Order {
     }
 
     fn owner_of(&self, range: &Range<usize>) -> u64 {
-        let block = self.blocks.iter().find(|block| overlap(block, range));
-        block.and_then(|block| self.owners.get(&block.start)).copied().unwrap_or(0)
+        self.owners.iter().rposition(|owned| overlap(owned, range)).map_or(0, |index| index as u64 + 1)
     }
 
     /// Earlier operations that one with these touches conflicts with and that `before` lacks. What a former owner of
@@ -221,19 +218,17 @@ impl Order {
             Call::StreamSeen { stream } => self.host.extend(&self.seen_by_stream(*stream)),
             Call::DeviceSeen => (0..self.ops.len()).for_each(|op| self.host.insert(op)),
             Call::NewOwner { block } => {
-                *self.owners.entry(block.start).or_default() += 1;
-                // Which bytes a former owner used is not remembered: it counts for the whole block.
+                self.owners.push(block.clone());
+                // Which bytes a former owner used is not remembered: it counts for the whole range.
                 let touches = self.ops.iter_mut().flat_map(|op| &mut op.touches);
-                touches
-                    .filter(|(touch, _)| overlap(&touch.range, block))
-                    .for_each(|(touch, _)| touch.range = block.clone());
+                touches.filter(|(touch, _)| overlap(&touch.range, block)).for_each(|(touch, _)| {
+                    touch.range = touch.range.start.min(block.start)..touch.range.end.max(block.end);
+                });
             }
             Call::StreamDestroy { stream } => {
                 return self.check_done("a stream was destroyed", &self.seen_by_stream(*stream));
             }
-            Call::Alloc { block } => self.blocks.push(block.clone()),
             Call::Free { block } => {
-                self.blocks.retain(|other| other != block);
                 let racing = self.unordered(&[(Touch { range: block.clone(), write: true }, 0)], &self.host);
                 if !racing.is_empty() {
                     return Err(format!("{block:?} was freed while {racing:?} may be running"));
@@ -243,7 +238,8 @@ impl Order {
                     .iter_mut()
                     .for_each(|op| op.touches.retain(|(touch, _)| !overlap(&touch.range, block)));
             }
-            Call::EventPending { .. }
+            Call::Alloc { .. }
+            | Call::EventPending { .. }
             | Call::StreamPending { .. }
             | Call::EventCreate { .. }
             | Call::EventDestroy { .. } => {}

@@ -135,14 +135,10 @@ impl Paper {
         self.state().fail_in.take().is_none()
     }
 
-    /// The block around `start` belongs to somebody new.
-    pub(crate) fn new_owner(&self, start: usize) {
-        let mut state = self.state();
-        let block =
-            state.blocks.values().map(|(block, _)| block.clone()).find(|block| block.contains(&start));
-        if let Some(block) = block {
-            state.log(Call::NewOwner { block });
-        }
+    /// `bytes` from `start` on belong to somebody new, and what rounding adds to them.
+    pub(crate) fn new_owner(&self, start: usize, bytes: usize) {
+        let block = start..start + bytes.max(1).next_multiple_of(512);
+        self.state().log(Call::NewOwner { block });
     }
 
     pub(crate) fn lose(&self) {

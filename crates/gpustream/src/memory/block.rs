@@ -1,0 +1,123 @@
+//! One live allocation.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+
+use gpustream_hal::{HostPtr, RawBuffer};
+
+use super::guard::Guards;
+use crate::device::StreamTable;
+use crate::pool::arena::Taken;
+use crate::pool::lists::NONE;
+use crate::pool::{Memory, Returned};
+use crate::sync::Latch;
+use crate::track::History;
+
+/// What kind of memory a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Device,
+    /// Page-locked host memory.
+    Pinned,
+    /// Page-locked host memory that the host only writes.
+    WriteCombined,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Device, Self::Pinned, Self::WriteCombined];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device memory",
+            Self::Pinned => "pinned memory",
+            Self::WriteCombined => "write-combined memory",
+        }
+    }
+}
+
+/// One allocation. Shared by its owner and the graphs that refer to it; the last of them gives the range back.
+pub(crate) struct Block {
+    pub(crate) address: RawBuffer,
+    /// Where the host sees it; null for device memory.
+    pub(crate) host: HostPtr,
+    pub(crate) kind: Kind,
+    /// Size in bytes as allocated.
+    pub(crate) capacity: usize,
+    pub(crate) history: Latch<History>,
+    /// Whether a graph has ever referred to it; then launches touch it without a borrow.
+    pub(crate) in_graph: AtomicBool,
+    pub(super) guards: Latch<Guards>,
+    /// The range's number in its arena.
+    id: u32,
+    memory: Weak<Memory>,
+    /// For [`prune`](Self::prune): whether a point is known to be done.
+    streams: Arc<StreamTable>,
+}
+
+// SAFETY: `host` is an address; who may read or write there is the business of guards and the tracker.
+unsafe impl Send for Block {}
+// SAFETY: as above; everything else in a block is immutable or latched.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// An allocation of no memory, to be [`fill`](Self::fill)ed.
+    pub(crate) fn empty(memory: &Arc<Memory>, kind: Kind) -> Self {
+        Self {
+            address: RawBuffer(0),
+            host: std::ptr::null_mut(),
+            kind,
+            capacity: 0,
+            history: Latch::new(History::new(0, false)),
+            in_graph: AtomicBool::new(false),
+            guards: Latch::new(Guards::default()),
+            id: NONE,
+            memory: Arc::downgrade(memory),
+            streams: memory.streams().clone(),
+        }
+    }
+
+    /// Makes an empty block the one of `taken`, of which `bytes` were asked for.
+    #[inline]
+    pub(crate) fn fill(&mut self, taken: Taken, bytes: usize) {
+        self.address = RawBuffer(taken.start);
+        self.host = taken.host as HostPtr;
+        self.capacity = taken.size;
+        self.id = taken.id;
+        self.history.get_mut().begin(bytes, taken.uses);
+    }
+
+    /// Makes the block empty; what was in it must be given back.
+    #[inline]
+    pub(crate) fn empty_out(&mut self) -> Option<Returned> {
+        let id = std::mem::replace(&mut self.id, NONE);
+        if id == NONE {
+            return None;
+        }
+        *self.in_graph.get_mut() = false;
+        // A guard that was leaked holds nothing any more.
+        self.guards.get_mut().clear();
+        let uses = self.history.get_mut().end();
+        Some(Returned { kind: self.kind, id, address: self.address, size: self.capacity, uses })
+    }
+
+    #[inline]
+    pub(crate) fn is_host(&self) -> bool {
+        !self.host.is_null()
+    }
+
+    /// Forgets the uses that are known to be done.
+    pub(crate) fn prune(&self, history: &mut History) {
+        history.prune(|point| self.streams.is_known_done(point));
+    }
+}
+
+impl Drop for Block {
+    /// Where a graph was the last to hold it. Otherwise the owner has emptied it.
+    fn drop(&mut self) {
+        if let Some(returned) = self.empty_out()
+            && let Some(memory) = self.memory.upgrade()
+        {
+            memory.give_back(returned);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Host access to memory that the device reaches, and graphs that touch it without a borrow.
+
+use std::ops::Range;
+
+use gpustream_hal::{Error, ErrorKind, Result};
+use smallvec::SmallVec;
+
+use super::Block;
+use crate::stream_core::Access;
+use crate::track::Mode;
+
+/// Who holds guards on a block, and whether a graph that touches it is being launched.
+///
+/// Ordinary operations and guards exclude each other by their borrows. A graph holds no borrow.
+#[derive(Default)]
+pub(super) struct Guards {
+    held: SmallVec<[(Range<usize>, Mode); 1]>,
+    replays: usize,
+}
+
+impl Guards {
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.held.clear();
+    }
+}
+
+/// A guard's entry in its block's list.
+pub(crate) struct HostGuard<'a> {
+    block: &'a Block,
+    range: Range<usize>,
+    mode: Mode,
+}
+
+impl<'a> HostGuard<'a> {
+    /// Enters a guard. A launch that is being entered at this moment goes first; its run is then waited for.
+    pub(crate) fn hold(block: &'a Block, range: Range<usize>, mode: Mode) -> Self {
+        loop {
+            let mut guards = block.guards.lock();
+            if guards.replays == 0 {
+                guards.held.push((range.clone(), mode));
+                return Self { block, range, mode };
+            }
+            drop(guards);
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for HostGuard<'_> {
+    fn drop(&mut self) {
+        let mut guards = self.block.guards.lock();
+        if let Some(index) = guards.held.iter().position(|held| held.0 == self.range && held.1 == self.mode) {
+            guards.held.swap_remove(index);
+        }
+    }
+}
+
+/// Keeps guards out while a graph's launch is entered.
+pub(crate) struct HostReplay<'a>(SmallVec<[&'a Block; 4]>);
+
+impl<'a> HostReplay<'a> {
+    /// # Errors
+    /// [`ErrorKind::HostBorrowed`] where a guard is held on memory that the launch conflicts with.
+    pub(crate) fn begin(accesses: &[Access<'a>]) -> Result<Self> {
+        let mut entered = Self(SmallVec::new());
+        for access in accesses.iter().filter(|access| access.block.is_host()) {
+            let mut guards = access.block.guards.lock();
+            let conflict = guards.held.iter().any(|(range, mode)| {
+                let overlap = range.start < access.range.end && access.range.start < range.end;
+                overlap && (*mode == Mode::Write || access.mode == Mode::Write)
+            });
+            if conflict {
+                return Err(Error::new(
+                    ErrorKind::HostBorrowed,
+                    "the graph touches pinned memory that the host holds a guard on; drop the guard before launching",
+                ));
+            }
+            guards.replays += 1;
+            drop(guards);
+            entered.0.push(access.block);
+        }
+        Ok(entered)
+    }
+}
+
+impl Drop for HostReplay<'_> {
+    fn drop(&mut self) {
+        for block in &self.0 {
+            block.guards.lock().replays -= 1;
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! A device's pools: locks, growth, and what to do when there is no more.
+
+use std::sync::{Arc, Mutex, TryLockError};
+
+use gpustream_hal::{self as hal, Error, ErrorKind, HostPtr, Operation, PinnedOptions, RawBuffer, Result};
+
+use super::arena::{Arena, IDLE, MIXED, Slab, Taken};
+use super::lists::Segregated;
+use super::log::Log;
+use super::stats::{Bytes, MemorySnapshot, MemoryStats};
+use super::{GRANULE, Holder};
+use crate::device::{DeviceCore, StreamTable};
+use crate::host_call;
+use crate::memory::{Block, Kind};
+use crate::stream_core::StreamCore;
+use crate::sync::lock;
+use crate::track::{Clock, StreamId, Uses};
+
+/// Where device memory comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryPool {
+    /// The library's stream-ordered pool: slabs from the driver, split and merged here.
+    #[default]
+    Library,
+    /// The driver's own stream-ordered pool (`cuMemAllocAsync`), on devices that have one: slower, and shared with
+    /// other users of the driver.
+    Driver,
+    /// No pool: every allocation is the driver's, as debuggers and sanitizers want it. Slow.
+    Unpooled,
+}
+
+/// How a device's memory is managed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MemoryOptions {
+    pub(crate) pool: MemoryPool,
+    pub(crate) limit: Option<u64>,
+}
+
+impl MemoryOptions {
+    /// What the environment says where the program says nothing.
+    pub(crate) fn or_environment(mut self) -> Self {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty() && value != "0");
+        if self.pool == MemoryPool::Library {
+            match set("GPUSTREAM_POOL").as_deref() {
+                Some("driver") => self.pool = MemoryPool::Driver,
+                Some("none") => self.pool = MemoryPool::Unpooled,
+                // Checks of every allocation's bounds need allocations that are the driver's.
+                _ if set("GPUSTREAM_CHECK").is_some() => self.pool = MemoryPool::Unpooled,
+                _ => {}
+            }
+        }
+        self
+    }
+}
+
+/// Up to this size a request is small: small ones share slabs of their own, so that a long-lived one does not keep
+/// a large slab from being given back.
+const SMALL: usize = 128 << 10;
+
+/// Emptied blocks that are kept to be filled again.
+const SHELLS: usize = 4096;
+
+/// A range on its way back, with what is still using it.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    pub(crate) kind: Kind,
+    pub(crate) id: u32,
+    pub(crate) address: RawBuffer,
+    pub(crate) size: usize,
+    pub(crate) uses: Uses,
+}
+
+#[derive(Default)]
+struct PoolState {
+    small: Arena<Segregated>,
+    large: Arena<Segregated>,
+    /// Blocks without memory, so that a warm pool allocates nothing on the heap.
+    shells: Vec<Arc<Block>>,
+    used: usize,
+    peak: usize,
+    peak_reserved: usize,
+    live: usize,
+    hits: u64,
+    misses: u64,
+    /// The device is gone: nothing is taken back any more.
+    closed: bool,
+}
+
+impl PoolState {
+    #[inline]
+    fn arena(&mut self, size: usize) -> &mut Arena<Segregated> {
+        if size <= SMALL { &mut self.small } else { &mut self.large }
+    }
+
+    fn reserved(&self) -> usize {
+        self.small.reserved() + self.large.reserved()
+    }
+
+    fn pending(&self) -> usize {
+        self.small.pending() + self.large.pending()
+    }
+
+    fn stats(&self) -> MemoryStats {
+        MemoryStats {
+            used: self.used as u64,
+            peak: self.peak as u64,
+            reserved: self.reserved() as u64,
+            peak_reserved: self.peak_reserved as u64,
+            longest_free: self.small.longest_free().max(self.large.longest_free()) as u64,
+            live: self.live as u64,
+            hits: self.hits,
+            misses: self.misses,
+        }
+    }
+
+    fn snapshot(&self) -> MemorySnapshot {
+        MemorySnapshot::new(self.stats(), self.small.live().chain(self.large.live()))
+    }
+}
+
+/// The pools of a device, one for each kind of memory.
+pub(crate) struct Memory {
+    pools: [Mutex<PoolState>; Kind::ALL.len()],
+    options: MemoryOptions,
+    device: Arc<dyn hal::Device>,
+    streams: Arc<StreamTable>,
+    log: Option<Log>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+struct Request {
+    kind: Kind,
+    /// Rounded up.
+    size: usize,
+    holder: Holder,
+}
+
+/// Rounds a request up to the pool's granule; large ones a little more, so that like sizes fit each other's place.
+pub(crate) fn rounded(bytes: usize) -> Option<usize> {
+    let step = if bytes < 1 << 20 { GRANULE } else { (1 << bytes.ilog2()) >> 7 };
+    let size = bytes.max(1).checked_next_multiple_of(step)?;
+    isize::try_from(size).is_ok().then_some(size)
+}
+
+impl Memory {
+    pub(crate) fn new(
+        device: Arc<dyn hal::Device>,
+        streams: Arc<StreamTable>,
+        options: MemoryOptions,
+    ) -> Arc<Self> {
+        let log = Log::from_environment();
+        Arc::new(Self { pools: Default::default(), options, device, streams, log })
+    }
+
+    pub(crate) fn streams(&self) -> &Arc<StreamTable> {
+        &self.streams
+    }
+
+    /// Whether ranges are cut out of larger slabs, and kept.
+    #[inline]
+    fn is_pooled(&self, kind: Kind) -> bool {
+        match self.options.pool {
+            MemoryPool::Library => true,
+            MemoryPool::Driver => kind != Kind::Device,
+            MemoryPool::Unpooled => false,
+        }
+    }
+
+    #[inline]
+    fn pool(&self, kind: Kind) -> &Mutex<PoolState> {
+        &self.pools[kind as usize]
+    }
+
+    /// An allocation of at least `bytes` bytes. With a `stream` its earlier uses are ordered before what that stream
+    /// does next, by history if not in fact; without one they are done.
+    #[inline]
+    pub(crate) fn alloc(
+        self: &Arc<Self>,
+        device: &DeviceCore,
+        kind: Kind,
+        bytes: usize,
+        stream: Option<&StreamCore>,
+        operation: Operation,
+    ) -> Result<Arc<Block>> {
+        let Some(size) = rounded(bytes) else { return Err(too_large(bytes, operation)) };
+        let request = Request { kind, size, holder: Holder { requested: bytes, operation } };
+        if self.is_pooled(kind) {
+            let state = &mut *lock(self.pool(kind));
+            if let Some(taken) = state.arena(size).take(size, stream.map(|stream| stream.id), request.holder)
+            {
+                state.hits += 1;
+                return Ok(self.block(state, &request, taken, stream));
+            }
+        }
+        self.alloc_slowly(device, &request, stream).map_err(|error| error.with_operation(operation))
+    }
+
+    /// Makes a block of what was taken.
+    #[inline]
+    fn block(
+        self: &Arc<Self>,
+        state: &mut PoolState,
+        request: &Request,
+        taken: Taken,
+        stream: Option<&StreamCore>,
+    ) -> Arc<Block> {
+        state.used += taken.size;
+        state.live += 1;
+        state.peak = state.peak.max(state.used);
+        if let Some(log) = &self.log {
+            log.alloc(request.kind, taken.start, request.holder.requested, stream.map(|stream| stream.id));
+        }
+        if let Some(mut shell) = state.shells.pop()
+            && let Some(block) = Arc::get_mut(&mut shell)
+        {
+            block.fill(taken, request.holder.requested);
+            return shell;
+        }
+        let mut block = Block::empty(self, request.kind);
+        block.fill(taken, request.holder.requested);
+        Arc::new(block)
+    }
+
+    /// Tries, in order: ranges that became free since, or of several owners; the driver; ranges that are still in
+    /// use, for a stream that waits for them; the driver once more after idle slabs went back to it, and again
+    /// after all work is done.
+    #[cold]
+    fn alloc_slowly(
+        self: &Arc<Self>,
+        device: &DeviceCore,
+        request: &Request,
+        stream: Option<&StreamCore>,
+    ) -> Result<Arc<Block>> {
+        let clock = stream.map(|stream| lock(&stream.state).clock.clone()).unwrap_or_default();
+        if self.is_pooled(request.kind) {
+            if let Some(block) = self.reuse(request, stream, &clock) {
+                return Ok(block);
+            }
+            let pending = lock(self.pool(request.kind)).pending();
+            if pending >= request.size && !host_call::is_inside() {
+                device.look();
+                if let Some(block) = self.reuse(request, stream, &clock) {
+                    return Ok(block);
+                }
+            }
+        } else if !host_call::is_inside() {
+            // Nothing is kept, so what is done goes back.
+            device.look();
+            self.trim(request.kind);
+        }
+        let refused = match self.grow(request, stream) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => error,
+            other => return other,
+        };
+        if let Some(stream) = stream
+            && let Some(block) = self.steal(request, stream)
+        {
+            return Ok(block);
+        }
+        if self.trim(request.kind) > 0
+            && let Ok(block) = self.grow(request, stream)
+        {
+            return Ok(block);
+        }
+        // While a stream is captured the device cannot be waited for.
+        match device.synchronize() {
+            Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
+            _ => {}
+        }
+        device.refresh();
+        if let Some(block) = self.reuse(request, stream, &clock) {
+            return Ok(block);
+        }
+        Kind::ALL.iter().for_each(|&kind| drop(self.trim(kind)));
+        self.grow(request, stream).map_err(|_| self.explain(refused, request))
+    }
+
+    /// What `stream` may have by what is known, neighbours of different owners joined if need be.
+    fn reuse(
+        self: &Arc<Self>,
+        request: &Request,
+        stream: Option<&StreamCore>,
+        clock: &Clock,
+    ) -> Option<Arc<Block>> {
+        let state = &mut *lock(self.pool(request.kind));
+        let Request { size, holder, .. } = *request;
+        let arena = state.arena(size);
+        arena.settle(|point| self.streams.is_known_done(point));
+        let taken = arena.take(size, stream.map(|stream| stream.id), holder).or_else(|| {
+            let stream = stream?;
+            arena.gather(size, stream.id, holder, |uses| {
+                uses.iter().all(|old| old.point.stream == stream.id || clock.covers(old.point))
+            })
+        })?;
+        state.hits += 1;
+        Some(self.block(state, request, taken, stream))
+    }
+
+    /// Memory that other streams still use: the first access on `stream` will wait for them.
+    fn steal(self: &Arc<Self>, request: &Request, stream: &StreamCore) -> Option<Arc<Block>> {
+        let state = &mut *lock(self.pool(request.kind));
+        let taken = state.arena(request.size).gather(request.size, MIXED, request.holder, |_| true)?;
+        state.hits += 1;
+        Some(self.block(state, request, taken, Some(stream)))
+    }
+
+    /// Asks the driver for a slab; where it has no such large one, for the request alone.
+    fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
+        let Request { kind, size, holder } = *request;
+        let reserved = lock(self.pool(kind)).reserved();
+        let preferred = if self.is_pooled(kind) { slab_size(kind, size, reserved) } else { size };
+        let mut outcome = self.new_slab(kind, preferred, reserved);
+        if preferred > size && matches!(&outcome, Err(error) if error.kind() == ErrorKind::OutOfMemory) {
+            outcome = self.new_slab(kind, size, reserved);
+        }
+        let slab = outcome?;
+        let state = &mut *lock(self.pool(kind));
+        state.misses += 1;
+        let arena = state.arena(size);
+        arena.add_slab(slab);
+        let taken = arena.take(size, stream.map(|stream| stream.id), holder);
+        state.peak_reserved = state.peak_reserved.max(state.reserved());
+        let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
+        Ok(self.block(state, request, taken, stream))
+    }
+
+    fn new_slab(&self, kind: Kind, size: usize, reserved: usize) -> Result<Slab> {
+        if let Some(limit) = self.options.limit
+            && kind == Kind::Device
+            && (reserved + size) as u64 > limit
+        {
+            let message = format!("the limit of {} for this device would be exceeded", Bytes(limit));
+            return Err(Error::new(ErrorKind::OutOfMemory, message));
+        }
+        let options = match kind {
+            Kind::Device => {
+                let start = self.device.alloc(size)?.0;
+                return Ok(Slab { start, size, host: 0 });
+            }
+            Kind::Pinned => PinnedOptions::default(),
+            Kind::WriteCombined => PinnedOptions::default().write_combined(),
+        };
+        let host = self.device.pinned_alloc(size, options)?;
+        // SAFETY: the memory was just allocated as pinned, and nothing uses it yet.
+        let address = unsafe {
+            self.device.pinned_device_address(host).inspect_err(|_| {
+                let _ = self.device.pinned_free(host);
+            })
+        };
+        Ok(Slab { start: address?.0, size, host: host as usize })
+    }
+
+    /// Takes back the allocation of a dropped owner, unless a graph still holds it: then the graph gives it back.
+    #[inline]
+    pub(crate) fn release(&self, mut block: Arc<Block>) {
+        let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else { return };
+        self.take_back(emptied, Some(block));
+    }
+
+    /// Takes back a range.
+    pub(crate) fn give_back(&self, returned: Returned) {
+        self.take_back(returned, None);
+    }
+
+    #[inline]
+    fn take_back(&self, returned: Returned, shell: Option<Arc<Block>>) {
+        let Returned { kind, id, address, size, mut uses } = returned;
+        let owner = match uses.as_slice() {
+            [] => IDLE,
+            [only] => only.point.stream,
+            _ => self.last_of(&mut uses),
+        };
+        let state = &mut *lock(self.pool(kind));
+        if state.closed {
+            return;
+        }
+        state.used -= size;
+        state.live -= 1;
+        if let Some(log) = &self.log {
+            log.free(kind, address.0, owner);
+        }
+        state.arena(size).release(id, uses, owner);
+        if let Some(shell) = shell
+            && state.shells.len() < SHELLS
+        {
+            state.shells.push(shell);
+        }
+    }
+
+    /// Of several uses, the stream that is ordered after all of them. Forgets those that are done.
+    fn last_of(&self, uses: &mut Uses) -> StreamId {
+        uses.retain(|old| !self.streams.is_known_done(old.point));
+        let follows = |stream: StreamId| {
+            let Some(core) = self.streams.get(stream) else { return false };
+            // The lock may be this thread's: buffers can be dropped anywhere.
+            let state = match core.state.try_lock() {
+                Ok(state) => state,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return false,
+            };
+            uses.iter().all(|old| old.point.stream == stream || state.clock.covers(old.point))
+        };
+        match uses.as_slice() {
+            [] => IDLE,
+            [only] => only.point.stream,
+            _ => uses.iter().map(|old| old.point.stream).find(|&stream| follows(stream)).unwrap_or(MIXED),
+        }
+    }
+
+    /// Returns slabs that nothing uses to the driver; says how many bytes.
+    pub(crate) fn trim(&self, kind: Kind) -> u64 {
+        let mut removed = {
+            let state = &mut *lock(self.pool(kind));
+            let known_done = |point| self.streams.is_known_done(point);
+            state.small.settle(known_done);
+            state.large.settle(known_done);
+            let mut removed = state.small.remove_idle_slabs();
+            removed.append(&mut state.large.remove_idle_slabs());
+            removed
+        };
+        let bytes = removed.iter().map(|slab| slab.size as u64).sum();
+        removed.drain(..).for_each(|slab| self.free_slab(kind, slab));
+        bytes
+    }
+
+    /// Returns everything; all work of the device is done.
+    pub(crate) fn close(&self) {
+        for kind in Kind::ALL {
+            let state = &mut *lock(self.pool(kind));
+            state.closed = true;
+            let slabs = [state.small.remove_all_slabs(), state.large.remove_all_slabs()];
+            slabs.into_iter().flatten().for_each(|slab| self.free_slab(kind, slab));
+        }
+    }
+
+    fn free_slab(&self, kind: Kind, slab: Slab) {
+        let device = self.device.clone();
+        host_call::outside(move || {
+            // SAFETY: the slab has left the pool, all uses of it being done. A failure leaves nothing to do.
+            let _ = unsafe {
+                match kind {
+                    Kind::Device => device.free(RawBuffer(slab.start)),
+                    Kind::Pinned | Kind::WriteCombined => device.pinned_free(slab.host as HostPtr),
+                }
+            };
+        });
+    }
+
+    pub(crate) fn stats(&self, kind: Kind) -> MemoryStats {
+        lock(self.pool(kind)).stats()
+    }
+
+    pub(crate) fn snapshot(&self, kind: Kind) -> MemorySnapshot {
+        lock(self.pool(kind)).snapshot()
+    }
+
+    #[cold]
+    fn explain(&self, error: Error, request: &Request) -> Error {
+        let snapshot = self.snapshot(request.kind);
+        error.with_context(format!(
+            "no room for {} ({} bytes) of {}: {}",
+            Bytes(request.holder.requested as u64),
+            request.holder.requested,
+            request.kind.name(),
+            snapshot.summary(5)
+        ))
+    }
+}
+
+/// How much to ask the driver for: slabs grow with what is reserved already, so that their number stays small and
+/// what may lie idle is a share of what is used.
+fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
+    let (small, least, most) = match kind {
+        Kind::Device => (2 << 20, 16 << 20, 512 << 20),
+        // Page-locking takes time in proportion.
+        Kind::Pinned | Kind::WriteCombined => (256 << 10, 1 << 20, 64 << 20),
+    };
+    if size <= SMALL {
+        return small;
+    }
+    let wanted = (reserved / 16).clamp(least, most);
+    let grain = small;
+    size.max(wanted).checked_next_multiple_of(grain).unwrap_or(size)
+}
+
+#[cold]
+fn too_large(bytes: usize, operation: Operation) -> Error {
+    Error::new(ErrorKind::OutOfMemory, format!("an allocation of {bytes} bytes exceeds the address space"))
+        .with_operation(operation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_holds_the_request_and_loses_little() {
+        for bytes in (0..5000).chain([1 << 20, (1 << 20) + 1, (1 << 40) + 12345]) {
+            let size = rounded(bytes).unwrap();
+            assert!(size >= bytes.max(1) && size.is_multiple_of(GRANULE), "{bytes} -> {size}");
+            assert!(size - bytes <= GRANULE.max(bytes / 64), "{bytes} -> {size}");
+            assert_eq!(rounded(size), Some(size), "{bytes}");
+        }
+        assert_eq!(rounded(usize::MAX), None);
+    }
+}

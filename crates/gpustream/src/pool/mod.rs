@@ -1,0 +1,44 @@
+//! The stream-ordered pool between buffers and the drivers' allocators.
+//!
+//! Freeing makes no driver call and waits for nothing: the range goes back with the uses that its owner left
+//! behind. Allocating hands it out at once to the stream that those uses precede, and to any other when they are
+//! known to be done. Only under pressure, when neither driver nor limit gives more, does a stream get memory that
+//! another still uses; its first access then waits, on the device. Whoever gets it, the uses stay in the new
+//! allocation's history, so order never rests on the pool being right about what is done.
+//!
+//! | module | knows |
+//! |---|---|
+//! | `lists` | which free range a request gets (the policy); no streams, no addresses |
+//! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
+//! | `memory` | locks, growth, what to do when there is no more |
+//! | `stats` | figures, and who holds what |
+
+pub(crate) mod arena;
+pub(crate) mod lists;
+mod log;
+mod memory;
+mod stats;
+
+use std::panic::Location;
+
+use gpustream_hal::Operation;
+
+pub use memory::MemoryPool;
+pub(crate) use memory::{Memory, MemoryOptions, Returned};
+pub use stats::{Holding, MemorySnapshot, MemoryStats};
+
+/// Sizes and addresses in a slab are multiples of this many bytes: the alignment that drivers give and kernels'
+/// vector loads want, and above what two neighbours could falsely share.
+pub(crate) const GRANULE: usize = 512;
+
+/// Who holds a range: bytes asked for, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder {
+    pub(crate) requested: usize,
+    pub(crate) operation: Operation,
+}
+
+impl Holder {
+    pub(crate) const NOBODY: Self =
+        Self { requested: 0, operation: Operation { label: "", location: Location::caller() } };
+}

@@ -1,0 +1,151 @@
+//! Figures about memory, and who holds it.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use gpustream_hal::Operation;
+
+use super::Holder;
+
+/// What the library holds of one kind of memory. Sizes are bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// In live allocations, rounded up to the pool's granule of 512 bytes.
+    pub used: u64,
+    /// The most `used` has been.
+    pub peak: u64,
+    /// Taken from the driver: `used` and what is kept for the next allocations.
+    pub reserved: u64,
+    /// The most `reserved` has been.
+    pub peak_reserved: u64,
+    /// The longest free piece.
+    pub longest_free: u64,
+    /// Live allocations.
+    pub live: u64,
+    /// Allocations served from what was reserved.
+    pub hits: u64,
+    /// Allocations for which the driver was asked.
+    pub misses: u64,
+}
+
+impl MemoryStats {
+    /// How scattered the free memory is: 0 where it is one piece, towards 1 where no piece is long.
+    pub fn fragmentation(&self) -> f64 {
+        let free = self.reserved.saturating_sub(self.used);
+        if free == 0 { 0.0 } else { 1.0 - self.longest_free as f64 / free as f64 }
+    }
+}
+
+/// What one line of the program holds.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Holding {
+    /// What allocated, and where.
+    pub operation: Operation,
+    /// Live allocations made there.
+    pub count: usize,
+    /// Their bytes as asked for.
+    pub bytes: u64,
+}
+
+/// Who holds a device's memory at a moment, made by [`Device::memory_snapshot`](crate::Device::memory_snapshot).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct MemorySnapshot {
+    /// The figures.
+    pub stats: MemoryStats,
+    /// By line of the program, most bytes first.
+    pub holders: Vec<Holding>,
+}
+
+impl MemorySnapshot {
+    pub(crate) fn new<'a>(stats: MemoryStats, live: impl Iterator<Item = (usize, &'a Holder)>) -> Self {
+        let mut by_line: HashMap<(&str, &str, u32, u32), Holding> = HashMap::new();
+        for (_, holder) in live {
+            let Operation { label, location } = holder.operation;
+            let key = (label, location.file(), location.line(), location.column());
+            let entry =
+                by_line.entry(key).or_insert(Holding { operation: holder.operation, count: 0, bytes: 0 });
+            entry.count += 1;
+            entry.bytes += holder.requested as u64;
+        }
+        let mut holders: Vec<Holding> = by_line.into_values().collect();
+        holders.sort_by_key(|holding| (std::cmp::Reverse(holding.bytes), holding.operation.location.line()));
+        Self { stats, holders }
+    }
+
+    /// One sentence with the largest `most` holders.
+    pub(crate) fn summary(&self, most: usize) -> String {
+        let MemoryStats { used, reserved, live, longest_free, .. } = self.stats;
+        let mut text = format!(
+            "{live} live allocations hold {}, and the pool has {} more, {} in one piece",
+            Bytes(used),
+            Bytes(reserved - used),
+            Bytes(longest_free)
+        );
+        for (index, holding) in self.holders.iter().take(most).enumerate() {
+            text += if index == 0 { "; most is held by " } else { ", " };
+            text += &holding.to_string();
+        }
+        text
+    }
+}
+
+impl fmt::Display for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} in {})", self.operation, Bytes(self.bytes), self.count)
+    }
+}
+
+impl fmt::Display for MemorySnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.summary(0))?;
+        self.holders.iter().try_for_each(|holding| writeln!(f, "  {holding}"))
+    }
+}
+
+/// A size as people read it.
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+        let unit = (self.0.max(1).ilog2() / 10).min(4);
+        if unit == 0 {
+            return write!(f, "{} bytes", self.0);
+        }
+        write!(f, "{:.1} {}", self.0 as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+
+    use super::*;
+
+    #[test]
+    fn sizes_read_well() {
+        let shown: Vec<String> = [0, 1023, 1024, 1 << 20, 3 << 29, u64::MAX]
+            .iter()
+            .map(|&bytes| Bytes(bytes).to_string())
+            .collect();
+        assert_eq!(shown, ["0 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "1.5 GiB", "16777216.0 TiB"]);
+    }
+
+    #[test]
+    fn holders_are_summed_by_line_and_sorted() {
+        let here = Operation { label: "alloc", location: Location::caller() };
+        let there = Operation { label: "upload", location: Location::caller() };
+        let holder = |operation, requested| Holder { requested, operation };
+        let live = [holder(here, 1 << 10), holder(there, 10 << 10), holder(here, 2 << 10)];
+        let snapshot = MemorySnapshot::new(MemoryStats::default(), live.iter().map(|it| (512, it)));
+        let found: Vec<_> =
+            snapshot.holders.iter().map(|it| (it.operation.label, it.count, it.bytes)).collect();
+        assert_eq!(found, [("upload", 1, 10 << 10), ("alloc", 2, 3 << 10)]);
+        let text = snapshot.summary(1);
+        assert!(text.contains("`upload` at") && !text.contains("`alloc`"), "{text}");
+        assert!(snapshot.to_string().contains("(3.0 KiB in 2)"), "{snapshot}");
+    }
+}
