@@ -90,3 +90,38 @@ fn targets_must_belong_to_a_backend_that_was_asked_for() {
     let (_, stderr) = text(&output);
     assert!(!output.status.success() && stderr.contains("no backend `metal`"), "{stderr}");
 }
+
+#[test]
+fn a_rocm_installation_comes_before_a_plain_clang() {
+    const LIBS: &str = "/usr/lib/x86_64-linux-gnu/amdgcn/bitcode";
+    let test = "a_rocm_installation_comes_before_a_plain_clang";
+    let dir = tempfile::tempdir().unwrap();
+    if Command::new("clang-19").arg("--version").output().is_err() || !Path::new(LIBS).exists() {
+        eprintln!("SKIPPED {test}: no clang-19 with AMD device libraries to stand in for ROCm's");
+        return;
+    }
+    // What hipcc is: a script around a Clang that knows where its libraries are.
+    let rocm = dir.path().join("rocm");
+    let hipcc = rocm.join("bin/hipcc");
+    std::fs::create_dir_all(rocm.join("bin")).unwrap();
+    let script = format!(
+        "#!/bin/sh\nfor arg; do shift; [ \"$arg\" = --genco ] && touch {0}/genco && continue; set -- \"$@\" \"$arg\"; done\nexec \
+         clang-19 -D__HIP_PLATFORM_AMD__ --offload-device-only --rocm-device-lib-path={LIBS} \"$@\"\n",
+        rocm.display()
+    );
+    std::fs::write(&hipcc, script).unwrap();
+    let status = Command::new("chmod").arg("+x").arg(&hipcc).status().unwrap();
+    assert!(status.success());
+    let rocm_path = rocm.to_str().unwrap();
+    let args = ["--backend", "hip", "--arch", "gfx1030"];
+    let output = build_kernels(dir.path(), KERNEL, &args, &[("ROCM_PATH", rocm_path)]);
+    let (stdout, stderr) = text(&output);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stdout.contains("gfx1030") && rocm.join("genco").exists(), "{stdout}{stderr}");
+
+    // It lacks this target's library; a plain Clang could make it, and is not asked.
+    let args = ["--backend", "hip", "--arch", "gfx1201"];
+    let output = build_kernels(dir.path(), KERNEL, &args, &[("ROCM_PATH", rocm_path)]);
+    let (_, stderr) = text(&output);
+    assert!(!output.status.success() && stderr.contains("gfx1201") && stderr.contains(rocm_path), "{stderr}");
+}

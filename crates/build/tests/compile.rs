@@ -90,6 +90,26 @@ fn a_cpp_error_is_the_compilers_own_at_the_users_line_and_said_once() {
     assert!(error.contains("undeclared_name"), "{error}");
 }
 
+/// An existing CUDA kernel, with none of this project's words in it.
+const PLAIN: &str = r#"extern "C" __global__ void plain(const float* a, const float* b, float* c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) c[i] = sqrtf(a[i]) + b[i];
+}
+"#;
+
+#[test]
+fn a_plain_cuda_kernel_compiles_for_every_backend() {
+    let test = "a_plain_cuda_kernel_compiles_for_every_backend";
+    let dir = tempfile::tempdir().unwrap();
+    build(dir.path(), PLAIN, cpu).unwrap();
+    if have_nvcc(test) {
+        build(dir.path(), PLAIN, |k| k.backend(Backend::Cuda)).unwrap();
+    }
+    if have_hip(test, &["gfx90a", "gfx1100"]) {
+        build(dir.path(), PLAIN, |k| k.backend(Backend::Hip).hip_arch("gfx90a").hip_arch("gfx1100")).unwrap();
+    }
+}
+
 /// What no parser can see: a macro that changes a type behind its back.
 fn lying(kernels_see: &str) -> String {
     format!(

@@ -25,6 +25,8 @@ pub(super) fn compile(
     let image = common.out_dir.join(format!("{}.{}.co", unit.module.name, arch.replace(':', ".")));
     let mut flags = vec!["-x".to_owned(), "hip".to_owned(), "-std=c++17".to_owned(), "-O3".to_owned()];
     flags.push(format!("--offload-arch={arch}"));
+    // As nvcc does with its own: a kernel needs no include to be a kernel.
+    flags.extend(["-include".to_owned(), "hip/hip_runtime.h".to_owned()]);
     match compiler.kind {
         HipKind::Rocm if compiler.path.ends_with("hipcc") => flags.push("--genco".to_owned()),
         HipKind::Rocm => flags.push("--offload-device-only".to_owned()),
