@@ -13,12 +13,13 @@ use cudarc::driver::sys::{
 use cudarc::driver::sys::{
     CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
 };
+use gpustream_hal::library::{Search, file_of};
 use gpustream_hal::{Error, ErrorKind, Result};
 use libloading::Library;
 
 use crate::context::Context;
 use crate::error::{advice, describe, failed};
-use crate::library::{Search, driver_names, file_of};
+use crate::library::driver_names;
 
 /// What a driver function answered: a `CUresult` read as an integer, since newer drivers return codes that
 /// cudarc's enum does not have.
@@ -227,7 +228,7 @@ pub(crate) fn found() -> &'static Found {
             Ok(api) => {
                 // The table's pointers outlive this scope: the library stays open for good.
                 std::mem::forget(library);
-                let path = file_of(api.cuInit as *const c_void);
+                let path = file_of(api.cuInit as usize);
                 Found { driver: Driver::initialise(api), library: path, tried }
             }
             Err(symbol) => {

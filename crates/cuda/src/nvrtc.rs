@@ -1,16 +1,17 @@
 //! NVRTC: NVIDIA's compiler at run time.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::nvrtc::sys::{self, nvrtcProgram};
+use gpustream_hal::library::{Search, file_of};
 use gpustream_hal::{Error, ErrorKind, Result, Source};
 use libloading::Library;
 
 use crate::driver::found;
-use crate::library::{Search, file_of, nvrtc_names};
+use crate::library::nvrtc_names;
 
 /// What an NVRTC function answered: an `nvrtcResult` read as an integer, for newer ones have more codes.
 #[repr(transparent)]
@@ -102,7 +103,7 @@ impl Nvrtc {
             .map_err(|symbol| unsupported(format!("this NVRTC is too old: it has no function {symbol}")))?;
         // The table's pointers outlive this scope: the library stays open for good.
         std::mem::forget(library);
-        let library = file_of(api.nvrtcVersion as *const c_void);
+        let library = file_of(api.nvrtcVersion as usize);
         let includes = include_folders(library.as_deref());
         let mut nvrtc = Self { api, major: 0, minor: 0, targets: Vec::new(), library, includes };
         let (mut major, mut minor, mut count) = (0, 0, 0);

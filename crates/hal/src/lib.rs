@@ -35,6 +35,7 @@ pub mod error;
 pub mod event;
 pub mod graph;
 pub mod launch;
+pub mod library;
 pub mod module;
 pub mod stream;
 

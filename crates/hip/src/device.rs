@@ -11,31 +11,32 @@ use crate::arch::Arch;
 use crate::error::{BACKEND, Status, error};
 #[allow(clippy::wildcard_imports)] // A score of attributes under HIP's own names.
 use crate::ffi::*;
-use crate::library::{Runtime, candidates};
+use crate::library::{Found, Runtime};
 
 /// The backend for the libamdhip64 that is installed, or that `GPUSTREAM_HIP_LIBRARY` names.
 pub fn backend() -> &'static dyn Backend {
-    static HIP: Hip = Hip { choice: None, runtime: OnceLock::new() };
+    static HIP: Hip = Hip { choice: None, found: OnceLock::new() };
     &HIP
 }
 
 /// HIP, as one libamdhip64 offers it. The library is opened on first use and never closed.
 pub struct Hip {
     choice: Option<PathBuf>,
-    runtime: OnceLock<Result<Arc<Runtime>>>,
+    found: OnceLock<Found>,
 }
 
 impl Hip {
     /// HIP through the library at `path` alone.
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { choice: Some(path.into()), runtime: OnceLock::new() }
+        Self { choice: Some(path.into()), found: OnceLock::new() }
+    }
+
+    fn found(&self) -> &Found {
+        self.found.get_or_init(|| Found::open(self.choice.as_deref()))
     }
 
     fn runtime(&self) -> Result<&Arc<Runtime>> {
-        self.runtime
-            .get_or_init(|| Runtime::open(self.choice.as_deref()).map(Arc::new))
-            .as_ref()
-            .map_err(Error::clone)
+        self.found().runtime.as_ref().map_err(Error::clone)
     }
 }
 
@@ -60,8 +61,7 @@ impl Backend for Hip {
 
     fn probe(&self) -> Probe {
         let mut probe = Probe::default();
-        probe.tried =
-            candidates(self.choice.as_deref()).iter().map(|path| path.display().to_string()).collect();
+        probe.tried.clone_from(&self.found().tried);
         match self.runtime() {
             Ok(runtime) => {
                 probe.library = Some(runtime.path.clone());

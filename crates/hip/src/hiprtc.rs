@@ -8,12 +8,13 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::ptr;
 
+use gpustream_hal::library::{Search, file_of};
 use gpustream_hal::{Error, ErrorKind, Result, Source};
 use libloading::Library;
 
 use crate::api::symbol;
 use crate::error::{error, library_text};
-use crate::library::{Runtime, Version, origin, rocm_roots, variable};
+use crate::library::{Runtime, Version, rocm_roots};
 
 type Program = *mut c_void;
 /// `hiprtcResult`, as an integer for the same reason as [`Status`](crate::error::Status).
@@ -74,26 +75,23 @@ pub(crate) struct Hiprtc {
 impl Hiprtc {
     /// Opens the HIPRTC that belongs to `runtime`.
     pub(crate) fn open(runtime: &Runtime) -> Result<Self> {
-        let tried = candidates(runtime);
-        for candidate in &tried {
-            // SAFETY: as for libamdhip64 itself: a library made to be loaded like this.
-            let Ok(library) = (unsafe { Library::new(candidate) }) else { continue };
-            let library = ManuallyDrop::new(library);
-            if let Some(functions) = Functions::find(&library) {
-                let path = origin(&library).unwrap_or_else(|| candidate.clone());
-                return Ok(Self::new(functions, path, runtime, Some(library)));
-            }
+        let Search { library, tried } = Search::open("GPUSTREAM_HIPRTC_LIBRARY", names(runtime));
+        if let Some(library) = library.map(ManuallyDrop::new)
+            && let Some(functions) = Functions::find(&library)
+        {
+            // SAFETY: the function is only pointed at, never called.
+            let path = unsafe { symbol::<usize>(&library, "hiprtcVersion") }.and_then(file_of);
+            return Ok(Self::new(functions, path.unwrap_or_default(), runtime, Some(library)));
         }
         if let Some(functions) = Functions::find(&runtime.library) {
             return Ok(Self::new(functions, runtime.path.clone(), runtime, None));
         }
-        let tried: Vec<_> = tried.iter().map(|path| path.display().to_string()).collect();
         Err(error(
             ErrorKind::Unsupported,
             format!(
-                "HIPRTC, which compiles kernels at run time, is not installed: tried {}; install ROCm's \
-                 package hiprtc (hip-runtime-amd has it), or compile the kernels ahead with hipcc",
-                tried.join(", "),
+                "HIPRTC, which compiles kernels at run time, is not installed: {}; install ROCm's package hiprtc \
+                 (hip-runtime-amd has it), or compile the kernels ahead with hipcc",
+                tried.join("; "),
             ),
         ))
     }
@@ -224,17 +222,12 @@ impl Drop for OwnedProgram<'_> {
     }
 }
 
-fn candidates(runtime: &Runtime) -> Vec<PathBuf> {
-    if let Some(path) = variable("GPUSTREAM_HIPRTC_LIBRARY") {
-        return vec![PathBuf::from(path)];
-    }
-    // The one beside libamdhip64 first: two of different versions do not mix.
+/// Where the HIPRTC that belongs to `runtime` may be: beside it first, for two of different versions do not mix.
+fn names(runtime: &Runtime) -> Vec<PathBuf> {
     let name = format!("libhiprtc.so.{}", runtime.version.major());
-    let mut tried: Vec<PathBuf> =
-        runtime.path.parent().map(|folder| folder.join(&name)).into_iter().collect();
-    tried.push(PathBuf::from(&name));
-    tried.extend(rocm_roots().into_iter().map(|root| root.join("lib").join(&name)));
-    tried
+    let beside = runtime.path.parent().map(|folder| folder.join(&name));
+    let installed = rocm_roots().into_iter().map(|root| root.join("lib").join(&name));
+    beside.into_iter().chain([PathBuf::from(&name)]).chain(installed).collect()
 }
 
 /// Why this compiler is not asked for this target, if so.
@@ -275,6 +268,7 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::library::Found;
 
     #[test]
     fn old_compilers_are_not_asked_for_processors_they_crash_on() {
@@ -290,7 +284,7 @@ mod tests {
     /// refuses comes with its words, and what would crash it is not asked.
     #[test]
     fn the_real_compiler_where_one_is_installed() {
-        let runtime = match Runtime::open(None) {
+        let runtime = match Found::open(None).runtime {
             Ok(runtime) => runtime,
             Err(missing) => return eprintln!("SKIPPED: {missing}"),
         };

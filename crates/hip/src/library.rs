@@ -1,21 +1,18 @@
 //! Finding and opening libamdhip64.
 
-use std::error::Error as _;
-use std::ffi::{OsString, c_int};
+use std::ffi::c_int;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use gpustream_hal::library::{Search, file_of};
 use gpustream_hal::{Error, ErrorKind, Result};
 use libloading::Library;
 
-use crate::api::Api;
+use crate::api::{Api, symbol};
 use crate::error::{Status, error};
 use crate::hiprtc::Hiprtc;
-
-/// The environment variable that names the library to open instead of searching.
-pub(crate) const LIBRARY_VARIABLE: &str = "GPUSTREAM_HIP_LIBRARY";
 
 /// Library names, newest first. Python wheels and run-time packages lack the plain one. HIP 7.15, which comes
 /// with ROCm 10, still is `.so.7`; an `.so.8` that appeared would be an interface nobody here has read.
@@ -64,33 +61,39 @@ pub(crate) struct Runtime {
     hiprtc: OnceLock<Result<Hiprtc>>,
 }
 
-impl Runtime {
-    /// Opens the library at `choice`, or the one that the environment names, or the newest that is installed.
-    pub(crate) fn open(choice: Option<&Path>) -> Result<Self> {
-        let tried = candidates(choice);
-        let mut failures = Vec::new();
-        for candidate in &tried {
-            // SAFETY: libamdhip64's initialisers and finalisers are made to be loaded like this; a path that
-            // the user names is theirs to vouch for.
-            match unsafe { Library::new(candidate) } {
-                Ok(library) => return Self::from_library(library, candidate),
-                // The linker's own words, which name file and reason, are the source.
-                Err(failure) => {
-                    failures.push(failure.source().map_or_else(|| failure.to_string(), ToString::to_string));
-                }
-            }
-        }
-        Err(error(
-            ErrorKind::DriverMissing,
-            format!("libamdhip64 cannot be opened: {}; {INSTALL}", failures.join("; ")),
-        ))
-    }
+/// What came of looking for libamdhip64.
+pub(crate) struct Found {
+    pub(crate) runtime: Result<Arc<Runtime>>,
+    /// What was tried, in order, and why it was not opened.
+    pub(crate) tried: Vec<String>,
+}
 
-    fn from_library(library: Library, candidate: &Path) -> Result<Self> {
+impl Found {
+    /// Opens the library at `choice`, or the one that the environment names, or the newest that is installed.
+    pub(crate) fn open(choice: Option<&Path>) -> Self {
+        let Search { library, tried } =
+            choice.map_or_else(|| Search::open("GPUSTREAM_HIP_LIBRARY", names()), Search::only);
+        let runtime = match library {
+            Some(library) => {
+                Runtime::from_library(library, tried.last().map_or("libamdhip64", String::as_str))
+            }
+            None => Err(error(
+                ErrorKind::DriverMissing,
+                format!("libamdhip64 cannot be opened: {}; {INSTALL}", tried.join("; ")),
+            )),
+        };
+        Self { runtime: runtime.map(Arc::new), tried }
+    }
+}
+
+impl Runtime {
+    fn from_library(library: Library, name: &str) -> Result<Self> {
         let library = ManuallyDrop::new(library);
         // SAFETY: it is opened as libamdhip64, and never closed.
         let (api, missing) = unsafe { Api::load(&library) };
-        let path = origin(&library).unwrap_or_else(|| candidate.to_owned());
+        // SAFETY: the function is only pointed at, never called.
+        let path = unsafe { symbol::<usize>(&library, "hipInit") }.and_then(file_of);
+        let path = path.unwrap_or_else(|| PathBuf::from(name));
         if !missing.is_empty() {
             return Err(error(
                 ErrorKind::DriverMissing,
@@ -151,64 +154,19 @@ impl Runtime {
     }
 }
 
-/// What to try, in order.
-pub(crate) fn candidates(choice: Option<&Path>) -> Vec<PathBuf> {
-    let named = choice.map(Path::to_owned).or_else(|| variable(LIBRARY_VARIABLE).map(PathBuf::from));
-    if let Some(path) = named {
-        return vec![path];
-    }
-    let mut tried: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
-    for root in rocm_roots() {
-        tried.extend(NAMES.iter().map(|name| root.join("lib").join(name)));
-    }
-    tried
+/// Where libamdhip64 may be, in order: where the linker looks, then where ROCm installs it.
+fn names() -> impl Iterator<Item = PathBuf> {
+    let installed = rocm_roots().into_iter().flat_map(|root| NAMES.map(|name| root.join("lib").join(name)));
+    NAMES.into_iter().map(PathBuf::from).chain(installed)
 }
 
 /// Where ROCm may be installed: `ROCM_PATH`, `HIP_PATH`, the default.
 pub(crate) fn rocm_roots() -> Vec<PathBuf> {
-    let mut roots: Vec<PathBuf> =
-        ["ROCM_PATH", "HIP_PATH"].iter().filter_map(|name| variable(name)).map(PathBuf::from).collect();
+    let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(std::env::var_os);
+    let mut roots: Vec<PathBuf> = named.filter(|root| !root.is_empty()).map(PathBuf::from).collect();
     roots.push(PathBuf::from("/opt/rocm"));
     roots.dedup();
     roots
-}
-
-/// An environment variable that is set and not empty.
-pub(crate) fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
-}
-
-/// The file a library was opened from.
-#[cfg(unix)]
-pub(crate) fn origin(library: &Library) -> Option<PathBuf> {
-    use std::ffi::{CStr, OsStr, c_void};
-    use std::os::unix::ffi::OsStrExt;
-
-    // SAFETY: the function is only pointed at, never called.
-    let address = unsafe {
-        crate::api::symbol::<*const c_void>(library, "hipInit")
-            .or_else(|| crate::api::symbol::<*const c_void>(library, "hiprtcVersion"))?
-    };
-    let mut info = libc::Dl_info {
-        dli_fname: std::ptr::null(),
-        dli_fbase: std::ptr::null_mut(),
-        dli_sname: std::ptr::null(),
-        dli_saddr: std::ptr::null_mut(),
-    };
-    // SAFETY: `info` is live; any address may be asked about.
-    let found = unsafe { libc::dladdr(address, &raw mut info) };
-    if found == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: dladdr gave a C string that lives as long as the library, which is never closed.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
-}
-
-/// The file a library was opened from.
-#[cfg(not(unix))]
-pub(crate) fn origin(_: &Library) -> Option<PathBuf> {
-    None
 }
 
 #[cfg(test)]
@@ -224,7 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn a_named_library_is_the_only_candidate() {
-        assert_eq!(candidates(Some(Path::new("/x/y.so"))), [PathBuf::from("/x/y.so")]);
+    fn the_newest_name_comes_first() {
+        let names: Vec<_> = names().collect();
+        assert_eq!(names[0], Path::new("libamdhip64.so.7"));
+        assert_eq!(names.last().unwrap(), Path::new("/opt/rocm/lib/libamdhip64.so"));
     }
 }

@@ -15,7 +15,8 @@ fn a_missing_library_says_what_was_tried_and_what_to_install() {
         }
     }
     let probe = hip.probe();
-    assert_eq!((probe.library, probe.tried), (None, vec!["/nowhere/libamdhip64.so.6".to_owned()]));
+    assert_eq!((probe.library, probe.tried.len()), (None, 1));
+    assert!(probe.tried[0].contains("/nowhere/libamdhip64.so.6"), "{:?}", probe.tried);
     assert!(probe.problem.is_some());
 }
 
