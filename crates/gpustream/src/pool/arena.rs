@@ -26,12 +26,19 @@ enum State {
     Live,
 }
 
+#[derive(Clone, Copy)]
 struct Span {
     start: usize,
     left: u32,
     right: u32,
     slab: u32,
     state: State,
+    /// Whether there are `uses`.
+    used: bool,
+}
+
+/// What is seldom looked at, apart from what always is.
+struct Details {
     /// Of a free range: what must be done before it may be used.
     uses: Uses,
     /// Of a live range.
@@ -72,6 +79,7 @@ pub(crate) struct Taken {
 /// Slabs and their ranges. Addresses are numbers here; nothing is read or written there.
 pub(crate) struct Arena<L> {
     spans: Vec<Span>,
+    details: Vec<Details>,
     links: Vec<Link>,
     vacant: Vec<u32>,
     lists: Vec<OwnedList<L>>,
@@ -84,6 +92,7 @@ impl<L: FreeList> Default for Arena<L> {
     fn default() -> Self {
         Self {
             spans: Vec::new(),
+            details: Vec::new(),
             links: Vec::new(),
             vacant: Vec::new(),
             lists: vec![OwnedList { stream: IDLE, list: L::default(), count: 0 }],
@@ -114,9 +123,9 @@ impl<L: FreeList> Arena<L> {
     pub(crate) fn live(&self) -> impl Iterator<Item = (usize, &Holder)> {
         self.spans
             .iter()
-            .zip(&self.links)
+            .zip(self.links.iter().zip(&self.details))
             .filter(|(span, _)| span.state == State::Live)
-            .map(|(span, link)| (link.size, &span.holder))
+            .map(|(_, (link, details))| (link.size, &details.holder))
     }
 
     /// Adds a slab, all of it free.
@@ -161,7 +170,7 @@ impl<L: FreeList> Arena<L> {
             let mut id = entry.first;
             while id != NONE {
                 let span = &self.spans[id as usize];
-                if matches!(span.state, State::Free(_)) && usable(&span.uses) {
+                if matches!(span.state, State::Free(_)) && usable(&self.details[id as usize].uses) {
                     if first == NONE {
                         first = id;
                     }
@@ -186,11 +195,10 @@ impl<L: FreeList> Arena<L> {
             let right = self.spans[first as usize].right;
             joined = right;
             self.unlist(right);
-            let uses = std::mem::take(&mut self.spans[right as usize].uses);
-            merge_uses(&mut self.spans[first as usize].uses, uses);
+            self.move_uses(right, first);
             self.absorb(first, right);
         }
-        let owner = if self.spans[first as usize].uses.is_empty() { IDLE } else { owner };
+        let owner = if self.spans[first as usize].used { owner } else { IDLE };
         let index = self.list_of(owner);
         self.list(first, index);
         self.hand_out(first, size, holder)
@@ -202,8 +210,10 @@ impl<L: FreeList> Arena<L> {
     pub(crate) fn release(&mut self, id: u32, uses: Uses, owner: StreamId) {
         debug_assert_eq!(self.spans[id as usize].state, State::Live);
         let index = self.list_of(owner);
-        self.spans[id as usize].uses = uses;
-        self.spans[id as usize].holder = Holder::NOBODY;
+        if !uses.is_empty() {
+            self.spans[id as usize].used = true;
+            self.details[id as usize].uses = uses;
+        }
         self.free += self.size(id);
         self.merge_and_list(id, index);
     }
@@ -218,8 +228,10 @@ impl<L: FreeList> Arena<L> {
             if index == 0 {
                 continue;
             }
-            span.uses.retain(|old| !done(old.point));
-            let owner = match span.uses.as_slice() {
+            let uses = &mut self.details[id as usize].uses;
+            uses.retain(|old| !done(old.point));
+            span.used = !uses.is_empty();
+            let owner = match uses.as_slice() {
                 [] => IDLE,
                 [only] => only.point.stream,
                 _ => continue,
@@ -236,7 +248,7 @@ impl<L: FreeList> Arena<L> {
 
     /// Bytes that are free and not idle.
     pub(crate) fn pending(&self) -> usize {
-        self.free_ids().filter(|&id| !self.spans[id as usize].uses.is_empty()).map(|id| self.size(id)).sum()
+        self.free_ids().filter(|&id| self.spans[id as usize].used).map(|id| self.size(id)).sum()
     }
 
     /// Takes out the slabs that are idle from end to end.
@@ -300,15 +312,7 @@ impl<L: FreeList> Arena<L> {
 
     #[inline]
     fn new_span(&mut self, start: usize, size: usize, slab: u32) -> u32 {
-        let span = Span {
-            start,
-            left: NONE,
-            right: NONE,
-            slab,
-            state: State::Live,
-            uses: Uses::default(),
-            holder: Holder::NOBODY,
-        };
+        let span = Span { start, left: NONE, right: NONE, slab, state: State::Live, used: false };
         self.free += size;
         if let Some(id) = self.vacant.pop() {
             self.spans[id as usize] = span;
@@ -316,6 +320,7 @@ impl<L: FreeList> Arena<L> {
             return id;
         }
         self.spans.push(span);
+        self.details.push(Details { uses: Uses::new(), holder: Holder::NOBODY });
         self.links.push(Link::new(size));
         self.spans.len() as u32 - 1
     }
@@ -351,22 +356,25 @@ impl<L: FreeList> Arena<L> {
         let mut id = id;
         if right != NONE && self.spans[right as usize].state == State::Free(index) {
             self.unlist(right);
-            if index != 0 {
-                let uses = std::mem::take(&mut self.spans[right as usize].uses);
-                merge_uses(&mut self.spans[id as usize].uses, uses);
-            }
+            self.move_uses(right, id);
             self.absorb(id, right);
         }
         if left != NONE && self.spans[left as usize].state == State::Free(index) {
             self.unlist(left);
-            if index != 0 {
-                let uses = std::mem::take(&mut self.spans[id as usize].uses);
-                merge_uses(&mut self.spans[left as usize].uses, uses);
-            }
+            self.move_uses(id, left);
             self.absorb(left, id);
             id = left;
         }
         self.list(id, index);
+    }
+
+    #[inline]
+    fn move_uses(&mut self, from: u32, to: u32) {
+        if std::mem::take(&mut self.spans[from as usize].used) {
+            let uses = std::mem::take(&mut self.details[from as usize].uses);
+            merge_uses(&mut self.details[to as usize].uses, uses);
+            self.spans[to as usize].used = true;
+        }
     }
 
     /// Makes `right`, the right neighbour, part of `id`. Neither is in a list.
@@ -399,8 +407,9 @@ impl<L: FreeList> Arena<L> {
             if right != NONE {
                 self.spans[right as usize].left = rest;
             }
-            if !self.spans[id as usize].uses.is_empty() {
-                self.spans[rest as usize].uses = self.spans[id as usize].uses.clone();
+            if self.spans[id as usize].used {
+                self.spans[rest as usize].used = true;
+                self.details[rest as usize].uses = self.details[id as usize].uses.clone();
             }
             self.merge_and_list(rest, index);
         }
@@ -408,8 +417,10 @@ impl<L: FreeList> Arena<L> {
         self.free -= size;
         let span = &mut self.spans[id as usize];
         span.state = State::Live;
-        span.holder = holder;
-        let uses = std::mem::take(&mut span.uses);
+        let details = &mut self.details[id as usize];
+        details.holder = holder;
+        let uses =
+            if std::mem::take(&mut span.used) { std::mem::take(&mut details.uses) } else { Uses::new() };
         let (start, slab) = (span.start, span.slab);
         let host = match &self.slabs[slab as usize] {
             Some(SlabEntry { slab, .. }) if slab.host != 0 => slab.host + (start - slab.start),
@@ -456,7 +467,8 @@ mod tests {
                     if let State::Free(list) = span.state {
                         counts[list as usize] += 1;
                         free += self.size(id);
-                        assert_eq!(list == 0, span.uses.is_empty(), "idle means without uses");
+                        assert_eq!(list != 0, span.used, "idle means without uses");
+                        assert_eq!(span.used, !self.details[id as usize].uses.is_empty());
                         assert_ne!(before, Some(list), "neighbours in one list are merged");
                         before = Some(list);
                     } else {
