@@ -7,11 +7,12 @@
 use std::ffi::{CStr, c_char};
 
 use crate::abi::{Context, Dim, Entry, Host, WarpResult, barrier};
-use crate::fiber::{Fiber, Stop, Stretch};
+use crate::fiber::{Exchange, Fiber, Stop, Stretch};
 use crate::warp;
 
 /// What a thread of the block is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum State {
     /// Has not begun.
     #[default]
@@ -50,15 +51,6 @@ impl std::fmt::Display for Site {
     }
 }
 
-/// One thread of the block.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Thread {
-    pub(crate) state: State,
-    pub(crate) site: Site,
-    /// The warp operation it waits in, and afterwards that one's result.
-    pub(crate) warp: warp::Wait,
-}
-
 /// The place and message of a kernel's failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -76,12 +68,15 @@ pub(crate) struct Runner {
     fibers: Vec<Fiber>,
     /// The thread that each fiber holds, for fibers below `held`.
     holds: Vec<u32>,
-    pub(crate) threads: Vec<Thread>,
+    exchange: Exchange,
+    /// What each thread of the block is doing. Bytes on their own: a barrier touches all of them.
+    pub(crate) states: Vec<State>,
+    /// The warp operation that each thread waits in, or was in last.
+    pub(crate) waits: Vec<warp::Wait>,
     /// Fibers with a thread of this block.
     held: usize,
     /// The fiber that runs.
     current: usize,
-    switch: *const *const (),
     /// The first thread the running stretch ran; those up to the one that waits have returned.
     stretch_start: u32,
     /// The stretch that runs has not waited yet.
@@ -136,10 +131,11 @@ impl Runner {
             },
             fibers: Vec::new(),
             holds: Vec::new(),
-            threads: Vec::new(),
+            exchange: Exchange::new(),
+            states: Vec::new(),
+            waits: Vec::new(),
             held: 0,
             current: 0,
-            switch: std::ptr::null(),
             stretch_start: 0,
             fresh: false,
             in_block: false,
@@ -197,15 +193,15 @@ impl Runner {
                 let mut ran = false;
                 for index in 0..(*this).held {
                     let thread = (&(*this).holds)[index];
-                    if (&(*this).threads)[thread as usize].state != State::Ready {
+                    if (&(*this).states)[thread as usize] != State::Ready {
                         continue;
                     }
                     ran = true;
                     (*this).context.current_thread = thread;
                     let fiber = (*this).enter(index);
-                    let stop = (*fiber).resume();
-                    (*this).after(stop)?;
-                    if stop == Stop::Finished {
+                    let stop = (*fiber).resume(&raw mut (*this).exchange);
+                    if stop != Stop::Waiting || (*this).failure.is_some() {
+                        (*this).after(stop)?;
                         (*this).exit(thread..thread + 1);
                     }
                 }
@@ -233,7 +229,7 @@ impl Runner {
         unsafe {
             let index = (*this).held;
             if index == (*this).fibers.len() {
-                let fiber = Fiber::new(index).map_err(|error| {
+                let fiber = Fiber::new(index, &raw mut (*this).exchange).map_err(|error| {
                     let message = format!("no stack for a thread that waits: {error}");
                     (*this).failure_at(Some(thread), message)
                 })?;
@@ -242,10 +238,13 @@ impl Runner {
             }
             (*this).stretch_start = thread;
             (*this).fresh = true;
+            (*this).exchange.stretch = Some(stretch);
             let fiber = (*this).enter(index);
-            let stop = (*fiber).start(stretch);
+            let stop = (*fiber).start(&raw mut (*this).exchange);
             let ran_through = std::mem::take(&mut (*this).fresh);
-            (*this).after(stop)?;
+            if stop == Stop::Crashed || (*this).failure.is_some() {
+                (*this).after(stop)?;
+            }
             if ran_through {
                 return Ok(None);
             }
@@ -262,11 +261,10 @@ impl Runner {
     /// Makes fiber `index` the one that runs.
     fn enter(&mut self, index: usize) -> *mut Fiber {
         self.current = index;
-        let fiber = &raw mut self.fibers[index];
-        self.switch = self.fibers[index].switch();
-        fiber
+        &raw mut self.fibers[index]
     }
 
+    #[cold]
     fn after(&mut self, stop: Stop) -> Result<(), Failure> {
         if stop == Stop::Crashed {
             let crash = self.crash.take();
@@ -282,16 +280,12 @@ impl Runner {
 
     fn exit(&mut self, threads: std::ops::Range<u32>) {
         self.exited += threads.len() as u32;
-        for thread in threads {
-            self.threads[thread as usize].state = State::Exited;
-        }
+        self.states[threads.start as usize..threads.end as usize].fill(State::Exited);
     }
 
     fn release_barrier(&mut self) {
         self.at_barrier = 0;
-        for thread in &mut self.threads {
-            thread.state = State::Ready;
-        }
+        self.states.fill(State::Ready);
         self.barrier_result.1 = std::mem::take(&mut self.barrier_result.0);
     }
 
@@ -299,8 +293,10 @@ impl Runner {
     fn hold(&mut self, thread: u32) {
         if !self.in_block {
             self.in_block = true;
-            self.threads.clear();
-            self.threads.resize(self.context.block.count() as usize, Thread::default());
+            let threads = self.context.block.count() as usize;
+            self.states.clear();
+            self.states.resize(threads, State::Pending);
+            self.waits.resize(threads, warp::Wait::default());
             self.at_barrier = 0;
             self.exited = 0;
             self.barrier_result = (0, 0);
@@ -314,16 +310,17 @@ impl Runner {
 
     /// Why no thread can go on.
     fn stuck(&self) -> Failure {
-        let waiting = self.threads.iter().position(|t| t.state == State::AtBarrier);
+        let waiting = self.states.iter().position(|&s| s == State::AtBarrier);
         let Some(waiting) = waiting else { return warp::stuck(self) };
-        let missing = self.threads.iter().position(|t| t.state != State::AtBarrier);
-        let site = self.threads[waiting].site;
-        let other = match missing.map(|thread| (thread, &self.threads[thread])) {
-            Some((thread, t)) if t.state == State::Exited => {
+        let site = self.barrier_site;
+        let missing = self.states.iter().position(|&s| s != State::AtBarrier);
+        let other = match missing.map(|thread| (thread, self.states[thread])) {
+            Some((thread, State::Exited)) => {
                 format!("thread {} has returned without reaching it", self.place(thread as u32))
             }
-            Some((thread, t)) => {
-                format!("thread {} waits in a warp operation at {}", self.place(thread as u32), t.site)
+            Some((thread, _)) => {
+                let at = self.waits[thread].site;
+                format!("thread {} waits in a warp operation at {at}", self.place(thread as u32))
             }
             None => "another thread never reaches it".into(),
         };
@@ -331,6 +328,22 @@ impl Runner {
             "waits at the barrier at {site}, but {other}: every thread of a block must reach every barrier"
         );
         self.failure_at(Some(waiting as u32), message)
+    }
+
+    #[cold]
+    fn different_barriers(&mut self, thread: u32, site: Site) {
+        let message = format!(
+            "waits at the barrier at {site} while other threads wait at the one at {}: every thread of a block \
+             must reach the same barrier",
+            self.barrier_site
+        );
+        let failure = self.failure_at(Some(thread), message);
+        self.set_failure(failure);
+    }
+
+    /// Where the threads at the barrier wait.
+    pub(crate) fn barrier_site(&self) -> Site {
+        self.barrier_site
     }
 
     /// The coordinates of a thread.
@@ -370,15 +383,6 @@ impl Runner {
         self.in_block = false;
         self.failure = None;
     }
-
-    /// Gives the worker its turn; returns when the thread was let go.
-    ///
-    /// # Safety
-    /// Called on the running fiber's stack, through `context`, with no reference to the runner alive.
-    unsafe fn wait(this: *mut Self) {
-        // SAFETY: the runner is alive, and `switch` is that of the fiber this runs on.
-        unsafe { Fiber::wait((*this).switch) }
-    }
 }
 
 /// `__syncthreads` and its kin.
@@ -395,28 +399,22 @@ unsafe extern "C" fn on_barrier(
         // SAFETY: the context is the first field of a runner, which waits in `resume` while its kernel runs.
         let runner = unsafe { &mut *this };
         runner.hold(thread);
-        let site = Site { file, line };
         if runner.at_barrier == 0 {
-            runner.barrier_site = site;
+            runner.barrier_site = Site { file, line };
         } else if runner.barrier_site.line != line {
-            let message = format!(
-                "waits at the barrier at {site} while other threads wait at the one at {}: every thread of a \
-                 block must reach the same barrier",
-                runner.barrier_site
-            );
-            let failure = runner.failure_at(Some(thread), message);
-            runner.set_failure(failure);
+            runner.different_barriers(thread, Site { file, line });
         }
-        let entry = &mut runner.threads[thread as usize];
-        entry.state = State::AtBarrier;
-        entry.site = site;
+        runner.states[thread as usize] = State::AtBarrier;
         runner.at_barrier += 1;
         runner.barrier_result.0 += predicate;
     }
     // SAFETY: this is the fiber that runs; the reference above is gone.
-    unsafe { Runner::wait(this) };
-    // SAFETY: as above; a read of a field.
-    let (count, total) = unsafe { ((*this).barrier_result.1, (*this).threads.len() as u32) };
+    unsafe { Fiber::wait(&raw mut (*this).exchange) };
+    if kind == barrier::PLAIN {
+        return 0;
+    }
+    // SAFETY: as above; a read of fields.
+    let (count, total) = unsafe { ((*this).barrier_result.1, (*this).context.block.count() as u32) };
     match kind {
         barrier::COUNT => count,
         barrier::AND => u32::from(count == total),
@@ -441,15 +439,15 @@ unsafe extern "C" fn on_warp(
         // SAFETY: as in `on_barrier`.
         let runner = unsafe { &mut *this };
         runner.hold(thread);
-        let wait = warp::Wait { kind, source, mask, value, active: 0 };
-        warp::arrive(runner, thread, wait, Site { file, line })
+        let site = Site { file, line };
+        warp::arrive(runner, thread, warp::Wait { kind, source, mask, value, active: 0, site })
     };
     if !done {
         // SAFETY: as in `on_barrier`.
-        unsafe { Runner::wait(this) };
+        unsafe { Fiber::wait(&raw mut (*this).exchange) };
     }
     // SAFETY: likewise.
-    let wait = unsafe { (&(*this).threads)[thread as usize].warp };
+    let wait = unsafe { (&(*this).waits)[thread as usize] };
     WarpResult { value: wait.value, active: wait.active }
 }
 
@@ -472,6 +470,6 @@ unsafe extern "C" fn on_fail(
     }
     loop {
         // SAFETY: as in `on_barrier`. The worker sees the failure and never resumes this fiber.
-        unsafe { Runner::wait(this) };
+        unsafe { Fiber::wait(&raw mut (*this).exchange) };
     }
 }

@@ -85,7 +85,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         // reference to the runner is alive.
         unsafe {
             let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
-            let handler = (*runner).running().and_then(crate::fiber::Fiber::trap_handler);
+            let handler = (*runner).running().map(crate::fiber::Fiber::trap_handler);
             if let Some(handler) = handler.filter(|h| h.stack_ptr_in_bounds(stack_pointer(registers))) {
                 (*runner).crash = Some(Crash { signal, address: (*info).si_addr() as usize });
                 redirect(registers, &handler.setup_trap_handler(|| Stop::Crashed));

@@ -97,103 +97,101 @@ pub(crate) struct Stretch {
     pub(crate) first_thread: u32,
 }
 
-type Switch = Yielder<Stretch, Stop>;
-type Routine = Coroutine<Stretch, Stop, Stop, FiberStack>;
+/// What a worker and its fibers tell each other. One per worker, at a fixed place.
+pub(crate) struct Exchange {
+    /// What the fiber that is started next is to run.
+    pub(crate) stretch: Option<Stretch>,
+    /// How the fiber that runs gives up its turn; set by whoever lets it run.
+    switch: *const Switch,
+}
 
-/// A stack with a kernel on it.
+impl Exchange {
+    pub(crate) const fn new() -> Self {
+        Self { stretch: None, switch: std::ptr::null() }
+    }
+}
+
+type Switch = Yielder<(), Stop>;
+type Routine = Coroutine<(), Stop, Stop, FiberStack>;
+
+/// A stack with a kernel on it. One cache line: a barrier touches every fiber of the block.
+#[repr(align(64))]
 pub(crate) struct Fiber {
-    routine: Option<Routine>,
-    /// Set by the routine when it starts; points into its stack, where it stays.
-    switch: Box<*const Switch>,
-    index: usize,
-    /// What the routine is resumed with; only read when it starts a stretch.
-    stretch: Option<Stretch>,
+    routine: Routine,
+    /// How this fiber gives up its turn, once it has run; points into its stack, where it stays.
+    switch: *const Switch,
 }
 
 impl Fiber {
-    /// `index` tells the fibers of one worker apart.
-    pub(crate) fn new(index: usize) -> io::Result<Self> {
-        let mut fiber = Self { routine: None, switch: Box::new(std::ptr::null()), index, stretch: None };
-        fiber.build()?;
-        Ok(fiber)
-    }
-
-    fn build(&mut self) -> io::Result<()> {
-        let stack = FiberStack::new(self.index)?;
-        let switch: *mut *const Switch = &raw mut *self.switch;
-        let body = move |yielder: &Switch, mut stretch: Stretch| -> Stop {
-            // SAFETY: the box outlives the routine, which is dropped or reset before it.
-            unsafe { *switch = std::ptr::from_ref(yielder) };
+    /// `index` tells the fibers of one worker apart; `exchange` outlives the fiber.
+    pub(crate) fn new(index: usize, exchange: *mut Exchange) -> io::Result<Self> {
+        let body = move |switch: &Switch, ()| -> Stop {
             loop {
-                // SAFETY: whoever starts a stretch vouches for its entry and context.
+                // SAFETY: the exchange is alive, and whoever starts a stretch vouches for its entry and context. No
+                // reference to it is alive on either side while this runs.
                 unsafe {
-                    (stretch.entry)(stretch.context, stretch.first, stretch.end, stretch.first_thread);
+                    (*exchange).switch = switch;
+                    let Some(s) = (*exchange).stretch else { return Stop::Crashed };
+                    (s.entry)(s.context, s.first, s.end, s.first_thread);
                 }
-                stretch = yielder.suspend(Stop::Finished);
+                switch.suspend(Stop::Finished);
             }
         };
-        self.routine = Some(Coroutine::with_stack(stack, body));
-        Ok(())
+        let routine = Coroutine::with_stack(FiberStack::new(index)?, body);
+        Ok(Self { routine, switch: std::ptr::null() })
     }
 
-    /// Starts a stretch; the fiber's last one is done.
+    /// Starts the stretch in the exchange; the fiber's last one is done.
     ///
     /// # Safety
-    /// The entry is a loaded kernel's, and the context fits it and stays valid until the stretch is done.
-    pub(crate) unsafe fn start(&mut self, stretch: Stretch) -> Stop {
-        self.stretch = Some(stretch);
-        self.resume()
+    /// `exchange` is the fiber's; the stretch's entry is a loaded kernel's, and its context fits it and stays valid
+    /// until the stretch is done.
+    pub(crate) unsafe fn start(&mut self, exchange: *mut Exchange) -> Stop {
+        let stop = self.go_on();
+        // SAFETY: set by the fiber when it began.
+        self.switch = unsafe { (*exchange).switch };
+        stop
     }
 
     /// Goes on where the fiber waited.
-    pub(crate) fn resume(&mut self) -> Stop {
-        let (Some(routine), Some(stretch)) = (self.routine.as_mut(), self.stretch) else {
-            return Stop::Crashed;
-        };
-        match routine.resume(stretch) {
+    ///
+    /// # Safety
+    /// `exchange` is the fiber's, and the fiber waits.
+    #[inline]
+    pub(crate) unsafe fn resume(&mut self, exchange: *mut Exchange) -> Stop {
+        // SAFETY: the exchange is alive.
+        unsafe { (*exchange).switch = self.switch };
+        self.go_on()
+    }
+
+    #[inline]
+    fn go_on(&mut self) -> Stop {
+        match self.routine.resume(()) {
             CoroutineResult::Yield(stop) | CoroutineResult::Return(stop) => stop,
         }
     }
 
-    /// Gives the worker its turn. Called on the fiber's own stack.
+    /// Gives the worker its turn; returns when it lets this fiber go on.
     ///
     /// # Safety
-    /// The caller runs on this fiber.
-    pub(crate) unsafe fn wait(switch: *const *const ()) {
-        // SAFETY: by the caller's promise the routine has started, so the pointer is set, and its yielder lives
-        // on the stack that is running.
-        let yielder = unsafe { &*(*switch).cast::<Switch>() };
-        yielder.suspend(Stop::Waiting);
-    }
-
-    /// What [`wait`](Self::wait) is called with.
-    pub(crate) fn switch(&self) -> *const *const () {
-        (&raw const *self.switch).cast()
+    /// Called on the stack of the fiber that runs.
+    #[inline]
+    pub(crate) unsafe fn wait(exchange: *mut Exchange) {
+        // SAFETY: set by whoever let this fiber run; it lives on the stack that is running.
+        unsafe { &*(*exchange).switch }.suspend(Stop::Waiting);
     }
 
     /// For the signal handler: makes a crashed kernel return to its worker.
-    pub(crate) fn trap_handler(&self) -> Option<CoroutineTrapHandler<Stop>> {
-        self.routine.as_ref().map(Coroutine::trap_handler)
-    }
-
-    /// Throws away whatever is on the stack.
-    pub(crate) fn reset(&mut self) -> io::Result<()> {
-        self.discard();
-        self.build()
-    }
-
-    fn discard(&mut self) {
-        if let Some(mut routine) = self.routine.take() {
-            // SAFETY: the frames on the stack are the closure above, which owns nothing, and the kernel's, which are
-            // never unwound: a kernel's locals have no destructors anybody may rely on.
-            unsafe { routine.force_reset() };
-        }
+    pub(crate) fn trap_handler(&self) -> CoroutineTrapHandler<Stop> {
+        self.routine.trap_handler()
     }
 }
 
 impl Drop for Fiber {
     fn drop(&mut self) {
-        self.discard();
+        // SAFETY: the frames on the stack are the closure above, which owns nothing, and the kernel's, which are
+        // never unwound: a kernel's locals have no destructors anybody may rely on.
+        unsafe { self.routine.force_reset() };
     }
 }
 

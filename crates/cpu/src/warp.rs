@@ -16,13 +16,14 @@ pub(crate) struct Wait {
     pub(crate) value: u64,
     /// Afterwards: who took part.
     pub(crate) active: u64,
+    pub(crate) site: Site,
 }
 
 /// The warp that `thread` belongs to: its first thread and the mask of lanes the block has.
 fn warp_of(runner: &Runner, thread: u32) -> (u32, u64) {
     let size = runner.context.warp_size;
     let first = thread / size * size;
-    let lanes = (runner.threads.len() as u32 - first).min(size);
+    let lanes = (runner.states.len() as u32 - first).min(size);
     (first, if lanes == 64 { u64::MAX } else { (1 << lanes) - 1 })
 }
 
@@ -36,28 +37,26 @@ fn lanes(mask: u64) -> impl Iterator<Item = u32> {
 }
 
 /// Puts `thread` into an operation. True if that completes it: the result is there and nobody needs to wait.
-pub(crate) fn arrive(runner: &mut Runner, thread: u32, mut wait: Wait, site: Site) -> bool {
+pub(crate) fn arrive(runner: &mut Runner, thread: u32, mut wait: Wait) -> bool {
     let (first, existing) = warp_of(runner, thread);
     if wait.mask != 0 {
         wait.mask = wait.mask & existing | 1 << (thread - first);
     }
-    let entry = &mut runner.threads[thread as usize];
-    entry.warp = wait;
-    entry.site = site;
-    entry.state = State::AtWarp;
+    runner.waits[thread as usize] = wait;
+    runner.states[thread as usize] = State::AtWarp;
     let group = if wait.mask == 0 { existing } else { wait.mask };
     complete(runner, first, group, thread)
 }
 
 /// Completes the operation that `leader` waits in, if all of `group` that have not returned wait in it too.
 fn complete(runner: &mut Runner, first: u32, group: u64, leader: u32) -> bool {
-    let leader = runner.threads[leader as usize];
+    let leader = runner.waits[leader as usize];
     let mut active = 0;
     for lane in lanes(group) {
-        let thread = &runner.threads[(first + lane) as usize];
-        match thread.state {
+        let thread = (first + lane) as usize;
+        match runner.states[thread] {
             State::Exited => {}
-            State::AtWarp if same(&thread.warp, &leader.warp) => active |= 1 << lane,
+            State::AtWarp if same(&runner.waits[thread], &leader) => active |= 1 << lane,
             _ => return false,
         }
     }
@@ -74,13 +73,13 @@ fn finish(runner: &mut Runner, first: u32, active: u64) {
     let mut values = [0; 64];
     let mut ballot = 0;
     for lane in lanes(active) {
-        let value = runner.threads[(first + lane) as usize].warp.value;
+        let value = runner.waits[(first + lane) as usize].value;
         values[lane as usize] = value;
         ballot |= u64::from(value != 0) << lane;
     }
     for lane in lanes(active) {
-        let thread = &mut runner.threads[(first + lane) as usize];
-        let wait = &mut thread.warp;
+        let thread = (first + lane) as usize;
+        let wait = &mut runner.waits[thread];
         wait.active = active;
         wait.value = match wait.kind {
             kinds::SHUFFLE if wait.source < 64 && active >> wait.source & 1 == 1 => {
@@ -93,7 +92,7 @@ fn finish(runner: &mut Runner, first: u32, active: u64) {
                 .fold(0, |mask, other| mask | 1 << other),
             _ => 0,
         };
-        thread.state = State::Ready;
+        runner.states[thread] = State::Ready;
     }
 }
 
@@ -101,23 +100,23 @@ fn finish(runner: &mut Runner, first: u32, active: u64) {
 /// whoever can come. False if there are none.
 pub(crate) fn resolve_stall(runner: &mut Runner) -> bool {
     let mut resolved = false;
-    for thread in 0..runner.threads.len() as u32 {
-        let Wait { mask, .. } = runner.threads[thread as usize].warp;
-        if runner.threads[thread as usize].state != State::AtWarp {
+    for thread in 0..runner.states.len() as u32 {
+        if runner.states[thread as usize] != State::AtWarp {
             continue;
         }
+        let leader = runner.waits[thread as usize];
         let (first, existing) = warp_of(runner, thread);
-        if mask != 0 {
-            resolved |= complete(runner, first, mask, thread);
+        if leader.mask != 0 {
+            resolved |= complete(runner, first, leader.mask, thread);
             continue;
         }
         // Divergent lanes: those that wait at the same place are the active ones.
-        let leader = runner.threads[thread as usize];
         let active = lanes(existing)
             .filter(|&lane| {
-                let other = &runner.threads[(first + lane) as usize];
-                other.state == State::AtWarp
-                    && same(&other.warp, &leader.warp)
+                let thread = (first + lane) as usize;
+                let other = &runner.waits[thread];
+                runner.states[thread] == State::AtWarp
+                    && same(other, &leader)
                     && other.site.line == leader.site.line
             })
             .fold(0, |mask, lane| mask | 1 << lane);
@@ -129,26 +128,26 @@ pub(crate) fn resolve_stall(runner: &mut Runner) -> bool {
 
 /// Why no lane can go on: one waits for another that is elsewhere.
 pub(crate) fn stuck(runner: &Runner) -> Failure {
-    let waiting = runner.threads.iter().position(|t| t.state == State::AtWarp);
-    let Some(waiting) = waiting else {
+    let Some(waiting) = runner.states.iter().position(|&s| s == State::AtWarp) else {
         return runner.failure_at(None, "no thread of the block can go on".into());
     };
-    let thread = &runner.threads[waiting];
+    let wait = &runner.waits[waiting];
     let (first, _) = warp_of(runner, waiting as u32);
-    let other = lanes(thread.warp.mask).map(|lane| first + lane).find(|&other| {
-        let other = &runner.threads[other as usize];
-        other.state != State::Exited && !(other.state == State::AtWarp && same(&other.warp, &thread.warp))
+    let other = lanes(wait.mask).map(|lane| first + lane).find(|&other| {
+        let (state, other) = (runner.states[other as usize], &runner.waits[other as usize]);
+        state != State::Exited && !(state == State::AtWarp && same(other, wait))
     });
     let elsewhere = other.map_or_else(
         || "a lane of its mask never comes".into(),
         |other| {
-            let site = runner.threads[other as usize].site;
-            format!("thread {}, named in its mask, waits at {site}", runner.place(other))
+            let state = runner.states[other as usize];
+            let at = if state == State::AtBarrier { runner.barrier_site() } else { runner.waits[other as usize].site };
+            format!("thread {}, named in its mask, waits at {at}", runner.place(other))
         },
     );
     let message = format!(
         "waits in a warp operation at {}, but {elsewhere}: every lane of a mask must reach the operation",
-        thread.site
+        wait.site
     );
     runner.failure_at(Some(waiting as u32), message)
 }
