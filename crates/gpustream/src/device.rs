@@ -94,9 +94,9 @@ impl DeviceOptions {
 pub(crate) struct StreamTable(RwLock<HashMap<StreamId, Arc<StreamCore>>>);
 
 impl StreamTable {
-    fn shared() -> Arc<Self> {
+    pub(crate) fn shared() -> &'static Arc<Self> {
         static TABLE: OnceLock<Arc<StreamTable>> = OnceLock::new();
-        TABLE.get_or_init(Arc::default).clone()
+        TABLE.get_or_init(Arc::default)
     }
 
     pub(crate) fn get(&self, id: StreamId) -> Option<Arc<StreamCore>> {
@@ -143,7 +143,7 @@ impl StreamTable {
         let mut gone = Vec::new();
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         table.retain(|_, stream| {
-            if Arc::strong_count(stream) > 1 || !Arc::ptr_eq(&stream.device, device) {
+            if !Arc::ptr_eq(&stream.device, device) || !stream.is_orphan() {
                 return true;
             }
             let Ok(Some(clock)) = stream.query_alone() else { return true };
@@ -151,7 +151,8 @@ impl StreamTable {
             false
         });
         drop(table);
-        for (_, clock) in &gone {
+        for (stream, clock) in &gone {
+            stream.close();
             self.set_done(clock);
         }
     }
@@ -294,6 +295,7 @@ impl Drop for DeviceCore {
             }
             drop(parked);
             memory.close();
+            streams.iter().for_each(|stream| stream.close());
             drop(streams);
         });
     }
@@ -401,7 +403,7 @@ impl Device {
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
         let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
         let info = raw.info().clone();
-        let streams = StreamTable::shared();
+        let streams = StreamTable::shared().clone();
         let memory = Memory::new(raw.clone(), streams.clone(), options.memory.or_environment());
         Ok(Self(Arc::new(DeviceCore {
             raw,

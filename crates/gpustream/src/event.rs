@@ -1,13 +1,13 @@
 //! Events: points in a stream that streams and host threads can wait for.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gpustream_hal::Result;
+use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::capture::{CapturedPoint, refused};
-use crate::device::Device;
 use crate::stream_core::{Mark, StreamCore};
 
 /// A point in a stream, made by [`Stream::record`](crate::Stream::record). It keeps its stream alive.
@@ -21,18 +21,31 @@ use crate::stream_core::{Mark, StreamCore};
 /// assert!(event.is_done()?);
 /// # Ok::<(), gpustream::Error>(())
 /// ```
-pub struct Event {
+pub struct Event(ManuallyDrop<Box<Recorded>>);
+
+/// What an event is made of. Goes back to its stream when the event is dropped and serves for the next one, so that
+/// recording neither allocates nor counts references.
+pub(crate) struct Recorded {
     pub(crate) mark: Mark,
     pub(crate) stream: Arc<StreamCore>,
-    pub(crate) device: Device,
     /// Where it is in a recording, if it was recorded inside one.
     pub(crate) captured: Option<CapturedPoint>,
+    /// Whether it can serve again: it is an ordinary event, without timing.
+    pub(crate) ordinary: bool,
 }
 
 impl Event {
+    pub(crate) fn new(recorded: Box<Recorded>) -> Self {
+        Self(ManuallyDrop::new(recorded))
+    }
+
+    pub(crate) fn recorded(&self) -> &Recorded {
+        &self.0
+    }
+
     /// Refuses what only a point in time can answer.
     pub(crate) fn check_not_captured(&self) -> Result<()> {
-        match self.captured {
+        match self.0.captured {
             Some(_) => Err(refused("ask about an event recorded inside it: it happens anew in each launch")),
             None => Ok(()),
         }
@@ -45,9 +58,9 @@ impl Event {
     pub fn is_done(&self) -> Result<bool> {
         self.check_not_captured()?;
         // SAFETY: the event is alive, and so is the stream it was recorded on.
-        let done = unsafe { self.stream.device.event_query(self.mark.cell.raw) }?;
+        let done = unsafe { self.0.stream.device.event_query(self.0.mark.cell.raw) }?;
         if done {
-            self.stream.finish_mark(&self.device.0, &self.mark);
+            self.0.stream.finish_mark(&self.0.mark);
         }
         Ok(done)
     }
@@ -60,20 +73,25 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         self.check_not_captured()?;
         // SAFETY: as above.
-        unsafe { self.stream.device.event_synchronize(self.mark.cell.raw) }?;
-        self.stream.finish_mark(&self.device.0, &self.mark);
-        self.stream.report_panic()
+        unsafe { self.0.stream.device.event_synchronize(self.0.mark.cell.raw) }?;
+        self.0.stream.finish_mark(&self.0.mark);
+        self.0.stream.report_panic()
     }
+}
 
-    /// The device it belongs to.
-    pub fn device(&self) -> &Device {
-        &self.device
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        let recorded = unsafe { ManuallyDrop::take(&mut self.0) };
+        if recorded.ordinary && recorded.captured.is_none() {
+            StreamCore::take_back(recorded);
+        }
     }
 }
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event(after {} of stream {})", self.mark.number, self.stream.id.0)
+        write!(f, "Event(after {} of stream {})", self.0.mark.number, self.0.stream.id.0)
     }
 }
 
@@ -90,16 +108,17 @@ impl TimedEvent {
     /// # Errors
     /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for events of two devices.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
-        if !self.0.device.is_same(&earlier.0.device) {
-            return Err(gpustream_hal::Error::new(
-                gpustream_hal::ErrorKind::DeviceMismatch,
+        let (start, end) = (earlier.0.recorded(), self.0.recorded());
+        if !Arc::ptr_eq(&start.stream.device, &end.stream.device) {
+            return Err(Error::new(
+                ErrorKind::DeviceMismatch,
                 "the time between events of two devices is not defined; record both on one device",
             ));
         }
         earlier.0.synchronize()?;
         self.0.synchronize()?;
         // SAFETY: both are alive, were made with timing, and have been reached.
-        unsafe { self.0.stream.device.event_elapsed(earlier.0.mark.cell.raw, self.0.mark.cell.raw) }
+        unsafe { end.stream.device.event_elapsed(start.mark.cell.raw, end.mark.cell.raw) }
     }
 
     /// The event as one to wait for.

@@ -125,7 +125,7 @@ impl Launch {
         let (grid, block) = match self.shape {
             Shape::Exact { grid, block } => (grid.map(u64::from), block),
             Shape::Covering { extent, block } => {
-                let blocks = |axis: usize| (extent[axis] as u64).div_ceil(u64::from(block[axis].max(1)));
+                let blocks = |axis: usize| blocks(extent[axis] as u64, u64::from(block[axis].max(1)));
                 ([blocks(0), blocks(1), blocks(2)], block)
             }
             Shape::Strided(elements) => strided(info, elements as u64),
@@ -146,6 +146,17 @@ impl Launch {
         config.cluster = self.cluster;
         config.early_dependent = self.early_dependent && info.early_dependent_launch;
         Ok(config)
+    }
+}
+
+/// The quotient, rounded up. Block sizes are nearly always powers of two, and a division costs more than all the rest.
+#[inline]
+const fn blocks(elements: u64, threads: u64) -> u64 {
+    if threads.is_power_of_two() {
+        let (shift, rest) = (threads.trailing_zeros(), elements & (threads - 1));
+        (elements >> shift) + (rest != 0) as u64
+    } else {
+        elements.div_ceil(threads)
     }
 }
 

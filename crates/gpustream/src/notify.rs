@@ -158,7 +158,7 @@ impl Stream {
 impl Event {
     /// Resolves when the event has been reached.
     pub fn done(&self) -> Finished {
-        let points = Points::from_buf([(self.stream.clone(), self.mark.clone())]);
+        let points = Points::from_buf([(self.recorded().stream.clone(), self.recorded().mark.clone())]);
         Finished::new(self.check_not_captured().map(|()| points))
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result};
 
-use crate::capture::refused;
+use crate::capture::{CapturedPoint, refused};
 use crate::device::Device;
-use crate::event::{Event, TimedEvent};
+use crate::event::{Event, Recorded, TimedEvent};
 use crate::host_call::{self, HostCall, RepeatedCall};
 use crate::stream_core::{Access, EventCell, Mark, StreamCore};
 use crate::sync::lock;
@@ -63,16 +63,30 @@ impl Stream {
     /// Marks this point of the stream (`cuEventRecord`).
     pub fn record(&self) -> Result<Event> {
         let mut state = lock(&self.core.state);
-        let (mark, captured) = match state.capture() {
-            None => (self.core.mark(&self.device.0, &mut state)?, None),
-            Some(capture) => {
-                drop(state);
-                let cell = EventCell::new(&self.core.device, EventOptions::default())?;
-                let point = capture.record(&self.core, &cell)?;
-                (Mark { number: 0, cell, clock: Clock::default() }, Some(point))
+        if let Some(capture) = state.capture() {
+            drop(state);
+            let cell = EventCell::new(&self.core.device, EventOptions::default())?;
+            let captured = Some(capture.record(&self.core, &cell)?);
+            return Ok(self.event(Mark { number: 0, cell, clock: Clock::default() }, captured, false));
+        }
+        let mut recorded = match state.spare() {
+            Some(recorded) => recorded,
+            None => {
+                let options = EventOptions::default().with_wait(self.device.0.wait);
+                let cell = EventCell::new(&self.core.device, options)?;
+                let mark = Mark { number: 0, cell, clock: Clock::default() };
+                Box::new(Recorded { mark, stream: self.core.clone(), captured: None, ordinary: true })
             }
         };
-        Ok(Event { mark, stream: self.core.clone(), device: self.device.clone(), captured })
+        // SAFETY: event and stream are alive and of this device.
+        unsafe { self.core.device.event_record(recorded.mark.cell.raw, self.core.raw) }?;
+        recorded.mark.number = state.number();
+        recorded.mark.clock.clone_from(&state.clock);
+        Ok(Event::new(recorded))
+    }
+
+    fn event(&self, mark: Mark, captured: Option<CapturedPoint>, ordinary: bool) -> Event {
+        Event::new(Box::new(Recorded { mark, stream: self.core.clone(), captured, ordinary }))
     }
 
     /// Marks this point and takes the device's time when it is reached.
@@ -86,7 +100,7 @@ impl Stream {
         unsafe { self.core.device.event_record(cell.raw, self.core.raw) }?;
         let mark = Mark { number: state.number(), cell, clock: state.clock.clone() };
         drop(state);
-        Ok(TimedEvent(Event { mark, stream: self.core.clone(), device: self.device.clone(), captured: None }))
+        Ok(TimedEvent(self.event(mark, None, false)))
     }
 
     /// What is submitted to this stream from now on waits for `event` (`cuStreamWaitEvent`). Makes no driver
@@ -95,7 +109,8 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for an event of another backend.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        if self.device.info().backend != event.device.info().backend {
+        let event = event.recorded();
+        if self.device.info().backend != event.stream.device.info().backend {
             return Err(self.foreign("the event"));
         }
         if let Some(point) = &event.captured {

@@ -13,11 +13,15 @@ use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, Operation, RawE
 use smallvec::SmallVec;
 
 use crate::capture::{Capture, refused};
-use crate::device::{DeviceCore, Tracking};
+use crate::device::{DeviceCore, StreamTable, Tracking};
+use crate::event::Recorded;
 use crate::host_call;
 use crate::memory::Block;
 use crate::sync::lock;
 use crate::track::{Clock, Mode, Point, StreamId, Use};
+
+/// The hint on a history that streams share: no stream's number.
+const MIXED: u32 = 0;
 
 /// Marks kept per stream before old ones are looked at.
 const MARKS: usize = 32;
@@ -69,6 +73,10 @@ pub(crate) struct StreamState {
     marks: VecDeque<Mark>,
     /// Events nobody holds any more.
     free: Vec<Arc<EventCell>>,
+    /// Dropped events, for the next ones.
+    spare: Vec<Box<Recorded>>,
+    /// The device has let go of the stream; nothing comes back to it.
+    closed: bool,
     /// The recording that this stream takes part in.
     pub(crate) capture: Option<Arc<Capture>>,
 }
@@ -102,6 +110,8 @@ impl StreamCore {
             clock: Clock::default(),
             marks: VecDeque::new(),
             free: Vec::new(),
+            spare: Vec::new(),
+            closed: false,
             capture: None,
         };
         Self {
@@ -138,15 +148,9 @@ impl StreamCore {
                 .map_err(|error| error.with_operation(operation))?;
             return Ok(Some(capture));
         }
-        let mut missing = self.missing(&state, accesses.clone());
-        if !missing.is_empty() {
-            while !missing.is_empty() {
-                // Lets go of the lock meanwhile, so there may be something new to wait for.
-                state = self.order_after(device, state, operation, &missing)?;
-                missing = self.missing(&state, accesses.clone());
-            }
-            // Not before: what this operation relies on must stay until it is entered.
-            state.prune_clock(device);
+        // The usual case: nobody but this stream has used the memory.
+        if !accesses.clone().all(|access| access.block.history.hint() == self.id.0) {
+            state = self.order(device, state, operation, accesses.clone())?;
         }
         let point = Point { stream: self.id, number: state.number + 1 };
         for access in accesses.clone() {
@@ -156,6 +160,9 @@ impl StreamCore {
                 continue;
             }
             let mut history = access.block.history.lock();
+            if history.hint() != self.id.0 {
+                history.set_hint(MIXED);
+            }
             history.insert(&access.range, access.mode, new);
             if history.is_crowded() {
                 access.block.prune(&mut history);
@@ -178,8 +185,30 @@ impl StreamCore {
         result.map(|()| None).map_err(|error| error.with_operation(operation))
     }
 
+    /// Adds the waits that an operation with these accesses needs.
+    #[inline(never)]
+    fn order<'s, 'a>(
+        &'s self,
+        device: &DeviceCore,
+        mut state: MutexGuard<'s, StreamState>,
+        operation: Operation,
+        accesses: impl Iterator<Item = &'a Access<'a>> + Clone,
+    ) -> Result<MutexGuard<'s, StreamState>> {
+        let mut missing = self.missing(&state, accesses.clone());
+        if missing.is_empty() {
+            return Ok(state);
+        }
+        while !missing.is_empty() {
+            // Lets go of the lock meanwhile, so there may be something new to wait for.
+            state = self.order_after(device, state, operation, &missing)?;
+            missing = self.missing(&state, accesses.clone());
+        }
+        // Not before: what this operation relies on must stay until it is entered.
+        state.prune_clock(device);
+        Ok(state)
+    }
+
     /// The uses that an operation with these accesses must be ordered after and is not.
-    #[inline]
     fn missing<'a>(
         &self,
         state: &StreamState,
@@ -187,11 +216,15 @@ impl StreamCore {
     ) -> SmallVec<[Use; 4]> {
         let mut missing = SmallVec::new();
         for access in accesses {
-            access.block.history.lock().conflicts(&access.range, access.mode, |old| {
+            let history = access.block.history.lock();
+            history.conflicts(&access.range, access.mode, |old| {
                 if old.point.stream != self.id && !state.clock.covers(old.point) {
                     missing.push(*old);
                 }
             });
+            if history.is_only(self.id) {
+                history.set_hint(self.id.0);
+            }
         }
         missing
     }
@@ -207,6 +240,7 @@ impl StreamCore {
                 unordered.push(*old);
             }
         });
+        history.set_hint(MIXED);
         history.insert(&access.range, access.mode, new);
         for old in unordered {
             history.insert(&access.range, Mode::Read, old);
@@ -318,7 +352,7 @@ impl StreamCore {
                 if !matches!(unsafe { self.device.event_query(oldest.cell.raw) }, Ok(true)) {
                     break;
                 }
-                self.finish_mark(device, oldest);
+                self.finish_mark(oldest);
             }
             if let Some(mark) = state.marks.pop_front() {
                 state.recycle(mark.cell);
@@ -402,7 +436,7 @@ impl StreamCore {
         let mark = self.mark_for(device, number)?;
         // SAFETY: the event is alive and was recorded on this stream, which is alive.
         unsafe { self.device.event_synchronize(mark.cell.raw) }?;
-        self.finish_mark(device, &mark);
+        self.finish_mark(&mark);
         self.report_panic()
     }
 
@@ -415,15 +449,48 @@ impl StreamCore {
         // SAFETY: as above.
         let done = unsafe { self.device.event_query(mark.cell.raw) }?;
         if done {
-            self.finish_mark(device, &mark);
+            self.finish_mark(&mark);
         }
         Ok(done)
     }
 
     /// The mark has been reached, so all that it is ordered after is done too.
-    pub(crate) fn finish_mark(&self, device: &DeviceCore, mark: &Mark) {
+    pub(crate) fn finish_mark(&self, mark: &Mark) {
         self.set_done(mark.number);
-        device.streams.set_done(&mark.clock);
+        StreamTable::shared().set_done(&mark.clock);
+    }
+
+    /// Keeps what a dropped event was made of for the next one. Not if somebody still waits for it, nor if the
+    /// stream is busy at the moment: dropping an event waits for nothing.
+    pub(crate) fn take_back(recorded: Box<Recorded>) {
+        if Arc::strong_count(&recorded.mark.cell) > 1 {
+            return;
+        }
+        let stream = Arc::as_ptr(&recorded.stream);
+        // SAFETY: `recorded` holds the stream; it is dropped after the guard below, or lies in the stream's own list,
+        // which is emptied only under the lock that the guard holds.
+        let stream = unsafe { &*stream };
+        if let Ok(mut state) = stream.state.try_lock()
+            && !state.closed
+            && state.spare.len() < MARKS
+        {
+            state.spare.push(recorded);
+        }
+    }
+
+    /// Whether only the device's table, and events that were dropped, hold the stream.
+    pub(crate) fn is_orphan(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 + lock(&self.state).spare.len()
+    }
+
+    /// Breaks the circle of stream and spare events; the device lets go of the stream.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let spare = std::mem::take(&mut state.spare);
+        drop(state);
+        // With no lock held: this drops driver events.
+        drop(spare);
     }
 
     /// Refuses what cannot be part of a recording.
@@ -459,6 +526,12 @@ impl StreamState {
     /// The number of the last submission.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// An event to record anew.
+    #[inline]
+    pub(crate) fn spare(&mut self) -> Option<Box<Recorded>> {
+        self.spare.pop()
     }
 
     /// The recording that the stream takes part in at the moment.

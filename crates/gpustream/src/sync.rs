@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::hint;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -19,6 +19,8 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Rust's own rules.
 pub(crate) struct Latch<T> {
     taken: AtomicBool,
+    /// A word that is changed with the lock held and may be read without.
+    hint: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -27,7 +29,12 @@ unsafe impl<T: Send> Sync for Latch<T> {}
 
 impl<T> Latch<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self { taken: AtomicBool::new(false), hint: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub(crate) fn hint(&self) -> u32 {
+        self.hint.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -56,6 +63,18 @@ impl<T> Latch<T> {
 
 pub(crate) struct LatchGuard<'a, T> {
     latch: &'a Latch<T>,
+}
+
+impl<T> LatchGuard<'_, T> {
+    #[inline]
+    pub(crate) fn hint(&self) -> u32 {
+        self.latch.hint.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_hint(&self, hint: u32) {
+        self.latch.hint.store(hint, Ordering::Release);
+    }
 }
 
 impl<T> Deref for LatchGuard<'_, T> {

@@ -6,8 +6,21 @@ use super::{Point, StreamId};
 
 /// Up to which number of each stream something is ordered after. A short list: programs have few streams that
 /// hand work to each other, and eight fit without allocating.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Clock(SmallVec<[(StreamId, u64); 8]>);
+
+impl Clone for Clock {
+    #[inline]
+    fn clone(&self) -> Self {
+        Self(SmallVec::from_slice(&self.0))
+    }
+
+    #[inline]
+    fn clone_from(&mut self, other: &Self) {
+        self.0.clear();
+        self.0.extend_from_slice(&other.0);
+    }
+}
 
 impl Clock {
     /// Whether `point` is already ordered before.

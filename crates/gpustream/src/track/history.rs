@@ -158,9 +158,11 @@ impl History {
         self.segments[first..last].iter_mut().for_each(|segment| segment.written = true);
     }
 
-    /// Every use, in no order; some more than once.
-    pub(crate) fn uses(&self) -> impl Iterator<Item = &Use> {
-        self.segments.iter().flat_map(|segment| segment.writer.iter().chain(&segment.readers))
+    /// Whether there are uses by `stream` alone; cheap, so that a long history says no.
+    #[inline]
+    pub(crate) fn is_only(&self, stream: StreamId) -> bool {
+        let [one] = self.segments.as_slice() else { return false };
+        one.writer.iter().chain(&one.readers).all(|old| old.point.stream == stream)
     }
 
     /// Whether there are so many uses that it is time to [`prune`](Self::prune).
