@@ -322,7 +322,7 @@ impl StreamCore {
         unsafe { self.device.event_record(cell.raw, self.raw) }?;
         let mark = Mark { number: state.number, cell, clock: state.clock.clone() };
         if state.marks.len() >= MARKS {
-            self.forget_marks(device, state);
+            self.forget_marks(state);
         }
         state.marks.push_back(mark.clone());
         Ok(mark)
@@ -343,7 +343,7 @@ impl StreamCore {
 
     /// Makes room among the marks: those that are done go; if none is, the older half is thinned out, which
     /// makes waits for it coarser and never wrong.
-    fn forget_marks(&self, device: &DeviceCore, state: &mut StreamState) {
+    fn forget_marks(&self, state: &mut StreamState) {
         while let Some(oldest) = state.marks.front() {
             // A number that is known to be done says nothing of the mark's clock: the stream may have waited for
             // others between that submission and the mark.
