@@ -11,6 +11,8 @@ mod ours;
 mod pipeline;
 mod raw_cuda;
 mod report;
+#[cfg(test)]
+mod smoke;
 
 use std::fs;
 use std::path::PathBuf;

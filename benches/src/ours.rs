@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use gpustream::{Buffer, Device, Launch, Pinned, Stream};
-use gpustream_kernels::{Reduce, elementwise, matrix};
+use gpustream_kernels::reduce::Reduce;
+use gpustream_kernels::{elementwise, matrix};
 
 use crate::case::Case;
 use crate::kernels::Kernels;
