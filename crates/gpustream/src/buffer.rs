@@ -44,7 +44,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let block = unsafe { ManuallyDrop::take(&mut self.block) };
-        self.device.0.memory.release(block);
+        self.device.0.memory.release(&self.device.0, block);
     }
 }
 

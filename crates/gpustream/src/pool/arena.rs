@@ -110,6 +110,7 @@ impl<L: FreeList> Arena<L> {
     }
 
     /// Bytes of all free ranges.
+    #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.free
     }

@@ -1,5 +1,6 @@
 //! Free lists: which free range a request gets. The policy alone; what a range is, the arena knows.
 
+#[cfg(test)]
 use std::collections::BTreeSet;
 
 use super::GRANULE;
@@ -143,9 +144,11 @@ impl FreeList for Segregated {
 }
 
 /// The smallest range that fits, in logarithmic time. For comparison with [`Segregated`].
+#[cfg(test)]
 #[derive(Default)]
 pub(crate) struct BestFit(BTreeSet<(usize, u32)>);
 
+#[cfg(test)]
 impl FreeList for BestFit {
     fn insert(&mut self, id: u32, links: &mut [Link]) {
         self.0.insert((links[id as usize].size, id));

@@ -18,10 +18,10 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn from_environment() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         let path = std::env::var_os("GPUSTREAM_ALLOC_LOG").filter(|path| !path.is_empty())?;
         // A log that cannot be written is not worth failing for: it is for the pool's own development.
         let file = OpenOptions::new().create(true).append(true).open(path).ok()?;
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         let pool = format!("{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         Some(Self { file, pool })
     }

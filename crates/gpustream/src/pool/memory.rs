@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use gpustream_hal::{self as hal, Error, ErrorKind, HostPtr, Operation, PinnedOptions, RawBuffer, Result};
 
 use super::arena::{Arena, IDLE, MIXED, Slab, Taken};
+use super::driver::{DRIVERS, DriverPool};
 use super::lists::Segregated;
 use super::log::Log;
 use super::stats::{Bytes, MemorySnapshot, MemoryStats};
@@ -122,6 +123,7 @@ impl PoolState {
 /// The pools of a device, one for each kind of memory.
 pub(crate) struct Memory {
     pools: [Mutex<PoolState>; Kind::ALL.len()],
+    driver: DriverPool,
     options: MemoryOptions,
     device: Arc<dyn hal::Device>,
     streams: Arc<StreamTable>,
@@ -148,10 +150,14 @@ impl Memory {
     pub(crate) fn new(
         device: Arc<dyn hal::Device>,
         streams: Arc<StreamTable>,
-        options: MemoryOptions,
+        mut options: MemoryOptions,
     ) -> Arc<Self> {
+        if options.pool == MemoryPool::Driver && !device.info().memory_pools {
+            options.pool = MemoryPool::Library;
+        }
         let log = Log::from_environment();
-        Arc::new(Self { pools: Default::default(), options, device, streams, log })
+        let (pools, driver) = Default::default();
+        Arc::new(Self { pools, driver, options, device, streams, log })
     }
 
     pub(crate) fn streams(&self) -> &Arc<StreamTable> {
@@ -233,6 +239,12 @@ impl Memory {
         request: &Request,
         stream: Option<&StreamCore>,
     ) -> Result<Arc<Block>> {
+        if self.options.pool == MemoryPool::Driver
+            && request.kind == Kind::Device
+            && let Some(stream) = stream
+        {
+            return self.alloc_of_driver(device, request, stream);
+        }
         let clock = stream.map(|stream| lock(&stream.state).clock.clone()).unwrap_or_default();
         if self.is_pooled(request.kind) {
             if let Some(block) = self.reuse(request, stream, &clock) {
@@ -273,8 +285,39 @@ impl Memory {
         if let Some(block) = self.reuse(request, stream, &clock) {
             return Ok(block);
         }
-        Kind::ALL.iter().for_each(|&kind| drop(self.trim(kind)));
+        for kind in Kind::ALL {
+            self.trim(kind);
+        }
         self.grow(request, stream).map_err(|_| self.explain(refused, request))
+    }
+
+    /// Asks the driver's pool; where it has no more, once again after all that was dropped has been freed.
+    fn alloc_of_driver(
+        self: &Arc<Self>,
+        device: &DeviceCore,
+        request: &Request,
+        stream: &StreamCore,
+    ) -> Result<Arc<Block>> {
+        let Request { size, holder, kind } = *request;
+        self.driver.flush(self, device);
+        if let Some(limit) = self.options.limit
+            && self.driver.stats().reserved + size as u64 > limit
+        {
+            return Err(self.explain(over_limit(limit), request));
+        }
+        let taken = match self.driver.alloc(device, size, holder, stream) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                let _ = device.synchronize();
+                self.driver.flush(self, device);
+                self.driver
+                    .alloc(device, size, holder, stream)
+                    .map_err(|error| self.explain(error, request))?
+            }
+            other => other?,
+        };
+        let mut block = Block::empty(self, kind);
+        block.fill(taken, holder.requested);
+        Ok(Arc::new(block))
     }
 
     /// What `stream` may have by what is known, neighbours of different owners joined if need be.
@@ -331,8 +374,7 @@ impl Memory {
             && kind == Kind::Device
             && (reserved + size) as u64 > limit
         {
-            let message = format!("the limit of {} for this device would be exceeded", Bytes(limit));
-            return Err(Error::new(ErrorKind::OutOfMemory, message));
+            return Err(over_limit(limit));
         }
         let options = match kind {
             Kind::Device => {
@@ -354,9 +396,13 @@ impl Memory {
 
     /// Takes back the allocation of a dropped owner, unless a graph still holds it: then the graph gives it back.
     #[inline]
-    pub(crate) fn release(&self, mut block: Arc<Block>) {
+    pub(crate) fn release(self: &Arc<Self>, device: &DeviceCore, mut block: Arc<Block>) {
         let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else { return };
+        let of_driver = emptied.id == DRIVERS;
         self.take_back(emptied, Some(block));
+        if of_driver {
+            self.driver.flush(self, device);
+        }
     }
 
     /// Takes back a range.
@@ -366,6 +412,9 @@ impl Memory {
 
     #[inline]
     fn take_back(&self, returned: Returned, shell: Option<Arc<Block>>) {
+        if returned.id == DRIVERS {
+            return self.driver.give_back(returned);
+        }
         let Returned { kind, id, address, size, mut uses } = returned;
         let owner = match uses.as_slice() {
             [] => IDLE,
@@ -427,6 +476,10 @@ impl Memory {
 
     /// Returns everything; all work of the device is done.
     pub(crate) fn close(&self) {
+        for address in self.driver.drain() {
+            // SAFETY: all work of the device is done.
+            let _ = unsafe { self.device.free(address) };
+        }
         for kind in Kind::ALL {
             let state = &mut *lock(self.pool(kind));
             state.closed = true;
@@ -448,11 +501,26 @@ impl Memory {
         });
     }
 
+    /// Whether device memory is the driver's pool's.
+    fn is_driver(&self, kind: Kind) -> bool {
+        kind == Kind::Device && self.options.pool == MemoryPool::Driver
+    }
+
     pub(crate) fn stats(&self, kind: Kind) -> MemoryStats {
+        if self.is_driver(kind) {
+            return self.driver.stats();
+        }
         lock(self.pool(kind)).stats()
     }
 
     pub(crate) fn snapshot(&self, kind: Kind) -> MemorySnapshot {
+        if self.is_driver(kind) {
+            let live = self.driver.live();
+            return MemorySnapshot::new(
+                self.driver.stats(),
+                live.iter().map(|(size, holder)| (*size, holder)),
+            );
+        }
         lock(self.pool(kind)).snapshot()
     }
 
@@ -483,6 +551,12 @@ fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
     let wanted = (reserved / 16).clamp(least, most);
     let grain = small;
     size.max(wanted).checked_next_multiple_of(grain).unwrap_or(size)
+}
+
+#[cold]
+fn over_limit(limit: u64) -> Error {
+    let message = format!("the limit of {} for this device would be exceeded", Bytes(limit));
+    Error::new(ErrorKind::OutOfMemory, message)
 }
 
 #[cold]

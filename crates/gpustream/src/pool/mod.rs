@@ -10,10 +10,12 @@
 //! |---|---|
 //! | `lists` | which free range a request gets (the policy); no streams, no addresses |
 //! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
+//! | `driver` | the driver's own pool instead |
 //! | `memory` | locks, growth, what to do when there is no more |
 //! | `stats` | figures, and who holds what |
 
 pub(crate) mod arena;
+mod driver;
 pub(crate) mod lists;
 mod log;
 mod memory;

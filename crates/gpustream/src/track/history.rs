@@ -165,6 +165,12 @@ impl History {
         one.writer.iter().chain(&one.readers).all(|old| old.point.stream == stream)
     }
 
+    /// Every use, in no order; some more than once.
+    #[cfg(test)]
+    pub(crate) fn uses(&self) -> impl Iterator<Item = &Use> {
+        self.segments.iter().flat_map(|segment| segment.writer.iter().chain(&segment.readers))
+    }
+
     /// Whether there are so many uses that it is time to [`prune`](Self::prune).
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {

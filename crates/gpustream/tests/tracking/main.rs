@@ -6,6 +6,7 @@ mod failures;
 mod lifetimes;
 mod order;
 mod paper;
+mod pool;
 mod random;
 
 use gpustream::{Arg, Kernel, Launch, Result, Stream, View, ViewMut};

@@ -1,0 +1,148 @@
+//! The driver's own stream-ordered pool, for those who prefer it.
+//!
+//! Memory from `cuMemAllocAsync` may be used after that point of the stream it was asked on, so that point is a use
+//! like one left by an earlier owner: other streams wait for it. It is freed in the order of one stream, which is
+//! first made to wait for the uses on all others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, TryLockError};
+
+use gpustream_hal::{Operation, RawBuffer, Result};
+
+use super::arena::Taken;
+use super::stats::MemoryStats;
+use super::{Holder, Memory, Returned};
+use crate::device::DeviceCore;
+use crate::host_call;
+use crate::memory::{Block, Kind};
+use crate::stream_core::{Access, StreamCore};
+use crate::sync::lock;
+use crate::track::{Mode, Point, Use, Uses};
+
+/// The number that stands for a range of the driver's.
+pub(crate) const DRIVERS: u32 = u32::MAX - 1;
+
+#[derive(Default)]
+pub(super) struct DriverPool(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    live: HashMap<usize, (usize, Holder)>,
+    /// Dropped, and not yet given to the driver.
+    frees: Vec<Returned>,
+    used: usize,
+    peak: usize,
+    count: u64,
+}
+
+impl DriverPool {
+    /// Allocates in the order of `stream` (`cuMemAllocAsync`).
+    pub(super) fn alloc(
+        &self,
+        device: &DeviceCore,
+        size: usize,
+        holder: Holder,
+        stream: &StreamCore,
+    ) -> Result<Taken> {
+        let mut address = RawBuffer(0);
+        stream.submit(device, holder.operation, [].iter(), |raw, stream| {
+            // SAFETY: the stream is alive.
+            address = unsafe { raw.alloc_async(size, stream) }?;
+            Ok(())
+        })?;
+        let point = Point { stream: stream.id, number: stream.submitted() };
+        let uses = Uses::from_slice(&[Use { point, operation: holder.operation, recycled: true }]);
+        let inner = &mut *lock(&self.0);
+        inner.live.insert(address.0, (size, holder));
+        inner.count += 1;
+        inner.used += size;
+        inner.peak = inner.peak.max(inner.used);
+        Ok(Taken { id: DRIVERS, start: address.0, host: 0, size, uses })
+    }
+
+    /// Remembers to free a range.
+    pub(super) fn give_back(&self, returned: Returned) {
+        let inner = &mut *lock(&self.0);
+        inner.live.remove(&returned.address.0);
+        inner.used -= returned.size;
+        inner.frees.push(returned);
+    }
+
+    /// Frees what was dropped (`cuMemFreeAsync`). What cannot be freed at the moment stays for the next time.
+    pub(super) fn flush(&self, memory: &Arc<Memory>, device: &DeviceCore) {
+        if host_call::is_inside() {
+            return;
+        }
+        let frees = std::mem::take(&mut lock(&self.0).frees);
+        for returned in frees {
+            if let Some(returned) = free(memory, device, returned) {
+                lock(&self.0).frees.push(returned);
+            }
+        }
+    }
+
+    /// What is left to free; all work of the device is done.
+    pub(super) fn drain(&self) -> Vec<RawBuffer> {
+        lock(&self.0).frees.drain(..).map(|returned| returned.address).collect()
+    }
+
+    pub(super) fn stats(&self) -> MemoryStats {
+        let Inner { live, frees, used, peak, count } = &*lock(&self.0);
+        let waiting: usize = frees.iter().map(|returned| returned.size).sum();
+        MemoryStats {
+            used: *used as u64,
+            peak: *peak as u64,
+            reserved: (used + waiting) as u64,
+            peak_reserved: *peak as u64,
+            live: live.len() as u64,
+            misses: *count,
+            ..MemoryStats::default()
+        }
+    }
+
+    pub(super) fn live(&self) -> Vec<(usize, Holder)> {
+        lock(&self.0).live.values().copied().collect()
+    }
+}
+
+/// Frees a range, or returns it where this is not possible now.
+fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Option<Returned> {
+    returned.uses.retain(|old| !device.streams.is_known_done(old.point));
+    let mut target = None;
+    for old in &returned.uses {
+        let Some(stream) = device.stream(old.point.stream) else { continue };
+        // The lock may be this thread's: buffers can be dropped anywhere. And nothing can be freed in a capture.
+        let usable = match stream.state.try_lock() {
+            Ok(state) => state.capture().is_none(),
+            Err(TryLockError::Poisoned(_)) => true,
+            Err(TryLockError::WouldBlock) => false,
+        };
+        if !usable {
+            return Some(returned);
+        }
+        if Arc::ptr_eq(&stream.device, &device.raw) {
+            target = Some(stream);
+        }
+    }
+    let Some(stream) = target else {
+        if !returned.uses.is_empty() {
+            return Some(returned);
+        }
+        // SAFETY: all uses are done. The plain call also takes what the pool gave.
+        let _ = unsafe { device.raw.free(returned.address) };
+        return None;
+    };
+    let operation = Operation { label: "free", location: std::panic::Location::caller() };
+    let Returned { address, size, uses, .. } = returned;
+    let mut block = Block::empty(memory, Kind::Device);
+    block.fill(Taken { id: DRIVERS, start: address.0, host: 0, size, uses }, size);
+    let mut block = Arc::new(block);
+    let accesses = [Access { block: &block, range: 0..size, mode: Mode::Write }];
+    let outcome = stream.submit(device, operation, accesses.iter(), |raw, stream| {
+        // SAFETY: the uses of the memory are done or ordered before this point: the access above saw to that.
+        unsafe { raw.free_async(address, stream) }
+    });
+    let left = Arc::get_mut(&mut block).and_then(Block::empty_out);
+    // Fails on a lost device, or where a capture began just now.
+    left.filter(|_| outcome.is_err())
+}

@@ -1,0 +1,206 @@
+//! The pool: reuse, growth, its limit, and what it does when there is no more.
+
+use std::mem;
+
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool};
+
+use crate::order::Call;
+use crate::paper::{self, Live, Paper};
+use crate::{Mem, touch};
+
+const MIB: usize = 1 << 20;
+
+fn limited(limit: usize) -> (std::sync::Arc<Paper>, Device) {
+    let paper = Paper::new();
+    let device = paper.open(DeviceOptions::default().memory_limit(limit as u64));
+    (paper, device)
+}
+
+fn is_driver_memory(call: &Call) -> bool {
+    matches!(call, Call::Alloc { .. } | Call::Free { .. })
+}
+
+#[test]
+fn a_warm_pool_makes_no_driver_call() {
+    let paper = Paper::new();
+    let device = paper.open(DeviceOptions::default());
+    let a = device.stream().unwrap();
+    drop((a.alloc::<u8>(10).unwrap(), a.alloc::<u8>(MIB).unwrap()));
+    let ((), calls) = paper.calls_of(|| {
+        for bytes in [1, 1000, 100_000, MIB, MIB / 2] {
+            drop(a.alloc::<u8>(bytes).unwrap());
+        }
+    });
+    assert_eq!(calls, []);
+    let stats = device.memory_stats();
+    assert_eq!((stats.hits, stats.misses, stats.live, stats.used), (5, 2, 0, 0));
+    assert!(stats.fragmentation() < 1.0 && stats.peak >= MIB as u64 + 512);
+}
+
+#[test]
+fn freed_neighbours_serve_a_larger_request() {
+    let (_paper, device) = limited(4 * MIB);
+    let a = device.stream().unwrap();
+    let whole = a.alloc::<u8>(4 * MIB).unwrap();
+    let start = whole.as_raw();
+    drop(whole);
+    let quarters: Vec<Buffer<u8>> = (0..4).map(|_| a.alloc(MIB).unwrap()).collect();
+    assert!(quarters.iter().all(|it| it.as_raw().0 - start.0 < 4 * MIB));
+    drop(quarters);
+    assert_eq!(a.alloc::<u8>(4 * MIB).unwrap().as_raw(), start);
+    assert_eq!(device.memory_stats().misses, 1);
+}
+
+#[test]
+fn the_limit_is_kept_and_the_error_says_who_holds_the_memory() {
+    let (paper, device) = limited(8 * MIB);
+    let a = device.stream().unwrap();
+    let big = a.alloc::<u8>(5 * MIB).unwrap();
+    let line = line!() - 1;
+    let small: Vec<_> = (0..3).map(|_| a.alloc::<u32>(MIB / 8).unwrap()).collect();
+    let error = a.alloc::<u8>(6 * MIB).unwrap_err();
+    let refused = line!() - 1;
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    let text = error.to_string();
+    for part in ["6.0 MiB (6291456 bytes)", "limit of 8.0 MiB", "4 live allocations hold 6.5 MiB"] {
+        assert!(text.contains(part), "`{part}` is missing in: {text}");
+    }
+    assert!(text.contains(&format!("`alloc` at {}:{line} (5.0 MiB in 1)", file!())), "{text}");
+    assert!(text.contains(&format!("in `alloc` at {}:{refused}", file!())), "{text}");
+    let snapshot = device.memory_snapshot();
+    assert_eq!(snapshot.holders.len(), 2);
+    assert_eq!((snapshot.holders[1].count, snapshot.holders[1].bytes), (3, 3 * MIB as u64 / 2));
+    // Nothing is broken: what was freed can be had.
+    drop(big);
+    let again = a.alloc::<u8>(5 * MIB).unwrap();
+    assert!(device.memory_stats().peak_reserved <= 8 * MIB as u64);
+    drop((again, small));
+    drop((a, device));
+    assert_eq!(paper.live(), Live::default());
+}
+
+#[test]
+fn under_pressure_memory_passes_to_another_stream_which_waits() {
+    let (paper, device) = limited(4 * MIB);
+    let kernel = paper::kernel(&device);
+    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    drop(a.alloc::<u8>(4 * MIB).unwrap());
+    let mut halves: Vec<Buffer<u8>> = (0..2).map(|_| a.alloc(2 * MIB).unwrap()).collect();
+    for half in &mut halves {
+        touch(&kernel, &a, &mut [Mem::Write(half.slice_mut(..).unwrap())]).unwrap();
+    }
+    let start = halves[0].as_raw().0.min(halves[1].as_raw().0);
+    drop(halves);
+    // All there is, and a still works on it: nobody blocks, and b's first write waits on the device.
+    let (mut whole, calls) = paper.calls_of(|| b.alloc::<u8>(4 * MIB).unwrap());
+    assert!(!calls.iter().any(|call| matches!(call, Call::DeviceSeen)), "{calls:?}");
+    assert_eq!(whole.as_raw().0, start);
+    let ((), calls) = paper.calls_of(|| {
+        touch(&kernel, &b, &mut [Mem::Write(whole.slice_mut(..).unwrap())]).unwrap();
+    });
+    assert!(calls.iter().any(|call| matches!(call, Call::Wait { .. })), "{calls:?}");
+    assert_eq!(paper.state().violations, Vec::<String>::new());
+}
+
+#[test]
+fn pinned_memory_is_handed_out_only_when_the_device_is_done() {
+    let paper = Paper::new();
+    let device = paper.open(DeviceOptions::default());
+    let a = device.stream().unwrap();
+    let mut x = a.alloc::<u8>(MIB).unwrap();
+    for _ in 0..100 {
+        let host = device.pinned::<u8>(MIB).unwrap();
+        a.copy(&host, &mut x).unwrap();
+        drop(host);
+        // The stream is never idle when asked; what it has reached is told by its marks.
+        paper.finish_stream(a.as_raw());
+        a.fill(&mut x, 1).unwrap();
+    }
+    assert!(device.pinned_stats().reserved <= 8 * MIB as u64, "{:?}", device.pinned_stats());
+    assert_eq!(paper.state().violations, Vec::<String>::new());
+}
+
+#[test]
+fn filling_the_device_and_freeing_goes_on_for_ever() {
+    let (paper, device) = limited(64 * MIB);
+    let kernel = paper::kernel(&device);
+    let streams = [device.stream().unwrap(), device.stream().unwrap()];
+    let sizes = [5 * MIB, 100, 3 * MIB + 1, 70_000, MIB];
+    let mut first = None;
+    for round in 0..100 {
+        let mut held: Vec<Buffer<u8>> = Vec::new();
+        let error = loop {
+            let stream = &streams[held.len() % 2];
+            match stream.alloc::<u8>(sizes[held.len() % sizes.len()]) {
+                Ok(mut buffer) => {
+                    touch(&kernel, stream, &mut [Mem::Write(buffer.slice_mut(..).unwrap())]).unwrap();
+                    held.push(buffer);
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        let reached = *first.get_or_insert(held.len());
+        assert!(held.len() + 8 >= reached, "round {round}: {} allocations, {reached} at first", held.len());
+        if round % 3 == 0 {
+            paper.finish_all();
+        }
+    }
+    device.synchronize().unwrap();
+    device.trim();
+    let stats = device.memory_stats();
+    assert_eq!((stats.used, stats.reserved, stats.live), (0, 0, 0));
+    assert_eq!(paper.state().violations, Vec::<String>::new());
+}
+
+#[test]
+fn without_a_pool_every_allocation_is_the_drivers() {
+    let paper = Paper::new();
+    let device = paper.open(DeviceOptions::default().pool(MemoryPool::Unpooled));
+    let kernel = paper::kernel(&device);
+    let a = device.stream().unwrap();
+    let (mut x, calls) = paper.calls_of(|| a.alloc::<u8>(1000).unwrap());
+    let blocks: Vec<_> = calls
+        .iter()
+        .filter_map(|call| match call {
+            Call::Alloc { block } => Some(block.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(blocks, [x.as_raw().0..x.as_raw().0 + 1024]);
+    touch(&kernel, &a, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
+    drop(x);
+    let (y, calls) = paper.calls_of(|| a.alloc::<u8>(1000).unwrap());
+    assert_eq!(calls.iter().filter(|call| is_driver_memory(call)).count(), 1, "the kernel may be running");
+    paper.finish_all();
+    drop(y);
+    let (_z, calls) = paper.calls_of(|| a.alloc::<u8>(1000).unwrap());
+    assert_eq!(calls.iter().filter(|call| matches!(call, Call::Free { .. })).count(), 2);
+    assert_eq!(paper.state().violations, Vec::<String>::new());
+}
+
+#[test]
+fn dropping_and_forgetting_from_many_threads_keeps_the_books() {
+    let paper = Paper::new();
+    let device = paper.open(DeviceOptions::default());
+    let stream = device.stream().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let (device, stream) = (&device, &stream);
+            scope.spawn(move || {
+                let mut held = Vec::new();
+                for round in 0..500 {
+                    held.push(stream.alloc::<u8>(1 + (round * 7919 + thread) % 300_000).unwrap());
+                    if round % 3 != 0 {
+                        held.swap_remove(round % held.len());
+                    }
+                    assert!(device.memory_stats().used <= device.memory_stats().peak);
+                }
+                mem::forget(held.pop());
+            });
+        }
+    });
+    let stats = device.memory_stats();
+    assert_eq!(stats.live, 4, "{stats:?}");
+    assert_eq!(stats.hits + stats.misses, 2000);
+}
