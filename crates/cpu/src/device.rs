@@ -99,6 +99,7 @@ impl CpuDevice {
         info.memory_pools = true;
         info.managed_memory = true;
         info.peer_access = devices > 1;
+        info.serial_threads = true;
         Self { shared, info }
     }
 }
