@@ -45,9 +45,10 @@ impl<T> Latch<T> {
         LatchGuard { latch: self }
     }
 
-    /// The value, which nobody else can reach.
+    /// The value, which nobody else can reach; what the hint said of it is void.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
+        *self.hint.get_mut() = 0;
         self.value.get_mut()
     }
 
