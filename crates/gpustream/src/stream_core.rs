@@ -336,7 +336,7 @@ impl StreamCore {
         }
         let mut state = lock(&self.state);
         if state.capture().is_none() {
-            self.forget_marks(device, &mut state);
+            self.forget_marks(&mut state);
             let _ = self.mark_before_capture(device, &mut state);
         }
     }
