@@ -12,7 +12,7 @@ use gpustream::{AsView, AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Res
 tests! {
     Plain: names_of_devices, devices_that_are_not_there, reading_what_nothing_wrote, reading_what_was_partly_written,
         recycled_memory_is_unwritten, host_access_to_device_memory, flags_are_arguments_alone, kernels_of_another_device,
-        arguments_of_another_device, host_access_during_a_copy_waits, a_device_describes_itself;
+        arguments_of_another_backend, host_access_during_a_copy_waits, a_device_describes_itself;
 }
 
 fn names_of_devices(_: &Device) -> Result<()> {
@@ -22,7 +22,11 @@ fn names_of_devices(_: &Device) -> Result<()> {
         assert!(kinds.contains(&error.kind()), "{name}: {error:?}");
     }
     refused(Device::open("cpu:x"), ErrorKind::InvalidArgument, &["`cpu:x`", "cuda:0"]);
-    refused(Device::open("vulkan"), ErrorKind::Unsupported, &["vulkan", "cpu, ", "features"].map(|text| text.trim_end_matches(", ")));
+    refused(
+        Device::open("vulkan"),
+        ErrorKind::Unsupported,
+        &["vulkan", "cpu, ", "features"].map(|text| text.trim_end_matches(", ")),
+    );
     Ok(())
 }
 
@@ -111,18 +115,22 @@ fn kernels_of_another_device(device: &Device) -> Result<()> {
     let (mine, theirs) = (sync::Kernels::load(device)?, sync::Kernels::load(&other)?);
     let s = device.stream()?;
     let mut x = s.full(10, 1u32)?;
-    refused(theirs.step(&s, &mut x, 1, 10), ErrorKind::DeviceMismatch, &["the kernel", "another device"]);
+    refused(theirs.step(&s, &mut x, 1, 10), ErrorKind::DeviceMismatch, &["the kernel", "cannot reach"]);
     mine.step(&s, &mut x, 1, 10)?;
     assert_eq!(s.download(&x)?, [6; 10]);
     Ok(())
 }
 
-fn arguments_of_another_device(device: &Device) -> Result<()> {
-    let other = open_again(device, DeviceOptions::default())?;
+fn arguments_of_another_backend(device: &Device) -> Result<()> {
+    if device.info().backend == "cpu" {
+        // Nothing else need be there; the same refusal is tested on a device made for the purpose.
+        return Ok(());
+    }
+    let other = Device::open("cpu")?;
     let kernels = sync::Kernels::load(device)?;
     let (s, t) = (device.stream()?, other.stream()?);
     let mut theirs = t.full(10, 1u32)?;
-    let say = &["a memory argument", "another device"];
+    let say = &["a memory argument", "cannot reach"];
     refused(kernels.step(&s, &mut theirs, 1, 10), ErrorKind::DeviceMismatch, say);
     let flag = other.flag()?;
     refused(kernels.spin(&s, &Launch::new([1; 3], [1; 3]), &flag), ErrorKind::DeviceMismatch, say);
@@ -152,7 +160,10 @@ fn a_device_describes_itself(device: &Device) -> Result<()> {
     let info = device.info();
     assert!(!info.name.is_empty() && !info.arch.is_empty(), "{info:?}");
     assert!([32, 64].contains(&info.warp_size), "{info:?}");
-    assert!(info.multiprocessors > 0 && info.total_memory > 0 && info.max_threads_per_block >= 1024, "{info:?}");
+    assert!(
+        info.multiprocessors > 0 && info.total_memory > 0 && info.max_threads_per_block >= 1024,
+        "{info:?}"
+    );
     assert!(info.shared_memory_per_block_optin >= info.shared_memory_per_block, "{info:?}");
     assert!(info.shared_memory_per_block >= 32 << 10, "{info:?}");
     let text = device.to_string();

@@ -180,7 +180,10 @@ fn fault_while_blocking(device: &Device) -> Result<()> {
     let Err(error) = result else { panic!("the call returned before the fault") };
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     let operation = error.operation().expect("an operation");
-    assert_eq!((operation.label, operation.location.file(), operation.location.line()), ("wild", file!(), line));
+    assert_eq!(
+        (operation.label, operation.location.file(), operation.location.line()),
+        ("wild", file!(), line)
+    );
     Ok(())
 }
 
@@ -203,9 +206,10 @@ fn no_false_alarms_in_checked_mode_here(device: &Device) -> Result<()> {
     let checked = |part: &str| Child::of(device, part).env("GPUSTREAM_CHECK", "1").run();
     let ended = checked("faults::compute_in_checked_mode")?;
     assert_eq!(ended.code, Some(0), "{}", ended.output);
-    for (part, kernel) in
-        [("faults::write_out_of_bounds", "write_at"), ("faults::write_out_of_bounds_of_shared", "shared_overrun")]
-    {
+    for (part, kernel) in [
+        ("faults::write_out_of_bounds", "write_at"),
+        ("faults::write_out_of_bounds_of_shared", "shared_overrun"),
+    ] {
         let ended = checked(part)?;
         assert_eq!(ended.code, Some(1), "{part} was not noticed: {}", ended.output);
         assert!(ended.output.contains("DeviceLost") && ended.output.contains(kernel), "{}", ended.output);

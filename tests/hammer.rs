@@ -186,7 +186,8 @@ fn hammer(device: &Device) -> Result<()> {
         let streams = &(0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
         let work = |seed: u64| {
             move || -> Result<u64> {
-                let mut worker = Worker { device, kernels, streams, random: Random(seed), memory: Vec::new() };
+                let mut worker =
+                    Worker { device, kernels, streams, random: Random(seed), memory: Vec::new() };
                 let mut steps = 0;
                 while Instant::now() < end {
                     worker.step()?;

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::{Command, Stdio, exit};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -85,9 +85,8 @@ impl Backend for Wide {
         Ok(1)
     }
     fn open(&self, _: usize) -> Result<Arc<dyn hal::Device>> {
-        // Its threads live as long as the process, so there is one.
-        static DEVICE: OnceLock<Result<Arc<dyn hal::Device>>> = OnceLock::new();
-        DEVICE.get_or_init(|| gpustream_cpu::open_with(CpuOptions::from_env().with_warp_64(true))).clone()
+        // A value of its own each time, as the trait promises.
+        gpustream_cpu::open_with(CpuOptions::from_env().with_warp_64(true))
     }
     fn probe(&self) -> Probe {
         Probe::default()

@@ -23,10 +23,41 @@ fn every_scalar(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut out = s.zeros::<f64>(14)?;
     let (half, brain) = (f16::from_f32(0.5), bf16::from_f32(-3.0));
-    kernels.scalars(&s, &ONE, true, -100, 200, -30_000, 60_000, i32::MIN, u32::MAX, -(1 << 52), 1 << 53, 1.25, -2.5e300, half,
-        brain, 1 << 40, &mut out)?;
-    let want = [1.0, -100.0, 200.0, -30_000.0, 60_000.0, -2_147_483_648.0, 4_294_967_295.0, -4_503_599_627_370_496.0,
-        9_007_199_254_740_992.0, 1.25, -2.5e300, 0.5, -3.0, 1_099_511_627_776.0];
+    kernels.scalars(
+        &s,
+        &ONE,
+        true,
+        -100,
+        200,
+        -30_000,
+        60_000,
+        i32::MIN,
+        u32::MAX,
+        -(1 << 52),
+        1 << 53,
+        1.25,
+        -2.5e300,
+        half,
+        brain,
+        1 << 40,
+        &mut out,
+    )?;
+    let want = [
+        1.0,
+        -100.0,
+        200.0,
+        -30_000.0,
+        60_000.0,
+        -2_147_483_648.0,
+        4_294_967_295.0,
+        -4_503_599_627_370_496.0,
+        9_007_199_254_740_992.0,
+        1.25,
+        -2.5e300,
+        0.5,
+        -3.0,
+        1_099_511_627_776.0,
+    ];
     assert_eq!(s.download(&out)?, want);
     Ok(())
 }
@@ -116,7 +147,11 @@ fn dynamic_shared_memory(device: &Device) -> Result<()> {
     kernels.reverse_dynamic(&s, &Launch::new([1; 3], [64, 1, 1]).shared(most), &mut x)?;
     assert_eq!(s.download(&x)?, reversed(1, 64));
     let too_much = Launch::new([1; 3], [64, 1, 1]).shared(most + 1);
-    refused(kernels.reverse_dynamic(&s, &too_much, &mut x), ErrorKind::InvalidLaunch, &["shared memory", "reverse_dynamic"]);
+    refused(
+        kernels.reverse_dynamic(&s, &too_much, &mut x),
+        ErrorKind::InvalidLaunch,
+        &["shared memory", "reverse_dynamic"],
+    );
     Ok(())
 }
 
@@ -134,7 +169,14 @@ fn atomics(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (mut narrow, mut wide, mut real, mut local) =
         (s.zeros::<u32>(1)?, s.full(1, 1u64 << 40)?, s.zeros::<f32>(1)?, s.zeros::<u32>(1)?);
-    kernels.count(&s, &Launch::new([37, 1, 1], [129, 1, 1]), &mut narrow, &mut wide, &mut real, &mut local)?;
+    kernels.count(
+        &s,
+        &Launch::new([37, 1, 1], [129, 1, 1]),
+        &mut narrow,
+        &mut wide,
+        &mut real,
+        &mut local,
+    )?;
     let all = 37 * 129;
     assert_eq!(s.download(&narrow)?, [all]);
     assert_eq!(s.download(&wide)?, [(1 << 40) + u64::from(all)]);
@@ -188,16 +230,28 @@ fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
             launches.push(Launch::new(axis(info.max_grid, dimension, 1), [1; 3]));
         }
         for launch in launches {
-            refused(kernels.step_with(&s, &launch, &mut x, 1, 10), ErrorKind::InvalidLaunch, &[name, "allows"]);
+            refused(
+                kernels.step_with(&s, &launch, &mut x, 1, 10),
+                ErrorKind::InvalidLaunch,
+                &[name, "allows"],
+            );
         }
     }
     // Each dimension fits, the product does not.
     let many = [info.max_block[0].min(64), info.max_block[1].min(64), 1];
     if many[0] * many[1] > info.max_threads_per_block {
         let launch = Launch::new([1; 3], many);
-        refused(kernels.step_with(&s, &launch, &mut x, 1, 10), ErrorKind::InvalidLaunch, &["step", "threads"]);
+        refused(
+            kernels.step_with(&s, &launch, &mut x, 1, 10),
+            ErrorKind::InvalidLaunch,
+            &["step", "threads"],
+        );
     }
-    refused(kernels.step_with(&s, &Launch::covering(usize::MAX), &mut x, 1, 10), ErrorKind::InvalidLaunch, &["blocks in the grid"]);
+    refused(
+        kernels.step_with(&s, &Launch::covering(usize::MAX), &mut x, 1, 10),
+        ErrorKind::InvalidLaunch,
+        &["blocks in the grid"],
+    );
     assert_eq!(s.download(&x)?, [2; 10], "a refused launch did something");
     Ok(())
 }
@@ -233,7 +287,11 @@ fn arguments_are_checked(device: &Device) -> Result<()> {
         if device.info().backend == "cpu" {
             refused(too_few, ErrorKind::ArgumentMismatch, &["no_contract", "takes 1 parameter"]);
             refused(too_many, ErrorKind::ArgumentMismatch, &["no_contract", "given 2"]);
-            refused(kernel.launch(&s, &ONE, &[Arg::value(&narrow)]), ErrorKind::ArgumentMismatch, &["8", "4"]);
+            refused(
+                kernel.launch(&s, &ONE, &[Arg::value(&narrow)]),
+                ErrorKind::ArgumentMismatch,
+                &["8", "4"],
+            );
         } else if let Err(error) = too_few {
             assert_eq!(error.kind(), ErrorKind::ArgumentMismatch, "{error}");
         }
@@ -260,7 +318,8 @@ fn attributes_the_device_lacks(device: &Device) -> Result<()> {
     let info = device.info();
     let mut x = s.full(10, 2u32)?;
     let cooperative = kernels.step_with(&s, &Launch::new([1; 3], [10, 1, 1]).cooperative(), &mut x, 1, 10);
-    let clusters = kernels.step_with(&s, &Launch::new([2, 1, 1], [8, 1, 1]).cluster([2, 1, 1]), &mut x, 1, 10);
+    let clusters =
+        kernels.step_with(&s, &Launch::new([2, 1, 1], [8, 1, 1]).cluster([2, 1, 1]), &mut x, 1, 10);
     let mut want = 2;
     for (result, present) in [(cooperative, info.cooperative_launch), (clusters, info.cluster_launch)] {
         if present {
@@ -289,12 +348,21 @@ fn warp_facts(device: &Device) -> Result<()> {
                 let me = me as u32;
                 let first = me / size * size;
                 let last = (first + size).min(threads);
-                let votes = (first..last).filter(|&other| other < limit).map(|other| 1u64 << (other - first)).sum();
+                let votes =
+                    (first..last).filter(|&other| other < limit).map(|other| 1u64 << (other - first)).sum();
                 let down = if me + 1 < last { me + 1 } else { me };
                 // A neighbour that does not exist has nothing to give.
                 let other = if me ^ 1 < last { u64::from(me ^ 1) } else { facts[4] };
-                let want = [u64::from(size), u64::from(me - first), u64::from(down), u64::from(first), other,
-                    u64::from(first < limit), u64::from(last <= limit), votes];
+                let want = [
+                    u64::from(size),
+                    u64::from(me - first),
+                    u64::from(down),
+                    u64::from(first),
+                    other,
+                    u64::from(first < limit),
+                    u64::from(last <= limit),
+                    votes,
+                ];
                 assert_eq!(facts, want, "thread {me} of {threads}, limit {limit}");
             }
         }

@@ -158,7 +158,7 @@ fn the_last_handle_waits(device: &Device) -> Result<()> {
     let s = mine.stream()?;
     let gate = Gate::new(device)?;
     let (sender, done) = mpsc::channel();
-    s.host_fn(move || drop(sender.send(())))?;
+    s.host_fn(move || sender.send(()).unwrap())?;
     let mut x = s.zeros::<u32>(N)?;
     kernels.step(&s, &mut x, 1, N)?;
     s.synchronize()?;
@@ -166,7 +166,7 @@ fn the_last_handle_waits(device: &Device) -> Result<()> {
     let (go, wait) = mpsc::channel::<()>();
     s.host_fn(move || {
         let _ = wait.recv();
-        drop(sender.send(()));
+        sender.send(()).unwrap();
     })?;
     kernels.step(&s, &mut x, 1, N)?;
     drop((kernels, s, x));
@@ -201,7 +201,7 @@ fn a_closure_drops_the_last_handle(device: &Device) -> Result<()> {
     let held = (x, sync::Kernels::load(&mine)?, mine.clone());
     s.host_fn(move || {
         drop(held);
-        drop(sender.send(()));
+        sender.send(()).unwrap();
     })?;
     drop((s, mine));
     assert_eq!(done.recv(), Ok(()));
@@ -308,7 +308,7 @@ fn everything_is_returned(device: &Device) -> Result<()> {
             s.copy(&x, &mut host)?;
             keep.push((x, host, s.record()?));
         }
-        assert!(mine.memory_stats().used > 8 << 20, "{:?}", mine.memory_stats());
+        assert!(mine.memory_stats().used > 7 << 20, "{:?}", mine.memory_stats());
         drop(keep);
         until(|| {
             mine.synchronize()?;

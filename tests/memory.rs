@@ -1,12 +1,12 @@
 //! Allocation: reuse, statistics, and running out.
 
-use conformance::harness::{open_again, refused};
+use conformance::harness::{Gate, open_again, refused};
 use conformance::{sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Result};
 
 tests! {
     Plain: freed_memory_is_reused, statistics_add_up, peaks_are_remembered, trimming_returns_what_is_free,
-        too_much_is_an_error_and_less_still_works, lengths_that_overflow, alignment, memory_is_told, devices_are_apart;
+        too_much_is_an_error_and_less_still_works, lengths_that_overflow, alignment, memory_is_told, openings_share_memory, backends_are_apart;
 }
 
 fn freed_memory_is_reused(device: &Device) -> Result<()> {
@@ -15,7 +15,7 @@ fn freed_memory_is_reused(device: &Device) -> Result<()> {
     for _ in 0..100 {
         assert_eq!(s.zeros::<u32>(10_000)?.as_raw(), first);
     }
-    assert!(device.memory_stats().reserved < 100_000, "{:?}", device.memory_stats());
+    assert!(device.memory_stats().reserved < 8 << 20, "{:?}", device.memory_stats());
     Ok(())
 }
 
@@ -26,12 +26,10 @@ fn statistics_add_up(device: &Device) -> Result<()> {
     let x = s.alloc::<u8>(100_000)?;
     let used = device.memory_stats().used;
     assert!((100_000..=125_000).contains(&used), "{used}");
-    let host = device.pinned::<u8>(1000)?;
-    assert!(device.memory_stats().used >= used + 1000);
-    drop((x, host));
+    drop(x);
     let stats = device.memory_stats();
     assert_eq!(stats.used, 0);
-    assert!(stats.reserved >= 101_000, "kept for the next: {stats:?}");
+    assert!(stats.reserved >= 100_000, "kept for the next: {stats:?}");
     Ok(())
 }
 
@@ -78,7 +76,11 @@ fn lengths_that_overflow(device: &Device) -> Result<()> {
     let s = device.stream()?;
     refused(s.alloc::<u64>(usize::MAX / 4).map(drop), ErrorKind::OutOfMemory, &["address space"]);
     refused(s.full(usize::MAX, 1u32).map(drop), ErrorKind::OutOfMemory, &["address space"]);
-    refused(device.pinned::<[u64; 100]>(usize::MAX / 64).map(drop), ErrorKind::OutOfMemory, &["address space"]);
+    refused(
+        device.pinned::<[u64; 100]>(usize::MAX / 64).map(drop),
+        ErrorKind::OutOfMemory,
+        &["address space"],
+    );
     Ok(())
 }
 
@@ -100,14 +102,46 @@ fn memory_is_told(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Two openings share no objects.
-fn devices_are_apart(device: &Device) -> Result<()> {
+/// Two openings of one device share its memory, and each keeps its own statistics.
+fn openings_share_memory(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
     let other = open_again(device, DeviceOptions::default())?;
     assert!(!device.is_same(&other) && device.is_same(&device.clone()));
     let (mine, theirs) = (device.stream()?, other.stream()?);
+    let mut x = mine.full(1000, 1u32)?;
+    mine.synchronize()?;
+    let gate = Gate::new(device)?;
+    let mut y = theirs.full(1000, 2u32)?;
+    kernels.add_when(&mine, gate.flag(), &mut x, 1, 1000)?;
+    // Ordered like streams of one opening.
+    theirs.copy(&x, &mut y)?;
+    assert!(!theirs.is_done()?);
+    gate.open();
+    assert_eq!(theirs.download(&y)?, [2; 1000]);
+    kernels.mix(&mine, &y, &mut x, 1000)?;
+    assert_eq!(theirs.download(&x)?, [12; 1000]);
+    // And freed after the last use of either.
+    let late = Gate::new(device)?;
+    kernels.copy_when(&mine, late.flag(), &y, &mut x, 1000)?;
+    drop(y);
+    // Dropping the other device's last handle waits for its work, and for what uses its memory.
+    late.open();
+    drop((theirs, other));
+    assert_eq!(mine.download(&x)?, [2; 1000]);
+    Ok(())
+}
+
+/// What no driver can do at once goes through the host.
+fn backends_are_apart(device: &Device) -> Result<()> {
+    if device.info().backend == "cpu" {
+        // Nothing else need be there; the same refusals are tested on a device made for the purpose.
+        return Ok(());
+    }
+    let other = Device::open("cpu")?;
+    let (mine, theirs) = (device.stream()?, other.stream()?);
     let mut x = mine.full(10, 1u32)?;
     let y = theirs.full(10, 2u32)?;
-    let say = &["belongs to another device", "through the host"];
+    let say = &["cannot reach", "through the host"];
     refused(mine.copy(&y, &mut x), ErrorKind::DeviceMismatch, say);
     refused(theirs.download(&x), ErrorKind::DeviceMismatch, say);
     refused(theirs.fill(&mut x, 1), ErrorKind::DeviceMismatch, say);

@@ -11,7 +11,11 @@ tests! {
 
 fn an_unknown_kernel(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
-    refused(kernels.module().kernel("no_such_kernel"), ErrorKind::KernelNotFound, &["no_such_kernel", "sync"]);
+    refused(
+        kernels.module().kernel("no_such_kernel"),
+        ErrorKind::KernelNotFound,
+        &["no_such_kernel", "sync"],
+    );
     refused(kernels.module().kernel(""), ErrorKind::KernelNotFound, &[]);
     kernels.module().kernel("spin").map(drop)
 }
@@ -38,7 +42,11 @@ fn no_image_for_this_device(device: &Device) -> Result<()> {
     ];
     let source = ModuleSource { name: "elsewhere", images: &images, source: None };
     let arch = device.info().arch.as_str();
-    refused(device.load_module(&source), ErrorKind::NoImageForDevice, &["elsewhere", "vulkan", "pdp-11", arch]);
+    refused(
+        device.load_module(&source),
+        ErrorKind::NoImageForDevice,
+        &["elsewhere", "vulkan", "pdp-11", arch],
+    );
     Ok(())
 }
 
@@ -56,7 +64,9 @@ fn damaged_images(device: &Device) -> Result<()> {
     for bytes in [&b""[..], b"not a module", &[0; 4096], &elf] {
         let images = [Image { backend, targets: &targets, bytes }];
         let source = ModuleSource { name: "damaged", images: &images, source: None };
-        let Err(error) = device.load_module(&source) else { panic!("{} damaged bytes were loaded", bytes.len()) };
+        let Err(error) = device.load_module(&source) else {
+            panic!("{} damaged bytes were loaded", bytes.len())
+        };
         let kinds = [ErrorKind::InvalidModule, ErrorKind::NoImageForDevice];
         assert!(kinds.contains(&error.kind()), "{error:?}");
         assert!(error.message().contains("damaged"), "{error}");

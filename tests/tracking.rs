@@ -214,7 +214,9 @@ fn strict_names_both_operations(device: &Device) -> Result<()> {
     let Err(error) = b.copy(&x, &mut y) else { panic!("nothing orders the two") };
     assert_eq!(error.kind(), ErrorKind::Hazard);
     let text = error.to_string();
-    for part in [format!("`step` at {}:{first}", file!()), format!("`copy` at {}:{second}", file!()), "b.wait".into()] {
+    for part in
+        [format!("`step` at {}:{first}", file!()), format!("`copy` at {}:{second}", file!()), "b.wait".into()]
+    {
         assert!(text.contains(&part), "`{text}` does not say `{part}`");
     }
     assert_eq!(error.operation().map(|operation| operation.location.line()), Some(second));

@@ -32,6 +32,7 @@ extern "C" __global__ void divergent(unsigned absent) {
 /// Writes to shared memory beyond what the launch asked for.
 extern "C" __global__ void shared_overrun(unsigned index) {
     extern __shared__ unsigned overrun_tile[];
-    overrun_tile[index] = 1;
+    // A store that nothing reads would not be made.
+    *(volatile unsigned*)&overrun_tile[index] = 1;
     __syncthreads();
 }

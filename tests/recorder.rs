@@ -1,0 +1,372 @@
+//! The driver calls of the public API, on drivers that log them: exactly these, and the same for CUDA and HIP.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use std::thread;
+
+use fake_cuda::codes;
+use gpustream::{Arg, Buffer, Device, ErrorKind, Image, Kernel, Launch, ModuleSource, Result, Stream};
+use recorder::{Call, Live, Recorder, module};
+
+/// A fake driver and what it calls things.
+struct Fake {
+    name: &'static str,
+    load: fn() -> Recorder,
+    target: &'static str,
+    launch: &'static str,
+}
+
+const FAKES: [Fake; 2] = [
+    Fake { name: "cuda", load: fake_cuda::load, target: "sm_90", launch: "cuLaunchKernel" },
+    Fake {
+        name: "hip",
+        load: || fake_hip::load(fake_hip::Profile::Rocm6),
+        target: "gfx90a",
+        launch: "hipModuleLaunchKernel",
+    },
+];
+
+/// One opened fake device, with a kernel that takes an address and a count of 32-bit words and adds 1 to each.
+struct Scene {
+    recorder: Recorder,
+    device: Device,
+    kernel: Kernel,
+}
+
+impl Scene {
+    fn new(fake: &Fake) -> Self {
+        let recorder = (fake.load)();
+        let device = Device::open(fake.name).unwrap();
+        let bytes = module(&[("increment", &[8, 8])]);
+        let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes }];
+        let source = ModuleSource { name: "test", images: &images, source: None };
+        let kernel = device.load_module(&source).unwrap().kernel("increment").unwrap();
+        recorder.on_kernel("increment", |run| {
+            let (start, count) = (run.pointer::<u32>(0), run.integer(1) as usize);
+            // SAFETY: the launches below pass a buffer and its length.
+            let words = unsafe { std::slice::from_raw_parts_mut(start, count) };
+            words.iter_mut().for_each(|word| *word += 1);
+            true
+        });
+        Self { recorder, device, kernel }
+    }
+
+    fn launch(&self, stream: &Stream, x: &mut Buffer<u32>) -> Result<()> {
+        let count = x.len() as u64;
+        // SAFETY: the kernel stays within the buffer.
+        unsafe {
+            self.kernel.launch(stream, &Launch::new([1; 3], [1; 3]), &[Arg::write(x), Arg::value(&count)])
+        }
+    }
+
+    /// The calls that `work` makes, in words both vendors share.
+    fn calls(&self, work: impl FnOnce()) -> Vec<String> {
+        let ((), calls) = self.recorder.record(work);
+        // Events are made once and used again.
+        calls.iter().map(word).filter(|word| word != "make event").collect()
+    }
+}
+
+/// A call by what it does.
+fn word(call: &Call) -> String {
+    let name = call.name.strip_prefix("cu").or_else(|| call.name.strip_prefix("hip")).unwrap_or(call.name);
+    let name = name.strip_suffix("_v2").unwrap_or(name);
+    let word = match name {
+        "LaunchKernel" | "ModuleLaunchKernel" => "launch",
+        "EventRecord" => "record",
+        "StreamWaitEvent" => "wait",
+        "EventCreate" | "EventCreateWithFlags" => "make event",
+        "EventDestroy" => "destroy event",
+        "EventSynchronize" => "sync event",
+        "EventQuery" => "ask event",
+        "StreamSynchronize" => "sync stream",
+        "StreamQuery" => "ask stream",
+        "StreamCreateWithPriority" => "make stream",
+        "StreamDestroy" => "destroy stream",
+        "CtxSynchronize" | "DeviceSynchronize" => "sync device",
+        "MemcpyHtoDAsync" => "to device",
+        "MemcpyDtoHAsync" => "to host",
+        "MemcpyDtoDAsync" => "on device",
+        "MemsetD8Async" | "MemsetD16Async" | "MemsetD32Async" => "fill",
+        "MemAlloc" | "Malloc" => "alloc",
+        "MemFree" | "Free" => "free",
+        "MemHostAlloc" | "HostMalloc" => "alloc pinned",
+        "MemFreeHost" | "HostFree" => "free pinned",
+        "MemHostGetDevicePointer" | "HostGetDevicePointer" => "address pinned",
+        "ModuleUnload" => "unload",
+        "LaunchHostFunc" => "host function",
+        other => other,
+    };
+    word.to_owned()
+}
+
+/// Runs a scene on both drivers. What it answers must be the same.
+fn on_both<T: PartialEq + std::fmt::Debug>(scene: impl Fn(&Scene, &Fake) -> T) {
+    let [cuda, hip] = FAKES.each_ref().map(|fake| {
+        let stage = Scene::new(fake);
+        let answer = scene(&stage, fake);
+        let Scene { recorder, device, kernel } = stage;
+        recorder.release();
+        drop((device, kernel));
+        assert_eq!(recorder.violations(), [""; 0], "{}", fake.name);
+        answer
+    });
+    assert_eq!(cuda, hip, "CUDA and HIP differ");
+}
+
+#[test]
+fn a_launch_is_one_call_beside_the_context_check() {
+    on_both(|scene, fake| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(10).unwrap();
+        scene.launch(&s, &mut x).unwrap();
+        scene.recorder.clear();
+        scene.launch(&s, &mut x).unwrap();
+        let calls = scene.recorder.calls();
+        let (checks, work): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.is_context_check());
+        assert!(checks.len() <= 1, "{calls:?}");
+        assert_eq!(work.iter().map(|call| call.name).collect::<Vec<_>>(), [fake.launch]);
+    });
+}
+
+#[test]
+fn one_stream_makes_no_event_call() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let (mut x, mut y) = (s.zeros::<u32>(10).unwrap(), s.zeros::<u32>(10).unwrap());
+        let calls = scene.calls(|| {
+            scene.launch(&s, &mut x).unwrap();
+            s.copy(&x, &mut y).unwrap();
+            s.fill(&mut x, 3).unwrap();
+            scene.launch(&s, &mut y).unwrap();
+        });
+        assert_eq!(calls, ["launch", "on device", "fill", "launch"]);
+        assert_eq!(s.download(&y).unwrap(), [2; 10]);
+        calls
+    });
+}
+
+#[test]
+fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
+    on_both(|scene, _| {
+        let (a, b) = (scene.device.stream().unwrap(), scene.device.stream().unwrap());
+        let mut x = a.zeros::<u32>(10).unwrap();
+        let first = scene.calls(|| scene.launch(&b, &mut x).unwrap());
+        assert_eq!(first, ["record", "wait", "launch"]);
+        let second = scene.calls(|| scene.launch(&b, &mut x).unwrap());
+        assert_eq!(second, ["launch"]);
+        let back = scene.calls(|| scene.launch(&a, &mut x).unwrap());
+        assert_eq!(back, ["record", "wait", "launch"]);
+        let said = scene.calls(|| {
+            let event = a.record().unwrap();
+            b.wait(&event).unwrap();
+            b.wait(&event).unwrap();
+            scene.launch(&b, &mut x).unwrap();
+        });
+        assert_eq!(said, ["record", "wait", "launch"]);
+        assert_eq!(a.download(&x).unwrap(), [4; 10]);
+        [first, second, back, said]
+    });
+}
+
+#[test]
+fn pinned_memory_costs_one_record() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(10).unwrap();
+        let mut host = scene.device.pinned_from(&[5u32; 10]).unwrap();
+        let to = scene.calls(|| s.copy(&host, &mut x).unwrap());
+        assert_eq!(to, ["to device", "record"]);
+        let from = scene.calls(|| s.copy(&x, &mut host).unwrap());
+        assert_eq!(from, ["to host", "record"]);
+        assert_eq!(*host.read().unwrap(), [5; 10]);
+        [to, from]
+    });
+}
+
+/// It waits on the event of its copy, and for nothing that comes after.
+#[test]
+fn a_pinned_read_waits_for_its_copy() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.full(10, 7u32).unwrap();
+        let mut host = scene.device.pinned::<u32>(10).unwrap();
+        s.synchronize().unwrap();
+        scene.recorder.hold();
+        s.copy(&x, &mut host).unwrap();
+        scene.launch(&s, &mut x).unwrap();
+        assert!(!host.is_ready().unwrap());
+        scene.recorder.clear();
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| assert_eq!(*host.read().unwrap(), [7; 10]));
+            scene.recorder.wait_until_someone_waits();
+            // The copy and its record; the kernel stays pending.
+            scene.recorder.step(2);
+            reader.join().unwrap();
+        });
+        assert!(scene.recorder.pending() > 0, "the kernel was waited for");
+        let calls: Vec<_> = scene.recorder.work().iter().map(word).collect();
+        assert_eq!(calls, ["sync event"]);
+        scene.recorder.release();
+        calls
+    });
+}
+
+#[test]
+fn memory_is_freed_after_its_last_use_on_every_stream() {
+    on_both(|scene, _| {
+        let (a, b) = (scene.device.stream().unwrap(), scene.device.stream().unwrap());
+        // Large enough for an allocation of its own.
+        let x = a.zeros::<u32>(16 << 20).unwrap();
+        let mut y = b.alloc::<u32>(1).unwrap();
+        a.synchronize().unwrap();
+        scene.device.trim();
+        let before = scene.recorder.live().bytes;
+        scene.recorder.hold();
+        a.copy(&x.slice(..1).unwrap(), &mut y).unwrap();
+        let mut z = b.alloc::<u32>(1).unwrap();
+        b.copy(&x.slice(1..2).unwrap(), &mut z).unwrap();
+        let dropping = scene.calls(|| drop(x));
+        assert_eq!(dropping, [""; 0], "dropping calls nothing");
+        scene.device.trim();
+        assert!(scene.recorder.live().bytes >= before, "freed while two streams read it");
+        // a's share: the copy.
+        scene.recorder.step(1);
+        scene.device.trim();
+        assert!(scene.recorder.live().bytes >= before, "freed while a stream reads it");
+        scene.recorder.release();
+        scene.device.synchronize().unwrap();
+        scene.device.trim();
+        assert!(scene.recorder.live().bytes < before, "never freed");
+    });
+}
+
+#[test]
+fn nothing_is_destroyed_while_in_use_and_everything_in_the_end() {
+    for fake in &FAKES {
+        let Scene { recorder, device, kernel } = Scene::new(fake);
+        let before = Live { modules: recorder.live().modules - 1, ..recorder.live() };
+        recorder.hold();
+        let streams: Vec<Stream> = (0..4).map(|_| device.stream().unwrap()).collect();
+        let host = device.pinned_from(&[1u32; 10]).unwrap();
+        let mut buffers = Vec::new();
+        for s in &streams {
+            let mut x = s.alloc::<u32>(10).unwrap();
+            s.copy(&host, &mut x).unwrap();
+            s.host_fn(|| ()).unwrap();
+            buffers.push((s.record().unwrap(), x));
+        }
+        let keep = device.stream().unwrap();
+        drop((host, buffers, streams, kernel));
+        drop(device.stream().unwrap());
+        device.trim();
+        recorder.release();
+        drop((keep, device));
+        assert_eq!(recorder.violations(), [""; 0], "{}", fake.name);
+        let after = recorder.live();
+        assert_eq!(Live { bytes: 0, ..after }, Live { bytes: 0, ..before }, "{}", fake.name);
+    }
+}
+
+#[test]
+fn codes_become_kinds() {
+    on_both(|scene, fake| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(10).unwrap();
+        let kinds = [
+            (codes::OUT_OF_MEMORY, ErrorKind::OutOfMemory),
+            (codes::INVALID_VALUE, ErrorKind::InvalidArgument),
+            (codes::NOT_FOUND, ErrorKind::KernelNotFound),
+            (codes::NOT_SUPPORTED, ErrorKind::Unsupported),
+            (codes::CAPTURE_UNSUPPORTED, ErrorKind::Captured),
+            (701, ErrorKind::InvalidLaunch),
+            (123_456, ErrorKind::Driver),
+        ];
+        for (code, kind) in kinds {
+            scene.recorder.fail_next(fake.launch, code);
+            let error = scene.launch(&s, &mut x).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!((error.call(), error.code()), (Some(fake.launch), Some(i64::from(code))), "{error}");
+            let operation = error.operation().unwrap();
+            assert_eq!((operation.label, operation.location.file()), ("increment", file!()));
+        }
+        scene.launch(&s, &mut x).unwrap();
+        assert_eq!(s.download(&x).unwrap(), [1; 10]);
+    });
+}
+
+/// A bit of everything that allocates, submits and waits.
+fn scenario(scene: &Scene) -> Result<Vec<u32>> {
+    let (a, b) = (scene.device.stream()?, scene.device.stream()?);
+    let mut x = a.upload(&[1u32; 1000])?;
+    let mut y = b.zeros::<u32>(1000)?;
+    b.copy(&x, &mut y)?;
+    scene.launch(&a, &mut x)?;
+    scene.launch(&b, &mut y)?;
+    let mut host = scene.device.pinned::<u32>(1000)?;
+    a.copy(&y, &mut host)?;
+    drop(host.read()?);
+    b.host_fn(|| ())?;
+    let event = a.record()?;
+    b.wait(&event)?;
+    b.copy(&host, &mut x)?;
+    let out = b.download(&x)?;
+    event.synchronize()?;
+    scene.device.synchronize()?;
+    Ok(out)
+}
+
+/// Whichever call fails, the error comes back and everything is usable afterwards.
+#[test]
+fn a_failure_at_any_call_leaves_everything_usable() {
+    for fake in &FAKES {
+        let mut failures = 0;
+        for n in 0.. {
+            let scene = Scene::new(fake);
+            scene.recorder.fail_at(n, codes::OUT_OF_MEMORY);
+            let result = scenario(&scene);
+            if !scene.recorder.disarm() {
+                assert_eq!(result.unwrap(), [2; 1000], "{}", fake.name);
+                break;
+            }
+            if let Err(error) = result {
+                assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{}: call {n}: {error}", fake.name);
+                failures += 1;
+            }
+            let again =
+                scenario(&scene).unwrap_or_else(|error| panic!("{}: after call {n}: {error}", fake.name));
+            assert_eq!(again, [2; 1000], "{}: after call {n}", fake.name);
+            let Scene { recorder, device, kernel } = scene;
+            drop((device, kernel));
+            assert_eq!(recorder.violations(), [""; 0], "{}: call {n}", fake.name);
+            assert!(n < 1000, "the scenario has no end");
+        }
+        assert!(failures > 20, "{}: only {failures} calls failed", fake.name);
+    }
+}
+
+#[test]
+fn a_fault_reaches_every_wait() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(10).unwrap();
+        let mut host = scene.device.pinned::<u32>(10).unwrap();
+        s.synchronize().unwrap();
+        scene.recorder.hold();
+        s.copy(&x, &mut host).unwrap();
+        let event = s.record().unwrap();
+        scene.recorder.fault_kernel("increment", codes::ILLEGAL_ADDRESS);
+        scene.launch(&s, &mut x).unwrap();
+        scene.recorder.lose_device(0, codes::ILLEGAL_ADDRESS);
+        let kinds = [
+            s.synchronize().unwrap_err().kind(),
+            s.is_done().unwrap_err().kind(),
+            event.synchronize().unwrap_err().kind(),
+            event.is_done().unwrap_err().kind(),
+            host.read().unwrap_err().kind(),
+            scene.device.synchronize().unwrap_err().kind(),
+            s.download(&x).unwrap_err().kind(),
+        ];
+        assert_eq!(kinds, [ErrorKind::DeviceLost; 7]);
+        scene.recorder.release();
+    });
+}
