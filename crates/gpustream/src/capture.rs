@@ -375,6 +375,11 @@ impl Capture {
             if id == self.origin {
                 // SAFETY: the stream is alive and being captured, on this thread.
                 graph = unsafe { stream.device.capture_end(stream.raw) };
+                if graph.is_err() {
+                    // SAFETY: the stream is alive, and its recording has just ended without success, on this
+                    // thread. Where this fails, the next use of the stream says so.
+                    let _ = unsafe { stream.device.capture_abandon(stream.raw) };
+                }
                 if let (Ok(raw), Err(_)) = (&graph, &joined) {
                     // SAFETY: nobody else has the graph.
                     let _ = unsafe { stream.device.graph_destroy(*raw) };

@@ -54,7 +54,8 @@ pub trait Events {
     /// Destroys an event (`cuEventDestroy`). Not to be called from a host function.
     ///
     /// # Safety
-    /// `event` came from this device, is not used again, and the stream it was recorded on is alive.
+    /// `event` came from this device and is not used again. The stream it was recorded on is alive, or its work is
+    /// done.
     unsafe fn event_destroy(&self, event: RawEvent) -> Result<()>;
 
     /// Marks this point of `stream` (`cuEventRecord`). Recording again replaces the earlier mark for later

@@ -121,6 +121,16 @@ pub trait Graphs {
         none()
     }
 
+    /// Makes a stream usable again after [`capture_end`](Self::capture_end) failed on it, and with it the streams
+    /// that had joined. Nothing to do for most drivers; ROCm 6 leaves such streams in the middle of the recording.
+    ///
+    /// # Safety
+    /// `stream` is alive; the last recording it began was ended, without success, on this thread.
+    unsafe fn capture_abandon(&self, stream: RawStream) -> Result<()> {
+        let _ = stream;
+        Ok(())
+    }
+
     /// Whether `stream` is being recorded (`cuStreamIsCapturing`). An invalidated recording is an error.
     ///
     /// # Safety

@@ -115,7 +115,6 @@ impl Graphs for HipDevice {
         answer.ok()
     }
 
-    /// A stream whose capture failed stays unusable on ROCm 6: it has to be replaced by the caller.
     unsafe fn capture_end(&self, stream: RawStream) -> Result<RawGraph> {
         self.bind()?;
         let mut graph = ptr::null_mut();
@@ -125,6 +124,32 @@ impl Graphs for HipDevice {
             return Err(error(ErrorKind::Captured, "the capture gave no graph"));
         }
         Ok(RawGraph(graph as usize))
+    }
+
+    /// ROCm 6 returns from a failed `hipStreamEndCapture` with the stream's status as it was, and every later use of
+    /// the stream fails. It accepts a new capture, though, unless the status is "active", and a capture that ends
+    /// well resets this stream and those that had joined. So: break what is active, then capture nothing.
+    unsafe fn capture_abandon(&self, stream: RawStream) -> Result<()> {
+        self.bind()?;
+        let api = &self.runtime.api;
+        let stream = stream_of(stream);
+        let mut status = hipStreamCaptureStatusNone;
+        let mut graph = ptr::null_mut();
+        // SAFETY: the stream is alive and was captured on this thread, by the trait's contract; the pointers are to
+        // live values; nobody else knows the graph.
+        unsafe {
+            api.hipStreamIsCapturing(stream, &raw mut status).ok()?;
+            if status == hipStreamCaptureStatusNone {
+                return Ok(());
+            }
+            if status == hipStreamCaptureStatusActive {
+                // Not allowed in a capture, which it invalidates.
+                let _ = api.hipStreamQuery(stream);
+            }
+            api.hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal).ok()?;
+            api.hipStreamEndCapture(stream, &raw mut graph).ok()?;
+            if graph.is_null() { Ok(()) } else { api.hipGraphDestroy(graph).ok() }
+        }
     }
 
     unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool> {

@@ -1,0 +1,164 @@
+//! The safe crate over HIP: what its calls cost in HIP calls, under each version.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fake_hip::{Profile, Recorder};
+use gpustream::{Arg, Device, DeviceOptions, ErrorKind, Image, Kernel, Launch, ModuleSource};
+
+use crate::PROFILE;
+
+fn start() -> (Recorder, Device) {
+    let recorder = fake_hip::load(PROFILE);
+    let device = Device::open_on(gpustream_hip::backend(), 0, DeviceOptions::default()).unwrap();
+    recorder.clear();
+    (recorder, device)
+}
+
+/// Adds one to each of `n` bytes.
+fn increment(recorder: &Recorder, device: &Device) -> Kernel {
+    recorder.on_kernel("increment", |run| {
+        for i in 0..run.integer(1) as usize {
+            // SAFETY: the tests pass a buffer of that length.
+            unsafe { *run.pointer::<u8>(0).add(i) += 1 };
+        }
+        true
+    });
+    let bytes = fake_hip::image(&[("increment", &[8, 8])]);
+    // What gpustream-build embeds: images of all vendors, of which the features choose one.
+    let images = [
+        Image { backend: "cuda", targets: &["sm_90"], bytes: b"damaged" },
+        Image { backend: "hip", targets: &["gfx942", "gfx90a:xnack+"], bytes: b"damaged" },
+        Image { backend: "hip", targets: &["gfx1100", "gfx90a"], bytes: &bytes },
+    ];
+    let source = ModuleSource { name: "increment", images: &images, source: None };
+    device.load_module(&source).unwrap().kernel("increment").unwrap()
+}
+
+fn launch(kernel: &Kernel, stream: &gpustream::Stream, buffer: &mut gpustream::Buffer<u8>) {
+    let n = buffer.len();
+    // SAFETY: the arguments are the kernel's, and it stays within the buffer.
+    unsafe { kernel.launch(stream, &Launch::covering(n), &[Arg::write(buffer), Arg::value(&n)]) }.unwrap();
+}
+
+#[test]
+fn a_buffer_goes_there_and_back() {
+    let (recorder, device) = start();
+    let kernel = increment(&recorder, &device);
+    let stream = device.stream().unwrap();
+    let values: Vec<u8> = (0..200).collect();
+    let mut buffer = stream.upload(&values).unwrap();
+    launch(&kernel, &stream, &mut buffer);
+    let back = stream.download(&buffer).unwrap();
+    assert!(back.iter().zip(&values).all(|(new, old)| *new == old + 1), "{back:?}");
+    drop((buffer, stream, kernel, device));
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+#[test]
+fn one_stream_costs_no_event_and_a_hand_over_one_record_and_one_wait() {
+    let (recorder, device) = start();
+    let kernel = increment(&recorder, &device);
+    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let mut buffer = a.zeros::<u8>(64).unwrap();
+    launch(&kernel, &a, &mut buffer);
+    let ((), calls) = recorder.record(|| {
+        for _ in 0..3 {
+            launch(&kernel, &a, &mut buffer);
+        }
+    });
+    let names: Vec<_> = calls.iter().map(|call| call.name).collect();
+    assert_eq!(names, ["hipModuleLaunchKernel"; 3]);
+
+    let ((), calls) = recorder.record(|| launch(&kernel, &b, &mut buffer));
+    let mut names: Vec<_> = calls.iter().map(|call| call.name).collect();
+    // An event may have to be made, once.
+    names.retain(|name| *name != "hipEventCreateWithFlags");
+    assert_eq!(names, ["hipEventRecord", "hipStreamWaitEvent", "hipModuleLaunchKernel"]);
+    let ((), calls) = recorder.record(|| launch(&kernel, &b, &mut buffer));
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    assert_eq!(b.download(&buffer).unwrap(), [6; 64]);
+}
+
+#[test]
+fn host_closures_run_in_order() {
+    let (_recorder, device) = start();
+    let stream = device.stream().unwrap();
+    let counter = Arc::new(AtomicU32::new(0));
+    for expected in 0..3 {
+        let counter = Arc::clone(&counter);
+        stream.host_fn(move || assert_eq!(counter.fetch_add(1, Ordering::SeqCst), expected)).unwrap();
+    }
+    stream.synchronize().unwrap();
+    assert_eq!(counter.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_captured_graph_replays() {
+    let (recorder, device) = start();
+    let kernel = increment(&recorder, &device);
+    let stream = device.stream().unwrap();
+    let mut buffer = stream.zeros::<u8>(64).unwrap();
+    let graph = stream
+        .capture(|stream| {
+            launch(&kernel, stream, &mut buffer);
+            launch(&kernel, stream, &mut buffer);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((graph.nodes(), graph.edges()), (2, 1));
+    graph.launch(&stream).unwrap();
+    graph.launch(&stream).unwrap();
+    assert_eq!(stream.download(&buffer).unwrap(), [4; 64]);
+    drop((graph, buffer, stream, kernel, device));
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+/// What breaks a capture behind the tracker's back, as a vendor's library may: the stream must work afterwards, also
+/// on ROCm 6, where HIP leaves it unusable.
+#[test]
+fn a_stream_works_after_a_capture_that_someone_else_broke() {
+    let (_recorder, device) = start();
+    let stream = device.stream().unwrap();
+    let mut buffer = stream.zeros::<u8>(64).unwrap();
+    let behind = gpustream_hip::backend().open(0).unwrap();
+    let broken = stream.capture(|stream| {
+        stream.fill(&mut buffer, 1)?;
+        // SAFETY: the stream is alive.
+        assert!(unsafe { behind.stream_synchronize(stream.as_raw()) }.is_err());
+        Ok(())
+    });
+    assert_eq!(broken.err().unwrap().kind(), ErrorKind::Captured);
+    stream.fill(&mut buffer, 2).unwrap();
+    assert_eq!(stream.download(&buffer).unwrap(), [2; 64]);
+}
+
+#[test]
+fn a_device_fault_reaches_the_waiter() {
+    let (recorder, device) = start();
+    let kernel = increment(&recorder, &device);
+    let stream = device.stream().unwrap();
+    let mut buffer = stream.zeros::<u8>(64).unwrap();
+    recorder.fault_kernel("increment", 700);
+    launch(&kernel, &stream, &mut buffer);
+    let error = stream.synchronize().unwrap_err();
+    assert_eq!((error.kind(), error.backend()), (ErrorKind::DeviceLost, Some("hip")));
+}
+
+#[test]
+fn what_the_version_lacks_is_unsupported_by_name() {
+    let (recorder, device) = start();
+    if PROFILE != Profile::Rocm5 {
+        return;
+    }
+    let kernel = increment(&recorder, &device);
+    let stream = device.stream().unwrap();
+    let mut buffer = stream.zeros::<u8>(64).unwrap();
+    let n = 64_usize;
+    let cooperative = Launch::covering(64).cooperative();
+    // SAFETY: the arguments are the kernel's, and it stays within the buffer.
+    let error = unsafe { kernel.launch(&stream, &cooperative, &[Arg::write(&mut buffer), Arg::value(&n)]) }
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.message().contains("hipModuleLaunchCooperativeKernel"), "{error}");
+}

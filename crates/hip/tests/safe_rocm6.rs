@@ -1,0 +1,6 @@
+//! The safe crate over the backend, under ROCm 6 as the recorder plays it.
+#![allow(clippy::unwrap_used, clippy::panic)] // Also in what the tests share.
+
+mod safe;
+
+pub(crate) const PROFILE: fake_hip::Profile = fake_hip::Profile::Rocm6;
