@@ -90,10 +90,26 @@ impl Answer<'_> {
             return Error::new(ErrorKind::Unsupported, message).with_backend(BACKEND);
         };
         let mut message = self.api.describe(status);
-        if kind == ErrorKind::DeviceLost {
-            message.push_str("; the device cannot be used any more by this process");
+        let advice = advice(kind);
+        if !advice.is_empty() {
+            message.push_str("; ");
+            message.push_str(advice);
         }
         Error::new(kind, message).with_backend(BACKEND).with_call(name, i64::from(status.0))
+    }
+}
+
+/// What to do about a kind of failure; empty where nothing general can be said.
+const fn advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::OutOfMemory => "free buffers, use smaller ones, or work through the data in pieces",
+        ErrorKind::InvalidLaunch => "see the device's and the kernel's limits; smaller blocks need less",
+        ErrorKind::NoImageForDevice => "build the kernels for this device's processor as well",
+        ErrorKind::DeviceLost => {
+            "a kernel or the hardware did this, at some point before this call; the device works again in a new \
+             process; GPUSTREAM_BLOCKING=1 names the launch"
+        }
+        _ => "",
     }
 }
 
