@@ -138,7 +138,7 @@ pub struct Context {
     pub reserved: u32,
 }
 
-/// Runs blocks `[first, end)`, the first of them from a given thread on (`gs_cpu_entry`).
+/// Runs blocks `[first, end)`, or the block this OS thread began last from a given thread on (`gs_cpu_entry`).
 pub type Entry = unsafe extern "C" fn(*mut Context, u64, u64, u32);
 
 /// Offset and size of a parameter (`gs_cpu_param`).

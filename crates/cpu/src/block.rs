@@ -79,9 +79,13 @@ pub(crate) struct Runner {
     current: usize,
     /// The first thread the running stretch ran; those up to the one that waits have returned.
     stretch_start: u32,
+    /// Threads of the block that have begun.
+    begun: u32,
     /// The stretch that runs has not waited yet.
     fresh: bool,
     in_block: bool,
+    /// Threads of the block.
+    total: u32,
     at_barrier: u32,
     exited: u32,
     barrier_site: Site,
@@ -131,14 +135,16 @@ impl Runner {
             },
             fibers: Vec::new(),
             holds: Vec::new(),
-            exchange: Exchange::new(),
+            exchange: Exchange::new(on_done),
             states: Vec::new(),
             waits: Vec::new(),
             held: 0,
             current: 0,
             stretch_start: 0,
+            begun: 0,
             fresh: false,
             in_block: false,
+            total: 0,
             at_barrier: 0,
             exited: 0,
             barrier_site: Site::default(),
@@ -164,118 +170,165 @@ impl Runner {
             unsafe {
                 (*this).in_block = false;
                 (*this).held = 0;
-                let Some(thread) = Self::start(this, entry, next, end, 0)? else { break };
+                (*this).begun = 0;
+                Self::start(
+                    this,
+                    Stretch { entry, context: this.cast(), first: next, end, first_thread: 0 },
+                )?;
+                if !(*this).in_block {
+                    break;
+                }
                 let block = (*this).context.current_block;
-                Self::finish_block(this, entry, block, thread + 1)?;
+                Self::finish_block(this, entry, block)?;
                 next = block + 1;
             }
         }
         Ok(())
     }
 
-    /// Runs the rest of a block, whose threads below `begun` have begun and at least one of which has waited.
-    unsafe fn finish_block(this: *mut Self, entry: Entry, block: u64, mut begun: u32) -> Result<(), Failure> {
+    /// Runs the rest of a block, one of whose threads has waited.
+    unsafe fn finish_block(this: *mut Self, entry: Entry, block: u64) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
             let total = (*this).context.block.count() as u32;
-            while begun < total {
-                if let Some(thread) = Self::start(this, entry, block, block + 1, begun)? {
-                    begun = thread + 1;
-                } else {
-                    (*this).exit(begun..total);
-                    begun = total;
-                }
+            while (*this).begun < total {
+                let begun = (*this).begun;
+                Self::start(
+                    this,
+                    Stretch {
+                        entry,
+                        context: this.cast(),
+                        first: block,
+                        end: block + 1,
+                        first_thread: begun,
+                    },
+                )?;
             }
             loop {
-                if (*this).at_barrier == total {
-                    (*this).release_barrier();
-                }
-                let mut ran = false;
-                for index in 0..(*this).held {
-                    let thread = (&(*this).holds)[index];
-                    if (&(*this).states)[thread as usize] != State::Ready {
-                        continue;
-                    }
-                    ran = true;
-                    (*this).context.current_thread = thread;
-                    let fiber = (*this).enter(index);
-                    let stop = (*fiber).resume(&raw mut (*this).exchange);
-                    if stop != Stop::Waiting || (*this).failure.is_some() {
-                        (*this).after(stop)?;
-                        (*this).exit(thread..thread + 1);
-                    }
-                }
                 if (*this).exited == total {
                     return Ok(());
                 }
-                if !ran && (*this).at_barrier != total && !warp::resolve_stall(&mut *this) {
-                    return Err((*this).stuck());
-                }
+                let Some(index) = (*this).next_ready() else {
+                    if !warp::resolve_stall(&mut *this) {
+                        return Err((*this).stuck());
+                    }
+                    continue;
+                };
+                let fiber = (*this).enter(index);
+                Self::go_on(this, fiber)?;
             }
         }
     }
 
-    /// Starts the next fiber on the threads from `thread` on. Returns the one it got to if that one waited, and
-    /// nothing if all threads of the stretch ran to their end.
-    unsafe fn start(
-        this: *mut Self,
-        entry: Entry,
-        first: u64,
-        end: u64,
-        thread: u32,
-    ) -> Result<Option<u32>, Failure> {
-        let stretch = Stretch { entry, context: this.cast(), first, end, first_thread: thread };
+    /// Has the next fiber begin a stretch. Comes back when no fiber can go on without the worker.
+    unsafe fn start(this: *mut Self, stretch: Stretch) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
             let index = (*this).held;
             if index == (*this).fibers.len() {
                 let fiber = Fiber::new(index, &raw mut (*this).exchange).map_err(|error| {
                     let message = format!("no stack for a thread that waits: {error}");
-                    (*this).failure_at(Some(thread), message)
+                    (*this).failure_at(Some(stretch.first_thread), message)
                 })?;
                 (*this).fibers.push(fiber);
                 (*this).holds.push(0);
             }
-            (*this).stretch_start = thread;
-            (*this).fresh = true;
-            (*this).exchange.stretch = Some(stretch);
-            let fiber = (*this).enter(index);
-            let stop = (*fiber).start(&raw mut (*this).exchange);
-            let ran_through = std::mem::take(&mut (*this).fresh);
-            if stop == Stop::Crashed || (*this).failure.is_some() {
-                (*this).after(stop)?;
-            }
-            if ran_through {
-                return Ok(None);
-            }
-            let thread = (&(*this).holds)[index];
-            if stop == Stop::Waiting {
-                (*this).held += 1;
-            } else {
-                (*this).exit(thread..thread + 1);
-            }
-            Ok(Some(thread))
+            let fiber = (*this).enter_fresh(stretch);
+            Self::go_on(this, fiber)
         }
     }
 
+    /// Lets a fiber run, and those that it hands its turn to.
+    unsafe fn go_on(this: *mut Self, fiber: *mut Fiber) -> Result<(), Failure> {
+        // SAFETY: passed on to the caller; no reference outlives its statement.
+        unsafe {
+            let stop = Fiber::run(fiber, &raw mut (*this).exchange);
+            // From here on `current` is the fiber that came back, not the one that was let go.
+            if stop == Stop::Crashed || (*this).failure.is_some() {
+                return Err((*this).end(stop));
+            }
+        }
+        Ok(())
+    }
+
+    /// The fiber that runs is done with its stretch: which one goes on, if not the worker.
+    fn finished(&mut self) -> Option<*mut Fiber> {
+        if !self.in_block {
+            return None;
+        }
+        if self.fresh {
+            // None of its threads waited: they were the block's last.
+            self.fresh = false;
+            self.exit(self.stretch_start..self.total);
+            self.begun = self.total;
+        } else {
+            self.exited += 1;
+            self.states[self.holds[self.current] as usize] = State::Exited;
+        }
+        if self.exited == self.total { None } else { self.successor() }
+    }
+
+    /// Gives the next fiber a stretch and makes it the one that runs.
+    fn enter_fresh(&mut self, stretch: Stretch) -> *mut Fiber {
+        self.exchange.stretch = Some(stretch);
+        self.stretch_start = stretch.first_thread;
+        self.fresh = true;
+        self.enter(self.held)
+    }
+
     /// Makes fiber `index` the one that runs.
+    #[inline]
     fn enter(&mut self, index: usize) -> *mut Fiber {
         self.current = index;
+        self.context.current_thread = self.holds[index];
         &raw mut self.fibers[index]
     }
 
+    /// A fiber whose thread can go on: the next one in turn.
+    fn next_ready(&mut self) -> Option<usize> {
+        let ready = |&index: &usize| self.states[self.holds[index] as usize] == State::Ready;
+        (self.current + 1..self.held).find(ready).or_else(|| (0..self.held).find(ready))
+    }
+
+    /// Where the thread that waits can hand its turn to without the worker's help.
+    #[inline]
+    fn successor(&mut self) -> Option<*mut Fiber> {
+        if self.begun < self.total || self.failure.is_some() {
+            return self.start_next();
+        }
+        let mut next = self.current + 1;
+        if next == self.held {
+            next = 0;
+        }
+        if self.states[self.holds[next] as usize] != State::Ready {
+            return None;
+        }
+        if let Some(after) = self.fibers.get(next + 1) {
+            after.prefetch();
+        }
+        Some(self.enter(next))
+    }
+
+    /// The next fiber, if there is one already, for the threads that have not begun.
+    fn start_next(&mut self) -> Option<*mut Fiber> {
+        if self.failure.is_some() || self.held == self.fibers.len() {
+            return None;
+        }
+        let block = self.context.current_block;
+        let stretch = self.exchange.stretch?;
+        Some(self.enter_fresh(Stretch { first: block, end: block + 1, first_thread: self.begun, ..stretch }))
+    }
+
+    /// Why the run ends.
     #[cold]
-    fn after(&mut self, stop: Stop) -> Result<(), Failure> {
+    fn end(&mut self, stop: Stop) -> Failure {
         if stop == Stop::Crashed {
             let crash = self.crash.take();
             self.crash_address = crash.map(|crash| crash.address);
             let message = crash.map_or_else(|| "crashes".into(), |crash| crash.to_string());
             self.failure = Some(self.failure_at(self.running_thread(), message));
         }
-        match self.failure.take() {
-            Some(failure) => Err(failure),
-            None => Ok(()),
-        }
+        self.failure.take().unwrap_or_else(|| self.failure_at(None, "is ended".into()))
     }
 
     fn exit(&mut self, threads: std::ops::Range<u32>) {
@@ -290,10 +343,18 @@ impl Runner {
     }
 
     /// Notes that `thread` waits, and which threads before it in its stretch have returned.
+    #[inline]
     fn hold(&mut self, thread: u32) {
+        if self.fresh {
+            self.hold_first(thread);
+        }
+    }
+
+    fn hold_first(&mut self, thread: u32) {
         if !self.in_block {
             self.in_block = true;
             let threads = self.context.block.count() as usize;
+            self.total = threads as u32;
             self.states.clear();
             self.states.resize(threads, State::Pending);
             self.waits.resize(threads, warp::Wait::default());
@@ -301,11 +362,12 @@ impl Runner {
             self.exited = 0;
             self.barrier_result = (0, 0);
         }
-        if std::mem::take(&mut self.fresh) {
-            self.exit(self.stretch_start..thread);
-            self.holds[self.current] = thread;
-            self.context.current_thread = thread;
-        }
+        self.fresh = false;
+        self.begun = thread + 1;
+        self.held = self.current + 1;
+        self.exit(self.stretch_start..thread);
+        self.holds[self.current] = thread;
+        self.context.current_thread = thread;
     }
 
     /// Why no thread can go on.
@@ -355,6 +417,11 @@ impl Runner {
         Failure { block: self.context.current_block, thread, message }
     }
 
+    /// For the signal handler: what its fibers share.
+    pub(crate) fn exchange(&mut self) -> *mut Exchange {
+        &raw mut self.exchange
+    }
+
     /// For the signal handler: the fiber that runs.
     pub(crate) fn running(&self) -> Option<&Fiber> {
         self.fibers.get(self.current)
@@ -385,6 +452,27 @@ impl Runner {
     }
 }
 
+/// Hands the turn to another thread of the block, and returns when this one can go on.
+///
+/// # Safety
+/// Called on the stack of the fiber that runs, with no reference to the runner alive.
+#[inline]
+unsafe fn wait(this: *mut Runner) {
+    // SAFETY: by the caller's promise; the reference ends before the switch.
+    unsafe {
+        match (*this).successor() {
+            Some(next) => Fiber::hand_over(next, &raw mut (*this).exchange),
+            None => Fiber::wait(&raw mut (*this).exchange),
+        }
+    }
+}
+
+/// What [`Exchange`] calls on a fiber whose stretch is done.
+unsafe fn on_done(context: *mut Context) -> Option<*mut Fiber> {
+    // SAFETY: the context is the first field of a runner, whose worker waits in `Fiber::run` while fibers run.
+    unsafe { (*context.cast::<Runner>()).finished() }
+}
+
 /// `__syncthreads` and its kin.
 unsafe extern "C" fn on_barrier(
     context: *mut Context,
@@ -395,8 +483,9 @@ unsafe extern "C" fn on_barrier(
     line: u32,
 ) -> u32 {
     let this = context.cast::<Runner>();
+    let last;
     {
-        // SAFETY: the context is the first field of a runner, which waits in `resume` while its kernel runs.
+        // SAFETY: the context is the first field of a runner, whose worker waits in `Fiber::run` while kernels run.
         let runner = unsafe { &mut *this };
         runner.hold(thread);
         if runner.at_barrier == 0 {
@@ -407,14 +496,20 @@ unsafe extern "C" fn on_barrier(
         runner.states[thread as usize] = State::AtBarrier;
         runner.at_barrier += 1;
         runner.barrier_result.0 += predicate;
+        last = runner.at_barrier == runner.total;
+        if last {
+            runner.release_barrier();
+        }
     }
-    // SAFETY: this is the fiber that runs; the reference above is gone.
-    unsafe { Fiber::wait(&raw mut (*this).exchange) };
+    if !last {
+        // SAFETY: this is the fiber that runs; the reference above is gone.
+        unsafe { wait(this) };
+    }
     if kind == barrier::PLAIN {
         return 0;
     }
     // SAFETY: as above; a read of fields.
-    let (count, total) = unsafe { ((*this).barrier_result.1, (*this).context.block.count() as u32) };
+    let (count, total) = unsafe { ((*this).barrier_result.1, (*this).total) };
     match kind {
         barrier::COUNT => count,
         barrier::AND => u32::from(count == total),
@@ -444,7 +539,7 @@ unsafe extern "C" fn on_warp(
     };
     if !done {
         // SAFETY: as in `on_barrier`.
-        unsafe { Fiber::wait(&raw mut (*this).exchange) };
+        unsafe { wait(this) };
     }
     // SAFETY: likewise.
     let wait = unsafe { (&(*this).waits)[thread as usize] };

@@ -1,7 +1,8 @@
 //! Memory and copies: plain addresses of the one address space that host and device share.
 
 use gpustream_hal::{
-    Buffers, Copy3d, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer, RawStream, Result,
+    Buffers, Copy3d, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer, RawStream,
+    Result,
 };
 
 use crate::device::CpuDevice;

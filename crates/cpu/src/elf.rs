@@ -29,7 +29,9 @@ impl Image {
         let damaged = |what: &dyn std::fmt::Display| {
             error(
                 ErrorKind::InvalidModule,
-                format!("the module image is damaged or no kernel module for the CPU: {what}; build it again"),
+                format!(
+                    "the module image is damaged or no kernel module for the CPU: {what}; build it again"
+                ),
             )
         };
         let file = ElfFile64::<Endianness>::parse(bytes).map_err(|e| damaged(&e))?;

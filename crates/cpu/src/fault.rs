@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::Once;
 
 use crate::block::{Crash, Runner};
-use crate::fiber::Stop;
+use crate::fiber::Fiber;
 
 const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
 const ALT_STACK_BYTES: usize = 64 << 10;
@@ -38,8 +38,7 @@ impl AltStack {
     pub(crate) fn install(runner: *mut Runner) -> Self {
         INSTALL.call_once(install_handlers);
         let mut memory = vec![0; ALT_STACK_BYTES].into_boxed_slice();
-        let stack =
-            libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+        let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
         // SAFETY: the memory lives until `drop`, which takes it out of use first.
         unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
         RUNNER.set(runner);
@@ -85,10 +84,10 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         // reference to the runner is alive.
         unsafe {
             let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
-            let handler = (*runner).running().map(crate::fiber::Fiber::trap_handler);
-            if let Some(handler) = handler.filter(|h| h.stack_ptr_in_bounds(stack_pointer(registers))) {
+            let fiber = (*runner).running().filter(|fiber| fiber.contains(stack_pointer(registers)));
+            if let Some((to, stack)) = fiber.map(Fiber::crash_landing) {
                 (*runner).crash = Some(Crash { signal, address: (*info).si_addr() as usize });
-                redirect(registers, &handler.setup_trap_handler(|| Stop::Crashed));
+                redirect(registers, to, stack, (*runner).exchange() as usize);
                 return;
             }
         }
@@ -128,13 +127,12 @@ fn stack_pointer(registers: &libc::mcontext_t) -> usize {
     registers.gregs[libc::REG_RSP as usize] as usize
 }
 
+/// Makes the interrupted thread call `to(argument)` on another stack.
 #[cfg(target_arch = "x86_64")]
-fn redirect(registers: &mut libc::mcontext_t, to: &corosensei::trap::TrapHandlerRegs) {
-    registers.gregs[libc::REG_RIP as usize] = to.rip as i64;
-    registers.gregs[libc::REG_RSP as usize] = to.rsp as i64;
-    registers.gregs[libc::REG_RBP as usize] = to.rbp as i64;
-    registers.gregs[libc::REG_RDI as usize] = to.rdi as i64;
-    registers.gregs[libc::REG_RSI as usize] = to.rsi as i64;
+fn redirect(registers: &mut libc::mcontext_t, to: usize, stack: usize, argument: usize) {
+    registers.gregs[libc::REG_RIP as usize] = to as i64;
+    registers.gregs[libc::REG_RSP as usize] = stack as i64;
+    registers.gregs[libc::REG_RDI as usize] = argument as i64;
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -142,12 +140,10 @@ fn stack_pointer(registers: &libc::mcontext_t) -> usize {
     registers.sp as usize
 }
 
+/// Makes the interrupted thread call `to(argument)` on another stack.
 #[cfg(target_arch = "aarch64")]
-fn redirect(registers: &mut libc::mcontext_t, to: &corosensei::trap::TrapHandlerRegs) {
-    registers.pc = to.pc;
-    registers.sp = to.sp;
-    registers.regs[0] = to.x0;
-    registers.regs[1] = to.x1;
-    registers.regs[29] = to.x29;
-    registers.regs[30] = to.lr;
+fn redirect(registers: &mut libc::mcontext_t, to: usize, stack: usize, argument: usize) {
+    registers.pc = to as u64;
+    registers.sp = stack as u64;
+    registers.regs[0] = argument as u64;
 }

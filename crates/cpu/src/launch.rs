@@ -2,9 +2,7 @@
 
 use std::ffi::c_void;
 
-use gpustream_hal::{
-    Error, ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result,
-};
+use gpustream_hal::{Error, ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result};
 
 use crate::abi::{self, Dim};
 use crate::block::{Failure, Runner};
@@ -41,8 +39,7 @@ impl Params {
     unsafe fn new(function: &Function, args: &[*mut c_void]) -> Self {
         let mut params = Self { inline: Inline([0; INLINE]), long: None };
         if function.params_size > INLINE {
-            params.long =
-                Some(vec![params.inline; function.params_size.div_ceil(INLINE)].into_boxed_slice());
+            params.long = Some(vec![params.inline; function.params_size.div_ceil(INLINE)].into_boxed_slice());
         }
         let block = params.block_mut();
         for (param, arg) in function.params.iter().zip(args) {
@@ -195,12 +192,7 @@ unsafe fn run_checked(
     Ok(())
 }
 
-fn describe(
-    kernel: &Function,
-    context: &abi::Context,
-    failure: Failure,
-    near: Option<String>,
-) -> Error {
+fn describe(kernel: &Function, context: &abi::Context, failure: Failure, near: Option<String>) -> Error {
     let block = context.grid.place(failure.block);
     let thread = match failure.thread {
         Some(thread) => Some(context.block.place(u64::from(thread))),

@@ -125,7 +125,8 @@ impl Memory {
     pub(crate) fn describe(&self, address: usize) -> Option<String> {
         let state = lock(&self.state);
         let near = |start: usize, a: &Allocation| {
-            let describe = |what: String| Some(format!("{what} {} of {} bytes at {start:#x}", a.kind, a.bytes));
+            let describe =
+                |what: String| Some(format!("{what} {} of {} bytes at {start:#x}", a.kind, a.bytes));
             if address < start {
                 describe(format!("{} bytes before the", start - address))
             } else if address < start + a.bytes {
@@ -251,7 +252,9 @@ mod tests {
         assert_eq!(memory.violation(), None);
         // SAFETY: three bytes beyond the end is still within the mapping.
         unsafe { *((start + 1003) as *mut u8) = 1 };
-        assert!(memory.violation().unwrap().contains("3 bytes past the end of the device memory of 1000 bytes"));
+        assert!(
+            memory.violation().unwrap().contains("3 bytes past the end of the device memory of 1000 bytes")
+        );
         // SAFETY: as above.
         unsafe { *((start + 1003) as *mut u8) = PATTERN };
         // SAFETY: a page of pattern lies in front.

@@ -50,6 +50,11 @@ pub(crate) fn arrive(runner: &mut Runner, thread: u32, mut wait: Wait) -> bool {
 
 /// Completes the operation that `leader` waits in, if all of `group` that have not returned wait in it too.
 fn complete(runner: &mut Runner, first: u32, group: u64, leader: u32) -> bool {
+    // Lanes mostly come in order: as long as the last is not there, there is nothing to count.
+    let last = runner.states[(first + 63 - group.leading_zeros()) as usize];
+    if !matches!(last, State::AtWarp | State::Exited) {
+        return false;
+    }
     let leader = runner.waits[leader as usize];
     let mut active = 0;
     for lane in lanes(group) {
@@ -141,7 +146,11 @@ pub(crate) fn stuck(runner: &Runner) -> Failure {
         || "a lane of its mask never comes".into(),
         |other| {
             let state = runner.states[other as usize];
-            let at = if state == State::AtBarrier { runner.barrier_site() } else { runner.waits[other as usize].site };
+            let at = if state == State::AtBarrier {
+                runner.barrier_site()
+            } else {
+                runner.waits[other as usize].site
+            };
             format!("thread {}, named in its mask, waits at {at}", runner.place(other))
         },
     );

@@ -79,7 +79,9 @@ fn every_thread_runs_once_in_its_place() {
             .unwrap();
         bench.sync(stream).unwrap();
         let mut i = 0;
-        let each = |e: [u32; 3]| (0..e[2]).flat_map(move |z| (0..e[1]).flat_map(move |y| (0..e[0]).map(move |x| [x, y, z])));
+        let each = |e: [u32; 3]| {
+            (0..e[2]).flat_map(move |z| (0..e[1]).flat_map(move |y| (0..e[0]).map(move |x| [x, y, z])))
+        };
         for b in each(grid) {
             for t in each(block) {
                 assert_eq!((threads.as_ref()[i], blocks.as_ref()[i], counts.as_ref()[i]), (t, b, 1));
@@ -212,7 +214,11 @@ fn shuffles_at_32_and_64() {
             let lanes = (n - first).min(size);
             // A lane beyond the warp or the block gives the reader its own value.
             let expect = |from: usize| (if from < lanes { first + from } else { t }) as i32;
-            assert_eq!(down.as_ref()[t], if lane + 3 < size { expect(lane + 3) } else { t as i32 }, "down {t}");
+            assert_eq!(
+                down.as_ref()[t],
+                if lane + 3 < size { expect(lane + 3) } else { t as i32 },
+                "down {t}"
+            );
             assert_eq!(up.as_ref()[t], if lane >= 3 { expect(lane - 3) } else { t as i32 }, "up {t}");
             assert_eq!(cross.as_ref()[t], expect(lane ^ 5), "xor {t}");
             assert_eq!(idx.as_ref()[t], expect(lane / 8 * 8 + 2), "idx {t}");
@@ -342,9 +348,7 @@ fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
         bench.sync(other).unwrap_err(),
         bench.device.synchronize().unwrap_err(),
         bench.device.alloc(16).unwrap_err(),
-        bench
-            .launch_with(other, "fine", LaunchConfig::new([1, 1, 1], [1, 1, 1]), args![&out])
-            .unwrap_err(),
+        bench.launch_with(other, "fine", LaunchConfig::new([1, 1, 1], [1, 1, 1]), args![&out]).unwrap_err(),
         // SAFETY: the stream is alive.
         unsafe { bench.device.stream_query(other) }.unwrap_err(),
     ] {
@@ -364,7 +368,13 @@ fn a_barrier_that_a_thread_does_not_reach() {
     let message = fault("divergent", 1, 64, None);
     assert_says(
         &message,
-        &["`divergent`", "block (0, 0, 0)", "thread (0, 0, 0)", "user.cu:3", "thread (37, 0, 0) has returned"],
+        &[
+            "`divergent`",
+            "block (0, 0, 0)",
+            "thread (0, 0, 0)",
+            "user.cu:3",
+            "thread (37, 0, 0) has returned",
+        ],
     );
 }
 

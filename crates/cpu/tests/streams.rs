@@ -334,7 +334,8 @@ fn urgent_streams_go_first_where_they_queue() {
     let bench = Bench::with(options().with_workers(1), &IMAGE);
     let (least, most) = bench.device.info().stream_priorities;
     let blocker = bench.stream();
-    let make = |priority| bench.device.stream_create(StreamOptions::default().with_priority(priority)).unwrap();
+    let make =
+        |priority| bench.device.stream_create(StreamOptions::default().with_priority(priority)).unwrap();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
     // The watchdog adds a worker after a while; only an uninterrupted round says anything.
     for _ in 0..200 {
@@ -402,7 +403,13 @@ fn a_fault_reaches_those_who_wait_and_frees_what_was_queued() {
         }
     }
     std::thread::scope(|scope| {
-        let waiting: Vec<_> = streams.iter().map(|&s| { let bench = &bench; scope.spawn(move || bench.sync(s)) }).collect();
+        let waiting: Vec<_> = streams[1..]
+            .iter()
+            .map(|&s| {
+                let bench = &bench;
+                scope.spawn(move || bench.sync(s))
+            })
+            .collect();
         bench.launch(streams[0], "fails", 1, 1, args![&x]);
         for waiter in waiting {
             let error = waiter.join().unwrap().unwrap_err();
@@ -431,7 +438,9 @@ fn copies_and_fills_of_every_kind() {
     bench.sync(stream).unwrap();
     assert!(back == data);
     let fills = [FillPattern::U8(0xab), FillPattern::U16(0x1234), FillPattern::U32(0xdead_beef)];
-    for (pattern, bytes) in fills.into_iter().zip([vec![0xab], vec![0x34, 0x12], vec![0xef, 0xbe, 0xad, 0xde]]) {
+    for (pattern, bytes) in
+        fills.into_iter().zip([vec![0xab], vec![0x34, 0x12], vec![0xef, 0xbe, 0xad, 0xde]])
+    {
         let width = pattern.width();
         let count = n / width - 3;
         // SAFETY: the range is allocated; offset by one element.

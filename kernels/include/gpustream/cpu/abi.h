@@ -80,8 +80,9 @@ struct gs_cpu_context {
     uint32_t reserved;
 };
 
-// Runs blocks [first, end), linear numbers with x fastest; the first of them from thread `first_thread` on.
-// A thread that waited inside does not go on to its successors: the backend has started those elsewhere.
+// Runs blocks [first, end), linear numbers with x fastest. With a `first_thread` other than 0, runs that thread and its
+// successors in block `first`, which must be the one that this OS thread began last. A thread that waited inside does not go
+// on to its successors: the backend has started those elsewhere.
 typedef void (*gs_cpu_entry)(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread);
 
 typedef struct gs_cpu_param {

@@ -46,8 +46,8 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
         // Where the general loop calls it, the index is in memory for a fault to be traced to its thread.
         void (*out_of_line)(P...) = Kernel;
         if constexpr (!Fast) __asm__("" : "+r"(out_of_line));
-        uint32_t tx = 0, ty = 0, tz = 0;
-        if (!Fast) tx = first_thread % bx, ty = first_thread / bx % by, tz = first_thread / bx / by;
+        uint32_t tx = Fast ? 0 : first_thread, ty = 0, tz = 0;
+        if (tx >= bx) ty = tx / bx % by, tz = tx / bx / by, tx %= bx;
         for (uint32_t k = tz; k < bz; ++k) {
             for (uint32_t j = ty; j < by; ++j) {
                 threadIdx.y = j, threadIdx.z = k;
@@ -76,6 +76,11 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
     }
 
     static void run(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread) {
+        if (first_thread) {
+            // The rest of the block that this OS thread is in: all but the thread's index is set.
+            general(context, first_thread, std::index_sequence_for<P...>());
+            return;
+        }
         const uint32_t gx = context->grid.x, gy = context->grid.y;
         gs_cpu_current = context;
         warpSize = (int)context->warp_size;
@@ -84,13 +89,12 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
         for (uint64_t block = first; block < end; ++block) {
             blockIdx.x = x, blockIdx.y = y, blockIdx.z = z;
             context->current_block = block;
-            if (context->wide || first_thread) {
-                general(context, first_thread, std::index_sequence_for<P...>());
+            if (context->wide) {
+                general(context, 0, std::index_sequence_for<P...>());
             } else {
                 fast(context, std::index_sequence_for<P...>());
             }
             if (gs_cpu_moved) return;
-            first_thread = 0;
             if (++x == gx) {
                 x = 0;
                 if (++y == gy) {
