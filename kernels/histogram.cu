@@ -9,7 +9,7 @@ constexpr size_t most_at_once = (size_t)1 << 31;
 // Counts the elements of x in `bins`, through `local`, the block's own counters. bin_of(x[i]) is below `count`, or
 // not, and then the element is not counted.
 template <class T, class BinOf>
-__device__ __forceinline__ void count_bins(const T* x, size_t n, unsigned int* local, unsigned long long* bins,
+GS_INLINE void count_bins(const T* x, size_t n, unsigned int* local, unsigned long long* bins,
                                            unsigned int count, BinOf bin_of) {
     for (size_t first = 0; first < n; first += most_at_once) {
         GS_FOR_EACH_IN_BLOCK(b, count) local[b] = 0;
@@ -33,7 +33,7 @@ __device__ __forceinline__ void count_bins(const T* x, size_t n, unsigned int* l
 /// covers: n
 extern "C" __global__ void histogram_u8(const unsigned char* __restrict__ x, unsigned long long* __restrict__ bins, size_t n) {
     __shared__ unsigned int local[256];
-    count_bins(x, n, local, bins, 256, [](unsigned char value) { return (unsigned int)value; });
+    count_bins(x, n, gs::shared_address(local), bins, 256, [](unsigned char value) { return (unsigned int)value; });
 }
 
 /// bins[b] += number of x[i] in bin b of `bin_count` equal bins over low..high; `high` itself is outside, and so is
@@ -43,7 +43,7 @@ extern "C" __global__ void histogram_f32(const float* __restrict__ x, unsigned l
                                          float low, float high, unsigned int bin_count) {
     extern __shared__ unsigned int histogram_counters[];
     const float scale = (float)bin_count / (high - low);
-    count_bins(x, n, histogram_counters, bins, bin_count, [=](float value) {
+    count_bins(x, n, gs::shared_address(histogram_counters), bins, bin_count, [=](float value) {
         if (!(value >= low && value < high)) return bin_count;
         // Rounding may carry a value just below `high` over the last bin's end.
         const unsigned int bin = (unsigned int)((value - low) * scale);

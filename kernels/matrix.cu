@@ -5,20 +5,30 @@ namespace {
 
 // Tiles are square; a block moves one at a time through shared memory, so that it reads and writes whole rows.
 constexpr unsigned int transpose_tile = 64;
-// Elements a thread has on their way at once.
-constexpr unsigned int transpose_batch = 8;
+// The block that is launched by default, and how many elements each thread has on their way at once.
+#if defined(GS_SERIAL)
+constexpr unsigned int transpose_block = 1, transpose_batch = 1;
+#else
+constexpr unsigned int transpose_block = 256, transpose_batch = 8;
+#endif
 
-// A block's threads as groups of neighbours, each on a row of its own. What is left over idles.
+// A block's threads as groups of neighbours, each on a row of its own. What is left over has a group beyond `count`,
+// and idles.
 struct Groups {
     unsigned int lanes, count, group, lane;
 };
+GS_INLINE Groups groups_for_rows_of(unsigned int length) {
+    const unsigned int threads = gs::threads_in_block(), thread = gs::thread_in_block();
+    const unsigned int lanes = threads < length ? threads : length;
+    return Groups{lanes, threads / lanes, thread / lanes, thread % lanes};
+}
 
-// One tile of height × width elements. Called with constants for the usual block and a whole tile, where no element
+// One tile of height × width elements. Called with constants for the default block and a whole tile, where no element
 // needs a check.
 template <class T>
-__device__ __forceinline__ void transpose_one(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
+GS_INLINE void transpose_one(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
                                               Groups by, unsigned int height, unsigned int width,
-                                              T (&tile)[transpose_tile][transpose_tile + 1]) {
+                                              T (*tile)[transpose_tile + 1]) {
     constexpr unsigned int batch = transpose_batch;
     for (unsigned int r = by.group; r < height; r += batch * by.count) {
         for (unsigned int c = by.lane; c < width; c += by.lanes) {
@@ -48,12 +58,11 @@ __device__ __forceinline__ void transpose_one(const T* __restrict__ in, T* __res
 }
 
 template <class T>
-__device__ __forceinline__ void transpose(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
-                                          T (&tile)[transpose_tile][transpose_tile + 1]) {
-    constexpr unsigned int side = transpose_tile, usual = 256;
+GS_INLINE void transpose(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
+                                          T (*tile)[transpose_tile + 1]) {
+    constexpr unsigned int side = transpose_tile;
     const unsigned int threads = gs::threads_in_block(), thread = gs::thread_in_block();
-    const unsigned int lanes = threads < side ? threads : side, count = threads / lanes;
-    const Groups by{lanes, count, thread / lanes, thread % lanes};
+    const Groups by = groups_for_rows_of(side);
     const size_t across = (cols + side - 1) / side, down = (rows + side - 1) / side;
     GS_FOR_EACH_TILE(t, across * down) {
         const size_t row = t / across * side, col = t % across * side;
@@ -61,12 +70,14 @@ __device__ __forceinline__ void transpose(const T* __restrict__ in, T* __restric
         const unsigned int width = (unsigned int)gs::smaller(cols - col, side);
         const T* from = in + row * cols + col;
         T* to = out + col * rows + row;
-        if (threads == usual && height == side && width == side) {
+        if (threads == transpose_block && height == side && width == side) {
+            constexpr unsigned int lanes = transpose_block < side ? transpose_block : side;
+            constexpr unsigned int count = transpose_block / lanes;
             // The remainder changes nothing but tells the compiler the range.
-            const Groups constant{side, usual / side, thread / side % (usual / side), thread % side};
-            transpose_one(from, to, rows, cols, constant, side, side, tile);
+            transpose_one(from, to, rows, cols, Groups{lanes, count, thread / lanes % count, thread % lanes}, side,
+                          side, tile);
         } else {
-            // A thread beyond the last group has nothing to move, but must reach the barriers.
+            // An idle thread has nothing to move, but must reach the barriers.
             const bool idle = by.group >= by.count;
             transpose_one(from, to, rows, cols, by, idle ? 0 : height, idle ? 0 : width, tile);
         }
@@ -83,11 +94,12 @@ constexpr unsigned int matmul_own = 4;
 constexpr unsigned int matmul_tile = 64, matmul_depth = 16;
 
 template <class T>
-__device__ __forceinline__ void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, size_t m,
-                                       size_t k, size_t n, T (&left)[matmul_depth][matmul_tile + 4],
-                                       T (&right)[matmul_depth][matmul_tile]) {
+GS_INLINE void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, size_t m,
+                                       size_t k, size_t n, T (*left)[matmul_tile + 4],
+                                       T (*right)[matmul_tile]) {
     constexpr unsigned int side = matmul_tile, depth = matmul_depth, own = matmul_own, squares = side / own;
     const unsigned int threads = gs::threads_in_block(), thread = gs::thread_in_block();
+    const Groups by_a = groups_for_rows_of(depth), by_b = groups_for_rows_of(side);
     const size_t across = (n + side - 1) / side, down = (m + side - 1) / side;
     GS_FOR_EACH_TILE(t, across * down) {
         const size_t row = t / across * side, col = t % across * side;
@@ -97,13 +109,14 @@ __device__ __forceinline__ void matmul(const T* __restrict__ a, const T* __restr
             const bool busy = square < squares * squares;
             T sum[own][own] = {};
             for (size_t at = 0; at < k; at += depth) {
-                for (unsigned int e = thread; e < side * depth; e += threads) {
-                    const unsigned int r = e / depth, d = e % depth;
-                    left[d][r] = row + r < m && at + d < k ? a[(row + r) * k + at + d] : T(0);
+                // What lies beyond the matrices counts as 0.
+                for (unsigned int r = by_a.group; by_a.group < by_a.count && r < side; r += by_a.count) {
+                    for (unsigned int d = by_a.lane; d < depth; d += by_a.lanes)
+                        left[d][r] = row + r < m && at + d < k ? a[(row + r) * k + at + d] : T(0);
                 }
-                for (unsigned int e = thread; e < side * depth; e += threads) {
-                    const unsigned int d = e / side, q = e % side;
-                    right[d][q] = at + d < k && col + q < n ? b[(at + d) * n + col + q] : T(0);
+                for (unsigned int d = by_b.group; by_b.group < by_b.count && d < depth; d += by_b.count) {
+                    for (unsigned int q = by_b.lane; q < side; q += by_b.lanes)
+                        right[d][q] = at + d < k && col + q < n ? b[(at + d) * n + col + q] : T(0);
                 }
                 __syncthreads();
                 if (busy) {
@@ -139,7 +152,7 @@ __device__ __forceinline__ void matmul(const T* __restrict__ a, const T* __restr
 /// covers: rows * cols
 extern "C" __global__ void transpose_f32(const float* __restrict__ in, float* __restrict__ out, size_t rows, size_t cols) {
     __shared__ float tile[transpose_tile][transpose_tile + 1];
-    transpose(in, out, rows, cols, tile);
+    transpose(in, out, rows, cols, gs::shared_address(tile));
 }
 
 /// out[c][r] = in[r][c], for `rows` rows of `cols` elements
@@ -147,7 +160,7 @@ extern "C" __global__ void transpose_f32(const float* __restrict__ in, float* __
 /// covers: rows * cols
 extern "C" __global__ void transpose_f64(const double* __restrict__ in, double* __restrict__ out, size_t rows, size_t cols) {
     __shared__ double tile[transpose_tile][transpose_tile + 1];
-    transpose(in, out, rows, cols, tile);
+    transpose(in, out, rows, cols, gs::shared_address(tile));
 }
 
 /// c = a * b: c has m rows of n, a has m rows of k, b has k rows of n elements
@@ -157,7 +170,7 @@ extern "C" __global__ void matmul_f32(const float* __restrict__ a, const float* 
                                       size_t m, size_t k, size_t n) {
     __shared__ float left[matmul_depth][matmul_tile + 4];
     __shared__ float right[matmul_depth][matmul_tile];
-    matmul(a, b, c, m, k, n, left, right);
+    matmul(a, b, c, m, k, n, gs::shared_address(left), gs::shared_address(right));
 }
 
 /// c = a * b: c has m rows of n, a has m rows of k, b has k rows of n elements
@@ -167,5 +180,5 @@ extern "C" __global__ void matmul_f64(const double* __restrict__ a, const double
                                       size_t m, size_t k, size_t n) {
     __shared__ double left[matmul_depth][matmul_tile + 4];
     __shared__ double right[matmul_depth][matmul_tile];
-    matmul(a, b, c, m, k, n, left, right);
+    matmul(a, b, c, m, k, n, gs::shared_address(left), gs::shared_address(right));
 }

@@ -10,20 +10,20 @@ namespace {
 
 // Writes the block's combination of all its threads' values.
 template <class T, class Acc, class Op>
-__device__ __forceinline__ void write_block(T* partial, Acc value, Op op) {
+GS_INLINE void write_block(T* partial, Acc value, Op op) {
     const Acc combined = gs::block_reduce(value, op);
     if (gs::thread_in_block() == 0) partial[gs::block_in_grid()] = gs::from_float<T>(combined);
 }
 
 // The combination of all x[i], as float or double.
 template <class Acc, class T, class Partial, class Op>
-__device__ __forceinline__ void reduce(const T* x, Partial* partial, size_t n, Acc identity, Op op) {
+GS_INLINE void reduce(const T* x, Partial* partial, size_t n, Acc identity, Op op) {
     const Acc value = gs::fold_wide(n, identity, op, [](T x) { return gs::to_float(x); }, x);
     write_block(partial, value, op);
 }
 
 template <class Acc, class T>
-__device__ __forceinline__ void dot(const T* x, const T* y, Acc* partial, size_t n) {
+GS_INLINE void dot(const T* x, const T* y, Acc* partial, size_t n) {
     const Acc value = gs::fold_wide(
         n, Acc(0), gs::Sum(), [](T x, T y) { return gs::to_float(x) * gs::to_float(y); }, x, y);
     write_block(partial, value, gs::Sum());

@@ -17,17 +17,15 @@ struct Items {
 
 // Where chunk b of n elements begins. A chunk is a whole number of tiles of block size times items per thread.
 template <class T>
-__device__ __forceinline__ size_t chunk_begin(size_t n, size_t b) {
+GS_INLINE size_t chunk_begin(size_t n, size_t b) {
     return gs::share_begin(n, b, gs::blocks_in_grid(), (size_t)gs::threads_in_block() * Items<T>::count);
 }
 
+// x[i] + x[i + step] + ... below `end`, as several sums, so that several elements are on their way at once.
 template <class T>
-__device__ __forceinline__ void totals_of_chunks(const T* x, T* totals, size_t n) {
-    const size_t b = gs::block_in_grid(), begin = chunk_begin<T>(n, b), end = chunk_begin<T>(n, b + 1);
+GS_INLINE T strided_sum(const T* x, size_t i, size_t end, size_t step) {
     constexpr int items = Items<T>::count;
     T acc[items] = {};
-    size_t i = begin + gs::thread_in_block();
-    const size_t step = gs::threads_in_block();
     for (; i < end && end - i > (items - 1) * step; i += items * step) {
         GS_UNROLL
         for (int k = 0; k < items; ++k) acc[k] += x[i + k * step];
@@ -35,12 +33,24 @@ __device__ __forceinline__ void totals_of_chunks(const T* x, T* totals, size_t n
     for (; i < end; i += step) acc[0] += x[i];
     GS_UNROLL
     for (int k = 1; k < items; ++k) acc[0] += acc[k];
-    const T total = gs::block_reduce(acc[0], gs::Sum());
-    if (gs::thread_in_block() == 0) totals[b] = total;
+    return acc[0];
 }
 
 template <class T>
-__device__ __forceinline__ void offsets_of_chunks(T* totals, size_t count) {
+GS_INLINE void totals_of_chunks(const T* x, T* totals, size_t n) {
+    const size_t b = gs::block_in_grid(), begin = chunk_begin<T>(n, b), end = chunk_begin<T>(n, b + 1);
+    const unsigned int thread = gs::thread_in_block(), threads = gs::threads_in_block();
+    if (threads == 1) {
+        // What the CPU backend launches: with a constant step it vectorises.
+        totals[b] = strided_sum(x, begin, end, 1);
+        return;
+    }
+    const T total = gs::block_reduce(strided_sum(x, begin + thread, end, threads), gs::Sum());
+    if (thread == 0) totals[b] = total;
+}
+
+template <class T>
+GS_INLINE void offsets_of_chunks(T* totals, size_t count) {
     if (gs::block_in_grid() != 0) return;
     T carry = 0;
     for (size_t first = 0; first < count; first += gs::threads_in_block()) {
@@ -53,7 +63,7 @@ __device__ __forceinline__ void offsets_of_chunks(T* totals, size_t count) {
 
 // Elements first .. first + Items of x, and 0 from `end` on; and the way back.
 template <class T>
-__device__ __forceinline__ void load_items(const T* x, size_t first, size_t end, bool wide, T* item) {
+GS_INLINE void load_items(const T* x, size_t first, size_t end, bool wide, T* item) {
     constexpr int items = Items<T>::count, lanes = gs::pack_size<T>();
     if (wide && first + items <= end) {
         GS_UNROLL
@@ -68,7 +78,7 @@ __device__ __forceinline__ void load_items(const T* x, size_t first, size_t end,
     }
 }
 template <class T>
-__device__ __forceinline__ void store_items(T* y, size_t first, size_t end, bool wide, const T* item) {
+GS_INLINE void store_items(T* y, size_t first, size_t end, bool wide, const T* item) {
     constexpr int items = Items<T>::count, lanes = gs::pack_size<T>();
     if (wide && first + items <= end) {
         GS_UNROLL
@@ -87,11 +97,15 @@ __device__ __forceinline__ void store_items(T* y, size_t first, size_t end, bool
 }
 
 template <class T>
-__device__ __forceinline__ void scan_of_chunks(const T* x, const T* offsets, T* y, size_t n) {
+GS_INLINE void scan_of_chunks(const T* x, const T* offsets, T* y, size_t n) {
     const size_t b = gs::block_in_grid(), begin = chunk_begin<T>(n, b), end = chunk_begin<T>(n, b + 1);
     constexpr int items = Items<T>::count;
     const bool wide = gs::on_boundary(x, y);
     T carry = offsets[b];
+    if (gs::threads_in_block() == 1) {
+        for (size_t i = begin; i < end; ++i) y[i] = carry += x[i];
+        return;
+    }
     for (size_t tile = begin; tile < end; tile += (size_t)gs::threads_in_block() * items) {
         const size_t first = tile + (size_t)gs::thread_in_block() * items;
         T item[items];

@@ -5,7 +5,7 @@ namespace {
 
 // One step inside; the border keeps its values.
 template <class T>
-__device__ __forceinline__ void heat_step(const T* __restrict__ in, T* __restrict__ out, size_t width, size_t height,
+GS_INLINE void heat_step(const T* __restrict__ in, T* __restrict__ out, size_t width, size_t height,
                                           T k) {
     if (width > 2 && height > 2) {
         GS_FOR_EACH_2D(x, y, width - 2, height - 2) {

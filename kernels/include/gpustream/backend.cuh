@@ -23,8 +23,12 @@
 #endif
 
 // Every function of these headers. Inlining is not left to the compiler: on the CPU a call in a kernel keeps
-// its loops from being vectorised.
+// its loops from being vectorised. So would the array bounds checks with which kernels are compiled there.
+#if defined(GS_CPU)
+#define GS_INLINE static __device__ __forceinline__ __attribute__((no_sanitize("bounds")))
+#else
 #define GS_INLINE static __device__ __forceinline__
+#endif
 
 // Before a loop with a constant count whose arrays must end up in registers. On the CPU there are not that many
 // registers, and the loop is worth more to the vectoriser as it stands.
@@ -47,6 +51,16 @@ namespace gs {
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+
+// The address of shared memory, to be taken once before loops over it. On the CPU shared memory is thread-local, and
+// g++ would otherwise ask for its address, by a function call, at every access.
+template <class T>
+GS_INLINE T* shared_address(T* shared) {
+#if defined(GS_CPU)
+    __asm__("" : "+r"(shared));
+#endif
+    return shared;
+}
 
 }  // namespace gs
 

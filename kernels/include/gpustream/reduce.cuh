@@ -75,9 +75,9 @@ struct BlockScan {
 // A barrier costs each thread more here than a hundred additions, so one thread does the work.
 template <class T>
 struct BlockValues {
-    static T* at() {
+    GS_INLINE T* at() {
         static thread_local T values[1024];
-        return values;
+        return shared_address(values);
     }
 };
 
