@@ -73,7 +73,11 @@ impl Contender for CudarcSafe {
             Case::EventQuery => {
                 let event = stream.record_event(None)?;
                 stream.synchronize()?;
-                Box::new(move || nanoseconds(1000, || Ok(event.try_is_complete().map(drop)?), || Ok(())))
+                Box::new(move || {
+                    // An event's stream outlives it.
+                    let _keep = &stream;
+                    nanoseconds(1000, || Ok(event.try_is_complete().map(drop)?), || Ok(()))
+                })
             }
             Case::AllocFree(bytes) => Box::new(move || {
                 // SAFETY: nobody reads what was never written.

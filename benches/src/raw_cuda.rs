@@ -96,7 +96,11 @@ impl Contender for RawCuda {
                 let event = Event::new()?;
                 driver!(cuEventRecord(event.raw(), stream.raw()))?;
                 stream.wait()?;
-                Box::new(move || nanoseconds(1000, || driver!(cuEventQuery(event.raw())), || Ok(())))
+                Box::new(move || {
+                    // An event's stream outlives it.
+                    let _keep = &stream;
+                    nanoseconds(1000, || driver!(cuEventQuery(event.raw())), || Ok(()))
+                })
             }
             Case::AllocFree(bytes) => {
                 keep_freed_memory(self.device)?;
