@@ -16,6 +16,7 @@ use crate::lint;
 use crate::memory::Kind;
 use crate::pinned::Pinned;
 use crate::pool::{Memory, MemoryOptions, MemoryPool, MemorySnapshot, MemoryStats};
+use crate::staging::{Staging, StagingOptions};
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
@@ -42,6 +43,7 @@ pub struct DeviceOptions {
     tracking: Tracking,
     wait: WaitPolicy,
     memory: MemoryOptions,
+    staging: StagingOptions,
 }
 
 impl DeviceOptions {
@@ -74,6 +76,24 @@ impl DeviceOptions {
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory.limit = Some(bytes);
+        self
+    }
+
+    /// Sets how many bytes of pinned memory a stream's uploads may have under way: past that they wait for the
+    /// device. Without this it is `GPUSTREAM_STAGING_MIB`, or else 4 MiB for each thread that copies.
+    #[must_use]
+    pub fn staging_ring(mut self, bytes: usize) -> Self {
+        self.staging.ring = bytes;
+        self
+    }
+
+    /// Sets how many threads copy ordinary slices, the calling one included. Without this it is
+    /// `GPUSTREAM_STAGING_THREADS`, or else half of the machine's cores, at most 8. The others are started by the
+    /// first copy that is worth it, and end when there has been none for ten seconds; the pinned memory goes with
+    /// them.
+    #[must_use]
+    pub fn staging_threads(mut self, threads: usize) -> Self {
+        self.staging.threads = threads;
         self
     }
 
@@ -181,6 +201,7 @@ pub(crate) struct DeviceCore {
     pub(crate) blocking: bool,
     pub(crate) streams: Arc<StreamTable>,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) staging: Staging,
     parked: Mutex<Vec<Parked>>,
     /// Other devices of the backend by ordinal, and whether this one reaches their memory.
     peers: Mutex<HashMap<usize, bool>>,
@@ -413,6 +434,7 @@ impl Device {
             blocking: std::env::var_os("GPUSTREAM_BLOCKING").is_some_and(|value| value == "1"),
             streams,
             memory,
+            staging: Staging::new(options.staging),
             parked: Mutex::default(),
             peers: Mutex::default(),
             visited: AtomicBool::new(false),

@@ -33,6 +33,7 @@
 //! | `GPUSTREAM_BLOCKING=1` | wait for every operation, so that a fault names the one that caused it |
 //! | `GPUSTREAM_LINT=1` | report operations that silently serialise, once per line, on standard error |
 //! | `GPUSTREAM_POOL` | where device memory comes from: `driver` for the driver's pool, `none` for no pool |
+//! | `GPUSTREAM_STAGING_MIB`, `GPUSTREAM_STAGING_THREADS` | see [`DeviceOptions::staging_ring`], [`DeviceOptions::staging_threads`] |
 //! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept |
 
 mod buffer;

@@ -1,0 +1,313 @@
+//! Copies of ordinary host memory, through pinned memory in pieces.
+//!
+//! The driver copies pageable memory at a fraction of the bus's rate and makes the host wait. Here several threads
+//! fill pinned pieces while the device copies the ones before; one thread alone does not fill them as fast as the
+//! bus takes them. Small copies take one piece and no thread.
+//!
+//! ```text
+//! upload     slice --threads--> pinned pieces --stream--> device
+//! download   slice <--threads-- pinned pieces <--stream-- device
+//! ```
+//!
+//! The pieces come from the device's pool of pinned memory. How much of it a stream may have under way is limited
+//! ([`Credit`]); it goes back to the driver after some time without copies.
+
+mod credit;
+mod team;
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytemuck::Pod;
+use gpustream_hal::{Operation, Result};
+
+use crate::buffer::Owned;
+use crate::device::DeviceCore;
+use crate::memory::{self, Block, Kind};
+use crate::stream::Stream;
+use crate::stream_core::Access;
+use crate::track::Mode;
+use crate::view::{AsView, View, ViewMut};
+
+use credit::Credit;
+use team::Claims;
+
+/// Up to this many bytes a copy is one piece, which the calling thread fills.
+const SMALL: usize = 64 << 10;
+
+/// Longest piece: long enough to hide the cost of a copy, short enough to start early.
+const LONGEST_PIECE: usize = 2 << 20;
+
+/// Shortest piece of a copy that is not small.
+const SHORTEST_PIECE: usize = 128 << 10;
+
+/// Copies from this size on are worth waking other threads for.
+const SHARED_FROM: usize = 512 << 10;
+
+/// Threads that saturate the buses seen so far.
+const MOST_THREADS: usize = 8;
+
+/// After so long without a copy the pinned memory goes back to the driver.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// How copies of ordinary memory are staged; zero leaves it to the library.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StagingOptions {
+    /// Bytes of pinned memory that one stream may have under way.
+    pub(crate) ring: usize,
+    /// Threads that copy, the calling one included.
+    pub(crate) threads: usize,
+}
+
+/// A device's staging: its settings and what is under way.
+pub(crate) struct Staging {
+    threads: usize,
+    credit: Credit,
+}
+
+impl Staging {
+    pub(crate) fn new(options: StagingOptions) -> Self {
+        let from_environment = |name: &str, scale: usize| {
+            let value = std::env::var(name).ok()?.trim().parse::<usize>().ok()?;
+            (value > 0).then(|| value.saturating_mul(scale))
+        };
+        let given = |value: usize| (value > 0).then_some(value);
+        let threads = given(options.threads)
+            .or_else(|| from_environment("GPUSTREAM_STAGING_THREADS", 1))
+            .unwrap_or_else(|| {
+                let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+                (cores / 2).clamp(1, MOST_THREADS)
+            });
+        // Each thread fills one piece while another of its is being copied.
+        let ring = given(options.ring)
+            .or_else(|| from_environment("GPUSTREAM_STAGING_MIB", 1 << 20))
+            .unwrap_or(2 * threads * LONGEST_PIECE);
+        Self { threads, credit: Credit::new(ring) }
+    }
+
+    fn plan(&self, bytes: usize) -> Plan {
+        if bytes <= SMALL {
+            return Plan { bytes, piece: bytes, helpers: 0 };
+        }
+        let threads = if bytes < SHARED_FROM { 1 } else { self.threads };
+        let share = bytes.div_ceil(2 * threads).next_multiple_of(4 << 10);
+        let piece = share.clamp(SHORTEST_PIECE, LONGEST_PIECE.min(self.credit.limit()).max(SHORTEST_PIECE));
+        let helpers = (threads - 1).min(bytes.div_ceil(piece) - 1);
+        Plan { bytes, piece, helpers }
+    }
+}
+
+/// How a copy is cut into pieces.
+struct Plan {
+    bytes: usize,
+    piece: usize,
+    /// Threads beside the calling one.
+    helpers: usize,
+}
+
+impl Plan {
+    fn pieces(&self) -> usize {
+        self.bytes.div_ceil(self.piece)
+    }
+
+    fn range(&self, index: usize) -> Range<usize> {
+        let start = index * self.piece;
+        start..self.bytes.min(start + self.piece)
+    }
+}
+
+/// Copies `src` to `dst`, whose lengths agree. Returns when `src` has been read.
+pub(crate) fn upload<T: Pod>(
+    stream: &Stream,
+    src: &[T],
+    dst: &mut ViewMut<'_, T>,
+    operation: Operation,
+) -> Result<()> {
+    let target = dst.view();
+    let (block, start) = (target.block, target.start);
+    let src: &[u8] = bytemuck::cast_slice(src);
+    if src.is_empty() {
+        return Ok(());
+    }
+    let plan = stream.device.0.staging.plan(src.len());
+    if plan.helpers == 0 && plan.pieces() == 1 {
+        // Nobody waits for this piece, so its use needs no event.
+        return upload_piece(stream, src, block, start, Mode::Shared, operation);
+    }
+    run(stream, &plan, &|claims: &Claims| {
+        while let Some(index) = claims.next() {
+            let range = plan.range(index);
+            let start = start + range.start;
+            upload_piece(stream, &src[range], block, start, Mode::Read, operation)?;
+        }
+        Ok(())
+    })
+}
+
+/// Copies `src` to the bytes of `block` from `start` on, through one piece.
+#[inline]
+fn upload_piece(
+    stream: &Stream,
+    src: &[u8],
+    block: &Arc<Block>,
+    start: usize,
+    mode: Mode,
+    operation: Operation,
+) -> Result<()> {
+    let len = src.len();
+    let staging = &stream.device.0.staging;
+    let grant = staging.credit.take(stream, len)?;
+    let piece = Owned::alloc(&stream.device, Kind::Pinned, len, None, operation)?;
+    let from = piece.block();
+    // SAFETY: the piece is at least as long as the slice, fresh, and its earlier uses are done.
+    unsafe { from.host.copy_from_nonoverlapping(src.as_ptr(), len) };
+    let accesses = [
+        Access { block: from, range: 0..len, mode },
+        Access { block, range: start..start + len, mode: Mode::Write },
+    ];
+    stream.submit(operation, accesses.iter(), |device, raw| {
+        let address = block.address.offset(start);
+        // SAFETY: both blocks are alive and not freed before this use is done.
+        unsafe {
+            if block.is_host() {
+                device.copy_on_device(address, from.address, len, raw)
+            } else {
+                device.copy_to_device(address, from.host, len, raw)
+            }
+        }
+    })?;
+    grant.submitted();
+    Ok(())
+}
+
+/// Somewhere that several threads write, each its own part.
+#[derive(Clone, Copy)]
+struct Target(*mut u8);
+
+// SAFETY: the pointer's parts are handed out to one thread each.
+unsafe impl Send for Target {}
+// SAFETY: as above.
+unsafe impl Sync for Target {}
+
+impl Target {
+    fn at(self, offset: usize) -> *mut u8 {
+        self.0.wrapping_add(offset)
+    }
+}
+
+/// Copies `src` to `dst`. Returns when all of it has arrived.
+///
+/// # Safety
+/// `dst` has room for `src.len()` elements that nobody else touches.
+pub(crate) unsafe fn download<T: Pod>(
+    stream: &Stream,
+    src: &View<'_, T>,
+    dst: *mut T,
+    operation: Operation,
+) -> Result<()> {
+    let bytes = src.bytes();
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let (block, start) = (src.block, bytes.start);
+    let target = Target(dst.cast());
+    let plan = stream.device.0.staging.plan(bytes.len());
+    run(stream, &plan, &|claims: &Claims| {
+        // While one piece is emptied the device fills the next.
+        let mut filling: Option<(Owned, Range<usize>)> = None;
+        loop {
+            let next = match claims.next() {
+                Some(index) => {
+                    let range = plan.range(index);
+                    let source = start + range.start..start + range.end;
+                    Some((fill_piece(stream, block, source, operation)?, range))
+                }
+                None => None,
+            };
+            if let Some((piece, range)) = filling.take() {
+                let from = piece.block();
+                memory::wait_for(&stream.device.0, from, &(0..range.len()), Mode::Read)?;
+                // SAFETY: the copy into the piece is done; `dst` has room by this function's contract, and each
+                // range is claimed once.
+                unsafe { target.at(range.start).copy_from_nonoverlapping(from.host, range.len()) };
+            }
+            if next.is_none() {
+                return Ok(());
+            }
+            filling = next;
+        }
+    })
+}
+
+/// Has the device copy `source` of `block` to a piece.
+fn fill_piece(
+    stream: &Stream,
+    block: &Arc<Block>,
+    source: Range<usize>,
+    operation: Operation,
+) -> Result<Owned> {
+    let len = source.len();
+    let piece = Owned::alloc(&stream.device, Kind::Pinned, len, None, operation)?;
+    let to = piece.block();
+    let address = block.address.offset(source.start);
+    let accesses = [
+        Access { block, range: source, mode: Mode::Read },
+        Access { block: to, range: 0..len, mode: Mode::Write },
+    ];
+    stream.submit(operation, accesses.iter(), |device, raw| {
+        // SAFETY: both blocks are alive and not freed before this use is done.
+        unsafe {
+            if block.is_host() {
+                device.copy_on_device(to.address, address, len, raw)
+            } else {
+                device.copy_to_host(to.host, address, len, raw)
+            }
+        }
+    })?;
+    Ok(piece)
+}
+
+/// Runs `work` on this thread and the plan's helpers until all pieces are claimed and worked on.
+fn run(stream: &Stream, plan: &Plan, work: &(dyn Fn(&Claims) -> Result<()> + Sync)) -> Result<()> {
+    let claims = Claims::new(plan.pieces());
+    if plan.helpers == 0 {
+        return work(&claims);
+    }
+    let device = Arc::downgrade(&stream.device.0);
+    team::run(claims, plan.helpers, work, (device.as_ptr() as usize, Box::new(move || tidy(&device))))
+}
+
+/// Returns what staging keeps, when there was nothing to copy for some time.
+fn tidy(device: &Weak<DeviceCore>) {
+    if let Some(device) = device.upgrade() {
+        device.refresh();
+        device.memory.trim(Kind::Pinned);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_cover_every_byte_once() {
+        let sizes =
+            (0..30).flat_map(|log| [(1usize << log) - 1, 1 << log, (1 << log) + 1]).filter(|&n| n > 0);
+        for bytes in sizes {
+            for (threads, ring) in [(1, 0), (2, 0), (8, 0), (3, 1 << 16), (8, 1 << 20)] {
+                let plan = Staging::new(StagingOptions { ring, threads }).plan(bytes);
+                let mut end = 0;
+                for index in 0..plan.pieces() {
+                    let range = plan.range(index);
+                    assert_eq!(range.start, end);
+                    assert!(!range.is_empty() && range.len() <= LONGEST_PIECE);
+                    end = range.end;
+                }
+                assert_eq!(end, bytes);
+                assert!(plan.helpers < threads && plan.helpers < plan.pieces());
+                assert!(plan.pieces() == 1 || bytes > SMALL);
+            }
+        }
+    }
+}

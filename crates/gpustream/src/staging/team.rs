@@ -1,0 +1,261 @@
+//! Threads that help with one call's pieces.
+//!
+//! The calling thread works too, so a call never depends on a helper having come: one that comes late finds the
+//! call closed. The call returns when all who came have left, because they work on what it borrows. A helper that
+//! panics leaves like any other, and the call reports it.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use super::IDLE;
+use crate::sync::lock;
+
+/// The pieces of a call, each handed out once.
+pub(super) struct Claims {
+    next: AtomicUsize,
+    count: usize,
+}
+
+impl Claims {
+    pub(super) fn new(count: usize) -> Self {
+        Self { next: AtomicUsize::new(0), count }
+    }
+
+    /// A piece that nobody else has.
+    pub(super) fn next(&self) -> Option<usize> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        (index < self.count).then_some(index)
+    }
+
+    /// Hands out no more.
+    fn stop(&self) {
+        self.next.store(self.count, Ordering::Relaxed);
+    }
+}
+
+type Work<'a> = dyn Fn(&Claims) -> Result<()> + Sync + 'a;
+
+/// What runs when there has been nothing to help with for some time; the number tells whose it is.
+pub(super) type Tidy = Box<dyn FnOnce() + Send>;
+
+struct Team {
+    claims: Claims,
+    /// Valid until the team is closed and nobody is inside.
+    work: *const Work<'static>,
+    state: Mutex<TeamState>,
+    left: Condvar,
+}
+
+// SAFETY: `work` points to something `Sync`, which is used only by those inside, whom the call waits for.
+unsafe impl Send for Team {}
+// SAFETY: as above.
+unsafe impl Sync for Team {}
+
+#[derive(Default)]
+struct TeamState {
+    inside: usize,
+    closed: bool,
+    failure: Option<Error>,
+}
+
+impl Team {
+    /// Works along, unless the call is over.
+    fn help(&self) {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return;
+        }
+        state.inside += 1;
+        drop(state);
+        // SAFETY: the call waits for us before what `work` borrows goes away.
+        let work = unsafe { &*self.work };
+        let outcome = attempt(work, &self.claims);
+        let mut state = lock(&self.state);
+        if let Err(error) = outcome {
+            self.claims.stop();
+            state.failure.get_or_insert(error);
+        }
+        state.inside -= 1;
+        drop(state);
+        self.left.notify_all();
+    }
+
+    /// Waits for those inside.
+    fn close(&self) -> Option<Error> {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        while state.inside > 0 {
+            state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.failure.take()
+    }
+}
+
+/// Runs `work`; a panic becomes an error.
+fn attempt(work: &Work<'_>, claims: &Claims) -> Result<()> {
+    panic::catch_unwind(AssertUnwindSafe(|| work(claims))).unwrap_or_else(|payload| {
+        // A payload may itself panic when dropped.
+        std::mem::forget(payload);
+        Err(Error::new(ErrorKind::HostPanic, "a thread that copies host memory died; the copy is incomplete"))
+    })
+}
+
+/// Runs `work` on this thread and up to `helpers` others until all claims are taken and worked on.
+pub(super) fn run(claims: Claims, helpers: usize, work: &Work<'_>, tidy: (usize, Tidy)) -> Result<()> {
+    // SAFETY: only the lifetime changes. `close` is called below before this function returns, which `attempt` does
+    // not unwind past.
+    let shared = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
+    let team = Arc::new(Team { claims, work: shared, state: Mutex::default(), left: Condvar::new() });
+    Crew::get().call(&team, helpers, tidy);
+    let own = attempt(work, &team.claims);
+    if own.is_err() {
+        team.claims.stop();
+    }
+    let failure = team.close();
+    own.and(failure.map_or(Ok(()), Err))
+}
+
+/// The helpers of the process. They wait for calls, and go after some time without.
+struct Crew {
+    state: Mutex<CrewState>,
+    called: Condvar,
+}
+
+#[derive(Default)]
+struct CrewState {
+    calls: VecDeque<Arc<Team>>,
+    threads: usize,
+    last_call: Option<Instant>,
+    /// What to do when there has been nothing to do, by whom.
+    tidy: HashMap<usize, Tidy>,
+}
+
+impl Crew {
+    fn get() -> &'static Self {
+        static CREW: OnceLock<Crew> = OnceLock::new();
+        CREW.get_or_init(|| Self { state: Mutex::default(), called: Condvar::new() })
+    }
+
+    /// Asks `helpers` threads to help. Starts those that are missing; where that fails there are fewer.
+    fn call(&'static self, team: &Arc<Team>, helpers: usize, (owner, tidy): (usize, Tidy)) {
+        let mut state = lock(&self.state);
+        state.last_call = Some(Instant::now());
+        state.tidy.insert(owner, tidy);
+        // Calls that are over have no need of help.
+        state.calls.retain(|call| !lock(&call.state).closed);
+        state.calls.extend(std::iter::repeat_n(team, helpers).cloned());
+        let missing = helpers.saturating_sub(state.threads);
+        for _ in 0..missing {
+            let started = thread::Builder::new().name("gpustream-copy".into()).spawn(|| self.serve());
+            if started.is_err() {
+                break;
+            }
+            state.threads += 1;
+        }
+        drop(state);
+        for _ in 0..helpers {
+            self.called.notify_one();
+        }
+    }
+
+    fn serve(&self) {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(team) = state.calls.pop_front() {
+                drop(state);
+                team.help();
+                drop(team);
+                state = lock(&self.state);
+                continue;
+            }
+            let (woken, timeout) =
+                self.called.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            let quiet = state.last_call.is_none_or(|last| last.elapsed() >= IDLE);
+            if timeout.timed_out() && quiet && state.calls.is_empty() {
+                state.threads -= 1;
+                let tidy = if state.threads == 0 { std::mem::take(&mut state.tidy) } else { HashMap::new() };
+                drop(state);
+                tidy.into_values().for_each(|tidy| tidy());
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn every_piece_is_worked_on_once_whoever_comes() {
+        for helpers in [1, 3, 7] {
+            let seen: Vec<AtomicUsize> = (0..1000).map(|_| AtomicUsize::new(0)).collect();
+            let work = |claims: &Claims| {
+                while let Some(index) = claims.next() {
+                    seen[index].fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            };
+            run(Claims::new(seen.len()), helpers, &work, (0, Box::new(|| ()))).unwrap();
+            assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    /// The calling thread waits inside its work for a helper to be inside, so both are there.
+    fn with_a_helper_inside(helper: impl Fn() -> Result<()> + Sync) -> Result<()> {
+        let caller = thread::current().id();
+        let arrived = AtomicBool::new(false);
+        let work = |_: &Claims| {
+            if thread::current().id() == caller {
+                while !arrived.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+                return Ok(());
+            }
+            arrived.store(true, Ordering::Release);
+            helper()
+        };
+        run(Claims::new(2), 1, &work, (0, Box::new(|| ())))
+    }
+
+    #[test]
+    fn a_helper_that_dies_is_reported_and_not_waited_for() {
+        let error = with_a_helper_inside(|| panic!("on purpose")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::HostPanic);
+        // And the next call has helpers again.
+        with_a_helper_inside(|| Ok(())).unwrap();
+    }
+
+    #[test]
+    fn a_helpers_error_is_the_calls() {
+        let error = with_a_helper_inside(|| Err(Error::unsupported("this"))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn a_callers_panic_is_an_error_after_everyone_left() {
+        let caller = thread::current().id();
+        let inside = AtomicUsize::new(0);
+        let work = |claims: &Claims| {
+            assert_ne!(thread::current().id(), caller, "on purpose");
+            inside.fetch_add(1, Ordering::SeqCst);
+            while claims.next().is_some() {}
+            inside.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        };
+        assert_eq!(
+            run(Claims::new(10), 2, &work, (0, Box::new(|| ()))).unwrap_err().kind(),
+            ErrorKind::HostPanic
+        );
+        assert_eq!(inside.load(Ordering::SeqCst), 0);
+    }
+}
