@@ -318,11 +318,15 @@ fn transposes(device: &Device) -> Result<()> {
         assert!(s.download(&dy)? == reference::transpose(&x, rows, cols), "f32, {rows}×{cols}");
 
         let x: Vec<f64> = (0..rows * cols).map(|i| i as f64).collect();
-        let (dx, mut dy) = (s.upload(&x)?, s.zeros::<f64>(rows * cols)?);
-        // A block whose size divides nothing.
-        let launch = Launch::new([3, 1, 1], [96, 1, 1]);
-        kernels.transpose_f64_with(&s, &launch, &dx, &mut dy, rows, cols)?;
-        assert!(s.download(&dy)? == reference::transpose(&x, rows, cols), "f64, {rows}×{cols}");
+        let dx = s.upload(&x)?;
+        // The block that GPUs are given by default, and ones whose size divides nothing.
+        for block in [256, 96, 7] {
+            let mut dy = s.zeros::<f64>(rows * cols)?;
+            let launch = Launch::new([3, 1, 1], [block, 1, 1]);
+            kernels.transpose_f64_with(&s, &launch, &dx, &mut dy, rows, cols)?;
+            let right = s.download(&dy)? == reference::transpose(&x, rows, cols);
+            assert!(right, "f64, {rows}×{cols}, blocks of {block}");
+        }
     }
     Ok(())
 }
@@ -349,9 +353,13 @@ fn matrix_products(device: &Device) -> Result<()> {
 
         let (a, b) = (reference::whole::<f64>(m * k, 9), reference::whole::<f64>(k * n, 10));
         let (da, db, mut dc) = (s.upload(&a)?, s.upload(&b)?, s.full(m * n, f64::NAN)?);
-        // Fewer threads than a tile wants.
-        kernels.matmul_f64_with(&s, &Launch::new([2, 1, 1], [100, 1, 1]), &da, &db, &mut dc, m, k, n)?;
-        assert_eq!(s.download(&dc)?, want, "f64, {shape:?}");
+        // The block that GPUs are given by default, and fewer threads than a tile wants.
+        for block in [256, 100] {
+            let launch = Launch::new([2, 1, 1], [block, 1, 1]);
+            kernels.matmul_f64_with(&s, &launch, &da, &db, &mut dc, m, k, n)?;
+            assert_eq!(s.download(&dc)?, want, "f64, {shape:?}, blocks of {block}");
+            s.fill(&mut dc, f64::NAN)?;
+        }
     }
     Ok(())
 }
