@@ -34,7 +34,7 @@ impl Events for CudaDevice {
     }
 
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> Result<()> {
-        let driver = self.enter()?;
+        let driver = self.enter_for(stream)?;
         // SAFETY: the caller vouches for both handles.
         unsafe { call!(driver, cuEventRecord(raw(event), stream::raw(stream))) }
     }

@@ -40,7 +40,7 @@ impl Streams for CudaDevice {
     }
 
     unsafe fn stream_query(&self, stream: RawStream) -> Result<bool> {
-        let driver = self.enter()?;
+        let driver = self.enter_for(stream)?;
         // SAFETY: the caller vouches for the handle.
         match unsafe { (driver.api.cuStreamQuery)(raw(stream)) } {
             Status::OK => Ok(true),
@@ -56,7 +56,7 @@ impl Streams for CudaDevice {
     }
 
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()> {
-        let driver = self.enter()?;
+        let driver = self.enter_for(stream)?;
         // SAFETY: the caller vouches for both handles; the event may be of another device.
         unsafe { call!(driver, cuStreamWaitEvent(raw(stream), event.0 as CUevent, 0)) }
     }

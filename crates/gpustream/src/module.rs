@@ -1,7 +1,7 @@
 //! Modules: loading compiled kernels, or compiling them at run time.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{
     self as hal, Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source,
@@ -9,6 +9,7 @@ use gpustream_hal::{
 
 use crate::compile_cache;
 use crate::device::Device;
+use crate::sync::lock;
 
 /// Everything a module can be loaded from, on any backend; what `gpustream-build` embeds in a program.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,8 @@ struct Shared {
     core: Arc<ModuleCore>,
     device: Device,
     name: String,
+    /// Sizes of kernels' parameters as bindings declare them, for drivers that cannot say.
+    declared: Mutex<Vec<(&'static str, Arc<[usize]>)>>,
 }
 
 impl Drop for Shared {
@@ -82,7 +85,12 @@ impl Module {
             error.with_context(format_args!("loading module `{}`", source.name)).with_backend(backend)
         })?;
         let core = ModuleCore { raw, device: raw_device.clone() };
-        let shared = Shared { core: Arc::new(core), device: device.clone(), name: source.name.to_owned() };
+        let shared = Shared {
+            core: Arc::new(core),
+            device: device.clone(),
+            name: source.name.to_owned(),
+            declared: Mutex::default(),
+        };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -91,6 +99,10 @@ impl Module {
     /// # Errors
     /// [`ErrorKind::KernelNotFound`].
     pub fn kernel(&self, name: &'static str) -> Result<Kernel> {
+        if name.is_empty() {
+            let message = format!("module `{}` was asked for a kernel without a name", self.0.name);
+            return Err(Error::new(ErrorKind::KernelNotFound, message));
+        }
         let device = &self.0.device.0.raw;
         // SAFETY: the module is loaded as long as `self`.
         let raw = unsafe { device.module_function(self.0.core.raw, name) }.map_err(|error| {
@@ -98,16 +110,21 @@ impl Module {
         })?;
         // SAFETY: as above.
         let (params, info) = unsafe { (device.function_params(raw)?, device.function_info(raw)?) };
-        let params = params.map(|params| params.iter().map(|param| param.size).collect());
+        let declared = || {
+            let declared = lock(&self.0.declared);
+            declared.iter().find(|(other, _)| *other == name).map(|(_, sizes)| sizes.clone())
+        };
+        let params = params.map(|params| params.iter().map(|param| param.size).collect()).or_else(declared);
         Ok(Kernel { raw, name, info, params, module: self.clone() })
     }
 
-    /// Finds a kernel and compares its compiled parameters with those the caller was built for.
+    /// Finds a kernel and compares its compiled parameters with those the caller was built for. Where the driver
+    /// cannot tell them (HIP; CUDA before 12.4), the caller's count from here on.
     ///
     /// # Errors
     /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::ArgumentMismatch`] where the two differ.
     pub fn kernel_with(&self, name: &'static str, params: &[ParamInfo]) -> Result<Kernel> {
-        let kernel = self.kernel(name)?;
+        let mut kernel = self.kernel(name)?;
         let expected = || params.iter().map(|param| param.size);
         if let Some(found) = &kernel.params
             && !found.iter().copied().eq(expected())
@@ -121,6 +138,11 @@ impl Module {
                     self.0.name
                 ),
             ));
+        }
+        if kernel.params.is_none() {
+            let sizes: Arc<[usize]> = expected().collect();
+            lock(&self.0.declared).push((name, sizes.clone()));
+            kernel.params = Some(sizes);
         }
         Ok(kernel)
     }
