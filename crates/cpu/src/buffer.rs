@@ -29,7 +29,16 @@ impl Buffers for CpuDevice {
         unsafe { self.shared.memory.free(buffer.0) }
     }
 
-    unsafe fn alloc_async(&self, bytes: usize, _stream: RawStream) -> Result<RawBuffer> {
+    unsafe fn alloc_async(&self, bytes: usize, stream: RawStream) -> Result<RawBuffer> {
+        // SAFETY: passed on to the caller.
+        let capture = unsafe { self.stream(stream) }.submissions().capture.clone();
+        if let Some(capture) = capture {
+            capture.invalidate("memory was allocated in stream order");
+            return Err(error(
+                ErrorKind::Captured,
+                "a stream-ordered allocation cannot be captured: allocate before the capture",
+            ));
+        }
         self.alloc(bytes)
     }
 

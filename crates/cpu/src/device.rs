@@ -7,6 +7,7 @@ use gpustream_hal::{Backend, Device, DeviceInfo, Error, ErrorKind, Probe, Result
 
 use crate::abi;
 use crate::arch;
+use crate::capture;
 use crate::error::error;
 use crate::launch::MAX_GRID_YZ;
 use crate::memory::{self, Memory};
@@ -110,6 +111,7 @@ impl Device for CpuDevice {
     }
 
     fn synchronize(&self) -> Result<()> {
+        capture::refuse_block()?;
         for stream in self.shared.streams.all() {
             stream.finish(WaitPolicy::Spin)?;
         }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use gpustream_hal::{ErrorKind, EventOptions, Events, RawEvent, RawStream, Result};
 
+use crate::capture::{self, CapturedPoint};
 use crate::device::CpuDevice;
 use crate::error::error;
-use crate::graph::{self, CapturedPoint};
 use crate::stream::{Mark, Stream};
 use crate::work::Work;
 use crate::worker::lock;
@@ -53,7 +53,7 @@ impl Event {
         // Taken out first: a stream's lock is never taken under an event's.
         let capture = stream.submissions().capture.clone();
         if let Some(capture) = capture {
-            let point = graph::record_point(&capture, stream);
+            let point = capture.point(stream);
             let mut state = lock(&self.state);
             state.captured = Some(point);
             return Ok(());
@@ -84,11 +84,11 @@ impl Event {
             (state.mark.clone(), state.captured.clone())
         };
         if let Some(point) = captured {
-            return graph::join(stream, &point);
+            return capture::join(stream, &point);
         }
         let capture = stream.submissions().capture.clone();
         if let Some(capture) = capture {
-            return graph::refuse_outside_wait(&capture);
+            return Err(capture::refuse_outside_wait(&capture));
         }
         match mark {
             Some(mark) => stream.submit_wait(mark),

@@ -1,30 +1,273 @@
-//! Graphs (stub).
+//! Graphs: built node by node or by capture, made executable, launched.
+
+use std::sync::{Arc, Mutex};
+
+use gpustream_hal::{
+    ErrorKind, GraphNode, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode, RawStream, Result,
+};
+
+use crate::capture::{self, Capture};
 use crate::device::CpuDevice;
-use crate::stream::Stream;
-use crate::work::Work;
-use crate::worker::Worker;
-use gpustream_hal::{Graphs, Result};
-use std::sync::Arc;
-pub(crate) struct GraphRun;
-pub(crate) struct Capture;
+use crate::error::{error, unsupported};
+use crate::launch;
+use crate::plan::{GraphRun, PlanNode};
+use crate::stream::{Mark, Stream};
+use crate::work::{Strided, Work};
+use crate::worker::lock;
+
+/// A graph that can be edited. Its nodes' handles are their indices.
+#[derive(Default)]
+struct Graph {
+    nodes: Mutex<Vec<Node>>,
+}
+
 #[derive(Clone)]
-pub(crate) struct CapturedPoint;
-impl Capture {
-    pub(crate) fn invalidate(&self) {}
+struct Node {
+    kind: Kind,
+    after: Vec<usize>,
 }
-pub(crate) fn record_work(_c: &Arc<Capture>, _s: &Arc<Stream>, _w: Work) -> Result<()> {
-    Ok(())
+
+#[derive(Clone)]
+enum Kind {
+    Work(Work),
+    /// A copy of another graph.
+    Child(Vec<Node>),
 }
-pub(crate) fn record_point(_c: &Arc<Capture>, _s: &Arc<Stream>) -> CapturedPoint {
-    CapturedPoint
+
+/// A graph that can be launched.
+struct Exec {
+    state: Mutex<ExecState>,
 }
-pub(crate) fn join(_s: &Arc<Stream>, _p: &CapturedPoint) -> Result<()> {
-    Ok(())
+
+struct ExecState {
+    run: Arc<GraphRun>,
+    /// For each node of the graph, where it went; none for a child graph.
+    places: Vec<Option<usize>>,
+    /// The last launch: the next one follows it, on whatever stream.
+    last: Option<Mark>,
 }
-pub(crate) fn refuse_outside_wait(_c: &Arc<Capture>) -> Result<()> {
-    Ok(())
+
+/// The nodes with child graphs taken apart, and for each of the given nodes its place.
+fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
+    let mut plan = Vec::new();
+    let mut places = Vec::new();
+    // What a node that depends on this one depends on.
+    let mut ends: Vec<Vec<usize>> = Vec::new();
+    for node in nodes {
+        let mut after: Vec<usize> = node.after.iter().flat_map(|&d| ends[d].iter().copied()).collect();
+        after.sort_unstable();
+        after.dedup();
+        match &node.kind {
+            Kind::Work(work) => {
+                places.push(Some(plan.len()));
+                ends.push(vec![plan.len()]);
+                plan.push(PlanNode { work: work.clone(), after });
+            }
+            Kind::Child(nodes) => {
+                let (child, _) = flatten(nodes);
+                let (_, leaves) = capture::append(&mut plan, child, &after);
+                places.push(None);
+                ends.push(if leaves.is_empty() { after } else { leaves });
+            }
+        }
+    }
+    (plan, places)
 }
-pub(crate) fn begin(_w: &mut Worker, _r: Arc<GraphRun>, _s: Arc<Stream>) {}
-pub(crate) fn run_node(_w: &mut Worker, _r: Arc<GraphRun>, _n: usize) {}
-pub(crate) fn completed_node(_w: &mut Worker, _r: Arc<GraphRun>, _n: usize) {}
-impl Graphs for CpuDevice {}
+
+fn same_kind(a: &Work, b: &Work) -> bool {
+    std::mem::discriminant(a) == std::mem::discriminant(b)
+}
+
+/// A node's work.
+///
+/// # Safety
+/// As for [`Graphs::graph_add_node`]; the node is not a child graph.
+unsafe fn work(node: &GraphNode<'_>) -> Result<Work> {
+    Ok(match *node {
+        GraphNode::Empty => Work::Empty,
+        GraphNode::Kernel { function, config, args } => {
+            // SAFETY: passed on to the caller.
+            Work::Launch(unsafe { launch::prepare(function, &config, args) }?)
+        }
+        GraphNode::CopyToDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src as usize, bytes },
+        GraphNode::CopyToHost { dst, src, bytes } => Work::Copy { dst: dst as usize, src: src.0, bytes },
+        GraphNode::CopyOnDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src.0, bytes },
+        GraphNode::Copy3d(ref copy) => Work::Copy3d(Box::new(Strided::new(copy))),
+        GraphNode::Fill { dst, pattern, count } => Work::Fill { dst: dst.0, pattern, count },
+        GraphNode::Host { function, data } => Work::Host { function, data: data as usize },
+        _ => return Err(unsupported("this kind of graph node")),
+    })
+}
+
+impl Graph {
+    /// # Safety
+    /// The handle is alive.
+    unsafe fn borrow<'a>(raw: RawGraph) -> &'a Self {
+        // SAFETY: made by `into_raw`, and alive by the caller's promise.
+        unsafe { &*(raw.0 as *const Self) }
+    }
+
+    fn into_raw(nodes: Vec<Node>) -> RawGraph {
+        RawGraph(Box::into_raw(Box::new(Self { nodes: Mutex::new(nodes) })) as usize)
+    }
+}
+
+impl Exec {
+    /// # Safety
+    /// The handle is alive.
+    unsafe fn borrow<'a>(raw: RawGraphExec) -> &'a Self {
+        // SAFETY: made in `graph_instantiate`, and alive by the caller's promise.
+        unsafe { &*(raw.0 as *const Self) }
+    }
+}
+
+impl Graphs for CpuDevice {
+    unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
+        self.shared.alive()?;
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        Capture::begin(&stream)
+    }
+
+    unsafe fn capture_end(&self, stream: RawStream) -> Result<RawGraph> {
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        let plan = Capture::end(&stream)?;
+        self.shared.alive()?;
+        let nodes = plan.into_iter().map(|n| Node { kind: Kind::Work(n.work), after: n.after }).collect();
+        Ok(Graph::into_raw(nodes))
+    }
+
+    unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool> {
+        // SAFETY: passed on to the caller.
+        let capture = unsafe { self.stream(stream) }.submissions().capture.clone();
+        capture.map_or(Ok(false), |capture| capture.check().map(|()| true))
+    }
+
+    fn graph_create(&self) -> Result<RawGraph> {
+        self.shared.alive()?;
+        Ok(Graph::into_raw(Vec::new()))
+    }
+
+    unsafe fn graph_add_node(
+        &self,
+        graph: RawGraph,
+        dependencies: &[RawGraphNode],
+        node: &GraphNode<'_>,
+    ) -> Result<RawGraphNode> {
+        // SAFETY: passed on to the caller.
+        let kind = unsafe {
+            match *node {
+                // Taken before the graph's own lock: both may be the same graph.
+                GraphNode::Child(child) => Kind::Child(lock(&Graph::borrow(child).nodes).clone()),
+                _ => Kind::Work(work(node)?),
+            }
+        };
+        // SAFETY: passed on to the caller.
+        let mut nodes = lock(unsafe { &Graph::borrow(graph).nodes });
+        if let Some(stranger) = dependencies.iter().find(|d| d.0 >= nodes.len()) {
+            return Err(error(
+                ErrorKind::InvalidArgument,
+                format!("{stranger:?} is not a node of this graph"),
+            ));
+        }
+        let mut after: Vec<usize> = dependencies.iter().map(|d| d.0).collect();
+        after.sort_unstable();
+        after.dedup();
+        nodes.push(Node { kind, after });
+        Ok(RawGraphNode(nodes.len() - 1))
+    }
+
+    unsafe fn graph_size(&self, graph: RawGraph) -> Result<(usize, usize)> {
+        // SAFETY: passed on to the caller.
+        let nodes = lock(unsafe { &Graph::borrow(graph).nodes });
+        Ok((nodes.len(), nodes.iter().map(|node| node.after.len()).sum()))
+    }
+
+    unsafe fn graph_destroy(&self, graph: RawGraph) -> Result<()> {
+        // SAFETY: made by `into_raw`, and not used again.
+        drop(unsafe { Box::from_raw(graph.0 as *mut Graph) });
+        Ok(())
+    }
+
+    unsafe fn graph_instantiate(&self, graph: RawGraph) -> Result<RawGraphExec> {
+        self.shared.alive()?;
+        // SAFETY: passed on to the caller.
+        let (plan, places) = flatten(&lock(unsafe { &Graph::borrow(graph).nodes }));
+        let state = ExecState { run: Arc::new(GraphRun::new(plan)), places, last: None };
+        Ok(RawGraphExec(Box::into_raw(Box::new(Exec { state: Mutex::new(state) })) as usize))
+    }
+
+    unsafe fn graph_launch(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let (exec, stream) = unsafe { (Exec::borrow(exec), self.stream(stream)) };
+        let stream: &Arc<Stream> = &stream;
+        let mut state = lock(&exec.state);
+        let capture = stream.submissions().capture.clone();
+        if let Some(capture) = capture {
+            return capture.record_graph(stream, state.run.plan());
+        }
+        if let Some(last) = state.last.take() {
+            stream.submit_wait(last)?;
+        }
+        stream.submit(Work::Graph(state.run.clone()))?;
+        state.last = Some(Mark { stream: stream.clone(), number: stream.mark() });
+        Ok(())
+    }
+
+    unsafe fn graph_update(&self, exec: RawGraphExec, graph: RawGraph) -> Result<GraphUpdate> {
+        // SAFETY: passed on to the caller.
+        let (exec, nodes) = unsafe { (Exec::borrow(exec), lock(&Graph::borrow(graph).nodes)) };
+        let (plan, places) = flatten(&nodes);
+        let mut state = lock(&exec.state);
+        let old = state.run.plan();
+        let same = old.len() == plan.len()
+            && old.iter().zip(&plan).all(|(a, b)| a.after == b.after && same_kind(&a.work, &b.work));
+        if !same {
+            return Ok(GraphUpdate::TopologyChanged);
+        }
+        // Launches that are pending keep what they were launched with.
+        state.run = Arc::new(GraphRun::new(plan));
+        state.places = places;
+        Ok(GraphUpdate::Updated)
+    }
+
+    unsafe fn graph_set_node(
+        &self,
+        exec: RawGraphExec,
+        node: RawGraphNode,
+        work: &GraphNode<'_>,
+    ) -> Result<()> {
+        if matches!(work, GraphNode::Child(_)) {
+            return Err(unsupported("replacing a child graph in an executable"));
+        }
+        // SAFETY: passed on to the caller.
+        let (exec, work) = unsafe { (Exec::borrow(exec), self::work(work)?) };
+        let mut state = lock(&exec.state);
+        let place = state.places.get(node.0).copied().flatten();
+        let Some((place, old)) = place.and_then(|place| Some((place, state.run.work(place)?))) else {
+            return Err(error(ErrorKind::InvalidArgument, format!("{node:?} has no work to replace")));
+        };
+        if !same_kind(old, &work) {
+            return Err(error(
+                ErrorKind::InvalidArgument,
+                format!("{node:?} does something else: only work of the same kind can replace it"),
+            ));
+        }
+        // In place where no launch is pending; otherwise those keep what they were launched with.
+        if let Some(run) = Arc::get_mut(&mut state.run) {
+            run.set_work(place, work);
+        } else {
+            let mut plan = state.run.plan();
+            plan[place].work = work;
+            state.run = Arc::new(GraphRun::new(plan));
+        }
+        Ok(())
+    }
+
+    unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {
+        // SAFETY: made in `graph_instantiate`, and not used again.
+        drop(unsafe { Box::from_raw(exec.0 as *mut Exec) });
+        Ok(())
+    }
+}

@@ -147,7 +147,7 @@ pub(crate) enum Owner {
     /// A stream, as `Arc::into_raw` gave it: the count is handed on.
     Stream(*const crate::stream::Stream),
     /// A node of a running graph, likewise.
-    Node(*const crate::graph::GraphRun, usize),
+    Node(*const crate::plan::GraphRun, usize),
 }
 
 /// A job that others may help with.

@@ -11,11 +11,12 @@ use gpustream_hal::{
     DefaultStream, ErrorKind, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams, WaitPolicy,
 };
 
+use crate::capture::Capture;
 use crate::device::{CpuDevice, Shared};
 use crate::error::error;
 use crate::event::Event;
-use crate::graph::{self, Capture};
 use crate::job::{Job, Owner};
+use crate::plan;
 use crate::queue::{self, Progress};
 use crate::work::Work;
 use crate::worker::{PRIORITIES, Task, Worker, lock};
@@ -99,6 +100,10 @@ impl Stream {
         self.level
     }
 
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.kind == Kind::Legacy
+    }
+
     /// What is submitted so far.
     pub(crate) fn submissions(&self) -> MutexGuard<'_, Submissions> {
         lock(&self.submissions)
@@ -131,7 +136,7 @@ impl Stream {
         let legacy = self.legacy_marks();
         let mut submissions = lock(&self.submissions);
         if let Some(capture) = &submissions.capture {
-            return graph::record_work(capture, self, work);
+            return capture.record(self, work);
         }
         self.push_legacy(&mut submissions, legacy);
         self.push(submissions, Op::Work(work));
@@ -264,7 +269,7 @@ pub(crate) fn run(worker: &mut Worker, stream: Arc<Stream>) {
             Some(Op::Work(_)) if lost => stream.completed_one(),
             Some(Op::Work(Work::Graph(run))) => {
                 // Goes on when the graph's last node is done.
-                graph::begin(worker, run, stream);
+                plan::begin(worker, run, stream);
                 return;
             }
             Some(Op::Work(work)) => {
@@ -379,7 +384,8 @@ impl Streams for CpuDevice {
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
         if stream.0 > PER_THREAD.0 {
             // SAFETY: made by `Arc::into_raw`, and not used again. Whoever runs or queues it has its own count.
-            drop(unsafe { Arc::from_raw(stream.0 as *const Stream) });
+            let stream = unsafe { Arc::from_raw(stream.0 as *const Stream) };
+            Capture::abandon(&stream);
         }
         Ok(())
     }
@@ -437,7 +443,7 @@ fn refuse_captured(stream: &Stream) -> Result<()> {
     match &submissions.capture {
         None => Ok(()),
         Some(capture) => {
-            capture.invalidate();
+            capture.invalidate("the host waited for one of its streams, or asked whether it is done");
             Err(error(
                 ErrorKind::Captured,
                 "a stream that is being captured cannot be waited for or queried: end the capture first",

@@ -7,9 +7,9 @@ use std::time::Instant;
 use gpustream_hal::{Copy3d, CopyEnd, FillPattern, HostFn, LaunchConfig, Result};
 
 use crate::event::Event;
-use crate::graph::GraphRun;
 use crate::launch::{self, Params};
 use crate::module::Function;
+use crate::plan::GraphRun;
 use crate::worker::Worker;
 
 /// Bytes of a copy or fill that one worker does at a time.

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use crate::block::Runner;
 use crate::device::Shared;
 use crate::fault::AltStack;
-use crate::graph::GraphRun;
 use crate::job::{Offer, Owner};
+use crate::plan::GraphRun;
 use crate::stream::{self, Stream};
 
 /// Stream priorities: 0 the least urgent, the others below zero.
@@ -289,7 +289,7 @@ impl Worker {
         while let Some(next) = self.shared.scheduler.next() {
             match next {
                 Next::Task(Task::Stream(stream)) => stream::run(&mut self, stream),
-                Next::Task(Task::Node(run, node)) => crate::graph::run_node(&mut self, run, node),
+                Next::Task(Task::Node(run, node)) => crate::plan::run_node(&mut self, run, node),
                 Next::Help(offer) => {
                     // SAFETY: `next` counted this worker in.
                     if unsafe { (*offer.job).help(&mut self) } {
@@ -312,7 +312,7 @@ impl Worker {
             Owner::Node(run, node) => {
                 // SAFETY: likewise.
                 let run = unsafe { Arc::from_raw(run) };
-                crate::graph::completed_node(self, run, node);
+                crate::plan::completed_node(self, run, node);
             }
         }
     }

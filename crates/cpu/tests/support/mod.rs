@@ -180,7 +180,7 @@ pub enum Arg {
 }
 
 impl Arg {
-    fn pointer(&mut self) -> *mut c_void {
+    pub fn pointer(&mut self) -> *mut c_void {
         match self {
             Self::Pointer(v) | Self::Size(v) => std::ptr::from_mut(v).cast(),
             Self::I32(v) => std::ptr::from_mut(v).cast(),

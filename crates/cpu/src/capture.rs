@@ -1,0 +1,241 @@
+//! Capture: what is submitted to a stream becomes nodes of a graph.
+//!
+//! A capture has an origin, and takes in other streams when they wait for an event that was recorded in it. Every
+//! stream in it has tips: the nodes that its next operation depends on.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use crate::error::error;
+use crate::plan::PlanNode;
+use crate::stream::Stream;
+use crate::work::Work;
+use crate::worker::lock;
+
+thread_local! {
+    /// Captures that this thread has begun and not ended.
+    static OPEN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A capture in progress, or an ended one that events still point to.
+pub(crate) struct Capture {
+    thread: ThreadId,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: Vec<PlanNode>,
+    /// The streams in it with their tips; the origin first.
+    streams: Vec<(Arc<Stream>, Vec<usize>)>,
+    /// Why it cannot become a graph.
+    invalid: Option<&'static str>,
+    ended: bool,
+}
+
+/// A point of a capture: what an event recorded in it stands for.
+#[derive(Clone)]
+pub(crate) struct CapturedPoint {
+    capture: Arc<Capture>,
+    tips: Vec<usize>,
+}
+
+#[cold]
+fn captured(message: impl Into<String>) -> Error {
+    error(ErrorKind::Captured, message)
+}
+
+impl Capture {
+    /// Begins a capture of `stream` on this thread.
+    pub(crate) fn begin(stream: &Arc<Stream>) -> Result<()> {
+        if stream.is_legacy() {
+            return Err(captured("the legacy default stream cannot be captured: use a stream of your own"));
+        }
+        let mut submissions = stream.submissions();
+        if submissions.capture.is_some() {
+            return Err(captured("the stream is being captured already: end that capture first"));
+        }
+        let state = State { streams: vec![(stream.clone(), Vec::new())], ..State::default() };
+        submissions.capture =
+            Some(Arc::new(Self { thread: std::thread::current().id(), state: Mutex::new(state) }));
+        OPEN.set(OPEN.get() + 1);
+        Ok(())
+    }
+
+    /// Ends the capture whose origin `stream` is. Whatever comes of it, its streams are as before.
+    pub(crate) fn end(stream: &Arc<Stream>) -> Result<Vec<PlanNode>> {
+        let capture = stream.submissions().capture.clone();
+        let capture = capture.ok_or_else(|| captured("the stream is not being captured"))?;
+        if capture.thread != std::thread::current().id() {
+            return Err(captured("a capture must end on the thread that began it"));
+        }
+        let mut state = lock(&capture.state);
+        if !state.streams.first().is_some_and(|(origin, _)| Arc::ptr_eq(origin, stream)) {
+            state.invalid.get_or_insert("it was ended at a stream other than the one it began at");
+            return Err(captured("a capture must end at the stream it began at"));
+        }
+        state.ended = true;
+        let streams = std::mem::take(&mut state.streams);
+        let nodes = std::mem::take(&mut state.nodes);
+        let invalid = state.invalid;
+        drop(state);
+        for (stream, _) in &streams {
+            stream.submissions().capture = None;
+        }
+        OPEN.set(OPEN.get().saturating_sub(1));
+        if let Some(why) = invalid {
+            return Err(captured(format!("the capture failed: {why}")));
+        }
+        let mut last = vec![true; nodes.len()];
+        for node in &nodes {
+            node.after.iter().for_each(|&dependency| last[dependency] = false);
+        }
+        let tips = streams.first().map_or(&[][..], |(_, tips)| tips);
+        if (0..nodes.len()).any(|node| last[node] && !tips.contains(&node)) {
+            return Err(captured(
+                "work of another stream was not joined: record an event there and have the captured stream wait \
+                 for it before the capture ends",
+            ));
+        }
+        Ok(nodes)
+    }
+
+    /// Notes that something was asked for that no graph can contain.
+    pub(crate) fn invalidate(&self, why: &'static str) {
+        lock(&self.state).invalid.get_or_insert(why);
+    }
+
+    /// Whether it can still become a graph.
+    pub(crate) fn check(&self) -> Result<()> {
+        match lock(&self.state).invalid {
+            None => Ok(()),
+            Some(why) => Err(captured(format!("the capture failed: {why}; end it"))),
+        }
+    }
+
+    /// Adds `work` after what the stream has submitted.
+    pub(crate) fn record(&self, stream: &Arc<Stream>, work: Work) -> Result<()> {
+        if matches!(work, Work::Free(_)) {
+            self.invalidate("memory was freed in stream order");
+            return Err(captured("a stream-ordered free cannot be captured: free after the capture"));
+        }
+        self.check()?;
+        let mut state = lock(&self.state);
+        let node = state.nodes.len();
+        let after = state.replace_tips(stream, vec![node]);
+        state.nodes.push(PlanNode { work, after });
+        Ok(())
+    }
+
+    /// Adds all nodes of another graph after what the stream has submitted.
+    pub(crate) fn record_graph(&self, stream: &Arc<Stream>, plan: Vec<PlanNode>) -> Result<()> {
+        self.check()?;
+        let mut state = lock(&self.state);
+        let tips = state.replace_tips(stream, Vec::new());
+        let (_, leaves) = append(&mut state.nodes, plan, &tips);
+        state.replace_tips(stream, if leaves.is_empty() { tips } else { leaves });
+        Ok(())
+    }
+
+    /// This point of the stream.
+    pub(crate) fn point(self: &Arc<Self>, stream: &Arc<Stream>) -> CapturedPoint {
+        let state = lock(&self.state);
+        let tips = state.streams.iter().find(|(s, _)| Arc::ptr_eq(s, stream));
+        CapturedPoint { capture: self.clone(), tips: tips.map_or_else(Vec::new, |(_, tips)| tips.clone()) }
+    }
+
+    /// The stream is destroyed.
+    pub(crate) fn abandon(stream: &Arc<Stream>) {
+        let capture = stream.submissions().capture.take();
+        if let Some(capture) = capture {
+            capture.invalidate("one of its streams was destroyed");
+            let origin = {
+                let mut state = lock(&capture.state);
+                let origin = state.streams.first().is_some_and(|(s, _)| Arc::ptr_eq(s, stream));
+                state.streams.retain(|(s, _)| !Arc::ptr_eq(s, stream));
+                origin
+            };
+            if origin && capture.thread == std::thread::current().id() {
+                OPEN.set(OPEN.get().saturating_sub(1));
+            }
+        }
+    }
+}
+
+impl State {
+    fn replace_tips(&mut self, stream: &Arc<Stream>, tips: Vec<usize>) -> Vec<usize> {
+        match self.streams.iter_mut().find(|(s, _)| Arc::ptr_eq(s, stream)) {
+            Some((_, old)) => std::mem::replace(old, tips),
+            None => Vec::new(),
+        }
+    }
+}
+
+/// Has `stream` wait for a captured point, which takes it into the capture.
+pub(crate) fn join(stream: &Arc<Stream>, point: &CapturedPoint) -> Result<()> {
+    let mut submissions = stream.submissions();
+    let mut state = lock(&point.capture.state);
+    if state.ended {
+        return Err(captured("the event was recorded in a capture that has ended: record it again"));
+    }
+    match &submissions.capture {
+        Some(capture) if Arc::ptr_eq(capture, &point.capture) => {
+            if let Some((_, tips)) = state.streams.iter_mut().find(|(s, _)| Arc::ptr_eq(s, stream)) {
+                for &tip in &point.tips {
+                    if !tips.contains(&tip) {
+                        tips.push(tip);
+                    }
+                }
+            }
+            Ok(())
+        }
+        Some(_) => {
+            state.invalid.get_or_insert("a stream of another capture waited for it");
+            Err(captured("the stream is part of another capture: two captures cannot be joined"))
+        }
+        None if stream.is_legacy() => {
+            state.invalid.get_or_insert("the legacy default stream waited for it");
+            Err(captured("the legacy default stream cannot be captured: use a stream of your own"))
+        }
+        None => {
+            state.streams.push((stream.clone(), point.tips.clone()));
+            submissions.capture = Some(point.capture.clone());
+            Ok(())
+        }
+    }
+}
+
+/// A captured stream was asked to wait for an event that is no part of the capture.
+pub(crate) fn refuse_outside_wait(capture: &Capture) -> Error {
+    capture.invalidate("it waited for an event recorded outside");
+    captured("a captured stream can only wait for events recorded in the same capture")
+}
+
+/// Refuses to block a thread that is capturing, as the drivers do.
+pub(crate) fn refuse_block() -> Result<()> {
+    if OPEN.get() == 0 {
+        return Ok(());
+    }
+    Err(captured("this thread is capturing a stream and cannot wait for the device: end the capture first"))
+}
+
+/// Appends a graph after `tips`: where its nodes went, and which have no successor.
+pub(crate) fn append(nodes: &mut Vec<PlanNode>, plan: Vec<PlanNode>, tips: &[usize]) -> (usize, Vec<usize>) {
+    let base = nodes.len();
+    let mut last = vec![true; plan.len()];
+    for mut node in plan {
+        if node.after.is_empty() {
+            node.after = tips.to_vec();
+        } else {
+            for dependency in &mut node.after {
+                last[*dependency] = false;
+                *dependency += base;
+            }
+        }
+        nodes.push(node);
+    }
+    (base, (0..last.len()).filter(|&i| last[i]).map(|i| base + i).collect())
+}

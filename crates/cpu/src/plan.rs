@@ -1,0 +1,149 @@
+//! A graph ready to run: nodes with their work, and one run of them at a time.
+//!
+//! A node begins when the last of its dependencies is done; those that become ready together are queued for
+//! different workers, so independent nodes run at the same time.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::job::{Job, Owner};
+use crate::stream::{self, Stream};
+use crate::work::Work;
+use crate::worker::{Task, Worker, lock};
+
+/// One node with its place in the order.
+#[derive(Clone)]
+pub(crate) struct PlanNode {
+    pub(crate) work: Work,
+    /// Nodes before it, by index; all smaller than its own.
+    pub(crate) after: Vec<usize>,
+}
+
+/// A graph's nodes, and the state of its run. Runs of one executable follow each other, so one state is enough.
+pub(crate) struct GraphRun {
+    nodes: Vec<RunNode>,
+    left: AtomicUsize,
+    /// The stream that waits for the run.
+    stream: Mutex<Option<Arc<Stream>>>,
+}
+
+struct RunNode {
+    plan: PlanNode,
+    before: Vec<usize>,
+    /// Dependencies that are not done.
+    pending: AtomicU32,
+    job: Job,
+}
+
+impl GraphRun {
+    pub(crate) fn new(plan: Vec<PlanNode>) -> Self {
+        let mut before = vec![Vec::new(); plan.len()];
+        for (index, node) in plan.iter().enumerate() {
+            for &dependency in &node.after {
+                before[dependency].push(index);
+            }
+        }
+        let nodes = plan
+            .into_iter()
+            .zip(before)
+            .map(|(plan, before)| RunNode { plan, before, pending: AtomicU32::new(0), job: Job::new() })
+            .collect();
+        Self { nodes, left: AtomicUsize::new(0), stream: Mutex::default() }
+    }
+
+    /// The nodes, in an order that respects their dependencies.
+    pub(crate) fn plan(&self) -> Vec<PlanNode> {
+        self.nodes.iter().map(|node| node.plan.clone()).collect()
+    }
+
+    /// A node's work.
+    pub(crate) fn work(&self, node: usize) -> Option<&Work> {
+        self.nodes.get(node).map(|node| &node.plan.work)
+    }
+
+    /// Gives a node other work; the graph is not running.
+    pub(crate) fn set_work(&mut self, node: usize, work: Work) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.plan.work = work;
+        }
+    }
+}
+
+/// Runs a graph for `stream`, which goes on when the last node is done.
+pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<Stream>) {
+    if run.nodes.is_empty() {
+        stream.completed_one();
+        stream::run(worker, stream);
+        return;
+    }
+    let level = stream.level();
+    run.left.store(run.nodes.len(), Ordering::Relaxed);
+    *lock(&run.stream) = Some(stream);
+    for node in &run.nodes {
+        node.pending.store(node.plan.after.len() as u32, Ordering::Relaxed);
+    }
+    let mut roots = (0..run.nodes.len()).filter(|&index| run.nodes[index].plan.after.is_empty());
+    // There is a first: dependencies have smaller indices.
+    let mine = roots.next().unwrap_or(0);
+    for root in roots {
+        worker.shared().scheduler.push(Task::Node(run.clone(), root), level);
+    }
+    run_node(worker, run, mine);
+}
+
+/// Runs a node whose dependencies are done, and then others that only waited for it.
+pub(crate) fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
+    let (mut run, mut node) = (run, node);
+    loop {
+        if !worker.shared().is_lost() {
+            let work = run.nodes[node].plan.work.clone();
+            let owner = Arc::into_raw(run);
+            // SAFETY: the pointer is counted. The node runs once per run of the graph, and the run before is over.
+            let complete = unsafe {
+                let job = &(&(*owner).nodes)[node].job;
+                job.begin(work);
+                job.lead(worker, Owner::Node(owner, node))
+            };
+            if !complete {
+                return;
+            }
+            // SAFETY: this worker was the last on the job, so the count is its own again.
+            run = unsafe { Arc::from_raw(owner) };
+        }
+        match after(worker, &run, node) {
+            Some(next) => node = next,
+            None => return,
+        }
+    }
+}
+
+/// Goes on after a node that another worker completed the last share of.
+pub(crate) fn completed_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
+    if let Some(next) = after(worker, &run, node) {
+        run_node(worker, run, next);
+    }
+}
+
+/// Counts a node as done: the next one for this worker, others are queued. With the last one the stream goes on.
+fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize> {
+    let mut mine = None;
+    for &next in &run.nodes[node].before {
+        if run.nodes[next].pending.fetch_sub(1, Ordering::AcqRel) != 1 {
+            continue;
+        }
+        if mine.is_none() {
+            mine = Some(next);
+        } else {
+            let level = lock(&run.stream).as_ref().map_or(0, |stream| stream.level());
+            worker.shared().scheduler.push(Task::Node(run.clone(), next), level);
+        }
+    }
+    if run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let stream = lock(&run.stream).take();
+        if let Some(stream) = stream {
+            stream.completed_one();
+            stream::run(worker, stream);
+        }
+    }
+    mine
+}

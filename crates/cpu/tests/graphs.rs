@@ -1,0 +1,410 @@
+//! Graphs: built, captured, updated, and run as what they are: an order with gaps.
+
+mod support;
+
+use std::ffi::c_void;
+use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::{
+    DefaultStream, ErrorKind, EventOptions, FillPattern, GraphNode, GraphUpdate, LaunchConfig, RawEvent,
+    RawGraph, RawGraphNode, RawStream,
+};
+use support::{Arg, Bench, compile, options};
+
+const KERNELS: &str = r#"
+extern "C" __global__ void spin(const volatile unsigned* flag, unsigned value) { while (*flag != value) {} }
+extern "C" __global__ void set(volatile unsigned* flag, unsigned value) {
+    __threadfence_system();
+    *flag = value;
+}
+extern "C" __global__ void meet(volatile unsigned* mine, const volatile unsigned* other) {
+    *mine = 1;
+    while (*other == 0) {}
+}
+extern "C" __global__ void append(int* list, unsigned* count, int value) { list[(*count)++] = value; }
+extern "C" __global__ void add(int* to, const int* a, const int* b) { *to = *a + *b; }
+extern "C" __global__ void increment(int* x, int by) { *x += by; }
+extern "C" __global__ void fails(int* x) { assert(*x == -1); }
+"#;
+static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
+
+fn bench() -> Bench {
+    Bench::with(options(), &IMAGE)
+}
+
+const ONE: LaunchConfig = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
+
+fn add_kernel(
+    bench: &Bench,
+    graph: RawGraph,
+    after: &[RawGraphNode],
+    name: &str,
+    args: &mut [Arg],
+) -> RawGraphNode {
+    let args: Vec<*mut c_void> = args.iter_mut().map(Arg::pointer).collect();
+    let node = GraphNode::Kernel { function: bench.function(name), config: ONE, args: &args };
+    // SAFETY: tests pass what their kernels take.
+    unsafe { bench.device.graph_add_node(graph, after, &node) }.unwrap()
+}
+
+fn run(bench: &Bench, graph: RawGraph, stream: RawStream, times: usize) {
+    // SAFETY: tests keep alive what their graphs use.
+    unsafe {
+        let exec = bench.device.graph_instantiate(graph).unwrap();
+        for _ in 0..times {
+            bench.device.graph_launch(exec, stream).unwrap();
+        }
+        bench.sync(stream).unwrap();
+        bench.device.graph_exec_destroy(exec).unwrap();
+    }
+}
+
+fn begin(bench: &Bench, stream: RawStream) {
+    // SAFETY: the stream is alive.
+    unsafe { bench.device.capture_begin(stream) }.unwrap();
+}
+
+fn end(bench: &Bench, stream: RawStream) -> Result<RawGraph, gpustream_hal::Error> {
+    // SAFETY: the stream is alive.
+    unsafe { bench.device.capture_end(stream) }
+}
+
+fn event(bench: &Bench) -> RawEvent {
+    bench.device.event_create(EventOptions::default()).unwrap()
+}
+
+#[test]
+fn nodes_run_after_what_they_depend_on() {
+    let bench = bench();
+    let stream = bench.stream();
+    let graph = bench.device.graph_create().unwrap();
+    let [a, b, c] = [(); 3].map(|()| bench.memory::<i32>(1));
+    let mut host = 0i32;
+    let pinned: *mut i32 = &mut host;
+    // SAFETY: everything outlives the runs.
+    let add = |after: &[_], node| unsafe { bench.device.graph_add_node(graph, after, &node) }.unwrap();
+    let fill = |dst, value| GraphNode::Fill { dst, pattern: FillPattern::U32(value), count: 1 };
+    let left = add(&[], fill(a.buffer, 3));
+    let right = add(&[], fill(b.buffer, 4));
+    let both = add_kernel(&bench, graph, &[left, right], "add", args![&c, &a, &b]);
+    let gap = add(&[both], GraphNode::Empty);
+    let more = add_kernel(&bench, graph, &[gap], "increment", args![&c, 10]);
+    add(&[more], GraphNode::CopyToHost { dst: pinned.cast(), src: c.buffer, bytes: 4 });
+    // SAFETY: the graph is alive.
+    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), (6, 5));
+    for times in [1, 1, 20] {
+        host = 0;
+        run(&bench, graph, stream, times);
+        // SAFETY: the run is over.
+        assert_eq!(unsafe { pinned.read() }, 17);
+    }
+    // SAFETY: not used again.
+    unsafe { bench.device.graph_destroy(graph) }.unwrap();
+}
+
+#[test]
+fn independent_nodes_run_at_once() {
+    let bench = bench();
+    let stream = bench.stream();
+    let (x, y, done) = (bench.flag(), bench.flag(), bench.flag());
+    let graph = bench.device.graph_create().unwrap();
+    let a = add_kernel(&bench, graph, &[], "meet", args![x, y]);
+    let b = add_kernel(&bench, graph, &[], "meet", args![y, x]);
+    add_kernel(&bench, graph, &[a, b], "set", args![done, 1u32]);
+    run(&bench, graph, stream, 1);
+    assert_eq!(done.load(Ordering::Acquire), 1);
+}
+
+#[test]
+fn a_child_graph_runs_in_its_place() {
+    let bench = bench();
+    let stream = bench.stream();
+    let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
+    let child = bench.device.graph_create().unwrap();
+    let two = add_kernel(&bench, child, &[], "append", args![&list, &count, 2]);
+    add_kernel(&bench, child, &[two], "append", args![&list, &count, 3]);
+    let empty = bench.device.graph_create().unwrap();
+    let graph = bench.device.graph_create().unwrap();
+    let first = add_kernel(&bench, graph, &[], "append", args![&list, &count, 1]);
+    // SAFETY: all graphs are alive.
+    let node = |after, graph_of| unsafe {
+        bench.device.graph_add_node(graph, &[after], &GraphNode::Child(graph_of))
+    };
+    let inner = node(first, child).unwrap();
+    let nothing = node(inner, empty).unwrap();
+    add_kernel(&bench, graph, &[nothing], "append", args![&list, &count, 4]);
+    // The copy stays as it was.
+    add_kernel(&bench, child, &[], "append", args![&list, &count, 99]);
+    run(&bench, graph, stream, 2);
+    assert_eq!(list.as_ref()[..9], [1, 2, 3, 4, 1, 2, 3, 4, 0]);
+}
+
+#[test]
+fn runs_of_one_executable_follow_each_other_across_streams() {
+    let bench = bench();
+    let (a, b) = (bench.stream(), bench.stream());
+    let (list, count, go) = (bench.memory::<i32>(1000), bench.memory::<u32>(1), bench.flag());
+    let graph = bench.device.graph_create().unwrap();
+    let wait = add_kernel(&bench, graph, &[], "spin", args![go, 1u32]);
+    add_kernel(&bench, graph, &[wait], "append", args![&list, &count, 1]);
+    // SAFETY: everything is alive.
+    unsafe {
+        let exec = bench.device.graph_instantiate(graph).unwrap();
+        for i in 0..200 {
+            bench.device.graph_launch(exec, if i % 2 == 0 { a } else { b }).unwrap();
+        }
+        go.store(1, Ordering::Release);
+        bench.sync(a).unwrap();
+        bench.sync(b).unwrap();
+    }
+    assert_eq!(count.as_ref()[0], 200);
+    assert_eq!(list.as_ref().iter().sum::<i32>(), 200);
+}
+
+#[test]
+fn one_node_gets_other_arguments_and_pending_launches_keep_theirs() {
+    let bench = bench();
+    let stream = bench.stream();
+    let (x, go) = (bench.memory::<i32>(1), bench.flag());
+    let graph = bench.device.graph_create().unwrap();
+    let node = add_kernel(&bench, graph, &[], "increment", args![&x, 1]);
+    // SAFETY: everything is alive.
+    unsafe {
+        let exec = bench.device.graph_instantiate(graph).unwrap();
+        let set = |by: i32| {
+            let args = args![&x, by];
+            let args: Vec<*mut c_void> = args.iter_mut().map(Arg::pointer).collect();
+            let work = GraphNode::Kernel { function: bench.function("increment"), config: ONE, args: &args };
+            bench.device.graph_set_node(exec, node, &work).unwrap();
+        };
+        set(10);
+        bench.device.graph_launch(exec, stream).unwrap();
+        bench.sync(stream).unwrap();
+        assert_eq!(x.as_ref()[0], 10);
+        bench.launch(stream, "spin", 1, 1, args![go, 1u32]);
+        bench.device.graph_launch(exec, stream).unwrap();
+        set(100);
+        bench.device.graph_launch(exec, stream).unwrap();
+        go.store(1, Ordering::Release);
+        bench.sync(stream).unwrap();
+        assert_eq!(x.as_ref()[0], 10 + 10 + 100);
+        let other = GraphNode::Empty;
+        let error = bench.device.graph_set_node(exec, node, &other).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let error = bench.device.graph_set_node(exec, RawGraphNode(7), &other).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+#[test]
+fn a_new_recording_replaces_one_of_the_same_shape_only() {
+    let bench = bench();
+    let stream = bench.stream();
+    let x = bench.memory::<i32>(1);
+    let record = |by: &[i32]| {
+        begin(&bench, stream);
+        for &by in by {
+            bench.launch(stream, "increment", 1, 1, args![&x, by]);
+        }
+        end(&bench, stream).unwrap()
+    };
+    // SAFETY: everything is alive.
+    unsafe {
+        let exec = bench.device.graph_instantiate(record(&[1, 2])).unwrap();
+        assert_eq!(bench.device.graph_update(exec, record(&[10, 20])).unwrap(), GraphUpdate::Updated);
+        assert_eq!(bench.device.graph_update(exec, record(&[5])).unwrap(), GraphUpdate::TopologyChanged);
+        bench.device.graph_launch(exec, stream).unwrap();
+        bench.sync(stream).unwrap();
+    }
+    assert_eq!(x.as_ref()[0], 30);
+}
+
+#[test]
+fn a_capture_records_and_does_not_run() {
+    let bench = bench();
+    let stream = bench.stream();
+    let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
+    begin(&bench, stream);
+    // SAFETY: the stream is alive.
+    assert!(unsafe { bench.device.is_capturing(stream) }.unwrap());
+    for i in 1..=3 {
+        bench.launch(stream, "append", 1, 1, args![&list, &count, i]);
+    }
+    let graph = end(&bench, stream).unwrap();
+    // SAFETY: likewise.
+    assert!(!unsafe { bench.device.is_capturing(stream) }.unwrap());
+    bench.sync(stream).unwrap();
+    assert_eq!(count.as_ref()[0], 0);
+    // SAFETY: the graph is alive.
+    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), (3, 2));
+    run(&bench, graph, stream, 2);
+    assert_eq!(list.as_ref()[..7], [1, 2, 3, 1, 2, 3, 0]);
+}
+
+#[test]
+fn a_capture_forks_and_joins_through_events() {
+    let bench = bench();
+    let (a, b) = (bench.stream(), bench.stream());
+    let (fork, joined) = (event(&bench), event(&bench));
+    let (x, y, done) = (bench.flag(), bench.flag(), bench.flag());
+    begin(&bench, a);
+    bench.record(fork, a);
+    bench.wait(b, fork);
+    // SAFETY: the stream is alive.
+    assert!(unsafe { bench.device.is_capturing(b) }.unwrap());
+    // These can only end if they run at the same time.
+    bench.launch(a, "meet", 1, 1, args![x, y]);
+    bench.launch(b, "meet", 1, 1, args![y, x]);
+    bench.record(joined, b);
+    bench.wait(a, joined);
+    bench.launch(a, "set", 1, 1, args![done, 1u32]);
+    let graph = end(&bench, a).unwrap();
+    // SAFETY: likewise.
+    assert!(!unsafe { bench.device.is_capturing(b) }.unwrap());
+    // SAFETY: the graph is alive.
+    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), (3, 2));
+    run(&bench, graph, a, 1);
+    assert_eq!(done.load(Ordering::Acquire), 1);
+    bench.sync(b).unwrap();
+}
+
+#[test]
+fn a_graph_launched_into_a_capture_becomes_part_of_it() {
+    let bench = bench();
+    let (stream, other) = (bench.stream(), bench.stream());
+    let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
+    let append = |i: i32| bench.launch(stream, "append", 1, 1, args![&list, &count, i]);
+    begin(&bench, stream);
+    append(2);
+    append(3);
+    let inner = end(&bench, stream).unwrap();
+    // SAFETY: everything is alive.
+    let exec = unsafe { bench.device.graph_instantiate(inner) }.unwrap();
+    begin(&bench, stream);
+    append(1);
+    // SAFETY: likewise.
+    unsafe { bench.device.graph_launch(exec, stream) }.unwrap();
+    append(4);
+    let graph = end(&bench, stream).unwrap();
+    run(&bench, graph, other, 1);
+    assert_eq!(list.as_ref()[..5], [1, 2, 3, 4, 0]);
+}
+
+/// What a misused capture says at the offending call and at its end; the stream works afterwards.
+fn misuse(bench: &Bench, offend: impl FnOnce(RawStream) -> gpustream_hal::Error) {
+    let stream = bench.stream();
+    let x = bench.memory::<i32>(1);
+    begin(bench, stream);
+    bench.launch(stream, "increment", 1, 1, args![&x, 1]);
+    let error = offend(stream);
+    assert_eq!(error.kind(), ErrorKind::Captured, "{error}");
+    let error = end(bench, stream).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Captured, "{error}");
+    bench.launch(stream, "increment", 1, 1, args![&x, 5]);
+    bench.sync(stream).unwrap();
+    assert_eq!(x.as_ref()[0], 5);
+    bench.device.synchronize().unwrap();
+}
+
+#[test]
+fn what_cannot_be_captured_is_an_error_where_it_is_asked_for() {
+    let bench = bench();
+    let device = &bench.device;
+    let outside = bench.stream();
+    let recorded_outside = event(&bench);
+    bench.record(recorded_outside, outside);
+    // SAFETY: all handles are alive.
+    unsafe {
+        misuse(&bench, |stream| device.stream_synchronize(stream).unwrap_err());
+        misuse(&bench, |stream| device.stream_query(stream).unwrap_err());
+        misuse(&bench, |stream| device.stream_wait_event(stream, recorded_outside).unwrap_err());
+        misuse(&bench, |stream| device.alloc_async(64, stream).unwrap_err());
+        misuse(&bench, |stream| {
+            let memory = device.alloc(64).unwrap();
+            device.free_async(memory, stream).unwrap_err()
+        });
+        misuse(&bench, |stream| {
+            let event = event(&bench);
+            bench.record(event, stream);
+            assert_eq!(device.event_query(event).unwrap_err().kind(), ErrorKind::Captured);
+            assert_eq!(device.synchronize().unwrap_err().kind(), ErrorKind::Captured);
+            assert_eq!(device.capture_begin(stream).unwrap_err().kind(), ErrorKind::Captured);
+            let legacy = device.stream_default(DefaultStream::Legacy).unwrap();
+            device.stream_wait_event(legacy, event).unwrap_err()
+        });
+    }
+}
+
+#[test]
+fn work_of_another_stream_must_be_joined() {
+    let bench = bench();
+    let (a, b) = (bench.stream(), bench.stream());
+    let fork = event(&bench);
+    let x = bench.memory::<i32>(1);
+    begin(&bench, a);
+    bench.record(fork, a);
+    bench.wait(b, fork);
+    bench.launch(b, "increment", 1, 1, args![&x, 1]);
+    assert_eq!(end(&bench, a).unwrap_err().kind(), ErrorKind::Captured);
+    bench.launch(b, "increment", 1, 1, args![&x, 2]);
+    bench.sync(b).unwrap();
+    assert_eq!(x.as_ref()[0], 2);
+    // The event belongs to the capture that is gone.
+    // SAFETY: handles are alive.
+    let stale = unsafe { bench.device.stream_wait_event(a, fork) };
+    assert_eq!(stale.unwrap_err().kind(), ErrorKind::Captured);
+    bench.record(fork, a);
+    bench.wait(b, fork);
+}
+
+#[test]
+fn a_capture_ends_where_it_began() {
+    let bench = bench();
+    let stream = bench.stream();
+    begin(&bench, stream);
+    std::thread::scope(|scope| {
+        let bench = &bench;
+        scope.spawn(move || assert_eq!(end(bench, stream).unwrap_err().kind(), ErrorKind::Captured));
+    });
+    let graph = end(&bench, stream).unwrap();
+    run(&bench, graph, stream, 1);
+    assert_eq!(end(&bench, stream).unwrap_err().kind(), ErrorKind::Captured);
+    let doomed = bench.stream();
+    begin(&bench, doomed);
+    // SAFETY: not used again.
+    unsafe { bench.device.stream_destroy(doomed) }.unwrap();
+    bench.device.synchronize().unwrap();
+}
+
+#[test]
+fn a_fault_in_a_graph_ends_it() {
+    let bench = bench();
+    let stream = bench.stream();
+    let (x, done) = (bench.memory::<i32>(1), bench.flag());
+    let graph = bench.device.graph_create().unwrap();
+    let node = add_kernel(&bench, graph, &[], "fails", args![&x]);
+    add_kernel(&bench, graph, &[node], "set", args![done, 1u32]);
+    // SAFETY: everything is alive.
+    unsafe {
+        let exec = bench.device.graph_instantiate(graph).unwrap();
+        bench.device.graph_launch(exec, stream).unwrap();
+    }
+    let error = bench.sync(stream).unwrap_err();
+    assert!(error.message().contains("`fails`"), "{error}");
+    assert_eq!(done.load(Ordering::Acquire), 0);
+}
+
+#[test]
+fn a_graph_of_a_thousand_nodes() {
+    let bench = bench();
+    let stream = bench.stream();
+    let (list, count) = (bench.memory::<i32>(4000), bench.memory::<u32>(1));
+    begin(&bench, stream);
+    for i in 0..1000 {
+        bench.launch(stream, "append", 1, 1, args![&list, &count, i]);
+    }
+    let graph = end(&bench, stream).unwrap();
+    run(&bench, graph, stream, 3);
+    assert!(list.as_ref()[..3000].iter().copied().eq((0..3).flat_map(|_| 0..1000)));
+}
