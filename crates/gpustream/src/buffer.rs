@@ -30,7 +30,11 @@ impl Owned {
     ) -> Result<Self> {
         let core: &DeviceCore = &device.0;
         let block = core.memory.alloc(core, kind, bytes, stream, operation)?;
-        Ok(Self { block: ManuallyDrop::new(block), device: device.clone() })
+        Ok(Self::new(device, block))
+    }
+
+    pub(crate) fn new(device: &Device, block: Arc<Block>) -> Self {
+        Self { block: ManuallyDrop::new(block), device: device.clone() }
     }
 
     pub(crate) fn block(&self) -> &Arc<Block> {

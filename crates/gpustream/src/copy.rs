@@ -232,7 +232,7 @@ impl Stream {
         if self.device.0.reaches(&view.device.0)? { Ok(()) } else { Err(self.foreign("the memory")) }
     }
 
-    fn check_source<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
+    pub(crate) fn check_source<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
         self.check_memory(src)?;
         // What is captured has not written anything yet, so there is nothing to go by.
         if lock(&self.core.state).capture().is_some() {

@@ -532,6 +532,18 @@ impl Device {
         Pinned::from_slice(self, values)
     }
 
+    /// Page-locks memory that the program allocated itself, in place (`cuMemHostRegister`): nothing is copied. Takes
+    /// about as long as filling it would.
+    ///
+    /// The device may be using it when the value goes, so the value owns the memory: it is unlocked and freed at the
+    /// first look after the last use is done, and leaking the value leaks the memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the driver cannot; the memory is freed on any failure.
+    pub fn register<T: Pod>(&self, values: Vec<T>) -> Result<Pinned<T>> {
+        Pinned::register(self, values)
+    }
+
     /// Makes a flag that the host and running kernels can both read and write at any time.
     #[track_caller]
     pub fn flag(&self) -> Result<Flag> {

@@ -48,6 +48,7 @@ mod graph_builder;
 mod host_call;
 mod launch;
 mod lint;
+mod managed;
 mod memory;
 mod module;
 mod node_recorder;
@@ -58,6 +59,7 @@ mod reactor;
 mod staging;
 mod stream;
 mod stream_core;
+mod strided;
 mod sync;
 mod track;
 mod view;
@@ -72,17 +74,19 @@ pub use flag::Flag;
 pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
 pub use hal::{
-    Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FunctionInfo, GraphUpdate, Image, Operation,
-    ParamInfo, PinnedOptions, Result, Source, StreamOptions, WaitPolicy,
+    Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FunctionInfo, GraphUpdate, Image, ManagedAdvice,
+    Operation, ParamInfo, PinnedOptions, Result, Source, StreamOptions, WaitPolicy,
 };
 #[doc(hidden)]
 pub use launch::codegen;
 pub use launch::{Arg, Launch};
+pub use managed::{Managed, Place};
 pub use module::{Kernel, Module, ModuleSource};
 pub use notify::{Download, Finished};
 pub use pinned::{Pinned, ReadGuard, WriteGuard};
 pub use pool::{Holding, MemoryPool, MemorySnapshot, MemoryStats};
 pub use stream::Stream;
+pub use strided::Pitched;
 pub use view::{AsView, AsViewMut, View, ViewMut};
 
 /// Brings in the bindings that `gpustream-build` wrote for `NAME.cu` in this crate's build script.

@@ -10,7 +10,7 @@ use gpustream_hal::{Error, ErrorKind, PinnedOptions, RawBuffer, Result};
 use crate::buffer::Owned;
 use crate::copy::{byte_len, operation};
 use crate::device::Device;
-use crate::memory::{HostGuard, Kind};
+use crate::memory::{HostGuard, Kind, Registration};
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
 /// `len` elements of page-locked host memory, made by [`Device::pinned`].
@@ -66,6 +66,18 @@ impl<T: Pod> Pinned<T> {
         fill(memory.block().host.cast());
         memory.block().history.lock().set_written(&(0..bytes));
         Ok(Self { memory, len, element: PhantomData })
+    }
+
+    /// Page-locks what the program allocated itself; see [`Device::register`].
+    pub(crate) fn register(device: &Device, values: Vec<T>) -> Result<Self> {
+        let (len, bytes) = (values.len(), size_of_val(&*values));
+        if bytes == 0 {
+            return Self::from_slice(device, &values);
+        }
+        let registration = Registration::new(&device.0.raw, values.into_boxed_slice())?;
+        let block = device.0.memory.register(registration, bytes)?;
+        block.history.lock().set_written(&(0..bytes));
+        Ok(Self { memory: Owned::new(device, block), len, element: PhantomData })
     }
 
     /// Blocks until the device is done writing here, then gives the host access.

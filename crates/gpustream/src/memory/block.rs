@@ -3,15 +3,19 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use gpustream_hal::{HostPtr, RawBuffer};
+use gpustream_hal::{HostPtr, RawBuffer, Result};
 
 use super::guard::Guards;
+use super::registration::Registration;
 use crate::device::StreamTable;
 use crate::pool::arena::Taken;
 use crate::pool::lists::NONE;
 use crate::pool::{Memory, Returned};
 use crate::sync::Latch;
-use crate::track::History;
+use crate::track::{History, Uses};
+
+/// The number that stands for a range that is in no arena.
+const REGISTERED: u32 = u32::MAX - 2;
 
 /// What kind of memory a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,16 +25,23 @@ pub(crate) enum Kind {
     Pinned,
     /// Page-locked host memory that the host only writes.
     WriteCombined,
+    /// Memory that migrates between host and device.
+    Managed,
+    /// The program's own memory, page-locked in place.
+    Registered,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Device, Self::Pinned, Self::WriteCombined];
+    /// Those that a driver allocates.
+    pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Pinned, Self::WriteCombined, Self::Managed];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Device => "device memory",
             Self::Pinned => "pinned memory",
             Self::WriteCombined => "write-combined memory",
+            Self::Managed => "managed memory",
+            Self::Registered => "registered memory",
         }
     }
 }
@@ -49,6 +60,7 @@ pub(crate) struct Block {
     pub(super) guards: Latch<Guards>,
     /// The range's number in its arena.
     id: u32,
+    registration: Option<Box<Registration>>,
     memory: Weak<Memory>,
     /// For [`prune`](Self::prune): whether a point is known to be done.
     streams: Arc<StreamTable>,
@@ -71,6 +83,7 @@ impl Block {
             in_graph: AtomicBool::new(false),
             guards: Latch::new(Guards::default()),
             id: NONE,
+            registration: None,
             memory: Arc::downgrade(memory),
             streams: memory.streams().clone(),
         }
@@ -86,6 +99,17 @@ impl Block {
         self.history.get_mut().begin(bytes, taken.uses);
     }
 
+    /// Makes an empty block the one of registered memory of `bytes` bytes.
+    pub(crate) fn fill_registered(&mut self, registration: Registration, bytes: usize) -> Result<()> {
+        self.address = registration.device_address()?;
+        self.host = registration.host();
+        self.capacity = bytes;
+        self.id = REGISTERED;
+        self.history.get_mut().begin(bytes, Uses::new());
+        self.registration = Some(Box::new(registration));
+        Ok(())
+    }
+
     /// Makes the block empty; what was in it must be given back.
     #[inline]
     pub(crate) fn empty_out(&mut self) -> Option<Returned> {
@@ -97,7 +121,8 @@ impl Block {
         // A guard that was leaked holds nothing any more.
         self.guards.get_mut().clear();
         let uses = self.history.get_mut().end();
-        Some(Returned { kind: self.kind, id, address: self.address, size: self.capacity, uses })
+        let registration = self.registration.take();
+        Some(Returned { kind: self.kind, id, address: self.address, size: self.capacity, uses, registration })
     }
 
     #[inline]

@@ -6,6 +6,7 @@
 
 mod block;
 mod guard;
+mod registration;
 
 use std::ops::Range;
 
@@ -14,6 +15,7 @@ use smallvec::SmallVec;
 
 pub(crate) use block::{Block, Kind};
 pub(crate) use guard::{HostGuard, HostReplay};
+pub(crate) use registration::Registration;
 
 use crate::device::DeviceCore;
 use crate::track::{Mode, Point};

@@ -12,7 +12,7 @@ use super::stats::{Bytes, MemorySnapshot, MemoryStats};
 use super::{GRANULE, Holder};
 use crate::device::{DeviceCore, StreamTable};
 use crate::host_call;
-use crate::memory::{Block, Kind};
+use crate::memory::{Block, Kind, Registration};
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
 use crate::track::{Clock, StreamId, Uses};
@@ -63,13 +63,13 @@ const SMALL: usize = 128 << 10;
 const SHELLS: usize = 4096;
 
 /// A range on its way back, with what is still using it.
-#[derive(Debug)]
 pub(crate) struct Returned {
     pub(crate) kind: Kind,
     pub(crate) id: u32,
     pub(crate) address: RawBuffer,
     pub(crate) size: usize,
     pub(crate) uses: Uses,
+    pub(crate) registration: Option<Box<Registration>>,
 }
 
 #[derive(Default)]
@@ -124,6 +124,8 @@ impl PoolState {
 pub(crate) struct Memory {
     pools: [Mutex<PoolState>; Kind::ALL.len()],
     driver: DriverPool,
+    /// Registered memory whose owner is gone, and what may still use it.
+    orphans: Mutex<Vec<(Uses, Box<Registration>)>>,
     options: MemoryOptions,
     device: Arc<dyn hal::Device>,
     streams: Arc<StreamTable>,
@@ -156,8 +158,8 @@ impl Memory {
             options.pool = MemoryPool::Library;
         }
         let log = Log::from_environment();
-        let (pools, driver) = Default::default();
-        Arc::new(Self { pools, driver, options, device, streams, log })
+        let (pools, driver, orphans) = Default::default();
+        Arc::new(Self { pools, driver, orphans, options, device, streams, log })
     }
 
     pub(crate) fn streams(&self) -> &Arc<StreamTable> {
@@ -168,6 +170,8 @@ impl Memory {
     #[inline]
     fn is_pooled(&self, kind: Kind) -> bool {
         match self.options.pool {
+            // Pages that are moved and advised about must have no neighbours.
+            _ if kind == Kind::Managed => false,
             MemoryPool::Library => true,
             MemoryPool::Driver => kind != Kind::Device,
             MemoryPool::Unpooled => false,
@@ -381,7 +385,11 @@ impl Memory {
                 let start = self.device.alloc(size)?.0;
                 return Ok(Slab { start, size, host: 0 });
             }
-            Kind::Pinned => PinnedOptions::default(),
+            Kind::Managed => {
+                let start = self.device.managed_alloc(size)?.0;
+                return Ok(Slab { start, size, host: start });
+            }
+            Kind::Pinned | Kind::Registered => PinnedOptions::default(),
             Kind::WriteCombined => PinnedOptions::default().write_combined(),
         };
         let host = self.device.pinned_alloc(size, options)?;
@@ -415,7 +423,11 @@ impl Memory {
         if returned.id == DRIVERS {
             return self.driver.give_back(returned);
         }
-        let Returned { kind, id, address, size, mut uses } = returned;
+        let Returned { kind, id, address, size, mut uses, registration } = returned;
+        if let Some(registration) = registration {
+            lock(&self.orphans).push((uses, registration));
+            return self.sweep();
+        }
         let owner = match uses.as_slice() {
             [] => IDLE,
             [only] => only.point.stream,
@@ -458,8 +470,25 @@ impl Memory {
         }
     }
 
+    /// A block of registered memory of `bytes` bytes.
+    pub(crate) fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
+        self.sweep();
+        let mut block = Block::empty(self, Kind::Registered);
+        block.fill_registered(registration, bytes)?;
+        Ok(Arc::new(block))
+    }
+
+    /// Lets go of registered memory that nothing uses any more.
+    fn sweep(&self) {
+        let unused = |uses: &Uses| uses.iter().all(|old| self.streams.is_known_done(old.point));
+        let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| unused(uses)).collect();
+        // With no lock held: this calls the driver.
+        drop(gone);
+    }
+
     /// Returns slabs that nothing uses to the driver; says how many bytes.
     pub(crate) fn trim(&self, kind: Kind) -> u64 {
+        self.sweep();
         let mut removed = {
             let state = &mut *lock(self.pool(kind));
             let known_done = |point| self.streams.is_known_done(point);
@@ -476,6 +505,7 @@ impl Memory {
 
     /// Returns everything; all work of the device is done.
     pub(crate) fn close(&self) {
+        drop(std::mem::take(&mut *lock(&self.orphans)));
         for address in self.driver.drain() {
             // SAFETY: all work of the device is done.
             let _ = unsafe { self.device.free(address) };
@@ -494,8 +524,10 @@ impl Memory {
             // SAFETY: the slab has left the pool, all uses of it being done. A failure leaves nothing to do.
             let _ = unsafe {
                 match kind {
-                    Kind::Device => device.free(RawBuffer(slab.start)),
-                    Kind::Pinned | Kind::WriteCombined => device.pinned_free(slab.host as HostPtr),
+                    Kind::Device | Kind::Managed => device.free(RawBuffer(slab.start)),
+                    Kind::Pinned | Kind::WriteCombined | Kind::Registered => {
+                        device.pinned_free(slab.host as HostPtr)
+                    }
                 }
             };
         });
@@ -543,7 +575,9 @@ fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
     let (small, least, most) = match kind {
         Kind::Device => (2 << 20, 16 << 20, 512 << 20),
         // Page-locking takes time in proportion.
-        Kind::Pinned | Kind::WriteCombined => (256 << 10, 1 << 20, 64 << 20),
+        Kind::Pinned | Kind::WriteCombined | Kind::Managed | Kind::Registered => {
+            (256 << 10, 1 << 20, 64 << 20)
+        }
     };
     if size <= SMALL {
         return small;

@@ -1,0 +1,146 @@
+//! Memory that migrates between host and device.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use bytemuck::Pod;
+use gpustream_hal::{Error, ErrorKind, ManagedAdvice, RawBuffer, Result};
+
+use crate::buffer::Owned;
+use crate::copy::{byte_len, operation};
+use crate::device::Device;
+use crate::memory::Kind;
+use crate::pinned::{ReadGuard, WriteGuard};
+use crate::stream::Stream;
+use crate::track::Mode;
+use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
+
+/// `len` elements that host and device reach under one address, made by [`Device::managed`]. Pages move to whoever
+/// touches them; [`Stream::prefetch`] moves them ahead of time.
+///
+/// The host reaches it through guards, as it does [`Pinned`](crate::Pinned) memory.
+///
+/// ```
+/// # let device = gpustream::Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// let mut table = device.managed::<u32>(1000)?;
+/// table.write()?[7] = 1;
+/// stream.prefetch(&table, gpustream::Place::Device)?;
+/// // launch kernels on it
+/// stream.prefetch(&table, gpustream::Place::Host)?;
+/// assert_eq!(table.read()?[7], 1);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+pub struct Managed<T> {
+    memory: Owned,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// One side of the bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The device's own memory.
+    Device,
+    /// The host's memory.
+    Host,
+}
+
+impl Device {
+    /// Allocates managed memory for `len` elements (`cuMemAllocManaged`), all zero bytes.
+    ///
+    /// It is not pooled, because pages with neighbours would be advised and moved with them; dropped memory goes back
+    /// to the driver at the next such allocation or [`trim`](Device::trim).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the device lacks it, or where the host could not touch it while a kernel runs.
+    #[track_caller]
+    pub fn managed<T: Pod>(&self, len: usize) -> Result<Managed<T>> {
+        if !self.info().managed_memory {
+            return Err(Error::unsupported("managed memory that the host may touch while kernels run")
+                .with_backend(self.info().backend));
+        }
+        let bytes = byte_len::<T>(len)?;
+        let memory = Owned::alloc(self, Kind::Managed, bytes, None, operation("managed"))?;
+        // SAFETY: the memory is fresh, at least that long, and the host may touch it.
+        unsafe { memory.block().host.write_bytes(0, bytes) };
+        memory.block().history.lock().set_written(&(0..bytes));
+        Ok(Managed { memory, len, element: PhantomData })
+    }
+}
+
+impl<T: Pod> Managed<T> {
+    /// Blocks until the device is done writing here, then gives the host access.
+    pub fn read(&self) -> Result<ReadGuard<'_, T>> {
+        self.view().read()
+    }
+
+    /// Blocks until the device is done with this memory, then gives the host access.
+    pub fn write(&mut self) -> Result<WriteGuard<'_, T>> {
+        self.view_mut().write()
+    }
+
+    /// Whether [`read`](Self::read) would return at once. Never blocks.
+    pub fn is_ready(&self) -> Result<bool> {
+        self.view().is_ready()
+    }
+
+    /// Says how the memory will be used (`cuMemAdvise`). Changes speed, never contents.
+    pub fn advise(&self, advice: ManagedAdvice) -> Result<()> {
+        let view = self.view();
+        if view.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range is managed memory.
+        unsafe { self.memory.device.raw().managed_advise(view.as_raw(), view.bytes().len(), advice) }
+    }
+}
+
+impl Stream {
+    /// Moves managed memory to `place`, in stream order (`cuMemPrefetchAsync`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for memory of another kind.
+    #[track_caller]
+    pub fn prefetch<T: Pod>(&self, memory: &(impl AsView<T> + ?Sized), place: Place) -> Result<()> {
+        let operation = operation("prefetch");
+        let view = memory.view();
+        self.check_memory(&view)?;
+        if view.block.kind != Kind::Managed {
+            let message = "only managed memory can be prefetched; copy other memory";
+            return Err(Error::new(ErrorKind::InvalidArgument, message).with_operation(operation));
+        }
+        let bytes = view.bytes().len();
+        if bytes == 0 {
+            return Ok(());
+        }
+        // Moving pages is no use of their contents, but those must not be freed meanwhile.
+        self.submit(operation, [view.access(Mode::Read)].iter(), |device, stream| {
+            // SAFETY: the range is managed memory, which is not freed before this use is done.
+            unsafe { device.managed_prefetch(view.as_raw(), bytes, place == Place::Device, stream) }
+        })
+    }
+}
+
+impl<T: Pod> AsView<T> for Managed<T> {
+    #[inline]
+    fn view(&self) -> View<'_, T> {
+        View::new(self.memory.block(), &self.memory.device, self.len)
+    }
+}
+
+impl<T: Pod> AsViewMut<T> for Managed<T> {
+    #[inline]
+    fn view_mut(&mut self) -> ViewMut<'_, T> {
+        ViewMut::new(self.view())
+    }
+}
+
+owner_methods!(Managed);
+
+impl<T> fmt::Debug for Managed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Managed({} elements, {:p})", self.len, self.memory.block().host)
+    }
+}

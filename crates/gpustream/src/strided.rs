@@ -1,0 +1,192 @@
+//! Copies of boxes out of larger arrays.
+
+use gpustream_hal::{Copy3d, CopyEnd, Error, ErrorKind, Result};
+
+use bytemuck::Pod;
+
+use crate::copy::operation;
+use crate::stream::Stream;
+use crate::track::Mode;
+use crate::view::{AsView, AsViewMut, View};
+
+/// Where the elements of a box lie in an array: element `(x, y, z)` is at
+/// `offset + x + pitch * (y + rows * z)`. All in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pitched {
+    /// Index of the box's first element.
+    pub offset: usize,
+    /// From one row to the next.
+    pub pitch: usize,
+    /// Rows from one plane to the next; no matter where there is one plane.
+    pub rows: usize,
+}
+
+impl Pitched {
+    /// A box at the start of a two-dimensional array whose rows are `pitch` elements long.
+    pub const fn rows(pitch: usize) -> Self {
+        Self { offset: 0, pitch, rows: usize::MAX }
+    }
+
+    /// A box at the start of a three-dimensional array of planes of `rows` rows of `pitch` elements.
+    pub const fn planes(pitch: usize, rows: usize) -> Self {
+        Self { offset: 0, pitch, rows }
+    }
+
+    /// The box with its first element at `(x, y)` of the first plane.
+    #[must_use]
+    pub const fn at(self, x: usize, y: usize) -> Self {
+        self.at_plane(x, y, 0)
+    }
+
+    /// The box with its first element at `(x, y, z)`. An index that overflows is out of any array's bounds.
+    #[must_use]
+    pub const fn at_plane(mut self, x: usize, y: usize, z: usize) -> Self {
+        let row = if z == 0 { y } else { y.saturating_add(z.saturating_mul(self.rows)) };
+        self.offset = self.offset.saturating_add(x).saturating_add(row.saturating_mul(self.pitch));
+        self
+    }
+
+    /// One past the index of the last element of a box, if the box is one: rows and planes apart from each other,
+    /// and inside the address space.
+    fn end(&self, [width, height, depth]: [usize; 3]) -> Option<usize> {
+        let several_rows = height > 1 || depth > 1;
+        if (several_rows && width > self.pitch) || (depth > 1 && height > self.rows) {
+            return None;
+        }
+        let planes = if depth > 1 { (depth - 1).checked_mul(self.rows)? } else { 0 };
+        let rows = planes.checked_add(height - 1)?;
+        let start = if rows > 0 { rows.checked_mul(self.pitch)? } else { 0 };
+        self.offset.checked_add(start)?.checked_add(width)
+    }
+
+    /// The index of a row's first element.
+    fn row(&self, y: usize, z: usize) -> usize {
+        let row = if z == 0 { y } else { y + z * self.rows };
+        self.offset + row * self.pitch
+    }
+}
+
+impl Stream {
+    /// Copies a box of `[width, height, depth]` elements between arrays of device or pinned memory, in any
+    /// combination, in stream order (`cuMemcpy3DAsync`). Two-dimensional copies have a depth of 1.
+    ///
+    /// ```
+    /// # use gpustream::{Device, Pitched};
+    /// # let device = Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let image = stream.upload(&[1, 2, 3, 4, 5, 6, 7, 8, 9])?;        // 3 by 3
+    /// let mut tile = stream.zeros::<i32>(4)?;                           // 2 by 2
+    /// stream.copy_box(&image, Pitched::rows(3).at(1, 1), &mut tile, Pitched::rows(2), [2, 2, 1])?;
+    /// assert_eq!(stream.download(&tile)?, [5, 6, 8, 9]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// The tracker takes the whole span from the box's first element to its last as read or written, what lies
+    /// between the rows included.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfBounds`] where a box reaches beyond its array, [`ErrorKind::InvalidArgument`] where its rows
+    /// or planes overlap, [`ErrorKind::Uninitialized`] where nothing has written some of the source.
+    #[track_caller]
+    pub fn copy_box<T: Pod>(
+        &self,
+        src: &(impl AsView<T> + ?Sized),
+        src_box: Pitched,
+        dst: &mut (impl AsViewMut<T> + ?Sized),
+        dst_box: Pitched,
+        extent: [usize; 3],
+    ) -> Result<()> {
+        let operation = operation("copy_box");
+        let (src, dst) = (src.view(), dst.view_mut());
+        let dst = dst.view();
+        self.check_memory(&src)?;
+        self.check_memory(&dst)?;
+        let from = span(&src, src_box, extent, "source")?;
+        let to = span(&dst, dst_box, extent, "destination")?;
+        let [width, height, depth] = extent;
+        if width == 0 || height == 0 || depth == 0 || size_of::<T>() == 0 {
+            return Ok(());
+        }
+        if self.check_source(&from, operation).is_err() {
+            // What lies between the rows need not be written.
+            for (y, z) in (0..depth).flat_map(|z| (0..height).map(move |y| (y, z))) {
+                let start = src_box.row(y, z);
+                self.check_source(&src.slice(start..start + width)?, operation)?;
+            }
+        }
+        let size = size_of::<T>();
+        let end = |view: &View<'_, T>| {
+            Ok::<_, Error>(if view.block.is_host() {
+                CopyEnd::Host(view.host()?)
+            } else {
+                CopyEnd::Device(view.as_raw())
+            })
+        };
+        // Where there is one row, or one plane, any distance will do; the driver wants a possible one.
+        let pitch = |given: &Pitched| if height * depth > 1 { given.pitch } else { width } * size;
+        let rows = |given: &Pitched| if depth > 1 { given.rows } else { height };
+        let copy = Copy3d {
+            dst: end(&to)?,
+            dst_pitch: pitch(&dst_box),
+            dst_rows: rows(&dst_box),
+            src: end(&from)?,
+            src_pitch: pitch(&src_box),
+            src_rows: rows(&src_box),
+            width: width * size,
+            height,
+            depth,
+        };
+        let accesses = [from.access(Mode::Read), to.access(Mode::Write)];
+        self.submit(operation, accesses.iter(), |device, stream| {
+            // SAFETY: every row lies in the spans, which lie in live blocks that are not freed before this use is
+            // done; the borrows rule out overlap, and host access waits for the use entered with the tracker.
+            unsafe { device.copy_3d(&copy, stream) }
+        })
+    }
+}
+
+/// What a box spans of a view, from its first element to its last.
+fn span<'a, T: Pod>(
+    view: &View<'a, T>,
+    given: Pitched,
+    extent: [usize; 3],
+    which: &str,
+) -> Result<View<'a, T>> {
+    if extent.contains(&0) {
+        return view.slice(..0);
+    }
+    let [width, height, depth] = extent;
+    let Some(end) = given.end(extent) else {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "a box of {width} by {height} by {depth} elements does not fit planes of {} rows of {} elements in the \
+                 {which}: its rows would overlap",
+                given.rows, given.pitch
+            ),
+        ));
+    };
+    view.slice(given.offset..end).map_err(|error| {
+        error.with_context(format!("a box of {width} by {height} by {depth} elements in the {which}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_exact_and_impossible_boxes_have_none() {
+        let image = Pitched::rows(10);
+        assert_eq!(image.end([10, 5, 1]), Some(50));
+        assert_eq!(image.at(3, 2).end([4, 2, 1]), Some(37));
+        assert_eq!(image.end([11, 1, 1]), Some(11), "one row may be longer");
+        assert_eq!(image.end([11, 2, 1]), None);
+        let volume = Pitched::planes(10, 4);
+        assert_eq!(volume.at_plane(1, 1, 1).end([2, 2, 2]), Some(51 + 40 + 10 + 2));
+        assert_eq!(volume.end([1, 5, 2]), None, "planes overlap");
+        assert_eq!(volume.end([1, 5, 1]), Some(41));
+        assert_eq!(Pitched::rows(usize::MAX).end([2, 3, 1]), None);
+        assert_eq!(Pitched::rows(10).at(usize::MAX, 0).end([1, 1, 1]), None);
+    }
+}
