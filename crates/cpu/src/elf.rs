@@ -58,7 +58,7 @@ impl Image {
         }
         let arrays = file
             .symbols()
-            .filter(|s| s.kind() == SymbolKind::Tls && s.is_definition())
+            .filter(|s| s.kind() == SymbolKind::Tls && !s.is_undefined())
             .filter_map(|s| {
                 Some(SharedArray { symbol: s.name().ok()?.into(), offset: s.address(), size: s.size() })
             })
