@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
 
@@ -37,7 +38,11 @@ struct Args {
     out: PathBuf,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    examples::main(run)
+}
+
+fn run() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
     let pick = |given: Option<usize>, gpu, cpu| given.unwrap_or(if is_cpu(&device) { cpu } else { gpu });

@@ -1,5 +1,7 @@
 //! The shortest useful program: doubles some numbers on the best device there is.
 
+use std::process::ExitCode;
+
 use anyhow::{Result, ensure};
 use clap::Parser;
 use examples::DeviceArg;
@@ -15,7 +17,11 @@ struct Args {
     size: usize,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    examples::main(run)
+}
+
+fn run() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
     let kernels = elementwise::Kernels::load(&device)?;

@@ -1,6 +1,8 @@
-//! What the examples share: the `--device` option, and aligned tables.
+//! What the examples share: the `--device` option, how they end, and aligned tables.
 
 mod table;
+
+use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use gpustream::{Device, backends};
@@ -31,6 +33,18 @@ impl DeviceArg {
             None => Device::best(),
         };
         opened.map_err(|error| anyhow!("{error}\n\nDevices of this machine: {}", present()))
+    }
+}
+
+/// Runs an example and turns its result into the exit code: 0, or 1 after a message. A backtrace would bury the
+/// message, so there is none.
+pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 

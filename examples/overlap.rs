@@ -3,6 +3,7 @@
 //! Two arrays go to the device, `a += 1` and `b += a + 3` run there, and both come back; fifty times over, each
 //! round on what the last one left. The bus carries both directions at once, so nearly half the time can go.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -55,7 +56,11 @@ impl Alone {
     }
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    examples::main(run)
+}
+
+fn run() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
     let size = args.size.unwrap_or(if is_cpu(&device) { 1 << 22 } else { 1 << 25 });
