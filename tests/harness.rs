@@ -302,7 +302,9 @@ fn devices() -> (Vec<String>, Vec<Trial>) {
         match Device::open(name) {
             Ok(_) => present.push(name.to_owned()),
             Err(error) => {
-                let reason: String = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+                // All names are padded to the longest, so the full reason goes elsewhere.
+                eprintln!("{name} is skipped: {error}");
+                let reason = error.message().split([';', ',']).next().unwrap_or_default();
                 let entry = format!("{name}::skipped ({:?}: {reason})", error.kind());
                 trials.push(Trial::test(entry, || Ok(())).with_ignored_flag(true));
             }

@@ -274,7 +274,7 @@ fn codes_become_kinds() {
         let mut x = s.zeros::<u32>(10).unwrap();
         let kinds = [
             (codes::OUT_OF_MEMORY, ErrorKind::OutOfMemory),
-            (codes::INVALID_VALUE, ErrorKind::InvalidArgument),
+            (codes::INVALID_VALUE, ErrorKind::InvalidLaunch),
             (codes::NOT_FOUND, ErrorKind::KernelNotFound),
             (codes::NOT_SUPPORTED, ErrorKind::Unsupported),
             (codes::CAPTURE_UNSUPPORTED, ErrorKind::Captured),
