@@ -54,6 +54,7 @@ impl Dim {
     }
 
     /// The place of linear number `index`, x fastest.
+    #[must_use]
     pub const fn place(self, index: u64) -> Self {
         let (x, y) = (self.x as u64, self.y as u64);
         Self { x: (index % x) as u32, y: (index / x % y) as u32, z: (index / x / y) as u32 }

@@ -191,18 +191,14 @@ impl Runner {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
             let total = (*this).context.block.count() as u32;
-            while (*this).begun < total {
-                let begun = (*this).begun;
-                Self::start(
-                    this,
-                    Stretch {
-                        entry,
-                        context: this.cast(),
-                        first: block,
-                        end: block + 1,
-                        first_thread: begun,
-                    },
-                )?;
+            loop {
+                let first_thread = (*this).begun;
+                if first_thread == total {
+                    break;
+                }
+                let stretch =
+                    Stretch { entry, context: this.cast(), first: block, end: block + 1, first_thread };
+                Self::start(this, stretch)?;
             }
             loop {
                 if (*this).exited == total {
@@ -560,7 +556,7 @@ unsafe extern "C" fn on_fail(
         let runner = unsafe { &mut *this };
         // SAFETY: a string of the module or of its stack, alive while it waits here.
         let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
-        let failure = runner.failure_at(Some(thread), format!("{} fails at {}", text, Site { file, line }));
+        let failure = runner.failure_at(Some(thread), format!("{} at {}", text, Site { file, line }));
         runner.set_failure(failure);
     }
     loop {

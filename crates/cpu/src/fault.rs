@@ -10,9 +10,8 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 use crate::block::{Crash, Runner};
 use crate::fiber::Fiber;
@@ -25,9 +24,8 @@ thread_local! {
     static RUNNER: Cell<*mut Runner> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// The handlers that were installed before, written once before ours can run.
-struct Previous([MaybeUninit<libc::sigaction>; 4]);
-static mut PREVIOUS: Previous = Previous([const { MaybeUninit::uninit() }; 4]);
+/// The handlers that were installed before; set before ours can run.
+static PREVIOUS: OnceLock<[libc::sigaction; 4]> = OnceLock::new();
 static INSTALL: Once = Once::new();
 
 /// A worker's stack for signal handlers, since a kernel may have used up its own.
@@ -60,12 +58,17 @@ impl Drop for AltStack {
 }
 
 fn install_handlers() {
-    for (index, &signal) in SIGNALS.iter().enumerate() {
-        // SAFETY: zero is a valid `sigaction`; the handler has the signature that SA_SIGINFO asks for. The previous
-        // handler is read before ours is installed, and only ever read afterwards.
+    // SAFETY: zero is a valid `sigaction`, and so is what the system fills in.
+    let previous = SIGNALS.map(|signal| unsafe {
+        let mut previous: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, ptr::null(), &raw mut previous);
+        previous
+    });
+    // Called once.
+    let _ = PREVIOUS.set(previous);
+    for signal in SIGNALS {
+        // SAFETY: likewise; the handler has the signature that SA_SIGINFO asks for.
         unsafe {
-            let previous = (&raw mut PREVIOUS.0[index]).cast::<libc::sigaction>();
-            libc::sigaction(signal, ptr::null(), previous);
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_fault as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
@@ -98,8 +101,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
 
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(index) = SIGNALS.iter().position(|&s| s == signal) else { return };
-    // SAFETY: written before the handler was installed.
-    let previous = unsafe { (*(&raw const PREVIOUS.0[index])).assume_init() };
+    let Some(previous) = PREVIOUS.get().map(|all| all[index]) else { return };
     match previous.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
             // Returning repeats the faulting instruction, now under the action that was there before.

@@ -63,9 +63,8 @@ impl Job {
         let mut shared = None;
         let mut grain = 1;
         let begun = (units > 1).then(Instant::now);
-        loop {
-            // SAFETY: passed on to the caller; the claimed units are this worker's.
-            let Some(took) = (unsafe { self.take(worker, units, grain, begun.is_some()) }) else { break };
+        // SAFETY: passed on to the caller; the claimed units are this worker's.
+        while let Some(took) = unsafe { self.take(worker, units, grain, begun.is_some()) } {
             grain = next_grain(grain, took, units);
             if shared.is_none()
                 && begun.is_some_and(|begun| begun.elapsed() > SHARE_AFTER)

@@ -167,7 +167,7 @@ pub(crate) unsafe fn run(launch: &work::Launch, worker: &mut Worker, first: u64,
         };
         // SAFETY: likewise.
         unsafe { (*runner).abandon() };
-        describe(kernel, &context, failure, address.and_then(|a| shared.memory.describe(a)))
+        describe(kernel, &context, &failure, address.and_then(|a| shared.memory.describe(a)))
     })
 }
 
@@ -192,7 +192,7 @@ unsafe fn run_checked(
     Ok(())
 }
 
-fn describe(kernel: &Function, context: &abi::Context, failure: Failure, near: Option<String>) -> Error {
+fn describe(kernel: &Function, context: &abi::Context, failure: &Failure, near: Option<String>) -> Error {
     let block = context.grid.place(failure.block);
     let thread = match failure.thread {
         Some(thread) => Some(context.block.place(u64::from(thread))),

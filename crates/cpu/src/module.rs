@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpustream_hal::{ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result};
 use libloading::os::unix::Library;
@@ -26,7 +27,9 @@ struct Module {
 /// stand for two of them.
 enum ImageFile {
     /// Kept open: its number is part of the path.
-    Memory(OwnedFd),
+    Memory {
+        _file: OwnedFd,
+    },
     Temporary(PathBuf),
 }
 
@@ -74,7 +77,7 @@ impl Locals {
     /// The module is loaded.
     pub(crate) unsafe fn thread_index(&self) -> Option<abi::Dim> {
         // SAFETY: the symbol table's distance between two variables of this thread's block.
-        unsafe { Some((self.anchor)().offset(self.thread_index?).cast::<abi::Dim>().read()) }
+        unsafe { Some((self.anchor)().offset(self.thread_index?).cast::<abi::Dim>().read_unaligned()) }
     }
 
     /// This OS thread's dynamic shared memory, with a margin on either side.
@@ -148,6 +151,9 @@ impl Function {
     }
 }
 
+/// Temporary files so far, to tell them apart.
+static FILES: AtomicU64 = AtomicU64::new(0);
+
 /// The image as a file the loader can open: in memory, or where that is not possible in the temporary folder.
 fn write_image(bytes: &[u8]) -> std::io::Result<(ImageFile, PathBuf)> {
     // SAFETY: the name is a literal.
@@ -160,11 +166,10 @@ fn write_image(bytes: &[u8]) -> std::io::Result<(ImageFile, PathBuf)> {
         let fd = OwnedFd::from(file);
         let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         if path.exists() {
-            return Ok((ImageFile::Memory(fd), path));
+            return Ok((ImageFile::Memory { _file: fd }, path));
         }
     }
-    static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("gpustream-{}-{number}.so", std::process::id()));
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
     file.write_all(bytes)?;
@@ -191,14 +196,12 @@ impl Modules for CpuDevice {
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
         // SAFETY: alive by the caller's promise.
         let module = unsafe { &*(module.0 as *const Module) };
-        match module.functions.iter().find(|f| f.name == name) {
-            Some(function) => Ok(RawFunction(std::ptr::from_ref(function) as usize)),
-            None => {
-                let names: Vec<_> = module.functions.iter().map(|f| f.name.as_str()).collect();
-                let message = format!("the module has no kernel `{name}`; it has: {}", names.join(", "));
-                Err(error(ErrorKind::KernelNotFound, message))
-            }
+        if let Some(function) = module.functions.iter().find(|f| f.name == name) {
+            return Ok(RawFunction(std::ptr::from_ref(function) as usize));
         }
+        let names: Vec<_> = module.functions.iter().map(|f| f.name.as_str()).collect();
+        let message = format!("the module has no kernel `{name}`; it has: {}", names.join(", "));
+        Err(error(ErrorKind::KernelNotFound, message))
     }
 
     unsafe fn function_params(&self, function: RawFunction) -> Result<Option<Vec<ParamInfo>>> {

@@ -13,9 +13,10 @@ use gpustream_hal::WaitPolicy;
 
 use crate::worker::lock;
 
-/// How long a host thread polls before it sleeps; shorter than a wake-up saves.
-const POLL: Duration = Duration::from_micros(20);
-/// How long it yields between looks where the policy says to poll on.
+/// How long a host thread polls before it sleeps: about what being woken costs. Longer would take a core from the
+/// very work it waits for.
+const POLL: Duration = Duration::from_micros(50);
+/// How long it yields between looks where the policy says so.
 const YIELD: Duration = Duration::from_millis(1);
 
 /// How far a stream has got, and who waits for it to get further. `W` is what is woken.
@@ -83,20 +84,20 @@ impl<W> Progress<W> {
         if self.is_done(number) {
             return true;
         }
+        let (patience, pause): (_, fn()) = match policy {
+            WaitPolicy::Spin => (POLL, std::hint::spin_loop),
+            WaitPolicy::Yield => (YIELD, std::thread::yield_now),
+            WaitPolicy::Block => (Duration::ZERO, std::hint::spin_loop),
+        };
         let begun = Instant::now();
-        let yields = if policy == WaitPolicy::Block { Duration::ZERO } else { YIELD };
-        while begun.elapsed() < POLL + yields {
+        while begun.elapsed() < patience {
             if self.is_done(number) {
                 return true;
             }
             if give_up() {
                 return false;
             }
-            if begun.elapsed() < POLL {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
+            pause();
         }
         self.watchers.fetch_add(1, Ordering::SeqCst);
         let mut waiters = lock(&self.waiters);

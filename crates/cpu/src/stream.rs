@@ -193,9 +193,9 @@ impl Stream {
     fn legacy_marks(self: &Arc<Self>) -> Legacy {
         match self.kind {
             Kind::Plain => Legacy::None,
-            Kind::Legacy => Legacy::Marks(
-                self.shared.streams.blocking().into_iter().filter_map(|stream| stream.pending()).collect(),
-            ),
+            Kind::Legacy => {
+                Legacy::Marks(self.shared.streams.blocking().into_iter().filter_map(Self::pending).collect())
+            }
             Kind::Blocking => {
                 self.shared.streams.legacy().and_then(Self::pending).map_or(Legacy::None, Legacy::One)
             }

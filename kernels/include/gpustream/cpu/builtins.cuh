@@ -32,7 +32,9 @@ static inline __attribute__((always_inline)) uint32_t gs_cpu_thread() {
 extern "C" [[noreturn]] __attribute__((visibility("hidden"), noinline)) void __assert_fail(
     const char* assertion, const char* file, unsigned int line, const char* function) noexcept {
     (void)function;
-    gs_cpu_fail(assertion, file, line);
+    char message[256];
+    snprintf(message, sizeof message, "assertion `%s` fails", assertion);
+    gs_cpu_fail(message, file, line);
 }
 
 // What -fsanitize=bounds calls for an index beyond an array of known size: an error in checked mode, and otherwise
@@ -57,7 +59,7 @@ extern "C" __attribute__((visibility("hidden"), noinline, cold, used)) void __ub
 }
 
 [[noreturn]] static inline void __trap(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
-    gs_cpu_fail("__trap()", file, line);
+    gs_cpu_fail("calls __trap()", file, line);
 }
 
 static inline long long clock64() {

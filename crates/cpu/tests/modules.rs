@@ -1,0 +1,193 @@
+//! Modules: loading, looking up, and what is refused.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
+
+mod support;
+
+use std::sync::LazyLock;
+
+use gpustream_hal::{Device, ErrorKind, LaunchConfig, ParamInfo};
+use support::{Arg, Bench, compile, options};
+
+const KERNELS: &str = r#"
+struct Pair { char a; double b; };
+__device__ int counter;
+extern "C" __global__ void params(char a, const float* p, short b, Pair pair, float3 v, long long n) {
+    __shared__ float tile[32][33];
+    __shared__ int more[10];
+    tile[threadIdx.x][0] = p[0];
+    more[0] = b;
+    __syncthreads();
+    if (a == 77) atomicAdd(&counter, more[0] + (int)tile[0][0] + (int)(pair.b + v.z) + (int)n);
+}
+extern "C" __global__ void none() {}
+struct Big { int values[300]; };
+extern "C" __global__ void big(int* out, Big big) { out[threadIdx.x] = big.values[threadIdx.x]; }
+extern "C" __global__ void count(int* out) { *out = atomicAdd(&counter, 1); }
+"#;
+static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
+
+fn bench() -> Bench {
+    Bench::with(options(), &IMAGE)
+}
+
+#[test]
+fn the_compilers_own_parameter_table() {
+    let bench = bench();
+    // SAFETY: the module is loaded.
+    let params = unsafe { bench.device.function_params(bench.function("params")) }.unwrap().unwrap();
+    let expected = [(0, 1), (8, 8), (16, 2), (24, 16), (40, 12), (56, 8)];
+    assert_eq!(params, expected.map(|(offset, size)| ParamInfo { offset, size }));
+    // SAFETY: likewise.
+    let none = unsafe { bench.device.function_params(bench.function("none")) }.unwrap().unwrap();
+    assert_eq!(none, []);
+}
+
+#[test]
+fn what_the_compiler_made_of_a_kernel() {
+    let bench = bench();
+    // SAFETY: the module is loaded.
+    let info = unsafe { bench.device.function_info(bench.function("params")) }.unwrap();
+    assert_eq!(info.static_shared, 32 * 33 * 4 + 40);
+    assert_eq!(info.max_threads_per_block, 1024);
+    // SAFETY: likewise.
+    let (blocks, threads) = unsafe { bench.device.suggested_block(bench.function("none"), 0) }.unwrap();
+    assert!(blocks > 0 && (1..=1024).contains(&threads));
+}
+
+#[test]
+fn long_parameter_blocks_arrive_whole() {
+    let bench = bench();
+    let stream = bench.stream();
+    let out = bench.memory::<i32>(300);
+    let mut values: [i32; 300] = std::array::from_fn(|i| i as i32 * 3);
+    let mut pointer = out.buffer.0;
+    let args = [std::ptr::from_mut(&mut pointer).cast(), values.as_mut_ptr().cast()];
+    let config = LaunchConfig::new([1, 1, 1], [300, 1, 1]);
+    // SAFETY: the arguments are what the kernel takes.
+    unsafe { bench.device.launch(bench.function("big"), &config, &args, stream) }.unwrap();
+    values.fill(0);
+    bench.sync(stream).unwrap();
+    assert!(out.as_ref().iter().enumerate().all(|(i, &v)| v == i as i32 * 3));
+}
+
+#[test]
+fn two_loads_of_one_image_are_two_modules() {
+    let bench = bench();
+    let stream = bench.stream();
+    let other = bench.device.module_load(&IMAGE).unwrap();
+    let out = bench.memory::<i32>(1);
+    let call = |module| {
+        // SAFETY: both modules are loaded.
+        unsafe {
+            let function = bench.device.module_function(module, "count").unwrap();
+            let mut arg = Arg::from(&out);
+            let config = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
+            bench.device.launch(function, &config, &[arg.pointer()], stream).unwrap();
+        }
+        bench.sync(stream).unwrap();
+        out.as_ref()[0]
+    };
+    assert_eq!((call(bench.module), call(bench.module)), (0, 1));
+    assert_eq!(call(other), 0);
+    // SAFETY: nothing of it runs.
+    unsafe { bench.device.module_unload(other) }.unwrap();
+    assert_eq!(call(bench.module), 2);
+    for _ in 0..20 {
+        let again = bench.device.module_load(&IMAGE).unwrap();
+        assert_eq!(call(again), 0);
+        // SAFETY: likewise.
+        unsafe { bench.device.module_unload(again) }.unwrap();
+    }
+}
+
+#[test]
+fn a_name_that_is_not_there() {
+    let bench = bench();
+    // SAFETY: the module is loaded.
+    let error = unsafe { bench.device.module_function(bench.module, "nothing") }.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::KernelNotFound);
+    assert!(error.message().contains("nothing") && error.message().contains("params"), "{error}");
+}
+
+#[test]
+fn damaged_images_are_errors_and_the_device_goes_on() {
+    let bench = bench();
+    let mut cut: Vec<Vec<u8>> =
+        [0, 1, 16, 64, 100, 1000, IMAGE.len() / 2, IMAGE.len() - 1].map(|n| IMAGE[..n].to_vec()).into();
+    cut.push(vec![0; 4096]);
+    cut.push(b"not a module at all".to_vec());
+    cut.push([&IMAGE[..64], &vec![0xff; IMAGE.len() - 64]].concat());
+    let mut machine = IMAGE.clone();
+    machine[18] = 0x16;
+    for (index, image) in cut.iter().enumerate() {
+        let error = bench.device.module_load(image).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidModule, "{index}: {error}");
+    }
+    assert_eq!(bench.device.module_load(&machine).unwrap_err().kind(), ErrorKind::NoImageForDevice);
+    // A shared object, whole, but no module.
+    let stranger = compile("extern \"C\" __global__ void k() {}");
+    let name = stranger.windows(20).position(|w| w == b"gpustream_cpu_module").unwrap();
+    let mut renamed = stranger.clone();
+    for at in name..renamed.len() - 20 {
+        if &renamed[at..at + 20] == b"gpustream_cpu_module" {
+            renamed[at] = b'x';
+        }
+    }
+    assert_eq!(bench.device.module_load(&renamed).unwrap_err().kind(), ErrorKind::InvalidModule);
+    let stream = bench.stream();
+    bench.launch(stream, "none", 1, 1, &mut []);
+    bench.sync(stream).unwrap();
+}
+
+#[test]
+fn launches_the_device_cannot_do() {
+    let bench = bench();
+    let stream = bench.stream();
+    let kind = |config, args: &mut [Arg]| bench.launch_with(stream, "none", config, args).unwrap_err().kind();
+    let one = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
+    assert_eq!(kind(LaunchConfig::new([0, 1, 1], [1, 1, 1]), &mut []), ErrorKind::InvalidLaunch);
+    assert_eq!(kind(LaunchConfig::new([1, 65_536, 1], [1, 1, 1]), &mut []), ErrorKind::InvalidLaunch);
+    assert_eq!(kind(LaunchConfig::new([1, 1, 1], [0, 1, 1]), &mut []), ErrorKind::InvalidLaunch);
+    assert_eq!(kind(LaunchConfig::new([1, 1, 1], [32, 33, 1]), &mut []), ErrorKind::InvalidLaunch);
+    let mut much = one;
+    much.dynamic_shared = 1 << 20;
+    assert_eq!(kind(much, &mut []), ErrorKind::InvalidLaunch);
+    let mut cooperative = one;
+    cooperative.cooperative = true;
+    assert_eq!(kind(cooperative, &mut []), ErrorKind::Unsupported);
+    let mut cluster = one;
+    cluster.cluster = [2, 1, 1];
+    assert_eq!(kind(cluster, &mut []), ErrorKind::Unsupported);
+    assert_eq!(kind(one, &mut [Arg::from(1)]), ErrorKind::ArgumentMismatch);
+    let mut early = one;
+    early.early_dependent = true;
+    bench.launch_with(stream, "none", early, &mut []).unwrap();
+    bench.sync(stream).unwrap();
+}
+
+#[test]
+fn targets_are_ranked_by_what_the_machine_has() {
+    let device = gpustream_cpu::backend().open(0).unwrap();
+    let best = device.info().arch.clone();
+    assert!(device.target_rank(&best).is_some());
+    assert!(device.target_rank("gfx942").is_none());
+    assert!(gpustream_cpu::backend().open(99).is_err_and(|e| e.kind() == ErrorKind::NoDevice));
+}
+
+#[test]
+fn absurd_amounts_of_memory_are_refused() {
+    let device: std::sync::Arc<dyn Device> = gpustream_cpu::open_with(options()).unwrap();
+    for bytes in [usize::MAX, usize::MAX / 2, 1 << 60] {
+        assert_eq!(device.alloc(bytes).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        let pinned = device.pinned_alloc(bytes, gpustream_hal::PinnedOptions::default());
+        assert_eq!(pinned.unwrap_err().kind(), ErrorKind::OutOfMemory);
+    }
+    let (free, total) = device.memory().unwrap();
+    assert!(free > 0 && free <= total);
+    let some = device.alloc(1000).unwrap();
+    assert_eq!(device.memory().unwrap().0, free - 1000);
+    // SAFETY: nothing uses it.
+    unsafe { device.free(some) }.unwrap();
+    assert_eq!(device.memory().unwrap().0, free);
+}
