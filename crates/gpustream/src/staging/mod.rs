@@ -23,7 +23,7 @@ use bytemuck::Pod;
 use gpustream_hal::{Operation, Result};
 
 use crate::buffer::Owned;
-use crate::device::DeviceCore;
+use crate::device::{Device, DeviceCore};
 use crate::memory::{self, Block, Kind};
 use crate::stream::Stream;
 use crate::stream_core::Access;
@@ -135,7 +135,7 @@ pub(crate) fn upload<T: Pod>(
         // Nobody waits for this piece, so its use needs no event.
         return upload_piece(stream, src, block, start, Mode::Shared, operation);
     }
-    run(stream, &plan, &|claims: &Claims| {
+    run(&stream.device, &plan, &|claims: &Claims| {
         while let Some(index) = claims.next() {
             let range = plan.range(index);
             let start = start + range.start;
@@ -213,7 +213,7 @@ pub(crate) unsafe fn download<T: Pod>(
     let (block, start) = (src.block, bytes.start);
     let target = Target(dst.cast());
     let plan = stream.device.0.staging.plan(bytes.len());
-    run(stream, &plan, &|claims: &Claims| {
+    run(&stream.device, &plan, &|claims: &Claims| {
         // While one piece is emptied the device fills the next.
         let mut filling: Option<(Owned, Range<usize>)> = None;
         loop {
@@ -268,13 +268,33 @@ fn fill_piece(
     Ok(piece)
 }
 
+/// Copies between slices of equal length of ordinary or pinned memory, with the threads that stage.
+pub(crate) fn copy_on_host<T: Pod>(device: &Device, src: &[T], dst: &mut [T]) -> Result<()> {
+    let src: &[u8] = bytemuck::cast_slice(src);
+    let dst: &mut [u8] = bytemuck::cast_slice_mut(dst);
+    if src.is_empty() || src.len() != dst.len() {
+        return Ok(());
+    }
+    let target = Target(dst.as_mut_ptr());
+    let plan = device.0.staging.plan(src.len());
+    run(device, &plan, &|claims: &Claims| {
+        while let Some(index) = claims.next() {
+            let range = plan.range(index);
+            let from = &src[range.clone()];
+            // SAFETY: `dst` is as long as `src` and borrowed exclusively; each range is claimed once.
+            unsafe { target.at(range.start).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+        }
+        Ok(())
+    })
+}
+
 /// Runs `work` on this thread and the plan's helpers until all pieces are claimed and worked on.
-fn run(stream: &Stream, plan: &Plan, work: &(dyn Fn(&Claims) -> Result<()> + Sync)) -> Result<()> {
+fn run(device: &Device, plan: &Plan, work: &(dyn Fn(&Claims) -> Result<()> + Sync)) -> Result<()> {
     let claims = Claims::new(plan.pieces());
     if plan.helpers == 0 {
         return work(&claims);
     }
-    let device = Arc::downgrade(&stream.device.0);
+    let device = Arc::downgrade(&device.0);
     team::run(claims, plan.helpers, work, (device.as_ptr() as usize, Box::new(move || tidy(&device))))
 }
 
