@@ -105,7 +105,7 @@ impl Reduce {
         first: impl FnOnce(&Call<'_>, ViewMut<'_, T>) -> Result<()>,
         second: impl FnOnce(&Call<'_>, View<'_, T>, ViewMut<'_, T>) -> Result<()>,
     ) -> Result<Buffer<T>> {
-        let LaunchConfig { grid, block, .. } = Launch::strided(n.max(1)).resolve(stream.device().info())?;
+        let LaunchConfig { grid, block, .. } = Launch::filling(n.max(1)).resolve(stream.device().info())?;
         let blocks = n.div_ceil(PER_THREAD * block[0] as usize).clamp(1, grid[0] as usize) as u32;
         let call =
             |blocks| Call { kernels: &self.kernels, stream, launch: Launch::new([blocks, 1, 1], block) };

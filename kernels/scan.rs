@@ -49,7 +49,7 @@ impl Scan {
         if n == 0 {
             return Ok(());
         }
-        let LaunchConfig { grid, block, .. } = Launch::strided(n).resolve(stream.device().info())?;
+        let LaunchConfig { grid, block, .. } = Launch::filling(n).resolve(stream.device().info())?;
         let blocks = n.div_ceil(PER_THREAD * block[0] as usize).clamp(1, grid[0] as usize);
         let launch = Launch::new([blocks as u32, 1, 1], block);
         let mut offsets = stream.alloc::<T>(blocks)?;

@@ -72,8 +72,8 @@
 //!   them, in 128-bit arithmetic that treats overflow as a violation. A kernel with a `requires:` line (or
 //!   `requires: nothing`) gets a safe launcher: **the line is a promise that the kernel touches nothing beyond
 //!   its arguments when the conditions hold**. Without one the launcher is an `unsafe fn`.
-//! * `covers: n` gives the default launch shape: enough threads for `n`, or a grid that fills the device where
-//!   the kernel loops with `GS_FOR_EACH`. `covers: x, y by 16, 16` is a grid of 16×16 blocks over x×y; the `by`
+//! * `covers: n` gives the default launch shape: enough threads for `n`, or, where the kernel loops with
+//!   `GS_FOR_EACH`, a grid of a few elements per thread (one that just fills the device if it uses shared memory). `covers: x, y by 16, 16` is a grid of 16×16 blocks over x×y; the `by`
 //!   part is optional in one dimension.
 
 mod bindings;

@@ -25,6 +25,8 @@ pub(crate) struct Kernel {
     pub(crate) contract: Contract,
     /// Loops with `GS_FOR_EACH*`: right for any grid.
     pub(crate) strided: bool,
+    /// Declares shared memory, which its blocks set up or hand in.
+    pub(crate) shares: bool,
     /// From `__launch_bounds__`.
     pub(crate) max_threads: Option<u32>,
 }

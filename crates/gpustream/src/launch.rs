@@ -48,8 +48,10 @@ enum Shape {
         extent: [usize; 3],
         block: [u32; 3],
     },
-    /// A grid that fills the device; threads take several elements each.
+    /// A few elements a thread.
     Strided(usize),
+    /// A grid that fills the device once; threads take what comes to them.
+    Filling(usize),
 }
 
 impl Launch {
@@ -72,10 +74,16 @@ impl Launch {
         Self::with_shape(Shape::Covering { extent, block })
     }
 
-    /// A grid that fills the device, for kernels that loop over `elements` whatever the grid is
+    /// A grid of a few elements per thread, for kernels that loop over `elements` whatever the grid is
     /// (`GS_FOR_EACH`).
     pub const fn strided(elements: usize) -> Self {
         Self::with_shape(Shape::Strided(elements))
+    }
+
+    /// A grid that fills the device once, for kernels that loop over `elements` and whose blocks have something to
+    /// set up or to hand in: a reduction, a histogram.
+    pub const fn filling(elements: usize) -> Self {
+        Self::with_shape(Shape::Filling(elements))
     }
 
     /// Dynamic shared memory per block, in bytes.
@@ -107,12 +115,12 @@ impl Launch {
         self
     }
 
-    /// Whether there is nothing to do: a covering or strided launch of zero elements.
+    /// Whether there is nothing to do: a launch over zero elements.
     pub const fn is_empty(&self) -> bool {
         match self.shape {
             Shape::Exact { .. } => false,
             Shape::Covering { extent: [x, y, z], .. } => x == 0 || y == 0 || z == 0,
-            Shape::Strided(elements) => elements == 0,
+            Shape::Strided(elements) | Shape::Filling(elements) => elements == 0,
         }
     }
 
@@ -129,6 +137,7 @@ impl Launch {
                 ([blocks(0), blocks(1), blocks(2)], block)
             }
             Shape::Strided(elements) => strided(info, elements as u64),
+            Shape::Filling(elements) => filling(info, elements as u64),
         };
         let mut config = LaunchConfig::new([0; 3], block);
         for axis in 0..3 {
@@ -160,9 +169,26 @@ const fn blocks(elements: u64, threads: u64) -> u64 {
     }
 }
 
+/// Elements per thread of a strided launch. An H200 streams 4355 GB/s through saxpy with one pass over eight, and
+/// 4074 where a grid that fills the device once goes over the arrays again and again.
+const ELEMENTS_PER_THREAD: u64 = 8;
+
+/// Blocks of a strided launch at most; with [`BLOCK`] threads each, HIP's limit of 2^32 threads is not in sight.
+const MOST_BLOCKS: u64 = 1 << 23;
+
+/// A few elements per thread, but blocks enough to fill the device where there is work for them.
+fn strided(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
+    let (fill, block) = filling(info, elements);
+    if info.serial_threads {
+        return (fill, block);
+    }
+    let pass = elements.div_ceil(u64::from(BLOCK) * ELEMENTS_PER_THREAD).min(MOST_BLOCKS);
+    ([pass.max(fill[0]), 1, 1], block)
+}
+
 /// Enough blocks for every multiprocessor to be full, and no more than there is work for. Where a block's threads
 /// run one after the other, one thread per block and a few blocks per core make the longest runs.
-fn strided(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
+fn filling(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
     if info.serial_threads {
         // A block should be worth its dispatch, and more blocks than workers even out the load.
         let blocks = (elements / 16_384).clamp(1, u64::from(info.multiprocessors) * 4);
@@ -445,14 +471,16 @@ mod tests {
     }
 
     #[test]
-    fn covering_rounds_up_and_strided_fills_the_device() {
+    fn covering_rounds_up_and_filling_fills_the_device() {
         let shape = |launch: Launch| launch.resolve(&info()).map(|config| (config.grid, config.block));
         assert_eq!(shape(Launch::covering(1)).unwrap(), ([1, 1, 1], [256, 1, 1]));
         assert_eq!(shape(Launch::covering(257)).unwrap(), ([2, 1, 1], [256, 1, 1]));
         assert_eq!(shape(Launch::covering_blocks([33, 17, 1], [16, 16, 1])).unwrap().0, [3, 2, 1]);
-        assert_eq!(shape(Launch::strided(1 << 40)).unwrap().0, [16, 1, 1]);
+        assert_eq!(shape(Launch::filling(1 << 40)).unwrap().0, [16, 1, 1]);
+        assert_eq!(shape(Launch::filling(300)).unwrap().0, [2, 1, 1]);
+        assert_eq!(shape(Launch::strided(1 << 30)).unwrap().0, [524_288, 1, 1]);
         assert_eq!(shape(Launch::strided(300)).unwrap().0, [2, 1, 1]);
-        assert!(Launch::covering(0).is_empty() && Launch::strided(0).is_empty());
+        assert!([Launch::covering(0), Launch::strided(0), Launch::filling(0)].iter().all(Launch::is_empty));
     }
 
     #[test]

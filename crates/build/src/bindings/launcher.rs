@@ -48,7 +48,7 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
     match covers {
         Some(covers) if !takes_launch => {
             let how = if strided(kernel, covers) {
-                "a grid that fills the device and loops over"
+                "a grid of the device's choice that loops over"
             } else {
                 "threads for"
             };
@@ -107,6 +107,7 @@ fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Na
         .map(|(extent, axis)| write_extent(text, kernel, covers, extent, axis, names))
         .collect();
     let shape = match &covers.block {
+        None if kernel.strided && kernel.shares => format!("filling({})", extents[0]),
         None if kernel.strided => format!("strided({})", extents[0]),
         None => format!("covering({})", extents[0]),
         Some(block) => {

@@ -70,6 +70,7 @@ impl<'a> File<'a> {
             params,
             contract,
             strided,
+            shares: source.text[body.byte_range()].contains("__shared__"),
             max_threads: launch_bounds(source, node),
             name,
         });

@@ -71,7 +71,7 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// Launched with a grid that fills the device and loops over `n`. Does not block.
+    /// Launched with a grid of the device's choice that loops over `n`. Does not block.
     ///
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
