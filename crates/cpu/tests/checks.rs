@@ -46,7 +46,7 @@ fn outcome(check: bool, name: &str, at: i32, bytes: usize) -> Option<String> {
 }
 
 fn assert_says(message: Option<String>, parts: &[&str]) {
-    let message = message.expect("nothing was reported");
+    let message = message.unwrap_or_default();
     for part in parts {
         assert!(message.contains(part), "no `{part}` in: {message}");
     }

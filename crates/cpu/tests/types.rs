@@ -180,11 +180,11 @@ fn half_arithmetic_rounds_once() {
                 assert_eq!(magnitude, best, "{what} {i}: {exact:e} gave {value}");
             }
         };
-        for i in 0..n {
+        for (i, &double) in doubles.iter().enumerate() {
             let (a, b, c) = (half(&bits[0], i), half(&bits[1], i), half(&bits[2], i));
             // Sums and products of halves are exact in double, but for a sum of far apart ones, where it does not
             // matter; the fused one is too for these exponents whenever the result is near a tie.
-            let exact = [a + b, a - b, a * b, a / b, a.mul_add(b, c), doubles[i]];
+            let exact = [a + b, a - b, a * b, a / b, a.mul_add(b, c), double];
             for (k, (what, exact)) in ["+", "-", "*", "/", "fma", "double"].iter().zip(exact).enumerate() {
                 check(what, i, exact, out.as_ref()[k * n + i]);
             }

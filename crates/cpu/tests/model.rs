@@ -1,0 +1,199 @@
+//! Random programs of streams, events and default streams against a naive model of what happens before what.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
+
+use std::ffi::c_void;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use gpustream_cpu::{CpuOptions, open_with};
+use gpustream_hal::{DefaultStream, Device, EventOptions, RawEvent, RawStream, StreamOptions};
+use proptest::prelude::*;
+
+/// Stream 0 is the legacy one; these synchronise with it.
+const BLOCKING: [usize; 2] = [1, 2];
+const STREAMS: usize = 6;
+const EVENTS: usize = 3;
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    /// An operation that notes its number, after some delay.
+    Run {
+        stream: usize,
+        delay: u8,
+    },
+    Record {
+        event: usize,
+        stream: usize,
+        timed: bool,
+    },
+    Wait {
+        stream: usize,
+        event: usize,
+        timed: bool,
+    },
+    Synchronize {
+        stream: usize,
+    },
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let (stream, event) = (0..STREAMS, 0..EVENTS);
+    prop_oneof![
+        6 => (stream.clone(), 0..4u8).prop_map(|(stream, delay)| Action::Run { stream, delay }),
+        3 => (event.clone(), stream.clone(), any::<bool>())
+            .prop_map(|(event, stream, timed)| Action::Record { event, stream, timed }),
+        3 => (stream.clone(), event, any::<bool>())
+            .prop_map(|(stream, event, timed)| Action::Wait { stream, event, timed }),
+        1 => stream.prop_map(|stream| Action::Synchronize { stream }),
+    ]
+}
+
+/// Sets of operations, one bit each.
+type Set = u128;
+
+/// What the rules say must have run before each operation.
+#[derive(Default)]
+struct Model {
+    streams: [Set; STREAMS],
+    events: [[Set; EVENTS]; 2],
+    before: Vec<Set>,
+}
+
+impl Model {
+    /// What the next operation of a stream comes after.
+    fn order(&self, stream: usize) -> Set {
+        let mut set = self.streams[stream];
+        if stream == 0 {
+            BLOCKING.iter().for_each(|&other| set |= self.streams[other]);
+        } else if BLOCKING.contains(&stream) {
+            set |= self.streams[0];
+        }
+        set
+    }
+
+    fn apply(&mut self, action: Action) {
+        match action {
+            Action::Run { stream, .. } => {
+                let before = self.order(stream);
+                self.streams[stream] = before | 1 << self.before.len();
+                self.before.push(before);
+            }
+            Action::Record { event, stream, timed } => {
+                self.events[usize::from(timed)][event] = self.order(stream);
+            }
+            Action::Wait { stream, event, timed } => {
+                self.streams[stream] |= self.events[usize::from(timed)][event];
+            }
+            Action::Synchronize { .. } => {}
+        }
+    }
+}
+
+struct Note {
+    number: usize,
+    delay: u8,
+    log: Arc<Mutex<Vec<usize>>>,
+}
+
+unsafe extern "C" fn note(data: *mut c_void) {
+    // SAFETY: made by `Box::into_raw` below, for this call alone.
+    let note = unsafe { Box::from_raw(data.cast::<Note>()) };
+    for _ in 0..u32::from(note.delay) * 40 {
+        std::thread::yield_now();
+    }
+    note.log.lock().unwrap().push(note.number);
+}
+
+struct Machine {
+    device: Arc<dyn Device>,
+    streams: [RawStream; STREAMS],
+    events: [[RawEvent; EVENTS]; 2],
+}
+
+static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
+    [1, 3]
+        .map(|workers| {
+            let device = open_with(CpuOptions::default().with_workers(workers)).unwrap();
+            let streams = std::array::from_fn(|index| match index {
+                0 => device.stream_default(DefaultStream::Legacy).unwrap(),
+                _ if BLOCKING.contains(&index) => {
+                    device.stream_create(StreamOptions::default().blocking_with_default()).unwrap()
+                }
+                _ => device.stream_create(StreamOptions::default()).unwrap(),
+            });
+            let events = [EventOptions::default(), EventOptions::timed()]
+                .map(|options| std::array::from_fn(|_| device.event_create(options).unwrap()));
+            Machine { device, streams, events }
+        })
+        .into()
+});
+
+impl Machine {
+    /// Runs a program: the order in which its operations ran.
+    fn run(&self, program: &[Action]) -> Vec<usize> {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let mut number = 0;
+        for &action in program {
+            // SAFETY: all handles are alive.
+            unsafe {
+                match action {
+                    Action::Run { stream, delay } => {
+                        let note = Box::new(Note { number, delay, log: log.clone() });
+                        number += 1;
+                        let data = Box::into_raw(note).cast();
+                        self.device.stream_host_fn(self.streams[stream], self::note, data).unwrap();
+                    }
+                    Action::Record { event, stream, timed } => {
+                        let event = self.events[usize::from(timed)][event];
+                        self.device.event_record(event, self.streams[stream]).unwrap();
+                    }
+                    Action::Wait { stream, event, timed } => {
+                        let event = self.events[usize::from(timed)][event];
+                        self.device.stream_wait_event(self.streams[stream], event).unwrap();
+                    }
+                    Action::Synchronize { stream } => {
+                        self.device.stream_synchronize(self.streams[stream]).unwrap();
+                        let done = log.lock().unwrap().clone();
+                        let mine = program_numbers(program, stream);
+                        assert!(
+                            mine.filter(|&n| n < number).all(|n| done.contains(&n)),
+                            "{stream} was not done"
+                        );
+                    }
+                }
+            }
+        }
+        self.device.synchronize().unwrap();
+        let log = log.lock().unwrap();
+        log.clone()
+    }
+}
+
+/// Numbers of the operations that a program submits to a stream.
+fn program_numbers(program: &[Action], stream: usize) -> impl Iterator<Item = usize> {
+    let runs = program.iter().filter_map(|action| match action {
+        Action::Run { stream, .. } => Some(*stream),
+        _ => None,
+    });
+    runs.enumerate().filter(move |(_, on)| *on == stream).map(|(number, _)| number)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn nothing_runs_before_what_it_must_follow(program in prop::collection::vec(action(), 1..80)) {
+        // Events keep their records from one program to the next, which the model does not know: those are done.
+        let mut model = Model::default();
+        program.iter().for_each(|&action| model.apply(action));
+        for machine in MACHINES.iter() {
+            let log = machine.run(&program);
+            prop_assert_eq!(log.len(), model.before.len());
+            let mut seen: Set = 0;
+            for number in log {
+                let missing = model.before[number] & !seen;
+                prop_assert_eq!(missing, 0, "operation {} ran before {:#b}", number, missing);
+                seen |= 1 << number;
+            }
+        }
+    }
+}
