@@ -2,6 +2,7 @@
 
 mod reference;
 
+use conformance::library;
 use gpustream::half::{bf16, f16};
 use gpustream::{AsView, Device, ErrorKind, Launch, Result};
 use gpustream_kernels::reduce::{self, Reduce, Reducible};
@@ -11,8 +12,8 @@ use reference::Element;
 
 conformance::tests! {
     Plain: elementwise_f32, elementwise_f64, elementwise_f16, elementwise_bf16, lengths_must_agree, any_shape_is_right,
-        transposes, matrix_products, heat_steps;
-    Warps: reductions, sums_take_each_element_once, min_and_max_pass_over_nan, scans, reductions_in_any_shape,
+        transposes, matrix_products, heat_steps, device_headers_convert;
+    Warps: device_headers_in_warps, device_headers_in_blocks, device_headers_atomics, reductions, sums_take_each_element_once, min_and_max_pass_over_nan, scans, reductions_in_any_shape,
         scans_in_any_shape, histograms;
     Alone: beyond_32_bits;
 }
@@ -412,6 +413,127 @@ fn heat_steps(device: &Device) -> Result<()> {
         kernels.heat_f32_with(&s, &launch, &x, &mut y, width, height, 0.2)?;
         assert_near(&s.download(&y)?, &want, &format!("f32, {width}×{height}"));
     }
+    Ok(())
+}
+
+/// All 16-bit patterns to `f32`, and `f32` values around every rounding boundary back.
+fn device_headers_convert(device: &Device) -> Result<()> {
+    let kernels = library::Kernels::load(device)?;
+    let s = device.stream()?;
+    let bits: Vec<u16> = (0..=u16::MAX).collect();
+    let n = bits.len();
+    let (mut wide, mut brain_wide) = (s.zeros::<f32>(n)?, s.zeros::<f32>(n)?);
+    kernels.widen(&s, &s.upload(&bits)?, &mut wide, &mut brain_wide, n)?;
+    let (wide, brain_wide) = (s.download(&wide)?, s.download(&brain_wide)?);
+    let same =
+        |a: f32, b: f32| a == b && a.is_sign_negative() == b.is_sign_negative() || a.is_nan() && b.is_nan();
+    for (i, bits) in bits.iter().enumerate() {
+        assert!(same(wide[i], f16::from_bits(*bits).to_f32()), "half {bits:#x} is not {}", wide[i]);
+        assert!(
+            same(brain_wide[i], bf16::from_bits(*bits).to_f32()),
+            "bfloat16 {bits:#x} is not {}",
+            brain_wide[i]
+        );
+    }
+
+    // Each value of both types, the middle to the next one, and both neighbours of that middle.
+    let step = |x: f32, by: i32| f32::from_bits(x.to_bits().wrapping_add_signed(by));
+    let finite = |x: &f32| x.is_finite();
+    let mut x =
+        vec![f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 65_520.0];
+    for x_half in wide.iter().copied().filter(finite) {
+        x.extend([0, 0x0fff, 0x1000, 0x1001].map(|by| step(x_half, by)));
+    }
+    for x_brain in brain_wide.iter().copied().filter(finite) {
+        x.extend([0, 0x7fff, 0x8000, 0x8001].map(|by| step(x_brain, by)));
+    }
+    let n = x.len();
+    let (mut half, mut brain) = (s.zeros::<f16>(n)?, s.zeros::<bf16>(n)?);
+    kernels.narrow(&s, &s.upload(&x)?, &mut half, &mut brain, n)?;
+    for ((x, half), brain) in x.iter().zip(s.download(&half)?).zip(s.download(&brain)?) {
+        assert!(same(half.to_f32(), f16::from_f32(*x).to_f32()), "{x:e} became half {half:e}");
+        assert!(same(brain.to_f32(), bf16::from_f32(*x).to_f32()), "{x:e} became bfloat16 {brain:e}");
+    }
+    Ok(())
+}
+
+/// Blocks that end in a full warp, in a part of one, and in a single lane.
+const BLOCKS: [u32; 8] = [1, 2, 31, 32, 33, 65, 255, 1024];
+
+fn device_headers_in_warps(device: &Device) -> Result<()> {
+    let kernels = library::Kernels::load(device)?;
+    let s = device.stream()?;
+    for block in BLOCKS {
+        let n = block as usize;
+        let x = reference::whole::<f64>(n, 16);
+        let (mut below, mut running, mut whole) = (s.zeros(n)?, s.zeros(n)?, s.zeros(n)?);
+        let launch = Launch::new([1; 3], [block, 1, 1]);
+        kernels.in_warps(&s, &launch, &s.upload(&x)?, &mut below, &mut running, &mut whole)?;
+        let (below, running, whole) = (s.download(&below)?, s.download(&running)?, s.download(&whole)?);
+        let warp = device.info().warp_size as usize;
+        for (w, x) in x.chunks(warp).enumerate() {
+            let here = w * warp..w * warp + x.len();
+            assert_eq!(below[here.clone()][0], x[0], "the first lane has none below, {block}");
+            assert_eq!(below[here.clone()][1..], x[..x.len() - 1], "shfl_up, warp {w} of {block}");
+            assert_eq!(running[here.clone()], reference::inclusive_scan(x), "scan, warp {w} of {block}");
+            assert_eq!(whole[here], vec![reference::sum(x); x.len()], "sum, warp {w} of {block}");
+        }
+    }
+    Ok(())
+}
+
+fn device_headers_in_blocks(device: &Device) -> Result<()> {
+    let kernels = library::Kernels::load(device)?;
+    let s = device.stream()?;
+    for block in BLOCKS {
+        let n = block as usize;
+        let x: Vec<u32> = reference::random(n, 17).map(|bits| bits as u32 % 1000).collect();
+        let (mut before, mut whole, mut largest) = (s.zeros(n)?, s.zeros(n)?, s.zeros(n)?);
+        let launch = Launch::new([1; 3], [block, 1, 1]);
+        kernels.in_blocks(&s, &launch, &s.upload(&x)?, &mut before, &mut whole, &mut largest)?;
+        let before_each: Vec<u32> = (0..n).map(|i| x[..i].iter().sum()).collect();
+        assert_eq!(s.download(&before)?, before_each, "before, {block}");
+        assert_eq!(s.download(&whole)?, vec![x.iter().sum::<u32>(); n], "sum, {block}");
+        assert_eq!(s.download(&largest)?, vec![*x.iter().max().unwrap(); n], "max, {block}");
+    }
+    Ok(())
+}
+
+fn device_headers_atomics(device: &Device) -> Result<()> {
+    let kernels = library::Kernels::load(device)?;
+    let s = device.stream()?;
+    // Few enough that every count is exact in `bf16`.
+    let launch = Launch::new([4, 1, 1], [61, 1, 1]);
+    let n = 4 * 61;
+    let mut x = reference::values::<f32>(n, 18);
+    x[100] = f32::NAN;
+    // The neighbour in the same 32-bit word keeps its value.
+    let mut halves = s.upload(&[f16::ZERO, f16::from_f32(0.5)])?;
+    let mut brains = s.upload(&[bf16::from_f32(0.5), bf16::ZERO])?;
+    let (mut floats, mut doubles, mut words) = (s.zeros::<f32>(1)?, s.zeros::<f64>(1)?, s.zeros::<u64>(1)?);
+    let mut bounds = s.upload(&[f32::INFINITY, f32::NEG_INFINITY])?;
+    let mut wide_bounds = s.upload(&[f64::INFINITY, f64::NEG_INFINITY])?;
+    kernels.atomically(
+        &s,
+        &launch,
+        &s.upload(&x)?,
+        &mut halves,
+        &mut brains,
+        &mut floats,
+        &mut doubles,
+        &mut words,
+        &mut bounds,
+        &mut wide_bounds,
+    )?;
+    let count = n as f64;
+    assert_eq!(s.download(&halves)?, [f16::from_f64(count), f16::from_f64(count + 0.5)]);
+    assert_eq!(s.download(&brains)?, [bf16::from_f32(0.5), bf16::from_f64(count)]);
+    assert_eq!(s.download(&floats)?, [count as f32]);
+    assert_eq!(s.download(&doubles)?, [count]);
+    assert_eq!(s.download(&words)?, [n as u64]);
+    let (least, most) = (reference::min(&x), reference::max(&x));
+    assert_eq!(s.download(&bounds)?, [least as f32, most as f32]);
+    assert_eq!(s.download(&wide_bounds)?, [least, most]);
     Ok(())
 }
 

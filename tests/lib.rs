@@ -13,6 +13,11 @@ pub mod args {
     gpustream::include_kernels!("args");
 }
 
+/// What the portable device headers offer.
+pub mod library {
+    gpustream::include_kernels!("library");
+}
+
 /// What a warp says of itself.
 pub mod warps {
     gpustream::include_kernels!("warps");

@@ -1,0 +1,69 @@
+// What the portable headers offer, one kernel a header.
+#include <gpustream/kernel.cuh>
+
+/// wide[i] and brain_wide[i]: the values of the 16-bit patterns bits[i]
+/// requires: n <= len(bits), n <= len(wide), n <= len(brain_wide)
+/// covers: n
+extern "C" __global__ void widen(const unsigned short* bits, float* wide, float* brain_wide, size_t n) {
+    GS_FOR_EACH(i, n) {
+        wide[i] = gs::to_float(gs::bit_cast<gs::half>(bits[i]));
+        brain_wide[i] = gs::to_float(gs::bit_cast<gs::bfloat16>(bits[i]));
+    }
+}
+
+/// narrow[i] and brain[i]: x[i] rounded
+/// requires: n <= len(x), n <= len(narrow), n <= len(brain)
+/// covers: n
+extern "C" __global__ void narrow(const float* x, gs::half* narrow, gs::bfloat16* brain, size_t n) {
+    GS_FOR_EACH(i, n) {
+        narrow[i] = gs::from_float<gs::half>(x[i]);
+        brain[i] = gs::from_float<gs::bfloat16>(x[i]);
+    }
+}
+
+/// What each thread gets from its warp: the lane below's value, the running and the whole sum of x.
+/// requires: block.x <= len(x), block.x <= len(below), block.x <= len(running), block.x <= len(whole)
+/// requires: block.y == 1, block.z == 1, grid.x == 1, grid.y == 1, grid.z == 1
+extern "C" __global__ void in_warps(const double* x, double* below, double* running, double* whole) {
+    const unsigned int t = threadIdx.x;
+    below[t] = gs::shfl_up(x[t], 1);
+    running[t] = gs::warp_inclusive_scan(x[t], gs::Sum());
+    whole[t] = gs::warp_reduce(x[t], gs::Sum());
+}
+
+/// What each thread gets from its block: the sum of x before it, the whole sum and the largest value.
+/// requires: block.x <= len(x), block.x <= len(before), block.x <= len(whole), block.x <= len(largest)
+/// requires: block.y == 1, block.z == 1, grid.x == 1, grid.y == 1, grid.z == 1
+extern "C" __global__ void in_blocks(const unsigned int* x, unsigned int* before, unsigned int* whole,
+                                     unsigned int* largest) {
+    const unsigned int t = threadIdx.x;
+    const gs::BlockScan<unsigned int> scan = gs::block_scan(x[t], 0u, gs::Sum());
+    before[t] = scan.before;
+    whole[t] = scan.total;
+    largest[t] = gs::block_reduce(x[t], gs::Max());
+}
+
+/// Every thread adds 1 to halves[0], halves[1], brains[1], floats[0], doubles[0] and words[0], and offers
+/// x[its number] as smallest and largest.
+/// requires: grid.x * block.x <= len(x), block.y * block.z == 1, grid.y * grid.z == 1
+/// requires: 2 <= len(halves), 2 <= len(brains), 1 <= len(floats), 1 <= len(doubles), 1 <= len(words)
+/// requires: 2 <= len(bounds), 2 <= len(wide_bounds)
+extern "C" __global__ void atomically(const float* x, gs::half* halves, gs::bfloat16* brains, float* floats,
+                                      double* doubles, unsigned long long* words, float* bounds, double* wide_bounds) {
+    __shared__ unsigned int counted;
+    if (threadIdx.x == 0) counted = 0;
+    __syncthreads();
+    const float value = x[gs::thread_in_grid()];
+    gs::atomic_add(&halves[0], gs::from_float<gs::half>(1.0f));
+    gs::atomic_add(&halves[1], gs::from_float<gs::half>(1.0f));
+    gs::atomic_add(&brains[1], gs::from_float<gs::bfloat16>(1.0f));
+    gs::atomic_add(floats, 1.0f);
+    gs::atomic_add(doubles, 1.0);
+    gs::shared_add(&counted, 1u);
+    gs::atomic_min(&bounds[0], value);
+    gs::atomic_max(&bounds[1], value);
+    gs::atomic_min(&wide_bounds[0], (double)value);
+    gs::atomic_max(&wide_bounds[1], (double)value);
+    __syncthreads();
+    if (threadIdx.x == 0) gs::atomic_add(words, (unsigned long long)counted);
+}
