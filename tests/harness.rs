@@ -149,10 +149,7 @@ fn run(device: &str, name: &str, test: Test) -> Result<(), Failed> {
     let exclusive = alone.then(|| TURN.write().unwrap_or_else(PoisonError::into_inner));
     let result = with_time_limit(name, || {
         if matches!(test.kind, Kind::Isolated | Kind::CpuOnly) {
-            return Child::new(device, name)
-                .run()
-                .map_err(Failed::from)
-                .and_then(|ended| ended.expect_success());
+            return Child::new(device, name).run().map_err(Failed::from).and_then(Ended::expect_success);
         }
         let device = open(device, DeviceOptions::default())?;
         (test.run)(&device).map_err(Failed::from)
@@ -238,7 +235,9 @@ impl Child {
             let _ = child.kill();
             let _ = child.wait();
         }
-        readers.into_iter().for_each(|reader| drop(reader.join()));
+        for reader in readers {
+            let _ = reader.join();
+        }
         let output =
             String::from_utf8_lossy(&output.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
         match status {

@@ -1,5 +1,6 @@
 //! The conformance suite: every test on every backend.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 
 mod bad_input;
 mod copies;

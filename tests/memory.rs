@@ -68,7 +68,7 @@ fn too_much_is_an_error_and_less_still_works(device: &Device) -> Result<()> {
     kernels.step(&s, &mut x, 1, 1000)?;
     assert_eq!(s.download(&x)?, [16; 1000]);
     assert_eq!(s.download(&s.full(1 << 20, 9u8)?)?, vec![9; 1 << 20]);
-    assert_eq!(device.pinned_from(&[7u8; 1 << 20])?.read()?.len(), 1 << 20);
+    assert_eq!(device.pinned_from(&vec![7u8; 1 << 20])?.read()?.len(), 1 << 20);
     Ok(())
 }
 

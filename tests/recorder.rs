@@ -44,7 +44,9 @@ impl Scene {
             let (start, count) = (run.pointer::<u32>(0), run.integer(1) as usize);
             // SAFETY: the launches below pass a buffer and its length.
             let words = unsafe { std::slice::from_raw_parts_mut(start, count) };
-            words.iter_mut().for_each(|word| *word += 1);
+            for word in words {
+                *word += 1;
+            }
             true
         });
         Self { recorder, device, kernel }

@@ -152,7 +152,9 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
                     bytes.iter().flat_map(|byte| byte.writer.iter().chain(&byte.readers)).collect();
                 // The latest of each stream stands for the others.
                 uses.sort_unstable();
-                uses.into_iter().for_each(|&old| read(&mut left, old));
+                for &old in uses {
+                    read(&mut left, old);
+                }
                 bytes = vec![left; len];
             }
         }
@@ -173,7 +175,9 @@ proptest! {
         let (first, second) = points.split_at(split.min(points.len()));
         let clock = |points: &[(u32, u64)]| {
             let mut clock = Clock::default();
-            points.iter().for_each(|&entry| clock.advance(point(entry)));
+            for &entry in points {
+                clock.advance(point(entry));
+            }
             clock
         };
         let mut merged = clock(first);

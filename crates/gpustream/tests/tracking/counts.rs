@@ -193,7 +193,7 @@ fn disjoint_ranges_are_independent() {
     });
     assert!(calls.iter().all(|call| matches!(call, Call::Op { .. })), "{calls:?}");
     // One byte of overlap is enough.
-    let (_, calls) = paper.calls_of(|| {
+    let ((), calls) = paper.calls_of(|| {
         touch(&kernel, &b, &mut [Mem::Read(x.slice(36..40).unwrap())]).unwrap();
     });
     assert_eq!(names(&calls).len(), 3, "{calls:?}");

@@ -1,8 +1,10 @@
 //! How operations are ordered, on a device that exists on paper: which driver calls are made, that they suffice, and
 //! that none could be left out.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod counts;
 mod failures;
+mod foreign;
 mod lifetimes;
 mod order;
 mod paper;

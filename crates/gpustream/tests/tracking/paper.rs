@@ -94,7 +94,12 @@ pub(crate) struct Paper {
 
 impl Paper {
     pub(crate) fn new() -> Arc<Self> {
-        let mut info = DeviceInfo::new("paper", 0);
+        Self::of("paper", 0)
+    }
+
+    /// A device of another backend, or another one of a backend. They do not reach each other.
+    pub(crate) fn of(backend: &'static str, ordinal: usize) -> Arc<Self> {
+        let mut info = DeviceInfo::new(backend, ordinal);
         info.name = "a device on paper".into();
         info.arch = "paper".into();
         info.concurrent_kernels = true;
@@ -226,7 +231,7 @@ struct PaperBackend(Arc<Paper>);
 
 impl Backend for PaperBackend {
     fn name(&self) -> &'static str {
-        "paper"
+        self.0.info.backend
     }
     fn device_count(&self) -> Result<usize> {
         Ok(1)

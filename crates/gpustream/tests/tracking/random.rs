@@ -119,6 +119,18 @@ fn pick<T>(list: &[T], choice: u8) -> Option<usize> {
     (!list.is_empty()).then(|| usize::from(choice) % list.len())
 }
 
+/// Checks the answer of a submission against what the model says of it.
+fn judge(expected_races: bool, result: gpustream::Result<()>) -> Result<(), TestCaseError> {
+    match result {
+        Ok(()) => prop_assert!(!expected_races, "strict mode let a race through"),
+        Err(error) => {
+            prop_assert_eq!(error.kind(), ErrorKind::Hazard);
+            prop_assert!(expected_races, "strict mode complains without reason: {}", error);
+        }
+    }
+    Ok(())
+}
+
 impl World {
     fn new(tracking: Tracking, pool: MemoryPool) -> Self {
         let paper = Paper::new();
@@ -134,18 +146,6 @@ impl World {
         let whole = memory.read(0, 0);
         self.paper.new_owner(whole.as_raw().0, whole.len());
         self.memory.push(memory);
-    }
-
-    /// Checks the answer of a submission against what the model says of it.
-    fn judge(&self, expected_races: bool, result: gpustream::Result<()>) -> Result<(), TestCaseError> {
-        match result {
-            Ok(()) => prop_assert!(!expected_races, "strict mode let a race through"),
-            Err(error) => {
-                prop_assert_eq!(error.kind(), ErrorKind::Hazard);
-                prop_assert!(expected_races, "strict mode complains without reason: {}", error);
-            }
-        }
-        Ok(())
     }
 
     fn races(&self, stream: usize, touches: &[Touch]) -> bool {
@@ -184,7 +184,7 @@ impl World {
                 // Staging memory may have made the library ask what is done by now.
                 let target = touched(&self.memory[to].read(0, 0), true);
                 let races = races && (result.is_err() || self.races(stream, target.as_slice()));
-                return self.judge(races, result);
+                return judge(races, result);
             }
             Step::HostFn(stream) => {
                 self.streams[usize::from(stream) % self.streams.len()].host_fn(|| ()).unwrap();
@@ -260,7 +260,7 @@ impl World {
         }
         let result = touch(&self.kernel, &self.streams[stream], &mut mems);
         drop(mems);
-        self.judge(races, result)
+        judge(races, result)
     }
 
     fn copy(&mut self, stream: u8, from: u8, to: u8) -> Result<(), TestCaseError> {
@@ -280,7 +280,7 @@ impl World {
         let source = source.read(0, 0).slice(..len).unwrap();
         let mut target = target.write(0, 0).slice_mut(..len).unwrap();
         let result = self.streams[stream].copy(&source, &mut target);
-        self.judge(races, result)
+        judge(races, result)
     }
 
     fn host_access(&mut self, memory: u8, from: u8, len: u8, write: bool) -> Result<(), TestCaseError> {

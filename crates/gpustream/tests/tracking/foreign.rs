@@ -1,0 +1,50 @@
+//! What belongs to a device that cannot be reached is refused by every operation, and both stay usable.
+
+use gpustream::{DeviceOptions, ErrorKind, Result};
+
+use crate::paper::{self, Paper};
+use crate::{Mem, touch};
+
+#[track_caller]
+fn refused<T>(result: Result<T>, what: &str) {
+    let Err(error) = result else { panic!("{what} of another device was accepted") };
+    assert_eq!(error.kind(), ErrorKind::DeviceMismatch, "{error}");
+    for text in [what, "cannot reach", "through the host"] {
+        assert!(error.message().contains(text), "`{error}` does not say `{text}`");
+    }
+}
+
+#[test]
+fn everything_of_another_device_is_refused() {
+    for other in [Paper::of("cardboard", 0), Paper::of("paper", 1)] {
+        let paper = Paper::new();
+        let (mine, theirs) = (paper.open(DeviceOptions::default()), other.open(DeviceOptions::default()));
+        let (s, t) = (mine.stream().unwrap(), theirs.stream().unwrap());
+        let (mut x, mut y) = (s.zeros::<u8>(100).unwrap(), t.zeros::<u8>(100).unwrap());
+        let kernel = paper::kernel(&mine);
+        let (before, before_other) = (paper.state().order.ops(), other.state().order.ops());
+
+        refused(s.copy(&y, &mut x), "the memory");
+        refused(s.copy(&x, &mut y), "the memory");
+        refused(s.copy(&theirs.pinned::<u8>(100).unwrap(), &mut x), "the memory");
+        refused(s.fill(&mut y, 1), "the memory");
+        refused(s.download(&y), "the memory");
+        refused(s.upload_into(&[1; 100], &mut y), "the memory");
+        // Drivers order their own devices by events whether or not memory can be reached.
+        if theirs.info().backend != mine.info().backend {
+            refused(s.wait(&t.record().unwrap()), "the event");
+        }
+        refused(touch(&kernel, &t, &mut [Mem::Read(y.slice(..).unwrap())]), "the kernel");
+        let both = &mut [Mem::Write(x.slice_mut(..).unwrap()), Mem::Read(y.slice(..).unwrap())];
+        refused(touch(&kernel, &s, both), "a memory argument");
+
+        assert_eq!(paper.state().order.ops(), before, "a refused operation was submitted");
+        assert_eq!(other.state().order.ops(), before_other, "a refused operation was submitted");
+        touch(&kernel, &s, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
+        t.fill(&mut y, 1).unwrap();
+        s.synchronize().unwrap();
+        t.synchronize().unwrap();
+        assert_eq!(paper.state().violations, Vec::<String>::new());
+        assert_eq!(other.state().violations, Vec::<String>::new());
+    }
+}
