@@ -1,0 +1,215 @@
+//! The sum and histogram of a file's bytes, whatever its size: threads read pieces into pinned memory while the
+//! device works on the ones before.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use examples::{DeviceArg, Table, is_cpu};
+use gpustream::Device;
+use gpustream_kernels::histogram::Kernels;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Sums and counts the bytes of a file that need not fit the device's memory, nor the host's
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// The file [default: one made for the purpose, and removed afterwards]
+    file: Option<PathBuf>,
+    /// MiB of the file made when none is given [default: 4096; on the CPU 256]
+    #[arg(long)]
+    size: Option<u64>,
+    /// MiB of a piece
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    piece: u64,
+    /// Threads that read the file
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
+    readers: u64,
+}
+
+const MIB: u64 = 1 << 20;
+
+fn main() -> ExitCode {
+    examples::main(run)
+}
+
+fn run() -> Result<()> {
+    let args = Args::parse();
+    let device = args.device.open()?;
+    let size = args.size.unwrap_or(if is_cpu(&device) { 256 } else { 4096 });
+    let (file, expected) = match args.file {
+        Some(path) => (Source::given(path)?, None),
+        None => (Source::made(size * MIB)?, Some(made_histogram(size * MIB))),
+    };
+    println!("{}\n{} bytes of {}", device.info(), file.len, file.path.display());
+
+    let (bins, times) = count(&device, &file, (args.piece * MIB) as usize, args.readers as usize)?;
+
+    let total: u64 = bins.iter().sum();
+    ensure!(total == file.len, "{total} bytes were counted; did the file change meanwhile?");
+    if let Some(expected) = expected {
+        ensure!(bins[..] == expected[..], "the histogram is wrong");
+    }
+    print(&bins, &device, file.len, times)
+}
+
+/// What took how long.
+struct Times {
+    all: Duration,
+    /// In which the device may have had nothing new to do.
+    reading: Duration,
+}
+
+/// Counts each byte value, piece by piece.
+fn count(device: &Device, file: &Source, piece: usize, readers: usize) -> Result<(Vec<u64>, Times)> {
+    let kernels = Kernels::load(device)?;
+    let bar = ProgressBar::new(file.len).with_style(ProgressStyle::with_template(
+        "{bar:40} {bytes} of {total_bytes}, {binary_bytes_per_sec}",
+    )?);
+    let mut bins = vec![0u64; 256];
+    let (mut at, mut reading) = (0, Duration::ZERO);
+    let start = Instant::now();
+    device.pipeline().chunks(piece).results(256).progress(|done| bar.set_position(done as u64)).run(
+        |bytes: &mut [u8]| {
+            let begin = Instant::now();
+            let now = bytes.len().min(usize::try_from(file.len - at).unwrap_or(usize::MAX));
+            file.read(at, &mut bytes[..now], readers)?;
+            at += now as u64;
+            reading += begin.elapsed();
+            anyhow::Ok(now)
+        },
+        |stream, piece| {
+            stream.fill(&mut piece.output, 0u64)?;
+            kernels.histogram_u8(stream, &piece.input, &mut piece.output, piece.input.len())
+        },
+        |_, counts: &[u64]| {
+            bins.iter_mut().zip(counts).for_each(|(bin, count)| *bin += count);
+            Ok(())
+        },
+    )?;
+    let all = start.elapsed();
+    bar.finish_and_clear();
+    Ok((bins, Times { all, reading }))
+}
+
+/// A file to read; removed at the end if it was made here.
+struct Source {
+    path: PathBuf,
+    len: u64,
+    made: bool,
+}
+
+impl Source {
+    fn given(path: PathBuf) -> Result<Self> {
+        let found = std::fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        ensure!(found.is_file(), "{} is not a file", path.display());
+        Ok(Self { path, len: found.len(), made: false })
+    }
+
+    fn made(len: u64) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("larger_than_memory.{}", std::process::id()));
+        let source = Self { path, len, made: true };
+        let mut file = File::create(&source.path)?;
+        let block = made_block();
+        let mut left = len;
+        while left > 0 {
+            let now = left.min(block.len() as u64);
+            file.write_all(&block[..now as usize])
+                .context("cannot write the file; give one, or a smaller --size")?;
+            left -= now;
+        }
+        Ok(source)
+    }
+
+    /// Reads from `at` on, with several threads: one does not reach what a good disk gives.
+    fn read(&self, at: u64, bytes: &mut [u8], readers: usize) -> Result<()> {
+        let share = bytes.len().div_ceil(readers).max(1);
+        thread::scope(|scope| {
+            let readers: Vec<_> = bytes
+                .chunks_mut(share)
+                .enumerate()
+                .map(|(index, part)| {
+                    scope.spawn(move || read_at(&self.path, at + (index * share) as u64, part))
+                })
+                .collect();
+            readers.into_iter().try_for_each(|reader| match reader.join() {
+                Ok(outcome) => outcome,
+                Err(_) => anyhow::bail!("a reading thread panicked"),
+            })
+        })
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if self.made {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn read_at(path: &Path, at: u64, bytes: &mut [u8]) -> Result<()> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(bytes).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// What a file made here repeats.
+fn made_block() -> Vec<u8> {
+    let mut state = 1u32;
+    let next = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        // Small values are more frequent, so that no two bins are alike.
+        ((state >> 24) * (state >> 16 & 0xff) >> 8) as u8
+    };
+    (0..MIB).map(next).collect()
+}
+
+fn made_histogram(len: u64) -> Vec<u64> {
+    let block = made_block();
+    let mut bins = vec![0; 256];
+    let (whole, rest) = (len / MIB, (len % MIB) as usize);
+    block.iter().for_each(|&byte| bins[usize::from(byte)] += whole);
+    block[..rest].iter().for_each(|&byte| bins[usize::from(byte)] += 1);
+    bins
+}
+
+fn print(bins: &[u64], device: &Device, len: u64, times: Times) -> Result<()> {
+    let sum: u128 = bins.iter().zip(0u128..).map(|(&count, value)| value * u128::from(count)).sum();
+    println!("sum of all bytes: {sum}, mean {:.3}\n", sum as f64 / len.max(1) as f64);
+    let most = bins.chunks(16).map(|bins| bins.iter().sum::<u64>()).max().unwrap_or(0).max(1);
+    for (index, bins) in bins.chunks(16).enumerate() {
+        let count: u64 = bins.iter().sum();
+        println!(
+            "{:02x}…{:02x} {:<40} {count}",
+            index * 16,
+            index * 16 + 15,
+            "#".repeat((40 * count / most) as usize)
+        );
+    }
+    let rate = |time: Duration| format!("{:.2}", len as f64 / time.as_secs_f64().max(1e-9) / 1e9);
+    let mut table = Table::new(["", "GB/s"]);
+    table.row(["all, end to end".to_owned(), rate(times.all)]);
+    table.row(["reading the file, alone".to_owned(), rate(times.reading)]);
+    table.row(["the bus, alone".to_owned(), format!("{:.2}", bus(device)?)]);
+    println!("\n{table}");
+    Ok(())
+}
+
+/// GB/s of a copy from pinned memory to the device.
+fn bus(device: &Device) -> Result<f64> {
+    let stream = device.stream()?;
+    let host = device.pinned::<u8>(64 << 20)?;
+    let mut on_device = stream.alloc::<u8>(host.len())?;
+    stream.copy(&host, &mut on_device)?;
+    let start = stream.record_timed()?;
+    stream.copy(&host, &mut on_device)?;
+    let time = stream.record_timed()?.elapsed_since(&start)?;
+    Ok(host.len() as f64 / time.as_secs_f64().max(1e-9) / 1e9)
+}
