@@ -179,7 +179,7 @@ fn program_numbers(program: &[Action], stream: usize) -> impl Iterator<Item = us
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn nothing_runs_before_what_it_must_follow(program in prop::collection::vec(action(), 1..80)) {
         // Events keep their records from one program to the next, which the model does not know: those are done.

@@ -48,7 +48,8 @@ fn what_the_compiler_made_of_a_kernel() {
     let bench = bench();
     // SAFETY: the module is loaded.
     let info = unsafe { bench.device.function_info(bench.function("params")) }.unwrap();
-    assert_eq!(info.static_shared, 32 * 33 * 4 + 40);
+    // The compiler may find that it does not need the second array.
+    assert!([32 * 33 * 4 + 40, 32 * 33 * 4].contains(&info.static_shared), "{}", info.static_shared);
     assert_eq!(info.max_threads_per_block, 1024);
     // SAFETY: likewise.
     let (blocks, threads) = unsafe { bench.device.suggested_block(bench.function("none"), 0) }.unwrap();

@@ -1,4 +1,4 @@
-//! Compiles kernels with the system's C++ compiler and runs them through the traits.
+//! Compiles kernels with `$CXX`, or g++, and runs them through the traits.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use gpustream_cpu::{CpuOptions, open_with};
+use gpustream_cpu::{CpuOptions, flags, open_with};
 use gpustream_hal::{
     Device, Error, LaunchConfig, PinnedOptions, RawBuffer, RawEvent, RawFunction, RawModule, RawStream,
     StreamOptions,
@@ -38,9 +38,11 @@ pub fn compile_for(source: &str, march: &str) -> Vec<u8> {
     unit += ")\n";
     std::fs::write(path("unit.cpp"), unit).unwrap();
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/include");
-    run(Command::new("g++")
-        .args(gpustream_cpu::flags::COMPILE)
-        .args(gpustream_cpu::flags::COMPILE_GCC)
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".into());
+    let own = if compiler.contains("clang") { flags::COMPILE_CLANG } else { flags::COMPILE_GCC };
+    run(Command::new(&compiler)
+        .args(flags::COMPILE)
+        .args(own)
         .arg(format!("-march={march}"))
         .arg("-I")
         .arg(include)
@@ -48,11 +50,7 @@ pub fn compile_for(source: &str, march: &str) -> Vec<u8> {
         .arg(path("unit.cpp"))
         .arg("-o")
         .arg(path("unit.o")));
-    run(Command::new("g++")
-        .args(gpustream_cpu::flags::LINK)
-        .arg(path("unit.o"))
-        .arg("-o")
-        .arg(path("unit.so")));
+    run(Command::new(&compiler).args(flags::LINK).arg(path("unit.o")).arg("-o").arg(path("unit.so")));
     std::fs::read(path("unit.so")).unwrap()
 }
 

@@ -23,13 +23,13 @@ static inline __attribute__((always_inline)) uint32_t gs_cpu_thread() {
 }
 
 // Ends the kernel with an error that names the thread.
-[[noreturn]] static inline void gs_cpu_fail(const char* message, const char* file, uint32_t line) {
+__attribute__((noreturn)) static inline void gs_cpu_fail(const char* message, const char* file, uint32_t line) {
     gs_cpu_current->host->fail(gs_cpu_current, gs_cpu_thread(), message, file, line);
     __builtin_unreachable();
 }
 
 // What `assert` calls: in a kernel it is an error of the device, not the end of the process.
-extern "C" [[noreturn]] __attribute__((visibility("hidden"), noinline)) void __assert_fail(
+extern "C" __attribute__((noreturn, visibility("hidden"), noinline)) void __assert_fail(
     const char* assertion, const char* file, unsigned int line, const char* function) noexcept {
     (void)function;
     char message[256];
@@ -58,7 +58,7 @@ extern "C" __attribute__((visibility("hidden"), noinline, cold, used)) void __ub
     gs_cpu_fail(message, site->file, site->line);
 }
 
-[[noreturn]] static inline void __trap(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
+__attribute__((noreturn)) static inline void __trap(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
     gs_cpu_fail("calls __trap()", file, line);
 }
 

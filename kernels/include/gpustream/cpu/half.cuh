@@ -42,10 +42,15 @@ static inline float gs_cpu_fma_to_odd(float a, float b, float c) {
     return gs_cpu_to_odd(odd);
 }
 
-// IEEE binary16.
+// IEEE binary16. The compiler's own type where one instruction converts it.
+#if defined(__aarch64__)
+#define GS_CPU_NATIVE_HALF __fp16
+#elif defined(__F16C__) && defined(__FLT16_MANT_DIG__)
+#define GS_CPU_NATIVE_HALF _Float16
+#endif
 static inline __attribute__((always_inline)) uint16_t gs_cpu_to_half(float x) {
-#if defined(__F16C__) || defined(__aarch64__)
-    const _Float16 h = (_Float16)x;
+#ifdef GS_CPU_NATIVE_HALF
+    const GS_CPU_NATIVE_HALF h = (GS_CPU_NATIVE_HALF)x;
     uint16_t bits;
     std::memcpy(&bits, &h, 2);
     return bits;
@@ -61,8 +66,8 @@ static inline __attribute__((always_inline)) uint16_t gs_cpu_to_half(float x) {
 #endif
 }
 static inline __attribute__((always_inline)) float gs_cpu_from_half(uint16_t bits) {
-#if defined(__F16C__) || defined(__aarch64__)
-    _Float16 h;
+#ifdef GS_CPU_NATIVE_HALF
+    GS_CPU_NATIVE_HALF h;
     std::memcpy(&h, &bits, 2);
     return (float)h;
 #else
