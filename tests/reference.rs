@@ -4,7 +4,7 @@
 use gpustream::half::{bf16, f16};
 
 /// The element types of most kernels, through `f64`, which holds every value of each.
-pub trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug {
+pub(crate) trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug {
     /// The same value.
     fn wide(self) -> f64;
     /// The nearest value of this type. 16-bit types are rounded from `f32`, in which kernels compute them.
@@ -32,17 +32,17 @@ element!(f16, 1.0 / 1024.0, f16::to_f64, |value| f16::from_f32(value as f32));
 element!(bf16, 1.0 / 128.0, bf16::to_f64, |value| bf16::from_f32(value as f32));
 
 /// `n` values between -8 and 8 that look random, the same for the same seed.
-pub fn values<T: Element>(n: usize, seed: u64) -> Vec<T> {
+pub(crate) fn values<T: Element>(n: usize, seed: u64) -> Vec<T> {
     random(n, seed).map(|bits| T::narrow((bits >> 40) as f64 / f64::from(1 << 20) - 8.0)).collect()
 }
 
 /// `n` whole numbers between -8 and 8: sums and products of a few are exact in every type.
-pub fn whole<T: Element>(n: usize, seed: u64) -> Vec<T> {
+pub(crate) fn whole<T: Element>(n: usize, seed: u64) -> Vec<T> {
     random(n, seed).map(|bits| T::narrow((bits >> 32) as f64 % 17.0 - 8.0)).collect()
 }
 
-/// `n` pseudo-random 64-bit numbers (SplitMix64).
-pub fn random(n: usize, seed: u64) -> impl Iterator<Item = u64> {
+/// `n` pseudo-random 64-bit numbers (`SplitMix64`).
+pub(crate) fn random(n: usize, seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..n).map(move |_| {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -54,47 +54,47 @@ pub fn random(n: usize, seed: u64) -> impl Iterator<Item = u64> {
 }
 
 /// x[i] * a
-pub fn scale<T: Element>(a: T, x: &[T]) -> Vec<T> {
+pub(crate) fn scale<T: Element>(a: T, x: &[T]) -> Vec<T> {
     x.iter().map(|x| T::narrow(a.wide() * x.wide())).collect()
 }
 
 /// y[i] + a * x[i]
-pub fn axpy<T: Element>(a: T, x: &[T], y: &[T]) -> Vec<T> {
+pub(crate) fn axpy<T: Element>(a: T, x: &[T], y: &[T]) -> Vec<T> {
     x.iter().zip(y).map(|(x, y)| T::narrow(a.wide() * x.wide() + y.wide())).collect()
 }
 
 /// x[i] + y[i]
-pub fn add<T: Element>(x: &[T], y: &[T]) -> Vec<T> {
+pub(crate) fn add<T: Element>(x: &[T], y: &[T]) -> Vec<T> {
     x.iter().zip(y).map(|(x, y)| T::narrow(x.wide() + y.wide())).collect()
 }
 
 /// The sum of all elements.
-pub fn sum<T: Element>(x: &[T]) -> f64 {
+pub(crate) fn sum<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide()).sum()
 }
 
 /// The sum of all magnitudes, which bounds a sum's rounding error.
-pub fn magnitude<T: Element>(x: &[T]) -> f64 {
+pub(crate) fn magnitude<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide().abs()).sum()
 }
 
 /// The sum of all products.
-pub fn dot<T: Element>(x: &[T], y: &[T]) -> f64 {
+pub(crate) fn dot<T: Element>(x: &[T], y: &[T]) -> f64 {
     x.iter().zip(y).map(|(x, y)| x.wide() * y.wide()).sum()
 }
 
 /// The smallest element that is a number, infinity for none.
-pub fn min<T: Element>(x: &[T]) -> f64 {
+pub(crate) fn min<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide()).fold(f64::INFINITY, f64::min)
 }
 
 /// The largest element that is a number, negative infinity for none.
-pub fn max<T: Element>(x: &[T]) -> f64 {
+pub(crate) fn max<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide()).fold(f64::NEG_INFINITY, f64::max)
 }
 
 /// Running sums.
-pub fn inclusive_scan(x: &[f64]) -> Vec<f64> {
+pub(crate) fn inclusive_scan(x: &[f64]) -> Vec<f64> {
     let sums = x.iter().scan(0.0, |sum, x| {
         *sum += x;
         Some(*sum)
@@ -103,12 +103,12 @@ pub fn inclusive_scan(x: &[f64]) -> Vec<f64> {
 }
 
 /// out[c][r] = x[r][c]
-pub fn transpose<T: Copy>(x: &[T], rows: usize, cols: usize) -> Vec<T> {
+pub(crate) fn transpose<T: Copy>(x: &[T], rows: usize, cols: usize) -> Vec<T> {
     (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect()
 }
 
 /// The product of an m×k and a k×n matrix.
-pub fn matmul<T: Element>(a: &[T], b: &[T], [m, k, n]: [usize; 3]) -> Vec<f64> {
+pub(crate) fn matmul<T: Element>(a: &[T], b: &[T], [m, k, n]: [usize; 3]) -> Vec<f64> {
     let mut c = vec![0.0; m * n];
     for i in 0..m {
         for l in 0..k {
@@ -121,7 +121,7 @@ pub fn matmul<T: Element>(a: &[T], b: &[T], [m, k, n]: [usize; 3]) -> Vec<f64> {
 }
 
 /// How often each byte value occurs.
-pub fn histogram_u8(x: &[u8]) -> Vec<u64> {
+pub(crate) fn histogram_u8(x: &[u8]) -> Vec<u64> {
     let mut bins = vec![0; 256];
     for &value in x {
         bins[usize::from(value)] += 1;
@@ -130,7 +130,7 @@ pub fn histogram_u8(x: &[u8]) -> Vec<u64> {
 }
 
 /// How many values are in each of `bins` equal bins over low..high.
-pub fn histogram_f32(x: &[f32], bins: usize, low: f32, high: f32) -> Vec<u64> {
+pub(crate) fn histogram_f32(x: &[f32], bins: usize, low: f32, high: f32) -> Vec<u64> {
     let mut counts = vec![0; bins];
     let scale = bins as f32 / (high - low);
     for &value in x.iter().filter(|&&value| value >= low && value < high) {
@@ -140,7 +140,7 @@ pub fn histogram_f32(x: &[f32], bins: usize, low: f32, high: f32) -> Vec<u64> {
 }
 
 /// One step of the heat equation; the border keeps its values.
-pub fn heat(cells: &[f64], width: usize, height: usize, k: f64) -> Vec<f64> {
+pub(crate) fn heat(cells: &[f64], width: usize, height: usize, k: f64) -> Vec<f64> {
     let mut out = cells.to_vec();
     for y in 1..height.saturating_sub(1) {
         for x in 1..width.saturating_sub(1) {
