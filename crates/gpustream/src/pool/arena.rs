@@ -86,6 +86,9 @@ pub(crate) struct Arena<L> {
     slabs: Vec<Option<SlabEntry>>,
     reserved: usize,
     free: usize,
+    /// Ranges that were freed with uses since the last [`settle`](Self::settle).
+    unsettled: usize,
+    unsettled_bytes: usize,
 }
 
 impl<L: FreeList> Default for Arena<L> {
@@ -99,6 +102,8 @@ impl<L: FreeList> Default for Arena<L> {
             slabs: Vec::new(),
             reserved: 0,
             free: 0,
+            unsettled: 0,
+            unsettled_bytes: 0,
         }
     }
 }
@@ -214,15 +219,27 @@ impl<L: FreeList> Arena<L> {
         if !uses.is_empty() {
             self.spans[id as usize].used = true;
             self.details[id as usize].uses = uses;
+            self.unsettled += 1;
+            self.unsettled_bytes += self.size(id);
         }
         self.free += self.size(id);
         self.merge_and_list(id, index);
+    }
+
+    /// Whether so much was freed with uses that it is time to [`settle`](Self::settle): until then it does not merge
+    /// with its neighbours, and requests cut up the long ranges that are left. Not so often that the look at every
+    /// range would cost much for each.
+    #[inline]
+    pub(crate) fn is_unsettled(&self) -> bool {
+        (self.unsettled >= 8 && self.unsettled_bytes > self.reserved / 16)
+            || self.unsettled > 32 + self.spans.len() / 4
     }
 
     /// Drops the uses that are `done`: ranges without any join the idle, and those that wait for one stream alone
     /// that stream's. Says whether there were such.
     pub(crate) fn settle(&mut self, mut done: impl FnMut(Point) -> bool) -> bool {
         let mut settled = false;
+        (self.unsettled, self.unsettled_bytes) = (0, 0);
         for id in 0..self.spans.len() as u32 {
             let span = &mut self.spans[id as usize];
             let State::Free(index) = span.state else { continue };

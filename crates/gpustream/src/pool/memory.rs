@@ -57,7 +57,7 @@ impl MemoryOptions {
 
 /// Up to this size a request is small: small ones share slabs of their own, so that a long-lived one does not keep
 /// a large slab from being given back.
-const SMALL: usize = 128 << 10;
+pub(super) const SMALL: usize = 128 << 10;
 
 /// Emptied blocks that are kept to be filled again.
 const SHELLS: usize = 4096;
@@ -197,7 +197,13 @@ impl Memory {
         let Some(size) = rounded(bytes) else { return Err(too_large(bytes, operation)) };
         let request = Request { kind, size, holder: Holder { requested: bytes, operation } };
         if self.is_pooled(kind) {
-            let state = &mut *lock(self.pool(kind));
+            let mut state = lock(self.pool(kind));
+            if state.arena(size).is_unsettled() {
+                drop(state);
+                self.settle(device, &request);
+                state = lock(self.pool(kind));
+            }
+            let state = &mut *state;
             if let Some(taken) = state.arena(size).take(size, stream.map(|stream| stream.id), request.holder)
             {
                 state.hits += 1;
@@ -322,6 +328,15 @@ impl Memory {
         let mut block = Block::empty(self, kind);
         block.fill(taken, holder.requested);
         Ok(Arc::new(block))
+    }
+
+    /// Asks the driver what is done, and merges it.
+    #[cold]
+    fn settle(&self, device: &DeviceCore, request: &Request) {
+        if !host_call::is_inside() {
+            device.look();
+        }
+        lock(self.pool(request.kind)).arena(request.size).settle(|point| self.streams.is_known_done(point));
     }
 
     /// What `stream` may have by what is known, neighbours of different owners joined if need be.
@@ -571,7 +586,7 @@ impl Memory {
 
 /// How much to ask the driver for: slabs grow with what is reserved already, so that their number stays small and
 /// what may lie idle is a share of what is used.
-fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
+pub(super) fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
     let (small, least, most) = match kind {
         Kind::Device => (2 << 20, 16 << 20, 512 << 20),
         // Page-locking takes time in proportion.

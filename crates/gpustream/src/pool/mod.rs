@@ -12,6 +12,7 @@
 //! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
 //! | `driver` | the driver's own pool instead |
 //! | `memory` | locks, growth, what to do when there is no more |
+//! | `replay` | recorded allocations against each policy |
 //! | `stats` | figures, and who holds what |
 
 pub(crate) mod arena;
@@ -19,6 +20,8 @@ mod driver;
 pub(crate) mod lists;
 mod log;
 mod memory;
+#[cfg(test)]
+mod replay;
 mod stats;
 
 use std::panic::Location;
