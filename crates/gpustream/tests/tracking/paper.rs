@@ -4,7 +4,7 @@ use std::alloc::{self, Layout};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gpustream::hal::{
@@ -107,7 +107,8 @@ impl Paper {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        // A failed assertion may have held it, and what is dropped meanwhile still calls.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn open(self: &Arc<Self>, options: DeviceOptions) -> Device {
