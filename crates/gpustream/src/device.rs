@@ -146,12 +146,6 @@ impl StreamTable {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
     }
 
-    /// The present end of each stream.
-    fn ends(&self) -> Vec<Point> {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        table.values().map(|stream| Point { stream: stream.id, number: stream.submitted() }).collect()
-    }
-
     /// Those for which `which` holds.
     fn filter(&self, which: impl Fn(&StreamCore) -> bool) -> Vec<Arc<StreamCore>> {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -281,7 +275,12 @@ impl DeviceCore {
 
     /// Keeps `what` until everything submitted so far is done.
     pub(crate) fn park(&self, what: Box<dyn Send>) {
-        let until = self.streams.ends();
+        // Streams of another device matter only if they have used what belongs to this one; nobody asks the driver
+        // about them here, so this would wait for them without need.
+        let visited = self.visited.load(Ordering::Acquire);
+        let ends = self.streams.filter(|stream| visited || Arc::ptr_eq(&stream.device, &self.raw));
+        let until = ends.into_iter().map(|stream| Point { stream: stream.id, number: stream.submitted() });
+        let until = until.collect();
         lock(&self.parked).push(Parked { _what: what, until });
         if !host_call::is_inside() {
             self.refresh();
