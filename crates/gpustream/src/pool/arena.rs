@@ -232,7 +232,7 @@ impl<L: FreeList> Arena<L> {
     #[inline]
     pub(crate) fn is_unsettled(&self) -> bool {
         (self.unsettled >= 8 && self.unsettled_bytes > self.reserved / 16)
-            || self.unsettled > 32 + self.spans.len() / 4
+            || self.unsettled > 16 + self.spans.len() / 16
     }
 
     /// Drops the uses that are `done`: ranges without any join the idle, and those that wait for one stream alone
