@@ -17,6 +17,8 @@ pub(crate) enum Case {
     EventQuery,
     /// Allocating and freeing so many bytes.
     AllocFree(usize),
+    /// So many allocations of random sizes over eight streams, each freed when its slot is wanted; per allocation.
+    AllocMix(usize),
     /// A kernel of about 10 µs and a blocking wait for it.
     KernelAndWait,
     /// The same, awaited; against the blocking wait.
@@ -97,6 +99,7 @@ impl Case {
     pub(crate) fn all(is_cpu: bool, memory: u64, quick: bool) -> Vec<Self> {
         let mut cases = vec![Self::Launch, Self::HandOver, Self::Record, Self::StreamQuery, Self::EventQuery];
         cases.extend([1 << 10, 1 << 20, 64 << 20].map(Self::AllocFree));
+        cases.push(Self::AllocMix(if quick { 2000 } else { 1_000_000 }));
         cases.extend([Self::GraphLaunch(1), Self::GraphLaunch(1000), Self::GraphSet]);
         if is_cpu {
             let floats = if quick { 1 << 20 } else { 1 << 24 };
@@ -108,7 +111,20 @@ impl Case {
         let most = (memory / 8).min(4 << 30) as usize;
         let array = if quick { most.min(64 << 20) } else { most };
         let largest = array.min(1 << 30);
-        let sizes = [1, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20];
+        let sizes = [
+            1,
+            64,
+            1 << 10,
+            4 << 10,
+            16 << 10,
+            64 << 10,
+            256 << 10,
+            1 << 20,
+            4 << 20,
+            16 << 20,
+            64 << 20,
+            256 << 20,
+        ];
         let sizes: Vec<usize> = sizes.into_iter().filter(|&size| size < largest).chain([largest]).collect();
         cases.extend(sizes.iter().copied().map(Self::Upload));
         cases.extend(sizes.into_iter().map(Self::Download));
@@ -132,6 +148,7 @@ impl Case {
             | Self::StreamQuery
             | Self::EventQuery
             | Self::AllocFree(_)
+            | Self::AllocMix(_)
             | Self::GraphLaunch(_)
             | Self::GraphSet
             | Self::Barrier => "ns",
@@ -155,6 +172,8 @@ impl Case {
             Self::Launch => Some(Target::AtMostOf(1.03)),
             Self::Record => Some(Target::AtMostOf(1.3)),
             Self::AllocFree(_) => Some(Target::AtMost(150.0)),
+            // Three times the rate.
+            Self::AllocMix(_) => Some(Target::AtMostOf(0.333)),
             Self::KernelAndAwait => Some(Target::AtMostOver(3.0)),
             Self::GraphLaunch(_) => Some(Target::AtMostOf(1.05)),
             Self::GraphSet => Some(Target::AtMostOf(1.2)),
@@ -173,7 +192,8 @@ impl Case {
     pub(crate) fn is_heavy(self) -> bool {
         match self {
             Self::Upload(size) | Self::Download(size) => size >= 16 << 20,
-            Self::PinnedUpload(_)
+            Self::AllocMix(_)
+            | Self::PinnedUpload(_)
             | Self::PinnedDownload(_)
             | Self::DeviceCopy(_)
             | Self::Saxpy(_)
@@ -196,6 +216,7 @@ impl fmt::Display for Case {
             Self::StreamQuery => f.write_str("stream query"),
             Self::EventQuery => f.write_str("event query"),
             Self::AllocFree(size) => write!(f, "alloc + free {}", Bytes(size)),
+            Self::AllocMix(count) => write!(f, "random mix of {count} alloc + free, 8 streams"),
             Self::KernelAndWait => f.write_str("10 us kernel and wait"),
             Self::KernelAndAwait => f.write_str("10 us kernel and await"),
             Self::GraphLaunch(1) => f.write_str("graph launch, 1 node"),

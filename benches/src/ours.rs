@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use gpustream::{Buffer, Device, Launch, Pinned, Stream};
 use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::{elementwise, matrix};
@@ -16,6 +16,7 @@ use gpustream_kernels::{elementwise, matrix};
 use crate::case::Case;
 use crate::kernels::Kernels;
 use crate::measure::{Contender, Sampler, gigabytes, nanoseconds};
+use crate::mix;
 use crate::pipeline::{PIECES, ROUNDS};
 use crate::report::OURS;
 
@@ -75,6 +76,7 @@ impl Contender for Ours {
                 let alloc_free = || Ok(stream.alloc::<u8>(bytes).map(drop)?);
                 nanoseconds(1000, alloc_free, || Ok(stream.synchronize()?))
             }),
+            Case::AllocMix(count) => alloc_mix(&self.device, count)?,
             Case::KernelAndWait => {
                 let kernels = self.kernels.clone();
                 Box::new(move || {
@@ -280,6 +282,28 @@ fn pipeline(device: &Device, kernels: Rc<Kernels>, stream: Stream, size: usize) 
         }
         streams.iter().try_for_each(Stream::synchronize)?;
         Ok(start.elapsed().as_secs_f64())
+    }))
+}
+
+/// On a device of its own, so that what it reserves is what the mix needs.
+fn alloc_mix(device: &Device, count: usize) -> Result<Sampler> {
+    let info = device.info();
+    let device = Device::open(&format!("{}:{}", info.backend, info.ordinal))?;
+    let streams: Vec<Stream> = (0..mix::STREAMS).map(|_| device.stream()).collect::<Result<_, _>>()?;
+    let steps = mix::steps(count);
+    Ok(Box::new(move || {
+        let mut live: Vec<Option<Buffer<u8>>> = (0..mix::LIVE).map(|_| None).collect();
+        let start = Instant::now();
+        for step in &steps {
+            live[step.slot] = None;
+            live[step.slot] = Some(streams[step.stream].alloc(step.bytes)?);
+        }
+        let time = start.elapsed();
+        let stats = device.memory_stats();
+        let reserved = stats.peak_reserved as f64 / stats.peak as f64;
+        // Few allocations do not fill the first slab.
+        ensure!(steps.len() < 10_000 || reserved <= 1.25, "{reserved:.3} of the peak was reserved");
+        Ok(time.as_secs_f64() * 1e9 / steps.len() as f64)
     }))
 }
 

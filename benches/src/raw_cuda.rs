@@ -14,6 +14,7 @@ use gpustream::Device;
 use crate::case::Case;
 use crate::kernels::Kernels;
 use crate::measure::{Contender, Sampler, gigabytes, nanoseconds};
+use crate::mix;
 use crate::ours::{FEW, SPIN_TICKS, microseconds};
 use crate::pipeline::{PIECES, ROUNDS};
 
@@ -113,6 +114,10 @@ impl Contender for RawCuda {
                     nanoseconds(1000, alloc_free, || stream.wait())
                 })
             }
+            Case::AllocMix(count) => {
+                keep_freed_memory(self.device)?;
+                alloc_mix(count)?
+            }
             Case::KernelAndWait | Case::KernelAndAwait => Box::new(move || {
                 microseconds(|| {
                     kernels.spin(&stream)?;
@@ -150,6 +155,30 @@ impl Contender for RawCuda {
             Case::Add(_) | Case::Barrier => return Ok(None),
         }))
     }
+}
+
+fn alloc_mix(count: usize) -> Result<Sampler> {
+    let streams = (0..mix::STREAMS).map(|_| Stream::new()).collect::<Result<Vec<_>>>()?;
+    let steps = mix::steps(count);
+    Ok(Box::new(move || {
+        // Where it is, and the stream in whose order it may go.
+        let mut live: Vec<Option<(CUdeviceptr, usize)>> = vec![None; mix::LIVE];
+        let free = |held: Option<(CUdeviceptr, usize)>| match held {
+            Some((address, stream)) => driver!(cuMemFreeAsync(address, streams[stream].raw())),
+            None => Ok(()),
+        };
+        let start = Instant::now();
+        for step in &steps {
+            free(live[step.slot].take())?;
+            let mut address = 0;
+            driver!(cuMemAllocAsync(&raw mut address, step.bytes, streams[step.stream].raw()))?;
+            live[step.slot] = Some((address, step.stream));
+        }
+        let time = start.elapsed();
+        live.into_iter().try_for_each(free)?;
+        streams.iter().try_for_each(Stream::wait)?;
+        Ok(time.as_secs_f64() * 1e9 / steps.len() as f64)
+    }))
 }
 
 impl Functions {
