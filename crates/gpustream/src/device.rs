@@ -110,6 +110,8 @@ impl DeviceOptions {
 
 /// The process's streams by number, the dropped ones included until their work is done. Devices share it, since
 /// they may reach each other's memory and wait for each other's events.
+///
+/// Streams look here with their own lock held, so no stream may be locked while the table is.
 #[derive(Default)]
 pub(crate) struct StreamTable(RwLock<HashMap<StreamId, Arc<StreamCore>>>);
 
@@ -147,27 +149,21 @@ impl StreamTable {
     }
 
     /// Those for which `which` holds.
-    fn filter(&self, which: impl Fn(&StreamCore) -> bool) -> Vec<Arc<StreamCore>> {
+    fn filter(&self, which: impl Fn(&Arc<StreamCore>) -> bool) -> Vec<Arc<StreamCore>> {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         table.values().filter(|stream| which(stream)).cloned().collect()
     }
 
     /// Lets go of a device's streams whose handle is gone and whose work is done.
     fn sweep(&self, device: &Arc<dyn hal::Device>) {
-        let mut gone = Vec::new();
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        table.retain(|_, stream| {
-            if !Arc::ptr_eq(&stream.device, device) || !stream.is_orphan() {
-                return true;
-            }
-            let Ok(Some(clock)) = stream.query_alone() else { return true };
-            gone.push((stream.clone(), clock));
-            false
-        });
-        drop(table);
-        for (stream, clock) in &gone {
+        let orphans = self.filter(|stream| Arc::ptr_eq(&stream.device, device) && stream.is_orphan());
+        for stream in orphans {
+            // Asks the driver, so not with the table locked.
+            let Ok(Some(clock)) = stream.query_alone() else { continue };
+            self.set_done(&clock);
+            // Nobody can make an orphan's handle anew.
+            self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
             stream.close();
-            self.set_done(clock);
         }
     }
 
@@ -315,7 +311,9 @@ impl Drop for DeviceCore {
             }
             drop(parked);
             memory.close();
-            streams.iter().for_each(|stream| stream.close());
+            for stream in &streams {
+                stream.close();
+            }
             drop(streams);
         });
     }

@@ -35,13 +35,16 @@ impl Drop for ModuleCore {
     }
 }
 
+/// Of a kernel's parameters, in bytes.
+type Sizes = Arc<[usize]>;
+
 struct Shared {
     /// Graphs hold it too.
     core: Arc<ModuleCore>,
     device: Device,
     name: String,
     /// Sizes of kernels' parameters as bindings declare them, for drivers that cannot say.
-    declared: Mutex<Vec<(&'static str, Arc<[usize]>)>>,
+    declared: Mutex<Vec<(&'static str, Sizes)>>,
 }
 
 impl Drop for Shared {

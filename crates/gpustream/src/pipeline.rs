@@ -73,7 +73,7 @@ impl Device {
     }
 }
 
-impl<'p> Pipeline<'p> {
+impl Pipeline<'_> {
     /// Sets the elements of a piece. Without this a piece is 32 MiB.
     pub fn chunks(mut self, elements: usize) -> Self {
         self.chunk = elements;

@@ -69,14 +69,13 @@ impl Stream {
             let captured = Some(capture.record(&self.core, &cell)?);
             return Ok(self.event(Mark { number: 0, cell, clock: Clock::default() }, captured, false));
         }
-        let mut recorded = match state.spare() {
-            Some(recorded) => recorded,
-            None => {
-                let options = EventOptions::default().with_wait(self.device.0.wait);
-                let cell = EventCell::new(&self.core.device, options)?;
-                let mark = Mark { number: 0, cell, clock: Clock::default() };
-                Box::new(Recorded { mark, stream: self.core.clone(), captured: None, ordinary: true })
-            }
+        let mut recorded = if let Some(recorded) = self.core.spare(&mut state) {
+            recorded
+        } else {
+            let options = EventOptions::default().with_wait(self.device.0.wait);
+            let cell = EventCell::new(&self.core.device, options)?;
+            let mark = Mark { number: 0, cell, clock: Clock::default() };
+            Box::new(Recorded { mark, stream: self.core.clone(), captured: None, ordinary: true })
         };
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.core.device.event_record(recorded.mark.cell.raw, self.core.raw) }?;

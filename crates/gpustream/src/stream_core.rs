@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, Operation, RawEvent, RawStream, Result};
@@ -74,6 +74,7 @@ pub(crate) struct StreamState {
     /// Events nobody holds any more.
     free: Vec<Arc<EventCell>>,
     /// Dropped events, for the next ones.
+    #[allow(clippy::vec_box)] // the boxes are what is kept
     spare: Vec<Box<Recorded>>,
     /// The device has let go of the stream; nothing comes back to it.
     closed: bool,
@@ -88,6 +89,8 @@ pub(crate) struct StreamCore {
     pub(crate) state: Mutex<StreamState>,
     /// Everything up to this number is known to be done.
     completed: AtomicU64,
+    /// How many dropped events the stream keeps; each holds the stream.
+    resting: AtomicUsize,
     /// What a host closure's panic said, until a wait reports it.
     pub(crate) panicked: Mutex<Option<String>>,
     /// Whether `raw` was made by us.
@@ -120,6 +123,7 @@ impl StreamCore {
             device,
             state: Mutex::new(state),
             completed: AtomicU64::new(0),
+            resting: AtomicUsize::new(0),
             panicked: Mutex::new(None),
             owned,
         }
@@ -187,6 +191,7 @@ impl StreamCore {
 
     /// Adds the waits that an operation with these accesses needs.
     #[inline(never)]
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn order<'s, 'a>(
         &'s self,
         device: &DeviceCore,
@@ -460,6 +465,14 @@ impl StreamCore {
         StreamTable::shared().set_done(&mark.clock);
     }
 
+    /// An event to record anew.
+    #[inline]
+    pub(crate) fn spare(&self, state: &mut StreamState) -> Option<Box<Recorded>> {
+        let spare = state.spare.pop();
+        self.resting.store(state.spare.len(), Ordering::Release);
+        spare
+    }
+
     /// Keeps what a dropped event was made of for the next one. Not if somebody still waits for it, nor if the
     /// stream is busy at the moment: dropping an event waits for nothing.
     pub(crate) fn take_back(recorded: Box<Recorded>) {
@@ -475,12 +488,13 @@ impl StreamCore {
             && state.spare.len() < MARKS
         {
             state.spare.push(recorded);
+            stream.resting.store(state.spare.len(), Ordering::Release);
         }
     }
 
     /// Whether only the device's table, and events that were dropped, hold the stream.
     pub(crate) fn is_orphan(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1 + lock(&self.state).spare.len()
+        Arc::strong_count(self) == 1 + self.resting.load(Ordering::Acquire)
     }
 
     /// Breaks the circle of stream and spare events; the device lets go of the stream.
@@ -488,6 +502,7 @@ impl StreamCore {
         let mut state = lock(&self.state);
         state.closed = true;
         let spare = std::mem::take(&mut state.spare);
+        self.resting.store(0, Ordering::Release);
         drop(state);
         // With no lock held: this drops driver events.
         drop(spare);
@@ -526,12 +541,6 @@ impl StreamState {
     /// The number of the last submission.
     pub(crate) fn number(&self) -> u64 {
         self.number
-    }
-
-    /// An event to record anew.
-    #[inline]
-    pub(crate) fn spare(&mut self) -> Option<Box<Recorded>> {
-        self.spare.pop()
     }
 
     /// The recording that the stream takes part in at the moment.

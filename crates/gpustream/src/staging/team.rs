@@ -108,6 +108,7 @@ fn attempt(work: &Work<'_>, claims: &Claims) -> Result<()> {
 
 /// Runs `work` on this thread and up to `helpers` others until all claims are taken and worked on.
 pub(super) fn run(claims: Claims, helpers: usize, work: &Work<'_>, tidy: (usize, Tidy)) -> Result<()> {
+    #[allow(clippy::transmute_ptr_to_ptr)] // a cast may not lengthen a trait object's lifetime
     // SAFETY: only the lifetime changes. `close` is called below before this function returns, which `attempt` does
     // not unwind past.
     let shared = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
@@ -182,7 +183,9 @@ impl Crew {
                 state.threads -= 1;
                 let tidy = if state.threads == 0 { std::mem::take(&mut state.tidy) } else { HashMap::new() };
                 drop(state);
-                tidy.into_values().for_each(|tidy| tidy());
+                for tidy in tidy.into_values() {
+                    tidy();
+                }
                 return;
             }
         }
