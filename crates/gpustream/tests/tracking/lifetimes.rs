@@ -3,6 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use gpustream::{DeviceOptions, ErrorKind};
 
@@ -236,4 +237,34 @@ fn a_lost_device_is_reported_by_every_wait_and_frees_nothing_early() {
     drop(x);
     assert_eq!(device.trim(), 0);
     drop((a, event, host, device));
+}
+
+/// Submitting looks at the table of streams with its stream locked; making streams tidies that table. Neither may
+/// wait for the other.
+#[test]
+fn submitting_and_making_streams_do_not_wait_for_each_other() {
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let paper = Paper::new();
+        let device = paper.open(DeviceOptions::default());
+        let kernel = paper::kernel(&device);
+        let streams: Vec<_> = (0..80).map(|_| device.stream().unwrap()).collect();
+        let x = streams[0].zeros::<u8>(100).unwrap();
+        let submitting = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while submitting.load(Ordering::Relaxed) {
+                    drop(device.stream().unwrap());
+                }
+            });
+            // So many readers that each use makes the history ask which of them are done.
+            for round in 0..4000 {
+                let view = x.slice(..).unwrap();
+                touch(&kernel, &streams[round % streams.len()], &mut [Mem::Read(view)]).unwrap();
+            }
+            submitting.store(false, Ordering::Relaxed);
+        });
+        done.send(()).unwrap();
+    });
+    finished.recv_timeout(Duration::from_secs(60)).expect("the two wait for each other");
 }
