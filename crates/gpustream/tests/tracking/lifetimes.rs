@@ -248,8 +248,8 @@ fn submitting_and_making_streams_do_not_wait_for_each_other() {
         let paper = Paper::new();
         let device = paper.open(DeviceOptions::default());
         let kernel = paper::kernel(&device);
-        let streams: Vec<_> = (0..80).map(|_| device.stream().unwrap()).collect();
-        let x = streams[0].zeros::<u8>(100).unwrap();
+        let streams: Vec<_> = (0..24).map(|_| device.stream().unwrap()).collect();
+        let mut x = streams[0].zeros::<u8>(100).unwrap();
         let submitting = AtomicBool::new(true);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -257,10 +257,13 @@ fn submitting_and_making_streams_do_not_wait_for_each_other() {
                     drop(device.stream().unwrap());
                 }
             });
-            // So many readers that each use makes the history ask which of them are done.
-            for round in 0..4000 {
-                let view = x.slice(..).unwrap();
-                touch(&kernel, &streams[round % streams.len()], &mut [Mem::Read(view)]).unwrap();
+            // A writer after so many readers that its stream asks which of them are done.
+            for round in 0..300 {
+                for stream in &streams {
+                    touch(&kernel, stream, &mut [Mem::Read(x.slice(..).unwrap())]).unwrap();
+                }
+                let writer = &streams[round % streams.len()];
+                touch(&kernel, writer, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
             }
             submitting.store(false, Ordering::Relaxed);
         });
