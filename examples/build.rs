@@ -1,5 +1,8 @@
 //! Compiles the kernels of the examples.
 
 fn main() {
-    gpustream_build::Kernels::new().file("overlap.cu").build().unwrap_or_else(|error| error.exit());
+    gpustream_build::Kernels::new()
+        .files(["async.cu", "overlap.cu"])
+        .build()
+        .unwrap_or_else(|error| error.exit());
 }

@@ -5,13 +5,24 @@ mod table;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
-use gpustream::{Device, backends};
+use gpustream::{Device, DeviceOptions, backends};
 
 pub use table::Table;
 
 /// The kernels of `overlap.cu`.
 pub mod overlap {
     gpustream::include_kernels!("overlap");
+}
+
+/// The kernels of `async.cu`.
+pub mod asynchronous {
+    gpustream::include_kernels!("async");
+
+    /// What `churn` makes of `x`.
+    #[must_use]
+    pub fn churned(x: u32, value: u32, rounds: u32) -> u32 {
+        (0..rounds).fold(x, |x, _| x.wrapping_mul(5).wrapping_add(value))
+    }
 }
 
 /// Which device to run on.
@@ -28,9 +39,17 @@ impl DeviceArg {
     /// # Errors
     /// What stands in the way, and which devices there are instead.
     pub fn open(&self) -> Result<Device> {
+        self.open_with(DeviceOptions::default())
+    }
+
+    /// Opens the device with options.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_with(&self, options: DeviceOptions) -> Result<Device> {
         let opened = match &self.device {
-            Some(name) => Device::open(name),
-            None => Device::best(),
+            Some(name) => Device::open_with(name, options),
+            None => Device::best_with(options),
         };
         opened.map_err(|error| anyhow!("{error}\n\nDevices of this machine: {}", present()))
     }

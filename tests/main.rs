@@ -4,8 +4,10 @@
 
 mod bad_input;
 mod copies;
+mod default_streams;
 mod events;
 mod faults;
+mod graphs;
 mod hammer;
 #[path = "kernels.rs"]
 mod kernels;
@@ -13,6 +15,8 @@ mod launch;
 mod lifetimes;
 mod memory;
 mod modules;
+mod multi_device;
+mod notify;
 mod streams;
 mod tracking;
 
@@ -32,5 +36,9 @@ fn main() {
         ("faults", faults::TESTS),
         ("kernels", kernels::TESTS),
         ("hammer", hammer::TESTS),
+        ("graphs", graphs::TESTS),
+        ("notify", notify::TESTS),
+        ("default_streams", default_streams::TESTS),
+        ("multi_device", multi_device::TESTS),
     ]);
 }

@@ -19,6 +19,7 @@ use gpustream_hal::{
 use smallvec::SmallVec;
 
 use crate::device::{DeviceCore, Tracking};
+use crate::host_call::RepeatedCall;
 use crate::memory::Block;
 use crate::node_recorder::{self, NodeRecorder};
 use crate::stream_core::{Access, EventCell, StreamCore, hazard};
@@ -53,6 +54,8 @@ pub(crate) struct Contents {
     pub(crate) uses: Vec<GraphUse>,
     pub(crate) operations: Vec<GraphOperation>,
     pub(crate) keep: Vec<Keep>,
+    /// The closures among it.
+    pub(crate) calls: Vec<Arc<RepeatedCall>>,
 }
 
 /// A point of a capture, as an event recorded inside it holds it.
@@ -109,6 +112,7 @@ pub(crate) struct Capture {
 impl Capture {
     /// Begins recording on `stream`.
     pub(crate) fn begin(device: &DeviceCore, stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
+        stream.check_thread()?;
         let capture = Arc::new(Self {
             origin: stream.id,
             thread: thread::current().id(),
@@ -355,6 +359,11 @@ impl Capture {
         lock(&self.inner).contents.keep(keep);
     }
 
+    /// Keeps a closure that every launch runs.
+    pub(crate) fn keep_call(&self, call: Arc<RepeatedCall>) {
+        lock(&self.inner).contents.calls.push(call);
+    }
+
     /// Ends the recording. All lanes are joined to the first, so that nothing is left behind; their streams are
     /// free again, also where this fails.
     pub(crate) fn end(&self) -> Result<(RawGraph, Contents)> {
@@ -457,6 +466,7 @@ impl Contents {
         for keep in new.keep {
             self.keep(keep);
         }
+        self.calls.extend(new.calls);
     }
 
     /// Adds what one operation touches; of equal ranges the stronger use stays.

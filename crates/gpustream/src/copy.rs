@@ -136,6 +136,13 @@ impl Stream {
         let operation = operation("copy");
         let (src, dst) = (src.view(), dst.view_mut());
         check_lengths(src.len(), dst.len())?;
+        if self.is_peer_copy(&src, &dst.view()) {
+            self.check_written(&src, operation)?;
+            return self.submit_copy(&src, &dst.view(), operation).map_err(|error| match error.kind() {
+                ErrorKind::Unsupported => self.foreign("the memory").with_operation(operation),
+                _ => error,
+            });
+        }
         self.check_source(&src, operation)?;
         self.check_memory(&dst.view())?;
         self.submit_copy(&src, &dst.view(), operation)
@@ -160,6 +167,11 @@ impl Stream {
                 match (src.block.is_host(), dst.block.is_host()) {
                     (true, false) => device.copy_to_device(dst.as_raw(), src.host()?, bytes, stream),
                     (false, true) => device.copy_to_host(dst.host()?, src.as_raw(), bytes, stream),
+                    (false, false) if self.is_peer_copy(src, dst) => {
+                        let from = &src.device.0;
+                        from.visit();
+                        device.copy_from_peer(dst.as_raw(), src.as_raw(), from.info.ordinal, bytes, stream)
+                    }
                     _ => device.copy_on_device(dst.as_raw(), src.as_raw(), bytes, stream),
                 }
             }
@@ -234,6 +246,22 @@ impl Stream {
 
     pub(crate) fn check_source<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
         self.check_memory(src)?;
+        self.check_written(src, operation)
+    }
+
+    /// Whether this brings memory of another device to this stream's. The driver does that also where the two
+    /// cannot reach each other, through the host.
+    fn is_peer_copy<T: Pod>(&self, src: &View<'_, T>, dst: &View<'_, T>) -> bool {
+        let (here, from, to) = (&self.device.0.info, &src.device.0.info, &dst.device.0.info);
+        !src.block.is_host()
+            && !dst.block.is_host()
+            && from.backend == here.backend
+            && (to.backend, to.ordinal) == (here.backend, here.ordinal)
+            && from.ordinal != here.ordinal
+    }
+
+    fn check_written<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
+        src.check_not_shared()?;
         // What is captured has not written anything yet, so there is nothing to go by.
         if lock(&self.core.state).capture().is_some() {
             return Ok(());

@@ -238,9 +238,14 @@ impl DeviceCore {
         };
         drop(peers);
         if reaches {
-            other.visited.store(true, Ordering::Release);
+            other.visit();
         }
         Ok(reaches)
+    }
+
+    /// A stream of another device uses memory of this one.
+    pub(crate) fn visit(&self) {
+        self.visited.store(true, Ordering::Release);
     }
 
     /// Asks the driver which streams are idle, and lets go of what waited for that.
@@ -341,6 +346,11 @@ pub fn backends() -> Vec<&'static dyn Backend> {
         #[cfg(feature = "cpu")]
         gpustream_cpu::backend(),
     ]
+}
+
+fn next_stream() -> StreamId {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    StreamId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Splits `cuda:1` into backend and ordinal.
@@ -477,6 +487,9 @@ impl Device {
 
     /// A stream the driver made: the legacy default stream, or this host thread's.
     ///
+    /// A thread's stream can be used on that thread alone: on any other, submitting to it and waiting for it is an
+    /// [`ErrorKind::InvalidArgument`]. Each submission to it records an event.
+    ///
     /// Work on the legacy stream and on streams made with
     /// [`blocking_with_default`](StreamOptions::blocking_with_default) wait for each other.
     ///
@@ -487,7 +500,12 @@ impl Device {
         if which == DefaultStream::Legacy {
             lint::serialises("the legacy default stream waits for every blocking stream, and they for it");
         }
-        Ok(self.adopt(self.0.raw.stream_default(which)?, false))
+        let raw = self.0.raw.stream_default(which)?;
+        if which == DefaultStream::Legacy {
+            return Ok(self.adopt(raw, false));
+        }
+        let core = StreamCore::of_this_thread(next_stream(), raw, self.0.raw.clone());
+        Ok(self.enter(core))
     }
 
     /// A stream that another library made and keeps: cudarc's, `PyTorch`'s, one that cuBLAS or hipBLAS was given. What
@@ -503,9 +521,11 @@ impl Device {
     }
 
     pub(crate) fn adopt(&self, raw: RawStream, owned: bool) -> Stream {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        let id = StreamId(NEXT.fetch_add(1, Ordering::Relaxed));
-        let core = Arc::new(StreamCore::new(id, raw, self.0.raw.clone(), owned));
+        self.enter(StreamCore::new(next_stream(), raw, self.0.raw.clone(), owned))
+    }
+
+    fn enter(&self, core: StreamCore) -> Stream {
+        let core = Arc::new(core);
         self.0.sweep();
         self.0.streams.insert(core.clone());
         Stream { core, device: self.clone() }

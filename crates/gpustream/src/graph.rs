@@ -153,6 +153,7 @@ impl Graph {
         let accesses: SmallVec<[Access<'_>; 16]> = parts.contents.uses.iter().map(GraphUse::access).collect();
         // Held until the run is entered: a guard asked for meanwhile waits for the run.
         let _replay = HostReplay::begin(&accesses).map_err(|error| error.with_operation(operation))?;
+        parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core));
         stream.submit(operation, accesses.iter(), |device, raw| {
             // SAFETY: both are alive, and the graph owns what it refers to.
             unsafe { device.graph_launch(parts.exec.raw, raw) }
@@ -210,6 +211,11 @@ impl Graph {
 
     /// Does the first launch's preparation now (`cuGraphUpload`).
     pub fn upload(&self, stream: &Stream) -> Result<()> {
+        if !self.device.is_same(&stream.device) {
+            return Err(stream.foreign("the graph"));
+        }
+        stream.core.check_thread()?;
+        stream.core.check_not_capturing("upload a graph inside it")?;
         let Some(parts) = &self.parts else { return Ok(()) };
         // SAFETY: both are alive.
         unsafe { parts.exec.device.graph_upload(parts.exec.raw, stream.core.raw) }

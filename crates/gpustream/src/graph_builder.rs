@@ -105,6 +105,7 @@ impl GraphBuilder {
         let (raw, contents) = child.recorded()?;
         let node = self.raw_node(after, operation("child"), &GraphNode::Child(raw), &contents.uses)?;
         contents.keep.iter().for_each(|keep| self.capture.keep(keep.clone()));
+        contents.calls.iter().for_each(|call| self.capture.keep_call(call.clone()));
         Ok(node)
     }
 

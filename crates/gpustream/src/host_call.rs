@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 
 use crate::stream_core::StreamCore;
@@ -57,23 +57,28 @@ impl HostCall {
 /// A closure that a graph runs each time it is launched.
 pub(crate) struct RepeatedCall {
     closure: Box<dyn Fn() + Send + Sync>,
-    stream: Weak<StreamCore>,
+    /// Where it was launched last: who reports a panic.
+    stream: Mutex<Weak<StreamCore>>,
 }
 
 impl RepeatedCall {
-    pub(crate) fn new(closure: impl Fn() + Send + Sync + 'static, stream: &Arc<StreamCore>) -> Self {
-        Self { closure: Box::new(closure), stream: Arc::downgrade(stream) }
+    pub(crate) fn new(closure: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { closure: Box::new(closure), stream: Mutex::default() }
+    }
+
+    pub(crate) fn launched_on(&self, stream: &Arc<StreamCore>) {
+        *lock(&self.stream) = Arc::downgrade(stream);
     }
 }
 
-/// What the driver calls for a graph's node. Panics are reported by the stream that was captured.
+/// What the driver calls for a graph's node. Panics are reported by the stream that the graph was launched on.
 ///
 /// # Safety
 /// `data` points to a [`RepeatedCall`] that is alive.
 pub(crate) unsafe extern "C" fn run_repeated(data: *mut c_void) {
     // SAFETY: by this function's contract.
     let call = unsafe { &*data.cast_const().cast::<RepeatedCall>() };
-    let stream = call.stream.upgrade();
+    let stream = lock(&call.stream).upgrade();
     run_inside(&call.closure, stream.as_deref());
 }
 

@@ -116,6 +116,14 @@ impl Future for Finished {
     }
 }
 
+impl Drop for Finished {
+    fn drop(&mut self) {
+        if let State::Waiting { wait, .. } = &self.0 {
+            wait.leave();
+        }
+    }
+}
+
 impl fmt::Debug for Finished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Finished")
@@ -135,7 +143,10 @@ impl Stream {
     /// # }
     /// ```
     pub fn finished(&self) -> Finished {
-        let mark = self.core.check_not_capturing("wait for a stream that is being captured").and_then(|()| {
+        let allowed = self.core.check_thread();
+        let allowed =
+            allowed.and_then(|()| self.core.check_not_capturing("wait for a stream that is being captured"));
+        let mark = allowed.and_then(|()| {
             let mark = self.core.mark(&self.device.0, &mut lock(&self.core.state))?;
             Ok(Points::from_buf([(self.core.clone(), mark)]))
         });

@@ -56,6 +56,13 @@ impl Wait {
         Some(state.error.take().map_or(Ok(()), Err))
     }
 
+    /// The future is gone, so nobody is to be woken.
+    pub(crate) fn leave(&self) {
+        let waker = lock(&self.state).waker.take();
+        // With no lock held: it may be a task's last handle.
+        drop(waker);
+    }
+
     /// One of the points has been reached, or will never be.
     fn reach(&self, outcome: Result<()>) {
         let mut state = lock(&self.state);

@@ -62,6 +62,7 @@ impl Stream {
 
     /// Marks this point of the stream (`cuEventRecord`).
     pub fn record(&self) -> Result<Event> {
+        self.core.check_thread()?;
         let mut state = lock(&self.core.state);
         if let Some(capture) = state.capture() {
             drop(state);
@@ -90,6 +91,7 @@ impl Stream {
 
     /// Marks this point and takes the device's time when it is reached.
     pub fn record_timed(&self) -> Result<TimedEvent> {
+        self.core.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::timed().with_wait(self.device.0.wait))?;
         let state = lock(&self.core.state);
         if state.capture().is_some() {
@@ -112,18 +114,25 @@ impl Stream {
         if self.device.info().backend != event.stream.device.info().backend {
             return Err(self.foreign("the event"));
         }
+        self.core.check_thread()?;
         if let Some(point) = &event.captured {
+            if !Arc::ptr_eq(&self.core.device, &event.stream.device) {
+                return Err(refused("have a stream of another device join it; graphs stay on one device"));
+            }
             return point.capture.wait(&self.device.0, &self.core, &event.mark.cell, point);
         }
         let point = Point { stream: event.stream.id, number: event.mark.number };
         let mut state = lock(&self.core.state);
-        if state.capture().is_some() && !event.stream.is_known_done(point.number) {
-            return Err(refused(
-                "wait inside it for an event recorded outside; make the launching stream wait",
-            ));
-        }
         // An event stands for what its stream waited for, too, and that need not be numbered there.
         let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
+        if state.capture().is_some() {
+            // What has been reached is no dependency of the graph.
+            return if points.all(|point| self.device.0.streams.is_known_done(point)) {
+                Ok(())
+            } else {
+                Err(refused("wait inside it for an event recorded outside; make the launching stream wait"))
+            };
+        }
         if points.all(|point| point.stream == self.core.id || state.clock.covers(point)) {
             return Ok(());
         }
@@ -140,6 +149,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where any of it failed: "not done" and "failed" are different answers.
     pub fn is_done(&self) -> Result<bool> {
+        self.core.check_thread()?;
         self.core.check_not_capturing("ask whether a captured stream is done")?;
         let done = self.core.query(&self.device.0)?;
         if done {
@@ -181,9 +191,9 @@ impl Stream {
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
         let Some(capture) = lock(&self.core.state).capture() else { return self.host_fn(closure) };
         let operation = Operation { label: "host_fn", location: Location::caller() };
-        let call = Arc::new(RepeatedCall::new(closure, &self.core));
+        let call = Arc::new(RepeatedCall::new(closure));
         let data = Arc::as_ptr(&call).cast_mut().cast();
-        capture.keep(call);
+        capture.keep_call(call);
         self.submit(operation, [].iter(), |device, stream| {
             // SAFETY: the stream is alive, and the graph keeps what `data` points to.
             unsafe { device.stream_host_fn(stream, host_call::run_repeated, data) }

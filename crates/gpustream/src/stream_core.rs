@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, ThreadId};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, Operation, RawEvent, RawStream, Result};
 use smallvec::SmallVec;
@@ -95,6 +96,8 @@ pub(crate) struct StreamCore {
     pub(crate) panicked: Mutex<Option<String>>,
     /// Whether `raw` was made by us.
     owned: bool,
+    /// The only thread on which `raw` means this stream: it is that thread's default stream.
+    thread: Option<ThreadId>,
 }
 
 impl Drop for StreamCore {
@@ -126,7 +129,32 @@ impl StreamCore {
             resting: AtomicUsize::new(0),
             panicked: Mutex::new(None),
             owned,
+            thread: None,
         }
+    }
+
+    /// The default stream of the calling thread. The driver's handle means another stream on every thread, so
+    /// only this one may use it. The others go by events: each submission gets one.
+    pub(crate) fn of_this_thread(id: StreamId, raw: RawStream, device: Arc<dyn hal::Device>) -> Self {
+        let mut core = Self::new(id, raw, device, false);
+        core.thread = Some(thread::current().id());
+        core
+    }
+
+    #[inline]
+    fn is_elsewhere(&self) -> bool {
+        self.thread.is_some_and(|thread| thread != thread::current().id())
+    }
+
+    /// Refuses another thread's default stream.
+    #[inline]
+    pub(crate) fn check_thread(&self) -> Result<()> {
+        if self.is_elsewhere() { Err(another_threads()) } else { Ok(()) }
+    }
+
+    /// The last mark, which on a thread's default stream covers everything submitted.
+    fn last_mark(&self) -> Option<Mark> {
+        lock(&self.state).marks.back().cloned()
     }
 
     /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use.
@@ -144,6 +172,7 @@ impl StreamCore {
     where
         I: Iterator<Item = &'a Access<'a>> + Clone,
     {
+        self.check_thread().map_err(|error| error.with_operation(operation))?;
         let mut state = lock(&self.state);
         if let Some(capture) = state.capture() {
             drop(state);
@@ -176,7 +205,13 @@ impl StreamCore {
         // Taken also on failure: the driver may have enqueued part of it.
         state.number += 1;
         let guarded = |access: &Access<'_>| access.block.is_host() && access.mode != Mode::Shared;
-        if result.is_ok() && accesses.clone().any(guarded) {
+        if self.thread.is_some() {
+            // Whoever waits for this from another thread finds the event. Also on failure, as above.
+            let marked = self.mark(device, &mut state);
+            if result.is_ok() {
+                marked?;
+            }
+        } else if result.is_ok() && accesses.clone().any(guarded) {
             // Host access waits for exactly this operation, so it needs an event of its own.
             self.mark(device, &mut state)?;
         }
@@ -319,6 +354,7 @@ impl StreamCore {
 
     /// Records an event at the stream's present end.
     pub(crate) fn mark(&self, device: &DeviceCore, state: &mut StreamState) -> Result<Mark> {
+        self.check_thread()?;
         let cell = match state.free.pop() {
             Some(cell) => cell,
             None => EventCell::new(&self.device, EventOptions::default().with_wait(device.wait))?,
@@ -406,6 +442,9 @@ impl StreamCore {
         }
         let (number, clock) = (state.number, state.clock.clone());
         drop(state);
+        if self.is_elsewhere() {
+            return self.query_elsewhere(number);
+        }
         // SAFETY: the stream is alive.
         let done = unsafe { self.device.stream_query(self.raw) }?;
         if done {
@@ -414,8 +453,24 @@ impl StreamCore {
         Ok(done.then_some(clock))
     }
 
+    /// As [`query_alone`](Self::query_alone), for another thread's default stream.
+    #[cold]
+    fn query_elsewhere(&self, number: u64) -> Result<Option<Clock>> {
+        if self.is_known_done(number) {
+            return Ok(Some(Clock::default()));
+        }
+        let Some(mark) = self.last_mark() else { return Ok(None) };
+        // SAFETY: the event is alive and was recorded on this stream.
+        if mark.number < number || !unsafe { self.device.event_query(mark.cell.raw) }? {
+            return Ok(None);
+        }
+        self.set_done(number);
+        Ok(Some(mark.clock))
+    }
+
     /// Blocks until everything submitted is done.
     pub(crate) fn synchronize(&self, device: &DeviceCore) -> Result<()> {
+        self.check_thread()?;
         self.check_not_capturing("make the host wait for a stream that is being captured")?;
         let state = lock(&self.state);
         let (number, clock) = (state.number, state.clock.clone());
@@ -429,6 +484,12 @@ impl StreamCore {
 
     /// Blocks until nothing is pending, whatever the outcome.
     pub(crate) fn wait_idle(&self) -> Result<()> {
+        if self.is_elsewhere() {
+            // SAFETY: the event is alive and was recorded on this stream.
+            return self
+                .last_mark()
+                .map_or(Ok(()), |mark| unsafe { self.device.event_synchronize(mark.cell.raw) });
+        }
         // SAFETY: the stream is alive.
         unsafe { self.device.stream_synchronize(self.raw) }
     }
@@ -584,6 +645,14 @@ fn without_implied(
     let mut kept = kept.into_iter();
     points.retain(|_| kept.next() == Some(true));
     points
+}
+
+#[cold]
+fn another_threads() -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "this is the default stream of another thread; take this thread's, or make a stream, which all threads can use",
+    )
 }
 
 #[cold]

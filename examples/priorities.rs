@@ -1,0 +1,75 @@
+//! Priorities: a small urgent job that does not wait for a long queue of others.
+//!
+//! Both streams are full of work. The blocks of the urgent one are taken first whenever the device has room for one;
+//! what already runs is not interrupted, so kernels should be short.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use examples::DeviceArg;
+use examples::asynchronous::{Kernels, churned};
+use gpustream::{Device, StreamOptions};
+
+/// Measures how long an urgent kernel waits behind a queue
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// How many numbers each kernel of the queue works on
+    #[arg(long, default_value_t = 1 << 20)]
+    size: usize,
+    /// How many kernels are in the queue
+    #[arg(long, default_value_t = 50)]
+    queue: u32,
+}
+
+fn main() -> ExitCode {
+    examples::main(run)
+}
+
+fn run() -> Result<()> {
+    let args = Args::parse();
+    let device = args.device.open()?;
+    let kernels = Kernels::load(&device)?;
+    let (least, greatest) = device.info().stream_priorities;
+    println!("{}\npriorities from {least} (least urgent) to {greatest}", device.info());
+    behind_a_queue(&device, &kernels, &args, least)?; // the first use takes longer
+    for (name, priority) in [("least", least), ("greatest", greatest)] {
+        let (urgent, queue) = behind_a_queue(&device, &kernels, &args, priority)?;
+        println!(
+            "{name} priority: the small kernel was done after {urgent:.1?}, the queue after {queue:.1?}"
+        );
+    }
+    Ok(())
+}
+
+/// When a small kernel of that priority was done, and when the queue before it was.
+fn behind_a_queue(
+    device: &Device,
+    kernels: &Kernels,
+    args: &Args,
+    priority: i32,
+) -> Result<(Duration, Duration)> {
+    let (least, _) = device.info().stream_priorities;
+    let background = device.stream_with(StreamOptions::default().with_priority(least))?;
+    let stream = device.stream_with(StreamOptions::default().with_priority(priority))?;
+    let mut long = background.full(args.size, 1u32)?;
+    let mut short = stream.full(1000, 1u32)?;
+    stream.synchronize()?;
+    background.synchronize()?;
+    let start = Instant::now();
+    for _ in 0..args.queue {
+        kernels.churn(&background, &mut long, 1, 100, args.size)?;
+    }
+    kernels.churn(&stream, &mut short, 1, 10, 1000)?;
+    stream.synchronize()?;
+    let urgent = start.elapsed();
+    background.synchronize()?;
+    let queue = start.elapsed();
+    ensure!(stream.download(&short)? == [churned(1, 1, 10); 1000], "wrong result");
+    let want = churned(1, 1, 100 * args.queue);
+    ensure!(background.download(&long)?.iter().all(|&v| v == want), "wrong result of the queue");
+    Ok((urgent, queue))
+}

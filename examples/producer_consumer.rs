@@ -1,0 +1,145 @@
+//! The host prepares batch n+1 while the device works on batch n.
+//!
+//! Two pinned buffers take turns. `write()` waits until the device has read the buffer, and for nothing else; so in
+//! the end the whole takes as long as the slower side alone, and not as long as both together.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use examples::DeviceArg;
+use examples::asynchronous::{Kernels, churned};
+use gpustream::{Buffer, Device, Pinned, Stream};
+
+/// Overlaps the host's work with the device's
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// How many numbers a batch has
+    #[arg(long, default_value_t = 1 << 18)]
+    size: usize,
+    /// How many batches
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    batches: u32,
+    /// How often the device works on each number
+    #[arg(long, default_value_t = 500)]
+    rounds: u32,
+}
+
+struct Work {
+    kernels: Kernels,
+    stream: Stream,
+    hosts: [Pinned<u32>; 2],
+    /// A buffer per host buffer, so that a copy does not wait for the kernel before.
+    inputs: [Buffer<u32>; 2],
+    sum: Buffer<u32>,
+    args: Args,
+}
+
+fn main() -> ExitCode {
+    examples::main(run)
+}
+
+fn run() -> Result<()> {
+    let args = Args::parse();
+    let device = args.device.open()?;
+    println!("{}", device.info());
+    let mut work = Work::new(&device, args)?;
+    work.both()?; // first uses take longer
+
+    let host = work.host_alone()?;
+    let on_device = work.device_alone()?;
+    let synchronisation = work.synchronisation()?;
+    let total = work.both()?;
+    let bound = host.max(on_device) + synchronisation;
+    println!("the host alone:    {host:.2?}\nthe device alone:  {on_device:.2?}");
+    println!(
+        "both:              {total:.2?}, {:.2} of max(host, device) + {synchronisation:.2?} of synchronisation",
+        total.as_secs_f64() / bound.as_secs_f64()
+    );
+    Ok(())
+}
+
+impl Work {
+    fn new(device: &Device, args: Args) -> Result<Self> {
+        let stream = device.stream()?;
+        Ok(Self {
+            kernels: Kernels::load(device)?,
+            hosts: [device.pinned(args.size)?, device.pinned(args.size)?],
+            inputs: [stream.zeros(args.size)?, stream.zeros(args.size)?],
+            sum: stream.zeros(args.size)?,
+            stream,
+            args,
+        })
+    }
+
+    fn submit(&mut self, batch: u32) -> gpustream::Result<()> {
+        let Self { kernels, stream, hosts, inputs, sum, args } = self;
+        let turn = batch as usize % 2;
+        stream.copy(&hosts[turn], &mut inputs[turn])?;
+        kernels.churn(stream, &mut inputs[turn], 1, args.rounds, args.size)?;
+        kernels.add(stream, &inputs[turn], sum, args.size)
+    }
+
+    fn both(&mut self) -> Result<Duration> {
+        self.stream.fill(&mut self.sum, 0)?;
+        self.stream.synchronize()?;
+        let start = Instant::now();
+        for batch in 0..self.args.batches {
+            prepare(&mut self.hosts[batch as usize % 2].write()?, batch);
+            self.submit(batch)?;
+        }
+        self.stream.synchronize()?;
+        let time = start.elapsed();
+        let got = self.stream.download(&self.sum)?;
+        let mut first = [0];
+        let want = (0..self.args.batches).fold(0u32, |sum, batch| {
+            prepare(&mut first, batch);
+            sum.wrapping_add(churned(first[0], 1, self.args.rounds))
+        });
+        ensure!(got.first().is_none_or(|&v| v == want), "wrong result");
+        Ok(time)
+    }
+
+    fn host_alone(&mut self) -> Result<Duration> {
+        let mut host = self.hosts[0].write()?;
+        let start = Instant::now();
+        for batch in 0..self.args.batches {
+            prepare(black_box(&mut host), batch);
+        }
+        Ok(start.elapsed())
+    }
+
+    fn device_alone(&mut self) -> Result<Duration> {
+        let start = Instant::now();
+        for batch in 0..self.args.batches {
+            self.submit(batch)?;
+        }
+        self.stream.synchronize()?;
+        Ok(start.elapsed())
+    }
+
+    /// What submitting and waiting take with nothing to do.
+    fn synchronisation(&mut self) -> Result<Duration> {
+        let start = Instant::now();
+        for batch in 0..self.args.batches {
+            let turn = batch as usize % 2;
+            self.stream.copy(&self.hosts[turn].slice(..1)?, &mut self.inputs[turn].slice_mut(..1)?)?;
+            drop(self.hosts[1 - turn].write()?);
+        }
+        self.stream.synchronize()?;
+        Ok(start.elapsed())
+    }
+}
+
+/// The host's part: some arithmetic for each number of a batch.
+fn prepare(numbers: &mut [u32], batch: u32) {
+    for (i, number) in numbers.iter_mut().enumerate() {
+        let seed = (i as u32).wrapping_add(batch.wrapping_mul(40_503));
+        *number =
+            (0..20u32).fold(seed, |v, round| (v ^ (v >> 7)).wrapping_mul(0x9e37_79b1).wrapping_add(round));
+    }
+}

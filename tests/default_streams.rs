@@ -1,0 +1,221 @@
+//! The streams that the driver makes, priorities, streams that others made, and what silently serialises.
+
+use conformance::harness::{Child, Gate, refused};
+use conformance::{sync, tests};
+use gpustream::{DefaultStream, Device, ErrorKind, Launch, Result, Stream, StreamOptions};
+
+tests! {
+    Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy, legacy_and_non_blocking_streams_overlap,
+        threads_have_streams_of_their_own;
+    Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, another_threads_stream_is_refused,
+        foreign_streams_are_one_queue, priorities_are_known, occupancy_is_known, the_lint_report_names_lines,
+        no_lint_report_unasked;
+    Part: serialise;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+const N: usize = 3000;
+
+/// None where the backend has none.
+fn default_stream(device: &Device, which: DefaultStream) -> Result<Option<Stream>> {
+    match device.default_stream(which) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn legacy_waits_for_blocking_streams(device: &Device) -> Result<()> {
+    let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
+    let kernels = sync::Kernels::load(device)?;
+    let blocking = device.stream_with(StreamOptions::default().blocking_with_default())?;
+    let mut x = legacy.full(N, 1u32)?;
+    legacy.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&blocking, &ONE, gate.flag())?;
+    kernels.step(&legacy, &mut x, 1, N)?;
+    let event = legacy.record()?;
+    assert!(!event.is_done()?, "the legacy stream waits for the blocking one");
+    gate.open();
+    event.synchronize()?;
+    assert_eq!(legacy.download(&x)?, [6; N]);
+    Ok(())
+}
+
+fn blocking_streams_wait_for_legacy(device: &Device) -> Result<()> {
+    let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
+    let kernels = sync::Kernels::load(device)?;
+    let blocking = device.stream_with(StreamOptions::default().blocking_with_default())?;
+    let mut x = blocking.full(N, 1u32)?;
+    blocking.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&legacy, &ONE, gate.flag())?;
+    kernels.step(&blocking, &mut x, 1, N)?;
+    let event = blocking.record()?;
+    assert!(!event.is_done()?, "the blocking stream waits for the legacy one");
+    gate.open();
+    event.synchronize()?;
+    assert_eq!(blocking.download(&x)?, [6; N]);
+    Ok(())
+}
+
+fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
+    let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
+    if !device.info().concurrent_kernels {
+        return Ok(());
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    s.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&legacy, &ONE, gate.flag())?;
+    kernels.step(&s, &mut x, 1, N)?;
+    s.synchronize()?;
+    assert!(!legacy.record()?.is_done()?);
+    gate.open();
+    legacy.synchronize()
+}
+
+/// Two kernels, each waiting for the other, on the default streams of two threads.
+fn threads_have_streams_of_their_own(device: &Device) -> Result<()> {
+    if default_stream(device, DefaultStream::PerThread)?.is_none() || !device.info().concurrent_kernels {
+        return Ok(());
+    }
+    let kernels = &sync::Kernels::load(device)?;
+    let (first, second) = (device.flag()?, device.flag()?);
+    std::thread::scope(|scope| {
+        let work = |mut here: gpustream::Flag, there: gpustream::Flag| {
+            move || -> Result<()> {
+                let s = device.default_stream(DefaultStream::PerThread)?;
+                kernels.arrive(&s, &ONE, &mut here, &there)?;
+                s.synchronize()
+            }
+        };
+        let other = scope.spawn(work(first.clone(), second.clone()));
+        work(second.clone(), first.clone())()?;
+        other.join().unwrap()
+    })
+}
+
+fn memory_is_tracked_over_default_streams(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let mut want = 1u32;
+    for value in 0..20 {
+        for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
+            if let Some(default) = default_stream(device, which)? {
+                kernels.step(&default, &mut x, value, N)?;
+                want = want.wrapping_mul(5).wrapping_add(value);
+            }
+        }
+        kernels.step(&s, &mut x, value, N)?;
+        want = want.wrapping_mul(5).wrapping_add(value);
+    }
+    assert_eq!(s.download(&x)?, vec![want; N]);
+    Ok(())
+}
+
+/// Dropping the value leaves the driver's stream as it is.
+fn a_default_stream_is_borrowed(device: &Device) -> Result<()> {
+    for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
+        for round in 0..5u32 {
+            let Some(s) = default_stream(device, which)? else { continue };
+            let x = s.full(N, round)?;
+            assert_eq!(s.download(&x)?, vec![round; N]);
+        }
+    }
+    Ok(())
+}
+
+/// The driver's handle means the calling thread's stream, so from elsewhere it would be another queue.
+fn another_threads_stream_is_refused(device: &Device) -> Result<()> {
+    let Some(s) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    let kernels = &sync::Kernels::load(device)?;
+    let mut x = s.full(N, 1u32)?;
+    kernels.step(&s, &mut x, 1, N)?;
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                refused(s.record(), ErrorKind::InvalidArgument, &["thread"]);
+                refused(s.synchronize(), ErrorKind::InvalidArgument, &["thread"]);
+                refused(kernels.step(&s, &mut x, 2, N), ErrorKind::InvalidArgument, &["thread"]);
+                // The memory can be used from here, on another stream.
+                let t = device.stream()?;
+                kernels.step(&t, &mut x, 3, N)?;
+                assert_eq!(t.download(&x)?, [33; N]);
+                Ok(())
+            })
+            .join()
+    })
+    .unwrap()
+}
+
+fn foreign_streams_are_one_queue(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let owner = device.stream()?;
+    // SAFETY: `owner` outlives the value and its work.
+    let adopted = unsafe { device.stream_from_raw(owner.as_raw()) };
+    let mut x = owner.full(N, 1u32)?;
+    let mut want = 1u32;
+    for value in 0..20 {
+        kernels.step(if value % 2 == 0 { &adopted } else { &owner }, &mut x, value, N)?;
+        want = want.wrapping_mul(5).wrapping_add(value);
+    }
+    assert_eq!(adopted.download(&x)?, vec![want; N]);
+    drop(adopted);
+    assert_eq!(owner.download(&x)?, vec![want; N], "the stream is still there");
+    Ok(())
+}
+
+fn priorities_are_known(device: &Device) -> Result<()> {
+    let (least, greatest) = device.info().stream_priorities;
+    assert!(greatest <= least, "lower is more urgent: {least} to {greatest}");
+    let urgent = device.stream_with(StreamOptions::default().with_priority(greatest))?;
+    let idle = device.stream_with(StreamOptions::default().with_priority(least))?;
+    let kernels = sync::Kernels::load(device)?;
+    let mut x = idle.full(N, 1u32)?;
+    // Order goes before urgency.
+    kernels.step(&idle, &mut x, 1, N)?;
+    kernels.step(&urgent, &mut x, 2, N)?;
+    assert_eq!(urgent.download(&x)?, [32; N]);
+    Ok(())
+}
+
+fn occupancy_is_known(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let kernel = kernels.module().kernel("step")?;
+    let blocks = kernel.occupancy(128, 0)?;
+    assert!(blocks >= 1);
+    assert!(kernel.occupancy(kernel.info().max_threads_per_block, 0)? <= blocks);
+    let (block, grid) = kernel.suggested_block(0)?;
+    assert!(block >= 1 && block <= kernel.info().max_threads_per_block && grid >= 1, "{block} {grid}");
+    Ok(())
+}
+
+/// What a child does under `GPUSTREAM_LINT=1`.
+fn serialise(device: &Device) -> Result<()> {
+    for _ in 0..3 {
+        device.synchronize()?;
+        drop(device.stream_with(StreamOptions::default().blocking_with_default())?);
+        drop(default_stream(device, DefaultStream::Legacy)?);
+    }
+    device.stream()?.synchronize()
+}
+
+fn the_lint_report_names_lines(device: &Device) -> Result<()> {
+    let ended = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "1").run()?;
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    for part in ["whole device", "waits for the legacy default stream"] {
+        let lines: Vec<_> = ended.output.lines().filter(|line| line.contains(part)).collect();
+        assert_eq!(lines.len(), 1, "once each: {}", ended.output);
+        assert!(lines[0].contains("default_streams.rs:"), "{}", lines[0]);
+    }
+    Ok(())
+}
+
+fn no_lint_report_unasked(device: &Device) -> Result<()> {
+    let ended = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "0").run()?;
+    assert_eq!((ended.code, ended.output.as_str()), (Some(0), ""));
+    Ok(())
+}

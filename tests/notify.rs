@@ -1,0 +1,416 @@
+//! Futures resolve when the device gets there, on any executor, and with the error when it never will.
+
+use std::future::Future;
+use std::mem;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use conformance::harness::{Gate, refused, until};
+use conformance::{faulty, sync, tests};
+use gpustream::{Device, ErrorKind, Finished, Launch, Result};
+
+tests! {
+    Plain: a_stream_finishes, an_event_is_reached, pinned_memory_is_ready, a_download_arrives, on_tokio, on_smol,
+        what_follows_does_not_count, finished_work_resolves_at_once, dropped_futures, forgotten_futures,
+        futures_outlive_everything, panics_are_reported, the_waker_may_change, many_streams;
+    Isolated: ten_thousand_pending, an_idle_reactor_sleeps, a_fault_resolves_everything;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+const N: usize = 3000;
+
+/// Wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The least executor there is.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+/// Says whether it was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Polls once with a waker of nobody's.
+fn is_pending(future: &mut Finished) -> bool {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+}
+
+fn a_stream_finishes(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let mut finished = s.finished();
+    assert!(is_pending(&mut finished) && is_pending(&mut finished));
+    gate.open();
+    block_on(finished)?;
+    assert!(s.is_done()?);
+    Ok(())
+}
+
+fn an_event_is_reached(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&s, &ONE, first.flag())?;
+    let event = s.record()?;
+    kernels.spin(&s, &ONE, second.flag())?;
+    let mut done = event.done();
+    assert!(is_pending(&mut done));
+    first.open();
+    block_on(done)?;
+    assert!(event.is_done()? && !s.is_done()?);
+    Ok(())
+}
+
+fn pinned_memory_is_ready(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(N, 4u32)?;
+    let mut host = device.pinned::<u32>(N)?;
+    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&s, &ONE, first.flag())?;
+    s.copy(&x.slice(..100)?, &mut host.slice_mut(..100)?)?;
+    kernels.spin(&s, &ONE, second.flag())?;
+    let mut ready = host.ready();
+    assert!(is_pending(&mut ready));
+    block_on(host.slice(100..)?.ready())?;
+    first.open();
+    block_on(ready)?;
+    assert_eq!(host.read()?[..101], [&[4; 100][..], &[0]].concat());
+    assert!(!s.is_done()?, "what follows the copy still runs");
+    Ok(())
+}
+
+fn a_download_arrives(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&s, gate.flag(), &mut x, 1, N)?;
+    let download = s.download_async(&x.slice(10..20)?)?;
+    // It has its place in the order.
+    s.fill(&mut x, 9)?;
+    drop(x);
+    gate.open();
+    assert_eq!(block_on(download)?, [2; 10]);
+    let y = s.alloc::<u32>(N)?;
+    refused(s.download_async(&y), ErrorKind::Uninitialized, &[]);
+    Ok(())
+}
+
+/// Jobs, each of several stages on a stream of its own.
+async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) -> Result<()> {
+    let s = device.stream()?;
+    let mut x = s.full(N, seed)?;
+    let mut want = seed;
+    for value in 0..5 {
+        kernels.step(&s, &mut x, value, N)?;
+        want = want.wrapping_mul(5).wrapping_add(value);
+        s.finished().await?;
+    }
+    assert_eq!(s.download_async(&x)?.await?, vec![want; N]);
+    Ok(())
+}
+
+fn on_tokio(device: &Device) -> Result<()> {
+    let kernels = Arc::new(sync::Kernels::load(device)?);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(async {
+        let jobs: Vec<_> =
+            (0..50).map(|seed| tokio::spawn(job(device.clone(), kernels.clone(), seed))).collect();
+        for job in jobs {
+            job.await.unwrap()?;
+        }
+        Ok(())
+    })
+}
+
+fn on_smol(device: &Device) -> Result<()> {
+    let kernels = Arc::new(sync::Kernels::load(device)?);
+    smol::block_on(async {
+        let jobs: Vec<_> =
+            (0..50).map(|seed| smol::spawn(job(device.clone(), kernels.clone(), seed))).collect();
+        for job in jobs {
+            job.await?;
+        }
+        Ok(())
+    })
+}
+
+/// The point is that of the call.
+fn what_follows_does_not_count(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&s, &ONE, first.flag())?;
+    let finished = s.finished();
+    kernels.spin(&s, &ONE, second.flag())?;
+    first.open();
+    block_on(finished)?;
+    assert!(!s.is_done()?);
+    Ok(())
+}
+
+fn finished_work_resolves_at_once(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    s.fill(&mut x, 2)?;
+    let event = s.record()?;
+    s.synchronize()?;
+    assert!(!is_pending(&mut s.finished()) && !is_pending(&mut event.done()));
+    assert!(!is_pending(&mut device.pinned::<u32>(N)?.ready()));
+    Ok(())
+}
+
+fn dropped_futures(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(N, 1u32)?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let woken = Arc::new(Woken::default());
+    for _ in 0..100 {
+        let mut finished = s.finished();
+        let polled = Pin::new(&mut finished).poll(&mut Context::from_waker(&woken.clone().into()));
+        assert!(polled.is_pending());
+        drop((finished, s.finished(), s.download_async(&x)?));
+    }
+    let finished = s.finished();
+    gate.open();
+    block_on(finished)?;
+    until(|| Ok(Arc::strong_count(&woken) == 1))?;
+    assert!(!woken.0.load(Ordering::SeqCst), "nobody waited any more");
+    assert_eq!(s.download(&x)?, [1; N]);
+    Ok(())
+}
+
+/// A forgotten download's memory is never given to anyone else.
+fn forgotten_futures(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(N, 1u32)?;
+    s.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    for _ in 0..20 {
+        let mut finished = s.finished();
+        assert!(is_pending(&mut finished));
+        mem::forget(finished);
+        mem::forget(s.download_async(&x)?);
+    }
+    let mut others = (0..20).map(|_| device.pinned::<u32>(N)).collect::<Result<Vec<_>>>()?;
+    for other in &mut others {
+        other.write()?.fill(5);
+    }
+    gate.open();
+    s.synchronize()?;
+    for other in &others {
+        assert_eq!(*other.read()?, [5; N]);
+    }
+    Ok(())
+}
+
+/// Stream, buffer, event and device handle go first.
+fn futures_outlive_everything(device: &Device) -> Result<()> {
+    let device = conformance::harness::open_again(device, gpustream::DeviceOptions::default())?;
+    let gate = Gate::new(&device)?;
+    let (finished, done, download) = {
+        let kernels = sync::Kernels::load(&device)?;
+        let s = device.stream()?;
+        let mut x = s.full(N, 1u32)?;
+        kernels.add_when(&s, gate.flag(), &mut x, 6, N)?;
+        let event = s.record()?;
+        (s.finished(), event.done(), s.download_async(&x)?)
+    };
+    drop(device);
+    gate.open();
+    assert_eq!(block_on(download)?, [7; N]);
+    block_on(done)?;
+    block_on(finished)
+}
+
+fn panics_are_reported(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    s.host_fn(|| std::panic::resume_unwind(Box::new("on purpose")))?;
+    refused(block_on(s.finished()), ErrorKind::HostPanic, &["on purpose"]);
+    block_on(s.finished())?;
+    let kernels = sync::Kernels::load(device)?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    s.host_fn(|| std::panic::resume_unwind(Box::new("later")))?;
+    let mut finished = s.finished();
+    assert!(is_pending(&mut finished));
+    gate.open();
+    refused(block_on(finished), ErrorKind::HostPanic, &["later"]);
+    Ok(())
+}
+
+/// A future may move to another task between polls; the last one is woken.
+fn the_waker_may_change(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let mut finished = s.finished();
+    let (first, last) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+    for woken in [&first, &last] {
+        let waker = woken.clone().into();
+        assert!(Pin::new(&mut finished).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    gate.open();
+    until(|| Ok(last.0.load(Ordering::SeqCst)))?;
+    assert!(!first.0.load(Ordering::SeqCst));
+    assert!(!is_pending(&mut finished));
+    Ok(())
+}
+
+/// In the order in which they are let go, not in that in which they were asked for.
+fn many_streams(device: &Device) -> Result<()> {
+    let streams = (0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    let mut doors = Vec::new();
+    let mut futures = Vec::new();
+    for s in &streams {
+        let (open, closed) = std::sync::mpsc::channel::<()>();
+        s.host_fn(move || {
+            let _ = closed.recv();
+        })?;
+        let mut finished = s.finished();
+        if device.info().backend == "cpu" {
+            assert!(is_pending(&mut finished));
+        }
+        futures.push(finished);
+        doors.push(open);
+    }
+    // The drivers may run all host functions on one thread, in the order of submission.
+    for (door, future) in doors.into_iter().zip(futures) {
+        drop(door);
+        block_on(future)?;
+    }
+    Ok(())
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+fn ten_thousand_pending(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let streams = (0..4).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    let first = &streams[0];
+    let gate = Gate::new(device)?;
+    kernels.spin(first, &ONE, gate.flag())?;
+    let event = first.record()?;
+    let mut x = (0..4).map(|i| streams[i].full(10, 1u32)).collect::<Result<Vec<_>>>()?;
+    let mut futures = Vec::new();
+    let mut before = 0;
+    for round in 0..10_000 {
+        let s = &streams[round % 4];
+        if round < 4 {
+            s.wait(&event)?;
+        }
+        if round < 400 {
+            kernels.step(s, &mut x[round % 4], 1, 10)?;
+        }
+        let mut finished = s.finished();
+        assert!(is_pending(&mut finished));
+        futures.push(finished);
+        if round == 0 {
+            before = threads();
+        }
+    }
+    assert!(threads() <= before + 2, "{before} threads became {}", threads());
+    gate.open();
+    futures.into_iter().try_for_each(block_on)?;
+    for (s, x) in streams.iter().zip(&x) {
+        let want = (0..100).fold(1u32, |x, _| x.wrapping_mul(5).wrapping_add(1));
+        assert_eq!(s.download(x)?, [want; 10]);
+    }
+    Ok(())
+}
+
+/// The reactor thread's processor time in nanoseconds.
+fn reactor_time() -> Option<u64> {
+    std::fs::read_dir("/proc/self/task").ok()?.flatten().find_map(|task| {
+        let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+        let times = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        name.starts_with("gpustream-react").then(|| times.split(' ').next()?.parse().ok())?
+    })
+}
+
+fn an_idle_reactor_sleeps(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let mut finished = s.finished();
+    assert!(is_pending(&mut finished));
+    gate.open();
+    block_on(finished)?;
+    if reactor_time().is_none() {
+        return Ok(()); // no such files here
+    }
+    // It has gone to sleep once its time stands still; then it must stay so.
+    let mut last = reactor_time();
+    until(|| {
+        thread::sleep(Duration::from_millis(5));
+        Ok(mem::replace(&mut last, reactor_time()) == last)
+    })?;
+    let before = reactor_time();
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(reactor_time(), before, "the reactor runs though nobody waits");
+    Ok(())
+}
+
+/// All of them with the error, in time: none hangs, and none says that all went well.
+fn a_fault_resolves_everything(device: &Device) -> Result<()> {
+    let (kernels, broken) = (sync::Kernels::load(device)?, faulty::Kernels::load(device)?);
+    let streams = (0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    let mut buffers = streams.iter().map(|s| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    device.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&streams[0], &ONE, gate.flag())?;
+    // SAFETY: this process is made to fail.
+    unsafe { broken.wild(&streams[0], &ONE, 0x0dea_d000_0000) }?;
+    let event = streams[0].record()?;
+    let mut futures = Vec::new();
+    for round in 0..100 {
+        let (s, x) = (&streams[round % 8], &mut buffers[round % 8]);
+        s.wait(&event)?;
+        kernels.step(s, x, 1, N)?;
+        let mut finished = s.finished();
+        assert!(is_pending(&mut finished));
+        futures.push(finished);
+    }
+    let opened = Instant::now();
+    gate.open();
+    for finished in futures {
+        refused(block_on(finished), ErrorKind::DeviceLost, &[]);
+    }
+    assert!(opened.elapsed() < Duration::from_secs(1), "it took {:?}", opened.elapsed());
+    Ok(())
+}
