@@ -64,7 +64,9 @@ impl Model {
     fn order(&self, stream: usize) -> Set {
         let mut set = self.streams[stream];
         if stream == 0 {
-            BLOCKING.iter().for_each(|&other| set |= self.streams[other]);
+            for other in BLOCKING {
+                set |= self.streams[other];
+            }
         } else if BLOCKING.contains(&stream) {
             set |= self.streams[0];
         }
@@ -184,7 +186,9 @@ proptest! {
     fn nothing_runs_before_what_it_must_follow(program in prop::collection::vec(action(), 1..80)) {
         // Events keep their records from one program to the next, which the model does not know: those are done.
         let mut model = Model::default();
-        program.iter().for_each(|&action| model.apply(action));
+        for &action in &program {
+            model.apply(action);
+        }
         for machine in MACHINES.iter() {
             let log = machine.run(&program);
             prop_assert_eq!(log.len(), model.before.len());

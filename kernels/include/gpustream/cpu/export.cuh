@@ -2,6 +2,18 @@
 #ifndef GPUSTREAM_CPU_EXPORT_CUH
 #define GPUSTREAM_CPU_EXPORT_CUH
 
+// The last of the types that is an integer of 32 or 64 bits: mostly the type of a kernel's length.
+template <class Found, class... T>
+struct gs_cpu_index_of {
+    typedef Found type;
+};
+template <class Found, class T, class... Rest>
+struct gs_cpu_index_of<Found, T, Rest...> {
+    static constexpr bool counts = std::is_integral<T>::value && sizeof(T) >= 4;
+    typedef T here;
+    typedef typename gs_cpu_index_of<typename std::conditional<counts, here, Found>::type, Rest...>::type type;
+};
+
 template <class F, F* Kernel>
 struct gs_cpu_entry_of;
 
@@ -32,47 +44,118 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
     static_assert((std::is_trivially_copyable<P>::value && ... && true),
                   "a kernel's parameters must be trivially copyable");
 
-    // The threads of one block, one after another. `Fast` starts at the first and tells the compiler that a thread's
-    // number in its row fits 31 bits; only then does it see that neighbours touch neighbouring addresses, and
-    // vectorise.
-    template <bool Fast>
-    static inline __attribute__((always_inline)) void threads(gs_cpu_context* context, uint32_t first_thread,
-                                                              P... args) {
+    // The type that the kernel most likely compares its thread's number in, judged by its parameters.
+    typedef typename gs_cpu_index_of<unsigned int, P...>::type index;
+    // A number of 64 bits may be made of a product of 32 bits, `blockIdx.x * blockDim.x`, or of one of 64,
+    // `(size_t)blockIdx.x * blockDim.x`. No loop suits both, and a wrong one is up to ten times slower, so that
+    // these kernels get two, of which the first blocks show the faster.
+    static constexpr int forms = sizeof(index) == 8 ? 2 : 1;
+
+    // One row of a block's threads, as the compiler likes it: counted in the thread's number over the whole grid,
+    // from which the kernel's own `blockIdx.x * blockDim.x + threadIdx.x` folds to the loop's counter. A guard
+    // `i < n` is then split off the loop, and neighbours are seen to touch neighbouring addresses. Each line here
+    // was measured.
+    template <int Form>
+    static inline __attribute__((always_inline)) void row(P... args) {
+        const uint32_t bx = blockDim.x;
+        // Signed numbers of 64 bits are split in one form only; in the other the guard becomes a mask.
+        constexpr bool masked = forms == 2 && Form == 0 && std::is_signed<index>::value;
+        if constexpr (forms == 2 && Form == 0 && !masked) {
+            const index first = (index)blockIdx.x * blockDim.x, last = first + bx;
+            if (bx > 1024) __builtin_unreachable();
+            for (index i = first; i < last; ++i) {
+                const index thread = i - first;
+                if (thread > (index)1023) __builtin_unreachable();
+                threadIdx.x = (uint32_t)thread;
+                Kernel(args...);
+                if (gs_cpu_moved) return;
+            }
+        } else {
+            typedef typename std::conditional<masked, uint32_t, index>::type number;
+            const number first = (number)(blockIdx.x * blockDim.x);
+            if ((uint32_t)first > GS_CPU_NARROW_MAX) __builtin_unreachable();
+            if (first > (number)GS_CPU_NARROW_MAX) __builtin_unreachable();
+            if (bx > 1024) __builtin_unreachable();
+            const number last = first + (number)bx;
+            for (number i = first; i < last; ++i) {
+                threadIdx.x = (uint32_t)i - (uint32_t)first;
+                Kernel(args...);
+                if (gs_cpu_moved) return;
+            }
+        }
+        // The last index is of no use to anybody, and would have to be carried through the loop.
+        threadIdx.x = 0;
+    }
+
+    // The threads of one block from any on, in a grid of any size. Calls the kernel instead of containing it, so that
+    // each is compiled into loops once, and so that the index is in memory for a fault to be traced to its thread.
+    static inline __attribute__((always_inline)) void rest(gs_cpu_context* context, uint32_t first, P... args) {
         const uint32_t bx = context->block.x, by = context->block.y, bz = context->block.z;
+        void (*kernel)(P...) = Kernel;
+        __asm__("" : "+r"(kernel));
         gs_cpu_moved = false;
         blockDim.x = bx, blockDim.y = by, blockDim.z = bz;
-        if (Fast && blockIdx.x * blockDim.x > GS_CPU_NARROW_MAX) __builtin_unreachable();
-        if (Fast && bx > 1024) __builtin_unreachable();
-        // Where the general loop calls it, the index is in memory for a fault to be traced to its thread.
-        void (*out_of_line)(P...) = Kernel;
-        if constexpr (!Fast) __asm__("" : "+r"(out_of_line));
-        uint32_t tx = Fast ? 0 : first_thread, ty = 0, tz = 0;
-        if (tx >= bx) ty = tx / bx % by, tz = tx / bx / by, tx %= bx;
-        for (uint32_t k = tz; k < bz; ++k) {
-            for (uint32_t j = ty; j < by; ++j) {
-                threadIdx.y = j, threadIdx.z = k;
-                for (uint32_t i = tx; i < bx; ++i) {
-                    threadIdx.x = i;
-                    if constexpr (Fast) Kernel(args...);
-                    else out_of_line(args...);
+        uint32_t x = first, y = 0, z = 0;
+        if (x >= bx) y = x / bx % by, z = x / bx / by, x %= bx;
+        for (; z < bz; ++z, y = 0) {
+            for (; y < by; ++y, x = 0) {
+                for (; x < bx; ++x) {
+                    threadIdx.x = x, threadIdx.y = y, threadIdx.z = z;
+                    kernel(args...);
                     if (gs_cpu_moved) return;
                 }
-                if (!Fast) tx = 0;
             }
-            if (!Fast) ty = 0;
         }
     }
 
-    // A function for one block: in a loop over blocks the hints would be hoisted away from where they are needed.
-    template <size_t... I>
+    // A function for one row: in a loop over rows the hints would be hoisted away from where they are needed.
+    template <int Form, size_t... I>
     static __attribute__((noinline, flatten)) void fast(gs_cpu_context* context, std::index_sequence<I...>) {
-        threads<true>(context, 0, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+        blockDim.x = context->block.x;
+        gs_cpu_moved = false;
+        row<Form>(*reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
     }
-    // Calls the kernel instead of containing it, so that each is compiled into loops once.
+    // The threads of one block, from the first on.
+    template <int Form>
+    static void whole_block(gs_cpu_context* context) {
+        const uint32_t by = context->block.y, bz = context->block.z;
+        blockDim.y = by, blockDim.z = bz;
+        for (uint32_t k = 0; k < bz; ++k) {
+            for (uint32_t j = 0; j < by; ++j) {
+                threadIdx.y = j, threadIdx.z = k;
+                fast<Form>(context, std::index_sequence_for<P...>());
+                if (gs_cpu_moved) return;
+            }
+        }
+    }
+    // The same, by the form that has been the faster so far. Workers may disagree for a moment; either is right.
+    static void best_block(gs_cpu_context* context) {
+        static uint32_t tried;
+        static uint64_t fastest[2] = {~uint64_t(0), ~uint64_t(0)};
+        uint32_t number = __atomic_load_n(&tried, __ATOMIC_RELAXED);
+        int form;
+        if (number >= 32) {
+            form = __atomic_load_n(&fastest[1], __ATOMIC_RELAXED) < __atomic_load_n(&fastest[0], __ATOMIC_RELAXED);
+        } else {
+            form = (int)(number & 1);
+        }
+        const long long begun = number < 32 ? clock64() : 0;
+        if (form == 0) {
+            whole_block<0>(context);
+        } else {
+            whole_block<1>(context);
+        }
+        if (number >= 32 || gs_cpu_moved) return;
+        const uint64_t took = (uint64_t)(clock64() - begun);
+        if (took < __atomic_load_n(&fastest[form], __ATOMIC_RELAXED)) {
+            __atomic_store_n(&fastest[form], took, __ATOMIC_RELAXED);
+        }
+        __atomic_store_n(&tried, number + 1, __ATOMIC_RELAXED);
+    }
     template <size_t... I>
     static __attribute__((noinline)) void general(gs_cpu_context* context, uint32_t first_thread,
                                                   std::index_sequence<I...>) {
-        threads<false>(context, first_thread, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+        rest(context, first_thread, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
     }
 
     static void run(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread) {
@@ -92,7 +175,11 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
             if (context->wide) {
                 general(context, 0, std::index_sequence_for<P...>());
             } else {
-                fast(context, std::index_sequence_for<P...>());
+                if constexpr (forms == 2) {
+                    best_block(context);
+                } else {
+                    whole_block<0>(context);
+                }
             }
             if (gs_cpu_moved) return;
             if (++x == gx) {
