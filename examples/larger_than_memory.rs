@@ -56,7 +56,7 @@ fn run() -> Result<()> {
     if let Some(expected) = expected {
         ensure!(bins[..] == expected[..], "the histogram is wrong");
     }
-    print(&bins, &device, file.len, times)
+    print(&bins, &device, file.len, &times)
 }
 
 /// What took how long.
@@ -166,7 +166,7 @@ fn made_block() -> Vec<u8> {
     let next = |_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         // Small values are more frequent, so that no two bins are alike.
-        ((state >> 24) * (state >> 16 & 0xff) >> 8) as u8
+        (((state >> 24) * (state >> 16 & 0xff)) >> 8) as u8
     };
     (0..MIB).map(next).collect()
 }
@@ -175,12 +175,16 @@ fn made_histogram(len: u64) -> Vec<u64> {
     let block = made_block();
     let mut bins = vec![0; 256];
     let (whole, rest) = (len / MIB, (len % MIB) as usize);
-    block.iter().for_each(|&byte| bins[usize::from(byte)] += whole);
-    block[..rest].iter().for_each(|&byte| bins[usize::from(byte)] += 1);
+    for &byte in &block {
+        bins[usize::from(byte)] += whole;
+    }
+    for &byte in &block[..rest] {
+        bins[usize::from(byte)] += 1;
+    }
     bins
 }
 
-fn print(bins: &[u64], device: &Device, len: u64, times: Times) -> Result<()> {
+fn print(bins: &[u64], device: &Device, len: u64, times: &Times) -> Result<()> {
     let sum: u128 = bins.iter().zip(0u128..).map(|(&count, value)| value * u128::from(count)).sum();
     println!("sum of all bytes: {sum}, mean {:.3}\n", sum as f64 / len.max(1) as f64);
     let most = bins.chunks(16).map(|bins| bins.iter().sum::<u64>()).max().unwrap_or(0).max(1);
