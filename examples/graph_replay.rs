@@ -47,7 +47,8 @@ fn run() -> Result<()> {
             kernels.churn(&stream, &mut x, value, 1, N)?;
         }
     }
-    let (submitted, _) = (start.elapsed(), stream.synchronize()?);
+    let submitted = start.elapsed();
+    stream.synchronize()?;
     println!("{}", device.info());
     println!("one by one: submitted in {submitted:.1?}, done in {:.1?}", start.elapsed());
     let want = (0..args.rounds).fold(0, |v, _| round(v, 0));
@@ -68,7 +69,8 @@ fn run() -> Result<()> {
     for _ in 0..args.rounds {
         graph.launch(&stream)?;
     }
-    let (submitted, _) = (start.elapsed(), stream.synchronize()?);
+    let submitted = start.elapsed();
+    stream.synchronize()?;
     println!("{graph:?}: submitted in {submitted:.1?}, done in {:.1?}", start.elapsed());
     ensure!(stream.download(&x)?.iter().all(|&v| v == want), "wrong result of the graph");
 
