@@ -292,8 +292,9 @@ impl Runner {
         if self.begun < self.total || self.failure.is_some() {
             return self.start_next();
         }
+        // A fiber whose threads all ran to their end holds none, so `current` may be beyond those that do.
         let mut next = self.current + 1;
-        if next == self.held {
+        if next >= self.held {
             next = 0;
         }
         if self.states[self.holds[next] as usize] != State::Ready {

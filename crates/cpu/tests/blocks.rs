@@ -277,6 +277,22 @@ fn parts_of_a_warp_and_lanes_that_returned() {
 }
 
 #[test]
+fn threads_that_return_leave_those_that_wait_to_go_on() {
+    for (threads, waiting) in [(96, 40), (96, 33), (64, 1), (1024, 1000), (128, 127)] {
+        // A device of its own, whose worker has no fibers yet: as many are made as are needed.
+        let bench = Bench::with(options().with_workers(1), &WARPS_IMAGE);
+        let stream = bench.stream();
+        let counts = bench.memory::<i32>(32);
+        for _ in 0..3 {
+            bench.launch(stream, "early_exit", 2, threads, args![waiting, &counts]);
+        }
+        bench.sync(stream).unwrap();
+        let whole = waiting as usize / 32;
+        assert!(counts.as_ref()[..whole].iter().all(|&c| c == 32), "{threads} {waiting}");
+    }
+}
+
+#[test]
 fn shuffles_and_barriers_together() {
     for wide in [false, true] {
         let bench = Bench::with(options().with_warp_64(wide), &WARPS_IMAGE);
