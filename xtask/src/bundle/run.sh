@@ -64,9 +64,13 @@ section_tests() {
 }
 
 section_examples() {
-    local example
+    local example name on
     for example in "$here"/examples/*; do
-        check "example $(basename "$example")" env -C "$results" "$example" --device "$device"
+        name="$(basename "$example")"
+        on="$device"
+        # All devices of a backend.
+        [ "$name" != multi_device ] || on="${device%%:*}"
+        check "example $name" env -C "$results" "$example" --device "$on"
     done
 }
 
