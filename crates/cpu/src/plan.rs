@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::job::{Job, Owner};
-use crate::stream::{self, Stream};
+use crate::stream::Stream;
 use crate::work::Work;
 use crate::worker::{Task, Worker, lock};
 
@@ -73,7 +73,7 @@ impl GraphRun {
 pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<Stream>) {
     if run.nodes.is_empty() {
         stream.completed_one();
-        stream::run(worker, stream);
+        stream.queue_up();
         return;
     }
     let level = stream.level();
@@ -142,7 +142,8 @@ fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize>
         let stream = lock(&run.stream).take();
         if let Some(stream) = stream {
             stream.completed_one();
-            stream::run(worker, stream);
+            // Queued, not run from here: a thousand graphs in a row would be a thousand frames on this stack.
+            stream.queue_up();
         }
     }
     mine

@@ -185,7 +185,7 @@ impl Stream {
         }
     }
 
-    fn queue_up(self: &Arc<Self>) {
+    pub(crate) fn queue_up(self: &Arc<Self>) {
         self.shared.scheduler.push(Task::Stream(self.clone()), self.level);
     }
 
