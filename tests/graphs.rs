@@ -630,15 +630,15 @@ fn times_are_refused(device: &Device) -> Result<()> {
 
 fn outside_events_are_refused(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
-    let other = device.stream()?;
+    let (s, other) = (device.stream()?, device.stream()?);
     let gate = Gate::new(device)?;
     kernels.spin(&other, &ONE, gate.flag())?;
     let event = other.record()?;
-    refused_inside(device, |s| s.wait(&event))?;
+    refused(s.capture(|s| s.wait(&event)), ErrorKind::Captured, &["outside"]);
     gate.open();
     other.synchronize()?;
+    usable(device, &[&s, &other])?;
     // What has been reached is no dependency.
-    let s = device.stream()?;
     s.capture(|s| s.wait(&event)).map(drop)
 }
 

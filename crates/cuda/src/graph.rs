@@ -23,7 +23,7 @@ use crate::{module, stream};
 impl Graphs for CudaDevice {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
         let driver = self.enter()?;
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the caller vouches for the stream.
         unsafe { call!(driver, cuStreamBeginCapture_v2(stream::raw(stream), mode)) }
     }

@@ -228,8 +228,9 @@ fn a_broken_capture_is_an_error_and_the_stream_works_afterwards() {
         device.stream_synchronize(stream).unwrap();
 
         device.capture_begin(stream).unwrap();
-        assert_eq!(device.alloc(8).unwrap_err().kind(), ErrorKind::Captured);
-        assert_eq!(device.capture_end(stream).unwrap_err().kind(), ErrorKind::Captured);
+        // Nothing to do with the capture, so it goes on.
+        device.free(device.alloc(8).unwrap()).unwrap();
+        device.graph_destroy(device.capture_end(stream).unwrap()).unwrap();
 
         let [side, event] = [
             device.stream_create(StreamOptions::default()).unwrap().0,

@@ -102,8 +102,10 @@ fn none<T>() -> Result<T> {
 
 /// Capturing, building and launching graphs.
 pub trait Graphs {
-    /// From here on work submitted to `stream` is recorded instead of run
-    /// (`cuStreamBeginCapture`, thread-local mode).
+    /// From here on work submitted to `stream` is recorded instead of run (`cuStreamBeginCapture`).
+    ///
+    /// In relaxed mode: the other modes forbid the thread calls that have nothing to do with the capture, such as
+    /// those that a dropped buffer makes, and making another graph. What may not be captured the caller refuses.
     ///
     /// # Safety
     /// `stream` is alive and not being captured.

@@ -111,7 +111,7 @@ enumeration!(hipFunction_attribute {
     HIP_FUNC_ATTRIBUTE_NUM_REGS = 4,
 });
 
-enumeration!(hipStreamCaptureMode { hipStreamCaptureModeThreadLocal = 1 });
+enumeration!(hipStreamCaptureMode { hipStreamCaptureModeRelaxed = 2 });
 
 enumeration!(hipStreamCaptureStatus {
     hipStreamCaptureStatusNone = 0,

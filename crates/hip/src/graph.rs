@@ -109,9 +109,8 @@ impl Graphs for HipDevice {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
         self.bind()?;
         // SAFETY: the stream is alive, by the trait's contract.
-        let answer = unsafe {
-            self.runtime.api.hipStreamBeginCapture(stream_of(stream), hipStreamCaptureModeThreadLocal)
-        };
+        let answer =
+            unsafe { self.runtime.api.hipStreamBeginCapture(stream_of(stream), hipStreamCaptureModeRelaxed) };
         answer.ok()
     }
 
@@ -146,7 +145,7 @@ impl Graphs for HipDevice {
                 // Not allowed in a capture, which it invalidates.
                 let _ = api.hipStreamQuery(stream);
             }
-            api.hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal).ok()?;
+            api.hipStreamBeginCapture(stream, hipStreamCaptureModeRelaxed).ok()?;
             api.hipStreamEndCapture(stream, &raw mut graph).ok()?;
             if graph.is_null() { Ok(()) } else { api.hipGraphDestroy(graph).ok() }
         }
