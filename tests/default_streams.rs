@@ -1,6 +1,6 @@
 //! The streams that the driver makes, priorities, streams that others made, and what silently serialises.
 
-use conformance::harness::{Child, Gate, refused};
+use conformance::harness::{Child, Gate, overlaps, refused};
 use conformance::{sync, tests};
 use gpustream::{DefaultStream, Device, ErrorKind, Launch, Result, Stream, StreamOptions};
 
@@ -8,7 +8,7 @@ tests! {
     Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy, legacy_and_non_blocking_streams_overlap,
         threads_have_streams_of_their_own;
     Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, another_threads_stream_is_refused,
-        foreign_streams_are_one_queue, priorities_are_known, occupancy_is_known, the_lint_report_names_lines,
+        foreign_streams_are_one_queue, foreign_streams_may_go, priorities_are_known, occupancy_is_known, the_lint_report_names_lines,
         no_lint_report_unasked;
     Part: serialise;
 }
@@ -60,7 +60,7 @@ fn blocking_streams_wait_for_legacy(device: &Device) -> Result<()> {
 
 fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
     let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
-    if !device.info().concurrent_kernels {
+    if !overlaps(device) {
         return Ok(());
     }
     let kernels = sync::Kernels::load(device)?;
@@ -78,7 +78,7 @@ fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
 
 /// Two kernels, each waiting for the other, on the default streams of two threads.
 fn threads_have_streams_of_their_own(device: &Device) -> Result<()> {
-    if default_stream(device, DefaultStream::PerThread)?.is_none() || !device.info().concurrent_kernels {
+    if default_stream(device, DefaultStream::PerThread)?.is_none() || !overlaps(device) {
         return Ok(());
     }
     let kernels = &sync::Kernels::load(device)?;
@@ -166,6 +166,30 @@ fn foreign_streams_are_one_queue(device: &Device) -> Result<()> {
     drop(adopted);
     assert_eq!(owner.download(&x)?, vec![want; N], "the stream is still there");
     Ok(())
+}
+
+/// Once the value is gone and the work is done, the owner destroys the stream; nothing asks it any more.
+fn foreign_streams_may_go(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    for _ in 0..10 {
+        let raw = device.raw().stream_create(StreamOptions::default())?;
+        // SAFETY: destroyed after the value is gone and all work is done.
+        let adopted = unsafe { device.stream_from_raw(raw) };
+        let mut x = adopted.full(N, 1u32)?;
+        kernels.step(&adopted, &mut x, 1, N)?;
+        drop(adopted);
+        // SAFETY: nobody else uses the stream.
+        unsafe {
+            device.raw().stream_synchronize(raw)?;
+            device.raw().stream_destroy(raw)?;
+        }
+        kernels.step(&s, &mut x, 2, N)?;
+        assert_eq!(s.download(&x)?, [32; N]);
+        drop(x);
+        device.trim();
+    }
+    device.synchronize()
 }
 
 fn priorities_are_known(device: &Device) -> Result<()> {

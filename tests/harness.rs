@@ -5,12 +5,14 @@
 //! names the devices instead, and then one that is missing ends the run as failed.
 //!
 //! Tests that break a device, or that need the process's environment, run in a child: this executable again, told by
-//! the environment which part to play. Nothing here refers to the source tree, so the executable runs anywhere.
+//! the environment which part to play. Tools that run kernels one after another, such as sanitizers, would hang tests
+//! that wait for one kernel while another runs: `GPUSTREAM_TEST_SERIAL=1` skips those, by name. Nothing here refers to the source tree, so the executable runs anywhere.
 
 use std::env;
 use std::io::Read;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::{Command, Stdio, exit};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
@@ -27,6 +29,12 @@ const DEVICES: &str = "GPUSTREAM_TEST_DEVICES";
 const PART: &str = "GPUSTREAM_TEST_PART";
 /// Seconds after which a test hangs.
 const TIMEOUT: &str = "GPUSTREAM_TEST_TIMEOUT";
+/// Set to 1 where a tool runs kernels one after another, whatever their streams.
+const SERIAL: &str = "GPUSTREAM_TEST_SERIAL";
+/// How long a gate stays closed under such a tool.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A child's exit code for a test that was skipped.
+const SKIPPED: i32 = 4;
 /// The CPU with warps of 64 lanes.
 const WIDE: &str = "cpu64";
 
@@ -118,6 +126,23 @@ fn shares(name: &str) -> bool {
     name.starts_with("cpu")
 }
 
+fn is_serial() -> bool {
+    env::var(SERIAL).is_ok_and(|value| value == "1")
+}
+
+/// Whether kernels of two streams run at once.
+pub fn overlaps(device: &Device) -> bool {
+    device.info().concurrent_kernels && !is_serial()
+}
+
+/// Whether a gate opened by itself since the last look: then the test waited for what cannot run beside another
+/// kernel here, and its outcome says nothing.
+fn gave_up() -> bool {
+    GAVE_UP.swap(false, Ordering::SeqCst)
+}
+
+static GAVE_UP: AtomicBool = AtomicBool::new(false);
+
 fn time_limit() -> Duration {
     let seconds = env::var(TIMEOUT).ok().and_then(|text| text.parse().ok()).unwrap_or(120);
     let hammer = env::var("GPUSTREAM_HAMMER_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -152,8 +177,17 @@ fn run(device: &str, name: &str, test: Test) -> Result<(), Failed> {
             return Child::new(device, name).run().map_err(Failed::from).and_then(Ended::expect_success);
         }
         let device = open(device, DeviceOptions::default())?;
-        (test.run)(&device).map_err(Failed::from)
+        let result = panic::catch_unwind(AssertUnwindSafe(|| (test.run)(&device)));
+        if gave_up() {
+            return Ok(true);
+        }
+        let result = result.unwrap_or_else(|panic| panic::resume_unwind(panic));
+        result.map(|()| false).map_err(Failed::from)
     });
+    if let Ok(true) = result {
+        eprintln!("{name} is skipped: it needs kernels that run at once, and {SERIAL} says that they do not");
+    }
+    let result = result.map(drop);
     drop((shared, exclusive));
     result
 }
@@ -248,9 +282,11 @@ impl Child {
 }
 
 impl Ended {
-    fn expect_success(self) -> Result<(), Failed> {
+    /// Whether it was skipped.
+    fn expect_success(self) -> Result<bool, Failed> {
         match self.code {
-            Some(0) => Ok(()),
+            Some(0) => Ok(false),
+            Some(SKIPPED) => Ok(true),
             code => Err(format!("the child ended with {code:?}:\n{}", self.output).into()),
         }
     }
@@ -272,6 +308,7 @@ fn play(files: &[File]) {
         (test.run)(&device)
     }));
     exit(match outcome {
+        _ if gave_up() => SKIPPED,
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
             eprintln!("{error:?}");
@@ -355,7 +392,18 @@ impl Gate {
     /// # Errors
     /// Those of [`Device::flag`].
     pub fn new(device: &Device) -> Result<Self> {
-        device.flag().map(Self)
+        let flag = device.flag()?;
+        if is_serial() {
+            let flag = flag.clone();
+            thread::spawn(move || {
+                thread::sleep(PATIENCE);
+                if flag.get() == 0 {
+                    GAVE_UP.store(true, Ordering::SeqCst);
+                    flag.set(1);
+                }
+            });
+        }
+        Ok(Self(flag))
     }
 
     /// The flag, for kernels.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use conformance::harness::{Gate, refused, until};
+use conformance::harness::{Gate, overlaps, refused, until};
 use conformance::{sync, tests};
 use gpustream::{DefaultStream, Device, ErrorKind, Launch, Result, StreamOptions};
 
@@ -18,7 +18,7 @@ const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 /// Two kernels, each waiting for the other: they end only if both run at once.
 fn kernels_overlap(device: &Device) -> Result<()> {
-    if !device.info().concurrent_kernels {
+    if !overlaps(device) {
         return Ok(());
     }
     let kernels = sync::Kernels::load(device)?;

@@ -111,7 +111,7 @@ pub(crate) struct Capture {
 
 impl Capture {
     /// Begins recording on `stream`.
-    pub(crate) fn begin(device: &DeviceCore, stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
+    pub(crate) fn begin(stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
         stream.check_thread()?;
         let capture = Arc::new(Self {
             origin: stream.id,
@@ -123,7 +123,7 @@ impl Capture {
         if state.capture().is_some() {
             return Err(refused("capture a stream that is being captured already; end that capture first"));
         }
-        stream.mark_before_capture(device, &mut state)?;
+        stream.mark_end(&mut state)?;
         // SAFETY: the stream is alive and, as we just saw, not being captured.
         unsafe { stream.device.capture_begin(stream.raw) }?;
         state.capture = Some(capture.clone());
@@ -246,7 +246,6 @@ impl Capture {
     /// Makes `stream` wait for a point of this capture, and join it if it is not part of it yet.
     pub(crate) fn wait(
         self: &Arc<Self>,
-        device: &DeviceCore,
         stream: &Arc<StreamCore>,
         event: &EventCell,
         point: &CapturedPoint,
@@ -264,7 +263,7 @@ impl Capture {
                 return Err(refused("wait for an event of another capture"));
             }
             Some(_) => {}
-            None => stream.mark_before_capture(device, &mut state)?,
+            None => stream.mark_end(&mut state)?,
         }
         // SAFETY: both are alive, and the event was recorded in this capture.
         unsafe { stream.device.stream_wait_event(stream.raw, event.raw) }?;

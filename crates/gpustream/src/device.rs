@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::Pod;
 use gpustream_hal::{
@@ -18,9 +18,9 @@ use crate::pinned::Pinned;
 use crate::pool::{Memory, MemoryOptions, MemoryPool, MemorySnapshot, MemoryStats};
 use crate::staging::{Staging, StagingOptions};
 use crate::stream::Stream;
-use crate::stream_core::StreamCore;
+use crate::stream_core::{StreamCore, StreamTable};
 use crate::sync::lock;
-use crate::track::{Clock, Point, StreamId};
+use crate::track::{Point, StreamId};
 use crate::{Flag, Module, ModuleSource};
 
 /// Who orders operations that touch the same memory.
@@ -108,71 +108,6 @@ impl DeviceOptions {
     }
 }
 
-/// The process's streams by number, the dropped ones included until their work is done. Devices share it, since
-/// they may reach each other's memory and wait for each other's events.
-///
-/// Streams look here with their own lock held, so no stream may be locked while the table is.
-#[derive(Default)]
-pub(crate) struct StreamTable(RwLock<HashMap<StreamId, Arc<StreamCore>>>);
-
-impl StreamTable {
-    pub(crate) fn shared() -> &'static Arc<Self> {
-        static TABLE: OnceLock<Arc<StreamTable>> = OnceLock::new();
-        TABLE.get_or_init(Arc::default)
-    }
-
-    pub(crate) fn get(&self, id: StreamId) -> Option<Arc<StreamCore>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
-    }
-
-    /// Streams leave the table when all their work is done, so one that is not here has none left.
-    pub(crate) fn is_known_done(&self, point: Point) -> bool {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        table.get(&point.stream).is_none_or(|stream| stream.is_known_done(point.number))
-    }
-
-    /// Everything up to these points is done.
-    pub(crate) fn set_done(&self, clock: &Clock) {
-        if clock.len() == 0 {
-            return;
-        }
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        for point in clock.points() {
-            if let Some(stream) = table.get(&point.stream) {
-                stream.set_done(point.number);
-            }
-        }
-    }
-
-    fn insert(&self, stream: Arc<StreamCore>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
-    }
-
-    /// Those for which `which` holds.
-    fn filter(&self, which: impl Fn(&Arc<StreamCore>) -> bool) -> Vec<Arc<StreamCore>> {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        table.values().filter(|stream| which(stream)).cloned().collect()
-    }
-
-    /// Lets go of a device's streams whose handle is gone and whose work is done.
-    fn sweep(&self, device: &Arc<dyn hal::Device>) {
-        let orphans = self.filter(|stream| Arc::ptr_eq(&stream.device, device) && stream.is_orphan());
-        for stream in orphans {
-            // Asks the driver, so not with the table locked.
-            let Ok(Some(clock)) = stream.query_alone() else { continue };
-            self.set_done(&clock);
-            // Nobody can make an orphan's handle anew.
-            self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
-            stream.close();
-        }
-    }
-
-    fn take(&self, which: impl Fn(&StreamCore) -> bool) -> Vec<Arc<StreamCore>> {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        table.extract_if(|_, stream| which(stream)).map(|(_, stream)| stream).collect()
-    }
-}
-
 /// Something whose last handle is gone, and the ends of all streams at that moment: once those are reached
 /// nothing uses it any more.
 struct Parked {
@@ -252,7 +187,7 @@ impl DeviceCore {
     pub(crate) fn refresh(&self) {
         for stream in self.own_streams() {
             // An error says nothing about being done; whoever waits next is told.
-            let _ = stream.query(self);
+            let _ = stream.query();
         }
         self.sweep();
     }
@@ -261,7 +196,7 @@ impl DeviceCore {
     pub(crate) fn look(&self) {
         let visited = self.visited.load(Ordering::Acquire);
         for stream in self.streams.filter(|stream| visited || Arc::ptr_eq(&stream.device, &self.raw)) {
-            stream.look(self);
+            stream.look();
         }
         self.sweep();
     }
@@ -504,7 +439,7 @@ impl Device {
         if which == DefaultStream::Legacy {
             return Ok(self.adopt(raw, false));
         }
-        let core = StreamCore::of_this_thread(next_stream(), raw, self.0.raw.clone());
+        let core = StreamCore::of_this_thread(next_stream(), raw, self.0.raw.clone(), self.0.wait);
         Ok(self.enter(core))
     }
 
@@ -514,14 +449,14 @@ impl Device {
     /// What the other side does to memory is not tracked.
     ///
     /// # Safety
-    /// `raw` is a stream of this device's primary context, outlives the value and all work submitted through it, and
-    /// is not being captured.
+    /// `raw` is a stream of this device's primary context, outlives the value (a leaked value lives on) and all work
+    /// submitted through it, and is not being captured.
     pub unsafe fn stream_from_raw(&self, raw: RawStream) -> Stream {
         self.adopt(raw, false)
     }
 
     pub(crate) fn adopt(&self, raw: RawStream, owned: bool) -> Stream {
-        self.enter(StreamCore::new(next_stream(), raw, self.0.raw.clone(), owned))
+        self.enter(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, owned))
     }
 
     fn enter(&self, core: StreamCore) -> Stream {

@@ -97,7 +97,7 @@ impl Stream {
             }
         }
 
-        let capture = Capture::begin(&self.device.0, &self.core)?;
+        let capture = Capture::begin(&self.core)?;
         let ending = Ending(&capture);
         let outcome = work(self);
         std::mem::forget(ending);

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use gpustream_hal::{Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, RawStream, Result};
+use gpustream_hal::{
+    Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, RawStream, Result, WaitPolicy,
+};
 use smallvec::SmallVec;
 
 use crate::capture::{Capture, Contents, Explicit, GraphUse, Target};
@@ -190,7 +192,7 @@ fn node_stream(
     capture: &Arc<Capture>,
     lane: StreamId,
 ) -> Stream {
-    let core = StreamCore::new(lane, RawStream(0), recorder.clone(), false);
+    let core = StreamCore::new(lane, RawStream(0), recorder.clone(), WaitPolicy::default(), false);
     lock(&core.state).capture = Some(capture.clone());
     Stream { core: Arc::new(core), device: device.clone() }
 }

@@ -147,7 +147,7 @@ impl Stream {
         let allowed =
             allowed.and_then(|()| self.core.check_not_capturing("wait for a stream that is being captured"));
         let mark = allowed.and_then(|()| {
-            let mark = self.core.mark(&self.device.0, &mut lock(&self.core.state))?;
+            let mark = self.core.mark(&mut lock(&self.core.state))?;
             Ok(Points::from_buf([(self.core.clone(), mark)]))
         });
         Finished::new(mark)
@@ -194,7 +194,7 @@ fn points(device: &DeviceCore, block: &Block, range: &std::ops::Range<usize>) ->
         if let Some(stream) = device.stream(point.stream)
             && !stream.is_known_done(point.number)
         {
-            let mark = stream.mark_for(device, point.number)?;
+            let mark = stream.mark_for(point.number)?;
             points.push((stream, mark));
         }
     }

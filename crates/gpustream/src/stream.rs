@@ -119,7 +119,7 @@ impl Stream {
             if !Arc::ptr_eq(&self.core.device, &event.stream.device) {
                 return Err(refused("have a stream of another device join it; graphs stay on one device"));
             }
-            return point.capture.wait(&self.device.0, &self.core, &event.mark.cell, point);
+            return point.capture.wait(&self.core, &event.mark.cell, point);
         }
         let point = Point { stream: event.stream.id, number: event.mark.number };
         let mut state = lock(&self.core.state);
@@ -140,7 +140,7 @@ impl Stream {
         unsafe { self.core.device.stream_wait_event(self.core.raw, event.mark.cell.raw) }?;
         state.clock.merge(&event.mark.clock);
         state.clock.advance(point);
-        state.prune_clock(&self.device.0);
+        state.prune_clock();
         Ok(())
     }
 
@@ -151,7 +151,7 @@ impl Stream {
     pub fn is_done(&self) -> Result<bool> {
         self.core.check_thread()?;
         self.core.check_not_capturing("ask whether a captured stream is done")?;
-        let done = self.core.query(&self.device.0)?;
+        let done = self.core.query()?;
         if done {
             self.core.report_panic()?;
         }
@@ -163,7 +163,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
     pub fn synchronize(&self) -> Result<()> {
-        self.core.synchronize(&self.device.0)
+        self.core.synchronize()
     }
 
     /// Runs `closure` on a thread of the driver's, in stream order (`cuLaunchHostFunc`).
@@ -209,6 +209,12 @@ impl Stream {
                 self.device
             ),
         )
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.core.retire();
     }
 }
 

@@ -86,9 +86,10 @@ sanitizer() {
         failed+=("$tool: no compute-sanitizer on PATH; it comes with the CUDA toolkit")
         return
     fi
-    # Everything is slower here. Errors that a call reports are what many tests are about, and some break the device
-    # on purpose.
-    suite "$tool on $device" "$device" GPUSTREAM_TEST_TIMEOUT="${GPUSTREAM_TEST_TIMEOUT:-1200}" \
+    # Everything is slower here, and kernels run one after another. Errors that a call reports are what many tests are
+    # about, and some break the device on purpose.
+    suite "$tool on $device" "$device" GPUSTREAM_TEST_SERIAL=1 \
+        GPUSTREAM_TEST_TIMEOUT="${GPUSTREAM_TEST_TIMEOUT:-1200}" \
         compute-sanitizer --tool "$tool" --error-exitcode 9 --report-api-errors no "$conformance" "$@"
 }
 

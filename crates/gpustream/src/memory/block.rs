@@ -7,10 +7,10 @@ use gpustream_hal::{HostPtr, RawBuffer, Result};
 
 use super::guard::Guards;
 use super::registration::Registration;
-use crate::device::StreamTable;
 use crate::pool::arena::Taken;
 use crate::pool::lists::NONE;
 use crate::pool::{Memory, Returned};
+use crate::stream_core::StreamTable;
 use crate::sync::Latch;
 use crate::track::{History, Uses};
 

@@ -24,7 +24,7 @@ use crate::track::{Mode, Point};
 pub(crate) fn wait_for(device: &DeviceCore, block: &Block, range: &Range<usize>, mode: Mode) -> Result<()> {
     for point in pending(block, range, mode) {
         if let Some(stream) = device.stream(point.stream) {
-            stream.synchronize_number(device, point.number)?;
+            stream.synchronize_number(point.number)?;
         }
     }
     Ok(())
@@ -34,7 +34,7 @@ pub(crate) fn wait_for(device: &DeviceCore, block: &Block, range: &Range<usize>,
 pub(crate) fn is_ready(device: &DeviceCore, block: &Block, range: &Range<usize>, mode: Mode) -> Result<bool> {
     for point in pending(block, range, mode) {
         if let Some(stream) = device.stream(point.stream)
-            && !stream.query_number(device, point.number)?
+            && !stream.query_number(point.number)?
         {
             return Ok(false);
         }

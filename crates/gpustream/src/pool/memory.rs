@@ -10,10 +10,11 @@ use super::lists::Segregated;
 use super::log::Log;
 use super::stats::{Bytes, MemorySnapshot, MemoryStats};
 use super::{GRANULE, Holder};
-use crate::device::{DeviceCore, StreamTable};
+use crate::device::DeviceCore;
 use crate::host_call;
 use crate::memory::{Block, Kind, Registration};
 use crate::stream_core::StreamCore;
+use crate::stream_core::StreamTable;
 use crate::sync::lock;
 use crate::track::{Clock, StreamId, Uses};
 

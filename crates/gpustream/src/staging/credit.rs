@@ -56,7 +56,7 @@ impl Credit {
                 return Ok(Grant { credit: self, stream, bytes });
             };
             drop(accounts);
-            let outcome = stream.core.synchronize_number(&stream.device.0, number);
+            let outcome = stream.core.synchronize_number(number);
             self.give_back(stream.core.id, freed);
             outcome?;
         }

@@ -1,0 +1,176 @@
+//! Marks: events recorded at a stream's end, by which others wait for it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, Result};
+
+use super::{StreamCore, StreamState, StreamTable};
+use crate::event::Recorded;
+use crate::host_call;
+use crate::sync::lock;
+use crate::track::Clock;
+
+/// Marks kept per stream before old ones are looked at.
+const MARKS: usize = 32;
+
+/// A driver event. Recycled through its stream once nobody else holds it.
+pub(crate) struct EventCell {
+    pub(crate) raw: RawEvent,
+    device: Arc<dyn hal::Device>,
+}
+
+impl EventCell {
+    pub(crate) fn new(device: &Arc<dyn hal::Device>, options: EventOptions) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { raw: device.event_create(options)?, device: device.clone() }))
+    }
+}
+
+impl Drop for EventCell {
+    fn drop(&mut self) {
+        let (device, raw) = (self.device.clone(), self.raw);
+        host_call::outside(move || {
+            // SAFETY: the last holder is gone. The stream of the last record is alive or has finished its work. A
+            // failure leaves nothing to do.
+            let _ = unsafe { device.event_destroy(raw) };
+        });
+    }
+}
+
+/// A recorded event: everything up to `number` precedes it, and with that everything in `clock`.
+#[derive(Clone)]
+pub(crate) struct Mark {
+    pub(crate) number: u64,
+    pub(crate) cell: Arc<EventCell>,
+    pub(crate) clock: Clock,
+}
+
+impl StreamCore {
+    /// The last mark, which on a thread's default stream covers everything submitted.
+    pub(super) fn last_mark(&self) -> Option<Mark> {
+        lock(&self.state).marks.back().cloned()
+    }
+
+    /// The oldest mark that covers `number`, recording one if there is none.
+    pub(crate) fn mark_for(&self, number: u64) -> Result<Mark> {
+        let mut state = lock(&self.state);
+        if let Some(mark) = state.marks.iter().find(|mark| mark.number >= number) {
+            return Ok(mark.clone());
+        }
+        self.mark(&mut state)
+    }
+
+    /// Records an event at the stream's present end.
+    pub(crate) fn mark(&self, state: &mut StreamState) -> Result<Mark> {
+        self.check_thread()?;
+        if self.is_retired() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the stream's value is gone, and so may the stream be",
+            ));
+        }
+        let cell = match state.free.pop() {
+            Some(cell) => cell,
+            None => EventCell::new(&self.device, EventOptions::default().with_wait(self.wait))?,
+        };
+        // SAFETY: event and stream are alive and of this device.
+        unsafe { self.device.event_record(cell.raw, self.raw) }?;
+        let mark = Mark { number: state.number, cell, clock: state.clock.clone() };
+        if state.marks.len() >= MARKS {
+            self.forget_marks(state);
+        }
+        state.marks.push_back(mark.clone());
+        Ok(mark)
+    }
+
+    /// Asks the driver how far the stream has come, and marks its end so that the next look can tell more.
+    pub(crate) fn look(&self) {
+        // An error says nothing about being done; whoever waits next is told.
+        if !matches!(self.query(), Ok(false)) {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if state.capture().is_none() {
+            self.forget_marks(&mut state);
+            let _ = self.mark_end(&mut state);
+        }
+    }
+
+    /// Makes room among the marks: those that are done go; if none is, the older half is thinned out, which
+    /// makes waits for it coarser and never wrong.
+    fn forget_marks(&self, state: &mut StreamState) {
+        while let Some(oldest) = state.marks.front() {
+            // A number that is known to be done says nothing of the mark's clock: the stream may have waited for
+            // others between that submission and the mark.
+            if !self.is_known_done(oldest.number) {
+                // SAFETY: the event is alive and was recorded on this stream.
+                if !matches!(unsafe { self.device.event_query(oldest.cell.raw) }, Ok(true)) {
+                    break;
+                }
+                self.finish_mark(oldest);
+            }
+            if let Some(mark) = state.marks.pop_front() {
+                state.recycle(mark.cell);
+            }
+        }
+        if state.marks.len() >= MARKS {
+            for index in (0..MARKS / 4).rev() {
+                if let Some(mark) = state.marks.remove(2 * index) {
+                    state.recycle(mark.cell);
+                }
+            }
+        }
+    }
+
+    /// The mark has been reached, so all that it is ordered after is done too.
+    pub(crate) fn finish_mark(&self, mark: &Mark) {
+        self.set_done(mark.number);
+        StreamTable::shared().set_done(&mark.clock);
+    }
+
+    /// An event to record anew.
+    #[inline]
+    pub(crate) fn spare(&self, state: &mut StreamState) -> Option<Box<Recorded>> {
+        let spare = state.spare.pop();
+        self.resting.store(state.spare.len(), Ordering::Release);
+        spare
+    }
+
+    /// Keeps what a dropped event was made of for the next one. Not if somebody still waits for it, nor if the
+    /// stream is busy at the moment: dropping an event waits for nothing.
+    pub(crate) fn take_back(recorded: Box<Recorded>) {
+        if Arc::strong_count(&recorded.mark.cell) > 1 {
+            return;
+        }
+        let stream = Arc::as_ptr(&recorded.stream);
+        // SAFETY: `recorded` holds the stream; it is dropped after the guard below, or lies in the stream's own list,
+        // which is emptied only under the lock that the guard holds.
+        let stream = unsafe { &*stream };
+        if let Ok(mut state) = stream.state.try_lock()
+            && !state.closed
+            && state.spare.len() < MARKS
+        {
+            state.spare.push(recorded);
+            stream.resting.store(state.spare.len(), Ordering::Release);
+        }
+    }
+
+    /// Makes sure that what has been submitted can be waited for by an event: while the stream is being captured
+    /// none can be recorded outside of the capture, and once its value is gone none at all.
+    pub(crate) fn mark_end(&self, state: &mut StreamState) -> Result<()> {
+        let marked = state.marks.back().map_or(0, |mark| mark.number);
+        if marked < state.number && !self.is_known_done(state.number) {
+            self.mark(state)?;
+        }
+        Ok(())
+    }
+}
+
+impl StreamState {
+    /// Keeps an event for later, unless somebody still waits on it.
+    fn recycle(&mut self, cell: Arc<EventCell>) {
+        if Arc::strong_count(&cell) == 1 && self.free.len() < MARKS {
+            self.free.push(cell);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The shared part of a stream: numbering, clock, and how far it has come.
+//!
+//! One rule prevents deadlock and inversion: a number is taken and the driver is called under the stream's own
+//! lock, and no thread ever holds two streams' locks. A hand-over therefore records on the other stream first
+//! (under its lock), lets go, and takes its own.
+
+mod mark;
+mod submit;
+mod table;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+
+use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
+
+use crate::capture::{Capture, refused};
+use crate::event::Recorded;
+use crate::sync::lock;
+use crate::track::{Clock, StreamId};
+
+pub(crate) use mark::{EventCell, Mark};
+pub(crate) use submit::{Access, hazard};
+pub(crate) use table::StreamTable;
+
+pub(crate) struct StreamState {
+    /// The last number given out.
+    number: u64,
+    /// What this stream is ordered after.
+    pub(crate) clock: Clock,
+    /// Recorded events, oldest first.
+    marks: VecDeque<Mark>,
+    /// Events nobody holds any more.
+    free: Vec<Arc<EventCell>>,
+    /// Dropped events, for the next ones.
+    #[allow(clippy::vec_box)] // the boxes are what is kept
+    spare: Vec<Box<Recorded>>,
+    /// The device has let go of the stream; nothing comes back to it.
+    closed: bool,
+    /// The recording that this stream takes part in.
+    pub(crate) capture: Option<Arc<Capture>>,
+}
+
+pub(crate) struct StreamCore {
+    pub(crate) id: StreamId,
+    pub(crate) raw: RawStream,
+    pub(crate) device: Arc<dyn hal::Device>,
+    pub(crate) state: Mutex<StreamState>,
+    /// Everything up to this number is known to be done.
+    completed: AtomicU64,
+    /// How many dropped events the stream keeps; each holds the stream.
+    resting: AtomicUsize,
+    /// What a host closure's panic said, until a wait reports it.
+    pub(crate) panicked: Mutex<Option<String>>,
+    /// Whether `raw` was made by us.
+    owned: bool,
+    /// How host threads wait for its events.
+    wait: WaitPolicy,
+    /// The value of a stream that was not is gone, and its owner may destroy it.
+    retired: AtomicBool,
+    /// The only thread on which `raw` means this stream: it is that thread's default stream.
+    thread: Option<ThreadId>,
+}
+
+impl Drop for StreamCore {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it.
+            let _ = unsafe { self.device.stream_destroy(self.raw) };
+        }
+    }
+}
+
+impl StreamCore {
+    pub(crate) fn new(
+        id: StreamId,
+        raw: RawStream,
+        device: Arc<dyn hal::Device>,
+        wait: WaitPolicy,
+        owned: bool,
+    ) -> Self {
+        let state = StreamState {
+            number: 0,
+            clock: Clock::default(),
+            marks: VecDeque::new(),
+            free: Vec::new(),
+            spare: Vec::new(),
+            closed: false,
+            capture: None,
+        };
+        Self {
+            id,
+            raw,
+            device,
+            state: Mutex::new(state),
+            completed: AtomicU64::new(0),
+            resting: AtomicUsize::new(0),
+            panicked: Mutex::new(None),
+            owned,
+            wait,
+            retired: AtomicBool::new(false),
+            thread: None,
+        }
+    }
+
+    /// The default stream of the calling thread. The driver's handle means another stream on every thread, so
+    /// only this one may use it. The others go by events: each submission gets one.
+    pub(crate) fn of_this_thread(
+        id: StreamId,
+        raw: RawStream,
+        device: Arc<dyn hal::Device>,
+        wait: WaitPolicy,
+    ) -> Self {
+        let mut core = Self::new(id, raw, device, wait, false);
+        core.thread = Some(thread::current().id());
+        core
+    }
+
+    #[inline]
+    fn is_elsewhere(&self) -> bool {
+        self.thread.is_some_and(|thread| thread != thread::current().id())
+    }
+
+    /// Refuses another thread's default stream.
+    #[inline]
+    pub(crate) fn check_thread(&self) -> Result<()> {
+        if self.is_elsewhere() { Err(another_threads()) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Whether calls with `raw` reach this stream.
+    #[inline]
+    fn is_reachable(&self) -> bool {
+        !self.is_elsewhere() && !self.is_retired()
+    }
+
+    /// The value goes. If the stream is somebody else's, so does their promise that it is there: from now on
+    /// nothing but events recorded on it is asked.
+    pub(crate) fn retire(&self) {
+        if self.owned {
+            return;
+        }
+        let mut state = lock(&self.state);
+        // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
+        if state.capture().is_none() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
+            // SAFETY: the stream is alive. Fails only where the device is lost, and then nothing runs any more.
+            let _ = unsafe { self.device.stream_synchronize(self.raw) };
+            self.set_done(state.number);
+        }
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// The number of the last submission.
+    pub(crate) fn submitted(&self) -> u64 {
+        lock(&self.state).number
+    }
+
+    /// Whether everything up to `number` is known to be done, without asking the driver.
+    #[inline]
+    pub(crate) fn is_known_done(&self, number: u64) -> bool {
+        self.completed.load(Ordering::Acquire) >= number
+    }
+
+    /// As [`is_known_done`](Self::is_known_done), but asks where a wait may not be possible any more.
+    #[inline]
+    pub(crate) fn is_done(&self, number: u64) -> bool {
+        self.is_known_done(number)
+            || self.is_retired() && self.query_by_event(number).is_ok_and(|clock| clock.is_some())
+    }
+
+    /// Everything up to `number` is done.
+    pub(crate) fn set_done(&self, number: u64) {
+        self.completed.fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// Whether everything submitted is done; never blocks.
+    pub(crate) fn query(&self) -> Result<bool> {
+        let clock = self.query_alone()?;
+        if let Some(clock) = &clock {
+            StreamTable::shared().set_done(clock);
+        }
+        Ok(clock.is_some())
+    }
+
+    /// As [`query`](Self::query), but if it is, leaves it to the caller to tell the other streams what of theirs
+    /// is done with it.
+    pub(crate) fn query_alone(&self) -> Result<Option<Clock>> {
+        let state = lock(&self.state);
+        if state.capture().is_some() {
+            return Ok(None);
+        }
+        let number = state.number;
+        if !self.is_reachable() {
+            drop(state);
+            return self.query_by_event(number);
+        }
+        // SAFETY: the stream is alive: one that is not ours cannot retire while its lock is held.
+        let done = unsafe { self.device.stream_query(self.raw) }?;
+        if done {
+            self.set_done(number);
+        }
+        Ok(done.then(|| state.clock.clone()))
+    }
+
+    /// As [`query_alone`](Self::query_alone), for a stream that is out of reach.
+    #[cold]
+    fn query_by_event(&self, number: u64) -> Result<Option<Clock>> {
+        if self.is_known_done(number) {
+            return Ok(Some(Clock::default()));
+        }
+        let Some(mark) = self.last_mark().filter(|mark| mark.number >= number) else { return Ok(None) };
+        // SAFETY: the event is alive and was recorded on this stream.
+        let done = match unsafe { self.device.event_query(mark.cell.raw) } {
+            // ROCm fails here once the stream is destroyed, which its owner did after its work was done.
+            Err(_) if self.is_retired() => true,
+            answer => answer?,
+        };
+        if done {
+            self.set_done(number);
+        }
+        Ok(done.then_some(mark.clock))
+    }
+
+    /// Blocks until everything submitted is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.check_thread()?;
+        self.check_not_capturing("make the host wait for a stream that is being captured")?;
+        let state = lock(&self.state);
+        let (number, clock) = (state.number, state.clock.clone());
+        drop(state);
+        // SAFETY: the stream is alive.
+        unsafe { self.device.stream_synchronize(self.raw) }?;
+        self.set_done(number);
+        StreamTable::shared().set_done(&clock);
+        self.report_panic()
+    }
+
+    /// Blocks until nothing is pending, whatever the outcome.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        if self.owned {
+            // SAFETY: the stream is alive.
+            return unsafe { self.device.stream_synchronize(self.raw) };
+        }
+        // By an event, since the owner may destroy the stream as soon as its value goes.
+        let mut state = lock(&self.state);
+        if self.is_reachable() && state.capture().is_none() {
+            self.mark_end(&mut state)?;
+        }
+        let mark = state.marks.back().cloned();
+        drop(state);
+        // SAFETY: the event is alive and was recorded on this stream.
+        mark.map_or(Ok(()), |mark| unsafe { self.device.event_synchronize(mark.cell.raw) })
+    }
+
+    /// Blocks until the submission of that number is done.
+    pub(crate) fn synchronize_number(&self, number: u64) -> Result<()> {
+        if self.is_done(number) {
+            return Ok(());
+        }
+        let mark = self.mark_for(number)?;
+        // SAFETY: the event is alive and was recorded on this stream, which is alive.
+        unsafe { self.device.event_synchronize(mark.cell.raw) }?;
+        self.finish_mark(&mark);
+        self.report_panic()
+    }
+
+    /// Whether the submission of that number is done; never blocks.
+    pub(crate) fn query_number(&self, number: u64) -> Result<bool> {
+        if self.is_done(number) {
+            return Ok(true);
+        }
+        let mark = self.mark_for(number)?;
+        // SAFETY: as above.
+        let done = unsafe { self.device.event_query(mark.cell.raw) }?;
+        if done {
+            self.finish_mark(&mark);
+        }
+        Ok(done)
+    }
+
+    /// Whether only the device's table, and events that were dropped, hold the stream.
+    pub(crate) fn is_orphan(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 + self.resting.load(Ordering::Acquire)
+    }
+
+    /// Breaks the circle of stream and spare events; the device lets go of the stream.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let spare = std::mem::take(&mut state.spare);
+        self.resting.store(0, Ordering::Release);
+        drop(state);
+        // With no lock held: this drops driver events.
+        drop(spare);
+    }
+
+    /// Refuses what cannot be part of a recording.
+    pub(crate) fn check_not_capturing(&self, what: &str) -> Result<()> {
+        match lock(&self.state).capture() {
+            Some(_) => Err(refused(what)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn report_panic(&self) -> Result<()> {
+        match lock(&self.panicked).take() {
+            None => Ok(()),
+            Some(text) => Err(Error::new(
+                ErrorKind::HostPanic,
+                format!("a host closure of this stream panicked: {text}"),
+            )),
+        }
+    }
+}
+
+impl StreamState {
+    /// The number of the last submission.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The recording that the stream takes part in at the moment.
+    #[inline]
+    pub(crate) fn capture(&self) -> Option<Arc<Capture>> {
+        self.capture.as_ref().filter(|capture| !capture.is_over()).cloned()
+    }
+
+    /// Forgets what the clock need not say: where the other stream's work is known to be done.
+    pub(crate) fn prune_clock(&mut self) {
+        if self.clock.len() > 16 {
+            self.clock.retain(|point| !StreamTable::shared().is_known_done(point));
+        }
+    }
+}
+
+#[cold]
+fn another_threads() -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "this is the default stream of another thread; take this thread's, or make a stream, which all threads can use",
+    )
+}

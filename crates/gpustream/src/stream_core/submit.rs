@@ -1,0 +1,251 @@
+//! Submitting: what an operation must be ordered after, the waits for it, and the use it leaves behind.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+
+use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result};
+use smallvec::SmallVec;
+
+use super::{Mark, StreamCore, StreamState};
+use crate::capture::Capture;
+use crate::device::{DeviceCore, Tracking};
+use crate::memory::Block;
+use crate::sync::lock;
+use crate::track::{Clock, History, Mode, Point, Use};
+
+/// The hint on a history that streams share: no stream's number.
+const MIXED: u32 = 0;
+
+/// One range that an operation touches.
+pub(crate) struct Access<'a> {
+    pub(crate) block: &'a Arc<Block>,
+    pub(crate) range: Range<usize>,
+    pub(crate) mode: Mode,
+}
+
+impl StreamCore {
+    /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use.
+    ///
+    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation. Returns the
+    /// capture that recorded it, if it was not run.
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    pub(crate) fn submit<'a, I>(
+        &self,
+        device: &DeviceCore,
+        operation: Operation,
+        accesses: I,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<Option<Arc<Capture>>>
+    where
+        I: Iterator<Item = &'a Access<'a>> + Clone,
+    {
+        self.check_thread().map_err(|error| error.with_operation(operation))?;
+        let mut state = lock(&self.state);
+        if let Some(capture) = state.capture() {
+            drop(state);
+            capture
+                .submit(device, self, operation, accesses, call)
+                .map_err(|error| error.with_operation(operation))?;
+            return Ok(Some(capture));
+        }
+        // The usual case: nobody but this stream has used the memory.
+        if !accesses.clone().all(|access| access.block.history.hint() == self.id.0) {
+            state = self.order(device, state, operation, accesses.clone())?;
+        }
+        let point = Point { stream: self.id, number: state.number + 1 };
+        for access in accesses.clone() {
+            let new = Use { point, operation, recycled: false };
+            if access.block.in_graph.load(Ordering::Acquire) {
+                self.enter_beside_graphs(&state, access, new);
+                continue;
+            }
+            let mut history = access.block.history.lock();
+            if history.hint() != self.id.0 {
+                history.set_hint(MIXED);
+            }
+            history.insert(&access.range, access.mode, new);
+            if history.is_crowded() {
+                access.block.prune(&mut history);
+            }
+        }
+        let result = call(&*self.device, self.raw);
+        // Taken also on failure: the driver may have enqueued part of it.
+        state.number += 1;
+        let guarded = |access: &Access<'_>| access.block.is_host() && access.mode != Mode::Shared;
+        if self.thread.is_some() {
+            // Whoever waits for this from another thread finds the event. Also on failure, as above.
+            let marked = self.mark(&mut state);
+            if result.is_ok() {
+                marked?;
+            }
+        } else if result.is_ok() && accesses.clone().any(guarded) {
+            // Host access waits for exactly this operation, so it needs an event of its own.
+            self.mark(&mut state)?;
+        }
+        drop(state);
+        if device.blocking && result.is_ok() {
+            // SAFETY: the stream is alive as long as `self`.
+            unsafe { self.device.stream_synchronize(self.raw) }
+                .map_err(|error| error.with_operation(operation))?;
+        }
+        result.map(|()| None).map_err(|error| error.with_operation(operation))
+    }
+
+    /// Adds the waits that an operation with these accesses needs.
+    #[inline(never)]
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    fn order<'s, 'a>(
+        &'s self,
+        device: &DeviceCore,
+        mut state: MutexGuard<'s, StreamState>,
+        operation: Operation,
+        accesses: impl Iterator<Item = &'a Access<'a>> + Clone,
+    ) -> Result<MutexGuard<'s, StreamState>> {
+        let mut missing = self.missing(&state, accesses.clone());
+        if missing.is_empty() {
+            return Ok(state);
+        }
+        while !missing.is_empty() {
+            // Lets go of the lock meanwhile, so there may be something new to wait for.
+            state = self.order_after(device, state, operation, &missing)?;
+            missing = self.missing(&state, accesses.clone());
+        }
+        // Not before: what this operation relies on must stay until it is entered.
+        state.prune_clock();
+        Ok(state)
+    }
+
+    /// The uses that an operation with these accesses must be ordered after and is not.
+    fn missing<'a>(
+        &self,
+        state: &StreamState,
+        accesses: impl Iterator<Item = &'a Access<'a>>,
+    ) -> SmallVec<[Use; 4]> {
+        let mut missing = SmallVec::new();
+        for access in accesses {
+            let history = access.block.history.lock();
+            self.unordered(state, &history, access, &mut missing);
+            if history.is_only(self.id) {
+                history.set_hint(self.id.0);
+            }
+        }
+        missing
+    }
+
+    /// Adds to `found` the uses in a history that conflict with `access` and that this stream is not ordered after.
+    fn unordered(
+        &self,
+        state: &StreamState,
+        history: &History,
+        access: &Access<'_>,
+        found: &mut SmallVec<[Use; 4]>,
+    ) {
+        history.conflicts(&access.range, access.mode, |old| {
+            if old.point.stream != self.id && !state.clock.covers(old.point) {
+                found.push(*old);
+            }
+        });
+    }
+
+    /// Enters a use of memory that graphs refer to. Their launches hold no borrow, so one may have come in from
+    /// another thread since we looked: its use stays beside the new one. The two race, as the threads do, but
+    /// the memory is not handed on before both are done.
+    fn enter_beside_graphs(&self, state: &StreamState, access: &Access<'_>, new: Use) {
+        let mut history = access.block.history.lock();
+        let mut unordered = SmallVec::new();
+        self.unordered(state, &history, access, &mut unordered);
+        history.set_hint(MIXED);
+        history.insert(&access.range, access.mode, new);
+        for old in unordered {
+            history.insert(&access.range, Mode::Read, old);
+        }
+        if history.is_crowded() {
+            access.block.prune(&mut history);
+        }
+    }
+
+    /// Makes this stream wait for `missing`, or says that the user should have.
+    #[cold]
+    fn order_after<'s>(
+        &'s self,
+        device: &DeviceCore,
+        state: MutexGuard<'s, StreamState>,
+        operation: Operation,
+        missing: &[Use],
+    ) -> Result<MutexGuard<'s, StreamState>> {
+        drop(state);
+        let mut waits: SmallVec<[(Point, Option<Mark>); 4]> = SmallVec::new();
+        let mut running: SmallVec<[(Point, Arc<Self>); 4]> = SmallVec::new();
+        for old in missing {
+            let other = device.stream(old.point.stream).filter(|other| !other.is_done(old.point.number));
+            match (other, device.tracking) {
+                (None, _) => waits.push((old.point, None)),
+                (Some(_), Tracking::Strict) if !old.recycled => {
+                    return Err(hazard(operation, old.operation));
+                }
+                (Some(_), Tracking::Off) if !old.recycled => waits.push((old.point, None)),
+                (Some(other), _) => match running.iter_mut().find(|(point, _)| point.stream == other.id) {
+                    Some((point, _)) => point.number = point.number.max(old.point.number),
+                    None => running.push((old.point, other)),
+                },
+            }
+        }
+        for (point, other) in without_implied(running) {
+            let mark = other.mark_for(point.number)?;
+            waits.push((Point { stream: other.id, number: mark.number }, Some(mark)));
+        }
+        let mut state = lock(&self.state);
+        for (point, mark) in waits {
+            if let Some(mark) = mark
+                && !state.clock.covers(point)
+            {
+                // SAFETY: both are alive, and the event has been recorded.
+                unsafe { self.device.stream_wait_event(self.raw, mark.cell.raw) }
+                    .map_err(|error| error.with_operation(operation))?;
+                state.clock.merge(&mark.clock);
+            }
+            state.clock.advance(point);
+        }
+        Ok(state)
+    }
+
+    /// What waiting for submission `number` would wait for besides this stream's own work.
+    fn clock_at(&self, number: u64) -> Clock {
+        let state = lock(&self.state);
+        let mark = state.marks.iter().find(|mark| mark.number >= number);
+        mark.map_or(&state.clock, |mark| &mark.clock).clone()
+    }
+}
+
+/// Leaves out the points that come before others anyway, so that each wait is needed.
+fn without_implied(
+    mut points: SmallVec<[(Point, Arc<StreamCore>); 4]>,
+) -> SmallVec<[(Point, Arc<StreamCore>); 4]> {
+    if points.len() < 2 {
+        return points;
+    }
+    let clocks: SmallVec<[Clock; 4]> =
+        points.iter().map(|(point, stream)| stream.clock_at(point.number)).collect();
+    let mut kept: SmallVec<[bool; 4]> = SmallVec::from_elem(true, points.len());
+    for candidate in 0..points.len() {
+        kept[candidate] = false;
+        let covered =
+            |point: Point| (0..clocks.len()).any(|other| kept[other] && clocks[other].covers(point));
+        // All of those left out, since the candidate may have been what covered another.
+        kept[candidate] = !(0..points.len()).all(|index| kept[index] || covered(points[index].0));
+    }
+    let mut kept = kept.into_iter();
+    points.retain(|_| kept.next() == Some(true));
+    points
+}
+
+#[cold]
+pub(crate) fn hazard(new: Operation, old: Operation) -> Error {
+    let message = format!(
+        "{new} touches memory that {old} used last on another stream, and nothing orders the two; record an event \
+         after the earlier one and make this stream wait for it (`let e = a.record()?; b.wait(&e)?`), or use \
+         Tracking::Auto"
+    );
+    Error::new(ErrorKind::Hazard, message).with_operation(new)
+}

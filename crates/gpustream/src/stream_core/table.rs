@@ -1,0 +1,74 @@
+//! Where streams are found by number.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use gpustream_hal as hal;
+
+use super::StreamCore;
+use crate::track::{Clock, Point, StreamId};
+
+/// The process's streams by number, the dropped ones included until their work is done. Devices share it, since
+/// they may reach each other's memory and wait for each other's events.
+///
+/// Streams look here with their own lock held, so no stream may be locked while the table is.
+#[derive(Default)]
+pub(crate) struct StreamTable(RwLock<HashMap<StreamId, Arc<StreamCore>>>);
+
+impl StreamTable {
+    pub(crate) fn shared() -> &'static Arc<Self> {
+        static TABLE: OnceLock<Arc<StreamTable>> = OnceLock::new();
+        TABLE.get_or_init(Arc::default)
+    }
+
+    pub(crate) fn get(&self, id: StreamId) -> Option<Arc<StreamCore>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Streams leave the table when all their work is done, so one that is not here has none left.
+    pub(crate) fn is_known_done(&self, point: Point) -> bool {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.get(&point.stream).is_none_or(|stream| stream.is_known_done(point.number))
+    }
+
+    /// Everything up to these points is done.
+    pub(crate) fn set_done(&self, clock: &Clock) {
+        if clock.len() == 0 {
+            return;
+        }
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        for point in clock.points() {
+            if let Some(stream) = table.get(&point.stream) {
+                stream.set_done(point.number);
+            }
+        }
+    }
+
+    pub(crate) fn insert(&self, stream: Arc<StreamCore>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
+    }
+
+    /// Those for which `which` holds.
+    pub(crate) fn filter(&self, which: impl Fn(&Arc<StreamCore>) -> bool) -> Vec<Arc<StreamCore>> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.values().filter(|stream| which(stream)).cloned().collect()
+    }
+
+    /// Lets go of a device's streams whose handle is gone and whose work is done.
+    pub(crate) fn sweep(&self, device: &Arc<dyn hal::Device>) {
+        let orphans = self.filter(|stream| Arc::ptr_eq(&stream.device, device) && stream.is_orphan());
+        for stream in orphans {
+            // Asks the driver, so not with the table locked.
+            let Ok(Some(clock)) = stream.query_alone() else { continue };
+            self.set_done(&clock);
+            // Nobody can make an orphan's handle anew.
+            self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
+            stream.close();
+        }
+    }
+
+    pub(crate) fn take(&self, which: impl Fn(&StreamCore) -> bool) -> Vec<Arc<StreamCore>> {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.extract_if(|_, stream| which(stream)).map(|(_, stream)| stream).collect()
+    }
+}
