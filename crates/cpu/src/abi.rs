@@ -3,13 +3,16 @@
 use std::ffi::c_char;
 
 /// Version of this interface; a module states the one it was compiled with.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// The one symbol a module exports: a [`Module`].
 pub const MODULE_SYMBOL: &str = "gpustream_cpu_module";
 
 /// Most bytes of dynamic shared memory a block can have.
 pub const DYNAMIC_SHARED_MAX: u32 = 232_448;
+
+/// Most threads of a block.
+pub const MAX_THREADS: usize = 1024;
 
 /// Most bytes of all parameters of a kernel.
 pub const PARAMS_MAX: usize = 4096;
@@ -67,18 +70,6 @@ impl std::fmt::Display for Dim {
     }
 }
 
-/// `gs_cpu_barrier_kind`.
-pub mod barrier {
-    /// No result.
-    pub const PLAIN: u32 = 0;
-    /// How many predicates hold.
-    pub const COUNT: u32 = 1;
-    /// Whether all hold.
-    pub const AND: u32 = 2;
-    /// Whether any holds.
-    pub const OR: u32 = 3;
-}
-
 /// `gs_cpu_warp_kind`.
 pub mod warp {
     /// No value.
@@ -91,23 +82,50 @@ pub mod warp {
     pub const MATCH: u32 = 3;
 }
 
-/// What a warp-wide operation gives each of its lanes.
-#[derive(Clone, Copy, Debug, Default)]
+/// A thread's part in a warp operation (`gs_cpu_lane`).
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct WarpResult {
-    /// See [`warp`].
+pub struct Lane {
+    /// What it gives; afterwards what it gets.
     pub value: u64,
-    /// Mask of the lanes that took part.
+    /// Afterwards: mask of the lanes that took part.
     pub active: u64,
+    /// The lanes it waits for; 0 for those of the warp that can get here.
+    pub mask: u64,
+    /// Where in the source it waits: nul-terminated, of the module's own.
+    pub file: *const c_char,
+    /// Likewise.
+    pub line: u32,
+    /// See [`warp`].
+    pub kind: u32,
+    /// The lane a shuffle reads.
+    pub source: u32,
+    /// Unused.
+    pub reserved: u32,
+}
+
+impl Lane {
+    /// In no operation.
+    pub const NONE: Self = Self {
+        value: 0,
+        active: 0,
+        mask: 0,
+        file: std::ptr::null(),
+        line: 0,
+        kind: warp::SYNC,
+        source: 0,
+        reserved: 0,
+    };
 }
 
 /// What a kernel can ask of the backend (`gs_cpu_host`).
 #[repr(C)]
 pub struct Host {
-    /// Returns when all threads of the block are here.
-    pub barrier: unsafe extern "C" fn(*mut Context, u32, u32, u32, *const c_char, u32) -> u32,
-    /// Returns when the lanes of the mask are here.
-    pub warp: unsafe extern "C" fn(*mut Context, u32, u32, u32, u64, u64, *const c_char, u32) -> WarpResult,
+    /// For thread, predicate, file and line: returns when all threads of the block are here, with
+    /// [`Context::vote`] set.
+    pub barrier: unsafe extern "C" fn(*mut Context, u32, u32, *const c_char, u32),
+    /// For a thread whose [`Lane`] says the rest: returns when the lanes of its mask are here, with the result in it.
+    pub warp: unsafe extern "C" fn(*mut Context, u32),
     /// Ends the kernel with an error; never returns.
     pub fail: unsafe extern "C" fn(*mut Context, u32, *const c_char, *const c_char, u32),
 }
@@ -135,8 +153,10 @@ pub struct Context {
     pub wide: u32,
     /// Nonzero to report errors a GPU would not notice.
     pub check: u32,
-    /// Unused.
-    pub reserved: u32,
+    /// How many predicates held at the barrier that was passed last.
+    pub vote: u32,
+    /// One per thread of a block.
+    pub lanes: *mut Lane,
 }
 
 /// Runs blocks `[first, end)`, or the block this OS thread began last from a given thread on (`gs_cpu_entry`).

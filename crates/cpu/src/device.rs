@@ -85,9 +85,9 @@ impl CpuDevice {
         info.total_memory = shared.memory.total();
         info.multiprocessors = workers;
         info.warp_size = shared.options.warp_size;
-        info.max_threads_per_block = 1024;
-        info.max_threads_per_multiprocessor = 1024;
-        info.max_block = [1024, 1024, 1024];
+        info.max_threads_per_block = abi::MAX_THREADS as u32;
+        info.max_threads_per_multiprocessor = abi::MAX_THREADS as u32;
+        info.max_block = [abi::MAX_THREADS as u32; 3];
         info.max_grid = [i32::MAX as u32, MAX_GRID_YZ, MAX_GRID_YZ];
         info.shared_memory_per_block = 48 << 10;
         info.shared_memory_per_block_optin = abi::DYNAMIC_SHARED_MAX;

@@ -13,7 +13,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Once, OnceLock};
 
-use crate::block::{Crash, Runner};
+use crate::block::Runner;
+use crate::failure::Crash;
 use crate::fiber::Fiber;
 
 const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];

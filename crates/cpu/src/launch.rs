@@ -5,10 +5,11 @@ use std::ffi::c_void;
 use gpustream_hal::{Error, ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result};
 
 use crate::abi::{self, Dim};
-use crate::block::{Failure, Runner};
+use crate::block::Runner;
 use crate::check::SharedGuard;
 use crate::device::CpuDevice;
 use crate::error::{error, unsupported};
+use crate::failure::Failure;
 use crate::module::Function;
 use crate::work::{self, FunctionRef, Work};
 use crate::worker::Worker;
@@ -228,7 +229,8 @@ impl Launch for CpuDevice {
         threads_per_block: u32,
         dynamic_shared: u32,
     ) -> Result<Occupancy> {
-        let fits = (1..=1024).contains(&threads_per_block) && dynamic_shared <= abi::DYNAMIC_SHARED_MAX;
+        let fits = (1..=abi::MAX_THREADS as u32).contains(&threads_per_block)
+            && dynamic_shared <= abi::DYNAMIC_SHARED_MAX;
         // A worker runs one block at a time.
         Ok(Occupancy::new(u32::from(fits)))
     }

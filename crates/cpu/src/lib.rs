@@ -13,7 +13,8 @@
 //! * Workers, one per core (`worker.rs`), take streams that have something to do, one worker per stream at a time. A
 //!   kernel may wait for another stream's, so when streams queue up and no worker comes free for a millisecond, workers
 //!   are added. Idle workers take a share of long operations: a launch's blocks, a copy's pieces (`job.rs`).
-//! * A block is a loop over its threads on one fiber (`block.rs`, `fiber.rs`). The first barrier keeps the thread where it is,
+//! * A block is a loop over its threads on one fiber (`block.rs`, `fiber.rs`). The first barrier keeps the thread where it is
+//!   (`barrier.rs`, `switch.rs`),
 //!   and another fiber goes on with the next thread; a kernel without barriers never notices. Warp
 //!   operations work the same way.
 //! * A graph is a real dependency graph: a node begins when the last of its dependencies is done, on any
@@ -41,6 +42,7 @@
 
 pub mod abi;
 mod arch;
+mod barrier;
 mod block;
 mod buffer;
 mod capture;
@@ -49,6 +51,7 @@ mod device;
 mod elf;
 mod error;
 mod event;
+mod failure;
 mod fault;
 mod fiber;
 pub mod flags;
@@ -61,6 +64,7 @@ mod options;
 mod plan;
 mod queue;
 mod stream;
+mod switch;
 mod warp;
 mod work;
 mod worker;

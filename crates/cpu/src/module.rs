@@ -231,6 +231,7 @@ impl Function {
 
     /// Threads a block may have with this kernel.
     pub(crate) fn most_threads(&self) -> u32 {
-        if self.max_threads == 0 { 1024 } else { self.max_threads.min(1024) }
+        let most = abi::MAX_THREADS as u32;
+        if self.max_threads == 0 { most } else { self.max_threads.min(most) }
     }
 }

@@ -1,29 +1,30 @@
 //! Warp-wide operations: lanes wait until those of their group are there, then all get their results at once.
 
-use crate::abi::warp as kinds;
-use crate::block::{Failure, Runner, Site, State};
+use crate::abi::{Context, Lane, warp as kinds};
+use crate::block::{Runner, State};
+use crate::failure::{Failure, Site};
 
-/// A lane's part in a warp operation.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wait {
-    /// One of [`kinds`].
-    pub(crate) kind: u32,
-    /// The lane a shuffle reads.
-    pub(crate) source: u32,
-    /// The lanes it waits for; 0 for those of the warp that can get here.
-    pub(crate) mask: u64,
-    /// What it gives; afterwards what it gets.
-    pub(crate) value: u64,
-    /// Afterwards: who took part.
-    pub(crate) active: u64,
-    pub(crate) site: Site,
+/// A thread comes to a warp operation, which its lane describes, and waits with its stack pointer at `here`. Gives the
+/// one to go on with: of another thread, of the worker, or its own again if that completes the operation.
+///
+/// # Safety
+/// Called by [`crate::switch::warp`] for the thread that runs.
+pub(crate) unsafe extern "C" fn arrive(context: *mut Context, thread: u32, here: usize) -> usize {
+    // SAFETY: the context is the first field of a runner, whose worker waits in `Exchange::run` while kernels run.
+    let runner = unsafe { &mut *context.cast::<Runner>() };
+    runner.hold(thread);
+    if enter(runner, thread) {
+        return here;
+    }
+    let next = runner.successor();
+    runner.exchange.pass_turn(here, next)
 }
 
 /// The warp that `thread` belongs to: its first thread and the mask of lanes the block has.
 fn warp_of(runner: &Runner, thread: u32) -> (u32, u64) {
     let size = runner.context.warp_size;
     let first = thread / size * size;
-    let lanes = (runner.states.len() as u32 - first).min(size);
+    let lanes = (runner.total - first).min(size);
     (first, if lanes == 64 { u64::MAX } else { (1 << lanes) - 1 })
 }
 
@@ -36,15 +37,15 @@ fn lanes(mask: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Puts `thread` into an operation. True if that completes it: the result is there and nobody needs to wait.
-pub(crate) fn arrive(runner: &mut Runner, thread: u32, mut wait: Wait) -> bool {
+/// Puts `thread` into its lane's operation. True if that completes it: the result is there and nobody needs to wait.
+fn enter(runner: &mut Runner, thread: u32) -> bool {
     let (first, existing) = warp_of(runner, thread);
-    if wait.mask != 0 {
-        wait.mask = wait.mask & existing | 1 << (thread - first);
+    let lane = &mut runner.lanes[thread as usize];
+    if lane.mask != 0 {
+        lane.mask = lane.mask & existing | 1 << (thread - first);
     }
-    runner.waits[thread as usize] = wait;
+    let group = if lane.mask == 0 { existing } else { lane.mask };
     runner.states[thread as usize] = State::AtWarp;
-    let group = if wait.mask == 0 { existing } else { wait.mask };
     complete(runner, first, group, thread)
 }
 
@@ -55,13 +56,13 @@ fn complete(runner: &mut Runner, first: u32, group: u64, leader: u32) -> bool {
     if !matches!(last, State::AtWarp | State::Exited) {
         return false;
     }
-    let leader = runner.waits[leader as usize];
+    let leader = runner.lanes[leader as usize];
     let mut active = 0;
     for lane in lanes(group) {
         let thread = (first + lane) as usize;
         match runner.states[thread] {
             State::Exited => {}
-            State::AtWarp if same(&runner.waits[thread], &leader) => active |= 1 << lane,
+            State::AtWarp if same(&runner.lanes[thread], &leader) => active |= 1 << lane,
             _ => return false,
         }
     }
@@ -69,7 +70,7 @@ fn complete(runner: &mut Runner, first: u32, group: u64, leader: u32) -> bool {
     true
 }
 
-fn same(a: &Wait, b: &Wait) -> bool {
+fn same(a: &Lane, b: &Lane) -> bool {
     a.mask == b.mask && a.kind == b.kind
 }
 
@@ -78,13 +79,13 @@ fn finish(runner: &mut Runner, first: u32, active: u64) {
     let mut values = [0; 64];
     let mut ballot = 0;
     for lane in lanes(active) {
-        let value = runner.waits[(first + lane) as usize].value;
+        let value = runner.lanes[(first + lane) as usize].value;
         values[lane as usize] = value;
         ballot |= u64::from(value != 0) << lane;
     }
     for lane in lanes(active) {
         let thread = (first + lane) as usize;
-        let wait = &mut runner.waits[thread];
+        let wait = &mut runner.lanes[thread];
         wait.active = active;
         wait.value = match wait.kind {
             kinds::SHUFFLE if wait.source < 64 && active >> wait.source & 1 == 1 => {
@@ -105,11 +106,11 @@ fn finish(runner: &mut Runner, first: u32, active: u64) {
 /// whoever can come. False if there are none.
 pub(crate) fn resolve_stall(runner: &mut Runner) -> bool {
     let mut resolved = false;
-    for thread in 0..runner.states.len() as u32 {
+    for thread in 0..runner.total {
         if runner.states[thread as usize] != State::AtWarp {
             continue;
         }
-        let leader = runner.waits[thread as usize];
+        let leader = runner.lanes[thread as usize];
         let (first, existing) = warp_of(runner, thread);
         if leader.mask != 0 {
             resolved |= complete(runner, first, leader.mask, thread);
@@ -119,10 +120,8 @@ pub(crate) fn resolve_stall(runner: &mut Runner) -> bool {
         let active = lanes(existing)
             .filter(|&lane| {
                 let thread = (first + lane) as usize;
-                let other = &runner.waits[thread];
-                runner.states[thread] == State::AtWarp
-                    && same(other, &leader)
-                    && other.site.line == leader.site.line
+                let other = &runner.lanes[thread];
+                runner.states[thread] == State::AtWarp && same(other, &leader) && other.line == leader.line
             })
             .fold(0, |mask, lane| mask | 1 << lane);
         finish(runner, first, active);
@@ -133,13 +132,13 @@ pub(crate) fn resolve_stall(runner: &mut Runner) -> bool {
 
 /// Why no lane can go on: one waits for another that is elsewhere.
 pub(crate) fn stuck(runner: &Runner) -> Failure {
-    let Some(waiting) = runner.states.iter().position(|&s| s == State::AtWarp) else {
+    let Some(waiting) = runner.states().iter().position(|&s| s == State::AtWarp) else {
         return runner.failure_at(None, "no thread of the block can go on".into());
     };
-    let wait = &runner.waits[waiting];
+    let wait = &runner.lanes[waiting];
     let (first, _) = warp_of(runner, waiting as u32);
     let other = lanes(wait.mask).map(|lane| first + lane).find(|&other| {
-        let (state, other) = (runner.states[other as usize], &runner.waits[other as usize]);
+        let (state, other) = (runner.states[other as usize], &runner.lanes[other as usize]);
         state != State::Exited && !(state == State::AtWarp && same(other, wait))
     });
     let elsewhere = other.map_or_else(
@@ -147,16 +146,16 @@ pub(crate) fn stuck(runner: &Runner) -> Failure {
         |other| {
             let state = runner.states[other as usize];
             let at = if state == State::AtBarrier {
-                runner.barrier_site()
+                runner.barrier.site()
             } else {
-                runner.waits[other as usize].site
+                Site::from(&runner.lanes[other as usize])
             };
             format!("thread {}, named in its mask, waits at {at}", runner.place(other))
         },
     );
     let message = format!(
         "waits in a warp operation at {}, but {elsewhere}: every lane of a mask must reach the operation",
-        wait.site
+        Site::from(wait)
     );
     runner.failure_at(Some(waiting as u32), message)
 }

@@ -49,6 +49,20 @@ extern "C" __global__ void votes(int* out) {
     int zero = __syncthreads_or(0);
     out[t] = count * 10000 + all * 1000 + none * 100 + any * 10 + zero;
 }
+extern "C" __global__ void rounds(int* out, int count) {
+    __shared__ int s[1024];
+    int t = threadIdx.x, n = blockDim.x, wrong = 0;
+    for (int i = 0; i < count; ++i) {
+        s[t] = t * i;
+        __syncthreads();
+        wrong += s[(t + i) % n] != (t + i) % n * i;
+        wrong += __syncthreads_count(t < i) != (i < n ? i : n);
+        if (i % 3 == 0) wrong += __syncthreads_and(t != i) != (i >= n);
+        if (i % 5 == 0) wrong += __shfl_sync(0xffffffffu, t, 0) != t / warpSize * warpSize;
+        wrong += __syncthreads_or(t == i) != (i < n);
+    }
+    out[blockIdx.x * n + t] = wrong == 0 && threadIdx.x == t ? count : -wrong;
+}
 extern "C" __global__ void barrier_in_some_blocks(int* out) {
     if (blockIdx.x % 2 == 1) __syncthreads();
     out[blockIdx.x * blockDim.x + threadIdx.x] = blockIdx.x * 1000 + threadIdx.x;
@@ -131,6 +145,19 @@ fn barriers_that_vote() {
     bench.launch(stream, "votes", 1, 100, args![&out]);
     bench.sync(stream).unwrap();
     assert!(out.as_ref().iter().all(|&v| v == 34 * 10_000 + 1000 + 10), "{:?}", out.as_ref());
+}
+
+#[test]
+fn barriers_in_a_row() {
+    // One worker, so that blocks of all sizes use the same fibers.
+    let bench = Bench::with(options().with_workers(1), &BASIC_IMAGE);
+    let stream = bench.stream();
+    for threads in [1, 2, 3, 256, 31, 1024, 64] {
+        let out = bench.memory::<i32>(threads * 3);
+        bench.launch(stream, "rounds", 3, threads as u32, args![&out, 40]);
+        bench.sync(stream).unwrap();
+        assert!(out.as_ref().iter().all(|&v| v == 40), "{threads}: {:?}", out.as_ref());
+    }
 }
 
 #[test]
@@ -325,6 +352,20 @@ extern "C" __global__ void missing_lane(int* out) {
     if (threadIdx.x == 3) __syncthreads();
     else out[threadIdx.x] = __shfl_sync(0xffffffffu, 1, 0);
 }
+extern "C" __global__ void late(int* out, int how) {
+    int t = threadIdx.x;
+    for (int i = 0; i < 5; ++i) {
+        if (i == 4 && t == 9) {
+            if (how == 0) return;
+            if (how == 1) __syncthreads();
+            if (how == 2) __syncwarp();
+            if (how == 3) __trap();
+            if (how == 4) *(volatile int*)16 = 1;
+        }
+        __syncthreads();
+    }
+    out[t] = 1;
+}
 extern "C" __global__ void asserts(int* out) {
     assert(blockIdx.x * blockDim.x + threadIdx.x != 77);
     out[blockIdx.x * blockDim.x + threadIdx.x] = 1;
@@ -409,9 +450,20 @@ fn a_warp_operation_that_a_lane_does_not_reach() {
 }
 
 #[test]
+fn failures_after_some_barriers() {
+    let says = |how, parts: &[&str]| assert_says(&fault("late", 2, 64, Some(how)), parts);
+    let waits = "waits at the barrier at";
+    says(0, &["`late`", "thread (0, 0, 0)", waits, "thread (9, 0, 0) has returned"]);
+    says(1, &["`late`", "thread (9, 0, 0)", waits, "while other threads wait at the one at"]);
+    says(2, &["`late`", "thread (0, 0, 0)", waits, "thread (9, 0, 0) waits in a warp operation at"]);
+    says(3, &["`late`", "thread (9, 0, 0)", "__trap()"]);
+    says(4, &["`late`", "thread (9, 0, 0)", "0x10", "SIGSEGV"]);
+}
+
+#[test]
 fn assertions_and_traps() {
     let message = fault("asserts", 4, 32, None);
-    assert_says(&message, &["`asserts`", "block (2, 0, 0)", "thread (13, 0, 0)", "!= 77", "user.cu:18"]);
+    assert_says(&message, &["`asserts`", "block (2, 0, 0)", "thread (13, 0, 0)", "!= 77", "user.cu:32"]);
     assert_says(&fault("traps", 1, 4, None), &["`traps`", "thread (2, 0, 0)", "__trap()"]);
 }
 

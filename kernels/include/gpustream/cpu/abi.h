@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define GS_CPU_ABI 1u
+#define GS_CPU_ABI 2u
 
 // The one symbol a module exports, of type `const gs_cpu_module`.
 #define GS_CPU_MODULE_SYMBOL gpustream_cpu_module
@@ -32,13 +32,6 @@ typedef struct gs_cpu_dim {
 
 typedef struct gs_cpu_context gs_cpu_context;
 
-enum gs_cpu_barrier_kind {
-    GS_CPU_BARRIER_PLAIN = 0,
-    GS_CPU_BARRIER_COUNT = 1,
-    GS_CPU_BARRIER_AND = 2,
-    GS_CPU_BARRIER_OR = 3
-};
-
 enum gs_cpu_warp_kind {
     GS_CPU_WARP_SYNC = 0,     // value 0
     GS_CPU_WARP_SHUFFLE = 1,  // value of lane `source`; the lane's own where `source` takes no part
@@ -46,20 +39,25 @@ enum gs_cpu_warp_kind {
     GS_CPU_WARP_MATCH = 3     // mask of the lanes that gave the same value
 };
 
-// What a warp-wide operation gives each of its lanes.
-typedef struct gs_cpu_warp_result {
-    uint64_t value;
-    uint64_t active;  // mask of the lanes that took part
-} gs_cpu_warp_result;
+// A thread's part in a warp operation.
+typedef struct gs_cpu_lane {
+    uint64_t value;    // what it gives; afterwards what it gets
+    uint64_t active;   // afterwards: mask of the lanes that took part
+    uint64_t mask;     // the lanes it waits for; 0 means those lanes of the warp that can get here
+    const char* file;  // where in the source it waits
+    uint32_t line;
+    uint32_t kind;    // gs_cpu_warp_kind
+    uint32_t source;  // the lane a shuffle reads
+    uint32_t reserved;
+} gs_cpu_lane;
 
 // What a kernel can ask of the backend. `thread` is the calling thread's number in its block.
 typedef struct gs_cpu_host {
-    // Returns when all threads of the block are here. The result is that of __syncthreads_count, _and, _or.
-    uint32_t (*barrier)(gs_cpu_context* context, uint32_t thread, uint32_t kind, uint32_t predicate,
-                        const char* file, uint32_t line) GS_CPU_NOEXCEPT;
-    // Returns when the lanes of `mask` are here; mask 0 means those lanes of the warp that can get here.
-    gs_cpu_warp_result (*warp)(gs_cpu_context* context, uint32_t thread, uint32_t kind, uint32_t source,
-                               uint64_t mask, uint64_t value, const char* file, uint32_t line) GS_CPU_NOEXCEPT;
+    // Returns when all threads of the block are here, with `context->vote` set.
+    void (*barrier)(gs_cpu_context* context, uint32_t thread, uint32_t predicate, const char* file,
+                    uint32_t line) GS_CPU_NOEXCEPT;
+    // Returns when the lanes that `context->lanes[thread]` waits for are here, with the result in it.
+    void (*warp)(gs_cpu_context* context, uint32_t thread) GS_CPU_NOEXCEPT;
     // Ends the kernel with an error; never returns.
     void (*fail)(gs_cpu_context* context, uint32_t thread, const char* message, const char* file,
                  uint32_t line) GS_CPU_NOEXCEPT;
@@ -77,7 +75,8 @@ struct gs_cpu_context {
     uint32_t current_thread;  // written by the entry where that is cheap, and by the backend on a switch
     uint32_t wide;            // grid.x * block.x exceeds GS_CPU_NARROW_MAX
     uint32_t check;           // errors that a GPU would not notice are reported
-    uint32_t reserved;
+    uint32_t vote;            // how many predicates held at the barrier that was passed last
+    gs_cpu_lane* lanes;       // one per thread of a block
 };
 
 // Runs blocks [first, end), linear numbers with x fastest. With a `first_thread` other than 0, runs that thread and its

@@ -4,19 +4,27 @@
 
 #define GS_CPU_WHERE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()
 
+// What a warp-wide operation gives each of its lanes.
+struct gs_cpu_warp_result {
+    uint64_t value;
+    uint64_t active;  // mask of the lanes that took part
+};
+
 static inline __attribute__((always_inline)) gs_cpu_warp_result gs_cpu_warp(uint32_t kind, uint32_t source,
                                                                             uint64_t mask, uint64_t value,
                                                                             const char* file, uint32_t line) {
-    const uint32_t x = threadIdx.x, y = threadIdx.y, z = threadIdx.z;
+    const uint32_t x = threadIdx.x, y = threadIdx.y, z = threadIdx.z, thread = gs_cpu_thread();
     gs_cpu_context* context = gs_cpu_current;
-    const gs_cpu_warp_result result =
-        context->host->warp(context, gs_cpu_thread(), kind, source, mask, value, file, line);
+    gs_cpu_lane* lane = context->lanes + thread;
+    lane->value = value, lane->mask = mask, lane->file = file, lane->line = line;
+    lane->kind = kind, lane->source = source;
+    context->host->warp(context, thread);
     threadIdx.x = x, threadIdx.y = y, threadIdx.z = z;
     gs_cpu_moved = true;
-    return result;
+    return {lane->value, lane->active};
 }
 
-static inline __attribute__((always_inline)) uint32_t gs_cpu_lane() {
+static inline __attribute__((always_inline)) uint32_t gs_cpu_lane_id() {
     return gs_cpu_thread() & (uint32_t)(warpSize - 1);
 }
 
@@ -40,20 +48,20 @@ static inline __attribute__((always_inline)) T gs_cpu_shuffle(uint64_t mask, T v
 
 // The lane a shuffle reads from. Beyond its segment of `width` lanes a lane reads itself.
 static inline uint32_t gs_cpu_from(int lane, int width) {
-    const uint32_t self = gs_cpu_lane(), segment = (uint32_t)width;
+    const uint32_t self = gs_cpu_lane_id(), segment = (uint32_t)width;
     return (self & ~(segment - 1)) | ((uint32_t)lane & (segment - 1));
 }
 static inline uint32_t gs_cpu_from_up(unsigned delta, int width) {
-    const uint32_t self = gs_cpu_lane(), at = self & ((uint32_t)width - 1);
+    const uint32_t self = gs_cpu_lane_id(), at = self & ((uint32_t)width - 1);
     return delta > at ? self : self - delta;
 }
 static inline uint32_t gs_cpu_from_down(unsigned delta, int width) {
-    const uint32_t self = gs_cpu_lane(), at = self & ((uint32_t)width - 1);
+    const uint32_t self = gs_cpu_lane_id(), at = self & ((uint32_t)width - 1);
     return delta >= (uint32_t)width - at ? self : self + delta;
 }
 // Unlike the others a lane may read from an earlier segment.
 static inline uint32_t gs_cpu_from_xor(int lane_mask, int width) {
-    const uint32_t self = gs_cpu_lane(), segment = (uint32_t)width, from = self ^ (uint32_t)lane_mask;
+    const uint32_t self = gs_cpu_lane_id(), segment = (uint32_t)width, from = self ^ (uint32_t)lane_mask;
     return from >= ((self & ~(segment - 1)) + segment) ? self : from;
 }
 
@@ -131,7 +139,7 @@ static inline int __all(int predicate, GS_CPU_WHERE) {
 static inline uint64_t __activemask(GS_CPU_WHERE) {
     return gs_cpu_warp(GS_CPU_WARP_SYNC, 0, 0, 0, file, line).active;
 }
-static inline unsigned __lane_id() { return gs_cpu_lane(); }
+static inline unsigned __lane_id() { return gs_cpu_lane_id(); }
 
 template <class T>
 static inline T gs_cpu_reduce_sync(uint64_t mask, T value, T (*combine)(T, T), const char* file, uint32_t line) {

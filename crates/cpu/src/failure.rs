@@ -1,0 +1,64 @@
+//! What is said about a kernel that failed: where, and why.
+
+use std::ffi::{CStr, c_char};
+
+use crate::abi::Lane;
+
+/// Where in the source a thread waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site {
+    pub(crate) file: *const c_char,
+    pub(crate) line: u32,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Self { file: std::ptr::null(), line: 0 }
+    }
+}
+
+impl From<&Lane> for Site {
+    fn from(lane: &Lane) -> Self {
+        Self { file: lane.file, line: lane.line }
+    }
+}
+
+impl std::fmt::Display for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.file.is_null() {
+            return write!(f, "an unknown place");
+        }
+        // SAFETY: the compiler's __builtin_FILE(), a literal of the module, which is loaded.
+        let file = unsafe { CStr::from_ptr(self.file) }.to_string_lossy();
+        write!(f, "{file}:{}", self.line)
+    }
+}
+
+/// The place and message of a kernel's failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Linear number of the block.
+    pub(crate) block: u64,
+    /// Number of the thread in its block, where it is known.
+    pub(crate) thread: Option<u32>,
+    pub(crate) message: String,
+}
+
+/// What the signal handler saw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crash {
+    pub(crate) signal: i32,
+    pub(crate) address: usize,
+}
+
+impl std::fmt::Display for Crash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.signal {
+            libc::SIGSEGV => write!(f, "accesses memory at {:#x} that it may not (SIGSEGV)", self.address),
+            libc::SIGBUS => write!(f, "accesses memory at {:#x} that is not there (SIGBUS)", self.address),
+            libc::SIGFPE => write!(f, "divides an integer by zero or overflows dividing (SIGFPE)"),
+            libc::SIGILL => write!(f, "executes an illegal instruction or a trap (SIGILL)"),
+            signal => write!(f, "is ended by signal {signal}"),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Leaving one stack and going on with another: the price of a barrier.
+//!
+//! A stack that waits has the registers that a call preserves on its top, and above them where to go on. All that
+//! leave and resume stacks agree on that: [`switch`], called by Rust, and [`barrier`] and [`warp`], which kernels
+//! call. These two save the registers, ask Rust with whom to go on, and resume that one, so that what waits of a
+//! kernel is its own frame and one line of registers, with no frame of Rust's between.
+//!
+//! They end in a jump and not in a return. A thread that comes to one barrier resumes one that waited at the barrier
+//! before, so that the return address which the processor remembers from the call is the wrong one whenever a
+//! kernel has two barriers; what it learns about a jump is right for all threads of a barrier but the first.
+//! Measured on Zen 5, with two barriers in a loop: 20 ns per barrier and thread with a return, 11 with a jump.
+//! General coroutine libraries, which return to a common parent, mispredict three times per thread and barrier.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) use aarch64::{barrier, call_frame, prefetch, prepare, switch, warp};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::{barrier, call_frame, prefetch, prepare, switch, warp};

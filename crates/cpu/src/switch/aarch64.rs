@@ -1,0 +1,106 @@
+//! AArch64, procedure call standard.
+//!
+//! Resuming is a `ret` here also where x86-64 jumps: where modules are built with branch protection, a jump may only
+//! go to landing pads, which the places after a call are not.
+
+use std::arch::naked_asm;
+use std::ffi::c_char;
+
+use crate::abi::Context;
+use crate::fiber::{self, Exchange};
+use crate::{barrier as barriers, warp as warps};
+
+/// What a call preserves, and where to go on.
+macro_rules! save {
+    () => {
+        "sub sp, sp, #160; stp x19, x20, [sp, #0]; stp x21, x22, [sp, #16]; stp x23, x24, [sp, #32]; \
+         stp x25, x26, [sp, #48]; stp x27, x28, [sp, #64]; stp x29, x30, [sp, #80]; \
+         stp d8, d9, [sp, #96]; stp d10, d11, [sp, #112]; stp d12, d13, [sp, #128]; \
+         stp d14, d15, [sp, #144]"
+    };
+}
+
+/// The reverse.
+macro_rules! restore {
+    () => {
+        "ldp x19, x20, [sp, #0]; ldp x21, x22, [sp, #16]; ldp x23, x24, [sp, #32]; \
+         ldp x25, x26, [sp, #48]; ldp x27, x28, [sp, #64]; ldp x29, x30, [sp, #80]; \
+         ldp d8, d9, [sp, #96]; ldp d10, d11, [sp, #112]; ldp d12, d13, [sp, #128]; \
+         ldp d14, d15, [sp, #144]; add sp, sp, #160"
+    };
+}
+
+/// Leaves this stack, noting where in `from`, and goes on with the one that waits at `to`.
+///
+/// # Safety
+/// `to` is the stack pointer of a stack that waits, or made by [`prepare`].
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn switch(from: *mut usize, to: usize) {
+    naked_asm!(save!(), "mov x9, sp", "str x9, [x0]", "mov sp, x1", restore!(), "ret",)
+}
+
+/// `gs_cpu_host.barrier`: saves the registers, asks [`barriers::arrive`] with a sixth argument, the stack
+/// pointer, for the stack to go on with, and resumes it.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn barrier(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
+    naked_asm!(
+        save!(),
+        "mov x5, sp",
+        "bl {arrive}",
+        "mov sp, x0",
+        restore!(),
+        "ret",
+        arrive = sym barriers::arrive,
+    )
+}
+
+/// `gs_cpu_host.warp`: the same with [`warps::arrive`], which takes the stack pointer as its third argument.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn warp(_: *mut Context, _: u32) {
+    naked_asm!(
+        save!(),
+        "mov x2, sp",
+        "bl {arrive}",
+        "mov sp, x0",
+        restore!(),
+        "ret",
+        arrive = sym warps::arrive,
+    )
+}
+
+/// The first thing on a new stack: calls `x19` with `x20`.
+#[unsafe(naked)]
+unsafe extern "C" fn enter() {
+    naked_asm!("mov x0, x20", "blr x19", "brk #1")
+}
+
+/// Fills a new stack so that switching to the result calls [`fiber::body`].
+///
+/// # Safety
+/// The stack below `top` is mapped.
+pub(crate) unsafe fn prepare(top: usize, exchange: *mut Exchange) -> usize {
+    let mut frame = [0; 20];
+    frame[0] = fiber::body as *const () as usize;
+    frame[1] = exchange as usize;
+    frame[11] = enter as *const () as usize;
+    let at = top - size_of_val(&frame);
+    // SAFETY: within the stack, which is aligned to 64 bytes.
+    unsafe { (at as *mut [usize; 20]).write(frame) };
+    at
+}
+
+/// The stack pointer with which a function that was called starts.
+pub(crate) fn call_frame(top: usize) -> usize {
+    top
+}
+
+/// Has the processor fetch what a stack that waits at `at` needs first: the registers and the kernel's frame.
+#[inline]
+pub(crate) fn prefetch(at: usize) {
+    for line in 0..4 {
+        // SAFETY: a prefetch faults nowhere.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at + 64 * line, options(nostack, readonly));
+        }
+    }
+}
