@@ -73,6 +73,11 @@ pub(crate) fn for_devices(header: &Header) -> bool {
     !header.name.starts_with(CPU_ONLY)
 }
 
+/// What the CPU's compilation includes around the user's file, which no search from that file finds.
+pub(crate) fn for_hosts() -> impl Iterator<Item = &'static str> {
+    EMBEDDED.iter().filter(|(name, _)| name.starts_with(CPU_ONLY)).map(|(_, text)| *text)
+}
+
 enum Place {
     Disk(PathBuf),
     Embedded(String),

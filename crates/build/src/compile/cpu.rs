@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::stamp::Stamp;
 use super::{Common, Image, Output, execute, file_size};
 use crate::diagnostic::Result;
-use crate::headers::write_if_changed;
+use crate::headers::{for_hosts, write_if_changed};
 use crate::kernels::Backend;
 use crate::report::KernelReport;
 use crate::signature::{ParamType, ValueType};
@@ -72,7 +72,9 @@ pub(super) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         command.arg(&object).args(LINK).arg("-o").arg(&image);
         command
     };
-    let parts = [&*format!("{:?} {:?}", command(), link()), &compiler.version, &text];
+    let commands = format!("{:?} {:?}", command(), link());
+    let mut parts: Vec<&str> = vec![&commands, &compiler.version, &text];
+    parts.extend(for_hosts());
     let stamp = Stamp::new(&image, unit, &parts);
     let mut compile_time = None;
     let mut warnings = String::new();
