@@ -74,7 +74,7 @@ pub(super) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     };
     let commands = format!("{:?} {:?}", command(), link());
     let mut parts: Vec<&str> = vec![&commands, &compiler.version, &text];
-    parts.extend(for_hosts());
+    parts.extend(for_hosts().map(|text| -> &str { text }));
     let stamp = Stamp::new(&image, unit, &parts);
     let mut compile_time = None;
     let mut warnings = String::new();
