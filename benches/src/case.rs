@@ -128,10 +128,9 @@ impl Case {
         let sizes: Vec<usize> = sizes.into_iter().filter(|&size| size < largest).chain([largest]).collect();
         cases.extend(sizes.iter().copied().map(Self::Upload));
         cases.extend(sizes.into_iter().map(Self::Download));
-        cases.extend([
-            Self::PinnedUpload(largest.min(256 << 20)),
-            Self::PinnedDownload(largest.min(256 << 20)),
-        ]);
+        let pinned = [64, 64 << 10, 1 << 20, largest.min(256 << 20)];
+        cases.extend(pinned.map(Self::PinnedUpload));
+        cases.extend(pinned.map(Self::PinnedDownload));
         let floats = array / 4;
         let side = (floats as f64).sqrt() as usize / 32 * 32;
         cases.extend([Self::DeviceCopy(array), Self::Saxpy(floats), Self::Sum(floats), Self::Dot(floats)]);
@@ -222,8 +221,8 @@ impl fmt::Display for Case {
             Self::GraphLaunch(1) => f.write_str("graph launch, 1 node"),
             Self::GraphLaunch(nodes) => write!(f, "graph launch, {nodes} nodes, per node"),
             Self::GraphSet => f.write_str("graph: set one kernel"),
-            Self::Upload(size) => write!(f, "upload slice, {}", Bytes(size)),
-            Self::Download(size) => write!(f, "download to slice, {}", Bytes(size)),
+            Self::Upload(size) => write!(f, "upload curve, slice of {}", Bytes(size)),
+            Self::Download(size) => write!(f, "download curve, slice of {}", Bytes(size)),
             Self::PinnedUpload(size) => write!(f, "copy from pinned, {}", Bytes(size)),
             Self::PinnedDownload(size) => write!(f, "copy to pinned, {}", Bytes(size)),
             Self::DeviceCopy(size) => write!(f, "device copy, {}", Bytes(size)),

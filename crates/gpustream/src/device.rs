@@ -16,7 +16,7 @@ use crate::lint;
 use crate::memory::Kind;
 use crate::pinned::Pinned;
 use crate::pool::{Memory, MemoryOptions, MemoryPool, MemorySnapshot, MemoryStats};
-use crate::staging::{Staging, StagingOptions};
+use crate::staging::{self, Staging, StagingOptions};
 use crate::stream::Stream;
 use crate::stream_core::{StreamCore, StreamTable};
 use crate::sync::lock;
@@ -80,7 +80,8 @@ impl DeviceOptions {
     }
 
     /// Sets how many bytes of pinned memory a stream's uploads may have under way: past that they wait for the
-    /// device. Without this it is `GPUSTREAM_STAGING_MIB`, or else 4 MiB for each thread that copies.
+    /// device. Without this it is `GPUSTREAM_STAGING_MIB`, or else 4 MiB for each thread that copies. Of that a stream
+    /// keeps at most 512 KiB for its next short upload, until [`Device::trim`] or ten seconds without a large copy.
     #[must_use]
     pub fn staging_ring(mut self, bytes: usize) -> Self {
         self.staging.ring = bytes;
@@ -140,7 +141,7 @@ impl DeviceCore {
         self.streams.get(id)
     }
 
-    fn own_streams(&self) -> Vec<Arc<StreamCore>> {
+    pub(crate) fn own_streams(&self) -> Vec<Arc<StreamCore>> {
         self.streams.filter(|stream| Arc::ptr_eq(&stream.device, &self.raw))
     }
 
@@ -551,6 +552,7 @@ impl Device {
             lint::serialises("returning memory to the driver waits for all work of the device");
         }
         self.0.refresh();
+        staging::let_go(&self.0);
         Kind::ALL.iter().map(|&kind| self.0.memory.trim(kind)).sum()
     }
 

@@ -86,9 +86,8 @@ impl Account {
 }
 
 impl Grant<'_> {
-    /// What the bytes are for has been submitted: from now on they count until that is done.
-    pub(super) fn submitted(self) {
-        let number = self.stream.core.submitted();
+    /// What the bytes are for has been submitted, up to `number`: they count until that is done.
+    pub(super) fn submitted(self, number: u64) {
         let mut accounts = lock(&self.credit.accounts);
         let account = accounts.entry(self.stream.core.id).or_default();
         account.submitted.push_back((number, self.bytes));

@@ -1,0 +1,113 @@
+//! The short path: what one thread copies goes behind what the stream copied before, in a chunk of pinned memory.
+//!
+//! A chunk is written from front to back and then given to the pool, which hands it out again when the device has
+//! read all of it. So a copy of few bytes is a copy into the chunk and one driver call: no event, no allocation, no
+//! question to the driver.
+
+use std::sync::{Arc, Mutex};
+
+use gpustream_hal::{Operation, Result};
+
+use super::credit::Credit;
+use crate::copy::operation;
+use crate::device::DeviceCore;
+use crate::memory::{self, Block, Kind};
+use crate::stream::Stream;
+use crate::stream_core::Access;
+use crate::sync::lock;
+use crate::track::Mode;
+
+/// Longest piece that goes through a chunk: long beside a driver call, short enough to start early.
+pub(super) const PIECE: usize = 256 << 10;
+
+/// Bytes of a chunk. Each stream that has uploaded something keeps one.
+const CHUNK: usize = 2 * PIECE;
+
+/// Copies start at multiples of this in a chunk: the width of a cache line, so that the device does not read a line
+/// that is being written.
+const STEP: usize = 64;
+
+/// The chunk that a stream's next short copies go to.
+#[derive(Default)]
+pub(crate) struct ChunkSlot(Mutex<Option<Chunk>>);
+
+struct Chunk {
+    /// Not with its device, which holds the stream, which holds this.
+    block: Arc<Block>,
+    size: usize,
+    used: usize,
+}
+
+impl Chunk {
+    fn has_room(&self, len: usize) -> bool {
+        self.size - self.used >= len
+    }
+}
+
+impl ChunkSlot {
+    /// Copies `src`, of at most a [`PIECE`], to the bytes of `block` from `start` on.
+    #[inline]
+    pub(super) fn upload(
+        &self,
+        stream: &Stream,
+        src: &[u8],
+        block: &Arc<Block>,
+        start: usize,
+        new: Operation,
+    ) -> Result<()> {
+        let len = src.len();
+        let mut slot = lock(&self.0);
+        let chunk = match &mut *slot {
+            Some(chunk) if chunk.has_room(len) => chunk,
+            slot => renew(slot, stream, len)?,
+        };
+        let at = chunk.used;
+        // SAFETY: the chunk has room, was idle when it was taken, and nothing reads behind `used`.
+        unsafe { chunk.block.host.add(at).copy_from_nonoverlapping(src.as_ptr(), len) };
+        chunk.used = (at + len).next_multiple_of(STEP).min(chunk.size);
+        let from = &chunk.block;
+        // Nobody waits for this piece, so its use needs no event.
+        let accesses = [
+            Access { block: from, range: 0..chunk.size, mode: Mode::Shared },
+            Access { block, range: start..start + len, mode: Mode::Write },
+        ];
+        stream.submit(new, accesses.iter(), |device, raw| {
+            let to = block.address.offset(start);
+            // SAFETY: both blocks are alive and not freed before this use is done; what was written to the chunk stays
+            // as it is until then.
+            unsafe {
+                if block.is_host() {
+                    device.copy_on_device(to, from.address.offset(at), len, raw)
+                } else {
+                    device.copy_to_device(to, from.host.add(at), len, raw)
+                }
+            }
+        })
+    }
+
+    /// Gives the chunk back.
+    pub(super) fn clear(&self, device: &DeviceCore) {
+        let chunk = lock(&self.0).take();
+        if let Some(Chunk { block, .. }) = chunk {
+            device.memory.release(device, block);
+        }
+    }
+}
+
+/// Puts a chunk with room for `len` bytes in place of the one that is full. Blocks while the stream has as much under
+/// way as it may.
+#[cold]
+fn renew<'a>(slot: &'a mut Option<Chunk>, stream: &Stream, len: usize) -> Result<&'a mut Chunk> {
+    let device = &stream.device.0;
+    let credit: &Credit = &device.staging.credit;
+    if let Some(Chunk { block, size, .. }) = slot.take() {
+        let last = memory::pending(&block, &(0..size), Mode::Write).first().map(|point| point.number);
+        device.memory.release(device, block);
+        if let Some(last) = last {
+            credit.take(stream, size)?.submitted(last);
+        }
+    }
+    let size = CHUNK.min(credit.limit()).max(len);
+    let block = device.memory.alloc(device, Kind::Pinned, size, None, operation("staging"))?;
+    Ok(slot.insert(Chunk { block, size, used: 0 }))
+}

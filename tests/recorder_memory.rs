@@ -1,0 +1,95 @@
+//! The driver calls that copies of ordinary memory make, on drivers that log them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use gpustream::Device;
+use recorder::{Call, Recorder};
+
+type Load = fn() -> Recorder;
+
+const FAKES: [(&str, Load); 2] =
+    [("cuda", fake_cuda::load), ("hip", || fake_hip::load(fake_hip::Profile::Rocm6))];
+
+/// What a call is called by both vendors.
+fn word(call: &Call) -> &str {
+    let name = call.name.strip_prefix("cu").or_else(|| call.name.strip_prefix("hip")).unwrap_or(call.name);
+    name.strip_suffix("_v2").unwrap_or(name)
+}
+
+fn on_both(scene: impl Fn(&Recorder, &Device)) {
+    for (name, load) in FAKES {
+        let recorder = load();
+        let device = Device::open(name).unwrap();
+        scene(&recorder, &device);
+        drop(device);
+        assert_eq!(recorder.violations(), [""; 0], "{name}");
+    }
+}
+
+fn names(calls: &[Call]) -> Vec<&str> {
+    calls.iter().map(word).collect()
+}
+
+#[test]
+fn a_short_upload_is_one_call() {
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let mut x = stream.upload(&[0u8; 100]).unwrap();
+        for round in 0..100u8 {
+            let ((), calls) = recorder.record(|| stream.upload_into(&[round; 100], &mut x).unwrap());
+            assert_eq!(names(&calls), ["MemcpyHtoDAsync"]);
+        }
+        assert_eq!(stream.download(&x).unwrap(), [99; 100]);
+    });
+}
+
+/// What is asked of the driver beside the copies themselves, each time a chunk is full.
+#[test]
+fn many_short_uploads_make_few_other_calls() {
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let values: Vec<u32> = (0..16 << 10).collect();
+        let mut x = stream.upload(&values).unwrap();
+        let ((), calls) = recorder.record(|| {
+            (0..256).for_each(|_| stream.upload_into(&values, &mut x).unwrap());
+        });
+        let copies = names(&calls).iter().filter(|name| **name == "MemcpyHtoDAsync").count();
+        assert_eq!(copies, 256);
+        assert!(calls.len() < 300, "{} calls for 256 copies of 64 KiB", calls.len());
+        assert_eq!(stream.download(&x).unwrap(), values);
+        assert!(device.pinned_stats().reserved <= 4 << 20, "{:?}", device.pinned_stats());
+    });
+}
+
+#[test]
+fn a_short_download_is_a_copy_and_a_wait_for_it() {
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let x = stream.upload(&[7u8; 100]).unwrap();
+        let mut values = [0; 100];
+        // Events are made once and used again.
+        (0..50).for_each(|_| stream.download_into(&x, &mut values).unwrap());
+        for _ in 0..100 {
+            let ((), calls) = recorder.record(|| stream.download_into(&x, &mut values).unwrap());
+            assert_eq!(names(&calls), ["MemcpyDtoHAsync", "EventRecord", "EventSynchronize"]);
+        }
+        assert_eq!(values, [7; 100]);
+    });
+}
+
+/// While the device does not come along, what is under way stays within the limit, and nothing is overwritten.
+#[test]
+fn short_uploads_ahead_of_the_device_keep_what_they_were_given() {
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let mut x = stream.zeros::<u8>(4000 << 10).unwrap();
+        stream.synchronize().unwrap();
+        recorder.hold();
+        for (index, piece) in x.chunks_mut(1 << 10).unwrap().enumerate() {
+            let mut piece = piece;
+            stream.upload_into(&[index as u8; 1 << 10], &mut piece).unwrap();
+        }
+        recorder.release();
+        let values = stream.download(&x).unwrap();
+        assert!(values.chunks(1 << 10).enumerate().all(|(index, piece)| piece == [index as u8; 1 << 10]));
+    });
+}
