@@ -2,7 +2,15 @@
 
 fn main() {
     gpustream_build::Kernels::new()
-        .files(["elementwise.cu", "histogram.cu", "matrix.cu", "reduce.cu", "scan.cu", "stencil.cu"])
+        .files([
+            "convert.cu",
+            "elementwise.cu",
+            "histogram.cu",
+            "matrix.cu",
+            "reduce.cu",
+            "scan.cu",
+            "stencil.cu",
+        ])
         .build()
         .unwrap_or_else(|error| error.exit());
 }

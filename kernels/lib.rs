@@ -1,7 +1,8 @@
 //! gpustream's own kernels, with their bindings.
 //!
 //! Each module holds the bindings of one `.cu` file: load its `Kernels` once per device, then call them.
-//! [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) are algorithms of several launches.
+//! [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) are algorithms of several launches, and
+//! [`Convert`](convert::Convert) copies between element types.
 //!
 //! ```
 //! use gpustream::Device;
@@ -22,6 +23,7 @@
 //! All of them take any length, beyond 2³¹ elements too, and views at any offset. Results are the same in every run
 //! with the same device, lengths and offsets. None of them blocks.
 
+pub mod convert;
 pub mod reduce;
 pub mod scan;
 

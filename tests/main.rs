@@ -3,6 +3,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 
 mod bad_input;
+mod convert;
 mod copies;
 mod default_streams;
 mod events;
@@ -27,6 +28,7 @@ fn main() {
         ("streams", streams::TESTS),
         ("events", events::TESTS),
         ("copies", copies::TESTS),
+        ("convert", convert::TESTS),
         ("launch", launch::TESTS),
         ("tracking", tracking::TESTS),
         ("lifetimes", lifetimes::TESTS),

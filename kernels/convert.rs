@@ -1,0 +1,124 @@
+//! Copies that change the element type: `f32` from and to `f16`, `bf16` and `f64`.
+
+use bytemuck::Pod;
+use gpustream::half::{bf16, f16};
+use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Result, Stream, View, ViewMut};
+
+mod bindings {
+    gpustream::include_kernels!("convert");
+}
+pub use bindings::Kernels;
+
+/// Converting copies, loaded on one device.
+///
+/// ```
+/// use gpustream::Device;
+/// use gpustream::half::f16;
+/// use gpustream_kernels::convert::Convert;
+///
+/// let device = Device::open("cpu")?;
+/// let (stream, convert) = (device.stream()?, Convert::load(&device)?);
+/// let x = stream.upload(&[1.0f32, 0.1, 1e6])?;
+/// let mut half = stream.alloc::<f16>(3)?;
+/// convert.copy(&stream, &x, &mut half)?;
+/// assert_eq!(stream.download(&half)?, [f16::ONE, f16::from_f32(0.1), f16::INFINITY]);
+/// let wide: Vec<f32> = convert.download(&stream, &half)?;
+/// assert_eq!(wide, [1.0, 0.099975586, f32::INFINITY]);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Convert {
+    kernels: Kernels,
+}
+
+impl Convert {
+    /// Loads the kernels.
+    ///
+    /// # Errors
+    /// Those of [`Device::load_module`].
+    pub fn load(device: &Device) -> Result<Self> {
+        Ok(Self { kernels: Kernels::load(device)? })
+    }
+
+    /// Copies `src` to `dst` with each element converted, in stream order. Rounds to nearest, ties to even; what is
+    /// too large becomes infinite; a NaN stays one.
+    ///
+    /// Both may be device, pinned or managed memory. The kernel reads and writes pinned memory over the bus, so that
+    /// nothing is copied twice.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ.
+    #[track_caller]
+    pub fn copy<T: ConvertTo<U>, U: Pod>(
+        &self,
+        stream: &Stream,
+        src: &(impl AsView<T> + ?Sized),
+        dst: &mut (impl AsViewMut<U> + ?Sized),
+    ) -> Result<()> {
+        let (src, dst) = (src.view(), dst.view_mut());
+        if src.len() != dst.len() {
+            return Err(Error::new(
+                ErrorKind::ArgumentMismatch,
+                format!(
+                    "a conversion of {} elements into {}: give views of one length",
+                    src.len(),
+                    dst.len()
+                ),
+            ));
+        }
+        T::convert(&self.kernels, stream, src, dst)
+    }
+
+    /// Uploads `values` as elements of another type. The slice is copied out before the call returns; the device
+    /// converts in stream order.
+    #[track_caller]
+    pub fn upload<T: ConvertTo<U>, U: Pod>(&self, stream: &Stream, values: &[T]) -> Result<Buffer<U>> {
+        let source = stream.upload(values)?;
+        let mut converted = stream.alloc(values.len())?;
+        self.copy(stream, &source, &mut converted)?;
+        Ok(converted)
+    }
+
+    /// Downloads `src` as elements of another type. Blocks, as [`Stream::download`] does.
+    #[track_caller]
+    pub fn download<T: ConvertTo<U>, U: Pod>(
+        &self,
+        stream: &Stream,
+        src: &(impl AsView<T> + ?Sized),
+    ) -> Result<Vec<U>> {
+        let src = src.view();
+        let mut converted = stream.alloc(src.len())?;
+        self.copy(stream, &src, &mut converted)?;
+        stream.download(&converted)
+    }
+}
+
+/// Element types that [`Convert`] makes into `U`. Call its methods, not this one.
+pub trait ConvertTo<U: Pod>: Pod + sealed::Sealed<U> {
+    #[doc(hidden)]
+    #[track_caller]
+    fn convert(k: &Kernels, s: &Stream, x: View<'_, Self>, y: ViewMut<'_, U>) -> Result<()>;
+}
+
+mod sealed {
+    pub trait Sealed<U> {}
+}
+
+macro_rules! converts {
+    ($($from:ty => $to:ty: $kernel:ident;)*) => {$(
+        impl sealed::Sealed<$to> for $from {}
+        impl ConvertTo<$to> for $from {
+            fn convert(k: &Kernels, s: &Stream, x: View<'_, Self>, mut y: ViewMut<'_, $to>) -> Result<()> {
+                k.$kernel(s, &x, &mut y, x.len())
+            }
+        }
+    )*};
+}
+converts! {
+    f32 => f16: f32_to_f16;
+    f32 => bf16: f32_to_bf16;
+    f16 => f32: f16_to_f32;
+    bf16 => f32: bf16_to_f32;
+    f64 => f32: f64_to_f32;
+    f32 => f64: f32_to_f64;
+}
