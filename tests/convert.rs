@@ -57,7 +57,7 @@ fn roundings(device: &Device) -> Result<()> {
         let half = f16::from_bits(bits).to_f32();
         let next = f16::from_bits(bits.wrapping_add(1)).to_f32();
         let brain = f32::from_bits(u32::from(bits) << 16 | 0x8000);
-        [(half + next) / 2.0, brain]
+        [half.midpoint(next), brain]
     });
     let near =
         ties.flat_map(|tie| [-1i32, 0, 1].map(|by| f32::from_bits(tie.to_bits().wrapping_add_signed(by))));
