@@ -27,9 +27,10 @@ const FAKES: [Fake; 2] = [
 
 /// One opened fake device, with a kernel that takes an address and a count of 32-bit words and adds 1 to each.
 struct Scene {
-    recorder: Recorder,
     device: Device,
     kernel: Kernel,
+    /// Dropped last: the others call the driver when they are dropped, and that must not be in another test's turn.
+    recorder: Recorder,
 }
 
 impl Scene {
@@ -49,7 +50,7 @@ impl Scene {
             }
             true
         });
-        Self { recorder, device, kernel }
+        Self { device, kernel, recorder }
     }
 
     fn launch(&self, stream: &Stream, x: &mut Buffer<u32>) -> Result<()> {
