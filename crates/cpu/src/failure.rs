@@ -58,6 +58,7 @@ impl std::fmt::Display for Crash {
             libc::SIGBUS => write!(f, "accesses memory at {:#x} that is not there (SIGBUS)", self.address),
             libc::SIGFPE => write!(f, "divides an integer by zero or overflows dividing (SIGFPE)"),
             libc::SIGILL => write!(f, "executes an illegal instruction or a trap (SIGILL)"),
+            libc::SIGTRAP => write!(f, "executes a trap (SIGTRAP)"),
             signal => write!(f, "is ended by signal {signal}"),
         }
     }

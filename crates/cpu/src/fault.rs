@@ -1,8 +1,8 @@
 //! Crashes in kernels: a signal handler that turns them into errors of the device.
 //!
-//! A kernel's own faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`) while a fiber runs it make that fiber return to
-//! its worker, which reports the kernel, block and, where known, thread. The kernel's frames are dropped as they
-//! stand: kernels own nothing. A fault anywhere else, in a copy or in a host function, goes to the handler that was
+//! A kernel's own faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`; `SIGTRAP` on aarch64) while a fiber runs it make
+//! that fiber return to its worker, which reports the kernel, block and, where known, thread. The kernel's frames are
+//! dropped as they stand: kernels own nothing. A fault anywhere else, in a copy or in a host function, goes to the handler that was
 //! installed before, so that it ends the process as it would without this library.
 //!
 //! What this cannot save: a kernel that faults inside a C library call it made (a `printf` of a wild pointer) may
@@ -17,7 +17,11 @@ use crate::block::Runner;
 use crate::failure::Crash;
 use crate::fiber::Fiber;
 
+/// `__builtin_trap()` is an illegal instruction on x86-64, where SIGTRAP is a debugger's, and a SIGTRAP elsewhere.
+#[cfg(target_arch = "x86_64")]
 const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+#[cfg(not(target_arch = "x86_64"))]
+const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 const ALT_STACK_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -26,7 +30,7 @@ thread_local! {
 }
 
 /// The handlers that were installed before; set before ours can run.
-static PREVIOUS: OnceLock<[libc::sigaction; 4]> = OnceLock::new();
+static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 static INSTALL: Once = Once::new();
 
 /// A worker's stack for signal handlers, since a kernel may have used up its own.
@@ -110,9 +114,9 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
             unsafe { libc::sigaction(signal, &raw const previous, ptr::null_mut()) };
         }
         handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
             // SAFETY: SA_SIGINFO says that this is its type.
-            let handler: unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-                unsafe { std::mem::transmute(handler) };
+            let handler: Handler = unsafe { std::mem::transmute(handler) };
             // SAFETY: called as the system would.
             unsafe { handler(signal, info, context) };
         }
