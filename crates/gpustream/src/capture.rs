@@ -7,56 +7,24 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use gpustream_hal::{
-    self as hal, Error, ErrorKind, EventOptions, Operation, RawGraph, RawGraphExec, RawGraphNode, RawStream,
-    Result,
+    self as hal, Error, ErrorKind, EventOptions, Operation, RawGraph, RawGraphNode, RawStream, Result,
 };
 use smallvec::SmallVec;
 
 use crate::device::{DeviceCore, Tracking};
+use crate::graph_contents::{Contents, GraphOperation, GraphUses};
 use crate::host_call::RepeatedCall;
 use crate::memory::Block;
-use crate::node_recorder::{self, NodeRecorder};
+use crate::node_recorder::NodeAdder;
+use crate::node_setter::NodeSetter;
 use crate::stream_core::{Access, EventCell, StreamCore, hazard};
 use crate::sync::lock;
-use crate::track::{Clock, History, Mode, Point, StreamId, Use};
-
-/// Something a graph keeps alive.
-pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
-
-/// A range that a graph touches.
-pub(crate) struct GraphUse {
-    pub(crate) block: Arc<Block>,
-    pub(crate) range: Range<usize>,
-    pub(crate) mode: Mode,
-}
-
-impl GraphUse {
-    pub(crate) fn access(&self) -> Access<'_> {
-        Access { block: &self.block, range: self.range.clone(), mode: self.mode }
-    }
-}
-
-/// A captured operation and the operations it follows directly, by index.
-pub(crate) struct GraphOperation {
-    pub(crate) operation: Operation,
-    pub(crate) after: SmallVec<[usize; 2]>,
-}
-
-/// What a finished capture hands over to its graph.
-#[derive(Default)]
-pub(crate) struct Contents {
-    pub(crate) uses: Vec<GraphUse>,
-    pub(crate) operations: Vec<GraphOperation>,
-    pub(crate) keep: Vec<Keep>,
-    /// The closures among it.
-    pub(crate) calls: Vec<Arc<RepeatedCall>>,
-}
+use crate::track::{Clock, History, Point, StreamId, Use};
 
 /// A point of a capture, as an event recorded inside it holds it.
 #[derive(Clone)]
@@ -84,18 +52,12 @@ struct Inner {
     explicit: Option<Explicit>,
 }
 
-/// A graph that is made node by node, each operation being a lane of its own, or one of whose nodes is replaced.
-pub(crate) struct Explicit {
-    pub(crate) recorder: Arc<NodeRecorder>,
-    pub(crate) target: Target,
+/// A graph that is made node by node, each operation being a lane of its own.
+struct Explicit {
+    adder: Arc<NodeAdder>,
+    graph: RawGraph,
     /// The driver's nodes, by operation.
-    pub(crate) nodes: Vec<RawGraphNode>,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum Target {
-    Graph(RawGraph),
-    Node(RawGraphExec, RawGraphNode),
+    nodes: Vec<RawGraphNode>,
 }
 
 // SAFETY: the pointers are keys and are never followed.
@@ -103,8 +65,13 @@ unsafe impl Send for Inner {}
 
 pub(crate) struct Capture {
     origin: StreamId,
-    thread: ThreadId,
+    /// The only thread that may submit, where the driver records.
+    thread: Option<ThreadId>,
     inner: Mutex<Inner>,
+    /// What takes the operations where none is recorded: they go into nodes that are there already.
+    setter: Option<NodeSetter>,
+    /// Where the last thing that was kept lies. It is alive, so nothing else lies there.
+    kept: AtomicUsize,
     /// The recording is over; a stream that still refers to it is free again.
     ended: AtomicBool,
 }
@@ -113,12 +80,8 @@ impl Capture {
     /// Begins recording on `stream`.
     pub(crate) fn begin(stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
         stream.check_thread()?;
-        let capture = Arc::new(Self {
-            origin: stream.id,
-            thread: thread::current().id(),
-            inner: Mutex::default(),
-            ended: AtomicBool::new(false),
-        });
+        let capture =
+            Arc::new(Self { thread: Some(thread::current().id()), ..Self::new(stream.id, Inner::default()) });
         let mut state = lock(&stream.state);
         if state.capture().is_some() {
             return Err(refused("capture a stream that is being captured already; end that capture first"));
@@ -130,6 +93,17 @@ impl Capture {
         drop(state);
         Self::add_lane(&mut lock(&capture.inner), stream);
         Ok(capture)
+    }
+
+    fn new(origin: StreamId, inner: Inner) -> Self {
+        Self {
+            origin,
+            thread: None,
+            inner: Mutex::new(inner),
+            setter: None,
+            kept: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -147,7 +121,7 @@ impl Capture {
     }
 
     fn check_thread(&self) -> Result<()> {
-        if thread::current().id() == self.thread {
+        if self.thread.is_none_or(|thread| thread == thread::current().id()) {
             return Ok(());
         }
         Err(refused("use a stream that another thread is capturing; submit from the thread that captures"))
@@ -162,6 +136,9 @@ impl Capture {
         accesses: impl Iterator<Item = &'a Access<'a>> + Clone,
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
     ) -> Result<()> {
+        if let Some(setter) = &self.setter {
+            return setter.submit(stream, accesses, call);
+        }
         self.check_thread()?;
         let inner = &mut *lock(&self.inner);
         for access in accesses.clone() {
@@ -281,14 +258,18 @@ impl Capture {
     }
 
     /// For a graph made node by node: the driver records nothing by itself.
-    pub(crate) fn of_nodes(explicit: Explicit) -> Arc<Self> {
-        let inner = Inner { explicit: Some(explicit), ..Inner::default() };
-        Arc::new(Self {
-            origin: StreamId(0),
-            thread: thread::current().id(),
-            inner: Mutex::new(inner),
-            ended: AtomicBool::new(false),
-        })
+    pub(crate) fn of_nodes(adder: Arc<NodeAdder>, graph: RawGraph) -> Arc<Self> {
+        let explicit = Some(Explicit { adder, graph, nodes: Vec::new() });
+        Arc::new(Self::new(StreamId(0), Inner { explicit, ..Inner::default() }))
+    }
+
+    /// For putting other work into the nodes of an executable.
+    pub(crate) fn of_setter(setter: NodeSetter) -> Arc<Self> {
+        Arc::new(Self { setter: Some(setter), ..Self::new(StreamId(0), Inner::default()) })
+    }
+
+    pub(crate) fn setter(&self) -> Option<&NodeSetter> {
+        self.setter.as_ref()
     }
 
     /// Opens a lane for one node that follows the operations `after`. Lanes are numbered from the top, away from
@@ -318,26 +299,23 @@ impl Capture {
         lock(&self.inner).contents.operations.len()
     }
 
-    /// Enters a node that was made without a launcher: a join, or another graph's `uses`.
+    /// Enters a node that was made without a launcher: a join, or another graph with its `uses`.
     pub(crate) fn enter_node(
         &self,
         device: &DeviceCore,
         lane: StreamId,
         operation: Operation,
-        uses: &[GraphUse],
+        uses: &GraphUses,
         make: impl FnOnce(RawGraph, &[RawGraphNode]) -> Result<RawGraphNode>,
     ) -> Result<()> {
         let inner = &mut *lock(&self.inner);
-        let accesses: Vec<Access<'_>> = uses.iter().map(GraphUse::access).collect();
+        let accesses: Vec<Access<'_>> = uses.accesses().collect();
         for access in &accesses {
             Self::order(device, inner, lane, operation, access)?;
         }
-        if let (Some(explicit), Some(lane)) = (&mut inner.explicit, inner.lanes.get(&lane))
-            && let Target::Graph(graph) = explicit.target
-        {
-            let after = lane.frontier.iter().filter_map(|&index| explicit.nodes.get(index).copied());
-            let after: SmallVec<[_; 4]> = after.collect();
-            explicit.nodes.push(make(graph, &after)?);
+        if let (Some(explicit), Some(lane)) = (&mut inner.explicit, inner.lanes.get(&lane)) {
+            let after = explicit.nodes_before(lane);
+            explicit.nodes.push(make(explicit.graph, &after)?);
         }
         inner.enter(lane, operation, accesses.iter());
         Ok(())
@@ -354,13 +332,40 @@ impl Capture {
     }
 
     /// Keeps something alive as long as the graph.
-    pub(crate) fn keep(&self, keep: Keep) {
-        lock(&self.inner).contents.keep(keep);
+    #[inline]
+    pub(crate) fn keep<T: Any + Send + Sync>(&self, keep: &Arc<T>) {
+        // One module often serves many nodes in a row.
+        if self.kept.load(Ordering::Relaxed) != Arc::as_ptr(keep).addr() {
+            self.keep_another(keep);
+        }
+    }
+
+    #[cold]
+    fn keep_another<T: Any + Send + Sync>(&self, keep: &Arc<T>) {
+        match &self.setter {
+            Some(setter) => setter.keep(keep.clone()),
+            None => {
+                lock(&self.inner).contents.keep(keep.clone());
+            }
+        }
+        self.kept.store(Arc::as_ptr(keep).addr(), Ordering::Relaxed);
     }
 
     /// Keeps a closure that every launch runs.
     pub(crate) fn keep_call(&self, call: Arc<RepeatedCall>) {
-        lock(&self.inner).contents.calls.push(call);
+        match &self.setter {
+            Some(setter) => setter.keep_call(call),
+            None => lock(&self.inner).contents.calls.push(call),
+        }
+    }
+
+    /// Keeps what a child graph keeps.
+    pub(crate) fn keep_all(&self, child: &Contents) {
+        let contents = &mut lock(&self.inner).contents;
+        for keep in &child.keep {
+            contents.keep(keep.clone());
+        }
+        contents.calls.extend(child.calls.iter().cloned());
     }
 
     /// Ends the recording. All lanes are joined to the first, so that nothing is left behind; their streams are
@@ -409,20 +414,14 @@ impl Inner {
         if lane.number > 0 {
             return Err(refused("put several operations into one node; add a node for each"));
         }
-        explicit.recorder.aim(match explicit.target {
-            Target::Node(exec, node) => node_recorder::Target::Set { exec, node },
-            Target::Graph(graph) => {
-                let after = lane.frontier.iter().filter_map(|&index| explicit.nodes.get(index).copied());
-                node_recorder::Target::Add { graph, after: after.collect() }
-            }
-        });
+        explicit.adder.aim(explicit.graph, explicit.nodes_before(lane));
         Ok(())
     }
 
     /// After it: remembers the node it became.
     fn take_node(&mut self) {
         if let Some(explicit) = &mut self.explicit {
-            explicit.nodes.extend(explicit.recorder.take_made());
+            explicit.nodes.extend(explicit.adder.take_made());
         }
     }
 
@@ -438,11 +437,10 @@ impl Inner {
         state.number += 1;
         let point = Point { stream: lane, number: state.number };
         for Access { block, range, mode } in accesses {
-            block.in_graph.store(true, Ordering::Release);
             let history =
                 histories.entry(Arc::as_ptr(block)).or_insert_with(|| History::new(block.capacity, true));
             history.insert(range, *mode, Use { point, operation, recycled: false });
-            contents.add_use(block, range, *mode);
+            contents.uses.add(block, range, *mode);
         }
         let after =
             std::mem::replace(&mut state.frontier, SmallVec::from_slice(&[contents.operations.len()]));
@@ -450,32 +448,10 @@ impl Inner {
     }
 }
 
-impl Contents {
-    fn keep(&mut self, keep: Keep) {
-        if !self.keep.iter().any(|old| Arc::ptr_eq(old, &keep)) {
-            self.keep.push(keep);
-        }
-    }
-
-    /// Adds what a replaced node refers to.
-    pub(crate) fn merge(&mut self, new: Self) {
-        for GraphUse { block, range, mode } in &new.uses {
-            self.add_use(block, range, *mode);
-        }
-        for keep in new.keep {
-            self.keep(keep);
-        }
-        self.calls.extend(new.calls);
-    }
-
-    /// Adds what one operation touches; of equal ranges the stronger use stays.
-    fn add_use(&mut self, block: &Arc<Block>, range: &Range<usize>, mode: Mode) {
-        let same = |old: &&mut GraphUse| Arc::ptr_eq(&old.block, block) && old.range == *range;
-        match self.uses.iter_mut().find(same) {
-            Some(old) if mode == Mode::Write => old.mode = mode,
-            Some(_) => {}
-            None => self.uses.push(GraphUse { block: block.clone(), range: range.clone(), mode }),
-        }
+impl Explicit {
+    /// The nodes that the lane's one operation follows.
+    fn nodes_before(&self, lane: &Lane) -> SmallVec<[RawGraphNode; 4]> {
+        lane.frontier.iter().filter_map(|&index| self.nodes.get(index).copied()).collect()
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use gpustream_hal::{self as hal, Error, ErrorKind, GraphUpdate, Operation, RawGraph, RawGraphExec, Result};
 use smallvec::SmallVec;
 
-use crate::capture::{Capture, Contents, GraphUse};
+use crate::capture::Capture;
 use crate::device::Device;
 use crate::graph_builder::{Node, NodeTable};
+use crate::graph_contents::Contents;
 use crate::memory::HostReplay;
 use crate::stream::Stream;
 use crate::stream_core::Access;
@@ -33,6 +34,8 @@ use crate::stream_core::Access;
 /// ```
 pub struct Graph {
     parts: Option<Parts>,
+    /// The nodes, where they were made one by one. Not among the parts: it holds the device, which holds parked parts.
+    table: Option<NodeTable>,
     device: Device,
 }
 
@@ -42,8 +45,6 @@ struct Parts {
     /// What the executable was made from, for use as a child.
     recorded: Recorded,
     contents: Contents,
-    /// The nodes, where they were made one by one.
-    table: Option<NodeTable>,
     nodes: usize,
     edges: usize,
 }
@@ -110,13 +111,13 @@ impl Stream {
 }
 
 impl Parts {
-    fn new(recorded: Recorded, contents: Contents, table: Option<NodeTable>) -> Result<Self> {
+    fn new(recorded: Recorded, contents: Contents) -> Result<Self> {
         let device = recorded.device.clone();
         // SAFETY: the graph is alive.
         let (nodes, edges) = unsafe { device.graph_size(recorded.raw) }?;
         // SAFETY: as above.
         let raw = unsafe { device.graph_instantiate(recorded.raw) }?;
-        Ok(Self { exec: Exec { raw, device }, recorded, contents, table, nodes, edges })
+        Ok(Self { exec: Exec { raw, device }, recorded, contents, nodes, edges })
     }
 }
 
@@ -127,7 +128,7 @@ impl Graph {
         contents: Contents,
         table: Option<NodeTable>,
     ) -> Result<Self> {
-        Ok(Self { parts: Some(Parts::new(recorded, contents, table)?), device: device.clone() })
+        Ok(Self { parts: Some(Parts::new(recorded, contents)?), table, device: device.clone() })
     }
 
     /// What a parent needs of its child.
@@ -150,9 +151,11 @@ impl Graph {
         }
         stream.core.check_not_capturing("launch a graph inside it")?;
         let Some(parts) = &self.parts else { return Ok(()) };
-        let accesses: SmallVec<[Access<'_>; 16]> = parts.contents.uses.iter().map(GraphUse::access).collect();
+        let uses = &parts.contents.uses;
+        let accesses: SmallVec<[Access<'_>; 16]> = uses.accesses().collect();
         // Held until the run is entered: a guard asked for meanwhile waits for the run.
-        let _replay = HostReplay::begin(&accesses).map_err(|error| error.with_operation(operation))?;
+        let replay = uses.touch_host_memory().then(|| HostReplay::begin(&accesses)).transpose();
+        let _replay = replay.map_err(|error| error.with_operation(operation))?;
         parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core));
         stream.submit(operation, accesses.iter(), |device, raw| {
             // SAFETY: both are alive, and the graph owns what it refers to.
@@ -175,14 +178,14 @@ impl Graph {
         let parts = self.parts.as_mut().ok_or_else(empty)?;
         // SAFETY: both are alive.
         let outcome = unsafe { recorded.device.graph_update(parts.exec.raw, recorded.raw) }?;
+        self.table = None;
         // Pending runs may still use what the old recording refers to.
         let old: Box<dyn Send> = match outcome {
             GraphUpdate::Updated => {
                 parts.recorded = recorded;
-                parts.table = None;
                 Box::new(std::mem::replace(&mut parts.contents, contents))
             }
-            _ => Box::new(std::mem::replace(parts, Parts::new(recorded, contents, None)?)),
+            _ => Box::new(std::mem::replace(parts, Parts::new(recorded, contents)?)),
         };
         self.device.0.park(old);
         Ok(outcome)
@@ -198,15 +201,13 @@ impl Graph {
     /// the nodes anew.
     pub fn set(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         let parts = self.parts.as_mut().ok_or_else(empty)?;
-        let Some(table) = &parts.table else {
+        let Some(table) = &mut self.table else {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "this graph was captured, so its nodes have no names; build it with `Device::graph`, or use `update`",
             ));
         };
-        let contents = table.replace(&self.device, parts.exec.raw, node, work)?;
-        parts.contents.merge(contents);
-        Ok(())
+        table.replace(&self.device, parts.exec.raw, node, &mut parts.contents, work)
     }
 
     /// Does the first launch's preparation now (`cuGraphUpload`).

@@ -4,15 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::{
-    Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, RawStream, Result, WaitPolicy,
+    self as hal, Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, RawStream, Result,
+    WaitPolicy,
 };
 use smallvec::SmallVec;
 
-use crate::capture::{Capture, Contents, Explicit, GraphUse, Target};
+use crate::capture::Capture;
 use crate::copy::operation;
 use crate::device::Device;
 use crate::graph::{Graph, Recorded};
-use crate::node_recorder::NodeRecorder;
+use crate::graph_contents::{Contents, GraphUses};
+use crate::node_recorder::{NodeAdder, NodeRecorder};
+use crate::node_setter::{NodeSetter, NodeSlot};
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
@@ -47,7 +50,7 @@ pub struct Node {
 pub struct GraphBuilder {
     device: Device,
     graph: Recorded,
-    recorder: Arc<NodeRecorder>,
+    recorder: Arc<NodeRecorder<NodeAdder>>,
     capture: Arc<Capture>,
     id: u32,
 }
@@ -58,13 +61,12 @@ impl Device {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let device = self.0.raw.clone();
         let raw = device.graph_create()?;
-        let recorder = Arc::new(NodeRecorder::new(device.clone()));
-        let explicit = Explicit { recorder: recorder.clone(), target: Target::Graph(raw), nodes: Vec::new() };
+        let adder = Arc::new(NodeAdder::default());
         Ok(GraphBuilder {
             device: self.clone(),
+            recorder: Arc::new(NodeRecorder::new(device.clone(), adder.clone())),
             graph: Recorded { raw, device },
-            recorder,
-            capture: Capture::of_nodes(explicit),
+            capture: Capture::of_nodes(adder, raw),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
         })
     }
@@ -80,7 +82,7 @@ impl GraphBuilder {
     pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
         let index = self.capture.operations();
         let lane = self.capture.open_node(&self.indices(after)?);
-        let outcome = work(&node_stream(&self.device, &self.recorder, &self.capture, lane));
+        let outcome = work(&node_stream(&self.device, self.recorder.clone(), &self.capture, lane));
         if self.capture.operations() == index {
             outcome?;
             return Err(nothing());
@@ -92,7 +94,7 @@ impl GraphBuilder {
     /// Adds a node that does nothing and runs after `after`: a point where branches meet.
     #[track_caller]
     pub fn join(&mut self, after: &[Node]) -> Result<Node> {
-        self.raw_node(after, operation("join"), &GraphNode::Empty, &[])
+        self.raw_node(after, operation("join"), &GraphNode::Empty, &GraphUses::default())
     }
 
     /// Adds all of another graph as one node, which is a copy.
@@ -106,8 +108,7 @@ impl GraphBuilder {
         }
         let (raw, contents) = child.recorded()?;
         let node = self.raw_node(after, operation("child"), &GraphNode::Child(raw), &contents.uses)?;
-        contents.keep.iter().for_each(|keep| self.capture.keep(keep.clone()));
-        contents.calls.iter().for_each(|call| self.capture.keep_call(call.clone()));
+        self.capture.keep_all(contents);
         Ok(node)
     }
 
@@ -116,7 +117,7 @@ impl GraphBuilder {
         after: &[Node],
         operation: Operation,
         node: &GraphNode<'_>,
-        uses: &[GraphUse],
+        uses: &GraphUses,
     ) -> Result<Node> {
         let index = self.capture.operations();
         let lane = self.capture.open_node(&self.indices(after)?);
@@ -135,7 +136,7 @@ impl GraphBuilder {
     /// Makes the graph launchable (`cuGraphInstantiate`).
     pub fn build(self) -> Result<Graph> {
         let (contents, nodes) = self.capture.finish_nodes();
-        let table = NodeTable { nodes, id: self.id, recorder: self.recorder };
+        let table = NodeTable { nodes, id: self.id, setter: None };
         Graph::new(&self.device, self.graph, contents, Some(table))
     }
 }
@@ -161,38 +162,60 @@ impl Node {
 pub(crate) struct NodeTable {
     nodes: Vec<RawGraphNode>,
     id: u32,
-    recorder: Arc<NodeRecorder>,
+    /// Made by the first change.
+    setter: Option<(Stream, Arc<Capture>)>,
 }
 
 impl NodeTable {
-    /// Puts the one operation of `work` into `node` of `exec`; returns what it refers to.
+    /// Puts the one operation of `work` into `node` of `exec`, and what it refers to into `contents`.
     pub(crate) fn replace(
-        &self,
+        &mut self,
         device: &Device,
         exec: RawGraphExec,
         node: Node,
+        contents: &mut Contents,
         work: impl FnOnce(&Stream) -> Result<()>,
-    ) -> Result<Contents> {
+    ) -> Result<()> {
+        /// Also where the closure panics after it has set the node.
+        struct Closing<'a>(&'a NodeSetter, &'a mut Contents);
+        impl Drop for Closing<'_> {
+            fn drop(&mut self) {
+                self.0.slot().close();
+                if let Some(new) = self.0.take_new() {
+                    self.1.merge(new);
+                }
+            }
+        }
+
         let index = node.index_in(self.id)?;
-        let Some(&raw) = self.nodes.get(index) else { return Err(nothing()) };
-        let recorder = self.recorder.clone();
-        let explicit = Explicit { recorder, target: Target::Node(exec, raw), nodes: Vec::new() };
-        let capture = Capture::of_nodes(explicit);
-        let lane = capture.open_node(&[]);
-        work(&node_stream(device, &self.recorder, &capture, lane))?;
-        let (contents, _) = capture.finish_nodes();
-        if contents.operations.is_empty() { Err(nothing()) } else { Ok(contents) }
+        let Some(&node) = self.nodes.get(index) else { return Err(nothing()) };
+        let (stream, capture) = self.setter.get_or_insert_with(|| setter(device, exec));
+        let Some(setter) = capture.setter() else { return Err(nothing()) };
+        setter.slot().open(node);
+        let closing = Closing(setter, contents);
+        work(stream)?;
+        let set = setter.slot().close();
+        drop(closing);
+        if set { Ok(()) } else { Err(nothing()) }
     }
+}
+
+/// The stream whose calls go into nodes of `exec`.
+fn setter(device: &Device, exec: RawGraphExec) -> (Stream, Arc<Capture>) {
+    let slot = Arc::new(NodeSlot::new(exec));
+    let capture = Capture::of_setter(NodeSetter::new(slot.clone()));
+    let recorder = Arc::new(NodeRecorder::new(device.0.raw.clone(), slot));
+    (node_stream(device, recorder, &capture, StreamId(u32::MAX)), capture)
 }
 
 /// A stream whose calls become a node.
 fn node_stream(
     device: &Device,
-    recorder: &Arc<NodeRecorder>,
+    recorder: Arc<dyn hal::Device>,
     capture: &Arc<Capture>,
     lane: StreamId,
 ) -> Stream {
-    let core = StreamCore::new(lane, RawStream(0), recorder.clone(), WaitPolicy::default(), false);
+    let core = StreamCore::new(lane, RawStream(0), recorder, WaitPolicy::default(), false);
     lock(&core.state).capture = Some(capture.clone());
     Stream { core: Arc::new(core), device: device.clone() }
 }

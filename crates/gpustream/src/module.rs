@@ -190,8 +190,8 @@ impl Kernel {
     }
 
     /// What a graph keeps alive.
-    pub(crate) fn module(&self) -> Arc<ModuleCore> {
-        self.module.0.core.clone()
+    pub(crate) fn module(&self) -> &Arc<ModuleCore> {
+        &self.module.0.core
     }
 
     /// The driver's handle. It lives as long as this value.

@@ -6,68 +6,87 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gpustream_hal::{
-    self as hal, Buffers, Copy3d, DefaultStream, Device, DeviceInfo, EventOptions, Events, FillPattern,
-    FunctionInfo, GraphNode, Graphs, HostFn, HostPtr, Launch, LaunchConfig, Modules, ParamInfo,
-    PinnedOptions, RawBuffer, RawEvent, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawModule,
-    RawStream, Result, StreamOptions, Streams,
+    self as hal, Buffers, Copy3d, DefaultStream, Device, DeviceInfo, Error, EventOptions, Events,
+    FillPattern, FunctionInfo, GraphNode, Graphs, HostFn, HostPtr, Launch, LaunchConfig, Modules, ParamInfo,
+    PinnedOptions, RawBuffer, RawEvent, RawFunction, RawGraph, RawGraphNode, RawModule, RawStream, Result,
+    StreamOptions, Streams,
 };
 use smallvec::SmallVec;
 
 use crate::capture::refused;
 use crate::sync::lock;
 
-/// Where the next call goes.
-pub(crate) enum Target {
-    /// Becomes a node of the graph, behind these.
-    Add { graph: RawGraph, after: SmallVec<[RawGraphNode; 4]> },
-    /// Replaces the work of one node.
-    Set { exec: RawGraphExec, node: RawGraphNode },
+/// Where the calls go that this device is made of.
+pub(crate) trait NodeTarget: Send + Sync {
+    /// Makes `work` a node, or the work of one.
+    ///
+    /// # Safety
+    /// What `work` refers to is alive and stays so as long as the graph.
+    unsafe fn take(&self, device: &dyn Device, work: &GraphNode<'_>) -> Result<()>;
 }
 
-pub(crate) struct NodeRecorder {
+pub(crate) struct NodeRecorder<T> {
     device: Arc<dyn Device>,
-    target: Mutex<Option<Target>>,
-    /// The node that the last call made.
-    made: Mutex<Option<RawGraphNode>>,
+    target: Arc<T>,
 }
 
-impl NodeRecorder {
-    pub(crate) fn new(device: Arc<dyn Device>) -> Self {
-        Self { device, target: Mutex::new(None), made: Mutex::new(None) }
+impl<T: NodeTarget> NodeRecorder<T> {
+    pub(crate) fn new(device: Arc<dyn Device>, target: Arc<T>) -> Self {
+        Self { device, target }
     }
 
+    /// # Safety
+    /// As for [`NodeTarget::take`].
+    unsafe fn node(&self, work: &GraphNode<'_>) -> Result<()> {
+        // SAFETY: handed on.
+        unsafe { self.target.take(&*self.device, work) }
+    }
+}
+
+/// Adds a node to a graph under construction.
+#[derive(Default)]
+pub(crate) struct NodeAdder(Mutex<Adding>);
+
+#[derive(Default)]
+struct Adding {
+    /// The next node's graph, and the nodes it follows.
+    aim: Option<(RawGraph, SmallVec<[RawGraphNode; 4]>)>,
+    /// The node that the last call made.
+    made: Option<RawGraphNode>,
+}
+
+impl NodeAdder {
     /// Says where the next call goes; one call only.
-    pub(crate) fn aim(&self, target: Target) {
-        *lock(&self.target) = Some(target);
+    pub(crate) fn aim(&self, graph: RawGraph, after: SmallVec<[RawGraphNode; 4]>) {
+        lock(&self.0).aim = Some((graph, after));
     }
 
     /// The node that the last call made.
     pub(crate) fn take_made(&self) -> Option<RawGraphNode> {
-        lock(&self.made).take()
+        lock(&self.0).made.take()
     }
+}
 
-    /// # Safety
-    /// What the node refers to is alive and stays so as long as the graph.
-    unsafe fn node(&self, node: &GraphNode<'_>) -> Result<()> {
-        match lock(&self.target).take() {
-            Some(Target::Add { graph, after }) => {
-                // SAFETY: the builder aims at a live graph of this device; the rest is the caller's word.
-                let made = unsafe { self.device.graph_add_node(graph, &after, node) }?;
-                *lock(&self.made) = Some(made);
-                Ok(())
-            }
-            // SAFETY: as above, with the executable that the node was made for.
-            Some(Target::Set { exec, node: old }) => unsafe { self.device.graph_set_node(exec, old, node) },
-            None => Err(refused("make one node of an operation that takes several calls; split it")),
-        }
+impl NodeTarget for NodeAdder {
+    unsafe fn take(&self, device: &dyn Device, work: &GraphNode<'_>) -> Result<()> {
+        let mut adding = lock(&self.0);
+        let (graph, after) = adding.aim.take().ok_or_else(several_calls)?;
+        // SAFETY: the builder aims at a live graph of this device; the rest is the caller's word.
+        adding.made = Some(unsafe { device.graph_add_node(graph, &after, work) }?);
+        Ok(())
     }
+}
+
+#[cold]
+pub(crate) fn several_calls() -> Error {
+    refused("make one node of an operation that takes several calls; split it")
 }
 
 fn no<T>() -> Result<T> {
     Err(refused("do that in a node of a graph; nodes are kernels, copies, fills and host closures"))
 }
 
-impl Streams for NodeRecorder {
+impl<T: NodeTarget> Streams for NodeRecorder<T> {
     fn stream_create(&self, _: StreamOptions) -> Result<RawStream> {
         no()
     }
@@ -92,7 +111,7 @@ impl Streams for NodeRecorder {
     }
 }
 
-impl Events for NodeRecorder {
+impl<T: NodeTarget> Events for NodeRecorder<T> {
     fn event_create(&self, _: EventOptions) -> Result<RawEvent> {
         no()
     }
@@ -113,7 +132,7 @@ impl Events for NodeRecorder {
     }
 }
 
-impl Buffers for NodeRecorder {
+impl<T: NodeTarget> Buffers for NodeRecorder<T> {
     fn alloc(&self, _: usize) -> Result<RawBuffer> {
         no()
     }
@@ -163,7 +182,7 @@ impl Buffers for NodeRecorder {
     }
 }
 
-impl Modules for NodeRecorder {
+impl<T: NodeTarget> Modules for NodeRecorder<T> {
     fn target_rank(&self, _: &str) -> Option<u32> {
         None
     }
@@ -184,7 +203,7 @@ impl Modules for NodeRecorder {
     }
 }
 
-impl Launch for NodeRecorder {
+impl<T: NodeTarget> Launch for NodeRecorder<T> {
     unsafe fn launch(
         &self,
         function: RawFunction,
@@ -197,9 +216,9 @@ impl Launch for NodeRecorder {
     }
 }
 
-impl Graphs for NodeRecorder {}
+impl<T: NodeTarget> Graphs for NodeRecorder<T> {}
 
-impl Device for NodeRecorder {
+impl<T: NodeTarget> Device for NodeRecorder<T> {
     fn info(&self) -> &DeviceInfo {
         self.device.info()
     }

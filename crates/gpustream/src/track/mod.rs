@@ -7,12 +7,14 @@
 
 mod clock;
 mod history;
+mod touched;
 
 #[cfg(test)]
 mod model;
 
 pub(crate) use clock::Clock;
 pub(crate) use history::{History, Mode, Use, Uses, merge_uses};
+pub(crate) use touched::Touched;
 
 /// A stream's number in the process; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,97 @@
+//! What a graph refers to: the memory it touches, what it keeps alive, and how its operations follow each other.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::Operation;
+use smallvec::SmallVec;
+
+use crate::host_call::RepeatedCall;
+use crate::memory::Block;
+use crate::stream_core::Access;
+use crate::track::{Mode, Touched};
+
+/// Something a graph keeps alive.
+pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
+
+/// A recorded operation and the operations it follows directly, by index.
+pub(crate) struct GraphOperation {
+    pub(crate) operation: Operation,
+    pub(crate) after: SmallVec<[usize; 2]>,
+}
+
+/// What a finished capture hands over to its graph.
+#[derive(Default)]
+pub(crate) struct Contents {
+    pub(crate) uses: GraphUses,
+    pub(crate) operations: Vec<GraphOperation>,
+    pub(crate) keep: Vec<Keep>,
+    /// The closures among it.
+    pub(crate) calls: Vec<Arc<RepeatedCall>>,
+}
+
+impl Contents {
+    /// Keeps something alive; `false` where that was so already.
+    pub(crate) fn keep(&mut self, keep: Keep) -> bool {
+        let new = !self.keep.iter().any(|old| Arc::ptr_eq(old, &keep));
+        if new {
+            self.keep.push(keep);
+        }
+        new
+    }
+
+    /// Adds what a node refers to.
+    pub(crate) fn merge(&mut self, new: Self) {
+        self.uses.extend(&new.uses);
+        for keep in new.keep {
+            self.keep(keep);
+        }
+        self.calls.extend(new.calls);
+    }
+}
+
+/// The memory that a graph touches. A launch enters each piece once, and not once per node.
+#[derive(Default)]
+pub(crate) struct GraphUses {
+    /// By address of the block.
+    blocks: Vec<(Arc<Block>, Touched)>,
+    /// Whether the host can hold guards on some of it.
+    host: bool,
+}
+
+impl GraphUses {
+    /// Whether the host can hold guards on some of it.
+    pub(crate) fn touch_host_memory(&self) -> bool {
+        self.host
+    }
+
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = Access<'_>> {
+        self.blocks.iter().flat_map(|(block, touched)| {
+            touched.iter().map(move |(range, mode)| Access { block, range: range.clone(), mode: *mode })
+        })
+    }
+
+    /// Adds a use; `false` where it says nothing new.
+    #[inline]
+    pub(crate) fn add(&mut self, block: &Arc<Block>, range: &Range<usize>, mode: Mode) -> bool {
+        match self.blocks.binary_search_by_key(&Arc::as_ptr(block), |(old, _)| Arc::as_ptr(old)) {
+            Ok(index) => self.blocks[index].1.add(range, mode),
+            Err(index) => {
+                block.in_graph.store(true, Ordering::Release);
+                self.host |= block.is_host();
+                let mut touched = Touched::default();
+                touched.add(range, mode);
+                self.blocks.insert(index, (block.clone(), touched));
+                true
+            }
+        }
+    }
+
+    pub(crate) fn extend(&mut self, more: &Self) {
+        for access in more.accesses() {
+            self.add(access.block, &access.range, access.mode);
+        }
+    }
+}
