@@ -10,6 +10,7 @@ mod events;
 mod faults;
 mod graphs;
 mod hammer;
+mod host_memory;
 #[path = "kernels.rs"]
 mod kernels;
 mod launch;
@@ -18,7 +19,11 @@ mod memory;
 mod modules;
 mod multi_device;
 mod notify;
+mod pipeline;
+mod pool;
+mod staging;
 mod streams;
+mod strided;
 mod tracking;
 
 use conformance::harness;
@@ -32,7 +37,12 @@ fn main() {
         ("launch", launch::TESTS),
         ("tracking", tracking::TESTS),
         ("lifetimes", lifetimes::TESTS),
+        ("staging", staging::TESTS),
+        ("strided", strided::TESTS),
         ("memory", memory::TESTS),
+        ("pool", pool::TESTS),
+        ("host_memory", host_memory::TESTS),
+        ("pipeline", pipeline::TESTS),
         ("modules", modules::TESTS),
         ("bad_input", bad_input::TESTS),
         ("faults", faults::TESTS),

@@ -46,17 +46,18 @@ impl Pitched {
         self
     }
 
-    /// One past the index of the last element of a box, if the box is one: rows and planes apart from each other,
-    /// and inside the address space.
-    fn end(&self, [width, height, depth]: [usize; 3]) -> Option<usize> {
+    /// Whether rows and planes are apart from each other.
+    fn is_apart(&self, [width, height, depth]: [usize; 3]) -> bool {
         let several_rows = height > 1 || depth > 1;
-        if (several_rows && width > self.pitch) || (depth > 1 && height > self.rows) {
-            return None;
-        }
-        let planes = if depth > 1 { (depth - 1).checked_mul(self.rows)? } else { 0 };
-        let rows = planes.checked_add(height - 1)?;
-        let start = if rows > 0 { rows.checked_mul(self.pitch)? } else { 0 };
-        self.offset.checked_add(start)?.checked_add(width)
+        (!several_rows || width <= self.pitch) && (depth <= 1 || height <= self.rows)
+    }
+
+    /// One past the index of the last element of a box; beyond any array's end where that overflows.
+    fn end(&self, [width, height, depth]: [usize; 3]) -> usize {
+        let planes = if depth > 1 { (depth - 1).saturating_mul(self.rows) } else { 0 };
+        let rows = planes.saturating_add(height - 1);
+        let start = if rows > 0 { rows.saturating_mul(self.pitch) } else { 0 };
+        self.offset.saturating_add(start).saturating_add(width)
     }
 
     /// The index of a row's first element.
@@ -156,7 +157,7 @@ fn span<'a, T: Pod>(
         return view.slice(..0);
     }
     let [width, height, depth] = extent;
-    let Some(end) = given.end(extent) else {
+    if !given.is_apart(extent) {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
             format!(
@@ -165,8 +166,8 @@ fn span<'a, T: Pod>(
                 given.rows, given.pitch
             ),
         ));
-    };
-    view.slice(given.offset..end).map_err(|error| {
+    }
+    view.slice(given.offset..given.end(extent)).map_err(|error| {
         error.with_context(format!("a box of {width} by {height} by {depth} elements in the {which}"))
     })
 }
@@ -176,17 +177,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_exact_and_impossible_boxes_have_none() {
+    fn ends_are_exact_or_beyond_any_array() {
         let image = Pitched::rows(10);
-        assert_eq!(image.end([10, 5, 1]), Some(50));
-        assert_eq!(image.at(3, 2).end([4, 2, 1]), Some(37));
-        assert_eq!(image.end([11, 1, 1]), Some(11), "one row may be longer");
-        assert_eq!(image.end([11, 2, 1]), None);
+        assert_eq!(image.end([10, 5, 1]), 50);
+        assert_eq!(image.at(3, 2).end([4, 2, 1]), 37);
+        assert_eq!(image.end([11, 1, 1]), 11);
         let volume = Pitched::planes(10, 4);
-        assert_eq!(volume.at_plane(1, 1, 1).end([2, 2, 2]), Some(51 + 40 + 10 + 2));
-        assert_eq!(volume.end([1, 5, 2]), None, "planes overlap");
-        assert_eq!(volume.end([1, 5, 1]), Some(41));
-        assert_eq!(Pitched::rows(usize::MAX).end([2, 3, 1]), None);
-        assert_eq!(Pitched::rows(10).at(usize::MAX, 0).end([1, 1, 1]), None);
+        assert_eq!(volume.at_plane(1, 1, 1).end([2, 2, 2]), 51 + 40 + 10 + 2);
+        assert_eq!(volume.end([1, 5, 1]), 41);
+        assert_eq!(Pitched::rows(usize::MAX).end([2, 3, 1]), usize::MAX);
+        assert_eq!(Pitched::rows(10).at(usize::MAX, 0).end([1, 1, 1]), usize::MAX);
+    }
+
+    #[test]
+    fn rows_and_planes_do_not_overlap() {
+        let (image, volume) = (Pitched::rows(10), Pitched::planes(10, 4));
+        assert!(image.is_apart([11, 1, 1]), "one row may be longer");
+        assert!(!image.is_apart([11, 2, 1]));
+        assert!(volume.is_apart([1, 5, 1]), "one plane may be longer");
+        assert!(!volume.is_apart([1, 5, 2]));
     }
 }

@@ -1,0 +1,241 @@
+//! Where device memory comes from: the library's pool, the driver's, or the driver's plain allocator. What a program
+//! sees is the same.
+
+use conformance::harness::{Gate, open_again, refused};
+use conformance::{sync, tests};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool, Result};
+
+tests! {
+    Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use, streams_that_are_ordered_share,
+        a_hundred_times_until_it_is_full, the_limit_names_who_holds_the_memory, a_snapshot_names_lines,
+        everything_goes_back, sizes_around_every_class, threads_allocate_at_once;
+}
+
+const MIB: usize = 1 << 20;
+const POLICIES: [MemoryPool; 3] = [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled];
+
+/// Runs `test` under each policy that the device has.
+fn under_each(device: &Device, test: impl Fn(DeviceOptions) -> Result<()>) -> Result<()> {
+    for policy in POLICIES {
+        if policy == MemoryPool::Driver && !device.info().memory_pools {
+            continue;
+        }
+        test(DeviceOptions::default().pool(policy))?;
+    }
+    Ok(())
+}
+
+/// Reproducible, and different each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % limit
+    }
+}
+
+/// Buffers come and go on three streams; each keeps what it was filled with until it goes.
+fn contents_stay_apart(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let streams = [device.stream()?, device.stream()?, device.stream()?];
+        let mut random = Numbers(7);
+        let mut live: Vec<(Buffer<u32>, u32)> = Vec::new();
+        for value in 0..400u32 {
+            if live.len() > 20 {
+                let (buffer, value) = live.swap_remove(random.below(live.len()));
+                let got = streams[random.below(3)].download(&buffer)?;
+                assert!(got.iter().all(|&it| it == value), "{value} in {} elements", got.len());
+            }
+            let log = 4 + random.below(14);
+            let len = 1 + random.below(1 << log);
+            live.push((streams[random.below(3)].full(len, value)?, value));
+        }
+        for (buffer, value) in live {
+            assert!(streams[0].download(&buffer)?.iter().all(|&it| it == value));
+        }
+        assert_eq!(device.memory_stats().used, 0);
+        Ok(())
+    })
+}
+
+fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        const N: usize = 1 << 16;
+        let device = open_again(device, options)?;
+        let kernels = sync::Kernels::load(&device)?;
+        let (a, b) = (device.stream()?, device.stream()?);
+        // So that nothing asks the driver for memory, which may wait for the kernel.
+        drop([a.full(N, 0u32)?, a.full(N, 0u32)?, b.full(N, 0u32)?]);
+        let (x, mut y) = (a.full(N, 5u32)?, a.zeros::<u32>(N)?);
+        device.synchronize()?;
+        let gate = Gate::new(&device)?;
+        kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
+        drop(x);
+        // Perhaps the same memory: then the fill waits.
+        let filled = b.full(N, 9u32);
+        gate.open();
+        assert_eq!(a.download(&y)?, vec![5; N]);
+        assert_eq!(b.download(&filled?)?, vec![9; N]);
+        Ok(())
+    })
+}
+
+/// What one stream freed is another's as soon as it waits for it, and then nobody asks the driver.
+fn streams_that_are_ordered_share(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let x = a.full(3 * MIB, 1u8)?;
+    let address = x.as_raw();
+    drop(x);
+    b.wait(&a.record()?)?;
+    let before = device.memory_stats();
+    let y = b.full(16 * MIB - 1, 2u8)?;
+    let after = device.memory_stats();
+    assert_eq!((y.as_raw(), after.misses, after.hits), (address, before.misses, before.hits + 1));
+    Ok(())
+}
+
+/// Sizes of up to a sixteenth of the limit, until there is no more; then all go, in another order.
+fn a_hundred_times_until_it_is_full(device: &Device) -> Result<()> {
+    const LIMIT: usize = 64 * MIB;
+    under_each(device, |options| {
+        let device = open_again(device, options.memory_limit(LIMIT as u64))?;
+        let streams = [device.stream()?, device.stream()?];
+        let mut random = Numbers(3);
+        for round in 0..100 {
+            let mut held = Vec::new();
+            let mut bytes = 0;
+            loop {
+                let size = MIB / 2 + random.below(LIMIT / 16);
+                match streams[held.len() % 2].alloc::<u8>(size) {
+                    Ok(buffer) => held.push(buffer),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+                        break;
+                    }
+                }
+                bytes += size;
+            }
+            assert!(bytes <= LIMIT && bytes > LIMIT / 2, "round {round}: {bytes} bytes before it was full");
+            assert!(device.memory_stats().reserved <= LIMIT as u64, "{:?}", device.memory_stats());
+            while !held.is_empty() {
+                drop(held.swap_remove(random.below(held.len())));
+            }
+            // Nothing is in the way of what needs nearly all of it.
+            if round % 10 == 9 {
+                let mut all = streams[round % 2].alloc::<u8>(LIMIT - 4 * MIB)?;
+                streams[round % 2].fill(&mut all, 1)?;
+            }
+        }
+        assert_eq!((device.memory_stats().used, device.memory_stats().live), (0, 0));
+        Ok(())
+    })
+}
+
+fn the_limit_names_who_holds_the_memory(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options.memory_limit(32 * MIB as u64))?;
+        let s = device.stream()?;
+        let mut x = s.full(16 * MIB, 3u8)?;
+        let line = file!();
+        refused(
+            s.alloc::<u8>(24 * MIB).map(drop),
+            ErrorKind::OutOfMemory,
+            &["limit of 32.0 MiB", "no room for 24.0 MiB", "1 live allocations hold 16.0 MiB", line],
+        );
+        // What there is works on, and room is room again.
+        s.fill(&mut x.slice_mut(..10)?, 4)?;
+        assert_eq!(s.download(&x.slice(5..15)?)?, [4, 4, 4, 4, 4, 3, 3, 3, 3, 3]);
+        drop(x);
+        assert_eq!(s.download(&s.full(24 * MIB, 1u8)?)?.len(), 24 * MIB);
+        Ok(())
+    })
+}
+
+fn a_snapshot_names_lines(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let s = device.stream()?;
+        let held: Vec<Buffer<u8>> = (0..3).map(|_| s.zeros::<u8>(1000)).collect::<Result<_>>()?;
+        let (here, other) = (line!() - 1, s.upload(&[1u64; 500])?);
+        let snapshot = device.memory_snapshot();
+        assert_eq!(snapshot.stats.live, 4);
+        let found: Vec<(u32, usize, u64)> = snapshot
+            .holders
+            .iter()
+            .map(|it| {
+                assert_eq!(it.operation.location.file(), file!());
+                (it.operation.location.line(), it.count, it.bytes)
+            })
+            .collect();
+        assert_eq!(found, [(here + 1, 1, 4000), (here, 3, 3000)]);
+        drop((held, other));
+        assert_eq!(device.memory_snapshot().holders.len(), 0);
+        Ok(())
+    })
+}
+
+fn everything_goes_back(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let (a, b) = (device.stream()?, device.stream()?);
+        for size in [1, 1000, MIB, 40 * MIB] {
+            let x = a.full(size, 1u8)?;
+            let mut y = b.alloc::<u8>(size)?;
+            b.copy(&x, &mut y)?;
+        }
+        device.synchronize()?;
+        device.trim();
+        let stats = device.memory_stats();
+        assert_eq!((stats.used, stats.reserved), (0, 0), "{stats:?}");
+        Ok(())
+    })
+}
+
+/// Each size is its own up to the last byte, and its neighbours keep theirs.
+fn sizes_around_every_class(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let s = device.stream()?;
+        let sizes = (0..22).flat_map(|log| [(1usize << log) - 1, 1 << log, (1 << log) + 1]);
+        let held: Vec<Buffer<u8>> = sizes.map(|size| s.full(size, size as u8 | 1)).collect::<Result<_>>()?;
+        for buffer in &held {
+            let want = buffer.len() as u8 | 1;
+            assert!(s.download(buffer)?.iter().all(|&it| it == want), "{} bytes", buffer.len());
+        }
+        Ok(())
+    })
+}
+
+fn threads_allocate_at_once(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4u32)
+                .map(|thread| {
+                    let device = &device;
+                    scope.spawn(move || -> Result<()> {
+                        let s = device.stream()?;
+                        let mut random = Numbers(u64::from(thread) + 1);
+                        for round in 0..50 {
+                            let value = thread << 16 | round;
+                            let x = s.full(1 + random.below(100_000), value)?;
+                            let mut y = s.alloc::<u32>(x.len())?;
+                            s.copy(&x, &mut y)?;
+                            drop(x);
+                            assert!(s.download(&y)?.iter().all(|&it| it == value));
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("the thread's own assertions"))
+        })?;
+        assert_eq!(device.memory_stats().used, 0);
+        Ok(())
+    })
+}
