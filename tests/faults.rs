@@ -11,7 +11,8 @@ tests! {
         closures_after_a_fault, dropping_everything_after_a_fault;
     Plain: other_processes_are_unaffected, blocking_names_the_operation;
     CpuOnly: a_barrier_not_all_reach, no_false_alarms_in_checked_mode_here;
-    Part: fault, fault_while_blocking, write_out_of_bounds, write_out_of_bounds_of_shared, compute_in_checked_mode;
+    Part: fault, fault_while_blocking, write_out_of_bounds, write_out_of_bounds_of_shared, write_out_of_bounds_of_array,
+        compute_in_checked_mode;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -209,6 +210,7 @@ fn no_false_alarms_in_checked_mode_here(device: &Device) -> Result<()> {
     for (part, kernel) in [
         ("faults::write_out_of_bounds", "write_at"),
         ("faults::write_out_of_bounds_of_shared", "shared_overrun"),
+        ("faults::write_out_of_bounds_of_array", "shared_array_overrun"),
     ] {
         let ended = checked(part)?;
         assert_eq!(ended.code, Some(1), "{part} was not noticed: {}", ended.output);
@@ -231,6 +233,15 @@ fn write_out_of_bounds_of_shared(device: &Device) -> Result<()> {
     let s = device.stream()?;
     // SAFETY: as above.
     unsafe { kernels.shared_overrun(&s, &Launch::new([1; 3], [4, 1, 1]).shared(64), 16) }?;
+    s.synchronize()
+}
+
+fn write_out_of_bounds_of_array(device: &Device) -> Result<()> {
+    let kernels = faulty::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut out = s.zeros::<u32>(1)?;
+    // SAFETY: beyond the row, but within the array.
+    unsafe { kernels.shared_array_overrun(&s, &ONE, &mut out, 16) }?;
     s.synchronize()
 }
 

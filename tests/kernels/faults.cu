@@ -29,6 +29,14 @@ extern "C" __global__ void divergent(unsigned absent) {
     if (threadIdx.x != absent) __syncthreads();
 }
 
+/// Writes to a row of a shared array, beyond the row unless `index` is below 16.
+extern "C" __global__ void shared_array_overrun(unsigned* out, unsigned index) {
+    __shared__ unsigned rows[4][16];
+    rows[0][index] = threadIdx.x;
+    __syncthreads();
+    out[0] = rows[0][index];
+}
+
 /// Writes to shared memory beyond what the launch asked for.
 extern "C" __global__ void shared_overrun(unsigned index) {
     extern __shared__ unsigned overrun_tile[];

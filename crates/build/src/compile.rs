@@ -1,6 +1,6 @@
 //! Running the compilers.
 
-mod cpu;
+pub(crate) mod cpu;
 mod cuda;
 pub(crate) mod hip;
 mod stamp;

@@ -51,7 +51,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `GPUSTREAM_BACKENDS` | comma list of `cpu`, `cuda`, `hip`, or `none` to embed the source alone |
-//! | `GPUSTREAM_CPU_LEVELS` | instruction levels: `x86-64-v2`, `x86-64-v3`, `x86-64-v4`; `aarch64` |
+//! | `GPUSTREAM_CPU_LEVELS` | instruction levels: `x86-64-v2`, `x86-64-v3`, `x86-64-v4`; `aarch64`; of the first also an image for checked mode |
 //! | `GPUSTREAM_CUDA_ARCHS` | real architectures, `sm_80,sm_90` |
 //! | `GPUSTREAM_HIP_ARCHS` | targets, `gfx90a,gfx1100` |
 //! | `CXX`, `NVCC`, `CUDA_HOME`, `HIPCC`, `ROCM_PATH` | where compilers are; see [`toolchain`] |

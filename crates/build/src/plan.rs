@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
+use crate::compile::cpu::CHECKED;
 use crate::diagnostic::{Error, Result};
 use crate::kernels::{Backend, Kernels};
 use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
@@ -122,13 +123,16 @@ fn plan_cpu(kernels: &Kernels) -> Result<(CxxCompiler, Vec<String>)> {
             compiler.target
         )));
     }
-    let levels = targets(CPU_LEVELS, &kernels.cpu_levels, known);
+    let mut levels = targets(CPU_LEVELS, &kernels.cpu_levels, known);
     if let Some(level) = levels.iter().find(|level| !known.contains(&level.as_str())) {
         return Err(Error::message(format!(
             "no instruction level `{level}` for {}: there are {}",
             compiler.target,
             known.join(", ")
         )));
+    }
+    if let Some(least) = levels.first() {
+        levels.push(format!("{least}{CHECKED}"));
     }
     Ok((compiler, levels))
 }

@@ -75,7 +75,12 @@ fn cpu_levels_are_shared_objects_of_their_own() {
     }
     assert_eq!(kernel(&built, "shares", levels[0]).max_threads, Some(128));
     let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
-    for level in expected {
+    let checked = format!("{}-checked", expected[0]);
+    for level in expected.iter().chain([&&*checked]) {
+        let image = fs::read(built.out_dir.join(format!("k.{level}.so"))).unwrap();
+        let handler = b"__ubsan_handle_out_of_bounds";
+        let checks = image.windows(handler.len()).any(|w| w == handler);
+        assert_eq!(checks, *level == checked, "only the image for checked mode checks bounds: {level}");
         assert!(bindings.contains(&format!("include_bytes!(\"k.{level}.so\")")), "{bindings}");
     }
 }

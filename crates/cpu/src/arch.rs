@@ -3,8 +3,19 @@
 /// Levels from least to most able.
 const LEVELS: [&str; 4] = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"];
 
-/// How well an image for `target` suits this machine; higher is better.
-pub(crate) fn rank(target: &str) -> Option<u32> {
+/// What the name of an image for checked mode has after its level: its array bounds are checked.
+const CHECKED: &str = "-checked";
+
+/// How well an image for `target` suits this machine; higher is better. Those made for checked mode are for that only,
+/// and come first there.
+pub(crate) fn rank(target: &str, check: bool) -> Option<u32> {
+    match target.strip_suffix(CHECKED) {
+        Some(target) => level_rank(target).filter(|_| check).map(|rank| rank + LEVELS.len() as u32),
+        None => level_rank(target),
+    }
+}
+
+fn level_rank(target: &str) -> Option<u32> {
     if cfg!(target_arch = "aarch64") {
         return (target == "aarch64").then_some(1);
     }
@@ -44,11 +55,21 @@ mod tests {
 
     #[test]
     fn the_best_target_ranks_highest_and_strangers_not_at_all() {
-        assert!(rank(best()).is_some());
-        for target in LEVELS {
-            assert!(rank(target) <= rank(best()), "{target}");
+        for check in [false, true] {
+            assert!(rank(best(), check).is_some());
+            for target in LEVELS {
+                assert!(rank(target, check) <= rank(best(), check), "{target}");
+            }
+            assert_eq!(rank("sm_90", check), None);
+            assert_eq!(rank("", check), None);
         }
-        assert_eq!(rank("sm_90"), None);
-        assert_eq!(rank(""), None);
+    }
+
+    #[test]
+    fn images_with_checks_are_for_checked_mode() {
+        let least = if cfg!(target_arch = "aarch64") { "aarch64-checked" } else { "x86-64-checked" };
+        assert_eq!(rank(least, false), None);
+        assert!(rank(least, true) > rank(best(), true));
+        assert_eq!(rank("-checked", true), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Checked mode: red zones around a block's dynamic shared memory.
 //!
-//! Static shared arrays are checked where they are indexed, by the bounds the compiler put in (`prelude.cuh`), and
-//! device memory by the bytes around it (`memory.rs`).
+//! Static shared arrays are checked where they are indexed, in images that are compiled for it (`arch.rs`,
+//! `builtins.cuh`), and device memory by the bytes around it (`memory.rs`).
 
 use crate::abi::DYNAMIC_SHARED_MARGIN;
 use crate::module::Locals;

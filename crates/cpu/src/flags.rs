@@ -1,7 +1,7 @@
 //! How a kernel's translation unit is compiled and linked; each flag is there for a reason.
 //!
-//! Two steps, because linking with `-fsanitize=bounds` would pull in a run-time library that the prelude
-//! replaces. The symbol table must not be stripped: shared arrays are found through it.
+//! Two steps, because linking with `-fsanitize` would pull in a run-time library that the prelude replaces. The symbol
+//! table must not be stripped: shared arrays are found through it.
 
 /// For every compiler; `-march=` and the include path come on top. Not among them, on purpose:
 /// `-fno-strict-aliasing` (kernels without `__restrict__` stop vectorising), `-DNDEBUG` (ends `assert` in kernels),
@@ -29,12 +29,14 @@ pub const COMPILE_GCC: &[&str] = &[
     "-fno-gnu-unique",
     // Dynamic shared arrays need no initialiser.
     "-fno-extern-tls-init",
-    // Indices beyond a shared array's end call the prelude, which reports them in checked mode.
-    "-fsanitize=bounds",
 ];
 
-/// For clang++.
-pub const COMPILE_CLANG: &[&str] = &["-fsanitize=array-bounds"];
+/// On top, by g++, for an image that reports indices beyond a shared array's end in checked mode. Loops over arrays of
+/// known size are not vectorised with it.
+pub const CHECKED_GCC: &[&str] = &["-fsanitize=bounds", "-DGS_CPU_CHECKED"];
+
+/// The same for clang++.
+pub const CHECKED_CLANG: &[&str] = &["-fsanitize=array-bounds", "-DGS_CPU_CHECKED"];
 
 /// For linking, by the same driver.
 pub const LINK: &[&str] = &[

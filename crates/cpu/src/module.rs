@@ -178,7 +178,7 @@ fn write_image(bytes: &[u8]) -> std::io::Result<(ImageFile, PathBuf)> {
 
 impl Modules for CpuDevice {
     fn target_rank(&self, target: &str) -> Option<u32> {
-        arch::rank(target)
+        arch::rank(target, self.shared.options.check)
     }
 
     fn module_load(&self, image: &[u8]) -> Result<RawModule> {

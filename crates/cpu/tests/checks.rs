@@ -7,7 +7,7 @@ mod support;
 use std::sync::LazyLock;
 
 use gpustream_hal::{ErrorKind, LaunchConfig};
-use support::{Arg, Bench, compile, options};
+use support::{Arg, Bench, compile_checked, options};
 
 const KERNELS: &str = r#"
 extern "C" __global__ void write_at(unsigned char* p, int at) {
@@ -30,7 +30,7 @@ extern "C" __global__ void array_at(int* out, int at) {
     out[threadIdx.x] = sums[0][threadIdx.x];
 }
 "#;
-static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
+static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile_checked(KERNELS));
 
 /// Runs a kernel in checked mode; the message it ends with, if it fails.
 fn outcome(check: bool, name: &str, at: i32, bytes: usize) -> Option<String> {

@@ -66,13 +66,13 @@ fn benches() -> impl Iterator<Item = Bench> {
     // With the machine's conversions and without.
     static IMAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         if cfg!(target_arch = "aarch64") {
-            return vec![compile_for(KERNELS, "armv8-a")];
+            return vec![compile_for(KERNELS, "armv8-a", false)];
         }
         let mut levels = vec!["x86-64-v2"];
         if gpustream_cpu::backend().open(0).unwrap().target_rank("x86-64-v3").is_some() {
             levels.push("x86-64-v3");
         }
-        levels.into_iter().map(|level| compile_for(KERNELS, level)).collect()
+        levels.into_iter().map(|level| compile_for(KERNELS, level, false)).collect()
     });
     IMAGES.iter().map(|image| Bench::with(options(), image))
 }

@@ -23,12 +23,8 @@
 #endif
 
 // Every function of these headers. Inlining is not left to the compiler: on the CPU a call in a kernel keeps
-// its loops from being vectorised. So would the array bounds checks with which kernels are compiled there.
-#if defined(GS_CPU)
-#define GS_INLINE static __device__ __forceinline__ __attribute__((no_sanitize("bounds")))
-#else
+// its loops from being vectorised.
 #define GS_INLINE static __device__ __forceinline__
-#endif
 
 // Before a loop with a constant count whose arrays must end up in registers. On the CPU there are not that many
 // registers, and the loop is worth more to the vectoriser as it stands.

@@ -40,6 +40,7 @@ impl Kernels {
     pub fn load(device: &::gpustream::Device) -> ::gpustream::Result<Self> {
         const IMAGES: &[::gpustream::Image<'static>] = &[
             ::gpustream::Image { backend: "cpu", targets: &["LEVEL"], bytes: include_bytes!("k.LEVEL.so") },
+            ::gpustream::Image { backend: "cpu", targets: &["LEVEL-checked"], bytes: include_bytes!("k.LEVEL-checked.so") },
         ];
         const SOURCE: ::gpustream::Source<'static> = ::gpustream::Source {
             name: "k.cu",

@@ -14,13 +14,20 @@ use gpustream_hal::{
     StreamOptions,
 };
 
+const LEAST: &str = if cfg!(target_arch = "aarch64") { "armv8-a" } else { "x86-64-v2" };
+
 /// Compiles `source`, whose kernels and dynamic shared arrays are found by their keywords.
 pub fn compile(source: &str) -> Vec<u8> {
-    compile_for(source, if cfg!(target_arch = "aarch64") { "armv8-a" } else { "x86-64-v2" })
+    compile_for(source, LEAST, false)
+}
+
+/// As [`compile`], with checks of array bounds.
+pub fn compile_checked(source: &str) -> Vec<u8> {
+    compile_for(source, LEAST, true)
 }
 
 /// As [`compile`], for an instruction level.
-pub fn compile_for(source: &str, march: &str) -> Vec<u8> {
+pub fn compile_for(source: &str, march: &str, checked: bool) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("user.cu"), source).unwrap();
@@ -39,10 +46,15 @@ pub fn compile_for(source: &str, march: &str) -> Vec<u8> {
     std::fs::write(path("unit.cpp"), unit).unwrap();
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/include");
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".into());
-    let own = if compiler.contains("clang") { flags::COMPILE_CLANG } else { flags::COMPILE_GCC };
+    let (own, checks): (&[_], _) = if compiler.contains("clang") {
+        (&[], flags::CHECKED_CLANG)
+    } else {
+        (flags::COMPILE_GCC, flags::CHECKED_GCC)
+    };
     run(Command::new(&compiler)
         .args(flags::COMPILE)
         .args(own)
+        .args(if checked { checks } else { &[] })
         .arg(format!("-march={march}"))
         .arg("-I")
         .arg(include)

@@ -37,6 +37,7 @@ extern "C" __attribute__((noreturn, visibility("hidden"), noinline)) void __asse
     gs_cpu_fail(message, file, line);
 }
 
+#if defined(GS_CPU_CHECKED)
 // What -fsanitize=bounds calls for an index beyond an array of known size: an error in checked mode, and otherwise
 // what a GPU does, which is nothing.
 struct gs_cpu_bounds_type {
@@ -57,6 +58,7 @@ extern "C" __attribute__((visibility("hidden"), noinline, cold, used)) void __ub
              site->array->name);
     gs_cpu_fail(message, site->file, site->line);
 }
+#endif
 
 __attribute__((noreturn)) static inline void __trap(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
     gs_cpu_fail("calls __trap()", file, line);

@@ -172,6 +172,9 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
         for (uint64_t block = first; block < end; ++block) {
             blockIdx.x = x, blockIdx.y = y, blockIdx.z = z;
             context->current_block = block;
+#if defined(GS_CPU_CHECKED)
+            general(context, 0, std::index_sequence_for<P...>());
+#else
             if (context->wide) {
                 general(context, 0, std::index_sequence_for<P...>());
             } else {
@@ -181,6 +184,7 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
                     whole_block<0>(context);
                 }
             }
+#endif
             if (gs_cpu_moved) return;
             if (++x == gx) {
                 x = 0;
