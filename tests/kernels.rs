@@ -12,7 +12,7 @@ use reference::Element;
 
 conformance::tests! {
     Plain: elementwise_f32, elementwise_f64, elementwise_f16, elementwise_bf16, lengths_must_agree, any_shape_is_right,
-        transposes, matrix_products, heat_steps, device_headers_convert;
+        transposes, matrix_products, heat_steps, device_headers_convert, device_headers_integers;
     Warps: device_headers_in_warps, device_headers_in_blocks, device_headers_atomics, reductions, sums_take_each_element_once, min_and_max_pass_over_nan, scans, reductions_in_any_shape,
         scans_in_any_shape, histograms;
     Alone: beyond_32_bits;
@@ -496,6 +496,34 @@ fn device_headers_in_blocks(device: &Device) -> Result<()> {
         assert_eq!(s.download(&whole)?, vec![x.iter().sum::<u32>(); n], "sum, {block}");
         assert_eq!(s.download(&largest)?, vec![*x.iter().max().unwrap(); n], "max, {block}");
     }
+    Ok(())
+}
+
+fn device_headers_integers(device: &Device) -> Result<()> {
+    let kernels = library::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (a, b, c) = ([i8::MIN, i8::MAX], [i16::MIN, i16::MAX], [i32::MIN, i32::MAX]);
+    let (e, f, g) = ([0, u8::MAX], [u16::MAX, 0], [u32::MAX, 1]);
+    let (d, h) = ([1_i64 << 60, -(1 << 60)], [7_u64, 1 << 40]);
+    let mut sums = s.zeros::<i64>(2)?;
+    kernels.fixed_width(
+        &s,
+        &s.upload(&a)?,
+        &s.upload(&b)?,
+        &s.upload(&c)?,
+        &s.upload(&d)?,
+        &s.upload(&e)?,
+        &s.upload(&f)?,
+        &s.upload(&g)?,
+        &s.upload(&h)?,
+        &mut sums,
+        2,
+    )?;
+    let sum = |i: usize| {
+        let signed = i64::from(a[i]) + i64::from(b[i]) + i64::from(c[i]) + d[i];
+        signed + i64::from(e[i]) + i64::from(f[i]) + i64::from(g[i]) + h[i] as i64
+    };
+    assert_eq!(s.download(&sums)?, [sum(0), sum(1)]);
     Ok(())
 }
 

@@ -21,6 +21,19 @@ extern "C" __global__ void narrow(const float* x, gs::half* narrow, gs::bfloat16
     }
 }
 
+/// sums[i]: the i-th of each, of the width and sign that the type's name says
+/// requires: n <= len(a), n <= len(b), n <= len(c), n <= len(d), n <= len(e), n <= len(f), n <= len(g), n <= len(h)
+/// requires: n <= len(sums)
+/// covers: n
+extern "C" __global__ void fixed_width(const int8_t* a, const int16_t* b, const int32_t* c, const int64_t* d,
+                                       const uint8_t* e, const uint16_t* f, const uint32_t* g, const uint64_t* h,
+                                       int64_t* sums, size_t n) {
+    GS_FOR_EACH(i, n) {
+        const uint64_t unsigneds = (uint64_t)e[i] + f[i] + g[i] + h[i];
+        sums[i] = (int64_t)a[i] + b[i] + c[i] + d[i] + (int64_t)unsigneds;
+    }
+}
+
 /// What each thread gets from its warp: the lane below's value, the running and the whole sum of x.
 /// requires: block.x <= len(x), block.x <= len(below), block.x <= len(running), block.x <= len(whole)
 /// requires: block.y == 1, block.z == 1, grid.x == 1, grid.y == 1, grid.z == 1

@@ -346,6 +346,15 @@ mod tests {
         let ptx = nvrtc.compile(&source, "sm_9999").unwrap();
         assert!(String::from_utf8_lossy(&ptx).contains(".entry saxpy"));
 
+        let headers =
+            [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
+        let text = "#include <gpustream/backend.cuh>\n\
+                    static_assert(sizeof(int8_t) + sizeof(int16_t) + sizeof(int32_t) + sizeof(int64_t) == 15, \"\");\n\
+                    extern \"C\" __global__ void all(uint8_t* a, uint16_t* b, uint32_t* c, uint64_t* d) {\n\
+                    *a = 1; *b = 1; *c = 1; *d = 1; }\n";
+        let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
+        nvrtc.compile(&integers, "sm_90").unwrap();
+
         source.text = "extern \"C\" __global__ void broken() { undeclared = 1; }";
         let error = nvrtc.compile(&source, "sm_90").unwrap_err();
         assert_eq!((error.kind(), error.call()), (ErrorKind::InvalidModule, Some("nvrtcCompileProgram")));

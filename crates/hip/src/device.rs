@@ -11,7 +11,7 @@ use crate::arch::Arch;
 use crate::error::{BACKEND, Status, error};
 #[allow(clippy::wildcard_imports)] // A score of attributes under HIP's own names.
 use crate::ffi::*;
-use crate::library::{Found, Runtime};
+use crate::library::{Found, Runtime, Version};
 
 /// The backend for the libamdhip64 that is installed, or that `GPUSTREAM_HIP_LIBRARY` names.
 pub fn backend() -> &'static dyn Backend {
@@ -69,7 +69,8 @@ impl Backend for Hip {
                 let mut driver: c_int = 0;
                 // SAFETY: the pointer is to a live integer.
                 let answer = unsafe { runtime.api.hipDriverGetVersion(&raw mut driver) };
-                probe.driver_version = answer.ok().ok().map(|()| driver.to_string());
+                let version = || Version(u32::try_from(driver).unwrap_or(0)).to_string();
+                probe.driver_version = answer.ok().ok().map(|()| version());
                 probe.runtime_compiler = runtime.hiprtc().ok().map(crate::hiprtc::Hiprtc::describe);
                 probe.problem = runtime.device_count().err().map(|failure| failure.to_string());
             }

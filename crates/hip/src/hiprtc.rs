@@ -303,6 +303,15 @@ mod tests {
         assert!(object.starts_with(b"\x7fELF") || object.starts_with(b"__CLANG_OFFLOAD_BUNDLE__"));
         assert!(object.windows(5).any(|window| window == b"scale"));
 
+        let headers =
+            [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
+        let text = "#include <gpustream/backend.cuh>\n\
+                    static_assert(sizeof(int8_t) + sizeof(int16_t) + sizeof(int32_t) + sizeof(int64_t) == 15, \"\");\n\
+                    extern \"C\" __global__ void all(uint8_t* a, uint16_t* b, uint32_t* c, uint64_t* d) {\n\
+                    *a = 1; *b = 1; *c = 1; *d = 1; }\n";
+        let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
+        hiprtc.compile(&integers, "gfx90a").unwrap();
+
         let error = hiprtc.compile(&Source { text: "int x = ;\n", ..source }, "gfx90a").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule);
         assert!(error.message().contains("expected expression"), "{error}");

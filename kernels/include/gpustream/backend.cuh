@@ -16,6 +16,21 @@
 #error "gpustream kernels are compiled by nvcc, hipcc, NVRTC, HIPRTC, or a host compiler after <gpustream/cpu/prelude.cuh>"
 #endif
 
+// int8_t to uint64_t by the same names everywhere. The run-time compilers have no <stdint.h>; the 64-bit types are
+// those that HIPRTC before 7 declares itself, and libcu++ for NVRTC, so that declaring them again is no conflict.
+#if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#else
+#include <stdint.h>
+#endif
+
 // Threads run one after another, so each wants a contiguous share and barriers are dear. A CPU kernel compiled with
 // GPUSTREAM_LIKE_A_GPU takes the GPUs' way instead: that tests their code where there is none.
 #if defined(GS_CPU) && !defined(GPUSTREAM_LIKE_A_GPU)
@@ -43,7 +58,7 @@
 
 namespace gs {
 
-// NVRTC has no <cstdint>.
+// As the vendors' intrinsics take them.
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;

@@ -8,7 +8,7 @@
 //   half.cuh       gs::half, gs::bfloat16 and their conversions
 //   atomics.cuh    gs::atomic_add, gs::atomic_min, gs::atomic_max for types that a vendor lacks
 //
-// They need C++17.
+// With them come int8_t to uint64_t, under every compiler. They need C++17.
 #ifndef GPUSTREAM_KERNEL_CUH
 #define GPUSTREAM_KERNEL_CUH
 
