@@ -12,8 +12,8 @@ use gpustream_hal::{Error, ErrorKind, Result};
 use crate::error::error;
 use crate::plan::PlanNode;
 use crate::stream::Stream;
+use crate::sync::lock;
 use crate::work::Work;
-use crate::worker::lock;
 
 thread_local! {
     /// Captures that this thread has begun and not ended.

@@ -13,7 +13,8 @@ use crate::launch::MAX_GRID_YZ;
 use crate::memory::{self, Memory};
 use crate::options::{self, CpuOptions};
 use crate::stream::{PRIORITY_RANGE, Registry};
-use crate::worker::{Scheduler, lock};
+use crate::sync::lock;
+use crate::worker::Scheduler;
 
 /// What all handles of one device share: its primary context. Lives for good, as its threads do.
 pub(crate) struct Shared {

@@ -10,8 +10,8 @@ use crate::capture::{self, CapturedPoint};
 use crate::device::CpuDevice;
 use crate::error::error;
 use crate::stream::{Mark, Stream};
+use crate::sync::lock;
 use crate::work::Work;
-use crate::worker::lock;
 
 /// An event.
 pub(crate) struct Event {

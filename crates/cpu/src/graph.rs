@@ -12,8 +12,8 @@ use crate::error::{error, unsupported};
 use crate::launch;
 use crate::plan::{GraphRun, PlanNode};
 use crate::stream::{Mark, Stream};
+use crate::sync::lock;
 use crate::work::{Strided, Work};
-use crate::worker::lock;
 
 /// A graph that can be edited. Its nodes' handles are their indices.
 #[derive(Default)]

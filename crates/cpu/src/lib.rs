@@ -65,6 +65,7 @@ mod plan;
 mod queue;
 mod stream;
 mod switch;
+mod sync;
 mod warp;
 mod work;
 mod worker;

@@ -7,7 +7,7 @@ use gpustream_hal::{ErrorKind, Result};
 
 use crate::error::error;
 use crate::fiber::page_size;
-use crate::worker::lock;
+use crate::sync::lock;
 
 /// Every allocation starts at a multiple of this, as on a GPU.
 pub(crate) const ALIGN: usize = 256;

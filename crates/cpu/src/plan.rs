@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::job::{Job, Owner};
 use crate::stream::Stream;
+use crate::sync::lock;
 use crate::work::Work;
-use crate::worker::{Task, Worker, lock};
+use crate::worker::{Task, Worker};
 
 /// One node with its place in the order.
 #[derive(Clone)]

@@ -4,14 +4,13 @@
 //! number, and "has this point been reached?" is one comparison. An event without timing is such a point and
 //! costs the stream nothing.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use gpustream_hal::WaitPolicy;
 
-use crate::worker::lock;
+// The standard library's, or in `tests/interleavings.rs` a scheduler's that tries all orders of what follows.
+use crate::sync::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, lock};
 
 /// How long a host thread polls before it sleeps: about what being woken costs. Longer would take a core from the
 /// very work it waits for.

@@ -18,8 +18,9 @@ use crate::event::Event;
 use crate::job::{Job, Owner};
 use crate::plan;
 use crate::queue::{self, Progress};
+use crate::sync::lock;
 use crate::work::Work;
-use crate::worker::{PRIORITIES, Task, Worker, lock};
+use crate::worker::{PRIORITIES, Task, Worker};
 
 /// A point in a stream.
 pub(crate) type Mark = queue::Mark<Stream>;

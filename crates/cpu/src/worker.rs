@@ -16,6 +16,7 @@ use crate::fault::AltStack;
 use crate::job::{Offer, Owner};
 use crate::plan::GraphRun;
 use crate::stream::{self, Stream};
+use crate::sync::lock;
 
 /// Stream priorities: 0 the least urgent, the others below zero.
 pub(crate) const PRIORITIES: usize = 6;
@@ -28,11 +29,6 @@ const PATIENCE: Duration = Duration::from_millis(1);
 const LINGER: Duration = Duration::from_millis(500);
 /// Most workers of a device.
 const MOST: usize = 4096;
-
-/// Locks, also after a panic elsewhere: the data behind these locks is consistent at every step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Something for a worker to begin.
 pub(crate) enum Task {

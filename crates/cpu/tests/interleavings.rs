@@ -1,0 +1,107 @@
+//! The progress of a stream under every order in which threads can come to it.
+//!
+//! The scheduler of `shuttle` runs the code of `queue.rs` again and again, switching threads at another access each
+//! time, until no order is left. It finds lost wake-ups as deadlocks. Atomic accesses are sequentially consistent there,
+//! as the ones that decide are in the code.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
+
+use gpustream_hal::WaitPolicy;
+use shuttle::thread;
+use sync::{Arc, AtomicU32, AtomicU64, Ordering};
+
+/// What `queue.rs` finds as `crate::sync`.
+mod sync {
+    pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap()
+    }
+}
+
+#[path = "../src/queue.rs"]
+#[allow(dead_code, unreachable_pub, reason = "a test uses its part")]
+mod queue;
+
+use queue::Progress;
+
+/// Runs `program` in every order; `None`: until there is no other.
+fn in_every_order(program: impl Fn() + Send + Sync + 'static) {
+    shuttle::check_dfs(program, None);
+}
+
+#[test]
+fn a_watcher_is_woken_once_whenever_it_comes() {
+    in_every_order(|| {
+        let progress = Arc::new(Progress::<Arc<AtomicU32>>::new());
+        let woken = Arc::new(AtomicU32::new(0));
+        let stream = {
+            let progress = progress.clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    progress.advance(|waiter| {
+                        waiter.fetch_add(1, Ordering::SeqCst);
+                    });
+                }
+            })
+        };
+        if let Some(at_once) = progress.watch(2, woken.clone()) {
+            assert!(progress.is_done(2));
+            at_once.fetch_add(1, Ordering::SeqCst);
+        }
+        stream.join().unwrap();
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn nobody_is_woken_early() {
+    in_every_order(|| {
+        let progress = Arc::new(Progress::<u64>::new());
+        let done = Arc::new(AtomicU64::new(0));
+        let stream = {
+            let (progress, done) = (progress.clone(), done.clone());
+            thread::spawn(move || {
+                for number in 1..=2 {
+                    done.store(number, Ordering::SeqCst);
+                    progress.advance(|waiting_for| assert!(waiting_for <= number));
+                }
+            })
+        };
+        if progress.watch(1, 1).is_some() {
+            assert!(done.load(Ordering::SeqCst) >= 1);
+        }
+        stream.join().unwrap();
+    });
+}
+
+#[test]
+fn a_host_thread_that_sleeps_is_woken() {
+    in_every_order(|| {
+        let progress = Arc::new(Progress::<()>::new());
+        let host = {
+            let progress = progress.clone();
+            thread::spawn(move || assert!(progress.reach(1, WaitPolicy::Block, || false)))
+        };
+        progress.advance(|()| {});
+        host.join().unwrap();
+    });
+}
+
+#[test]
+fn a_lost_device_wakes_the_host() {
+    in_every_order(|| {
+        let progress = Arc::new(Progress::<()>::new());
+        let lost = Arc::new(AtomicU32::new(0));
+        let host = {
+            let (progress, lost) = (progress.clone(), lost.clone());
+            thread::spawn(move || {
+                assert!(!progress.reach(1, WaitPolicy::Block, || lost.load(Ordering::SeqCst) != 0));
+            })
+        };
+        lost.store(1, Ordering::SeqCst);
+        progress.interrupt();
+        host.join().unwrap();
+    });
+}
