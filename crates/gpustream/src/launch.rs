@@ -80,7 +80,7 @@ impl Launch {
         Self::with_shape(Shape::Strided(elements))
     }
 
-    /// A grid that fills the device once, for kernels that loop over `elements` and whose blocks have something to
+    /// A grid that fills the device a few times, for kernels that loop over `elements` and whose blocks have something to
     /// set up or to hand in: a reduction, a histogram.
     pub const fn filling(elements: usize) -> Self {
         Self::with_shape(Shape::Filling(elements))
@@ -186,6 +186,11 @@ fn strided(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
     ([pass.max(fill[0]), 1, 1], block)
 }
 
+/// How often [`Launch::filling`] fills the device where there is work for it. Registers often let fewer blocks be
+/// resident than threads alone would, and then a grid made to fit once ends in a wave that is half empty: an H200 sums
+/// 4320 GB/s with once, 4560 with eight times.
+const FILLS: u64 = 8;
+
 /// Enough blocks for every multiprocessor to be full, and no more than there is work for. Where a block's threads
 /// run one after the other, one thread per block and a few blocks per core make the longest runs.
 fn filling(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
@@ -196,7 +201,9 @@ fn filling(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
     }
     let resident =
         u64::from(info.multiprocessors) * u64::from(info.max_threads_per_multiprocessor / BLOCK).max(1);
-    ([elements.div_ceil(u64::from(BLOCK)).clamp(1, resident), 1, 1], [BLOCK, 1, 1])
+    let once = elements.div_ceil(u64::from(BLOCK)).clamp(1, resident);
+    let several = elements.div_ceil(u64::from(BLOCK) * ELEMENTS_PER_THREAD).min(FILLS * resident);
+    ([once.max(several), 1, 1], [BLOCK, 1, 1])
 }
 
 #[cold]
@@ -476,7 +483,9 @@ mod tests {
         assert_eq!(shape(Launch::covering(1)).unwrap(), ([1, 1, 1], [256, 1, 1]));
         assert_eq!(shape(Launch::covering(257)).unwrap(), ([2, 1, 1], [256, 1, 1]));
         assert_eq!(shape(Launch::covering_blocks([33, 17, 1], [16, 16, 1])).unwrap().0, [3, 2, 1]);
-        assert_eq!(shape(Launch::filling(1 << 40)).unwrap().0, [16, 1, 1]);
+        assert_eq!(shape(Launch::filling(1 << 40)).unwrap().0, [128, 1, 1]);
+        assert_eq!(shape(Launch::filling(40_000)).unwrap().0, [20, 1, 1]);
+        assert_eq!(shape(Launch::filling(20_000)).unwrap().0, [16, 1, 1]);
         assert_eq!(shape(Launch::filling(300)).unwrap().0, [2, 1, 1]);
         assert_eq!(shape(Launch::strided(1 << 30)).unwrap().0, [524_288, 1, 1]);
         assert_eq!(shape(Launch::strided(300)).unwrap().0, [2, 1, 1]);
