@@ -56,8 +56,25 @@ pub(crate) unsafe extern "C" fn arrive(
     let runner = unsafe { &mut *context.cast::<Runner>() };
     match runner.take_turns(thread, predicate, line, here) {
         Some(next) => next,
-        None => runner.arrive_anyhow(thread, predicate, Site { file, line }, here),
+        // SAFETY: passed on to the caller.
+        None => unsafe { arrive_anyhow(context, thread, predicate, file, line, here) },
     }
+}
+
+/// Any arrival. A function of the same form as the one that calls it, so that it can be jumped to: what comes before
+/// then needs no frame of its own, which would be one more cache line per thread.
+#[inline(never)]
+unsafe extern "C" fn arrive_anyhow(
+    context: *mut Context,
+    thread: u32,
+    predicate: u32,
+    file: *const c_char,
+    line: u32,
+    here: usize,
+) -> usize {
+    // SAFETY: as in `arrive`.
+    let runner = unsafe { &mut *context.cast::<Runner>() };
+    runner.arrive_anyhow(thread, predicate, Site { file, line }, here)
 }
 
 impl Runner {
@@ -65,24 +82,22 @@ impl Runner {
     /// threads all have fibers; and the next thread can run. Nothing happens if it is not.
     #[inline]
     fn take_turns(&mut self, thread: u32, predicate: u32, line: u32, here: usize) -> Option<usize> {
-        let waiting = self.barrier.waiting + 1;
-        let next = if thread + 1 == self.total { 0 } else { thread as usize + 1 };
-        if line != self.barrier.round
-            || waiting == self.total
-            || self.states[next % MAX_THREADS] != State::Ready
-        {
+        if line != self.barrier.round || self.barrier.waiting + 1 == self.total {
             return None;
         }
-        self.barrier.waiting = waiting;
+        let next = if thread + 1 == self.total { 0 } else { thread + 1 };
+        let fiber = next as usize;
+        if self.states[fiber % MAX_THREADS] != State::Ready {
+            return None;
+        }
+        self.barrier.waiting += 1;
         self.barrier.votes += predicate;
         self.states[thread as usize % MAX_THREADS] = State::AtBarrier;
-        self.context.current_thread = next as u32;
-        self.exchange.prefetch(next + 1);
-        Some(self.exchange.pass_turn(here, Some(next)))
+        self.context.current_thread = next;
+        self.exchange.prefetch(fiber + 1);
+        Some(self.exchange.pass_turn(here, Some(fiber)))
     }
 
-    /// Any arrival.
-    #[inline(never)]
     fn arrive_anyhow(&mut self, thread: u32, predicate: u32, site: Site, here: usize) -> usize {
         self.hold(thread);
         if self.barrier.waiting == 0 {

@@ -129,10 +129,11 @@ impl Exchange {
     /// Gives the stack pointer to go on with.
     #[inline]
     pub(crate) fn pass_turn(&mut self, here: usize, next: Option<usize>) -> usize {
-        self.waiting_at[self.running] = here;
+        // The remainders are the numbers themselves, and spare a barrier the comparisons with the arrays' ends.
+        self.waiting_at[self.running % MAX_THREADS] = here;
         if let Some(next) = next {
             self.running = next;
-            self.waiting_at[next]
+            self.waiting_at[next % MAX_THREADS]
         } else {
             self.stop = Stop::Idle;
             self.worker
