@@ -27,6 +27,9 @@ struct Args {
     /// How often the device works on each number
     #[arg(long, default_value_t = 500)]
     rounds: u32,
+    /// Give the device as much to do as the host has, by changing how often it works on each number
+    #[arg(long)]
+    balance: bool,
 }
 
 struct Work {
@@ -49,16 +52,21 @@ fn run() -> Result<()> {
     println!("{}", device.info());
     let mut work = Work::new(&device, args)?;
     work.both()?; // first uses take longer
+    if work.args.balance {
+        work.balance()?;
+    }
 
     let host = work.host_alone()?;
     let on_device = work.device_alone()?;
     let synchronisation = work.synchronisation()?;
     let total = work.both()?;
-    let bound = host.max(on_device) + synchronisation;
+    let longer = host.max(on_device);
+    let ratio = |bound: Duration| total.as_secs_f64() / bound.as_secs_f64();
     println!("the host alone:    {host:.2?}\nthe device alone:  {on_device:.2?}");
+    println!("both:              {total:.2?}, {:.3} of max(host, device)", ratio(longer));
     println!(
-        "both:              {total:.2?}, {:.2} of max(host, device) + {synchronisation:.2?} of synchronisation",
-        total.as_secs_f64() / bound.as_secs_f64()
+        "                   {:.3} of that and {synchronisation:.2?} of synchronisation",
+        ratio(longer + synchronisation)
     );
     Ok(())
 }
@@ -102,6 +110,20 @@ impl Work {
         });
         ensure!(got.first().is_none_or(|&v| v == want), "wrong result");
         Ok(time)
+    }
+
+    /// Finds the number of rounds with which the device takes as long as the host.
+    fn balance(&mut self) -> Result<()> {
+        for _ in 0..8 {
+            let (host, device) = (self.host_alone()?, self.device_alone()?);
+            let ratio = host.as_secs_f64() / device.as_secs_f64();
+            if (0.99..1.01).contains(&ratio) {
+                break;
+            }
+            self.args.rounds = (f64::from(self.args.rounds) * ratio).clamp(1.0, 1e8) as u32;
+        }
+        println!("{} rounds on the device", self.args.rounds);
+        Ok(())
     }
 
     fn host_alone(&mut self) -> Result<Duration> {

@@ -10,7 +10,8 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, WaitPolicy};
 tests! {
     Plain: an_event_is_a_point_in_a_stream, a_wait_orders_streams, waiting_returns_at_once, an_event_outlives_its_stream,
         waiting_twice_is_fine, events_of_an_idle_stream_are_done, time_passes_between_timed_events,
-        a_timed_event_orders_too, events_of_another_opening, an_event_of_another_backend_is_refused, every_wait_policy_waits, forgotten_events,
+        a_timed_event_orders_too, events_of_another_opening, an_event_of_another_backend_is_refused, every_wait_policy_waits,
+        an_event_has_a_wait_policy_of_its_own, forgotten_events,
         many_events, events_carry_what_their_stream_waited_for;
 }
 
@@ -190,6 +191,39 @@ fn every_wait_policy_waits(device: &Device) -> Result<()> {
             event.synchronize()
         })?;
         assert!(event.is_done()?, "{policy:?}");
+        // The stream, and memory, likewise.
+        let mut host = device.pinned_from(&[1u32; 10])?;
+        let gate = Gate::new(&device)?;
+        kernels.add_when(&s, gate.flag(), &mut host, 1, 10)?;
+        std::thread::scope(|scope| {
+            scope.spawn(|| gate.open());
+            s.synchronize()
+        })?;
+        assert_eq!(*host.read()?, [2; 10]);
+        let gate = Gate::new(&device)?;
+        kernels.add_when(&s, gate.flag(), &mut host, 1, 10)?;
+        std::thread::scope(|scope| {
+            scope.spawn(|| gate.open());
+            host.read().map(|values| assert_eq!(*values, [3; 10]))
+        })?;
+    }
+    Ok(())
+}
+
+/// Whatever the device's own way is.
+fn an_event_has_a_wait_policy_of_its_own(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    for policy in [WaitPolicy::Spin, WaitPolicy::Yield, WaitPolicy::Block] {
+        let gate = Gate::new(device)?;
+        kernels.spin(&s, &ONE, gate.flag())?;
+        let event = s.record_with(policy)?;
+        assert!(!event.is_done()?);
+        std::thread::scope(|scope| {
+            scope.spawn(|| gate.open());
+            event.synchronize()
+        })?;
+        assert!(event.is_done()? && s.is_done()?, "{policy:?}");
     }
     Ok(())
 }

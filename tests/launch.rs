@@ -12,7 +12,7 @@ tests! {
     Plain: every_scalar, structs_by_value, structs_in_memory, every_thread_runs_once, covering_in_two_dimensions,
         dynamic_shared_memory, static_shared_memory, atomics, strided_launches, empty_launches,
         limits_are_checked_before_the_driver, contracts_are_checked, arguments_are_checked, kernels_tell_their_limits,
-        attributes_the_device_lacks;
+        attributes_the_device_lacks, all_blocks_of_a_grid_meet, early_launches_keep_the_order;
     Warps: warp_facts, block_sums, barriers_that_vote;
 }
 
@@ -329,9 +329,58 @@ fn attributes_the_device_lacks(device: &Device) -> Result<()> {
             refused(result, ErrorKind::Unsupported, &["is not supported"]);
         }
     }
-    // Where there is none, plain order is a right answer.
-    kernels.step_with(&s, &Launch::covering(10).early_dependent(), &mut x, 1, 10)?;
-    assert_eq!(s.download(&x)?, [want * 5 + 1; 10]);
+    assert_eq!(s.download(&x)?, [want; 10]);
+    Ok(())
+}
+
+/// As many blocks as are on the device at once, each round needing what another block wrote in the one before.
+fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
+    const THREADS: u32 = 128;
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let info = device.info();
+    let at_once = kernels.module().kernel("ring")?.occupancy(THREADS, 0)? * info.multiprocessors;
+    let n = 10_007;
+    let start: Vec<u32> = (0..n as u32).collect();
+    let (mut next, mut arrivals) = (s.zeros::<u32>(n)?, s.zeros::<u32>(1)?);
+    let mut x = s.upload(&start)?;
+    let launch = Launch::new([at_once, 1, 1], [THREADS, 1, 1]).cooperative();
+    let mut want = start;
+    for rounds in [1u32, 20, 3] {
+        let ran = kernels.ring(&s, &launch, &mut x, &mut next, &mut arrivals, rounds, n);
+        if !info.cooperative_launch {
+            refused(ran, ErrorKind::Unsupported, &["a cooperative launch is not supported", info.backend]);
+            return Ok(());
+        }
+        ran?;
+        for _ in 0..rounds {
+            want = (0..n).map(|i| want[i].wrapping_mul(5).wrapping_add(want[(i + 1) % n])).collect();
+        }
+    }
+    assert_eq!(s.download(&x)?, want);
+    // One block too many for all to be there at once: refused, and not a grid that waits for ever.
+    let too_many = Launch::new([at_once + 1, 1, 1], [THREADS, 1, 1]).cooperative();
+    let refusal = kernels.ring(&s, &too_many, &mut x, &mut next, &mut arrivals, 1, n);
+    assert!(refusal.is_err(), "{} blocks are not on the device at once", at_once + 1);
+    assert_eq!(s.download(&x)?, want);
+    Ok(())
+}
+
+/// Where the device has none, plain order is a right answer.
+fn early_launches_keep_the_order(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let n = 4096;
+    let mut x = s.full(n, 1u32)?;
+    // SAFETY: the kernel waits for its predecessor before it reads or writes.
+    let launch = unsafe { Launch::new([32, 1, 1], [128, 1, 1]).early_dependent() };
+    let mut want = 1u32;
+    for round in 0..200 {
+        kernels.early_step(&s, &launch, &mut x, round, n)?;
+        want = want.wrapping_mul(5).wrapping_add(round);
+    }
+    kernels.step(&s, &mut x, 7, n)?;
+    assert_eq!(s.download(&x)?, vec![want.wrapping_mul(5).wrapping_add(7); n]);
     Ok(())
 }
 

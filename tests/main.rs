@@ -9,6 +9,9 @@ mod default_streams;
 mod events;
 mod faults;
 mod graphs;
+mod graphs_capture;
+mod graphs_explicit;
+mod graphs_update;
 mod hammer;
 mod host_memory;
 #[path = "kernels.rs"]
@@ -49,6 +52,9 @@ fn main() {
         ("kernels", kernels::TESTS),
         ("hammer", hammer::TESTS),
         ("graphs", graphs::TESTS),
+        ("graphs_capture", graphs_capture::TESTS),
+        ("graphs_explicit", graphs_explicit::TESTS),
+        ("graphs_update", graphs_update::TESTS),
         ("notify", notify::TESTS),
         ("default_streams", default_streams::TESTS),
         ("multi_device", multi_device::TESTS),

@@ -11,7 +11,8 @@ tests! {
     Plain: kernels_overlap, enqueueing_returns, a_stream_is_in_order, copies_overlap_kernels, done_is_asked_without_waiting,
         host_functions_run_in_order, host_function_panics_are_reported, later_work_waits_for_a_host_function,
         priorities_are_clamped, many_streams_at_once, synchronize_waits_for_its_own_stream_alone,
-        device_synchronize_waits_for_all, default_streams, streams_from_other_threads;
+        device_synchronize_waits_for_all, default_streams, streams_from_other_threads,
+        the_host_prepares_while_the_device_works;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -238,5 +239,34 @@ fn streams_from_other_threads(device: &Device) -> Result<()> {
         std::thread::scope(|scope| scope.spawn(move || kernels.step(s, x, value, 1000)).join()).unwrap()?;
     }
     assert_eq!(s.download(&x)?, vec![125 + 2 * 25 + 3 * 5 + 4; 1000]);
+    Ok(())
+}
+
+/// Two buffers in turns: each is open to the host again as soon as it has been copied, though the kernel of the batch
+/// before has not ended. If it had to end first, its gate would stay shut.
+fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
+    const BATCHES: u32 = 8;
+    const N: usize = 1000;
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut hosts = [device.pinned::<u32>(N)?, device.pinned::<u32>(N)?];
+    let mut inputs = [s.zeros::<u32>(N)?, s.zeros::<u32>(N)?];
+    let mut sum = s.zeros::<u32>(N)?;
+    let gates = (0..BATCHES).map(|_| Gate::new(device)).collect::<Result<Vec<_>>>()?;
+    let mut want = 0u32;
+    for batch in 0..BATCHES {
+        let turn = batch as usize % 2;
+        hosts[turn].write()?.fill(batch);
+        s.copy(&hosts[turn], &mut inputs[turn])?;
+        kernels.add_when(&s, gates[batch as usize].flag(), &mut inputs[turn], 7, N)?;
+        kernels.mix(&s, &inputs[turn], &mut sum, N)?;
+        want = want.wrapping_mul(5).wrapping_add(batch + 7);
+        assert!(!s.is_done()?);
+        if let Some(before) = batch.checked_sub(1) {
+            gates[before as usize].open();
+        }
+    }
+    gates[BATCHES as usize - 1].open();
+    assert_eq!(s.download(&sum)?, vec![want; N]);
     Ok(())
 }

@@ -23,6 +23,10 @@ pub(crate) enum Case {
     KernelAndWait,
     /// The same, awaited; against the blocking wait.
     KernelAndAwait,
+    /// The slowest hundredth of 200 of them; against that of the blocking wait.
+    KernelAndAwaitTail,
+    /// So many futures that become ready at once: from the first that resolves to the last, per future.
+    Futures(usize),
     /// Launching a graph of so many kernels; per node.
     GraphLaunch(usize),
     /// Replacing one kernel's arguments in a graph.
@@ -106,7 +110,8 @@ impl Case {
             cases.extend([Self::Barrier, Self::Add(floats), Self::Saxpy(floats)]);
             return cases;
         }
-        cases.extend([Self::KernelAndWait, Self::KernelAndAwait]);
+        cases.extend([Self::KernelAndWait, Self::KernelAndAwait, Self::KernelAndAwaitTail]);
+        cases.push(Self::Futures(if quick { 100 } else { 10_000 }));
         // Half of the largest four arrays that fit.
         let most = (memory / 8).min(4 << 30) as usize;
         let array = if quick { most.min(64 << 20) } else { most };
@@ -150,8 +155,9 @@ impl Case {
             | Self::AllocMix(_)
             | Self::GraphLaunch(_)
             | Self::GraphSet
+            | Self::Futures(_)
             | Self::Barrier => "ns",
-            Self::KernelAndWait | Self::KernelAndAwait => "us",
+            Self::KernelAndWait | Self::KernelAndAwait | Self::KernelAndAwaitTail => "us",
             Self::Pipeline(_) => "s",
             _ => "GB/s",
         }
@@ -174,6 +180,7 @@ impl Case {
             // Three times the rate.
             Self::AllocMix(_) => Some(Target::AtMostOf(0.333)),
             Self::KernelAndAwait => Some(Target::AtMostOver(3.0)),
+            Self::KernelAndAwaitTail => Some(Target::AtMostOver(30.0)),
             Self::GraphLaunch(_) => Some(Target::AtMostOf(1.05)),
             Self::GraphSet => Some(Target::AtMostOf(1.2)),
             Self::Upload(size) if size >= 1 << 30 => Some(Target::AtLeast(45.0)),
@@ -218,6 +225,8 @@ impl fmt::Display for Case {
             Self::AllocMix(count) => write!(f, "random mix of {count} alloc + free, 8 streams"),
             Self::KernelAndWait => f.write_str("10 us kernel and wait"),
             Self::KernelAndAwait => f.write_str("10 us kernel and await"),
+            Self::KernelAndAwaitTail => f.write_str("10 us kernel and await, 99th percentile"),
+            Self::Futures(count) => write!(f, "{count} futures ready at once, per future"),
             Self::GraphLaunch(1) => f.write_str("graph launch, 1 node"),
             Self::GraphLaunch(nodes) => write!(f, "graph launch, {nodes} nodes, per node"),
             Self::GraphSet => f.write_str("graph: set one kernel"),

@@ -117,6 +117,12 @@ pub(crate) fn gigabytes(bytes: usize, work: impl FnOnce(usize) -> Result<()>) ->
     Ok((bytes * count) as f64 / start.elapsed().as_secs_f64() / 1e9)
 }
 
+/// The 99th percentile of 200 of `sample`.
+pub(crate) fn tail(sample: impl FnMut() -> Result<f64>) -> Result<f64> {
+    let samples = std::iter::repeat_with(sample).take(200).collect::<Result<_>>()?;
+    Ok(Samples::new("", samples).quantile(0.99))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! gpustream, through its public interface alone.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -9,13 +9,13 @@ use std::thread::{self, Thread};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gpustream::{Buffer, Device, Launch, Pinned, Stream};
+use gpustream::{Buffer, Device, Finished, Launch, Pinned, Stream};
 use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::{elementwise, matrix};
 
 use crate::case::Case;
 use crate::kernels::Kernels;
-use crate::measure::{Contender, Sampler, gigabytes, nanoseconds};
+use crate::measure::{Contender, Sampler, gigabytes, nanoseconds, tail};
 use crate::mix;
 use crate::pipeline::{PIECES, ROUNDS};
 use crate::report::OURS;
@@ -95,6 +95,18 @@ impl Contender for Ours {
                     })
                 })
             }
+            Case::KernelAndAwaitTail => {
+                let kernels = self.kernels.clone();
+                Box::new(move || {
+                    tail(|| {
+                        microseconds(|| {
+                            kernels.spin(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)?;
+                            Ok(block_on(stream.finished())?)
+                        })
+                    })
+                })
+            }
+            Case::Futures(count) => futures(self.kernels.clone(), stream, count),
             Case::GraphLaunch(nodes) => graph_launch(&self.kernels, stream, nodes)?,
             Case::GraphSet => graph_set(&self.device, self.kernels.clone(), stream)?,
             Case::Upload(bytes) => {
@@ -245,6 +257,23 @@ fn graph_launch(kernels: &Kernels, stream: Stream, nodes: usize) -> Result<Sampl
         let launch = || Ok(graph.launch(&stream)?);
         Ok(nanoseconds(count, launch, || Ok(stream.synchronize()?))? / nodes as f64)
     }))
+}
+
+fn futures(kernels: Rc<Kernels>, stream: Stream, count: usize) -> Sampler {
+    Box::new(move || {
+        // For longer than it takes to make them.
+        for _ in 0..count.div_ceil(10) {
+            kernels.spin(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)?;
+        }
+        let mut futures: Vec<Finished> = (0..count).map(|_| stream.finished()).collect();
+        // All of them are the reactor's before the first is waited for.
+        for future in &mut futures {
+            let _ = Pin::new(future).poll(&mut Context::from_waker(Waker::noop()));
+        }
+        let mut waits = futures.into_iter().map(|future| Ok(block_on(future)?));
+        waits.next().transpose()?;
+        nanoseconds(count - 1, || waits.next().transpose().map(drop), || Ok(()))
+    })
 }
 
 fn graph_set(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Result<Sampler> {

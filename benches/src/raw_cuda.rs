@@ -13,7 +13,7 @@ use gpustream::Device;
 
 use crate::case::Case;
 use crate::kernels::Kernels;
-use crate::measure::{Contender, Sampler, gigabytes, nanoseconds};
+use crate::measure::{Contender, Sampler, gigabytes, nanoseconds, tail};
 use crate::mix;
 use crate::ours::{FEW, SPIN_TICKS, microseconds};
 use crate::pipeline::{PIECES, ROUNDS};
@@ -124,6 +124,15 @@ impl Contender for RawCuda {
                     stream.wait()
                 })
             }),
+            Case::KernelAndAwaitTail => Box::new(move || {
+                tail(|| {
+                    microseconds(|| {
+                        kernels.spin(&stream)?;
+                        stream.wait()
+                    })
+                })
+            }),
+            Case::Futures(count) => events(kernels, stream, count)?,
             Case::GraphLaunch(nodes) => graph_launch(&kernels, stream, nodes)?,
             Case::GraphSet => graph_set(kernels)?,
             Case::Upload(bytes) => {
@@ -258,6 +267,22 @@ fn graph_launch(kernels: &Functions, stream: Stream, nodes: usize) -> Result<Sam
         let _keep = &arrays;
         let launch = || driver!(cuGraphLaunch(graph.exec(), stream.raw()));
         Ok(nanoseconds(count, launch, || stream.wait())? / nodes as f64)
+    }))
+}
+
+/// As many events, each waited for.
+fn events(kernels: Rc<Functions>, stream: Stream, count: usize) -> Result<Sampler> {
+    let events = (0..count).map(|_| Event::new()).collect::<Result<Vec<_>>>()?;
+    Ok(Box::new(move || {
+        for _ in 0..count.div_ceil(10) {
+            kernels.spin(&stream)?;
+        }
+        for event in &events {
+            driver!(cuEventRecord(event.raw(), stream.raw()))?;
+        }
+        let mut waits = events.iter().map(|event| driver!(cuEventSynchronize(event.raw())));
+        waits.next().transpose()?;
+        nanoseconds(count - 1, || waits.next().transpose().map(drop), || Ok(()))
     }))
 }
 

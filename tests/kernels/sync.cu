@@ -56,3 +56,22 @@ extern "C" __global__ void step(unsigned* __restrict__ x, unsigned value, size_t
 extern "C" __global__ void mix(const unsigned* __restrict__ x, unsigned* __restrict__ y, size_t n) {
     GS_FOR_EACH(i, n) y[i] = y[i] * 5 + x[i];
 }
+
+/// Each round, x[i] becomes x[i] * 5 + x[i + 1 mod n]: every block needs what another wrote in the round before.
+/// requires: 1 <= n, n <= len(x), n <= len(next), 1 <= len(arrivals)
+extern "C" __global__ void ring(unsigned* x, unsigned* next, unsigned* arrivals, unsigned rounds, size_t n) {
+    for (unsigned round = 0; round < rounds; ++round) {
+        GS_FOR_EACH(i, n) next[i] = x[i] * 5 + x[i + 1 < n ? i + 1 : 0];
+        gs::grid_barrier(arrivals);
+        GS_FOR_EACH(i, n) x[i] = next[i];
+        gs::grid_barrier(arrivals);
+    }
+}
+
+/// x[i] = x[i] * 5 + value, by a kernel that may start before its predecessor has ended.
+/// requires: n <= len(x)
+extern "C" __global__ void early_step(unsigned* x, unsigned value, size_t n) {
+    gs::let_successor_start();
+    gs::wait_for_predecessor();
+    GS_FOR_EACH(i, n) x[i] = x[i] * 5 + value;
+}

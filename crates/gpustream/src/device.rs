@@ -56,7 +56,8 @@ impl DeviceOptions {
         self
     }
 
-    /// Sets how host threads wait for events.
+    /// Sets how host threads wait, for streams, events and pinned memory; [`Stream::record_with`] sets it for one
+    /// event. The driver's own setting belongs to the whole process and stays as it is.
     #[must_use]
     pub fn wait(mut self, wait: WaitPolicy) -> Self {
         self.wait = wait;

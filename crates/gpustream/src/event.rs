@@ -73,7 +73,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         self.check_not_captured()?;
         // SAFETY: as above.
-        unsafe { self.0.stream.device.event_synchronize(self.0.mark.cell.raw) }?;
+        unsafe { self.0.mark.cell.synchronize() }?;
         self.0.stream.finish_mark(&self.0.mark);
         self.0.stream.report_panic()
     }

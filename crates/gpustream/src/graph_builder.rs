@@ -194,7 +194,7 @@ impl NodeTable {
         setter.slot().open(node);
         let closing = Closing(setter, contents);
         work(stream)?;
-        let set = setter.slot().close();
+        let set = setter.slot().is_set();
         drop(closing);
         if set { Ok(()) } else { Err(nothing()) }
     }

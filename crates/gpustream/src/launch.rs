@@ -107,10 +107,14 @@ impl Launch {
         self
     }
 
-    /// Lets the kernel start before its predecessor in the stream has ended, where the device can; it must then
-    /// wait for what it needs by itself. Elsewhere the stream's order holds.
+    /// Lets the kernel start before its predecessor in the stream has ended, where the device can (programmatic
+    /// dependent launch). Elsewhere the stream's order holds.
+    ///
+    /// # Safety
+    /// The kernel calls `gs::wait_for_predecessor()` of `<gpustream/grid.cuh>` before it touches memory that earlier
+    /// work of the stream touches.
     #[must_use]
-    pub const fn early_dependent(mut self) -> Self {
+    pub const unsafe fn early_dependent(mut self) -> Self {
         self.early_dependent = true;
         self
     }

@@ -115,17 +115,23 @@ impl NodeSlot {
         self.stage.load(Ordering::Relaxed) == OPEN
     }
 
-    /// Takes no more; says whether the node has been set.
-    pub(crate) fn close(&self) -> bool {
-        self.stage.swap(CLOSED, Ordering::Relaxed) == SET
+    pub(crate) fn is_set(&self) -> bool {
+        self.stage.load(Ordering::Relaxed) == SET
+    }
+
+    /// Takes no more.
+    pub(crate) fn close(&self) {
+        self.stage.store(CLOSED, Ordering::Relaxed);
     }
 }
 
 impl NodeTarget for NodeSlot {
     unsafe fn take(&self, device: &dyn Device, work: &GraphNode<'_>) -> Result<()> {
-        if self.stage.swap(USED, Ordering::Relaxed) != OPEN {
+        // Calls come one at a time, from `NodeSetter::submit`; no swap is needed.
+        if !self.is_open() {
             return Err(several_calls());
         }
+        self.stage.store(USED, Ordering::Relaxed);
         let node = RawGraphNode(self.node.load(Ordering::Relaxed));
         // SAFETY: while the slot is open the executable is alive, and `node` is one that it was made from; the
         // rest is the caller's word.

@@ -4,13 +4,13 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result};
+use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy};
 
 use crate::capture::{CapturedPoint, refused};
 use crate::device::Device;
 use crate::event::{Event, Recorded, TimedEvent};
 use crate::host_call::{self, HostCall, RepeatedCall};
-use crate::stream_core::{Access, EventCell, Mark, StreamCore};
+use crate::stream_core::{Access, EventCell, Mark, StreamCore, StreamState};
 use crate::sync::lock;
 use crate::track::{Clock, Point};
 
@@ -89,6 +89,27 @@ impl Stream {
         Event::new(Box::new(Recorded { mark, stream: self.core.clone(), captured, ordinary }))
     }
 
+    /// As [`record`](Self::record), for an event for which host threads wait in this way and not in the device's.
+    pub fn record_with(&self, wait: WaitPolicy) -> Result<Event> {
+        self.core.check_thread()?;
+        let cell = EventCell::new(&self.core.device, EventOptions::default().with_wait(wait))?;
+        let state = lock(&self.core.state);
+        if state.capture().is_some() {
+            drop(state);
+            // Nobody can wait for it: it happens in each launch.
+            return self.record();
+        }
+        self.record_cell(&state, cell)
+    }
+
+    /// Records an event of its own kind.
+    fn record_cell(&self, state: &StreamState, cell: Arc<EventCell>) -> Result<Event> {
+        // SAFETY: event and stream are alive and of this device.
+        unsafe { self.core.device.event_record(cell.raw, self.core.raw) }?;
+        let mark = Mark { number: state.number(), cell, clock: state.clock.clone() };
+        Ok(self.event(mark, None, false))
+    }
+
     /// Marks this point and takes the device's time when it is reached.
     pub fn record_timed(&self) -> Result<TimedEvent> {
         self.core.check_thread()?;
@@ -97,11 +118,7 @@ impl Stream {
         if state.capture().is_some() {
             return Err(refused("take the time inside it; record timed events around a launch"));
         }
-        // SAFETY: event and stream are alive and of this device.
-        unsafe { self.core.device.event_record(cell.raw, self.core.raw) }?;
-        let mark = Mark { number: state.number(), cell, clock: state.clock.clone() };
-        drop(state);
-        Ok(TimedEvent(self.event(mark, None, false)))
+        Ok(TimedEvent(self.record_cell(&state, cell)?))
     }
 
     /// What is submitted to this stream from now on waits for `event` (`cuStreamWaitEvent`). Makes no driver

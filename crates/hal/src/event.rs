@@ -10,6 +10,11 @@ handle! {
 }
 
 /// How a host thread waits for the device.
+///
+/// Backends know `Block` and otherwise wait as the driver's context does, which spins unless the program has set it
+/// otherwise. That setting (`cuDevicePrimaryCtxSetFlags`, `hipSetDeviceFlags`) is left alone: the context is shared
+/// with every other library in the process. So `Yield` is a loop of queries above the backend, and a stream that is
+/// not to spin is waited for by an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WaitPolicy {
     /// Poll without giving up the core: least latency.

@@ -7,6 +7,7 @@
 //   reduce.cuh     gs::warp_reduce, gs::block_reduce, gs::block_scan
 //   half.cuh       gs::half, gs::bfloat16 and their conversions
 //   atomics.cuh    gs::atomic_add, gs::atomic_min, gs::atomic_max for types that a vendor lacks
+//   grid.cuh       gs::grid_barrier, for cooperative launches
 //
 // With them come int8_t to uint64_t, under every compiler. They need C++17.
 #ifndef GPUSTREAM_KERNEL_CUH
@@ -14,6 +15,7 @@
 
 #include <gpustream/backend.cuh>
 #include <gpustream/for_each.cuh>
+#include <gpustream/grid.cuh>
 #include <gpustream/half.cuh>
 #include <gpustream/atomics.cuh>
 #include <gpustream/warp.cuh>

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, Result};
+use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, Result, WaitPolicy};
 
 use super::{StreamCore, StreamState, StreamTable};
 use crate::event::Recorded;
@@ -18,11 +19,29 @@ const MARKS: usize = 32;
 pub(crate) struct EventCell {
     pub(crate) raw: RawEvent,
     device: Arc<dyn hal::Device>,
+    wait: WaitPolicy,
 }
 
 impl EventCell {
     pub(crate) fn new(device: &Arc<dyn hal::Device>, options: EventOptions) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { raw: device.event_create(options)?, device: device.clone() }))
+        Ok(Arc::new(Self { raw: device.event_create(options)?, device: device.clone(), wait: options.wait }))
+    }
+
+    /// Blocks until the event has been reached, in the way it was made for.
+    ///
+    /// # Safety
+    /// The event has been recorded, on a stream that is alive or whose work is done.
+    pub(crate) unsafe fn synchronize(&self) -> Result<()> {
+        if self.wait == WaitPolicy::Yield {
+            // Drivers yield only where the whole context is told to, and others in the process share that.
+            // SAFETY: as the caller vouches.
+            while !unsafe { self.device.event_query(self.raw) }? {
+                thread::yield_now();
+            }
+            return Ok(());
+        }
+        // SAFETY: as the caller vouches.
+        unsafe { self.device.event_synchronize(self.raw) }
     }
 }
 

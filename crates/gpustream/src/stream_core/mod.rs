@@ -233,11 +233,20 @@ impl StreamCore {
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.check_thread()?;
         self.check_not_capturing("make the host wait for a stream that is being captured")?;
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         let (number, clock) = (state.number, state.clock.clone());
+        let cell = match self.wait {
+            WaitPolicy::Spin => None,
+            _ => Some(self.mark(&mut state)?.cell),
+        };
         drop(state);
-        // SAFETY: the stream is alive.
-        unsafe { self.device.stream_synchronize(self.raw) }?;
+        match cell {
+            // SAFETY: the stream is alive.
+            None => unsafe { self.device.stream_synchronize(self.raw) }?,
+            // How a driver waits for a stream is up to the context, which others share; for an event it is ours.
+            // SAFETY: it was just recorded on this stream, which is alive.
+            Some(cell) => unsafe { cell.synchronize() }?,
+        }
         self.set_done(number);
         StreamTable::shared().set_done(&clock);
         self.report_panic()
@@ -257,7 +266,7 @@ impl StreamCore {
         let mark = state.marks.back().cloned();
         drop(state);
         // SAFETY: the event is alive and was recorded on this stream.
-        mark.map_or(Ok(()), |mark| unsafe { self.device.event_synchronize(mark.cell.raw) })
+        mark.map_or(Ok(()), |mark| unsafe { mark.cell.synchronize() })
     }
 
     /// Blocks until the submission of that number is done.
@@ -267,7 +276,7 @@ impl StreamCore {
         }
         let mark = self.mark_for(number)?;
         // SAFETY: the event is alive and was recorded on this stream, which is alive.
-        unsafe { self.device.event_synchronize(mark.cell.raw) }?;
+        unsafe { mark.cell.synchronize() }?;
         self.finish_mark(&mark);
         self.report_panic()
     }

@@ -56,15 +56,13 @@ impl StreamCore {
         let point = Point { stream: self.id, number: state.number + 1 };
         for access in accesses.clone() {
             let new = Use { point, operation, recycled: false };
-            if access.block.in_graph.load(Ordering::Acquire) {
-                self.enter_beside_graphs(&state, access, new);
-                continue;
-            }
             let mut history = access.block.history.lock();
-            if history.hint() != self.id.0 {
+            if history.hint() == self.id.0 {
+                history.insert(&access.range, access.mode, new);
+            } else {
                 history.set_hint(MIXED);
+                self.enter_beside_others(&state, &mut history, access, new);
             }
-            history.insert(&access.range, access.mode, new);
             if history.is_crowded() {
                 access.block.prune(&mut history);
             }
@@ -148,20 +146,17 @@ impl StreamCore {
         });
     }
 
-    /// Enters a use of memory that graphs refer to. Their launches hold no borrow, so one may have come in from
-    /// another thread since we looked: its use stays beside the new one. The two race, as the threads do, but
-    /// the memory is not handed on before both are done.
-    fn enter_beside_graphs(&self, state: &StreamState, access: &Access<'_>, new: Use) {
-        let mut history = access.block.history.lock();
+    /// Enters a use of memory that other streams have used. Where graphs refer to it one of those uses may be new:
+    /// their launches hold no borrow, so one may have come in from another thread since we looked. It stays beside
+    /// this one. The two race, as the threads do, but the memory is not handed on before both are done.
+    fn enter_beside_others(&self, state: &StreamState, history: &mut History, access: &Access<'_>, new: Use) {
         let mut unordered = SmallVec::new();
-        self.unordered(state, &history, access, &mut unordered);
-        history.set_hint(MIXED);
+        if access.block.in_graph.load(Ordering::Acquire) {
+            self.unordered(state, history, access, &mut unordered);
+        }
         history.insert(&access.range, access.mode, new);
         for old in unordered {
             history.insert(&access.range, Mode::Read, old);
-        }
-        if history.is_crowded() {
-            access.block.prune(&mut history);
         }
     }
 

@@ -1,0 +1,17 @@
+//! A task that an executor keeps owns its memory.
+use std::future::Future;
+
+use gpustream::{Buffer, Result, Stream};
+
+fn spawn(_: impl Future<Output = Result<()>> + Send + 'static) {}
+
+fn start(s: Stream) -> Result<()> {
+    let mut x: Buffer<u32> = s.zeros(10)?;
+    spawn(async {
+        s.fill(&mut x, 1)?;
+        s.finished().await
+    });
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+//! While a node changes nobody may launch the graph.
+use gpustream::{Buffer, Graph, Node, Result};
+
+fn change(graph: &Graph, node: Node, x: &mut Buffer<u32>) -> Result<()> {
+    graph.set(node, |s| s.fill(x, 1))
+}
+
+fn main() {}

@@ -1,0 +1,79 @@
+//! Graphs made node by node.
+
+use conformance::{harness::refused, sync, tests};
+use gpustream::{Device, ErrorKind, Launch, Result, Stream};
+
+use crate::graphs::{N, next};
+
+tests! {
+    Plain: built_branches_run_at_once, children_and_joins, nodes_are_single_operations;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+fn built_branches_run_at_once(device: &Device) -> Result<()> {
+    if !device.info().concurrent_kernels {
+        return Ok(());
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut first, mut second) = (device.flag()?, device.flag()?);
+    let (see_first, see_second) = (first.clone(), second.clone());
+    let mut x = s.full(N, 1u32)?;
+    let mut builder = device.graph()?;
+    let start = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
+    let left = builder.node(&[start], |s| kernels.arrive(s, &ONE, &mut first, &see_second))?;
+    let right = builder.node(&[start], |s| kernels.arrive(s, &ONE, &mut second, &see_first))?;
+    builder.node(&[left, right], |s| kernels.step(s, &mut x, 2, N))?;
+    let graph = builder.build()?;
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
+    Ok(())
+}
+
+fn children_and_joins(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let child = s.capture(|s| {
+        kernels.step(s, &mut x, 1, N)?;
+        kernels.step(s, &mut x, 2, N)
+    })?;
+    let mut builder = device.graph()?;
+    let first = builder.child(&[], &child)?;
+    let beside = builder.node(&[], |s| kernels.step(s, &mut y, 3, N))?;
+    let both = builder.join(&[first, beside])?;
+    builder.node(&[both], |s| kernels.mix(s, &x, &mut y, N))?;
+    // Ordered by what it touches, with no edge said.
+    builder.child(&[], &child)?;
+    let graph = builder.build()?;
+    drop(child);
+    let (mut want_x, mut want_y) = (1, 2);
+    for _ in 0..4 {
+        graph.launch(&s)?;
+        want_x = next(next(want_x, 1), 2);
+        want_y = next(next(want_y, 3), want_x);
+        want_x = next(next(want_x, 1), 2);
+    }
+    assert_eq!(s.download(&x)?, vec![want_x; N]);
+    assert_eq!(s.download(&y)?, vec![want_y; N]);
+    Ok(())
+}
+
+fn nodes_are_single_operations(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let mut builder = device.graph()?;
+    refused(builder.node(&[], |_| Ok(())), ErrorKind::Captured, &["submit one operation"]);
+    refused(builder.node(&[], Stream::synchronize), ErrorKind::Captured, &[]);
+    refused(builder.node(&[], |s| s.zeros::<u32>(N).map(drop)), ErrorKind::Captured, &[]);
+    refused(builder.node(&[], |s| s.host_fn(|| ())), ErrorKind::Captured, &[]);
+    let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
+    builder.node(&[node], |s| kernels.step(s, &mut x, 2, N))?;
+    let graph = builder.build()?;
+    assert_eq!((graph.nodes(), graph.edges()), (2, 1));
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! Changing a graph: all of it by recording anew, or the work of single nodes.
+
+use std::panic::{self, AssertUnwindSafe};
+
+use conformance::harness::{Gate, refused};
+use conformance::{sync, tests};
+use gpustream::{Device, Error, ErrorKind, GraphUpdate, Result, Stream};
+
+use crate::graphs::{N, next, usable};
+
+tests! {
+    Plain: an_update_of_the_same_shape, an_update_of_another_shape, a_failed_update_changes_nothing,
+        single_nodes_are_set, setting_nodes_is_checked, nodes_of_failing_closures_are_owned;
+}
+
+fn an_update_of_the_same_shape(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let gate = Gate::new(device)?;
+    let mut graph = s.capture(|s| kernels.add_when(s, gate.flag(), &mut x, 1, N))?;
+    s.synchronize()?;
+    graph.launch(&s)?;
+    // The launch under way keeps the old work.
+    let outcome = graph.update(&s, |s| kernels.add_when(s, gate.flag(), &mut y, 10, N))?;
+    assert_eq!(outcome, GraphUpdate::Updated);
+    graph.launch(&s)?;
+    gate.open();
+    assert_eq!(s.download(&x)?, [2; N]);
+    assert_eq!(s.download(&y)?, [12; N]);
+    Ok(())
+}
+
+fn an_update_of_another_shape(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let mut graph = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
+    graph.launch(&s)?;
+    let outcome = graph.update(&s, |s| {
+        kernels.step(s, &mut y, 2, N)?;
+        s.copy(&y, &mut x)
+    })?;
+    assert_eq!(outcome, GraphUpdate::TopologyChanged);
+    assert_eq!(graph.nodes(), 2);
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, [12; N]);
+    assert_eq!(s.download(&y)?, [12; N]);
+    Ok(())
+}
+
+fn a_failed_update_changes_nothing(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let mut graph = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
+    let failed = graph.update(&s, |s| {
+        kernels.step(s, &mut y, 2, N)?;
+        s.synchronize()
+    });
+    refused(failed, ErrorKind::Captured, &["host wait"]);
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, [6; N]);
+    assert_eq!(s.download(&y)?, [2; N]);
+    usable(device, &[&s])
+}
+
+fn single_nodes_are_set(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let (mut host, mut other_host) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
+    let mut builder = device.graph()?;
+    let up = builder.node(&[], |s| s.fill(&mut y, 3))?;
+    let run = builder.node(&[up], |s| kernels.mix(s, &y, &mut x, N))?;
+    let down = builder.node(&[run], |s| s.copy(&x, &mut host))?;
+    let mut graph = builder.build()?;
+    graph.launch(&s)?;
+    graph.set(up, |s| s.fill(&mut y, 4))?;
+    graph.set(down, |s| s.copy(&x, &mut other_host))?;
+    graph.launch(&s)?;
+    assert_eq!(*host.read()?, [8; N]);
+    assert_eq!(*other_host.read()?, [44; N]);
+    // Other memory, which the graph now owns and tracks.
+    {
+        let z = s.full(N, 100u32)?;
+        graph.set(run, |s| kernels.mix(s, &z, &mut x, N))?;
+    }
+    let others = (0..10).map(|_| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    for round in 0..100u32 {
+        if round % 2 == 0 {
+            graph.set(up, |s| s.fill(&mut y, round))?;
+        }
+        graph.launch(&s)?;
+    }
+    let want = (0..100).fold(44, |x, _| next(x, 100));
+    assert_eq!(*other_host.read()?, vec![want; N]);
+    assert_eq!(device.stream()?.download(&y)?, [98; N]);
+    drop(others);
+    Ok(())
+}
+
+fn setting_nodes_is_checked(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let mut builder = device.graph()?;
+    let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
+    let mut graph = builder.build()?;
+    let mut builder = device.graph()?;
+    let stranger = builder.node(&[], |s| kernels.step(s, &mut x, 2, N))?;
+    refused(builder.node(&[node], |s| s.fill(&mut x, 1)), ErrorKind::InvalidArgument, &["another graph"]);
+    drop(builder);
+    refused(
+        graph.set(stranger, |s| kernels.step(s, &mut x, 3, N)),
+        ErrorKind::InvalidArgument,
+        &["another graph"],
+    );
+    refused(graph.set(node, |_| Ok(())), ErrorKind::Captured, &["nothing"]);
+    let twice = graph.set(node, |s| {
+        kernels.step(s, &mut x, 1, N)?;
+        kernels.step(s, &mut x, 1, N)
+    });
+    refused(twice, ErrorKind::Captured, &["several operations"]);
+    refused(graph.set(node, Stream::synchronize), ErrorKind::Captured, &[]);
+    graph.set(node, |s| kernels.step(s, &mut x, 4, N))?;
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, [9; N]);
+    let mut captured = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
+    refused(captured.set(node, |s| kernels.step(s, &mut x, 3, N)), ErrorKind::InvalidArgument, &["update"]);
+    Ok(())
+}
+
+/// The driver has taken the new work, so the graph owns and tracks what it refers to, however the closure ends.
+fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, w) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let mut builder = device.graph()?;
+    let node = builder.node(&[], |s| kernels.mix(s, &w, &mut x, N))?;
+    let other = builder.node(&[node], |s| kernels.mix(s, &w, &mut x, N))?;
+    let mut graph = builder.build()?;
+    let (y, z) = (s.full(N, 7u32)?, s.full(N, 9u32)?);
+    refused(
+        graph.set(node, |s| {
+            kernels.mix(s, &y, &mut x, N)?;
+            Err(Error::new(ErrorKind::InvalidArgument, "on purpose"))
+        }),
+        ErrorKind::InvalidArgument,
+        &["on purpose"],
+    );
+    let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
+        graph.set(other, |s| {
+            kernels.mix(s, &z, &mut x, N)?;
+            panic::resume_unwind(Box::new("on purpose"))
+        })
+    }));
+    assert!(panicked.is_err());
+    drop((y, z));
+    let others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
+    graph.launch(&s)?;
+    assert_eq!(device.stream()?.download(&x)?, vec![next(next(1, 7), 9); N]);
+    drop(others);
+    Ok(())
+}
