@@ -38,6 +38,8 @@ fn a_short_upload_is_one_call() {
             let ((), calls) = recorder.record(|| stream.upload_into(&[round; 100], &mut x).unwrap());
             assert_eq!(names(&calls), ["MemcpyHtoDAsync"]);
         }
+        // Where the bytes go along with the command, nothing is page-locked for them.
+        assert_eq!(device.pinned_stats().reserved == 0, device.info().inline_copies > 0);
         assert_eq!(stream.download(&x).unwrap(), [99; 100]);
     });
 }

@@ -102,6 +102,8 @@ impl CpuDevice {
         info.managed_memory = true;
         info.peer_access = devices > 1;
         info.serial_threads = true;
+        // All memory is ordinary here.
+        info.inline_copies = 8 << 10;
         Self { shared, info }
     }
 }

@@ -135,6 +135,9 @@ pub struct DeviceInfo {
     pub serial_threads: bool,
     /// Whether freeing (`cuMemFree`) waits for all work of the device.
     pub free_synchronizes: bool,
+    /// Up to how many bytes a copy to the device from ordinary memory is enqueued without waiting and costs no more
+    /// than one from page-locked memory (where the bytes go along with the command); 0: never.
+    pub inline_copies: usize,
 }
 
 impl DeviceInfo {
@@ -168,6 +171,7 @@ impl DeviceInfo {
             peer_access: false,
             serial_threads: false,
             free_synchronizes: false,
+            inline_copies: 0,
         }
     }
 }

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use gpustream_hal::{Operation, Result};
 
 use super::credit::Credit;
+use super::parcel::Parcels;
 use crate::copy::operation;
 use crate::device::DeviceCore;
 use crate::memory::{self, Block, Kind};
 use crate::stream::Stream;
-use crate::stream_core::Access;
+use crate::stream_core::{Access, StreamCore};
 use crate::sync::lock;
 use crate::track::Mode;
 
@@ -27,9 +28,15 @@ const CHUNK: usize = 2 * PIECE;
 /// that is being written.
 const STEP: usize = 64;
 
-/// The chunk that a stream's next short copies go to.
+/// Where a stream's next short copies go.
 #[derive(Default)]
-pub(crate) struct ChunkSlot(Mutex<Option<Chunk>>);
+pub(crate) struct ShortPath(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    chunk: Option<Chunk>,
+    parcels: Option<Parcels>,
+}
 
 struct Chunk {
     /// Not with its device, which holds the stream, which holds this.
@@ -44,7 +51,7 @@ impl Chunk {
     }
 }
 
-impl ChunkSlot {
+impl ShortPath {
     /// Copies `src`, of at most a [`PIECE`], to the bytes of `block` from `start` on.
     #[inline]
     pub(super) fn upload(
@@ -56,8 +63,19 @@ impl ChunkSlot {
         new: Operation,
     ) -> Result<()> {
         let len = src.len();
-        let mut slot = lock(&self.0);
-        let chunk = match &mut *slot {
+        let mut kept = lock(&self.0);
+        if len <= stream.device.0.info.inline_copies && !block.is_host() {
+            let parcels = kept.parcels.get_or_insert_with(Parcels::new);
+            if let Some(from) = parcels.put(&stream.core, src)? {
+                let accesses = [Access { block, range: start..start + len, mode: Mode::Write }];
+                return stream.submit(new, accesses.iter(), |device, raw| {
+                    // SAFETY: the block is alive and not freed before this use is done; the parcel stays as it is
+                    // until then.
+                    unsafe { device.copy_to_device(block.address.offset(start), from, len, raw) }
+                });
+            }
+        }
+        let chunk = match &mut kept.chunk {
             Some(chunk) if chunk.has_room(len) => chunk,
             slot => renew(slot, stream, len)?,
         };
@@ -85,10 +103,13 @@ impl ChunkSlot {
         })
     }
 
-    /// Gives the chunk back.
-    pub(super) fn clear(&self, device: &DeviceCore) {
-        let chunk = lock(&self.0).take();
-        if let Some(Chunk { block, .. }) = chunk {
+    /// Gives back what is kept for `stream`.
+    pub(super) fn clear(&self, device: &DeviceCore, stream: &StreamCore) {
+        let kept = &mut *lock(&self.0);
+        if stream.is_known_done(stream.submitted()) {
+            kept.parcels = None;
+        }
+        if let Some(Chunk { block, .. }) = kept.chunk.take() {
             device.memory.release(device, block);
         }
     }

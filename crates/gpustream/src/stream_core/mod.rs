@@ -17,7 +17,7 @@ use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy
 
 use crate::capture::{Capture, refused};
 use crate::event::Recorded;
-use crate::staging::ChunkSlot;
+use crate::staging::ShortPath;
 use crate::sync::lock;
 use crate::track::{Clock, StreamId};
 
@@ -48,7 +48,7 @@ pub(crate) struct StreamCore {
     pub(crate) raw: RawStream,
     pub(crate) device: Arc<dyn hal::Device>,
     pub(crate) state: Mutex<StreamState>,
-    pub(crate) chunk: ChunkSlot,
+    pub(crate) short_path: ShortPath,
     /// Everything up to this number is known to be done.
     completed: AtomicU64,
     /// How many dropped events the stream keeps; each holds the stream.
@@ -96,7 +96,7 @@ impl StreamCore {
             raw,
             device,
             state: Mutex::new(state),
-            chunk: ChunkSlot::default(),
+            short_path: ShortPath::default(),
             completed: AtomicU64::new(0),
             resting: AtomicUsize::new(0),
             panicked: Mutex::new(None),
