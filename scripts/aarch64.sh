@@ -21,5 +21,5 @@ command -v qemu-aarch64-static >/dev/null || skip qemu-aarch64-static
 
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64-static -L /usr/aarch64-linux-gnu'
-# The tests compile kernels themselves.
-CXX=aarch64-linux-gnu-g++ cargo test -p gpustream-cpu --target "$target" "$@"
+# The tests compile kernels themselves; those that start their own executable again cannot here.
+GPUSTREAM_TEST_EMULATED=1 CXX=aarch64-linux-gnu-g++ cargo test -p gpustream-cpu --target "$target" "$@"
