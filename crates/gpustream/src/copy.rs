@@ -6,6 +6,7 @@ use bytemuck::Pod;
 use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result};
 
 use crate::buffer::{Buffer, Owned};
+use crate::lint;
 use crate::memory::Kind;
 use crate::staging;
 use crate::stream::Stream;
@@ -85,6 +86,10 @@ impl Stream {
         )?;
         check_lengths(values.len(), dst.len())?;
         self.check_memory(&dst.view())?;
+        lint::serialises(
+            "an ordinary slice is copied by the host before this call returns, and past the staging ring's size the host \
+             waits for the device; copy from pinned memory",
+        );
         staging::upload(self, values, &mut dst, operation("upload"))
     }
 

@@ -14,9 +14,16 @@ fn is_on() -> bool {
 
 /// Says on standard error that the caller's line serialises, and why.
 #[track_caller]
+#[inline]
 pub(crate) fn serialises(why: &str) {
+    serialises_at(why, Location::caller());
+}
+
+/// As [`serialises`], of a line that is not the caller's.
+#[inline]
+pub(crate) fn serialises_at(why: &str, location: &'static Location<'static>) {
     if is_on() {
-        report(why, Location::caller());
+        report(why, location);
     }
 }
 

@@ -12,6 +12,7 @@ use super::stats::{Bytes, MemorySnapshot, MemoryStats};
 use super::{GRANULE, Holder};
 use crate::device::DeviceCore;
 use crate::host_call;
+use crate::lint;
 use crate::memory::{Block, Kind, Registration};
 use crate::stream_core::StreamCore;
 use crate::stream_core::StreamTable;
@@ -271,7 +272,7 @@ impl Memory {
         } else if !host_call::is_inside() {
             // Nothing is kept, so what is done goes back.
             device.look();
-            self.trim(request.kind);
+            self.trim_for(device, request);
         }
         let refused = match self.grow(request, stream) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => error,
@@ -282,7 +283,7 @@ impl Memory {
         {
             return Ok(block);
         }
-        if self.trim(request.kind) > 0
+        if self.trim_for(device, request) > 0
             && let Ok(block) = self.grow(request, stream)
         {
             return Ok(block);
@@ -300,6 +301,16 @@ impl Memory {
             self.trim(kind);
         }
         self.grow(request, stream).map_err(|_| self.explain(refused, request))
+    }
+
+    /// Gives idle memory back to make room for `request`.
+    fn trim_for(&self, device: &DeviceCore, request: &Request) -> u64 {
+        let freed = self.trim(request.kind);
+        if freed > 0 && device.info.free_synchronizes {
+            let why = "this allocation first returns freed memory to the driver, which waits for all work of the device";
+            lint::serialises_at(why, request.holder.operation.location);
+        }
+        freed
     }
 
     /// Asks the driver's pool; where it has no more, once again after all that was dropped has been freed.
