@@ -140,7 +140,7 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
     let node = builder.node(&[], |s| kernels.mix(s, &w, &mut x, N))?;
     let other = builder.node(&[node], |s| kernels.mix(s, &w, &mut x, N))?;
     let mut graph = builder.build()?;
-    let (y, z) = (s.full(N, 7u32)?, s.full(N, 9u32)?);
+    let (mut y, z) = (s.full(N, 7u32)?, s.full(N, 9u32)?);
     refused(
         graph.set(node, |s| {
             kernels.mix(s, &y, &mut x, N)?;
@@ -156,10 +156,15 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
         })
     }));
     assert!(panicked.is_err());
-    drop((y, z));
+    drop(z);
     let others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
+    let gate = Gate::new(device)?;
+    let other_stream = device.stream()?;
+    kernels.add_when(&other_stream, gate.flag(), &mut y, 1, N)?;
     graph.launch(&s)?;
-    assert_eq!(device.stream()?.download(&x)?, vec![next(next(1, 7), 9); N]);
+    assert!(!s.is_done()?, "the launch waits for what another stream does to y");
+    gate.open();
+    assert_eq!(s.download(&x)?, vec![next(next(1, 8), 9); N]);
     drop(others);
     Ok(())
 }
