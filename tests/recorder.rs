@@ -270,6 +270,21 @@ fn nothing_is_destroyed_while_in_use_and_everything_in_the_end() {
     }
 }
 
+/// Drivers may not be called by their own callbacks, where these destroy their last handle.
+#[test]
+fn what_a_closure_drops_is_destroyed_outside_of_it() {
+    on_both(|scene, _| {
+        let (a, b) = (scene.device.stream().unwrap(), scene.device.stream().unwrap());
+        let held = (b.record().unwrap(), b.record_timed().unwrap(), b.alloc::<u32>(16 << 20).unwrap(), b);
+        scene.recorder.hold();
+        a.host_fn(move || drop(held)).unwrap();
+        scene.recorder.release();
+        a.synchronize().unwrap();
+        scene.device.synchronize().unwrap();
+        scene.device.trim();
+    });
+}
+
 #[test]
 fn codes_become_kinds() {
     on_both(|scene, fake| {

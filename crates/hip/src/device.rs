@@ -210,7 +210,8 @@ impl Device for HipDevice {
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: both pointers are to live integers.
         unsafe { self.runtime.api.hipMemGetInfo(&raw mut free, &raw mut total) }.ok()?;
-        Ok((free as u64, total as u64))
+        // HIP takes the two from different places: an emulated device had more free than it has.
+        Ok((free.min(total) as u64, total as u64))
     }
 
     fn can_access_peer(&self, other: usize) -> Result<bool> {
