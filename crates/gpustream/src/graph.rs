@@ -5,7 +5,6 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, GraphUpdate, Operation, RawGraph, RawGraphExec, Result};
-use smallvec::SmallVec;
 
 use crate::capture::Capture;
 use crate::device::Device;
@@ -13,7 +12,6 @@ use crate::graph_builder::{Node, NodeTable};
 use crate::graph_contents::Contents;
 use crate::memory::HostReplay;
 use crate::stream::Stream;
-use crate::stream_core::Access;
 
 /// Recorded work, ready to launch. Owns all the memory, kernels and closures that it refers to.
 ///
@@ -149,18 +147,23 @@ impl Graph {
         if !self.device.is_same(&stream.device) {
             return Err(stream.foreign("the graph"));
         }
-        stream.core.check_not_capturing("launch a graph inside it")?;
         let Some(parts) = &self.parts else { return Ok(()) };
         let uses = &parts.contents.uses;
-        let accesses: SmallVec<[Access<'_>; 16]> = uses.accesses().collect();
         // Held until the run is entered: a guard asked for meanwhile waits for the run.
-        let replay = uses.touch_host_memory().then(|| HostReplay::begin(&accesses)).transpose();
+        let replay = uses.touch_host_memory().then(|| HostReplay::begin(uses.accesses())).transpose();
         let _replay = replay.map_err(|error| error.with_operation(operation))?;
-        parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core));
-        stream.submit(operation, accesses.iter(), |device, raw| {
-            // SAFETY: both are alive, and the graph owns what it refers to.
-            unsafe { device.graph_launch(parts.exec.raw, raw) }
-        })
+        let what = "launch a graph inside it";
+        stream.core.submit_outside_captures(
+            &stream.device.0,
+            operation,
+            what,
+            uses.accesses(),
+            |device, raw| {
+                parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core));
+                // SAFETY: both are alive, and the graph owns what it refers to.
+                unsafe { device.graph_launch(parts.exec.raw, raw) }
+            },
+        )
     }
 
     /// Records anew into the same executable. [`GraphUpdate::TopologyChanged`] says that the new work did not

@@ -67,7 +67,7 @@ impl GraphUses {
         self.host
     }
 
-    pub(crate) fn accesses(&self) -> impl Iterator<Item = Access<'_>> {
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = Access<'_>> + Clone {
         self.blocks.iter().flat_map(|(block, touched)| {
             touched.iter().map(move |(range, mode)| Access { block, range: range.clone(), mode: *mode })
         })

@@ -62,9 +62,9 @@ pub(crate) struct HostReplay<'a>(SmallVec<[&'a Block; 4]>);
 impl<'a> HostReplay<'a> {
     /// # Errors
     /// [`ErrorKind::HostBorrowed`] where a guard is held on memory that the launch conflicts with.
-    pub(crate) fn begin(accesses: &[Access<'a>]) -> Result<Self> {
+    pub(crate) fn begin(accesses: impl Iterator<Item = Access<'a>>) -> Result<Self> {
         let mut entered = Self(SmallVec::new());
-        for access in accesses.iter().filter(|access| access.block.is_host()) {
+        for access in accesses.filter(|access| access.block.is_host()) {
             let mut guards = access.block.guards.lock();
             let conflict = guards.held.iter().any(|(range, mode)| {
                 let overlap = range.start < access.range.end && access.range.start < range.end;

@@ -1,5 +1,6 @@
 //! Submitting: what an operation must be ordered after, the waits for it, and the use it leaves behind.
 
+use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -8,7 +9,7 @@ use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result}
 use smallvec::SmallVec;
 
 use super::{Mark, StreamCore, StreamState};
-use crate::capture::Capture;
+use crate::capture::{Capture, refused};
 use crate::device::{DeviceCore, Tracking};
 use crate::memory::Block;
 use crate::sync::lock;
@@ -29,7 +30,7 @@ impl StreamCore {
     ///
     /// `call` must enqueue on this stream and return; it makes the driver calls of the operation. Returns the
     /// capture that recorded it, if it was not run.
-    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    #[inline]
     pub(crate) fn submit<'a, I>(
         &self,
         device: &DeviceCore,
@@ -41,7 +42,7 @@ impl StreamCore {
         I: Iterator<Item = &'a Access<'a>> + Clone,
     {
         self.check_thread().map_err(|error| error.with_operation(operation))?;
-        let mut state = lock(&self.state);
+        let state = lock(&self.state);
         if let Some(capture) = state.capture() {
             drop(state);
             capture
@@ -49,12 +50,49 @@ impl StreamCore {
                 .map_err(|error| error.with_operation(operation))?;
             return Ok(Some(capture));
         }
+        self.run(device, state, operation, accesses, call).map(|()| None)
+    }
+
+    /// As [`submit`](Self::submit), for what cannot be recorded: `what` says what that is.
+    #[inline]
+    pub(crate) fn submit_outside_captures<'a, I>(
+        &self,
+        device: &DeviceCore,
+        operation: Operation,
+        what: &str,
+        accesses: I,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()>
+    where
+        I: Iterator<Item: Borrow<Access<'a>>> + Clone,
+    {
+        self.check_thread().map_err(|error| error.with_operation(operation))?;
+        let state = lock(&self.state);
+        if state.capture().is_some() {
+            return Err(refused(what).with_operation(operation));
+        }
+        self.run(device, state, operation, accesses, call)
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    fn run<'s, 'a, I>(
+        &'s self,
+        device: &DeviceCore,
+        mut state: MutexGuard<'s, StreamState>,
+        operation: Operation,
+        accesses: I,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()>
+    where
+        I: Iterator<Item: Borrow<Access<'a>>> + Clone,
+    {
         // The usual case: nobody but this stream has used the memory.
-        if !accesses.clone().all(|access| access.block.history.hint() == self.id.0) {
+        if !accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0) {
             state = self.order(device, state, operation, accesses.clone())?;
         }
         let point = Point { stream: self.id, number: state.number + 1 };
         for access in accesses.clone() {
+            let access = access.borrow();
             let new = Use { point, operation, recycled: false };
             let mut history = access.block.history.lock();
             if history.hint() == self.id.0 {
@@ -70,7 +108,10 @@ impl StreamCore {
         let result = call(&*self.device, self.raw);
         // Taken also on failure: the driver may have enqueued part of it.
         state.number += 1;
-        let guarded = |access: &Access<'_>| access.block.is_host() && access.mode != Mode::Shared;
+        let guarded = |access: I::Item| {
+            let access = access.borrow();
+            access.block.is_host() && access.mode != Mode::Shared
+        };
         if self.thread.is_some() {
             // Whoever waits for this from another thread finds the event. Also on failure, as above.
             let marked = self.mark(&mut state);
@@ -87,7 +128,7 @@ impl StreamCore {
             unsafe { self.device.stream_synchronize(self.raw) }
                 .map_err(|error| error.with_operation(operation))?;
         }
-        result.map(|()| None).map_err(|error| error.with_operation(operation))
+        result.map_err(|error| error.with_operation(operation))
     }
 
     /// Adds the waits that an operation with these accesses needs.
@@ -98,7 +139,7 @@ impl StreamCore {
         device: &DeviceCore,
         mut state: MutexGuard<'s, StreamState>,
         operation: Operation,
-        accesses: impl Iterator<Item = &'a Access<'a>> + Clone,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
     ) -> Result<MutexGuard<'s, StreamState>> {
         let mut missing = self.missing(&state, accesses.clone());
         if missing.is_empty() {
@@ -118,10 +159,11 @@ impl StreamCore {
     fn missing<'a>(
         &self,
         state: &StreamState,
-        accesses: impl Iterator<Item = &'a Access<'a>>,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
     ) -> SmallVec<[Use; 4]> {
         let mut missing = SmallVec::new();
         for access in accesses {
+            let access = access.borrow();
             let history = access.block.history.lock();
             self.unordered(state, &history, access, &mut missing);
             if history.is_only(self.id) {

@@ -13,7 +13,7 @@ pub(crate) struct Touched(SmallVec<[(Range<usize>, Mode); 1]>);
 
 impl Touched {
     #[inline]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Range<usize>, Mode)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Range<usize>, Mode)> + Clone {
         self.0.iter()
     }
 
