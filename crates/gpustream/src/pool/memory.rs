@@ -1,13 +1,14 @@
 //! A device's pools: locks, growth, and what to do when there is no more.
 
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex};
 
-use gpustream_hal::{self as hal, Error, ErrorKind, HostPtr, Operation, PinnedOptions, RawBuffer, Result};
+use gpustream_hal::{self as hal, Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Result};
 
-use super::arena::{Arena, IDLE, MIXED, Slab, Taken};
-use super::driver::{DRIVERS, DriverPool};
+use super::arena::{Arena, MIXED, Slab, Taken};
+use super::driver::DriverPool;
 use super::lists::Segregated;
 use super::log::Log;
+use super::options::{MemoryOptions, MemoryPool};
 use super::stats::{Bytes, MemorySnapshot, MemoryStats};
 use super::{GRANULE, Holder};
 use crate::device::DeviceCore;
@@ -17,52 +18,14 @@ use crate::memory::{Block, Kind, Registration};
 use crate::stream_core::StreamCore;
 use crate::stream_core::StreamTable;
 use crate::sync::lock;
-use crate::track::{Clock, StreamId, Uses};
-
-/// Where device memory comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MemoryPool {
-    /// The library's stream-ordered pool: slabs from the driver, split and merged here.
-    #[default]
-    Library,
-    /// The driver's own stream-ordered pool (`cuMemAllocAsync`), on devices that have one: slower, and shared with
-    /// other users of the driver.
-    Driver,
-    /// No pool: every allocation is the driver's, as debuggers and sanitizers want it. Slow.
-    Unpooled,
-}
-
-/// How a device's memory is managed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MemoryOptions {
-    pub(crate) pool: MemoryPool,
-    pub(crate) limit: Option<u64>,
-}
-
-impl MemoryOptions {
-    /// What the environment says where the program says nothing.
-    pub(crate) fn or_environment(mut self) -> Self {
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty() && value != "0");
-        if self.pool == MemoryPool::Library {
-            match set("GPUSTREAM_POOL").as_deref() {
-                Some("driver") => self.pool = MemoryPool::Driver,
-                Some("none") => self.pool = MemoryPool::Unpooled,
-                // Checks of every allocation's bounds need allocations that are the driver's.
-                _ if set("GPUSTREAM_CHECK").is_some() => self.pool = MemoryPool::Unpooled,
-                _ => {}
-            }
-        }
-        self
-    }
-}
+use crate::track::{Clock, Uses};
 
 /// Up to this size a request is small: small ones share slabs of their own, so that a long-lived one does not keep
 /// a large slab from being given back.
 pub(super) const SMALL: usize = 128 << 10;
 
 /// Emptied blocks that are kept to be filled again.
-const SHELLS: usize = 4096;
+pub(super) const SHELLS: usize = 4096;
 
 /// A range on its way back, with what is still using it.
 pub(crate) struct Returned {
@@ -75,24 +38,24 @@ pub(crate) struct Returned {
 }
 
 #[derive(Default)]
-struct PoolState {
-    small: Arena<Segregated>,
-    large: Arena<Segregated>,
+pub(super) struct PoolState {
+    pub(super) small: Arena<Segregated>,
+    pub(super) large: Arena<Segregated>,
     /// Blocks without memory, so that a warm pool allocates nothing on the heap.
-    shells: Vec<Arc<Block>>,
-    used: usize,
+    pub(super) shells: Vec<Arc<Block>>,
+    pub(super) used: usize,
     peak: usize,
     peak_reserved: usize,
-    live: usize,
+    pub(super) live: usize,
     hits: u64,
     misses: u64,
     /// The device is gone: nothing is taken back any more.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 impl PoolState {
     #[inline]
-    fn arena(&mut self, size: usize) -> &mut Arena<Segregated> {
+    pub(super) fn arena(&mut self, size: usize) -> &mut Arena<Segregated> {
         if size <= SMALL { &mut self.small } else { &mut self.large }
     }
 
@@ -125,13 +88,13 @@ impl PoolState {
 /// The pools of a device, one for each kind of memory.
 pub(crate) struct Memory {
     pools: [Mutex<PoolState>; Kind::ALL.len()],
-    driver: DriverPool,
+    pub(super) driver: DriverPool,
     /// Registered memory whose owner is gone, and what may still use it.
-    orphans: Mutex<Vec<(Uses, Box<Registration>)>>,
+    pub(super) orphans: Mutex<Vec<(Uses, Box<Registration>)>>,
     options: MemoryOptions,
-    device: Arc<dyn hal::Device>,
-    streams: Arc<StreamTable>,
-    log: Option<Log>,
+    pub(super) device: Arc<dyn hal::Device>,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) log: Option<Log>,
 }
 
 /// What is asked for.
@@ -181,7 +144,7 @@ impl Memory {
     }
 
     #[inline]
-    fn pool(&self, kind: Kind) -> &Mutex<PoolState> {
+    pub(super) fn pool(&self, kind: Kind) -> &Mutex<PoolState> {
         &self.pools[kind as usize]
     }
 
@@ -427,137 +390,6 @@ impl Memory {
             })
         };
         Ok(Slab { start: address?.0, size, host: host as usize })
-    }
-
-    /// Takes back the allocation of a dropped owner, unless a graph still holds it: then the graph gives it back.
-    #[inline]
-    pub(crate) fn release(self: &Arc<Self>, device: &DeviceCore, mut block: Arc<Block>) {
-        let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else { return };
-        let of_driver = emptied.id == DRIVERS;
-        self.take_back(emptied, Some(block));
-        if of_driver {
-            self.driver.flush(self, device);
-        }
-    }
-
-    /// Takes back a range.
-    pub(crate) fn give_back(&self, returned: Returned) {
-        self.take_back(returned, None);
-    }
-
-    #[inline]
-    fn take_back(&self, returned: Returned, shell: Option<Arc<Block>>) {
-        if returned.id == DRIVERS {
-            return self.driver.give_back(returned);
-        }
-        let Returned { kind, id, address, size, mut uses, registration } = returned;
-        if let Some(registration) = registration {
-            lock(&self.orphans).push((uses, registration));
-            return self.sweep();
-        }
-        let owner = match uses.as_slice() {
-            [] => IDLE,
-            [only] => only.point.stream,
-            _ => self.last_of(&mut uses),
-        };
-        let state = &mut *lock(self.pool(kind));
-        if state.closed {
-            return;
-        }
-        state.used -= size;
-        state.live -= 1;
-        if let Some(log) = &self.log {
-            log.free(kind, address.0, owner);
-        }
-        state.arena(size).release(id, uses, owner);
-        if let Some(shell) = shell
-            && state.shells.len() < SHELLS
-        {
-            state.shells.push(shell);
-        }
-    }
-
-    /// Of several uses, the stream that is ordered after all of them. Forgets those that are done.
-    fn last_of(&self, uses: &mut Uses) -> StreamId {
-        uses.retain(|old| !self.streams.is_known_done(old.point));
-        let follows = |stream: StreamId| {
-            let Some(core) = self.streams.get(stream) else { return false };
-            // The lock may be this thread's: buffers can be dropped anywhere.
-            let state = match core.state.try_lock() {
-                Ok(state) => state,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return false,
-            };
-            uses.iter().all(|old| old.point.stream == stream || state.clock.covers(old.point))
-        };
-        match uses.as_slice() {
-            [] => IDLE,
-            [only] => only.point.stream,
-            _ => uses.iter().map(|old| old.point.stream).find(|&stream| follows(stream)).unwrap_or(MIXED),
-        }
-    }
-
-    /// A block of registered memory of `bytes` bytes.
-    pub(crate) fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
-        self.sweep();
-        let mut block = Block::empty(self, Kind::Registered);
-        block.fill_registered(registration, bytes)?;
-        Ok(Arc::new(block))
-    }
-
-    /// Lets go of registered memory that nothing uses any more.
-    fn sweep(&self) {
-        let unused = |uses: &Uses| uses.iter().all(|old| self.streams.is_known_done(old.point));
-        let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| unused(uses)).collect();
-        // With no lock held: this calls the driver.
-        drop(gone);
-    }
-
-    /// Returns slabs that nothing uses to the driver; says how many bytes.
-    pub(crate) fn trim(&self, kind: Kind) -> u64 {
-        self.sweep();
-        let mut removed = {
-            let state = &mut *lock(self.pool(kind));
-            let known_done = |point| self.streams.is_known_done(point);
-            state.small.settle(known_done);
-            state.large.settle(known_done);
-            let mut removed = state.small.remove_idle_slabs();
-            removed.append(&mut state.large.remove_idle_slabs());
-            removed
-        };
-        let bytes = removed.iter().map(|slab| slab.size as u64).sum();
-        removed.drain(..).for_each(|slab| self.free_slab(kind, slab));
-        bytes
-    }
-
-    /// Returns everything; all work of the device is done.
-    pub(crate) fn close(&self) {
-        drop(std::mem::take(&mut *lock(&self.orphans)));
-        for address in self.driver.drain() {
-            // SAFETY: all work of the device is done.
-            let _ = unsafe { self.device.free(address) };
-        }
-        for kind in Kind::ALL {
-            let state = &mut *lock(self.pool(kind));
-            state.closed = true;
-            let slabs = [state.small.remove_all_slabs(), state.large.remove_all_slabs()];
-            slabs.into_iter().flatten().for_each(|slab| self.free_slab(kind, slab));
-        }
-    }
-
-    fn free_slab(&self, kind: Kind, slab: Slab) {
-        let device = self.device.clone();
-        host_call::outside(move || {
-            // SAFETY: the slab has left the pool, all uses of it being done. A failure leaves nothing to do.
-            let _ = unsafe {
-                match kind {
-                    Kind::Device | Kind::Managed => device.free(RawBuffer(slab.start)),
-                    Kind::Pinned | Kind::WriteCombined | Kind::Registered => {
-                        device.pinned_free(slab.host as HostPtr)
-                    }
-                }
-            };
-        });
     }
 
     /// Whether device memory is the driver's pool's.

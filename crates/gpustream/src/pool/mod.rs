@@ -12,14 +12,18 @@
 //! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
 //! | `driver` | the driver's own pool instead |
 //! | `memory` | locks, growth, what to do when there is no more |
+//! | `give_back` | the way back, to the pool and to the driver |
+//! | `options` | what a program chooses |
 //! | `replay` | recorded allocations against each policy |
 //! | `stats` | figures, and who holds what |
 
 pub(crate) mod arena;
 mod driver;
+mod give_back;
 pub(crate) mod lists;
 mod log;
 mod memory;
+mod options;
 #[cfg(test)]
 mod replay;
 mod stats;
@@ -28,8 +32,9 @@ use std::panic::Location;
 
 use gpustream_hal::Operation;
 
-pub use memory::MemoryPool;
-pub(crate) use memory::{Memory, MemoryOptions, Returned};
+pub(crate) use memory::{Memory, Returned};
+pub(crate) use options::MemoryOptions;
+pub use options::MemoryPool;
 pub use stats::{Holding, MemorySnapshot, MemoryStats};
 
 /// Sizes and addresses in a slab are multiples of this many bytes: the alignment that drivers give and kernels'

@@ -1,0 +1,268 @@
+//! The arena by example, and against a map from every granule to who had it.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::pool::lists::{BestFit, Segregated};
+use crate::track::Use;
+
+const SLAB: usize = 64 * GRANULE;
+
+fn use_at(stream: u32, number: u64) -> Use {
+    let operation = Holder::NOBODY.operation;
+    Use { point: Point { stream: StreamId(stream), number }, operation, recycled: true }
+}
+
+fn slab(start: usize, size: usize) -> Slab {
+    Slab { start, size, host: 0 }
+}
+
+impl<L: FreeList> Arena<L> {
+    /// Every byte of every slab is in exactly one range, and every free range in exactly one list.
+    fn check(&self) {
+        let mut seen = 0;
+        let (mut free, mut reserved) = (0, 0);
+        let mut counts = vec![0; self.lists.len()];
+        for (index, entry) in self.slabs.iter().enumerate() {
+            let Some(SlabEntry { slab, first }) = entry else { continue };
+            let (mut id, mut at, mut left) = (*first, slab.start, NONE);
+            let mut before = None;
+            while id != NONE {
+                let span = &self.spans[id as usize];
+                assert_eq!((span.start, span.left, span.slab), (at, left, index as u32));
+                assert!(self.size(id) > 0 && self.size(id).is_multiple_of(GRANULE));
+                assert_ne!(span.state, State::Vacant);
+                if let State::Free(list) = span.state {
+                    counts[list as usize] += 1;
+                    free += self.size(id);
+                    assert_eq!(list != 0, span.used, "idle means without uses");
+                    assert_eq!(span.used, !self.details[id as usize].uses.is_empty());
+                    assert_ne!(before, Some(list), "neighbours in one list are merged");
+                    before = Some(list);
+                } else {
+                    before = None;
+                }
+                seen += 1;
+                at += self.size(id);
+                left = id;
+                id = span.right;
+            }
+            assert_eq!(at, slab.start + slab.size);
+            reserved += slab.size;
+        }
+        assert_eq!(self.lists.iter().map(|list| list.count).collect::<Vec<_>>(), counts);
+        assert_eq!((self.free, self.reserved), (free, reserved));
+        assert_eq!(seen + self.vacant.len(), self.spans.len());
+    }
+}
+
+#[test]
+fn a_freed_range_goes_to_its_stream_at_once_and_to_others_when_done() {
+    let mut arena = Arena::<Segregated>::default();
+    arena.add_slab(slab(0x1000, 4 * GRANULE));
+    let (a, b) = (Some(StreamId(1)), Some(StreamId(2)));
+    let take = |arena: &mut Arena<Segregated>, stream| arena.take(4 * GRANULE, stream, Holder::NOBODY);
+    let first = take(&mut arena, a).unwrap();
+    assert!(first.uses.is_empty());
+    arena.release(first.id, Uses::from_slice(&[use_at(1, 5)]), StreamId(1));
+    assert!(take(&mut arena, b).is_none(), "stream 1 may still use it");
+    assert!(take(&mut arena, None).is_none());
+    let again = take(&mut arena, a).unwrap();
+    assert_eq!((again.start, again.uses.len()), (0x1000, 1));
+    arena.release(again.id, again.uses, StreamId(1));
+    assert!(!arena.settle(|point| point.number < 5));
+    assert!(arena.settle(|point| point.number <= 5));
+    assert!(take(&mut arena, b).unwrap().uses.is_empty());
+    arena.check();
+}
+
+#[test]
+fn joined_ranges_wait_for_the_uses_of_all_their_parts() {
+    let mut arena = Arena::<Segregated>::default();
+    arena.add_slab(slab(0, 4 * GRANULE));
+    let parts: Vec<_> = (0..4).map(|_| arena.take(GRANULE, None, Holder::NOBODY).unwrap()).collect();
+    for (part, stream) in parts.into_iter().zip([1, 2, 1, 3]) {
+        arena.release(part.id, Uses::from_slice(&[use_at(stream, 7)]), StreamId(stream));
+    }
+    arena.check();
+    let none = arena.gather(2 * GRANULE, StreamId(1), Holder::NOBODY, |uses| {
+        uses.iter().all(|old| old.point.stream == StreamId(1))
+    });
+    assert!(none.is_none());
+    let all = arena.gather(3 * GRANULE, MIXED, Holder::NOBODY, |_| true).unwrap();
+    let streams: Vec<u32> = all.uses.iter().map(|old| old.point.stream.0).collect();
+    assert_eq!((all.start, streams), (0, vec![1, 2]));
+    arena.check();
+    let rest = arena.gather(GRANULE, MIXED, Holder::NOBODY, |_| true).unwrap();
+    assert_eq!(rest.uses.len(), 1);
+    arena.check();
+}
+
+#[test]
+fn the_shortest_run_is_gathered() {
+    let mut arena = Arena::<Segregated>::default();
+    arena.add_slab(slab(0, 10 * GRANULE));
+    let sizes = [1, 3, 1, 2, 3];
+    let parts: Vec<_> =
+        sizes.iter().map(|&n| arena.take(n * GRANULE, None, Holder::NOBODY).unwrap()).collect();
+    for (index, part) in parts.into_iter().enumerate() {
+        if index != 2 {
+            let stream = 10 + index as u32;
+            arena.release(part.id, Uses::from_slice(&[use_at(stream, 1)]), StreamId(stream));
+        }
+    }
+    let taken = arena.gather(3 * GRANULE, MIXED, Holder::NOBODY, |_| true).unwrap();
+    assert_eq!((taken.start, taken.uses.len()), (GRANULE, 1));
+    arena.check();
+}
+
+#[test]
+fn only_slabs_without_any_use_are_removed() {
+    let mut arena = Arena::<Segregated>::default();
+    arena.add_slab(slab(0, SLAB));
+    arena.add_slab(slab(1 << 30, SLAB));
+    let held = arena.take(SLAB, None, Holder::NOBODY).unwrap();
+    let used = arena.take(SLAB, None, Holder::NOBODY).unwrap();
+    arena.release(used.id, Uses::from_slice(&[use_at(1, 1)]), StreamId(1));
+    assert_eq!(arena.remove_idle_slabs(), []);
+    assert_eq!(arena.pending(), SLAB);
+    arena.settle(|_| true);
+    assert_eq!(arena.remove_idle_slabs().len(), 1);
+    arena.check();
+    arena.release(held.id, Uses::new(), IDLE);
+    assert_eq!(arena.remove_idle_slabs().len(), 1);
+    assert_eq!(arena.reserved(), 0);
+    arena.check();
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take { units: usize, stream: u32 },
+    Release { which: usize, streams: Vec<u32> },
+    Settle { stream: u32 },
+    Gather { units: usize, stream: u32 },
+    Trim,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let units = || prop_oneof![4 => 1usize..20, 1 => 1usize..64];
+    let step = prop_oneof![
+        6 => (units(), 0u32..4).prop_map(|(units, stream)| Step::Take { units, stream }),
+        6 => (any::<usize>(), prop::collection::vec(1u32..4, 0..3))
+            .prop_map(|(which, streams)| Step::Release { which, streams }),
+        1 => (1u32..4).prop_map(|stream| Step::Settle { stream }),
+        2 => (units(), 1u32..4).prop_map(|(units, stream)| Step::Gather { units, stream }),
+        1 => Just(Step::Trim),
+    ];
+    prop::collection::vec(step, 1..300)
+}
+
+/// Against a map from every granule to who has it and what was done there last.
+fn follow<L: FreeList>(steps: Vec<Step>) {
+    struct Live {
+        taken: Taken,
+    }
+    let mut arena = Arena::<L>::default();
+    let mut live: Vec<Live> = Vec::new();
+    // Uses that must be seen by whoever gets the granule next.
+    let mut left: std::collections::HashMap<usize, Vec<Use>> = std::collections::HashMap::new();
+    let mut next_slab = 1 << 40;
+    let mut number = 0;
+    let mut done = [0u64; 4];
+    for step in steps {
+        let mut got = None;
+        match step {
+            Step::Take { units, stream } => {
+                let size = units * GRANULE;
+                let who = (stream > 0).then_some(StreamId(stream));
+                let taken = arena.take(size, who, Holder::NOBODY).or_else(|| {
+                    arena.add_slab(slab(next_slab, SLAB));
+                    next_slab += 2 * SLAB;
+                    arena.take(size, who, Holder::NOBODY)
+                });
+                let taken = taken.expect("a fresh slab has room");
+                for old in &taken.uses {
+                    assert_eq!(Some(old.point.stream), who, "only what precedes the stream's next work");
+                }
+                got = Some(taken);
+            }
+            Step::Release { which, streams } if !live.is_empty() => {
+                let Live { taken } = live.swap_remove(which % live.len());
+                let mut uses = Uses::new();
+                for &stream in &streams {
+                    number += 1;
+                    let new = use_at(stream, number);
+                    merge_uses(&mut uses, Uses::from_slice(&[new]));
+                }
+                for at in (taken.start..taken.start + taken.size).step_by(GRANULE) {
+                    left.insert(at, uses.to_vec());
+                }
+                let owner = match uses.as_slice() {
+                    [] => IDLE,
+                    [only] => only.point.stream,
+                    _ => MIXED,
+                };
+                arena.release(taken.id, uses, owner);
+            }
+            Step::Release { .. } => {}
+            Step::Settle { stream } => {
+                done[stream as usize] = number;
+                arena.settle(|point| done[point.stream.0 as usize] >= point.number);
+            }
+            Step::Gather { units, stream } => {
+                let stream = StreamId(stream);
+                got = arena.gather(units * GRANULE, stream, Holder::NOBODY, |uses| {
+                    uses.iter().all(|old| old.point.stream == stream)
+                });
+            }
+            Step::Trim => {
+                for slab in arena.remove_idle_slabs() {
+                    assert!(live.iter().all(
+                        |it| it.taken.start < slab.start || it.taken.start >= slab.start + slab.size
+                    ));
+                }
+            }
+        }
+        if let Some(taken) = got {
+            let range = taken.start..taken.start + taken.size;
+            for other in &live {
+                let end = other.taken.start + other.taken.size;
+                assert!(end <= range.start || other.taken.start >= range.end, "no overlap");
+            }
+            for at in range.step_by(GRANULE) {
+                for old in left.remove(&at).unwrap_or_default() {
+                    let known = done[old.point.stream.0 as usize] >= old.point.number;
+                    let seen = taken
+                        .uses
+                        .iter()
+                        .any(|it| it.point.stream == old.point.stream && it.point.number >= old.point.number);
+                    assert!(known || seen, "{old:?} would be forgotten");
+                }
+            }
+            live.push(Live { taken });
+        }
+        arena.check();
+        let used: usize = live.iter().map(|it| it.taken.size).sum();
+        assert_eq!(used + arena.free(), arena.reserved(), "nothing is lost");
+    }
+    for Live { taken } in live {
+        arena.release(taken.id, Uses::new(), IDLE);
+    }
+    arena.settle(|_| true);
+    arena.check();
+    arena.remove_idle_slabs();
+    assert_eq!((arena.reserved(), arena.free()), (0, 0), "everything merges back");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn segregated_arena_follows_the_model(steps in steps()) {
+        follow::<Segregated>(steps);
+    }
+
+    #[test]
+    fn best_fit_arena_follows_the_model(steps in steps()) {
+        follow::<BestFit>(steps);
+    }
+}

@@ -1,0 +1,148 @@
+//! The way back: to the pool when a block's owner goes, and to the driver when nothing uses a slab any more.
+
+use std::sync::{Arc, TryLockError};
+
+use gpustream_hal::{HostPtr, RawBuffer, Result};
+
+use super::Memory;
+use super::arena::{IDLE, MIXED, Slab};
+use super::driver::DRIVERS;
+use super::memory::{Returned, SHELLS};
+use crate::device::DeviceCore;
+use crate::host_call;
+use crate::memory::{Block, Kind, Registration};
+use crate::sync::lock;
+use crate::track::{StreamId, Uses};
+
+impl Memory {
+    /// Takes back the allocation of a dropped owner, unless a graph still holds it: then the graph gives it back.
+    #[inline]
+    pub(crate) fn release(self: &Arc<Self>, device: &DeviceCore, mut block: Arc<Block>) {
+        let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else { return };
+        let of_driver = emptied.id == DRIVERS;
+        self.take_back(emptied, Some(block));
+        if of_driver {
+            self.driver.flush(self, device);
+        }
+    }
+
+    /// Takes back a range.
+    pub(crate) fn give_back(&self, returned: Returned) {
+        self.take_back(returned, None);
+    }
+
+    #[inline]
+    fn take_back(&self, returned: Returned, shell: Option<Arc<Block>>) {
+        if returned.id == DRIVERS {
+            return self.driver.give_back(returned);
+        }
+        let Returned { kind, id, address, size, mut uses, registration } = returned;
+        if let Some(registration) = registration {
+            lock(&self.orphans).push((uses, registration));
+            return self.sweep();
+        }
+        let owner = match uses.as_slice() {
+            [] => IDLE,
+            [only] => only.point.stream,
+            _ => self.last_of(&mut uses),
+        };
+        let state = &mut *lock(self.pool(kind));
+        if state.closed {
+            return;
+        }
+        state.used -= size;
+        state.live -= 1;
+        if let Some(log) = &self.log {
+            log.free(kind, address.0, owner);
+        }
+        state.arena(size).release(id, uses, owner);
+        if let Some(shell) = shell
+            && state.shells.len() < SHELLS
+        {
+            state.shells.push(shell);
+        }
+    }
+
+    /// Of several uses, the stream that is ordered after all of them. Forgets those that are done.
+    fn last_of(&self, uses: &mut Uses) -> StreamId {
+        uses.retain(|old| !self.streams.is_known_done(old.point));
+        let follows = |stream: StreamId| {
+            let Some(core) = self.streams.get(stream) else { return false };
+            // The lock may be this thread's: buffers can be dropped anywhere.
+            let state = match core.state.try_lock() {
+                Ok(state) => state,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return false,
+            };
+            uses.iter().all(|old| old.point.stream == stream || state.clock.covers(old.point))
+        };
+        match uses.as_slice() {
+            [] => IDLE,
+            [only] => only.point.stream,
+            _ => uses.iter().map(|old| old.point.stream).find(|&stream| follows(stream)).unwrap_or(MIXED),
+        }
+    }
+
+    /// A block of registered memory of `bytes` bytes.
+    pub(crate) fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
+        self.sweep();
+        let mut block = Block::empty(self, Kind::Registered);
+        block.fill_registered(registration, bytes)?;
+        Ok(Arc::new(block))
+    }
+
+    /// Lets go of registered memory that nothing uses any more.
+    fn sweep(&self) {
+        let unused = |uses: &Uses| uses.iter().all(|old| self.streams.is_known_done(old.point));
+        let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| unused(uses)).collect();
+        // With no lock held: this calls the driver.
+        drop(gone);
+    }
+
+    /// Returns slabs that nothing uses to the driver; says how many bytes.
+    pub(crate) fn trim(&self, kind: Kind) -> u64 {
+        self.sweep();
+        let mut removed = {
+            let state = &mut *lock(self.pool(kind));
+            let known_done = |point| self.streams.is_known_done(point);
+            state.small.settle(known_done);
+            state.large.settle(known_done);
+            let mut removed = state.small.remove_idle_slabs();
+            removed.append(&mut state.large.remove_idle_slabs());
+            removed
+        };
+        let bytes = removed.iter().map(|slab| slab.size as u64).sum();
+        removed.drain(..).for_each(|slab| self.free_slab(kind, slab));
+        bytes
+    }
+
+    /// Returns everything; all work of the device is done.
+    pub(crate) fn close(&self) {
+        drop(std::mem::take(&mut *lock(&self.orphans)));
+        for address in self.driver.drain() {
+            // SAFETY: all work of the device is done.
+            let _ = unsafe { self.device.free(address) };
+        }
+        for kind in Kind::ALL {
+            let state = &mut *lock(self.pool(kind));
+            state.closed = true;
+            let slabs = [state.small.remove_all_slabs(), state.large.remove_all_slabs()];
+            slabs.into_iter().flatten().for_each(|slab| self.free_slab(kind, slab));
+        }
+    }
+
+    fn free_slab(&self, kind: Kind, slab: Slab) {
+        let device = self.device.clone();
+        host_call::outside(move || {
+            // SAFETY: the slab has left the pool, all uses of it being done. A failure leaves nothing to do.
+            let _ = unsafe {
+                match kind {
+                    Kind::Device | Kind::Managed => device.free(RawBuffer(slab.start)),
+                    Kind::Pinned | Kind::WriteCombined | Kind::Registered => {
+                        device.pinned_free(slab.host as HostPtr)
+                    }
+                }
+            };
+        });
+    }
+}

@@ -1,0 +1,39 @@
+//! What a program chooses about a device's memory.
+
+/// Where device memory comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryPool {
+    /// The library's stream-ordered pool: slabs from the driver, split and merged here.
+    #[default]
+    Library,
+    /// The driver's own stream-ordered pool (`cuMemAllocAsync`), on devices that have one: slower, and shared with
+    /// other users of the driver.
+    Driver,
+    /// No pool: every allocation is the driver's, as debuggers and sanitizers want it. Slow.
+    Unpooled,
+}
+
+/// How a device's memory is managed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MemoryOptions {
+    pub(crate) pool: MemoryPool,
+    pub(crate) limit: Option<u64>,
+}
+
+impl MemoryOptions {
+    /// What the environment says where the program says nothing.
+    pub(crate) fn or_environment(mut self) -> Self {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty() && value != "0");
+        if self.pool == MemoryPool::Library {
+            match set("GPUSTREAM_POOL").as_deref() {
+                Some("driver") => self.pool = MemoryPool::Driver,
+                Some("none") => self.pool = MemoryPool::Unpooled,
+                // Checks of every allocation's bounds need allocations that are the driver's.
+                _ if set("GPUSTREAM_CHECK").is_some() => self.pool = MemoryPool::Unpooled,
+                _ => {}
+            }
+        }
+        self
+    }
+}
