@@ -297,7 +297,9 @@ fn the_conformance_suites_log_replays() {
             total.add(&one);
         }
     }
-    totals.iter_mut().for_each(|total| total.fragmentation /= pools.len() as f64);
+    for total in &mut totals {
+        total.fragmentation /= pools.len() as f64;
+    }
     println!("{} pools of the conformance suite, {allocations} allocations\n{}", pools.len(), table(&totals));
     assert!(totals.iter().all(|total| total.hits + total.misses == allocations), "{totals:?}");
     let [ours, _, whole_blocks] = &totals;
