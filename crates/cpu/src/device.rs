@@ -103,7 +103,6 @@ impl CpuDevice {
         info.peer_access = devices > 1;
         info.serial_threads = true;
         // All memory is ordinary here.
-        info.inline_copies = 8 << 10;
         Self { shared, info }
     }
 }

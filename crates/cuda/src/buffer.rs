@@ -4,7 +4,8 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::sys::{
-    self, CUDA_MEMCPY3D, CUdevice, CUdeviceptr, CUmem_advise, CUmemLocation, CUmemLocationType, CUmemorytype,
+    self, CUDA_MEMCPY3D, CUdevice, CUdeviceptr, CUmem_advise, CUmemLocation, CUmemLocationType,
+    CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUmemorytype,
 };
 use gpustream_hal::{
     Buffers, Copy3d, CopyEnd, Error, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
@@ -171,6 +172,43 @@ impl Buffers for CudaDevice {
         let driver = self.enter()?;
         // SAFETY: the caller vouches for both ranges until the copy is done.
         unsafe { call!(driver, cuMemcpyHtoDAsync_v2(raw(dst), src.cast(), bytes, stream::raw(stream))) }
+    }
+
+    unsafe fn copy_inline(
+        &self,
+        dst: RawBuffer,
+        src: *const u8,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()> {
+        let driver = self.enter()?;
+        let Some(copy) = driver.api.cuMemcpyBatchAsync else {
+            return Err(Error::unsupported("cuMemcpyBatchAsync (CUDA 12.8)").with_backend("cuda"));
+        };
+        let (mut dst, mut src, mut size) = (raw(dst), src.expose_provenance() as CUdeviceptr, bytes);
+        let nowhere = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID, id: 0 };
+        let mut attributes = CUmemcpyAttributes {
+            srcAccessOrder: CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
+            srcLocHint: nowhere,
+            dstLocHint: nowhere,
+            flags: 0,
+        };
+        let (mut first, mut failed) = (0, 0);
+        // SAFETY: the pointers are to locals, lists of one; the caller vouches for both ranges and the stream.
+        let status = unsafe {
+            copy(
+                &raw mut dst,
+                &raw mut src,
+                &raw mut size,
+                1,
+                &raw mut attributes,
+                &raw mut first,
+                1,
+                &raw mut failed,
+                stream::raw(stream),
+            )
+        };
+        driver.check("cuMemcpyBatchAsync", status)
     }
 
     unsafe fn copy_to_host(

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute,
     CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode, CUhostFn, CUjit_option,
-    CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUmem_advise, CUmemLocation, CUmodule,
-    CUoccupancyB2DSize, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUmem_advise, CUmemLocation,
+    CUmemcpyAttributes, CUmodule, CUoccupancyB2DSize, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use cudarc::driver::sys::{
     CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
@@ -186,6 +186,11 @@ functions! {
     optional {
         // CUDA 12.4.
         cuFuncGetParamInfo(CUfunction, usize, *mut usize, *mut usize);
+        // CUDA 12.8. What 13 headers call by this name is `cuMemcpyBatchAsync_v2`.
+        cuMemcpyBatchAsync(
+            *mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize, *mut CUmemcpyAttributes, *mut usize, usize,
+            *mut usize, CUstream
+        );
         // CUDA 12.3; the older one refuses graphs with programmatic edges.
         cuGraphGetEdges_v2(CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut CUgraphEdgeData, *mut usize);
         // The first two are what 12.0 has; the others came with 12.2, and 13 headers know them alone.

@@ -225,6 +225,7 @@ fn memory() {
     let call = recorder.work()[0].clone();
     assert_eq!(call.arg("dst"), a.0 as u64);
     assert_eq!((call.arg("src"), call.arg("bytes")), (pinned as u64, 1000));
+    calls!(recorder, ["cuMemcpyBatchAsync"], device.copy_inline(a, [1u8; 8].as_ptr(), 8, stream));
     calls!(recorder, ["cuMemcpyPeerAsync"], device.copy_from_peer(b, a, 0, 1000, stream));
 
     calls!(recorder, ["cuMemPrefetchAsync_v2"], device.managed_prefetch(managed, 1000, true, stream));

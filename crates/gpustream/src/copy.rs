@@ -81,9 +81,6 @@ impl Stream {
     #[track_caller]
     pub fn upload_into<T: Pod>(&self, values: &[T], dst: &mut (impl AsViewMut<T> + ?Sized)) -> Result<()> {
         let mut dst = dst.view_mut();
-        self.core.check_not_capturing(
-            "copy an ordinary slice, which the graph would not own; copy pinned memory",
-        )?;
         check_lengths(values.len(), dst.len())?;
         self.check_memory(&dst.view())?;
         lint::serialises(

@@ -215,7 +215,8 @@ fn node_stream(
     capture: &Arc<Capture>,
     lane: StreamId,
 ) -> Stream {
-    let core = StreamCore::new(lane, RawStream(0), recorder, WaitPolicy::default(), false);
+    let mut core = StreamCore::new(lane, RawStream(0), recorder, WaitPolicy::default(), false);
+    core.nodes = Some(capture.clone());
     lock(&core.state).capture = Some(capture.clone());
     Stream { core: Arc::new(core), device: device.clone() }
 }

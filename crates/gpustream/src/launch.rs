@@ -8,6 +8,7 @@ use std::panic::Location;
 use bytemuck::Pod;
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result};
 
+use crate::capture::Capture;
 use crate::module::Kernel;
 use crate::stream::Stream;
 use crate::stream_core::Access;
@@ -333,15 +334,12 @@ impl Kernel {
         // SAFETY: the first `args.len()` were just written, and `check` saw that there are no more than fit.
         let pointers = unsafe { std::slice::from_raw_parts(pointers.as_ptr().cast(), args.len()) };
         let accesses = args.iter().filter_map(Arg::access);
-        let captured = stream.core.submit(&stream.device.0, operation, accesses, |device, raw| {
+        let keep = |capture: &Capture| capture.keep(self.module());
+        stream.core.submit(&stream.device.0, operation, accesses, keep, |device, raw| {
             // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory
             // arguments are not freed before this use is done; the rest is this function's contract.
             unsafe { device.launch(self.raw, config, pointers, raw) }
-        })?;
-        if let Some(capture) = captured {
-            capture.keep(self.module());
-        }
-        Ok(())
+        })
     }
 
     /// What backends trust.

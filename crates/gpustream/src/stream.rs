@@ -57,7 +57,7 @@ impl Stream {
     where
         I: Iterator<Item = &'a Access<'a>> + Clone,
     {
-        self.core.submit(&self.device.0, operation, accesses, call).map(|_| ())
+        self.core.submit(&self.device.0, operation, accesses, |_| (), call)
     }
 
     /// Marks this point of the stream (`cuEventRecord`).

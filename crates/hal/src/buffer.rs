@@ -224,6 +224,24 @@ pub trait Buffers {
         stream: RawStream,
     ) -> Result<()>;
 
+    /// Copies at most [`DeviceInfo::inline_copies`](crate::DeviceInfo::inline_copies) bytes of any host memory to the
+    /// device in stream order, and has read them when it returns (`cuMemcpyBatchAsync` with
+    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`). Does not wait for the stream.
+    ///
+    /// # Safety
+    /// Both ranges are valid; the host's need not outlive the call. `stream` was made by
+    /// [`stream_create`](crate::Streams::stream_create) and is not being captured.
+    unsafe fn copy_inline(
+        &self,
+        dst: RawBuffer,
+        src: *const u8,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()> {
+        let _ = (dst, src, bytes, stream);
+        Err(Error::unsupported("a copy of host memory that the call itself reads"))
+    }
+
     /// Copies from device to host in stream order (`cuMemcpyDtoHAsync`).
     ///
     /// # Safety

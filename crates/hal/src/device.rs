@@ -135,8 +135,8 @@ pub struct DeviceInfo {
     pub serial_threads: bool,
     /// Whether freeing (`cuMemFree`) waits for all work of the device.
     pub free_synchronizes: bool,
-    /// Up to how many bytes a copy to the device from ordinary memory is enqueued without waiting and costs no more
-    /// than one from page-locked memory (where the bytes go along with the command); 0: never.
+    /// Up to how many bytes [`copy_inline`](crate::Buffers::copy_inline) takes, and costs no more than a copy from
+    /// page-locked memory; 0 where there is none.
     pub inline_copies: usize,
 }
 

@@ -45,11 +45,17 @@ impl DriverPool {
         stream: &StreamCore,
     ) -> Result<Taken> {
         let mut address = RawBuffer(0);
-        stream.submit(device, holder.operation, [].iter(), |raw, stream| {
-            // SAFETY: the stream is alive.
-            address = unsafe { raw.alloc_async(size, stream) }?;
-            Ok(())
-        })?;
+        stream.submit(
+            device,
+            holder.operation,
+            [].iter(),
+            |_| (),
+            |raw, stream| {
+                // SAFETY: the stream is alive.
+                address = unsafe { raw.alloc_async(size, stream) }?;
+                Ok(())
+            },
+        )?;
         let point = Point { stream: stream.id, number: stream.submitted() };
         let uses = Uses::from_slice(&[Use { point, operation: holder.operation, recycled: true }]);
         let inner = &mut *lock(&self.0);
@@ -138,10 +144,16 @@ fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Op
     block.fill(Taken { id: DRIVERS, start: address.0, host: 0, size, uses }, size);
     let mut block = Arc::new(block);
     let accesses = [Access { block: &block, range: 0..size, mode: Mode::Write }];
-    let outcome = stream.submit(device, operation, accesses.iter(), |raw, stream| {
-        // SAFETY: the uses of the memory are done or ordered before this point: the access above saw to that.
-        unsafe { raw.free_async(address, stream) }
-    });
+    let outcome = stream.submit(
+        device,
+        operation,
+        accesses.iter(),
+        |_| (),
+        |raw, stream| {
+            // SAFETY: the uses of the memory are done or ordered before this point: the access above saw to that.
+            unsafe { raw.free_async(address, stream) }
+        },
+    );
     let left = Arc::get_mut(&mut block).and_then(Block::empty_out);
     // Fails on a lost device, or where a capture began just now.
     left.filter(|_| outcome.is_err())

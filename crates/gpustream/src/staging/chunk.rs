@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex};
 use gpustream_hal::{Operation, Result};
 
 use super::credit::Credit;
-use super::parcel::Parcels;
 use crate::copy::operation;
 use crate::device::DeviceCore;
 use crate::memory::{self, Block, Kind};
 use crate::stream::Stream;
-use crate::stream_core::{Access, StreamCore};
+use crate::stream_core::Access;
 use crate::sync::lock;
 use crate::track::Mode;
 
@@ -30,15 +29,9 @@ const STEP: usize = 64;
 
 /// Where a stream's next short copies go.
 #[derive(Default)]
-pub(crate) struct ShortPath(Mutex<Kept>);
+pub(crate) struct ShortPath(Mutex<Option<Chunk>>);
 
-#[derive(Default)]
-struct Kept {
-    chunk: Option<Chunk>,
-    parcels: Option<Parcels>,
-}
-
-struct Chunk {
+pub(crate) struct Chunk {
     /// Not with its device, which holds the stream, which holds this.
     block: Arc<Block>,
     size: usize,
@@ -64,18 +57,7 @@ impl ShortPath {
     ) -> Result<()> {
         let len = src.len();
         let mut kept = lock(&self.0);
-        if len <= stream.device.0.info.inline_copies && !block.is_host() {
-            let parcels = kept.parcels.get_or_insert_with(Parcels::new);
-            if let Some(from) = parcels.put(&stream.core, src)? {
-                let accesses = [Access { block, range: start..start + len, mode: Mode::Write }];
-                return stream.submit(new, accesses.iter(), |device, raw| {
-                    // SAFETY: the block is alive and not freed before this use is done; the parcel stays as it is
-                    // until then.
-                    unsafe { device.copy_to_device(block.address.offset(start), from, len, raw) }
-                });
-            }
-        }
-        let chunk = match &mut kept.chunk {
+        let chunk = match &mut *kept {
             Some(chunk) if chunk.has_room(len) => chunk,
             slot => renew(slot, stream, len)?,
         };
@@ -104,12 +86,8 @@ impl ShortPath {
     }
 
     /// Gives back what is kept for `stream`.
-    pub(super) fn clear(&self, device: &DeviceCore, stream: &StreamCore) {
-        let kept = &mut *lock(&self.0);
-        if stream.is_known_done(stream.submitted()) {
-            kept.parcels = None;
-        }
-        if let Some(Chunk { block, .. }) = kept.chunk.take() {
+    pub(super) fn clear(&self, device: &DeviceCore) {
+        if let Some(Chunk { block, .. }) = lock(&self.0).take() {
             device.memory.release(device, block);
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! The driver copies pageable memory at a fraction of the bus's rate and makes the host wait. Here several threads
 //! fill pinned pieces while the device copies the ones before; one thread alone does not fill them as fast as the
-//! bus takes them. What one thread copies sooner than others wake up takes the short path ([`chunk`]).
+//! bus takes them. What one thread copies sooner than others wake up takes the short path ([`chunk`]), and the fewest
+//! bytes go along with the command, where the driver offers that.
 //!
 //! ```text
 //! upload     slice --threads--> pinned pieces --stream--> device
@@ -14,7 +15,6 @@
 
 mod chunk;
 mod credit;
-mod parcel;
 mod team;
 
 use std::ops::Range;
@@ -56,6 +56,9 @@ const MOST_THREADS: usize = 8;
 /// After so long without a copy the pinned memory goes back to the driver.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// What a capture refuses.
+const CAPTURED: &str = "copy an ordinary slice, which the graph would not own; copy pinned memory";
+
 /// How copies of ordinary memory are staged; zero leaves it to the library.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StagingOptions {
@@ -91,18 +94,9 @@ impl Staging {
         Self { threads, credit: Credit::new(ring) }
     }
 
-    /// Cuts an upload. From a megabyte on one thread is no faster than the driver's own way.
-    fn plan_upload(&self, bytes: usize) -> Plan {
-        self.plan(bytes, 1 + bytes / SHARE)
-    }
-
-    /// Cuts a download, or a copy on the host.
-    fn plan_download(&self, bytes: usize) -> Plan {
-        self.plan(bytes, bytes / SHARE)
-    }
-
-    fn plan(&self, bytes: usize, threads: usize) -> Plan {
-        let threads = threads.clamp(1, self.threads);
+    /// Cuts a copy of so many bytes.
+    fn plan(&self, bytes: usize) -> Plan {
+        let threads = (bytes / SHARE).clamp(1, self.threads);
         let piece = match threads {
             1 => PIECE,
             // Two for each thread, so that one is filled while the other is copied.
@@ -145,7 +139,11 @@ pub(crate) fn upload<T: Pod>(
     if src.is_empty() {
         return Ok(());
     }
-    let plan = stream.device.0.staging.plan_upload(src.len());
+    if src.len() <= stream.device.0.info.inline_copies && !block.is_host() && stream.core.is_ours() {
+        return upload_inline(stream, src, block, start, operation);
+    }
+    stream.core.check_not_capturing(CAPTURED)?;
+    let plan = stream.device.0.staging.plan(src.len());
     if plan.helpers == 0 {
         return (0..plan.pieces()).try_for_each(|index| {
             let range = plan.range(index);
@@ -160,6 +158,24 @@ pub(crate) fn upload<T: Pod>(
             upload_piece(stream, &src[range], block, start, operation)?;
         }
         Ok(())
+    })
+}
+
+/// Copies a few bytes, which go along with the command.
+#[inline]
+fn upload_inline(
+    stream: &Stream,
+    src: &[u8],
+    block: &Arc<Block>,
+    start: usize,
+    operation: Operation,
+) -> Result<()> {
+    let (len, device) = (src.len(), &stream.device.0);
+    let access = [Access { block, range: start..start + len, mode: Mode::Write }];
+    stream.core.submit_outside_captures(device, operation, CAPTURED, access.iter(), |device, raw| {
+        // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the
+        // stream was made by the device and is not being captured.
+        unsafe { device.copy_inline(block.address.offset(start), src.as_ptr(), len, raw) }
     })
 }
 
@@ -228,7 +244,7 @@ pub(crate) unsafe fn download<T: Pod>(
     }
     let (block, start) = (src.block, bytes.start);
     let target = Target(dst.cast());
-    let plan = stream.device.0.staging.plan_download(bytes.len());
+    let plan = stream.device.0.staging.plan(bytes.len());
     run(&stream.device, &plan, &|claims: &Claims| {
         // While one piece is emptied the device fills the next.
         let mut filling: Option<(Owned, Range<usize>)> = None;
@@ -294,7 +310,7 @@ pub(crate) fn copy_on_host<T: Pod>(device: &Device, src: &[T], dst: &mut [T]) ->
         return Ok(());
     }
     let target = Target(dst.as_mut_ptr());
-    let plan = device.0.staging.plan_download(src.len());
+    let plan = device.0.staging.plan(src.len());
     run(device, &plan, &|claims: &Claims| {
         while let Some(index) = claims.next() {
             let range = plan.range(index);
@@ -333,7 +349,7 @@ fn tidy(device: &Weak<DeviceCore>) {
 
 /// Gives the pool what the device's streams keep for their next short copies.
 pub(crate) fn let_go(device: &DeviceCore) {
-    device.own_streams().iter().for_each(|stream| stream.short_path.clear(device, stream));
+    device.own_streams().iter().for_each(|stream| stream.short_path.clear(device));
 }
 
 #[cfg(test)]
@@ -347,19 +363,18 @@ mod tests {
         for bytes in sizes {
             for (threads, ring) in [(1, 0), (2, 0), (8, 0), (3, 1 << 16), (8, 1 << 20)] {
                 let staging = Staging::new(StagingOptions { ring, threads });
-                for plan in [staging.plan_upload(bytes), staging.plan_download(bytes)] {
-                    let mut end = 0;
-                    for index in 0..plan.pieces() {
-                        let range = plan.range(index);
-                        assert_eq!(range.start, end);
-                        assert!(!range.is_empty() && range.len() <= LONGEST_PIECE);
-                        end = range.end;
-                    }
-                    assert_eq!(end, bytes);
-                    assert!(plan.helpers < threads && plan.helpers < plan.pieces());
-                    assert!(plan.helpers == 0 || bytes >= SHARE);
-                    assert!(plan.helpers > 0 || plan.piece <= PIECE, "a chunk has room for it");
+                let plan = staging.plan(bytes);
+                let mut end = 0;
+                for index in 0..plan.pieces() {
+                    let range = plan.range(index);
+                    assert_eq!(range.start, end);
+                    assert!(!range.is_empty() && range.len() <= LONGEST_PIECE);
+                    end = range.end;
                 }
+                assert_eq!(end, bytes);
+                assert!(plan.helpers < threads && plan.helpers < plan.pieces());
+                assert!(plan.helpers == 0 || bytes >= SHARE);
+                assert!(plan.helpers > 0 || plan.piece <= PIECE, "a chunk has room for it");
             }
         }
     }

@@ -55,6 +55,8 @@ pub(crate) struct StreamCore {
     resting: AtomicUsize,
     /// What a host closure's panic said, until a wait reports it.
     pub(crate) panicked: Mutex<Option<String>>,
+    /// What turns this stream's operations into nodes of a graph, where that is what it is for.
+    pub(crate) nodes: Option<Arc<Capture>>,
     /// Whether `raw` was made by us.
     owned: bool,
     /// How host threads wait for its events.
@@ -100,6 +102,7 @@ impl StreamCore {
             completed: AtomicU64::new(0),
             resting: AtomicUsize::new(0),
             panicked: Mutex::new(None),
+            nodes: None,
             owned,
             wait,
             retired: AtomicBool::new(false),
@@ -129,6 +132,12 @@ impl StreamCore {
     #[inline]
     pub(crate) fn check_thread(&self) -> Result<()> {
         if self.is_elsewhere() { Err(another_threads()) } else { Ok(()) }
+    }
+
+    /// Whether the driver's stream was made by us.
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        self.owned
     }
 
     #[inline]

@@ -28,29 +28,46 @@ pub(crate) struct Access<'a> {
 impl StreamCore {
     /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use.
     ///
-    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation. Returns the
-    /// capture that recorded it, if it was not run.
+    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation. Where a capture
+    /// records it instead, `recorded` is told which.
     #[inline]
     pub(crate) fn submit<'a, I>(
         &self,
         device: &DeviceCore,
         operation: Operation,
         accesses: I,
+        recorded: impl FnOnce(&Capture),
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
-    ) -> Result<Option<Arc<Capture>>>
+    ) -> Result<()>
     where
         I: Iterator<Item = &'a Access<'a>> + Clone,
     {
+        if let Some(nodes) = &self.nodes {
+            return self.record(nodes, device, operation, accesses, recorded, call);
+        }
         self.check_thread().map_err(|error| error.with_operation(operation))?;
         let state = lock(&self.state);
         if let Some(capture) = state.capture() {
             drop(state);
-            capture
-                .submit(device, self, operation, accesses, call)
-                .map_err(|error| error.with_operation(operation))?;
-            return Ok(Some(capture));
+            return self.record(&capture, device, operation, accesses, recorded, call);
         }
-        self.run(device, state, operation, accesses, call).map(|()| None)
+        self.run(device, state, operation, accesses, call)
+    }
+
+    fn record<'a>(
+        &self,
+        capture: &Capture,
+        device: &DeviceCore,
+        operation: Operation,
+        accesses: impl Iterator<Item = &'a Access<'a>> + Clone,
+        recorded: impl FnOnce(&Capture),
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()> {
+        capture
+            .submit(device, self, operation, accesses, call)
+            .map_err(|error| error.with_operation(operation))?;
+        recorded(capture);
+        Ok(())
     }
 
     /// As [`submit`](Self::submit), for what cannot be recorded: `what` says what that is.
@@ -86,8 +103,14 @@ impl StreamCore {
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
+        let (mut ours, mut guarded) = (true, false);
+        for access in accesses.clone() {
+            let access = access.borrow();
+            ours &= access.block.history.hint() == self.id.0;
+            guarded |= access.block.is_host() && access.mode != Mode::Shared;
+        }
         // The usual case: nobody but this stream has used the memory.
-        if !accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0) {
+        if !ours {
             state = self.order(device, state, operation, accesses.clone())?;
         }
         let point = Point { stream: self.id, number: state.number + 1 };
@@ -96,6 +119,10 @@ impl StreamCore {
             let new = Use { point, operation, recycled: false };
             let mut history = access.block.history.lock();
             if history.hint() == self.id.0 {
+                // One stream's uses replace each other where they are of the whole.
+                if history.insert_whole(&access.range, access.mode, new) {
+                    continue;
+                }
                 history.insert(&access.range, access.mode, new);
             } else {
                 history.set_hint(MIXED);
@@ -108,17 +135,13 @@ impl StreamCore {
         let result = call(&*self.device, self.raw);
         // Taken also on failure: the driver may have enqueued part of it.
         state.number += 1;
-        let guarded = |access: I::Item| {
-            let access = access.borrow();
-            access.block.is_host() && access.mode != Mode::Shared
-        };
         if self.thread.is_some() {
             // Whoever waits for this from another thread finds the event. Also on failure, as above.
             let marked = self.mark(&mut state);
             if result.is_ok() {
                 marked?;
             }
-        } else if result.is_ok() && accesses.clone().any(guarded) {
+        } else if result.is_ok() && guarded {
             // Host access waits for exactly this operation, so it needs an event of its own.
             self.mark(&mut state)?;
         }

@@ -91,15 +91,20 @@ impl History {
         if range.is_empty() {
             return;
         }
-        // The usual case: one segment, used whole.
-        if let [segment] = self.segments.as_mut_slice()
-            && range.start == 0
-            && range.end == segment.end
-        {
-            segment.insert(mode, new);
-            return;
+        if !self.insert_whole(range, mode, new) {
+            self.insert_range(range, mode, new);
         }
-        self.insert_range(range, mode, new);
+    }
+
+    /// Adds a use of the whole allocation, if it is one and the allocation has only been used whole: the usual case.
+    #[inline]
+    pub(crate) fn insert_whole(&mut self, range: &Range<usize>, mode: Mode, new: Use) -> bool {
+        let [segment] = self.segments.as_mut_slice() else { return false };
+        let whole = range.start == 0 && range.end == segment.end && segment.end > 0;
+        if whole {
+            segment.insert(mode, new);
+        }
+        whole
     }
 
     #[inline(never)]
