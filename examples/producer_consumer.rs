@@ -1,7 +1,8 @@
 //! The host prepares batch n+1 while the device works on batch n.
 //!
-//! Two pinned buffers take turns. `write()` waits until the device has read the buffer, and for nothing else; so in
-//! the end the whole takes as long as the slower side alone, and not as long as both together.
+//! A few pinned buffers take turns. `write()` waits until the device has read the buffer, and for nothing else; so in
+//! the end the whole takes as long as the slower side alone, and not as long as both together. Two buffers would do if
+//! every batch took equally long; more let either side be slow for once without stopping the other.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -32,12 +33,15 @@ struct Args {
     balance: bool,
 }
 
+/// Buffers that take turns.
+const BUFFERS: usize = 4;
+
 struct Work {
     kernels: Kernels,
     stream: Stream,
-    hosts: [Pinned<u32>; 2],
+    hosts: Vec<Pinned<u32>>,
     /// A buffer per host buffer, so that a copy does not wait for the kernel before.
-    inputs: [Buffer<u32>; 2],
+    inputs: Vec<Buffer<u32>>,
     sum: Buffer<u32>,
     args: Args,
 }
@@ -76,8 +80,8 @@ impl Work {
         let stream = device.stream()?;
         Ok(Self {
             kernels: Kernels::load(device)?,
-            hosts: [device.pinned(args.size)?, device.pinned(args.size)?],
-            inputs: [stream.zeros(args.size)?, stream.zeros(args.size)?],
+            hosts: (0..BUFFERS).map(|_| device.pinned(args.size)).collect::<gpustream::Result<_>>()?,
+            inputs: (0..BUFFERS).map(|_| stream.zeros(args.size)).collect::<gpustream::Result<_>>()?,
             sum: stream.zeros(args.size)?,
             stream,
             args,
@@ -86,7 +90,7 @@ impl Work {
 
     fn submit(&mut self, batch: u32) -> gpustream::Result<()> {
         let Self { kernels, stream, hosts, inputs, sum, args } = self;
-        let turn = batch as usize % 2;
+        let turn = batch as usize % BUFFERS;
         stream.copy(&hosts[turn], &mut inputs[turn])?;
         kernels.churn(stream, &mut inputs[turn], 1, args.rounds, args.size)?;
         kernels.add(stream, &inputs[turn], sum, args.size)
@@ -97,7 +101,7 @@ impl Work {
         self.stream.synchronize()?;
         let start = Instant::now();
         for batch in 0..self.args.batches {
-            prepare(&mut self.hosts[batch as usize % 2].write()?, batch);
+            prepare(&mut self.hosts[batch as usize % BUFFERS].write()?, batch);
             self.submit(batch)?;
         }
         self.stream.synchronize()?;
@@ -148,9 +152,9 @@ impl Work {
     fn synchronisation(&mut self) -> Result<Duration> {
         let start = Instant::now();
         for batch in 0..self.args.batches {
-            let turn = batch as usize % 2;
+            let turn = batch as usize % BUFFERS;
             self.stream.copy(&self.hosts[turn].slice(..1)?, &mut self.inputs[turn].slice_mut(..1)?)?;
-            drop(self.hosts[1 - turn].write()?);
+            drop(self.hosts[(turn + 1) % BUFFERS].write()?);
         }
         self.stream.synchronize()?;
         Ok(start.elapsed())
