@@ -226,7 +226,8 @@ pub trait Buffers {
 
     /// Copies at most [`DeviceInfo::inline_copies`](crate::DeviceInfo::inline_copies) bytes of any host memory to the
     /// device in stream order, and has read them when it returns (`cuMemcpyBatchAsync` with
-    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`). Does not wait for the stream.
+    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`). Does not wait for the stream, unless the host's memory is
+    /// page-locked.
     ///
     /// # Safety
     /// Both ranges are valid; the host's need not outlive the call. `stream` was made by

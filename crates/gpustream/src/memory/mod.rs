@@ -6,6 +6,7 @@
 
 mod block;
 mod guard;
+mod page_locked;
 mod registration;
 
 use std::ops::Range;
@@ -15,6 +16,7 @@ use smallvec::SmallVec;
 
 pub(crate) use block::{Block, Kind};
 pub(crate) use guard::{HostGuard, HostReplay};
+pub(crate) use page_locked::PAGE_LOCKED;
 pub(crate) use registration::Registration;
 
 use crate::device::DeviceCore;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use gpustream_hal::{self as hal, HostPtr, RawBuffer, Result};
 
+use super::PAGE_LOCKED;
 use crate::host_call;
 
 /// Memory that was handed over to be page-locked. Dropping it unlocks and frees; nothing may use it any more then.
@@ -29,6 +30,7 @@ impl Registration {
         let (len, bytes) = (memory.len(), size_of_val(&*memory));
         // From here on through this pointer alone: a box would claim the memory for itself.
         let host = Box::into_raw(memory).cast::<T>() as usize;
+        PAGE_LOCKED.include(host, bytes);
         // SAFETY: the memory is mapped, and stays so until `drop` unregisters it.
         match unsafe { device.host_register(host as HostPtr, bytes) } {
             Ok(()) => Ok(Self { host, len, free: free_box::<T>, device: device.clone() }),

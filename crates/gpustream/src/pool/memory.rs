@@ -14,9 +14,8 @@ use super::{GRANULE, Holder};
 use crate::device::DeviceCore;
 use crate::host_call;
 use crate::lint;
-use crate::memory::{Block, Kind, Registration};
-use crate::stream_core::StreamCore;
-use crate::stream_core::StreamTable;
+use crate::memory::{Block, Kind, PAGE_LOCKED, Registration};
+use crate::stream_core::{StreamCore, StreamTable};
 use crate::sync::lock;
 use crate::track::{Clock, Uses};
 
@@ -377,12 +376,14 @@ impl Memory {
             }
             Kind::Managed => {
                 let start = self.device.managed_alloc(size)?.0;
+                PAGE_LOCKED.include(start, size);
                 return Ok(Slab { start, size, host: start });
             }
             Kind::Pinned | Kind::Registered => PinnedOptions::default(),
             Kind::WriteCombined => PinnedOptions::default().write_combined(),
         };
         let host = self.device.pinned_alloc(size, options)?;
+        PAGE_LOCKED.include(host.addr(), size);
         // SAFETY: the memory was just allocated as pinned, and nothing uses it yet.
         let address = unsafe {
             self.device.pinned_device_address(host).inspect_err(|_| {

@@ -26,7 +26,7 @@ use gpustream_hal::{Operation, Result};
 
 use crate::buffer::Owned;
 use crate::device::{Device, DeviceCore};
-use crate::memory::{self, Block, Kind};
+use crate::memory::{self, Block, Kind, PAGE_LOCKED};
 use crate::stream::Stream;
 use crate::stream_core::Access;
 use crate::track::Mode;
@@ -139,7 +139,8 @@ pub(crate) fn upload<T: Pod>(
     if src.is_empty() {
         return Ok(());
     }
-    if src.len() <= stream.device.0.info.inline_copies && !block.is_host() && stream.core.is_ours() {
+    let inline = src.len() <= stream.device.0.info.inline_copies && !PAGE_LOCKED.may_hold(src);
+    if inline && !block.is_host() && stream.core.is_ours() {
         return upload_inline(stream, src, block, start, operation);
     }
     stream.core.check_not_capturing(CAPTURED)?;
