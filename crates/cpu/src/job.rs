@@ -62,11 +62,14 @@ impl Job {
         let units = self.units.load(Ordering::Relaxed);
         let mut shared = None;
         let mut grain = 1;
+        // Damage in checked mode is looked for after each block, and must not be another worker's.
+        let alone = worker.shared().options.check;
         let begun = (units > 1).then(Instant::now);
         // SAFETY: passed on to the caller; the claimed units are this worker's.
         while let Some(took) = unsafe { self.take(worker, units, grain, begun.is_some()) } {
             grain = next_grain(grain, took, units);
             if shared.is_none()
+                && !alone
                 && begun.is_some_and(|begun| begun.elapsed() > SHARE_AFTER)
                 && self.next.load(Ordering::Relaxed) < units
             {

@@ -13,7 +13,7 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 440.0;
 /// Where the axes begin and end.
 const LEFT: f64 = 60.0;
-const RIGHT: f64 = WIDTH - 120.0;
+const RIGHT: f64 = WIDTH - 130.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = HEIGHT - 40.0;
 
@@ -29,7 +29,7 @@ pub(super) fn svg(title: &str, lines: &[Line]) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"22\" font-size=\"14\">{}</text>\n",
+         <text x=\"{LEFT}\" y=\"18\">{}</text>\n",
         escaped(title)
     );
     for shift in (0..=most_bytes as u32).step_by(5) {
@@ -53,7 +53,7 @@ pub(super) fn svg(title: &str, lines: &[Line]) -> String {
             at + 4.0
         );
     }
-    let _ = writeln!(text, "<text x=\"{LEFT}\" y=\"{:.1}\" text-anchor=\"end\">GB/s</text>", TOP - 8.0);
+    let _ = writeln!(text, "<text x=\"{LEFT}\" y=\"{:.1}\" text-anchor=\"end\">GB/s</text>", TOP - 6.0);
     for (index, line) in lines.iter().enumerate() {
         let points: Vec<String> =
             line.values.iter().map(|&(bytes, rate)| format!("{:.1},{:.1}", x(bytes), y(rate))).collect();
