@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fake_hip::{Profile, Recorder};
-use gpustream::{Arg, Device, DeviceOptions, ErrorKind, Image, Kernel, Launch, ModuleSource};
+use gpustream::{Arg, Device, DeviceOptions, ErrorKind, Image, Kernel, Launch, ModuleSource, Stream};
 
 use crate::PROFILE;
 
@@ -122,13 +122,21 @@ fn a_stream_works_after_a_capture_that_someone_else_broke() {
     let stream = device.stream().unwrap();
     let mut buffer = stream.zeros::<u8>(64).unwrap();
     let behind = gpustream_hip::backend().open(0).unwrap();
-    let broken = stream.capture(|stream| {
+    let mut break_inside = |stream: &Stream| {
         stream.fill(&mut buffer, 1)?;
         // SAFETY: the stream is alive.
         assert!(unsafe { behind.stream_synchronize(stream.as_raw()) }.is_err());
         Ok(())
-    });
+    };
+    let broken = stream.capture(&mut break_inside);
     assert_eq!(broken.err().unwrap().kind(), ErrorKind::Captured);
+    // Recording anew into a graph goes wrong in the same way, and leaves the graph as it was.
+    let mut other = stream.full(64, 3u8).unwrap();
+    let mut graph = stream.capture(|stream| stream.fill(&mut other, 4)).unwrap();
+    let broken = graph.update(&stream, &mut break_inside);
+    assert_eq!(broken.err().unwrap().kind(), ErrorKind::Captured);
+    graph.launch(&stream).unwrap();
+    assert_eq!(stream.download(&other).unwrap(), [4; 64]);
     stream.fill(&mut buffer, 2).unwrap();
     assert_eq!(stream.download(&buffer).unwrap(), [2; 64]);
 }
