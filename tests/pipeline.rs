@@ -7,8 +7,8 @@ use gpustream_kernels::elementwise;
 use gpustream_kernels::reduce::Reduce;
 
 tests! {
-    Plain: maps_with_any_pieces, more_than_the_device_has, pieces_that_give_back_a_sum, the_first_error_ends_it,
-        lengths_must_agree;
+    Plain: maps_with_any_pieces, more_than_the_device_has, pieces_that_give_back_a_sum, pieces_that_give_back_a_part,
+        the_first_error_ends_it, lengths_must_agree;
 }
 
 fn maps_with_any_pieces(device: &Device) -> Result<()> {
@@ -21,6 +21,7 @@ fn maps_with_any_pieces(device: &Device) -> Result<()> {
         let mut seen = Vec::new();
         let work = |s: &Stream, piece: &mut Piece<'_, f32, f32>| {
             let n = piece.input.len();
+            assert_eq!(n, piece.output.len());
             s.fill(&mut piece.output, 1.0)?;
             kernels.axpy_f32(s, 2.0, &piece.input, &mut piece.output, n)
         };
@@ -80,6 +81,25 @@ fn pieces_that_give_back_a_sum(device: &Device) -> Result<()> {
     };
     device.pipeline().chunks(1000).results(1).run(source, sum, sink)?;
     assert_eq!(sums, [1000.0, 2000.0, 3000.0, 4000.0, 5000.0]);
+    Ok(())
+}
+
+fn pieces_that_give_back_a_part(device: &Device) -> Result<()> {
+    let mut calls = 0;
+    let source = |piece: &mut [u8]| {
+        calls += 1;
+        piece.fill(calls);
+        Ok::<_, Error>(if calls < 4 { piece.len() } else { 0 })
+    };
+    let begin =
+        |s: &Stream, piece: &mut Piece<'_, u8, u8>| s.copy(&piece.input.slice(..2)?, &mut piece.output);
+    let mut got = Vec::new();
+    let sink = |_, values: &[u8]| {
+        got.extend_from_slice(values);
+        Ok(())
+    };
+    device.pipeline().chunks(1000).results(2).run(source, begin, sink)?;
+    assert_eq!(got, [1, 1, 2, 2, 3, 3]);
     Ok(())
 }
 

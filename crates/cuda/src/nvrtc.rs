@@ -348,10 +348,7 @@ mod tests {
 
         let headers =
             [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
-        let text = "#include <gpustream/backend.cuh>\n\
-                    static_assert(sizeof(int8_t) + sizeof(int16_t) + sizeof(int32_t) + sizeof(int64_t) == 15, \"\");\n\
-                    extern \"C\" __global__ void all(uint8_t* a, uint16_t* b, uint32_t* c, uint64_t* d) {\n\
-                    *a = 1; *b = 1; *c = 1; *d = 1; }\n";
+        let text = include_str!("../../../tests/fixtures/integers.cu");
         let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
         nvrtc.compile(&integers, "sm_90").unwrap();
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{Operation, Result};
 
+use super::copy_pinned;
 use super::credit::Credit;
 use crate::copy::operation;
 use crate::device::DeviceCore;
@@ -45,15 +46,14 @@ impl Chunk {
 }
 
 impl ShortPath {
-    /// Copies `src`, of at most a [`PIECE`], to the bytes of `block` from `start` on.
+    /// Copies `src`, of at most a [`PIECE`], to `target`.
     #[inline]
     pub(super) fn upload(
         &self,
         stream: &Stream,
         src: &[u8],
-        block: &Arc<Block>,
-        start: usize,
-        new: Operation,
+        target: Access<'_>,
+        operation: Operation,
     ) -> Result<()> {
         let len = src.len();
         let mut kept = lock(&self.0);
@@ -65,24 +65,9 @@ impl ShortPath {
         // SAFETY: the chunk has room, was idle when it was taken, and nothing reads behind `used`.
         unsafe { chunk.block.host.add(at).copy_from_nonoverlapping(src.as_ptr(), len) };
         chunk.used = (at + len).next_multiple_of(STEP).min(chunk.size);
-        let from = &chunk.block;
         // Nobody waits for this piece, so its use needs no event.
-        let accesses = [
-            Access { block: from, range: 0..chunk.size, mode: Mode::Shared },
-            Access { block, range: start..start + len, mode: Mode::Write },
-        ];
-        stream.submit(new, accesses.iter(), |device, raw| {
-            let to = block.address.offset(start);
-            // SAFETY: both blocks are alive and not freed before this use is done; what was written to the chunk stays
-            // as it is until then.
-            unsafe {
-                if block.is_host() {
-                    device.copy_on_device(to, from.address.offset(at), len, raw)
-                } else {
-                    device.copy_to_device(to, from.host.add(at), len, raw)
-                }
-            }
-        })
+        let from = Access { block: &chunk.block, range: 0..chunk.size, mode: Mode::Shared };
+        copy_pinned(stream, from, at, target, operation)
     }
 
     /// Gives back what is kept for `stream`.

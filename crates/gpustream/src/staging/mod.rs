@@ -139,24 +139,27 @@ pub(crate) fn upload<T: Pod>(
     if src.is_empty() {
         return Ok(());
     }
+    let target = |range: Range<usize>| Access {
+        block,
+        range: start + range.start..start + range.end,
+        mode: Mode::Write,
+    };
     let inline = src.len() <= stream.device.0.info.inline_copies && !PAGE_LOCKED.may_hold(src);
     if inline && !block.is_host() && stream.core.is_ours() {
-        return upload_inline(stream, src, block, start, operation);
+        return upload_inline(stream, src, target(0..src.len()), operation);
     }
     stream.core.check_not_capturing(CAPTURED)?;
     let plan = stream.device.0.staging.plan(src.len());
     if plan.helpers == 0 {
         return (0..plan.pieces()).try_for_each(|index| {
             let range = plan.range(index);
-            let start = start + range.start;
-            stream.core.short_path.upload(stream, &src[range], block, start, operation)
+            stream.core.short_path.upload(stream, &src[range.clone()], target(range), operation)
         });
     }
     run(&stream.device, &plan, &|claims: &Claims| {
         while let Some(index) = claims.next() {
             let range = plan.range(index);
-            let start = start + range.start;
-            upload_piece(stream, &src[range], block, start, operation)?;
+            upload_piece(stream, &src[range.clone()], target(range), operation)?;
         }
         Ok(())
     })
@@ -164,54 +167,53 @@ pub(crate) fn upload<T: Pod>(
 
 /// Copies a few bytes, which go along with the command.
 #[inline]
-fn upload_inline(
-    stream: &Stream,
-    src: &[u8],
-    block: &Arc<Block>,
-    start: usize,
-    operation: Operation,
-) -> Result<()> {
-    let (len, device) = (src.len(), &stream.device.0);
-    let access = [Access { block, range: start..start + len, mode: Mode::Write }];
+fn upload_inline(stream: &Stream, src: &[u8], target: Access<'_>, operation: Operation) -> Result<()> {
+    let to = target.block.address.offset(target.range.start);
+    let access = [target];
+    let device = &stream.device.0;
     stream.core.submit_outside_captures(device, operation, CAPTURED, access.iter(), |device, raw| {
         // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the
         // stream was made by the device and is not being captured.
-        unsafe { device.copy_inline(block.address.offset(start), src.as_ptr(), len, raw) }
+        unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) }
     })
 }
 
-/// Copies `src` to the bytes of `block` from `start` on, through a piece of its own.
-fn upload_piece(
-    stream: &Stream,
-    src: &[u8],
-    block: &Arc<Block>,
-    start: usize,
-    operation: Operation,
-) -> Result<()> {
+/// Copies `src` to `target`, through a piece of its own.
+fn upload_piece(stream: &Stream, src: &[u8], target: Access<'_>, operation: Operation) -> Result<()> {
     let len = src.len();
     let staging = &stream.device.0.staging;
     let grant = staging.credit.take(stream, len)?;
     let piece = Owned::alloc(&stream.device, Kind::Pinned, len, None, operation)?;
-    let from = piece.block();
+    let block = piece.block();
     // SAFETY: the piece is at least as long as the slice, fresh, and its earlier uses are done.
-    unsafe { from.host.copy_from_nonoverlapping(src.as_ptr(), len) };
-    let accesses = [
-        Access { block: from, range: 0..len, mode: Mode::Read },
-        Access { block, range: start..start + len, mode: Mode::Write },
-    ];
-    stream.submit(operation, accesses.iter(), |device, raw| {
-        let address = block.address.offset(start);
-        // SAFETY: both blocks are alive and not freed before this use is done.
-        unsafe {
-            if block.is_host() {
-                device.copy_on_device(address, from.address, len, raw)
-            } else {
-                device.copy_to_device(address, from.host, len, raw)
-            }
-        }
-    })?;
+    unsafe { block.host.copy_from_nonoverlapping(src.as_ptr(), len) };
+    copy_pinned(stream, Access { block, range: 0..len, mode: Mode::Read }, 0, target, operation)?;
     grant.submitted(stream.core.submitted());
     Ok(())
+}
+
+/// Has the device copy from byte `at` of a pinned block to `target`; what is read there stays as it is until then.
+#[inline]
+fn copy_pinned(
+    stream: &Stream,
+    from: Access<'_>,
+    at: usize,
+    target: Access<'_>,
+    operation: Operation,
+) -> Result<()> {
+    let (source, block, len) = (from.block, target.block, target.range.len());
+    let to = block.address.offset(target.range.start);
+    stream.submit(operation, [from, target].iter(), |device, raw| {
+        // SAFETY: both blocks are alive and not freed before this use is done, and both callers have just written `len`
+        // bytes at `at`.
+        unsafe {
+            if block.is_host() {
+                device.copy_on_device(to, source.address.offset(at), len, raw)
+            } else {
+                device.copy_to_device(to, source.host.add(at), len, raw)
+            }
+        }
+    })
 }
 
 /// Somewhere that several threads write, each its own part.

@@ -118,17 +118,15 @@ impl StreamCore {
             let access = access.borrow();
             let new = Use { point, operation, recycled: false };
             let mut history = access.block.history.lock();
-            if history.hint() == self.id.0 {
+            let longer = if history.hint() == self.id.0 {
                 // One stream's uses replace each other where they are of the whole.
-                if history.insert_whole(&access.range, access.mode, new) {
-                    continue;
-                }
-                history.insert(&access.range, access.mode, new);
+                history.insert(&access.range, access.mode, new)
             } else {
                 history.set_hint(MIXED);
                 self.enter_beside_others(&state, &mut history, access, new);
-            }
-            if history.is_crowded() {
+                true
+            };
+            if longer && history.is_crowded() {
                 access.block.prune(&mut history);
             }
         }

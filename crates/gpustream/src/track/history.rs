@@ -85,26 +85,22 @@ impl History {
     }
 
     /// Adds a use. Where it writes, it replaces what was there: later accesses are ordered after it, and it was
-    /// ordered after the rest.
+    /// ordered after the rest. Says whether there may be more segments now.
     #[inline]
-    pub(crate) fn insert(&mut self, range: &Range<usize>, mode: Mode, new: Use) {
+    pub(crate) fn insert(&mut self, range: &Range<usize>, mode: Mode, new: Use) -> bool {
         if range.is_empty() {
-            return;
+            return false;
         }
-        if !self.insert_whole(range, mode, new) {
-            self.insert_range(range, mode, new);
-        }
-    }
-
-    /// Adds a use of the whole allocation, if it is one and the allocation has only been used whole: the usual case.
-    #[inline]
-    pub(crate) fn insert_whole(&mut self, range: &Range<usize>, mode: Mode, new: Use) -> bool {
-        let [segment] = self.segments.as_mut_slice() else { return false };
-        let whole = range.start == 0 && range.end == segment.end && segment.end > 0;
-        if whole {
+        // The usual case: one segment, used whole.
+        if let [segment] = self.segments.as_mut_slice()
+            && range.start == 0
+            && range.end == segment.end
+        {
             segment.insert(mode, new);
+            return false;
         }
-        whole
+        self.insert_range(range, mode, new);
+        true
     }
 
     #[inline(never)]
