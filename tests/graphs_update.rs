@@ -1,6 +1,8 @@
 //! Changing a graph: all of it by recording anew, or the work of single nodes.
 
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Barrier;
+use std::thread;
 
 use conformance::harness::{Gate, refused};
 use conformance::{sync, tests};
@@ -10,7 +12,8 @@ use crate::graphs::{N, next, usable};
 
 tests! {
     Plain: an_update_of_the_same_shape, an_update_of_another_shape, a_failed_update_changes_nothing,
-        single_nodes_are_set, setting_nodes_is_checked, nodes_of_failing_closures_are_owned;
+        single_nodes_are_set, setting_nodes_is_checked, nodes_of_failing_closures_are_owned,
+        each_call_may_be_a_threads_first, a_node_is_set_from_several_threads_once;
 }
 
 fn an_update_of_the_same_shape(device: &Device) -> Result<()> {
@@ -128,6 +131,63 @@ fn setting_nodes_is_checked(device: &Device) -> Result<()> {
     assert_eq!(s.download(&x)?, [9; N]);
     let mut captured = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
     refused(captured.set(node, |s| kernels.step(s, &mut x, 3, N)), ErrorKind::InvalidArgument, &["update"]);
+    Ok(())
+}
+
+/// A driver may want a context that a thread has only once it called something.
+fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
+    fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        thread::scope(|scope| scope.spawn(work).join()).unwrap()
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut host) = (s.full(N, 1u32)?, device.pinned::<u32>(N)?);
+    let mut builder = elsewhere(|| device.graph())?;
+    let step = elsewhere(|| builder.node(&[], |s| kernels.step(s, &mut x, 1, N)))?;
+    let down = elsewhere(|| builder.node(&[step], |s| s.copy(&x, &mut host)))?;
+    let mut graph = elsewhere(|| builder.build())?;
+    elsewhere(|| graph.set(step, |s| kernels.step(s, &mut x, 2, N)))?;
+    elsewhere(|| graph.set(down, |s| s.copy(&x, &mut host)))?;
+    elsewhere(|| graph.upload(&s))?;
+    elsewhere(|| graph.launch(&s))?;
+    assert_eq!(*host.read()?, [7; N]);
+    elsewhere(|| graph.update(&s, |s| s.fill(&mut x, 9)))?;
+    elsewhere(|| graph.launch(&s))?;
+    elsewhere(|| {
+        drop(graph);
+        Ok(())
+    })?;
+    assert_eq!(elsewhere(|| s.download(&x))?, [9; N]);
+    Ok(())
+}
+
+/// Of operations that come at once, one is let in.
+fn a_node_is_set_from_several_threads_once(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut buffers = (0..4).map(|_| s.full(N, 0u32)).collect::<Result<Vec<_>>>()?;
+    let mut builder = device.graph()?;
+    let node = builder.node(&[], |s| s.fill(&mut buffers[0], 1))?;
+    let mut graph = builder.build()?;
+    for round in 0..100 {
+        let start = Barrier::new(buffers.len());
+        graph.set(node, |s| {
+            let set = |(index, buffer)| {
+                start.wait();
+                s.fill(buffer, round * 10 + index as u32).is_ok()
+            };
+            let set = &set;
+            let done: Vec<bool> = thread::scope(|scope| {
+                let threads: Vec<_> =
+                    buffers.iter_mut().enumerate().map(|job| scope.spawn(move || set(job))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(done.iter().filter(|&&done| done).count(), 1, "{done:?}");
+            Ok(())
+        })?;
+    }
+    graph.launch(&s)?;
+    let values = buffers.iter().map(|buffer| Ok(s.download(buffer)?[0])).collect::<Result<Vec<_>>>()?;
+    assert_eq!(values.iter().filter(|&&value| value >= 990).count(), 1, "{values:?}");
     Ok(())
 }
 

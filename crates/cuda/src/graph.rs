@@ -78,23 +78,27 @@ impl Graphs for CudaDevice {
         // SAFETY: `out` is a local; each parameter block is a local that the driver copies before it returns;
         // the caller vouches for handles, arguments and what the node refers to.
         unsafe {
-            match Work::of(node)? {
-                Work::Empty => call!(driver, cuGraphAddEmptyNode(out, graph, deps, count))?,
-                Work::Kernel(params, attributes) => {
+            match *node {
+                GraphNode::Empty => call!(driver, cuGraphAddEmptyNode(out, graph, deps, count))?,
+                GraphNode::Kernel { function, ref config, args } => {
+                    let params = kernel(function, config, args);
                     call!(driver, cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params))?;
-                    set_attributes(driver, added, &attributes)?;
+                    set_attributes(driver, added, &Attributes::of(config))?;
                 }
-                Work::Copy(params) => {
-                    call!(driver, cuGraphAddMemcpyNode(out, graph, deps, count, &raw const params, context))?;
-                }
-                Work::Fill(params) => {
+                GraphNode::Fill { dst, pattern, count: elements } => {
+                    let params = fill(dst, pattern, elements);
                     call!(driver, cuGraphAddMemsetNode(out, graph, deps, count, &raw const params, context))?;
                 }
-                Work::Host(params) => {
+                GraphNode::Host { function, data } => {
+                    let params = CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data };
                     call!(driver, cuGraphAddHostNode(out, graph, deps, count, &raw const params))?;
                 }
-                Work::Child(child) => {
-                    call!(driver, cuGraphAddChildGraphNode(out, graph, deps, count, child))?;
+                GraphNode::Child(child) => {
+                    call!(driver, cuGraphAddChildGraphNode(out, graph, deps, count, raw(child)))?;
+                }
+                ref other => {
+                    let params = copy(other)?;
+                    call!(driver, cuGraphAddMemcpyNode(out, graph, deps, count, &raw const params, context))?;
                 }
             }
         }
@@ -170,27 +174,32 @@ impl Graphs for CudaDevice {
         node: RawGraphNode,
         work: &GraphNode<'_>,
     ) -> Result<()> {
+        // Without a current context the driver was seen to crash here.
         let driver = self.enter()?;
         let (exec, node, context) = (raw_exec(exec), node.0 as CUgraphNode, self.context.raw);
         // SAFETY: each parameter block is a local that the driver copies before it returns; the caller vouches
         // for handles, arguments and what the work refers to.
         unsafe {
-            match Work::of(work)? {
-                Work::Empty => Ok(()),
-                Work::Kernel(params, _) => {
+            match *work {
+                GraphNode::Empty => Ok(()),
+                GraphNode::Kernel { function, ref config, args } => {
+                    let params = kernel(function, config, args);
                     call!(driver, cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params))
                 }
-                Work::Copy(params) => {
-                    call!(driver, cuGraphExecMemcpyNodeSetParams(exec, node, &raw const params, context))
-                }
-                Work::Fill(params) => {
+                GraphNode::Fill { dst, pattern, count } => {
+                    let params = fill(dst, pattern, count);
                     call!(driver, cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, context))
                 }
-                Work::Host(params) => {
+                GraphNode::Host { function, data } => {
+                    let params = CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data };
                     call!(driver, cuGraphExecHostNodeSetParams(exec, node, &raw const params))
                 }
-                Work::Child(child) => {
-                    call!(driver, cuGraphExecChildGraphNodeSetParams(exec, node, child))
+                GraphNode::Child(child) => {
+                    call!(driver, cuGraphExecChildGraphNodeSetParams(exec, node, raw(child)))
+                }
+                ref other => {
+                    let params = copy(other)?;
+                    call!(driver, cuGraphExecMemcpyNodeSetParams(exec, node, &raw const params, context))
                 }
             }
         }
@@ -200,44 +209,6 @@ impl Graphs for CudaDevice {
         let driver = self.enter()?;
         // SAFETY: the caller vouches for the handle.
         unsafe { call!(driver, cuGraphExecDestroy(raw_exec(exec))) }
-    }
-}
-
-/// A node's work in the driver's own terms.
-enum Work {
-    Empty,
-    Kernel(CUDA_KERNEL_NODE_PARAMS, Attributes),
-    Copy(CUDA_MEMCPY3D),
-    Fill(CUDA_MEMSET_NODE_PARAMS),
-    Host(CUDA_HOST_NODE_PARAMS),
-    Child(CUgraph),
-}
-
-impl Work {
-    fn of(node: &GraphNode<'_>) -> Result<Self> {
-        let flat = |dst, src, bytes| Self::Copy(memcpy_3d(&flat_copy(dst, src, bytes)));
-        Ok(match *node {
-            GraphNode::Empty => Self::Empty,
-            GraphNode::Kernel { function, config, args } => {
-                Self::Kernel(kernel(function, &config, args), Attributes::of(&config))
-            }
-            GraphNode::CopyToDevice { dst, src, bytes } => {
-                flat(CopyEnd::Device(dst), CopyEnd::Host(src), bytes)
-            }
-            GraphNode::CopyToHost { dst, src, bytes } => {
-                flat(CopyEnd::Host(dst), CopyEnd::Device(src), bytes)
-            }
-            GraphNode::CopyOnDevice { dst, src, bytes } => {
-                flat(CopyEnd::Device(dst), CopyEnd::Device(src), bytes)
-            }
-            GraphNode::Copy3d(ref copy) => Self::Copy(memcpy_3d(copy)),
-            GraphNode::Fill { dst, pattern, count } => Self::Fill(fill(dst, pattern, count)),
-            GraphNode::Host { function, data } => {
-                Self::Host(CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data })
-            }
-            GraphNode::Child(child) => Self::Child(raw(child)),
-            _ => return Err(Error::unsupported("this kind of graph node").with_backend("cuda")),
-        })
     }
 }
 
@@ -258,9 +229,16 @@ fn kernel(function: RawFunction, config: &LaunchConfig, args: &[*mut c_void]) ->
     }
 }
 
-/// A one-dimensional copy as one row.
-fn flat_copy(dst: CopyEnd, src: CopyEnd, bytes: usize) -> Copy3d {
-    Copy3d {
+/// The copy that a node makes; a one-dimensional one is one row.
+fn copy(node: &GraphNode<'_>) -> Result<CUDA_MEMCPY3D> {
+    let (dst, src, bytes) = match *node {
+        GraphNode::CopyToDevice { dst, src, bytes } => (CopyEnd::Device(dst), CopyEnd::Host(src), bytes),
+        GraphNode::CopyToHost { dst, src, bytes } => (CopyEnd::Host(dst), CopyEnd::Device(src), bytes),
+        GraphNode::CopyOnDevice { dst, src, bytes } => (CopyEnd::Device(dst), CopyEnd::Device(src), bytes),
+        GraphNode::Copy3d(ref copy) => return Ok(memcpy_3d(copy)),
+        _ => return Err(Error::unsupported("this kind of graph node").with_backend("cuda")),
+    };
+    Ok(memcpy_3d(&Copy3d {
         dst,
         dst_pitch: bytes,
         dst_rows: 1,
@@ -270,7 +248,7 @@ fn flat_copy(dst: CopyEnd, src: CopyEnd, bytes: usize) -> Copy3d {
         width: bytes,
         height: 1,
         depth: 1,
-    }
+    }))
 }
 
 fn fill(dst: RawBuffer, pattern: FillPattern, count: usize) -> CUDA_MEMSET_NODE_PARAMS {

@@ -150,6 +150,7 @@ fn nothing() -> Error {
 }
 
 impl Node {
+    #[inline]
     fn index_in(self, builder: u32) -> Result<usize> {
         if self.builder == builder {
             return Ok(self.index);
