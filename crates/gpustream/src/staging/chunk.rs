@@ -4,7 +4,9 @@
 //! read all of it. So a copy of few bytes is a copy into the chunk and one driver call: no event, no allocation, no
 //! question to the driver.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use gpustream_hal::{Operation, Result};
 
@@ -24,13 +26,27 @@ pub(super) const PIECE: usize = 256 << 10;
 /// Bytes of a chunk. Each stream that has uploaded something keeps one.
 const CHUNK: usize = 2 * PIECE;
 
+/// Longest piece of copies that follow each other. The device is busy with the one before, so nothing is gained by
+/// starting early, and each driver call costs as much as copying 50 KB.
+const LONG_PIECE: usize = 1 << 20;
+
+/// Copies follow each other where this much time, at most, lies between them.
+const PAUSE: Duration = Duration::from_micros(20);
+
 /// Copies start at multiples of this in a chunk: the width of a cache line, so that the device does not read a line
 /// that is being written.
 const STEP: usize = 64;
 
 /// Where a stream's next short copies go.
 #[derive(Default)]
-pub(crate) struct ShortPath(Mutex<Option<Chunk>>);
+pub(crate) struct ShortPath(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    chunk: Option<Chunk>,
+    /// When the last copy of several pieces was over.
+    last: Option<Instant>,
+}
 
 pub(crate) struct Chunk {
     /// Not with its device, which holds the stream, which holds this.
@@ -46,9 +62,31 @@ impl Chunk {
 }
 
 impl ShortPath {
-    /// Copies `src`, of at most a [`PIECE`], to `target`.
+    /// Copies `src` to `target`, in pieces of `piece` bytes or, where copies follow each other, longer ones.
+    pub(super) fn upload<'a>(
+        &self,
+        stream: &Stream,
+        src: &[u8],
+        piece: usize,
+        target: impl Fn(Range<usize>) -> Access<'a>,
+        operation: Operation,
+    ) -> Result<()> {
+        if src.len() <= piece {
+            return self.upload_piece(stream, src, target(0..src.len()), operation);
+        }
+        let pause = lock(&self.0).last.map(|last| last.elapsed());
+        let piece = piece_after(pause, piece, stream.device.0.staging.credit.limit());
+        for (index, part) in src.chunks(piece).enumerate() {
+            let start = index * piece;
+            self.upload_piece(stream, part, target(start..start + part.len()), operation)?;
+        }
+        lock(&self.0).last = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Copies `src` to `target`, as one piece.
     #[inline]
-    pub(super) fn upload(
+    fn upload_piece(
         &self,
         stream: &Stream,
         src: &[u8],
@@ -56,8 +94,8 @@ impl ShortPath {
         operation: Operation,
     ) -> Result<()> {
         let len = src.len();
-        let mut kept = lock(&self.0);
-        let chunk = match &mut *kept {
+        let Kept { chunk, .. } = &mut *lock(&self.0);
+        let chunk = match chunk {
             Some(chunk) if chunk.has_room(len) => chunk,
             slot => renew(slot, stream, len)?,
         };
@@ -72,9 +110,17 @@ impl ShortPath {
 
     /// Gives back what is kept for `stream`.
     pub(super) fn clear(&self, device: &DeviceCore) {
-        if let Some(Chunk { block, .. }) = lock(&self.0).take() {
+        if let Some(Chunk { block, .. }) = lock(&self.0).chunk.take() {
             device.memory.release(device, block);
         }
+    }
+}
+
+/// How long pieces are where `pause` lies between a copy and the one before, given what they are otherwise.
+fn piece_after(pause: Option<Duration>, piece: usize, limit: usize) -> usize {
+    match pause {
+        Some(pause) if pause < PAUSE => piece.max(LONG_PIECE.min(limit)),
+        _ => piece,
     }
 }
 
@@ -94,4 +140,21 @@ fn renew<'a>(slot: &'a mut Option<Chunk>, stream: &Stream, len: usize) -> Result
     let size = CHUNK.min(credit.limit()).max(len);
     let block = device.memory.alloc(device, Kind::Pinned, size, None, operation("staging"))?;
     Ok(slot.insert(Chunk { block, size, used: 0 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_long_where_copies_follow_each_other() {
+        let (soon, late) = (Some(PAUSE / 2), Some(PAUSE));
+        assert_eq!(
+            [None, late, soon].map(|pause| piece_after(pause, PIECE, 4 << 20)),
+            [PIECE, PIECE, LONG_PIECE]
+        );
+        // And never longer than the ring.
+        assert_eq!(piece_after(soon, 64 << 10, 64 << 10), 64 << 10);
+        assert_eq!(piece_after(soon, PIECE, 512 << 10), 512 << 10);
+    }
 }
