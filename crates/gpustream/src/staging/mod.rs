@@ -2,8 +2,8 @@
 //!
 //! The driver copies pageable memory at a fraction of the bus's rate and makes the host wait. Here several threads
 //! fill pinned pieces while the device copies the ones before; one thread alone does not fill them as fast as the
-//! bus takes them. What one thread copies sooner than others wake up takes the short path ([`chunk`]), and the fewest
-//! bytes go along with the command, where the driver offers that.
+//! bus takes them. Up to a few megabytes take the short path ([`chunk`]), and the fewest bytes go along with the
+//! command, where the driver offers that.
 //!
 //! ```text
 //! upload     slice --threads--> pinned pieces --stream--> device
@@ -32,7 +32,6 @@ use crate::stream_core::Access;
 use crate::track::Mode;
 use crate::view::{AsView, View, ViewMut};
 
-use chunk::PIECE;
 pub(crate) use chunk::ShortPath;
 use credit::Credit;
 use team::Claims;
@@ -40,12 +39,18 @@ use team::Claims;
 /// Longest piece: long enough to hide the cost of a copy, short enough to start early.
 const LONGEST_PIECE: usize = 2 << 20;
 
+/// Length of pieces that one thread copies: long beside a driver call, short enough to start early.
+const PIECE: usize = 256 << 10;
+
 /// Shortest piece, where the ring allows no more.
 const SHORTEST_PIECE: usize = 64 << 10;
 
 /// For each so many bytes one more thread helps. One thread alone fills pieces at 17 to 25 GB/s and empties them at 17:
 /// less than half of what the bus takes, and about what the driver's own way reaches (H200).
-const SHARE: usize = 1 << 20;
+const SHARE: usize = 768 << 10;
+
+/// Longest upload, or part of one, that lies in a chunk as a whole.
+const LONGEST_IN_CHUNK: usize = 4 << 20;
 
 /// Up to so many bytes nobody is woken to help, because the caller would be done by then.
 const SHORT: usize = 2 << 20;
@@ -94,16 +99,25 @@ impl Staging {
         Self { threads, credit: Credit::new(ring) }
     }
 
-    /// Cuts a copy of so many bytes.
-    fn plan(&self, bytes: usize) -> Plan {
+    /// Cuts a copy of so many bytes. One that follows another closely gains nothing by starting early, since the device
+    /// is still busy, and each driver call costs as much as copying 50 KB: it is cut into as few pieces as can be.
+    fn plan(&self, bytes: usize, follows: bool) -> Plan {
         let threads = (1 + bytes / SHARE).min(self.threads);
-        let piece = match threads {
-            1 => PIECE,
+        let piece = match (threads, follows) {
+            (1, false) => PIECE,
+            (_, true) => bytes.div_ceil(threads),
             // Two for each thread, so that one is filled while the other is copied.
-            _ => bytes.div_ceil(2 * threads).next_multiple_of(4 << 10).clamp(PIECE, LONGEST_PIECE),
+            (_, false) => bytes.div_ceil(2 * threads),
         };
+        let piece = piece.next_multiple_of(4 << 10).clamp(PIECE, LONGEST_PIECE);
         let piece = piece.min(self.credit.limit()).max(SHORTEST_PIECE);
         Plan { bytes, piece, helpers: (threads - 1).min(bytes.div_ceil(piece) - 1) }
+    }
+
+    /// Longest upload, or part of one, that goes through a chunk. Several chunks fit the ring, so that one is filled
+    /// while others are copied.
+    fn longest_in_chunk(&self) -> usize {
+        LONGEST_IN_CHUNK.min(self.credit.limit() / 4).max(SHORTEST_PIECE)
     }
 }
 
@@ -149,9 +163,14 @@ pub(crate) fn upload<T: Pod>(
         return upload_inline(stream, src, target(0..src.len()), operation);
     }
     stream.core.check_not_capturing(CAPTURED)?;
-    let plan = stream.device.0.staging.plan(src.len());
-    if plan.helpers == 0 {
-        return stream.core.short_path.upload(stream, src, plan.piece, target, operation);
+    let staging = &stream.device.0.staging;
+    let plan = staging.plan(src.len(), false);
+    let part = staging.longest_in_chunk();
+    if plan.helpers == 0 || src.len() <= part {
+        return src.chunks(part).enumerate().try_for_each(|(index, src)| {
+            let target = |range: Range<usize>| target(index * part + range.start..index * part + range.end);
+            stream.core.short_path.upload(stream, src, target, operation)
+        });
     }
     run(&stream.device, &plan, &|claims: &Claims| {
         while let Some(index) = claims.next() {
@@ -244,7 +263,7 @@ pub(crate) unsafe fn download<T: Pod>(
     }
     let (block, start) = (src.block, bytes.start);
     let target = Target(dst.cast());
-    let plan = stream.device.0.staging.plan(bytes.len());
+    let plan = stream.device.0.staging.plan(bytes.len(), false);
     run(&stream.device, &plan, &|claims: &Claims| {
         // While one piece is emptied the device fills the next.
         let mut filling: Option<(Owned, Range<usize>)> = None;
@@ -310,7 +329,7 @@ pub(crate) fn copy_on_host<T: Pod>(device: &Device, src: &[T], dst: &mut [T]) ->
         return Ok(());
     }
     let target = Target(dst.as_mut_ptr());
-    let plan = device.0.staging.plan(src.len());
+    let plan = device.0.staging.plan(src.len(), false);
     run(device, &plan, &|claims: &Claims| {
         while let Some(index) = claims.next() {
             let range = plan.range(index);
@@ -363,18 +382,20 @@ mod tests {
         for bytes in sizes {
             for (threads, ring) in [(1, 0), (2, 0), (8, 0), (3, 1 << 16), (8, 1 << 20)] {
                 let staging = Staging::new(StagingOptions { ring, threads });
-                let plan = staging.plan(bytes);
-                let mut end = 0;
-                for index in 0..plan.pieces() {
-                    let range = plan.range(index);
-                    assert_eq!(range.start, end);
-                    assert!(!range.is_empty() && range.len() <= LONGEST_PIECE);
-                    end = range.end;
+                for plan in [false, true].map(|follows| staging.plan(bytes, follows)) {
+                    let mut end = 0;
+                    for index in 0..plan.pieces() {
+                        let range = plan.range(index);
+                        assert_eq!(range.start, end);
+                        assert!(!range.is_empty() && range.len() <= LONGEST_PIECE);
+                        end = range.end;
+                    }
+                    assert_eq!(end, bytes);
+                    assert!(plan.helpers < threads && plan.helpers < plan.pieces());
+                    assert!(plan.helpers == 0 || bytes >= SHARE);
                 }
-                assert_eq!(end, bytes);
-                assert!(plan.helpers < threads && plan.helpers < plan.pieces());
-                assert!(plan.helpers == 0 || bytes >= SHARE);
-                assert!(plan.helpers > 0 || plan.piece <= PIECE, "a chunk has room for it");
+                let (alone, following) = (staging.plan(bytes, false), staging.plan(bytes, true));
+                assert!(following.pieces() <= alone.pieces());
             }
         }
     }
