@@ -1,7 +1,6 @@
 //! Changing a graph: all of it by recording anew, or the work of single nodes.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Barrier;
 use std::thread;
 
 use conformance::harness::{Gate, refused};
@@ -13,7 +12,7 @@ use crate::graphs::{N, next, usable};
 tests! {
     Plain: an_update_of_the_same_shape, an_update_of_another_shape, a_failed_update_changes_nothing,
         single_nodes_are_set, setting_nodes_is_checked, nodes_of_failing_closures_are_owned,
-        each_call_may_be_a_threads_first, a_node_is_set_from_several_threads_once;
+        each_call_may_be_a_threads_first, a_node_is_set_by_the_thread_that_asked;
 }
 
 fn an_update_of_the_same_shape(device: &Device) -> Result<()> {
@@ -161,33 +160,19 @@ fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Of operations that come at once, one is let in.
-fn a_node_is_set_from_several_threads_once(device: &Device) -> Result<()> {
+fn a_node_is_set_by_the_thread_that_asked(device: &Device) -> Result<()> {
     let s = device.stream()?;
-    let mut buffers = (0..4).map(|_| s.full(N, 0u32)).collect::<Result<Vec<_>>>()?;
+    let (mut x, mut y) = (s.full(N, 0u32)?, s.full(N, 0u32)?);
     let mut builder = device.graph()?;
-    let node = builder.node(&[], |s| s.fill(&mut buffers[0], 1))?;
+    let node = builder.node(&[], |s| s.fill(&mut x, 1))?;
     let mut graph = builder.build()?;
-    for round in 0..100 {
-        let start = Barrier::new(buffers.len());
-        graph.set(node, |s| {
-            let set = |(index, buffer)| {
-                start.wait();
-                s.fill(buffer, round * 10 + index as u32).is_ok()
-            };
-            let set = &set;
-            let done: Vec<bool> = thread::scope(|scope| {
-                let threads: Vec<_> =
-                    buffers.iter_mut().enumerate().map(|job| scope.spawn(move || set(job))).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-            });
-            assert_eq!(done.iter().filter(|&&done| done).count(), 1, "{done:?}");
-            Ok(())
-        })?;
-    }
+    graph.set(node, |s| {
+        let other = thread::scope(|scope| scope.spawn(|| s.fill(&mut y, 2)).join()).unwrap();
+        refused(other, ErrorKind::Captured, &["another thread"]);
+        s.fill(&mut x, 3)
+    })?;
     graph.launch(&s)?;
-    let values = buffers.iter().map(|buffer| Ok(s.download(buffer)?[0])).collect::<Result<Vec<_>>>()?;
-    assert_eq!(values.iter().filter(|&&value| value >= 990).count(), 1, "{values:?}");
+    assert_eq!((s.download(&x)?, s.download(&y)?), (vec![3; N], vec![0; N]));
     Ok(())
 }
 

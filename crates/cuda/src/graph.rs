@@ -137,7 +137,7 @@ impl Graphs for CudaDevice {
     }
 
     unsafe fn graph_launch(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
-        let driver = self.enter()?;
+        let driver = self.enter_for(stream)?;
         // SAFETY: the caller vouches for both handles and for what the graph refers to.
         unsafe { call!(driver, cuGraphLaunch(raw_exec(exec), stream::raw(stream))) }
     }

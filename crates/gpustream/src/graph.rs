@@ -197,9 +197,10 @@ impl Graph {
     /// Puts another operation of the same kind into one node (`cuGraphExecKernelNodeSetParams` and its kin): other
     /// arguments, another shape. Dependencies stay as they are; what the node referred to before stays alive.
     ///
-    /// Runs already launched keep the old work.
+    /// Runs already launched keep the old work. `work` submits from the thread that it is called on.
     ///
     /// # Errors
+    /// [`ErrorKind::Captured`] for none or several operations, and for what no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another graph, or after [`update`](Self::update), which makes
     /// the nodes anew.
     pub fn set(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {

@@ -144,17 +144,15 @@ impl Launch {
             Shape::Strided(elements) => strided(info, elements as u64),
             Shape::Filling(elements) => filling(info, elements as u64),
         };
-        let mut config = LaunchConfig::new([0; 3], block);
-        for axis in 0..3 {
-            if grid[axis] == 0 || grid[axis] > u64::from(info.max_grid[axis]) {
-                return Err(out_of_limits("blocks in the grid", axis, grid[axis], info.max_grid[axis], info));
-            }
-            if block[axis] == 0 || block[axis] > info.max_block[axis] {
-                let asked = u64::from(block[axis]);
-                return Err(out_of_limits("threads in a block", axis, asked, info.max_block[axis], info));
-            }
-            config.grid[axis] = grid[axis] as u32;
+        let fits = |axis: usize| {
+            (1..=u64::from(info.max_grid[axis])).contains(&grid[axis])
+                && (1..=info.max_block[axis]).contains(&block[axis])
+        };
+        let in_a_row = grid[1] == 1 && grid[2] == 1 && block[1] == 1 && block[2] == 1;
+        if !(fits(0) && (in_a_row || fits(1) && fits(2))) {
+            return Err(beyond_device(grid, block, info));
         }
+        let mut config = LaunchConfig::new(grid.map(|blocks| blocks as u32), block);
         config.dynamic_shared = self.dynamic_shared;
         config.cooperative = self.cooperative;
         config.cluster = self.cluster;
@@ -211,8 +209,17 @@ fn filling(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
     ([once.max(several), 1, 1], [BLOCK, 1, 1])
 }
 
+/// The first of a launch's sizes that the device does not allow.
 #[cold]
-fn out_of_limits(what: &str, axis: usize, asked: u64, limit: u32, info: &DeviceInfo) -> Error {
+fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
+    let sizes = (0..3).flat_map(|axis| {
+        [
+            (axis, "blocks in the grid", grid[axis], info.max_grid[axis]),
+            (axis, "threads in a block", u64::from(block[axis]), info.max_block[axis]),
+        ]
+    });
+    let beyond = sizes.into_iter().find(|&(_, _, asked, limit)| !(1..=u64::from(limit)).contains(&asked));
+    let (axis, what, asked, limit) = beyond.unwrap_or((0, "blocks in the grid", grid[0], info.max_grid[0]));
     Error::new(
         ErrorKind::InvalidLaunch,
         format!(

@@ -1,29 +1,31 @@
 //! Putting other work into single nodes of an executable.
 
 use std::any::Any;
-use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{self as hal, Device, GraphNode, RawGraphExec, RawGraphNode, RawStream, Result};
-use smallvec::SmallVec;
 
 use crate::capture::refused;
 use crate::graph_contents::Contents;
 use crate::host_call::RepeatedCall;
-use crate::memory::Block;
 use crate::node_recorder::{NodeTarget, several_calls};
 use crate::stream_core::{Access, StreamCore};
-use crate::sync::Latch;
-use crate::track::Mode;
+use crate::sync::lock;
+
+/// Accesses of the last change that are remembered.
+const REMEMBERED: usize = 8;
 
 /// Takes the one operation that is to go into a node.
 ///
 /// Made once per graph and used for every change, and it remembers what was put into the graph before: a change
 /// usually refers to the same memory and kernels again, and then there is nothing to do but to call the driver.
+/// Only the thread that makes the change may submit, so that takes no lock.
 pub(crate) struct NodeSetter {
     slot: Arc<NodeSlot>,
-    contents: Latch<Known>,
+    /// What the last change touched, all of it known.
+    last: [LastAccess; REMEMBERED],
+    known: Mutex<Known>,
     /// Whether there is something in `Known::new`.
     has_new: AtomicBool,
 }
@@ -34,21 +36,39 @@ struct Known {
     all: Contents,
     /// What of it the graph does not know of yet.
     new: Contents,
-    /// What the last change touched, all of it known: the next one usually touches the same again.
-    last: SmallVec<[LastAccess; 4]>,
 }
 
-#[derive(PartialEq, Eq)]
+/// Used by one thread at a time.
+#[derive(Default)]
 struct LastAccess {
     /// Where the block lies. It is kept alive, so nothing else lies there.
-    block: usize,
-    range: Range<usize>,
-    mode: Mode,
+    block: AtomicUsize,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    mode: AtomicU8,
+}
+
+impl LastAccess {
+    #[inline]
+    fn is(&self, Access { block, range, mode }: &Access<'_>) -> bool {
+        self.block.load(Ordering::Relaxed) == Arc::as_ptr(block).addr()
+            && self.start.load(Ordering::Relaxed) == range.start
+            && self.end.load(Ordering::Relaxed) == range.end
+            && self.mode.load(Ordering::Relaxed) == *mode as u8
+    }
+
+    fn set(&self, Access { block, range, mode }: &Access<'_>) {
+        self.block.store(Arc::as_ptr(block).addr(), Ordering::Relaxed);
+        self.start.store(range.start, Ordering::Relaxed);
+        self.end.store(range.end, Ordering::Relaxed);
+        self.mode.store(*mode as u8, Ordering::Relaxed);
+    }
 }
 
 impl NodeSetter {
     pub(crate) fn new(slot: Arc<NodeSlot>) -> Self {
-        Self { slot, contents: Latch::new(Known::default()), has_new: AtomicBool::new(false) }
+        let (last, known, has_new) = Default::default();
+        Self { slot, last, known, has_new }
     }
 
     /// Calls the driver through the slot. What the operation touches is entered whatever the driver answers.
@@ -59,22 +79,31 @@ impl NodeSetter {
         accesses: impl Iterator<Item = &'a Access<'a>>,
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
     ) -> Result<()> {
-        let mut known = self.contents.lock();
-        if !self.slot.claim() {
-            return Err(refused("put several operations into one node; add a node for each"));
-        }
-        for (index, Access { block, range, mode }) in accesses.enumerate() {
-            let access = LastAccess { block: Arc::as_ptr(block).addr(), range: range.clone(), mode: *mode };
-            if known.last.get(index) != Some(&access) && known.enter(index, block, access) {
-                self.has_new.store(true, Ordering::Relaxed);
+        self.slot.claim()?;
+        for (index, access) in accesses.enumerate() {
+            let last = self.last.get(index);
+            if !last.is_some_and(|last| last.is(access)) {
+                self.enter(access, last);
             }
         }
-        drop(known);
         call(&*stream.device, stream.raw)
     }
 
+    #[inline(never)]
+    fn enter(&self, access: &Access<'_>, last: Option<&LastAccess>) {
+        let Access { block, range, mode } = access;
+        let Known { all, new } = &mut *lock(&self.known);
+        if all.uses.add(block, range, *mode) {
+            new.uses.add(block, range, *mode);
+            self.has_new.store(true, Ordering::Relaxed);
+        }
+        if let Some(last) = last {
+            last.set(access);
+        }
+    }
+
     pub(crate) fn keep<T: Any + Send + Sync>(&self, keep: Arc<T>) {
-        let Known { all, new, .. } = &mut *self.contents.lock();
+        let Known { all, new } = &mut *lock(&self.known);
         if all.keep(keep.clone()) {
             new.keep.push(keep);
             self.has_new.store(true, Ordering::Relaxed);
@@ -82,7 +111,7 @@ impl NodeSetter {
     }
 
     pub(crate) fn keep_call(&self, call: Arc<RepeatedCall>) {
-        self.contents.lock().new.calls.push(call);
+        lock(&self.known).new.calls.push(call);
         self.has_new.store(true, Ordering::Relaxed);
     }
 
@@ -93,7 +122,7 @@ impl NodeSetter {
             return None;
         }
         self.has_new.store(false, Ordering::Relaxed);
-        Some(std::mem::take(&mut self.contents.lock().new))
+        Some(std::mem::take(&mut lock(&self.known).new))
     }
 
     #[inline]
@@ -102,25 +131,13 @@ impl NodeSetter {
     }
 }
 
-impl Known {
-    /// Enters access number `index` of a change; `false` where the graph knows of it.
-    #[inline(never)]
-    fn enter(&mut self, index: usize, block: &Arc<Block>, access: LastAccess) -> bool {
-        let fresh = self.all.uses.add(block, &access.range, access.mode);
-        if fresh {
-            self.new.uses.add(block, &access.range, access.mode);
-        }
-        self.last.truncate(index);
-        self.last.push(access);
-        fresh
-    }
-}
-
 /// The node that the next call goes into.
 pub(crate) struct NodeSlot {
     exec: RawGraphExec,
     node: AtomicUsize,
     stage: AtomicU8,
+    /// Who opened it.
+    thread: AtomicUsize,
 }
 
 /// Nothing is to be put into a node.
@@ -137,23 +154,28 @@ const SET: u8 = 4;
 impl NodeSlot {
     /// For nodes that `exec` was made from. It must outlive the slot's being open.
     pub(crate) fn new(exec: RawGraphExec) -> Self {
-        Self { exec, node: AtomicUsize::new(0), stage: AtomicU8::new(CLOSED) }
+        let (node, stage, thread) = Default::default();
+        Self { exec, node, stage, thread }
     }
 
     #[inline]
     pub(crate) fn open(&self, node: RawGraphNode) {
         self.node.store(node.0, Ordering::Relaxed);
+        self.thread.store(this_thread(), Ordering::Relaxed);
         self.stage.store(OPEN, Ordering::Relaxed);
     }
 
-    /// Lets one operation in. One thread at a time asks.
+    /// Lets one operation in.
     #[inline]
-    fn claim(&self) -> bool {
-        let open = self.stage.load(Ordering::Relaxed) == OPEN;
-        if open {
-            self.stage.store(CLAIMED, Ordering::Relaxed);
+    fn claim(&self) -> Result<()> {
+        if self.thread.load(Ordering::Relaxed) != this_thread() {
+            return Err(refused("set a node from another thread than the one that called `Graph::set`"));
         }
-        open
+        if self.stage.load(Ordering::Relaxed) != OPEN {
+            return Err(refused("put several operations into one node; add a node for each"));
+        }
+        self.stage.store(CLAIMED, Ordering::Relaxed);
+        Ok(())
     }
 
     #[inline]
@@ -165,7 +187,15 @@ impl NodeSlot {
     #[inline]
     pub(crate) fn close(&self) {
         self.stage.store(CLOSED, Ordering::Relaxed);
+        self.thread.store(0, Ordering::Relaxed);
     }
+}
+
+/// A number that no other living thread has, and not zero: where something of the thread's own lies.
+#[inline]
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
 impl NodeTarget for NodeSlot {
