@@ -87,7 +87,7 @@ unsafe fn work(node: &GraphNode<'_>) -> Result<Work> {
         GraphNode::Empty => Work::Empty,
         GraphNode::Kernel { function, config, args } => {
             // SAFETY: passed on to the caller.
-            Work::Launch(unsafe { launch::prepare(function, &config, args) }?)
+            Work::Launch(unsafe { launch::prepare(function, config, args) }?)
         }
         GraphNode::CopyToDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src as usize, bytes },
         GraphNode::CopyToHost { dst, src, bytes } => Work::Copy { dst: dst as usize, src: src.0, bytes },

@@ -45,7 +45,7 @@ fn add_kernel(
     args: &mut [Arg],
 ) -> RawGraphNode {
     let args: Vec<*mut c_void> = args.iter_mut().map(Arg::pointer).collect();
-    let node = GraphNode::Kernel { function: bench.function(name), config: ONE, args: &args };
+    let node = GraphNode::Kernel { function: bench.function(name), config: &ONE, args: &args };
     // SAFETY: tests pass what their kernels take.
     unsafe { bench.device.graph_add_node(graph, after, &node) }.unwrap()
 }
@@ -175,7 +175,7 @@ fn one_node_gets_other_arguments_and_pending_launches_keep_theirs() {
         let set = |by: i32| {
             let args = args![&x, by];
             let args: Vec<*mut c_void> = args.iter_mut().map(Arg::pointer).collect();
-            let work = GraphNode::Kernel { function: bench.function("increment"), config: ONE, args: &args };
+            let work = GraphNode::Kernel { function: bench.function("increment"), config: &ONE, args: &args };
             bench.device.graph_set_node(exec, node, &work).unwrap();
         };
         set(10);

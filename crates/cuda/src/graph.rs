@@ -80,7 +80,7 @@ impl Graphs for CudaDevice {
         unsafe {
             match *node {
                 GraphNode::Empty => call!(driver, cuGraphAddEmptyNode(out, graph, deps, count))?,
-                GraphNode::Kernel { function, ref config, args } => {
+                GraphNode::Kernel { function, config, args } => {
                     let params = kernel(function, config, args);
                     call!(driver, cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params))?;
                     set_attributes(driver, added, &Attributes::of(config))?;
@@ -182,7 +182,7 @@ impl Graphs for CudaDevice {
         unsafe {
             match *work {
                 GraphNode::Empty => Ok(()),
-                GraphNode::Kernel { function, ref config, args } => {
+                GraphNode::Kernel { function, config, args } => {
                     let params = kernel(function, config, args);
                     call!(driver, cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params))
                 }

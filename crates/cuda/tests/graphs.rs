@@ -151,7 +151,7 @@ fn every_kind_of_node_is_one_call_and_can_be_replaced() {
             (GraphNode::Child(child), "cuGraphAddChildGraphNode", "cuGraphExecChildGraphNodeSetParams"),
             (fill(12), "cuGraphAddMemsetNode", "cuGraphExecMemsetNodeSetParams"),
             (
-                GraphNode::Kernel { function: add, config, args: &args },
+                GraphNode::Kernel { function: add, config: &config, args: &args },
                 "cuGraphAddKernelNode_v2",
                 "cuGraphExecKernelNodeSetParams_v2",
             ),

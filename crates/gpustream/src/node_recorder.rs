@@ -212,7 +212,7 @@ impl<T: NodeTarget> Launch for NodeRecorder<T> {
         _: RawStream,
     ) -> Result<()> {
         // SAFETY: handed on.
-        unsafe { self.node(&GraphNode::Kernel { function, config: *config, args }) }
+        unsafe { self.node(&GraphNode::Kernel { function, config, args }) }
     }
 }
 

@@ -147,7 +147,7 @@ impl Stream {
         let allowed =
             allowed.and_then(|()| self.core.check_not_capturing("wait for a stream that is being captured"));
         let mark = allowed.and_then(|()| {
-            let mark = self.core.mark(&mut lock(&self.core.state))?;
+            let mark = self.core.mark(&mut lock(&self.core.state))?.clone();
             Ok(Points::from_buf([(self.core.clone(), mark)]))
         });
         Finished::new(mark)

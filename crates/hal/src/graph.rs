@@ -43,7 +43,7 @@ pub enum GraphNode<'a> {
         /// The kernel.
         function: RawFunction,
         /// Its shape.
-        config: LaunchConfig,
+        config: &'a LaunchConfig,
         /// Pointers to its arguments, read before the call returns.
         args: &'a [*mut c_void],
     },

@@ -192,7 +192,7 @@ impl Graphs for HipDevice {
         unsafe {
             match *node {
                 GraphNode::Empty => api.hipGraphAddEmptyNode(new, graph, after, count).ok()?,
-                GraphNode::Kernel { function, ref config, args } => {
+                GraphNode::Kernel { function, config, args } => {
                     check(config)?;
                     let params = kernel_params(function, config, args);
                     api.hipGraphAddKernelNode(new, graph, after, count, &raw const params).launched()?;
@@ -305,7 +305,7 @@ impl Graphs for HipDevice {
         unsafe {
             match *work {
                 GraphNode::Empty => Ok(()),
-                GraphNode::Kernel { function, ref config, args } => {
+                GraphNode::Kernel { function, config, args } => {
                     check(config)?;
                     let params = kernel_params(function, config, args);
                     api.hipGraphExecKernelNodeSetParams(exec, node, &raw const params).launched()

@@ -161,7 +161,7 @@ fn every_method(recorder: &Recorder, device: &dyn Device) -> Vec<(&'static str, 
         let graph = note!(graph_create());
         let nodes = [
             GraphNode::Empty,
-            GraphNode::Kernel { function, config, args: &args },
+            GraphNode::Kernel { function, config: &config, args: &args },
             GraphNode::CopyToDevice { dst: a, src: host, bytes: 64 },
             GraphNode::CopyToHost { dst: host, src: a, bytes: 64 },
             GraphNode::CopyOnDevice { dst: b, src: a, bytes: 64 },

@@ -193,7 +193,7 @@ fn graphs_of_every_kind_of_node() {
             let nodes = [
                 GraphNode::Empty,
                 GraphNode::Fill { dst: a, pattern: FillPattern::U16(0x0201), count: 32 },
-                GraphNode::Kernel { function, config, args: &args },
+                GraphNode::Kernel { function, config: &config, args: &args },
                 GraphNode::CopyOnDevice { dst: b, src: a, bytes: 64 },
                 GraphNode::CopyToHost { dst: host, src: b, bytes: 64 },
                 GraphNode::CopyToDevice { dst: a, src: host, bytes: 64 },

@@ -2,7 +2,8 @@
 //!
 //! A chunk is written from front to back and then given to the pool, which hands it out again when the device has
 //! read all of it. So a copy of few bytes is a copy into the chunk and one driver call: no event, no allocation, no
-//! question to the driver. Several threads may fill one copy's part of it.
+//! question to the driver. Several threads may fill one copy's part of it. What is downloaded has one place, since
+//! each download waits for itself.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use gpustream_hal::{Operation, Result};
 
 use super::credit::Credit;
 use super::team::Claims;
-use super::{PIECE, Target, copy_pinned, run};
+use super::{PIECE, Target, copy_pinned, empty_piece, fill_piece, run};
 use crate::copy::operation;
 use crate::device::DeviceCore;
 use crate::memory::{self, Block, Kind};
@@ -31,6 +32,9 @@ const PAUSE: Duration = Duration::from_micros(20);
 /// that is being written.
 const STEP: usize = 64;
 
+/// Longest download that has its place.
+pub(super) const LONGEST_DOWN: usize = 64 << 10;
+
 /// Where a stream's next short copies go.
 #[derive(Default)]
 pub(crate) struct ShortPath(Mutex<Kept>);
@@ -38,6 +42,8 @@ pub(crate) struct ShortPath(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     chunk: Option<Chunk>,
+    /// Where the next download goes, unless one is there.
+    down: Option<Arc<Block>>,
     /// When the last copy that could have been of several pieces was over.
     last: Option<Instant>,
 }
@@ -64,7 +70,7 @@ impl ShortPath {
         target: impl Fn(Range<usize>) -> Access<'a> + Sync,
         operation: Operation,
     ) -> Result<()> {
-        let Kept { chunk, last } = &mut *lock(&self.0);
+        let Kept { chunk, last, .. } = &mut *lock(&self.0);
         let chunk = match chunk {
             Some(chunk) if chunk.has_room(src.len()) => chunk,
             slot => renew(slot, stream, src.len())?,
@@ -94,9 +100,45 @@ impl ShortPath {
         outcome
     }
 
+    /// Copies `source` of `block`, of at most [`LONGEST_DOWN`] bytes, to `dst`. Returns when they have arrived.
+    ///
+    /// # Safety
+    /// `dst` has room for them, and nobody else touches it.
+    pub(super) unsafe fn download(
+        &self,
+        stream: &Stream,
+        block: &Arc<Block>,
+        source: Range<usize>,
+        dst: *mut u8,
+        operation: Operation,
+    ) -> Result<()> {
+        let device = &stream.device.0;
+        let kept = lock(&self.0).down.take();
+        let piece = match kept {
+            Some(piece) => piece,
+            None => device.memory.alloc(device, Kind::Pinned, LONGEST_DOWN, None, operation)?,
+        };
+        let len = source.len();
+        let outcome = fill_piece(stream, block, source, (&piece, LONGEST_DOWN), operation)
+            // SAFETY: as the caller vouches.
+            .and_then(|()| unsafe { empty_piece(stream, &piece, len, dst) });
+        let left = match &mut lock(&self.0).down {
+            slot @ None if outcome.is_ok() => {
+                *slot = Some(piece);
+                None
+            }
+            _ => Some(piece),
+        };
+        if let Some(piece) = left {
+            device.memory.release(device, piece);
+        }
+        outcome
+    }
+
     /// Gives back what is kept for `stream`.
     pub(super) fn clear(&self, device: &DeviceCore) {
-        if let Some(Chunk { block, .. }) = lock(&self.0).chunk.take() {
+        let Kept { chunk, down, .. } = std::mem::take(&mut *lock(&self.0));
+        for block in chunk.map(|chunk| chunk.block).into_iter().chain(down) {
             device.memory.release(device, block);
         }
     }

@@ -263,6 +263,10 @@ pub(crate) unsafe fn download<T: Pod>(
     }
     let (block, start) = (src.block, bytes.start);
     let target = Target(dst.cast());
+    if bytes.len() <= chunk::LONGEST_DOWN {
+        // SAFETY: as the caller vouches.
+        return unsafe { stream.core.short_path.download(stream, block, bytes, target.at(0), operation) };
+    }
     let plan = stream.device.0.staging.plan(bytes.len(), false);
     run(&stream.device, &plan, &|claims: &Claims| {
         // While one piece is emptied the device fills the next.
@@ -272,18 +276,18 @@ pub(crate) unsafe fn download<T: Pod>(
                 Some(index) => {
                     let range = plan.range(index);
                     let source = start + range.start..start + range.end;
-                    Some((fill_piece(stream, block, source, operation)?, range))
+                    let piece = Owned::alloc(&stream.device, Kind::Pinned, range.len(), None, operation)?;
+                    fill_piece(stream, block, source, (piece.block(), range.len()), operation)?;
+                    Some((piece, range))
                 }
                 None => None,
             };
             if let Some((piece, range)) = filling.take() {
-                let from = piece.block();
-                memory::wait_for(&stream.device.0, from, &(0..range.len()), Mode::Read)?;
-                // SAFETY: the copy into the piece is done; `dst` has room by this function's contract, and each
-                // range is claimed once.
-                unsafe { target.at(range.start).copy_from_nonoverlapping(from.host, range.len()) };
+                // SAFETY: `dst` has room by this function's contract, and each range is claimed once.
+                unsafe { empty_piece(stream, piece.block(), range.len(), target.at(range.start)) }?;
                 // Known to be idle, it is found again without a question to the driver.
-                from.prune(&mut from.history.lock());
+                let block = piece.block();
+                block.prune(&mut block.history.lock());
             }
             if next.is_none() {
                 return Ok(());
@@ -293,32 +297,48 @@ pub(crate) unsafe fn download<T: Pod>(
     })
 }
 
-/// Has the device copy `source` of `block` to a piece.
+/// Has the device copy `source` of `block` to the beginning of a piece of `size` bytes.
 fn fill_piece(
     stream: &Stream,
     block: &Arc<Block>,
     source: Range<usize>,
+    (piece, size): (&Arc<Block>, usize),
     operation: Operation,
-) -> Result<Owned> {
+) -> Result<()> {
     let len = source.len();
-    let piece = Owned::alloc(&stream.device, Kind::Pinned, len, None, operation)?;
-    let to = piece.block();
     let address = block.address.offset(source.start);
     let accesses = [
         Access { block, range: source, mode: Mode::Read },
-        Access { block: to, range: 0..len, mode: Mode::Write },
+        // All of it, which is entered at less cost than a part.
+        Access { block: piece, range: 0..size, mode: Mode::Write },
     ];
     stream.submit(operation, accesses.iter(), |device, raw| {
-        // SAFETY: both blocks are alive and not freed before this use is done.
+        // SAFETY: both blocks are alive and not freed before this use is done, and the piece is long enough.
         unsafe {
             if block.is_host() {
-                device.copy_on_device(to.address, address, len, raw)
+                device.copy_on_device(piece.address, address, len, raw)
             } else {
-                device.copy_to_host(to.host, address, len, raw)
+                device.copy_to_host(piece.host, address, len, raw)
             }
         }
-    })?;
-    Ok(piece)
+    })
+}
+
+/// Copies the first `len` bytes of a piece to `dst`, when they are there.
+///
+/// # Safety
+/// `dst` has room for them, and nobody else touches it.
+unsafe fn empty_piece(stream: &Stream, piece: &Block, len: usize, dst: *mut u8) -> Result<()> {
+    for point in memory::pending(piece, &(0..len), Mode::Read) {
+        if point.stream == stream.core.id {
+            stream.core.synchronize_number(point.number)?;
+        } else if let Some(other) = stream.device.0.stream(point.stream) {
+            other.synchronize_number(point.number)?;
+        }
+    }
+    // SAFETY: the copy into the piece is done; the rest is the caller's word.
+    unsafe { dst.copy_from_nonoverlapping(piece.host, len) };
+    Ok(())
 }
 
 /// Copies between slices of equal length of ordinary or pinned memory, with the threads that stage.

@@ -76,11 +76,32 @@ impl StreamCore {
         if let Some(mark) = state.marks.iter().find(|mark| mark.number >= number) {
             return Ok(mark.clone());
         }
-        self.mark(&mut state)
+        self.mark(&mut state).cloned()
+    }
+
+    /// As [`mark_for`](Self::mark_for), for a wait of the host's: the mark's number and event.
+    pub(super) fn event_for(&self, number: u64) -> Result<(u64, Arc<EventCell>)> {
+        let mut state = lock(&self.state);
+        if let Some(mark) = state.marks.iter().find(|mark| mark.number >= number) {
+            return Ok((mark.number, mark.cell.clone()));
+        }
+        self.mark(&mut state).map(|mark| (mark.number, mark.cell.clone()))
+    }
+
+    /// The mark of that number has been reached; it and those before it make room.
+    pub(super) fn finish(&self, number: u64) {
+        self.set_done(number);
+        let mut state = lock(&self.state);
+        while state.marks.front().is_some_and(|mark| mark.number <= number)
+            && let Some(mark) = state.marks.pop_front()
+        {
+            StreamTable::shared().set_done(&mark.clock);
+            state.recycle(mark.cell);
+        }
     }
 
     /// Records an event at the stream's present end.
-    pub(crate) fn mark(&self, state: &mut StreamState) -> Result<Mark> {
+    pub(crate) fn mark<'s>(&self, state: &'s mut StreamState) -> Result<&'s Mark> {
         self.check_thread()?;
         if self.is_retired() {
             return Err(Error::new(
@@ -94,12 +115,12 @@ impl StreamCore {
         };
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.device.event_record(cell.raw, self.raw) }?;
-        let mark = Mark { number: state.number, cell, clock: state.clock.clone() };
         if state.marks.len() >= MARKS {
             self.forget_marks(state);
         }
-        state.marks.push_back(mark.clone());
-        Ok(mark)
+        let mark = Mark { number: state.number, cell, clock: state.clock.clone() };
+        state.marks.push_back(mark);
+        Ok(&state.marks[state.marks.len() - 1])
     }
 
     /// Asks the driver how far the stream has come, and marks its end so that the next look can tell more.

@@ -246,7 +246,7 @@ impl StreamCore {
         let (number, clock) = (state.number, state.clock.clone());
         let cell = match self.wait {
             WaitPolicy::Spin => None,
-            _ => Some(self.mark(&mut state)?.cell),
+            _ => Some(self.mark(&mut state)?.cell.clone()),
         };
         drop(state);
         match cell {
@@ -283,10 +283,11 @@ impl StreamCore {
         if self.is_done(number) {
             return Ok(());
         }
-        let mark = self.mark_for(number)?;
+        let (number, cell) = self.event_for(number)?;
         // SAFETY: the event is alive and was recorded on this stream, which is alive.
-        unsafe { mark.cell.synchronize() }?;
-        self.finish_mark(&mark);
+        unsafe { cell.synchronize() }?;
+        drop(cell);
+        self.finish(number);
         self.report_panic()
     }
 

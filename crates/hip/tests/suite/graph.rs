@@ -167,7 +167,7 @@ fn a_graph_is_built_of_every_kind_of_node() {
             (GraphNode::Empty, "hipGraphAddEmptyNode", ""),
             (fill, "hipGraphAddMemsetNode", "hipGraphExecMemsetNodeSetParams"),
             (
-                GraphNode::Kernel { function, config, args: &args },
+                GraphNode::Kernel { function, config: &config, args: &args },
                 "hipGraphAddKernelNode",
                 "hipGraphExecKernelNodeSetParams",
             ),
@@ -252,7 +252,7 @@ fn a_cooperative_node_is_marked_as_one() {
     unsafe {
         let function = device.module_function(module, "scale").unwrap();
         let graph = device.graph_create().unwrap();
-        let node = GraphNode::Kernel { function, config, args: &args };
+        let node = GraphNode::Kernel { function, config: &config, args: &args };
         let (answer, calls) = recorder.record(|| device.graph_add_node(graph, &[], &node));
         if PROFILE == Profile::Rocm5 {
             assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unsupported);
@@ -263,7 +263,7 @@ fn a_cooperative_node_is_marked_as_one() {
             assert_call(&calls[1..], "hipGraphKernelNodeSetAttribute", &args);
         }
         config.cluster = [2, 1, 1];
-        let clustered = GraphNode::Kernel { function, config, args: &args };
+        let clustered = GraphNode::Kernel { function, config: &config, args: &args };
         let error = device.graph_add_node(graph, &[], &clustered).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         device.graph_destroy(graph).unwrap();
