@@ -137,6 +137,10 @@ impl Launch {
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
         let (grid, block) = match self.shape {
             Shape::Exact { grid, block } => (grid.map(u64::from), block),
+            // Most launches, without a thought to the other axes.
+            Shape::Covering { extent: [elements, 1, 1], block: [threads, 1, 1] } => {
+                ([blocks(elements as u64, u64::from(threads.max(1))), 1, 1], [threads, 1, 1])
+            }
             Shape::Covering { extent, block } => {
                 let blocks = |axis: usize| blocks(extent[axis] as u64, u64::from(block[axis].max(1)));
                 ([blocks(0), blocks(1), blocks(2)], block)
