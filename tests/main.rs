@@ -23,6 +23,7 @@ mod modules;
 mod multi_device;
 mod notify;
 mod pipeline;
+mod pipeline_in_place;
 mod pool;
 mod staging;
 mod streams;
@@ -46,6 +47,7 @@ fn main() {
         ("pool", pool::TESTS),
         ("host_memory", host_memory::TESTS),
         ("pipeline", pipeline::TESTS),
+        ("pipeline_in_place", pipeline_in_place::TESTS),
         ("modules", modules::TESTS),
         ("bad_input", bad_input::TESTS),
         ("faults", faults::TESTS),

@@ -1,14 +1,19 @@
 //! Pipelines: every piece comes through once and in order, also where the whole does not fit the device.
 
-use conformance::harness::{open_again, refused};
-use conformance::tests;
-use gpustream::{Device, DeviceOptions, Error, ErrorKind, Piece, Result, Stream};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use conformance::harness::{open_again, refused, until};
+use conformance::{sync, tests};
+use gpustream::{
+    Device, DeviceOptions, Error, ErrorKind, Flag, Launch, Piece, Result, Stream, Tracking, ViewMut,
+};
 use gpustream_kernels::elementwise;
 use gpustream_kernels::reduce::Reduce;
 
 tests! {
     Plain: maps_with_any_pieces, more_than_the_device_has, pieces_that_give_back_a_sum, pieces_that_give_back_a_part,
-        the_first_error_ends_it, lengths_must_agree;
+        the_first_error_ends_it, panics_leave_everything_usable, lengths_must_agree, state_goes_on_from_piece_to_piece,
+        the_device_is_ahead_of_the_sink, the_first_error_ends_generating, in_strict_mode;
 }
 
 fn maps_with_any_pieces(device: &Device) -> Result<()> {
@@ -25,8 +30,9 @@ fn maps_with_any_pieces(device: &Device) -> Result<()> {
             s.fill(&mut piece.output, 1.0)?;
             kernels.axpy_f32(s, 2.0, &piece.input, &mut piece.output, n)
         };
-        let pipeline = device.pipeline().chunks(chunk).depth(depth).progress(|done| seen.push(done));
+        let mut pipeline = device.pipeline().chunks(chunk).depth(depth).progress(|done| seen.push(done));
         pipeline.map(&input, &mut output, work)?;
+        drop(pipeline);
         let want: Vec<f32> = input.iter().map(|x| 2.0 * x + 1.0).collect();
         assert_eq!(output, want, "{len} by {chunk}, depth {depth}");
         let len = usize::from(len);
@@ -135,6 +141,47 @@ fn the_first_error_ends_it(device: &Device) -> Result<()> {
     Ok(())
 }
 
+fn panics_leave_everything_usable(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let mut pipeline = device.pipeline().chunks(100);
+    for panics in ["source", "work", "sink"] {
+        for at in [0, 1, 5] {
+            let mut calls = [0; 3];
+            let mut called = |index: usize, name| {
+                calls[index] += 1;
+                if name == panics && calls[index] > at {
+                    resume_unwind(Box::new("on purpose"));
+                }
+            };
+            let called = std::cell::RefCell::new(&mut called);
+            let run = catch_unwind(AssertUnwindSafe(|| {
+                pipeline.run(
+                    |piece: &mut [u8]| {
+                        called.borrow_mut()(0, "source");
+                        Ok::<_, Error>(piece.len())
+                    },
+                    |stream, piece: &mut Piece<'_, u8, u8>| {
+                        called.borrow_mut()(1, "work");
+                        stream.copy(&piece.input, &mut piece.output)
+                    },
+                    |_, _| {
+                        called.borrow_mut()(2, "sink");
+                        Ok(())
+                    },
+                )
+            }));
+            assert!(run.is_err(), "{panics} panics");
+            let (input, mut output) = ([7u8; 1000], [0u8; 1000]);
+            pipeline
+                .map(&input, &mut output, |stream, piece| stream.copy(&piece.input, &mut piece.output))?;
+            assert_eq!(output, input);
+        }
+    }
+    device.synchronize()?;
+    assert_eq!(device.memory_stats().used, 0);
+    Ok(())
+}
+
 fn lengths_must_agree(device: &Device) -> Result<()> {
     let copy = |s: &Stream, piece: &mut Piece<'_, u8, u8>| s.copy(&piece.input, &mut piece.output);
     refused(
@@ -143,4 +190,124 @@ fn lengths_must_agree(device: &Device) -> Result<()> {
         &["10 elements to 9"],
     );
     Ok(())
+}
+
+/// Steps whose result depends on their order, with a picture taken after each few.
+fn state_goes_on_from_piece_to_piece(device: &Device) -> Result<()> {
+    const N: usize = 3000;
+    let kernels = sync::Kernels::load(device)?;
+    for depth in [1, 2, 3, 5] {
+        let mut seen = Vec::new();
+        let mut pipeline = device.pipeline().chunks(N).depth(depth).progress(|done| seen.push(done));
+        for pieces in [0, 1, 2, 20] {
+            let stream = device.stream()?;
+            let mut state = stream.zeros::<u32>(N)?;
+            let (mut value, mut want, mut next) = (0, 0u32, 0);
+            let work = |stream: &Stream, piece: &mut ViewMut<'_, u32>| {
+                for _ in 0..3 {
+                    value += 1;
+                    kernels.step(stream, &mut state, value, N)?;
+                }
+                stream.copy(&state, piece)
+            };
+            let sink = |index, piece: &[u32]| {
+                assert_eq!(index, next);
+                next += 1;
+                want = (3 * next - 2..=3 * next)
+                    .fold(want, |x, value| x.wrapping_mul(5).wrapping_add(value as u32));
+                assert_eq!(piece, [want; N], "piece {index}, depth {depth}");
+                Ok::<_, Error>(())
+            };
+            pipeline.generate(pieces, work, sink)?;
+            assert_eq!(next, pieces);
+        }
+        drop(pipeline);
+        let ends = |pieces| (1..=pieces).map(|piece| N * piece);
+        assert_eq!(seen, ends(1).chain(ends(2)).chain(ends(20)).collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
+/// While the sink has one piece, the device works on as many more as there are places.
+fn the_device_is_ahead_of_the_sink(device: &Device) -> Result<()> {
+    const ONE: Launch = Launch::new([1; 3], [1; 3]);
+    const PIECES: usize = 8;
+    let kernels = sync::Kernels::load(device)?;
+    for depth in [1, 3] {
+        let flags = (0..PIECES).map(|_| device.flag()).collect::<Result<Vec<Flag>>>()?;
+        let mut submitted = flags.clone().into_iter();
+        device.pipeline().chunks(10).depth(depth).generate(
+            PIECES,
+            |stream, piece| {
+                kernels.raise_flag(stream, &ONE, &mut submitted.next().unwrap(), 1)?;
+                stream.fill(piece, 0u8)
+            },
+            |index, _| {
+                let ahead = (index + depth - 1).min(PIECES - 1);
+                until(|| Ok(flags[ahead].get() == 1))?;
+                assert!(flags[ahead + 1..].iter().all(|flag| flag.get() == 0));
+                Ok::<_, Error>(())
+            },
+        )?;
+    }
+    Ok(())
+}
+
+fn the_first_error_ends_generating(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let mut pipeline = device.pipeline().chunks(100);
+    let own = || Error::new(ErrorKind::Driver, "on purpose");
+    let fill = |stream: &Stream, piece: &mut ViewMut<'_, u16>| stream.fill(piece, 3);
+    let mut calls = 0;
+    let fails = |stream: &Stream, piece: &mut ViewMut<'_, u16>| {
+        calls += 1;
+        if calls == 5 { Err(own()) } else { stream.fill(piece, 3) }
+    };
+    refused(pipeline.generate(9, fails, |_, _| Ok(())), ErrorKind::Driver, &["on purpose"]);
+    refused(pipeline.generate(9, fill, |_, _| Err(own())), ErrorKind::Driver, &["on purpose"]);
+    let nothing = |_: &Stream, _: &mut ViewMut<'_, u16>| Ok(());
+    refused(pipeline.generate(9, nothing, |_, _| Ok::<_, Error>(())), ErrorKind::Uninitialized, &[]);
+    for panics in [0, 5] {
+        let sink = |index, _: &[u16]| {
+            if index == panics {
+                resume_unwind(Box::new("on purpose"));
+            }
+            Ok::<_, Error>(())
+        };
+        assert!(catch_unwind(AssertUnwindSafe(|| pipeline.generate(9, fill, sink))).is_err());
+        let work = |stream: &Stream, piece: &mut ViewMut<'_, u16>| {
+            stream.fill(piece, 3)?;
+            resume_unwind(Box::new("on purpose"))
+        };
+        assert!(catch_unwind(AssertUnwindSafe(|| pipeline.generate(9, work, sink))).is_err());
+    }
+    let mut sum = 0;
+    let sink = |_, piece: &[u16]| {
+        sum += piece.iter().map(|&value| u32::from(value)).sum::<u32>();
+        Ok::<_, Error>(())
+    };
+    pipeline.generate(9, fill, sink)?;
+    assert_eq!(sum, 9 * 300);
+    device.synchronize()?;
+    assert_eq!(device.memory_stats().used, 0);
+    Ok(())
+}
+
+/// A pipeline orders what it does itself.
+fn in_strict_mode(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
+    let mut pipeline = device.pipeline().chunks(1000);
+    let (input, mut output) = (vec![5u32; 9500], vec![0u32; 9500]);
+    pipeline.map(&input, &mut output, |stream, piece| stream.copy(&piece.input, &mut piece.output))?;
+    assert_eq!(output, input);
+    let mut value = 0u32;
+    let work = |stream: &Stream, piece: &mut ViewMut<'_, u32>| {
+        value += 1;
+        stream.fill(piece, value)
+    };
+    let sink = |index, piece: &[u32]| {
+        assert_eq!(piece, [index as u32 + 1; 1000]);
+        Ok::<_, Error>(())
+    };
+    pipeline.generate(20, work, sink)
 }

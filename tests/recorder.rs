@@ -4,7 +4,9 @@
 use std::thread;
 
 use fake_cuda::codes;
-use gpustream::{Arg, Buffer, Device, ErrorKind, Image, Kernel, Launch, ModuleSource, Result, Stream};
+use gpustream::{
+    Arg, AsViewMut, Device, Error, ErrorKind, Image, Kernel, Launch, ModuleSource, Result, Stream, ViewMut,
+};
 use recorder::{Call, Live, Recorder, module};
 
 /// A fake driver and what it calls things.
@@ -53,8 +55,8 @@ impl Scene {
         Self { device, kernel, recorder }
     }
 
-    fn launch(&self, stream: &Stream, x: &mut Buffer<u32>) -> Result<()> {
-        let count = x.len() as u64;
+    fn launch(&self, stream: &Stream, x: &mut impl AsViewMut<u32>) -> Result<()> {
+        let count = x.view().len() as u64;
         // SAFETY: the kernel stays within the buffer.
         unsafe {
             self.kernel.launch(stream, &Launch::new([1; 3], [1; 3]), &[Arg::write(x), Arg::value(&count)])
@@ -214,6 +216,54 @@ fn a_pinned_read_waits_for_its_copy() {
     });
 }
 
+/// Two arrays in pieces, round after round: the copies, the launches, and one record for the host to wait for.
+#[test]
+fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
+    const PIECE: [&str; 7] = ["to device", "to device", "launch", "launch", "to host", "to host", "record"];
+    on_both(|scene, _| {
+        for depth in [1, 2, 3, 4] {
+            let [mut a, mut b] = [scene.device.pinned::<u32>(35).unwrap(), scene.device.pinned(35).unwrap()];
+            let mut pipeline = scene.device.pipeline().chunks(10).depth(depth);
+            let mut round = || {
+                pipeline.in_place([&mut a, &mut b], |stream, [a, b]| {
+                    scene.launch(stream, a)?;
+                    scene.launch(stream, b)
+                })
+            };
+            round().unwrap();
+            // However far the host is ahead, beyond this it only asks now and then which events have been reached.
+            scene.recorder.hold();
+            let mut calls = scene.calls(|| (0..100).for_each(|_| round().unwrap()));
+            scene.recorder.release();
+            let asked = calls.extract_if(.., |word| word == "ask event").count();
+            assert!(asked <= 100, "{asked} questions for 400 pieces");
+            assert_eq!(calls.len(), 400 * PIECE.len());
+            for piece in calls.chunks(PIECE.len()) {
+                assert_eq!(piece, PIECE, "depth {depth}");
+            }
+            assert_eq!((&*a.read().unwrap(), &*b.read().unwrap()), (&[101; 35][..], &[101; 35][..]));
+        }
+    });
+}
+
+/// The state goes on while a picture of it travels: only the stream that copies waits.
+#[test]
+fn a_generated_piece_is_one_hand_over() {
+    on_both(|scene, _| {
+        let launch = |stream: &Stream, piece: &mut ViewMut<'_, u32>| scene.launch(stream, piece);
+        let ahead = ["launch", "record", "wait", "to host", "record"];
+        let sink = |_, _: &[u32]| Ok::<_, Error>(());
+        let mut pipeline = scene.device.pipeline().chunks(10).depth(2);
+        pipeline.generate(3, launch, sink).unwrap();
+        let calls = scene.calls(|| pipeline.generate(4, launch, sink).unwrap());
+        let one = [&["sync event"], &ahead[..]].concat();
+        assert_eq!(calls, [&ahead.repeat(2)[..], &one.repeat(2), &["sync event"; 2]].concat());
+        let mut pipeline = pipeline.depth(1);
+        let calls = scene.calls(|| pipeline.generate(2, launch, sink).unwrap());
+        assert_eq!(calls, ["launch", "to host", "record", "sync event"].repeat(2));
+    });
+}
+
 #[test]
 fn memory_is_freed_after_its_last_use_on_every_stream() {
     on_both(|scene, _| {
@@ -329,6 +379,15 @@ fn scenario(scene: &Scene) -> Result<Vec<u32>> {
     b.copy(&host, &mut x)?;
     let out = b.download(&x)?;
     event.synchronize()?;
+    let mut pipeline = scene.device.pipeline().chunks(600).depth(2);
+    pipeline.in_place([&mut host], |stream, [piece]| scene.launch(stream, piece))?;
+    let work = |stream: &Stream, piece: &mut ViewMut<'_, u32>| stream.copy(&y.slice(..600)?, piece);
+    let mut last = 0;
+    pipeline.generate(3, work, |_, piece| {
+        last = piece[599];
+        Ok::<_, Error>(())
+    })?;
+    assert_eq!((host.read()?[999], last), (3, 2));
     scene.device.synchronize()?;
     Ok(out)
 }

@@ -37,7 +37,7 @@ fn scenario(device: &Device) -> Result<u64> {
         a.prefetch(&table, Place::Device)?;
     }
     let mut output = vec![0u32; 1000];
-    let pipeline = device.pipeline().chunks(400);
+    let mut pipeline = device.pipeline().chunks(400);
     pipeline.map(&values[..1000], &mut output, |s, piece| s.copy(&piece.input, &mut piece.output))?;
     sum += u64::from(output[999]) + a.download(&y)?.iter().map(|&value| u64::from(value)).sum::<u64>();
     device.synchronize()?;

@@ -10,6 +10,7 @@ use crate::lint;
 use crate::memory::Kind;
 use crate::staging;
 use crate::stream::Stream;
+use crate::stream_core::Waited;
 use crate::sync::lock;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
@@ -43,7 +44,7 @@ impl Stream {
     }
 
     #[inline]
-    fn alloc_for<T: Pod>(&self, len: usize, operation: Operation) -> Result<Buffer<T>> {
+    pub(crate) fn alloc_for<T: Pod>(&self, len: usize, operation: Operation) -> Result<Buffer<T>> {
         let bytes = byte_len::<T>(len)?;
         self.core
             .check_not_capturing("allocate inside it; allocate before, the graph keeps what it uses alive")?;
@@ -157,27 +158,52 @@ impl Stream {
         dst: &View<'_, T>,
         operation: Operation,
     ) -> Result<()> {
-        let bytes = src.bytes().len();
-        if bytes == 0 {
+        self.submit_copies(&[*src], &[*dst], operation, Waited::Alone)
+    }
+
+    /// As [`submit_copy`](Self::submit_copy), several as one operation.
+    pub(crate) fn submit_copies<T: Pod, const N: usize>(
+        &self,
+        src: &[View<'_, T>; N],
+        dst: &[View<'_, T>; N],
+        operation: Operation,
+        waited: Waited,
+    ) -> Result<()> {
+        if src.iter().all(|src| src.bytes().is_empty()) {
             return Ok(());
         }
-        let accesses = [src.access(Mode::Read), dst.access(Mode::Write)];
-        self.submit(operation, accesses.iter(), |device, stream| {
-            // SAFETY: both ranges lie in live blocks, which are not freed before this use is done; the borrows
-            // rule out overlap, and host access waits for the use entered with the tracker.
-            unsafe {
-                match (src.block.is_host(), dst.block.is_host()) {
-                    (true, false) => device.copy_to_device(dst.as_raw(), src.host()?, bytes, stream),
-                    (false, true) => device.copy_to_host(dst.host()?, src.as_raw(), bytes, stream),
-                    (false, false) if self.is_peer_copy(src, dst) => {
-                        let from = &src.device.0;
-                        from.visit();
-                        device.copy_from_peer(dst.as_raw(), src.as_raw(), from.info.ordinal, bytes, stream)
-                    }
-                    _ => device.copy_on_device(dst.as_raw(), src.as_raw(), bytes, stream),
+        let reads = src.map(|src| src.access(Mode::Read));
+        let writes = dst.map(|dst| dst.access(Mode::Write));
+        let accesses = reads.iter().chain(&writes);
+        let copy = |device: &dyn hal::Device, stream| {
+            src.iter().zip(dst).try_for_each(|(src, dst)| self.enqueue_copy(src, dst, device, stream))
+        };
+        self.core.submit(&self.device.0, operation, waited, accesses, |_| (), copy)
+    }
+
+    /// The driver call of a copy that is being submitted.
+    fn enqueue_copy<T: Pod>(
+        &self,
+        src: &View<'_, T>,
+        dst: &View<'_, T>,
+        device: &dyn hal::Device,
+        stream: RawStream,
+    ) -> Result<()> {
+        let bytes = src.bytes().len();
+        // SAFETY: both ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
+        // overlap, and host access waits for the use entered with the tracker.
+        unsafe {
+            match (src.block.is_host(), dst.block.is_host()) {
+                (true, false) => device.copy_to_device(dst.as_raw(), src.host()?, bytes, stream),
+                (false, true) => device.copy_to_host(dst.host()?, src.as_raw(), bytes, stream),
+                (false, false) if self.is_peer_copy(src, dst) => {
+                    let from = &src.device.0;
+                    from.visit();
+                    device.copy_from_peer(dst.as_raw(), src.as_raw(), from.info.ordinal, bytes, stream)
                 }
+                _ => device.copy_on_device(dst.as_raw(), src.as_raw(), bytes, stream),
             }
-        })
+        }
     }
 
     /// Sets every element of `dst` to `value` in stream order.

@@ -11,7 +11,7 @@ use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, Param
 use crate::capture::Capture;
 use crate::module::Kernel;
 use crate::stream::Stream;
-use crate::stream_core::Access;
+use crate::stream_core::{Access, Waited};
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut};
 
@@ -346,7 +346,7 @@ impl Kernel {
         let pointers = unsafe { std::slice::from_raw_parts(pointers.as_ptr().cast(), args.len()) };
         let accesses = args.iter().filter_map(Arg::access);
         let keep = |capture: &Capture| capture.keep(self.module());
-        stream.core.submit(&stream.device.0, operation, accesses, keep, |device, raw| {
+        stream.core.submit(&stream.device.0, operation, Waited::Alone, accesses, keep, |device, raw| {
             // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory
             // arguments are not freed before this use is done; the rest is this function's contract.
             unsafe { device.launch(self.raw, config, pointers, raw) }

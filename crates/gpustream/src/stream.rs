@@ -10,7 +10,7 @@ use crate::capture::{CapturedPoint, refused};
 use crate::device::Device;
 use crate::event::{Event, Recorded, TimedEvent};
 use crate::host_call::{self, HostCall, RepeatedCall};
-use crate::stream_core::{Access, EventCell, Mark, StreamCore, StreamState};
+use crate::stream_core::{Access, EventCell, Mark, StreamCore, StreamState, Waited};
 use crate::sync::lock;
 use crate::track::{Clock, Point};
 
@@ -57,7 +57,7 @@ impl Stream {
     where
         I: Iterator<Item = &'a Access<'a>> + Clone,
     {
-        self.core.submit(&self.device.0, operation, accesses, |_| (), call)
+        self.core.submit(&self.device.0, operation, Waited::Alone, accesses, |_| (), call)
     }
 
     /// Marks this point of the stream (`cuEventRecord`).

@@ -106,10 +106,13 @@ impl<'a, T: Pod> View<'a, T> {
     /// [`ErrorKind::InvalidArgument`] for a size of zero.
     pub fn chunks(self, size: usize) -> Result<impl ExactSizeIterator<Item = View<'a, T>>> {
         let count = self.len.div_ceil(checked_chunk(size)?);
-        Ok((0..count).map(move |index| {
-            let from = index * size;
-            Self { start: self.start + from * size_of::<T>(), len: size.min(self.len - from), ..self }
-        }))
+        Ok((0..count).map(move |index| self.chunk(index, size)))
+    }
+
+    /// Piece `index` of those of `size` elements; beyond the last one they are empty.
+    pub(crate) fn chunk(self, index: usize, size: usize) -> Self {
+        let from = index.saturating_mul(size).min(self.len);
+        Self { start: self.start + from * size_of::<T>(), len: size.min(self.len - from), ..self }
     }
 
     /// Blocks until the device is done writing here, then gives the host access.

@@ -15,7 +15,7 @@ use super::{Holder, Memory, Returned};
 use crate::device::DeviceCore;
 use crate::host_call;
 use crate::memory::{Block, Kind};
-use crate::stream_core::{Access, StreamCore};
+use crate::stream_core::{Access, StreamCore, Waited};
 use crate::sync::lock;
 use crate::track::{Mode, Point, Use, Uses};
 
@@ -48,6 +48,7 @@ impl DriverPool {
         stream.submit(
             device,
             holder.operation,
+            Waited::Alone,
             [].iter(),
             |_| (),
             |raw, stream| {
@@ -147,6 +148,7 @@ fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Op
     let outcome = stream.submit(
         device,
         operation,
+        Waited::Alone,
         accesses.iter(),
         |_| (),
         |raw, stream| {

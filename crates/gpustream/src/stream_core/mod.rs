@@ -22,7 +22,7 @@ use crate::sync::lock;
 use crate::track::{Clock, StreamId};
 
 pub(crate) use mark::{EventCell, Mark};
-pub(crate) use submit::{Access, hazard};
+pub(crate) use submit::{Access, Waited, hazard};
 pub(crate) use table::StreamTable;
 
 pub(crate) struct StreamState {

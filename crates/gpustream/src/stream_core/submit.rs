@@ -25,6 +25,15 @@ pub(crate) struct Access<'a> {
     pub(crate) mode: Mode,
 }
 
+/// How host access waits for an operation on memory that it reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// For exactly this operation, by an event of its own.
+    Alone,
+    /// With what is submitted next, which touches the same memory: this operation is the first half of something.
+    WithNext,
+}
+
 impl StreamCore {
     /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use.
     ///
@@ -35,6 +44,7 @@ impl StreamCore {
         &self,
         device: &DeviceCore,
         operation: Operation,
+        waited: Waited,
         accesses: I,
         recorded: impl FnOnce(&Capture),
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
@@ -51,7 +61,7 @@ impl StreamCore {
             drop(state);
             return self.record(&capture, device, operation, accesses, recorded, call);
         }
-        self.run(device, state, operation, accesses, call)
+        self.run(device, state, operation, waited, accesses, call)
     }
 
     fn record<'a>(
@@ -88,7 +98,7 @@ impl StreamCore {
         if state.capture().is_some() {
             return Err(refused(what).with_operation(operation));
         }
-        self.run(device, state, operation, accesses, call)
+        self.run(device, state, operation, Waited::Alone, accesses, call)
     }
 
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
@@ -97,6 +107,7 @@ impl StreamCore {
         device: &DeviceCore,
         mut state: MutexGuard<'s, StreamState>,
         operation: Operation,
+        waited: Waited,
         accesses: I,
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
     ) -> Result<()>
@@ -139,7 +150,7 @@ impl StreamCore {
             if result.is_ok() {
                 marked?;
             }
-        } else if result.is_ok() && guarded {
+        } else if result.is_ok() && guarded && waited == Waited::Alone {
             // Host access waits for exactly this operation, so it needs an event of its own.
             self.mark(&mut state)?;
         }

@@ -1,0 +1,85 @@
+//! Pieces that begin on the device: nothing goes in.
+
+use bytemuck::Pod;
+use gpustream_hal::{Error, Result};
+
+use super::turns::take_turns;
+use super::{Pipeline, report};
+use crate::buffer::Buffer;
+use crate::copy::byte_len;
+use crate::pinned::Pinned;
+use crate::stream::Stream;
+use crate::view::ViewMut;
+
+impl Pipeline<'_> {
+    /// Has `work` fill `pieces` pieces of device memory, and `sink` gets each: its number and what is in it. Blocks
+    /// until all are done.
+    ///
+    /// `work` is for state that lives on the device and goes on from piece to piece, such as a simulation's. It is
+    /// called for one piece after the other, always with the same stream; another stream copies the pieces to the
+    /// host, so that the state goes on meanwhile. It has to write all of the piece. `sink` is called in order on the
+    /// calling thread, while the device is up to [`depth`](Self::depth) pieces ahead.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// let mut value = 0u32;
+    /// let mut sums = Vec::new();
+    /// device.pipeline().chunks(1000).generate(
+    ///     5,
+    ///     |stream, frame| {
+    ///         value += 1;
+    ///         stream.fill(frame, value)                   // or launch kernels, and copy from their state
+    ///     },
+    ///     |_, frame: &[u32]| {
+    ///         sums.push(frame.iter().sum::<u32>());
+    ///         Ok::<_, gpustream::Error>(())
+    ///     },
+    /// )?;
+    /// assert_eq!(sums, [1000, 2000, 3000, 4000, 5000]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first of `work`, `sink` or the library; [`ErrorKind::Uninitialized`](crate::ErrorKind::Uninitialized) where
+    /// `work` left some of a piece unwritten.
+    pub fn generate<U: Pod, E: From<Error>>(
+        &mut self,
+        pieces: usize,
+        mut work: impl FnMut(&Stream, &mut ViewMut<'_, U>) -> Result<()>,
+        mut sink: impl FnMut(usize, &[U]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if pieces == 0 {
+            return Ok(());
+        }
+        let (device, depth) = (self.device.clone(), self.depth.min(pieces));
+        let len = self.results.unwrap_or(self.chunk_of::<U>());
+        // Said before anything is allocated.
+        byte_len::<U>(len)?;
+        let (lanes, progress) = self.open_lanes()?;
+        let compute = &lanes[0].stream;
+        let copies = lanes.get(1).map_or(compute, |lane| &lane.stream);
+        let mut finished = 0;
+        take_turns::<(Buffer<U>, Pinned<U>), E>(
+            depth,
+            || Ok((compute.alloc(len)?, device.pinned(len)?)),
+            |index, (piece, host)| {
+                if index == pieces {
+                    return Ok(false);
+                }
+                work(compute, &mut piece.slice_mut(..)?)?;
+                if lanes.len() > 1 {
+                    // Said, since strict tracking adds no waits.
+                    copies.wait(&compute.record()?)?;
+                }
+                copies.copy(piece, host)?;
+                Ok(true)
+            },
+            |index, (_, host)| {
+                sink(index, &host.read()?)?;
+                finished += len;
+                report(progress, finished);
+                Ok(())
+            },
+        )
+    }
+}

@@ -1,0 +1,78 @@
+//! Pieces of pinned memory, each brought to the device and back to where it was.
+
+use bytemuck::Pod;
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use super::{Pipeline, report};
+use crate::copy::operation;
+use crate::stream::Stream;
+use crate::stream_core::Waited;
+use crate::view::{AsView, AsViewMut, ViewMut};
+
+impl Pipeline<'_> {
+    /// Works on arrays of one length where they lie, in pinned memory: each piece of them is uploaded, `work` runs on
+    /// it, and it is downloaded to where it came from. Enqueues and returns.
+    ///
+    /// Host access waits: [`read`](crate::Pinned::read) of an array, or of a range of it, for the pieces that lie
+    /// there. Other streams are ordered after the pieces as after any work. So is the next run: in one with the same
+    /// pieces, each follows itself on the stream it was on before, and no stream waits for another.
+    ///
+    /// `work` gets the same piece of every array, on the device, and is called for one piece after the other. The device
+    /// needs memory for one piece of every array and stream.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// let mut a = device.pinned_from(&[1u32; 1000])?;
+    /// let mut b = device.pinned_from(&[2u32; 1000])?;
+    /// let mut pipeline = device.pipeline().chunks(100);
+    /// for _ in 0..3 {
+    ///     pipeline.in_place([&mut a, &mut b], |stream, [a, b]| {
+    ///         stream.copy(b, a)?;                         // or launch kernels
+    ///         stream.fill(b, 5)
+    ///     })?;
+    /// }
+    /// assert_eq!((a.read()?[999], b.read()?[999]), (5, 5));
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; the first of `work` or the library. Where `work` fails,
+    /// or panics, the pieces before are worked on, and this one and those after it are as they were.
+    #[track_caller]
+    pub fn in_place<T: Pod, A: AsViewMut<T> + ?Sized, const N: usize>(
+        &mut self,
+        arrays: [&mut A; N],
+        mut work: impl FnMut(&Stream, &mut [ViewMut<'_, T>; N]) -> Result<()>,
+    ) -> Result<()> {
+        let operation = operation("in_place");
+        let arrays = arrays.map(|array| AsView::view(&*array));
+        let Some(&first) = arrays.first() else { return Ok(()) };
+        if let Some(other) = arrays.iter().find(|array| array.len() != first.len()) {
+            return Err(Error::new(
+                ErrorKind::ArgumentMismatch,
+                format!(
+                    "arrays of {} and of {} elements; give slices of one length",
+                    first.len(),
+                    other.len()
+                ),
+            ));
+        }
+        let chunk = self.chunk_of::<T>();
+        let (lanes, progress) = self.open_lanes()?;
+        arrays.iter().try_for_each(|array| lanes[0].stream.check_source(array, operation))?;
+        let (mut index, mut done) = (0, 0);
+        while done < first.len() {
+            let host = arrays.map(|array| array.chunk(index, chunk));
+            let len = host[0].len();
+            let turn = index % lanes.len();
+            let (stream, places) = lanes[turn].places(len, operation)?;
+            stream.submit_copies(&host, &places, operation, Waited::WithNext)?;
+            work(stream, &mut places.map(ViewMut::new))?;
+            stream.submit_copies(&places, &host, operation, Waited::Alone)?;
+            index += 1;
+            done += len;
+            report(progress, done);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! Pieces that come from the host and go back to it, through pinned memory of the pipeline's own.
+
+use std::fmt;
+
+use bytemuck::Pod;
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use super::turns::take_turns;
+use super::{Pipeline, report};
+use crate::buffer::Buffer;
+use crate::copy::byte_len;
+use crate::device::Device;
+use crate::pinned::Pinned;
+use crate::staging;
+use crate::stream::Stream;
+use crate::view::{View, ViewMut};
+
+/// What a pipeline's work is given: one piece of the data, on the device.
+pub struct Piece<'a, T, U> {
+    /// The piece's number, from 0.
+    pub index: usize,
+    /// What was uploaded.
+    pub input: View<'a, T>,
+    /// What will be downloaded; all of it has to be written.
+    pub output: ViewMut<'a, U>,
+}
+
+/// Memory of a piece under way.
+struct Slot<T, U> {
+    host_input: Pinned<T>,
+    input: Buffer<T>,
+    output: Buffer<U>,
+    host_output: Pinned<U>,
+    /// Elements of what is under way: those that went in, and those that come out.
+    taken: usize,
+    given: usize,
+}
+
+impl Pipeline<'_> {
+    /// Runs every piece of `input` through `work` and puts what it gives into `output`, of the same length. Blocks
+    /// until all is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; those of `work`.
+    pub fn map<T: Pod, U: Pod>(
+        &mut self,
+        input: &[T],
+        output: &mut [U],
+        work: impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
+    ) -> Result<()> {
+        if input.len() != output.len() || self.results.is_some() {
+            return Err(Error::new(
+                ErrorKind::ArgumentMismatch,
+                format!(
+                    "a map of {} elements to {}: give slices of one length, and use `run` where pieces give back \
+                     another number than goes in",
+                    input.len(),
+                    output.len()
+                ),
+            ));
+        }
+        let (mut left, mut taken) = (input, 0);
+        let device = self.device.clone();
+        let source = |piece: &mut [T]| {
+            let (now, later) = left.split_at(piece.len().min(left.len()));
+            left = later;
+            staging::copy_on_host(&device, now, &mut piece[..now.len()])?;
+            Ok::<_, Error>(now.len())
+        };
+        let sink = |_, values: &[U]| {
+            staging::copy_on_host(&device, values, &mut output[taken..taken + values.len()])?;
+            taken += values.len();
+            Ok(())
+        };
+        self.run(source, work, sink).map(drop)
+    }
+
+    /// Runs pieces through `work` until `source` has no more. Blocks until all are done; returns the number of
+    /// elements that went in.
+    ///
+    /// `source` fills the slice it is given, which is pinned memory, from its beginning and says how many elements
+    /// it wrote: none at the end. `sink` gets each piece's number and what it gave back, in order. Both run on the
+    /// calling thread, while the device works on other pieces; either may have threads of its own.
+    ///
+    /// # Errors
+    /// The first of `source`, `work`, `sink` or the library; [`ErrorKind::Uninitialized`] where `work` left some of a
+    /// piece's output unwritten.
+    pub fn run<T: Pod, U: Pod, E: From<Error>>(
+        &mut self,
+        mut source: impl FnMut(&mut [T]) -> Result<usize, E>,
+        mut work: impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
+        mut sink: impl FnMut(usize, &[U]) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let (device, depth, results) = (self.device.clone(), self.depth, self.results);
+        let chunk = self.chunk_of::<T>();
+        let capacity = results.unwrap_or(chunk);
+        // Said before anything is allocated.
+        byte_len::<T>(chunk)?;
+        byte_len::<U>(capacity)?;
+        let (lanes, progress) = self.open_lanes()?;
+        let stream = |index: usize| &lanes[index % lanes.len()].stream;
+        let (mut total, mut finished) = (0, 0);
+        take_turns::<Slot<T, U>, E>(
+            depth,
+            || Ok(Slot::new(&device, stream(0), chunk, capacity)?),
+            |index, slot| {
+                let taken = source(&mut slot.host_input.write()?)?.min(chunk);
+                if taken > 0 {
+                    slot.submit(stream(index), index, taken, results.unwrap_or(taken), &mut work)?;
+                }
+                total += taken;
+                Ok(taken > 0)
+            },
+            |index, slot| {
+                sink(index, &slot.host_output.slice(..slot.given)?.read()?)?;
+                finished += slot.taken;
+                report(progress, finished);
+                Ok(())
+            },
+        )?;
+        Ok(total)
+    }
+}
+
+impl<T: Pod, U: Pod> Slot<T, U> {
+    fn new(device: &Device, stream: &Stream, chunk: usize, capacity: usize) -> Result<Self> {
+        Ok(Self {
+            host_input: device.pinned(chunk)?,
+            input: stream.alloc(chunk)?,
+            output: stream.alloc(capacity)?,
+            host_output: device.pinned(capacity)?,
+            taken: 0,
+            given: 0,
+        })
+    }
+
+    fn submit(
+        &mut self,
+        stream: &Stream,
+        index: usize,
+        taken: usize,
+        given: usize,
+        work: &mut impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
+    ) -> Result<()> {
+        let mut input = self.input.slice_mut(..taken)?;
+        stream.copy(&self.host_input.slice(..taken)?, &mut input)?;
+        let output = self.output.slice_mut(..given)?;
+        work(stream, &mut Piece { index, input: self.input.slice(..taken)?, output })?;
+        stream.copy(&self.output.slice(..given)?, &mut self.host_output.slice_mut(..given)?)?;
+        (self.taken, self.given) = (taken, given);
+        Ok(())
+    }
+}
+
+impl<T, U> fmt::Debug for Piece<'_, T, U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Piece({}, {:?} -> {:?})", self.index, self.input, self.output)
+    }
+}

@@ -1,0 +1,150 @@
+//! Data sets larger than the device, in pieces: upload, launches and download of neighbouring pieces overlap.
+
+mod generate;
+mod in_place;
+mod lane;
+mod map;
+mod turns;
+
+use std::fmt;
+
+use gpustream_hal::Result;
+
+use crate::device::Device;
+use crate::stream::Stream;
+use lane::Lane;
+
+pub use map::Piece;
+
+/// Bytes of a piece where nothing is said: long enough that the bus is busy nearly all the time.
+const PIECE: usize = 32 << 20;
+
+/// As many streams as keep a copy in each direction busy: one's upload runs beside the other's download.
+const LANES: usize = 2;
+
+/// Runs upload, launches and download over pieces of a data set, made by [`Device::pipeline`].
+///
+/// Pieces take turns on two streams, which is as many as keep a copy in each direction busy: one stream's upload runs
+/// beside the other's download, and kernels beside both.
+///
+/// ```text
+/// stream 0   up 0 | work 0 | down 0 | up 2 | work 2 | down 2
+/// stream 1          up 1   | work 1 | down 1 | up 3   ...
+/// ```
+///
+/// | | pieces come from | and go to | |
+/// |---|---|---|---|
+/// | [`map`](Self::map) | a slice | a slice | blocks |
+/// | [`run`](Self::run) | a closure | a closure | blocks |
+/// | [`generate`](Self::generate) | the device itself | a closure | blocks |
+/// | [`in_place`](Self::in_place) | pinned memory | where they came from | only enqueues |
+///
+/// All can be called many times: a pipeline keeps its streams, and the device memory of [`in_place`](Self::in_place),
+/// until it is dropped.
+///
+/// ```
+/// # use gpustream::{Device, Launch};
+/// # let device = Device::open("cpu")?;
+/// let input: Vec<u32> = (0..1_000_000).collect();
+/// let mut output = vec![0u32; input.len()];
+/// device.pipeline().chunks(100_000).depth(3).map(&input, &mut output, |stream, piece| {
+///     stream.copy(&piece.input, &mut piece.output)        // or launch kernels
+/// })?;
+/// assert_eq!(input, output);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[must_use = "a pipeline does nothing until it is run"]
+pub struct Pipeline<'p> {
+    device: Device,
+    chunk: usize,
+    results: Option<usize>,
+    depth: usize,
+    progress: Progress<'p>,
+    lanes: Vec<Lane>,
+}
+
+/// Who is told how far the pipeline has come.
+type Progress<'p> = Option<Box<dyn FnMut(usize) + 'p>>;
+
+impl Device {
+    /// A pipeline over pieces of a data set that may be larger than the device's memory.
+    pub fn pipeline(&self) -> Pipeline<'static> {
+        Pipeline {
+            device: self.clone(),
+            chunk: 0,
+            results: None,
+            depth: 3,
+            progress: None,
+            lanes: Vec::new(),
+        }
+    }
+}
+
+impl<'p> Pipeline<'p> {
+    /// Sets the elements of a piece. Without this a piece is 32 MiB.
+    pub fn chunks(mut self, elements: usize) -> Self {
+        self.chunk = elements;
+        self
+    }
+
+    /// Sets the elements that each piece gives back, where it is not one for each that goes in.
+    pub fn results(mut self, elements: usize) -> Self {
+        self.results = Some(elements);
+        self
+    }
+
+    /// Sets how many pieces may be under way, 3 without this. Each needs its own memory, pinned and on the device.
+    ///
+    /// With 1, pieces do not overlap. More than 2 change nothing for [`in_place`](Self::in_place): no host waits between
+    /// its pieces, so one for each stream is enough.
+    pub fn depth(mut self, pieces: usize) -> Self {
+        self.depth = pieces.max(1);
+        self
+    }
+
+    /// Has `progress` called after each piece, with the number of elements that are finished so far. For
+    /// [`in_place`](Self::in_place), which waits for none, it is how many of each array are enqueued.
+    pub fn progress<'q>(self, progress: impl FnMut(usize) + 'q) -> Pipeline<'q> {
+        let Self { device, chunk, results, depth, lanes, .. } = self;
+        Pipeline { device, chunk, results, depth, progress: Some(Box::new(progress)), lanes }
+    }
+
+    /// The streams that pieces take turns on, to wait for, or to order other work with.
+    pub fn streams(&mut self) -> Result<impl ExactSizeIterator<Item = &Stream>> {
+        Ok(self.open_lanes()?.0.iter().map(|lane| &lane.stream))
+    }
+
+    /// Elements of `T` in a piece.
+    fn chunk_of<T>(&self) -> usize {
+        match self.chunk {
+            0 => (PIECE / size_of::<T>().max(1)).max(1),
+            given => given,
+        }
+    }
+
+    /// What pieces take turns on, and who is told how far they are.
+    fn open_lanes(&mut self) -> Result<(&mut [Lane], &mut Progress<'p>)> {
+        let count = self.depth.min(LANES);
+        while self.lanes.len() < count {
+            self.lanes.push(Lane::new(&self.device)?);
+        }
+        Ok((&mut self.lanes[..count], &mut self.progress))
+    }
+}
+
+/// Tells `progress` how far it is.
+fn report(progress: &mut Progress<'_>, elements: usize) {
+    if let Some(progress) = progress {
+        progress(elements);
+    }
+}
+
+impl fmt::Debug for Pipeline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Pipeline(pieces of {} elements, {} under way, on {:?})",
+            self.chunk, self.depth, self.device
+        )
+    }
+}
