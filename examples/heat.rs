@@ -4,20 +4,15 @@ use std::fs;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc;
-use std::thread;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use examples::{DeviceArg, is_cpu};
-use gpustream::{Buffer, Device, Pinned};
 use gpustream_kernels::stencil::Kernels;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// How much of the difference to its neighbours a cell takes over per step; stable up to 0.25.
 const K: f32 = 0.2;
-/// Frames on their way to the disk at once.
-const IN_FLIGHT: usize = 3;
 
 /// Spreads heat over a plate and writes pictures of it while it computes
 #[derive(Parser)]
@@ -53,73 +48,30 @@ fn run() -> Result<()> {
     println!("{}", device.info());
     let progress = ProgressBar::new(frames as u64)
         .with_style(ProgressStyle::with_template("{bar:40} {pos}/{len} frames, {elapsed} of {duration}")?);
+    let kernels = Kernels::load(&device)?;
     let plate = plate(size);
-    let first = thread::scope(|scope| -> Result<Vec<f32>> {
-        // The same few frames of pinned memory go round between this thread and the one that writes.
-        let (filled, to_write) = mpsc::sync_channel::<(usize, Pinned<f32>)>(IN_FLIGHT);
-        let (written, empty) = mpsc::channel::<Pinned<f32>>();
-        for _ in 0..IN_FLIGHT {
-            written.send(device.pinned(size * size)?)?;
-        }
-        let writer = scope.spawn(|| -> Result<Vec<f32>> {
-            // Both ends go when this thread ends, so that the other one notices.
-            let (to_write, written) = (to_write, written);
-            let mut first = Vec::new();
-            for (number, frame) in to_write {
-                // Waits for the copy of this frame; the device is steps ahead by then.
-                let cells = frame.read()?;
-                if number == 0 {
-                    first = cells.to_vec();
-                }
-                write_png(&args.out.join(format!("frame_{number:04}.png")), &cells, size)?;
-                drop(cells);
-                progress.inc(1);
-                // The last frames find nobody waiting for them.
-                let _ = written.send(frame);
+    let stream = device.stream()?;
+    let (mut now, mut next) = (stream.upload(&plate)?, stream.alloc(plate.len())?);
+    device.pipeline().chunks(plate.len()).generate(
+        frames,
+        |stream, frame| {
+            for _ in 0..steps {
+                kernels.heat_f32(stream, &now, &mut next, size, size, K)?;
+                std::mem::swap(&mut now, &mut next);
             }
-            Ok(first)
-        });
-        let simulated = simulate(&device, &plate, size, frames, steps, &filled, &empty);
-        drop(filled);
-        let wrote = writer.join().map_err(|_| anyhow!("the writing thread panicked"))?;
-        // What went wrong while writing is why the other end stopped.
-        let first = wrote?;
-        simulated?;
-        Ok(first)
-    })?;
+            stream.copy(&now, frame)
+        },
+        |number, cells: &[f32]| {
+            if number == 0 {
+                check(&plate, cells, size, steps)?;
+            }
+            write_png(&args.out.join(format!("frame_{number:04}.png")), cells, size)?;
+            progress.inc(1);
+            anyhow::Ok(())
+        },
+    )?;
     progress.finish_and_clear();
-
-    check(&plate, &first, size, steps)?;
     println!("wrote {frames} frames of {size}×{size} cells, {steps} steps apart, to {}", args.out.display());
-    Ok(())
-}
-
-/// Computes on one stream and copies out on another. Only the snapshot stands between them: the library orders both
-/// sides around it, and the steps go on while a frame travels to the host.
-fn simulate(
-    device: &Device,
-    plate: &[f32],
-    size: usize,
-    frames: usize,
-    steps: usize,
-    filled: &mpsc::SyncSender<(usize, Pinned<f32>)>,
-    empty: &mpsc::Receiver<Pinned<f32>>,
-) -> Result<()> {
-    let kernels = Kernels::load(device)?;
-    let (compute, copies) = (device.stream()?, device.stream()?);
-    let mut now = compute.upload(plate)?;
-    let mut next: Buffer<f32> = compute.alloc(plate.len())?;
-    let mut snapshot: Buffer<f32> = compute.alloc(plate.len())?;
-    for number in 0..frames {
-        for _ in 0..steps {
-            kernels.heat_f32(&compute, &now, &mut next, size, size, K)?;
-            std::mem::swap(&mut now, &mut next);
-        }
-        compute.copy(&now, &mut snapshot)?;
-        let mut frame = empty.recv().context("the writing thread has stopped")?;
-        copies.copy(&snapshot, &mut frame)?;
-        filled.send((number, frame)).ok().context("the writing thread has stopped")?;
-    }
     Ok(())
 }
 

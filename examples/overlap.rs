@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use examples::overlap::Kernels;
 use examples::{DeviceArg, Table, is_cpu};
-use gpustream::{Buffer, Device, Pinned, Stream};
+use gpustream::{Buffer, Device, Pinned, Pipeline, Stream};
 
 /// Overlaps copies and kernels in four ways, and says what each saves
 #[derive(Parser)]
@@ -33,13 +33,12 @@ struct Work {
     kernels: Kernels,
     size: usize,
     rounds: usize,
-    pieces: usize,
     host_a: Pinned<f64>,
     host_b: Pinned<f64>,
     a: Buffer<f64>,
     b: Buffer<f64>,
-    /// Two streams are enough: while one copies to the device, the other copies back.
     streams: [Stream; 2],
+    pipeline: Pipeline<'static>,
 }
 
 /// What the operations of a run took by themselves, on the device's clock.
@@ -66,7 +65,8 @@ fn run() -> Result<()> {
     let size = args.size.unwrap_or(if is_cpu(&device) { 1 << 22 } else { 1 << 25 });
     let rounds = args.rounds.unwrap_or(if is_cpu(&device) { 20 } else { 50 });
     ensure!(size > 0 && rounds > 0, "--size and --rounds must be at least 1");
-    let mut work = Work::new(&device, size, rounds, (args.pieces as usize).min(size))?;
+    let pieces = (args.pieces as usize).min(size);
+    let mut work = Work::new(&device, size, rounds, pieces)?;
 
     println!("{}", device.info());
     println!(
@@ -74,18 +74,18 @@ fn run() -> Result<()> {
         size as f64 * 8.0 / f64::from(1 << 20)
     );
 
-    // The first round pays for page faults and first use.
-    let mut alone = Alone::default();
+    // The first rounds pay for page faults and first use.
     work.fill()?;
-    work.sequential(1, &mut alone)?;
+    work.sequential(1, &mut Alone::default())?;
+    work.in_pieces(1)?;
 
     let mut alone = Alone::default();
-    let sequential = work.run("sequential", |work| work.sequential(work.rounds, &mut alone))?;
+    let sequential = work.run("sequential", |work| work.sequential(rounds, &mut alone))?;
     let ways = [
         ("sequential".to_owned(), sequential),
         ("two streams".to_owned(), work.run("two streams", Work::two_streams)?),
         ("two streams with events".to_owned(), work.run("two streams with events", Work::with_events)?),
-        (format!("{} pieces over two streams", work.pieces), work.run("in pieces", Work::in_pieces)?),
+        (format!("{pieces} pieces over two streams"), work.run("in pieces", |work| work.in_pieces(rounds))?),
     ];
 
     println!(
@@ -118,12 +118,12 @@ impl Work {
             kernels: Kernels::load(device)?,
             size,
             rounds,
-            pieces,
             host_a: device.pinned(size)?,
             host_b: device.pinned(size)?,
             a: streams[0].alloc(size)?,
             b: streams[1].alloc(size)?,
             streams,
+            pipeline: device.pipeline().chunks(size.div_ceil(pieces)),
         })
     }
 
@@ -132,9 +132,7 @@ impl Work {
         self.fill()?;
         let start = Instant::now();
         way(self)?;
-        for stream in &self.streams {
-            stream.synchronize()?;
-        }
+        self.pipeline.streams()?.chain(&self.streams).try_for_each(Stream::synchronize)?;
         let time = start.elapsed();
         self.check(name)?;
         Ok(time)
@@ -187,24 +185,16 @@ impl Work {
         Ok(())
     }
 
-    /// Both arrays cut into pieces that take turns on the streams: one stream's copies to the device run beside
-    /// the other's copies back, and no piece ever waits for another.
-    fn in_pieces(&mut self) -> gpustream::Result<()> {
-        let Self { kernels, size, host_a, host_b, a, b, streams, .. } = self;
-        let piece = size.div_ceil(self.pieces);
-        for _ in 0..self.rounds {
-            let pieces = host_a.chunks_mut(piece)?.zip(host_b.chunks_mut(piece)?);
-            let pieces = pieces.zip(a.chunks_mut(piece)?.zip(b.chunks_mut(piece)?));
-            for (number, ((mut host_a, mut host_b), (mut a, mut b))) in pieces.enumerate() {
-                let stream = &streams[number % 2];
+    /// Both arrays cut into pieces that take turns on two streams: one stream's copies to the device run beside the
+    /// other's copies back, and no piece ever waits for another.
+    fn in_pieces(&mut self, rounds: usize) -> gpustream::Result<()> {
+        let Self { kernels, host_a, host_b, pipeline, .. } = self;
+        for _ in 0..rounds {
+            pipeline.in_place([host_a, host_b], |stream, [a, b]| {
                 let size = a.len();
-                stream.copy(&host_a, &mut a)?;
-                stream.copy(&host_b, &mut b)?;
-                kernels.add_one(stream, &mut a, size)?;
-                kernels.add_sum(stream, &a, &mut b, size)?;
-                stream.copy(&a, &mut host_a)?;
-                stream.copy(&b, &mut host_b)?;
-            }
+                kernels.add_one(stream, a, size)?;
+                kernels.add_sum(stream, a, b, size)
+            })?;
         }
         Ok(())
     }
