@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gpustream::{Buffer, Device, Finished, Launch, Pinned, Stream};
+use gpustream::{Buffer, Device, Finished, Launch, Stream};
 use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::{elementwise, matrix};
 
@@ -206,7 +206,7 @@ impl Contender for Ours {
                     })
                 })
             }
-            Case::Pipeline(size) => pipeline(&self.device, self.kernels.clone(), stream, size)?,
+            Case::Pipeline(size) => pipeline(&self.device, self.kernels.clone(), size)?,
             Case::Barrier => {
                 let (kernels, mut out) = (self.kernels.clone(), stream.zeros::<u32>(256)?);
                 let count = 2000u32;
@@ -287,29 +287,19 @@ fn graph_set(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Result<Sa
     }))
 }
 
-fn pipeline(device: &Device, kernels: Rc<Kernels>, stream: Stream, size: usize) -> Result<Sampler> {
-    let streams = [stream, device.stream()?];
-    let mut host: [Pinned<f64>; 2] = [device.pinned(size)?, device.pinned(size)?];
-    let mut arrays: [Buffer<f64>; 2] = [streams[0].alloc(size)?, streams[1].alloc(size)?];
-    let piece = size.div_ceil(PIECES);
+fn pipeline(device: &Device, kernels: Rc<Kernels>, size: usize) -> Result<Sampler> {
+    let (mut a, mut b) = (device.pinned::<f64>(size)?, device.pinned::<f64>(size)?);
+    let mut pipeline = device.pipeline().chunks(size.div_ceil(PIECES));
     Ok(Box::new(move || {
-        let ([host_a, host_b], [a, b]) = (&mut host, &mut arrays);
         let start = Instant::now();
         for _ in 0..ROUNDS {
-            let on_host = host_a.chunks_mut(piece)?.zip(host_b.chunks_mut(piece)?);
-            let on_device = a.chunks_mut(piece)?.zip(b.chunks_mut(piece)?);
-            for (number, ((mut host_a, mut host_b), (mut a, mut b))) in on_host.zip(on_device).enumerate() {
-                let stream = &streams[number % 2];
+            pipeline.in_place([&mut a, &mut b], |stream, [a, b]| {
                 let n = a.len();
-                stream.copy(&host_a, &mut a)?;
-                stream.copy(&host_b, &mut b)?;
-                kernels.add_one(stream, &mut a, n)?;
-                kernels.add_sum(stream, &a, &mut b, n)?;
-                stream.copy(&a, &mut host_a)?;
-                stream.copy(&b, &mut host_b)?;
-            }
+                kernels.add_one(stream, a, n)?;
+                kernels.add_sum(stream, a, b, n)
+            })?;
         }
-        streams.iter().try_for_each(Stream::synchronize)?;
+        pipeline.streams()?.try_for_each(Stream::synchronize)?;
         Ok(start.elapsed().as_secs_f64())
     }))
 }
