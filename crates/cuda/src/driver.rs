@@ -171,6 +171,7 @@ functions! {
             *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_HOST_NODE_PARAMS
         );
         cuGraphAddChildGraphNode(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUgraph);
+        cuGraphDestroyNode(CUgraphNode);
         cuGraphKernelNodeSetAttribute(CUgraphNode, CUlaunchAttributeID, *const CUlaunchAttributeValue);
         cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, c_ulonglong);
         cuGraphLaunch(CUgraphExec, CUstream);

@@ -20,6 +20,24 @@ use crate::driver::{Driver, Status, call};
 use crate::launch::Attributes;
 use crate::{module, stream};
 
+const NOT_CAPTURING: u32 = 0;
+const CAPTURING: u32 = 1;
+
+impl CudaDevice {
+    /// The recording's state, an integer in the enum's place: newer drivers may have more.
+    ///
+    /// # Safety
+    /// The stream is alive.
+    unsafe fn capture_state(&self, stream: RawStream) -> Result<u32> {
+        let driver = self.enter()?;
+        let mut state = NOT_CAPTURING;
+        let state_ptr: *mut CUstreamCaptureStatus = (&raw mut state).cast();
+        // SAFETY: the pointer is to a local of the enum's size; the caller vouches for the stream.
+        unsafe { call!(driver, cuStreamIsCapturing(stream::raw(stream), state_ptr))? };
+        Ok(state)
+    }
+}
+
 impl Graphs for CudaDevice {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
         let driver = self.enter()?;
@@ -36,16 +54,21 @@ impl Graphs for CudaDevice {
         Ok(RawGraph(graph as usize))
     }
 
+    /// There is something to do only where the call that ends a recording was refused for a reason of its own.
+    unsafe fn capture_abandon(&self, stream: RawStream) -> Result<()> {
+        // SAFETY: the caller vouches for the stream.
+        if unsafe { self.capture_state(stream) }? == NOT_CAPTURING {
+            return Ok(());
+        }
+        // SAFETY: as above; it is being captured, on this thread. Nobody else knows the graph.
+        unsafe { self.capture_end(stream).and_then(|graph| self.graph_destroy(graph)) }
+    }
+
     unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool> {
-        let driver = self.enter()?;
-        // An integer in the enum's place: newer drivers may have more states.
-        let mut state = 0u32;
-        let state_ptr: *mut CUstreamCaptureStatus = (&raw mut state).cast();
-        // SAFETY: the pointer is to a local of the enum's size; the caller vouches for the stream.
-        unsafe { call!(driver, cuStreamIsCapturing(stream::raw(stream), state_ptr))? };
-        match state {
-            0 => Ok(false),
-            1 => Ok(true),
+        // SAFETY: the caller vouches for the stream.
+        match unsafe { self.capture_state(stream) }? {
+            NOT_CAPTURING => Ok(false),
+            CAPTURING => Ok(true),
             _ => Err(Error::new(
                 ErrorKind::Captured,
                 "the capture was broken by an earlier call that cannot be captured: see that call's error",
@@ -83,7 +106,10 @@ impl Graphs for CudaDevice {
                 GraphNode::Kernel { function, config, args } => {
                     let params = kernel(function, config, args);
                     call!(driver, cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params))?;
-                    set_attributes(driver, added, &Attributes::of(config))?;
+                    set_attributes(driver, added, &Attributes::of(config)).inspect_err(|_| {
+                        // Nobody knows of the node, and the next launch would run it.
+                        let _ = call!(driver, cuGraphDestroyNode(added));
+                    })?;
                 }
                 GraphNode::Fill { dst, pattern, count: elements } => {
                     let params = fill(dst, pattern, elements);

@@ -181,6 +181,11 @@ fn every_kind_of_node_is_one_call_and_can_be_replaced() {
             // The cooperative attribute; an early start is no attribute of nodes.
             if *add == "cuGraphAddKernelNode_v2" {
                 assert_eq!(names.pop(), Some("cuGraphKernelNodeSetAttribute"));
+                // Where it is refused, nothing is left that would run.
+                let size = device.graph_size(graph).unwrap();
+                recorder.fail_next("cuGraphKernelNodeSetAttribute", 1);
+                device.graph_add_node(graph, &before, work).unwrap_err();
+                assert_eq!(device.graph_size(graph).unwrap(), size);
             }
             assert_eq!(names, [*add]);
             nodes.push(node);
@@ -231,6 +236,19 @@ fn a_broken_capture_is_an_error_and_the_stream_works_afterwards() {
         // Nothing to do with the capture, so it goes on.
         device.free(device.alloc(8).unwrap()).unwrap();
         device.graph_destroy(device.capture_end(stream).unwrap()).unwrap();
+
+        // Refused for a reason of its own, the end can be had later.
+        device.capture_begin(stream).unwrap();
+        recorder.fail_next("cuStreamEndCapture", 2);
+        device.capture_end(stream).unwrap_err();
+        assert!(device.is_capturing(stream).unwrap());
+        for calls in
+            [&["cuStreamIsCapturing", "cuStreamEndCapture", "cuGraphDestroy"][..], &["cuStreamIsCapturing"]]
+        {
+            let ((), made) = recorder.record(|| device.capture_abandon(stream).unwrap());
+            assert_eq!(made.iter().map(|call| call.name).collect::<Vec<_>>(), calls);
+        }
+        device.stream_synchronize(stream).unwrap();
 
         let [side, event] = [
             device.stream_create(StreamOptions::default()).unwrap().0,

@@ -224,6 +224,7 @@ api! {
         hipGraphGetEdges(
             graph: hipGraph_t, from: *mut hipGraphNode_t, to: *mut hipGraphNode_t, count: *mut usize
         );
+        hipGraphDestroyNode(node: hipGraphNode_t);
         hipGraphExecUpdate(
             exec: hipGraphExec_t, graph: hipGraph_t, error_node: *mut hipGraphNode_t, result: *mut hipGraphExecUpdateResult
         );

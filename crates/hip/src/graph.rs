@@ -197,7 +197,10 @@ impl Graphs for HipDevice {
                     let params = kernel_params(function, config, args);
                     api.hipGraphAddKernelNode(new, graph, after, count, &raw const params).launched()?;
                     if config.cooperative {
-                        self.set_cooperative(added)?;
+                        self.set_cooperative(added).inspect_err(|_| {
+                            // Nobody knows of the node, and the next launch would run it.
+                            let _ = api.hipGraphDestroyNode(added).ok();
+                        })?;
                     }
                 }
                 GraphNode::Copy3d(ref copy) => {

@@ -254,10 +254,13 @@ fn a_cooperative_node_is_marked_as_one() {
         let graph = device.graph_create().unwrap();
         let node = GraphNode::Kernel { function, config: &config, args: &args };
         let (answer, calls) = recorder.record(|| device.graph_add_node(graph, &[], &node));
+        let size = device.graph_size(graph).unwrap();
         if PROFILE == Profile::Rocm5 {
             assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(size, (0, 0), "no node that nobody knows of is left to run");
         } else {
             let node = answer.unwrap();
+            assert_eq!(size, (1, 0));
             assert_eq!(calls.len(), 2, "{calls:?}");
             let args = [("node", node.0 as u64), ("attribute", 2)];
             assert_call(&calls[1..], "hipGraphKernelNodeSetAttribute", &args);
