@@ -124,7 +124,10 @@ impl StreamCore {
         if !ours {
             state = self.order(device, state, operation, accesses.clone())?;
         }
-        let point = Point { stream: self.id, number: state.number + 1 };
+        // Taken whatever comes of it: a driver that fails may have enqueued part, and where a backend panics the uses
+        // entered here stay.
+        state.number += 1;
+        let point = Point { stream: self.id, number: state.number };
         for access in accesses.clone() {
             let access = access.borrow();
             let new = Use { point, operation, recycled: false };
@@ -142,8 +145,6 @@ impl StreamCore {
             }
         }
         let result = call(&*self.device, self.raw);
-        // Taken also on failure: the driver may have enqueued part of it.
-        state.number += 1;
         if self.thread.is_some() {
             // Whoever waits for this from another thread finds the event. Also on failure, as above.
             let marked = self.mark(&mut state);

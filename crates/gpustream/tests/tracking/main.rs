@@ -10,6 +10,7 @@ mod order;
 mod paper;
 mod pool;
 mod random;
+mod staging;
 
 use gpustream::{Arg, Kernel, Launch, Result, Stream, View, ViewMut};
 

@@ -86,9 +86,13 @@ impl State {
     }
 }
 
+/// What a test does inside of a call, on the thread that makes it.
+type Inside = Arc<dyn Fn() + Send + Sync>;
+
 /// A fake driver and its one device.
 pub(crate) struct Paper {
     state: Mutex<State>,
+    inside: Mutex<Option<(&'static str, Inside)>>,
     info: DeviceInfo,
 }
 
@@ -103,7 +107,7 @@ impl Paper {
         info.name = "a device on paper".into();
         info.arch = "paper".into();
         info.concurrent_kernels = true;
-        Arc::new(Self { state: Mutex::default(), info })
+        Arc::new(Self { state: Mutex::default(), inside: Mutex::default(), info })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -145,6 +149,23 @@ impl Paper {
     pub(crate) fn new_owner(&self, start: usize, bytes: usize) {
         let block = start..start + bytes.max(1).next_multiple_of(512);
         self.state().log(Call::NewOwner { block });
+    }
+
+    /// From now on each such call does this first.
+    pub(crate) fn inside(&self, call: &'static str, work: impl Fn() + Send + Sync + 'static) {
+        *self.inside.lock().unwrap() = Some((call, Arc::new(work)));
+    }
+
+    /// Until now.
+    pub(crate) fn as_usual(&self) {
+        *self.inside.lock().unwrap() = None;
+    }
+
+    fn begin(&self, call: &'static str) {
+        let inside = self.inside.lock().unwrap().clone();
+        if let Some((_, work)) = inside.filter(|(name, _)| *name == call) {
+            work();
+        }
     }
 
     pub(crate) fn lose(&self) {
@@ -190,6 +211,7 @@ impl Paper {
     }
 
     fn op(&self, call: &'static str, stream: RawStream, touches: Vec<Touch>) -> Result<()> {
+        self.begin(call);
         let mut state = self.state();
         state.fallible(call)?;
         let touches = touches.into_iter().filter(|touch| !touch.range.is_empty()).collect();
@@ -198,6 +220,7 @@ impl Paper {
     }
 
     fn new_block(&self, call: &'static str, bytes: usize, host: bool) -> Result<usize> {
+        self.begin(call);
         let mut state = self.state();
         state.fallible(call)?;
         // SAFETY: blocks are never empty.

@@ -1,0 +1,81 @@
+//! Threads that copy and die.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use gpustream::{Device, DeviceOptions, ErrorKind, MemoryPool};
+
+use crate::paper::{self, Live, Paper};
+use crate::{Mem, touch};
+
+/// Long enough for a second thread to help.
+const LEN: usize = 4 << 20;
+
+/// The thread that calls waits where its first piece needs memory until another has come to help, which dies there.
+fn let_a_helper_die(paper: &Paper, device: &Device) {
+    // So that pieces need memory.
+    device.synchronize().unwrap();
+    device.trim();
+    let caller = thread::current().id();
+    let arrived = Arc::new(AtomicBool::new(false));
+    paper.inside("pinned_alloc", move || {
+        if thread::current().id() != caller {
+            arrived.store(true, Ordering::Release);
+            panic!("on purpose");
+        }
+        while !arrived.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn a_staging_thread_that_dies_is_reported_and_everything_goes_on() {
+    for pool in [MemoryPool::Library, MemoryPool::Unpooled] {
+        let paper = Paper::new();
+        let device = paper.open(DeviceOptions::default().pool(pool).staging_threads(2));
+        let kernel = paper::kernel(&device);
+        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let values = vec![1u8; LEN];
+        let mut x = a.upload(&values).unwrap();
+        let_a_helper_die(&paper, &device);
+        let error = a.upload_into(&values, &mut x).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::HostPanic, "{error}");
+        let_a_helper_die(&paper, &device);
+        let error = a.download(&x).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::HostPanic, "{error}");
+        paper.as_usual();
+        touch(&kernel, &b, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
+        a.upload_into(&values, &mut x).unwrap();
+        assert_eq!(b.download(&x).unwrap().len(), LEN);
+        drop(x);
+        drop((a, b, kernel, device));
+        assert_eq!(paper.state().violations, Vec::<String>::new());
+        assert_eq!(paper.live(), Live::default());
+    }
+}
+
+/// A thread that dies inside of the driver, with its use of the memory entered, is not waited for either.
+#[test]
+fn a_copy_that_dies_in_the_driver_holds_up_nobody() {
+    let paper = Paper::new();
+    let device = paper.open(DeviceOptions::default());
+    let kernel = paper::kernel(&device);
+    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let (mut x, mut host) = (a.zeros::<u8>(1000).unwrap(), device.pinned::<u8>(1000).unwrap());
+    paper.inside("copy_to_host", || panic!("on purpose"));
+    thread::scope(|scope| scope.spawn(|| a.copy(&x, &mut host)).join()).unwrap_err();
+    paper.as_usual();
+    touch(&kernel, &b, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
+    drop(host.write().unwrap());
+    a.copy(&x, &mut host).unwrap();
+    drop(host.read().unwrap());
+    drop((x, host));
+    a.synchronize().unwrap();
+    device.trim();
+    assert_eq!((device.memory_stats().reserved, device.pinned_stats().reserved), (0, 0));
+    drop((a, b, kernel, device));
+    assert_eq!(paper.state().violations, Vec::<String>::new());
+    assert_eq!(paper.live(), Live::default());
+}
