@@ -86,23 +86,25 @@ impl Stream {
 
     fn capture_parts(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<(Recorded, Contents)> {
         /// Ends the capture also where the closure panics.
-        struct Ending<'a>(&'a Capture);
+        struct Ending<'a>(&'a Stream, Arc<Capture>);
+        impl Ending<'_> {
+            fn end(&self) -> Result<(Recorded, Contents)> {
+                let (raw, contents) = self.1.end()?;
+                Ok((Recorded { raw, device: self.0.core.device.clone() }, contents))
+            }
+        }
         impl Drop for Ending<'_> {
             fn drop(&mut self) {
-                if let Ok((raw, contents)) = self.0.end() {
+                if !self.1.is_over() {
                     // Nobody will launch it.
-                    drop((raw, contents));
+                    drop(self.end());
                 }
             }
         }
 
-        let capture = Capture::begin(&self.core)?;
-        let ending = Ending(&capture);
+        let ending = Ending(self, Capture::begin(&self.core)?);
         let outcome = work(self);
-        std::mem::forget(ending);
-        let ended = capture.end();
-        let device = self.core.device.clone();
-        let ended = ended.map(|(raw, contents)| (Recorded { raw, device }, contents));
+        let ended = ending.end();
         outcome?;
         ended
     }

@@ -193,8 +193,9 @@ impl Stream {
         self.core
             .check_not_capturing("run a closure once that a graph runs many times; use `host_fn_repeat`")?;
         let operation = Operation { label: "host_fn", location: Location::caller() };
-        let data = HostCall::new(closure, &self.core).into_raw();
+        let call = HostCall::new(closure, &self.core);
         self.submit(operation, [].iter(), |device, stream| {
+            let data = call.into_raw();
             // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
             unsafe { device.stream_host_fn(stream, host_call::run, data) }
                 // SAFETY: the driver refused the call, so nobody else has it.
