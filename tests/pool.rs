@@ -1,6 +1,8 @@
 //! Where device memory comes from: the library's pool, the driver's, or the driver's plain allocator. What a program
 //! sees is the same.
 
+use std::sync::mpsc;
+
 use conformance::harness::{Gate, open_again, refused};
 use conformance::{sync, tests};
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool, Result};
@@ -8,7 +10,8 @@ use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool, Result};
 tests! {
     Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use, streams_that_are_ordered_share,
         a_hundred_times_until_it_is_full, the_limit_names_who_holds_the_memory, a_snapshot_names_lines,
-        everything_goes_back, sizes_around_every_class, threads_allocate_at_once;
+        everything_goes_back, sizes_around_every_class, threads_allocate_at_once, a_panic_is_left_to_a_wait,
+        a_host_closure_is_refused_at_once;
 }
 
 const MIB: usize = 1 << 20;
@@ -237,5 +240,34 @@ fn threads_allocate_at_once(device: &Device) -> Result<()> {
         })?;
         assert_eq!(device.memory_stats().used, 0);
         Ok(())
+    })
+}
+
+/// An allocation waits for the device before it gives up, and says nothing of what it finds.
+fn a_panic_is_left_to_a_wait(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options.memory_limit(8 * MIB as u64))?;
+        let s = device.stream()?;
+        let held = s.alloc::<u8>(6 * MIB)?;
+        s.host_fn(|| panic!("on purpose"))?;
+        refused(s.alloc::<u8>(6 * MIB).map(drop), ErrorKind::OutOfMemory, &["no room"]);
+        refused(s.synchronize(), ErrorKind::HostPanic, &["on purpose"]);
+        drop(held);
+        Ok(())
+    })
+}
+
+/// A closure that waited for the device would wait for itself.
+fn a_host_closure_is_refused_at_once(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options.memory_limit(8 * MIB as u64))?;
+        let (s, other) = (device.stream()?, device.stream()?);
+        let held = s.alloc::<u8>(6 * MIB)?;
+        let (sender, receiver) = mpsc::channel();
+        s.host_fn(move || sender.send(other.alloc::<u8>(6 * MIB).map(drop)).unwrap_or(()))?;
+        let answer = receiver.recv().expect("the closure's answer");
+        refused(answer, ErrorKind::OutOfMemory, &["limit of 8.0 MiB"]);
+        drop(held);
+        s.synchronize()
     })
 }

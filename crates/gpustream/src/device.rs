@@ -180,6 +180,14 @@ impl DeviceCore {
         Ok(reaches)
     }
 
+    /// Other devices' streams, if any has used this one's memory.
+    pub(crate) fn visitors(&self) -> Vec<Arc<StreamCore>> {
+        if !self.visited.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.streams.filter(|stream| !Arc::ptr_eq(&stream.device, &self.raw))
+    }
+
     /// A stream of another device uses memory of this one.
     pub(crate) fn visit(&self) {
         self.visited.store(true, Ordering::Release);
@@ -226,6 +234,12 @@ impl DeviceCore {
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
+        let streams = self.wait_idle()?;
+        streams.iter().try_for_each(|stream| stream.report_panic())
+    }
+
+    /// As [`synchronize`](Self::synchronize), and leaves it to a later wait to report what panicked.
+    pub(crate) fn wait_idle(&self) -> Result<Vec<Arc<StreamCore>>> {
         let streams = self.own_streams();
         streams
             .iter()
@@ -233,8 +247,13 @@ impl DeviceCore {
         let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
         self.raw.synchronize()?;
         streams.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
-        streams.iter().try_for_each(|stream| stream.report_panic())
+        Ok(streams)
     }
+}
+
+/// Whether a wait with this outcome says that nothing runs any more: on a lost device nothing does.
+pub(crate) fn has_ended(waited: &Result<()>) -> bool {
+    waited.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
 }
 
 impl Drop for DeviceCore {
@@ -242,14 +261,14 @@ impl Drop for DeviceCore {
     fn drop(&mut self) {
         let raw = self.raw.clone();
         let streams = self.streams.take(|stream| Arc::ptr_eq(&stream.device, &self.raw));
-        let visitors = if *self.visited.get_mut() { self.streams.filter(|_| true) } else { Vec::new() };
+        let visitors = self.visitors();
         let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
         let memory = self.memory.clone();
         host_call::outside(move || {
-            // Fails only where the device is lost, and then nothing runs any more.
-            let _ = raw.synchronize();
-            for visitor in visitors {
-                let _ = visitor.wait_idle();
+            let idle = has_ended(&raw.synchronize()) || streams.iter().all(|it| has_ended(&it.wait_idle()));
+            if !idle || !visitors.iter().all(|it| has_ended(&it.wait_idle())) {
+                // What may be in use stays with the process.
+                return std::mem::forget((parked, memory, streams));
             }
             drop(parked);
             memory.close();
@@ -554,7 +573,7 @@ impl Device {
         }
         self.0.refresh();
         staging::let_go(&self.0);
-        Kind::ALL.iter().map(|&kind| self.0.memory.trim(kind)).sum()
+        self.0.memory.trim_all(&self.0)
     }
 
     /// Whether both are handles of one opened device.

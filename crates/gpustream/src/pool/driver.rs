@@ -45,7 +45,7 @@ impl DriverPool {
         stream: &StreamCore,
     ) -> Result<Taken> {
         let mut address = RawBuffer(0);
-        stream.submit(
+        let outcome = stream.submit(
             device,
             holder.operation,
             Waited::Alone,
@@ -56,10 +56,18 @@ impl DriverPool {
                 address = unsafe { raw.alloc_async(size, stream) }?;
                 Ok(())
             },
-        )?;
+        );
         let point = Point { stream: stream.id, number: stream.submitted() };
         let uses = Uses::from_slice(&[Use { point, operation: holder.operation, recycled: true }]);
         let inner = &mut *lock(&self.0);
+        if let Err(error) = outcome {
+            // The driver may have done it, and something after it failed.
+            if address != RawBuffer(0) {
+                let (kind, id, registration) = (Kind::Device, DRIVERS, None);
+                inner.frees.push(Returned { kind, id, address, size, uses, registration });
+            }
+            return Err(error);
+        }
         inner.live.insert(address.0, (size, holder));
         inner.count += 1;
         inner.used += size;
@@ -114,10 +122,14 @@ impl DriverPool {
 
 /// Frees a range, or returns it where this is not possible now.
 fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Option<Returned> {
-    returned.uses.retain(|old| !device.streams.is_known_done(old.point));
+    // Of streams that are out of reach, by their events.
+    let is_done = |point: Point| device.stream(point.stream).is_none_or(|it| it.is_done(point.number));
+    returned.uses.retain(|old| !is_done(old.point));
     let mut target = None;
     for old in &returned.uses {
-        let Some(stream) = device.stream(old.point.stream) else { continue };
+        let Some(stream) = device.stream(old.point.stream).filter(|stream| stream.is_reachable()) else {
+            continue;
+        };
         // The lock may be this thread's: buffers can be dropped anywhere. And nothing can be freed in a capture.
         let usable = match stream.state.try_lock() {
             Ok(state) => state.capture().is_none(),

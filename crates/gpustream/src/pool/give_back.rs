@@ -116,6 +116,12 @@ impl Memory {
         bytes
     }
 
+    /// Returns idle memory of every kind: one may make room for another. Says how many bytes.
+    pub(crate) fn trim_all(self: &Arc<Self>, device: &DeviceCore) -> u64 {
+        self.driver.flush(self, device);
+        Kind::ALL.iter().map(|&kind| self.trim(kind)).sum()
+    }
+
     /// Returns everything; all work of the device is done.
     pub(crate) fn close(&self) {
         drop(std::mem::take(&mut *lock(&self.orphans)));

@@ -236,33 +236,37 @@ impl Memory {
             device.look();
             self.trim_for(device, request);
         }
-        let refused = match self.grow(request, stream) {
-            Err(error) if error.kind() == ErrorKind::OutOfMemory => error,
-            other => return other,
-        };
+        if let Some(block) = self.try_grow(request, stream)? {
+            return Ok(block);
+        }
         if let Some(stream) = stream
             && let Some(block) = self.steal(request, stream)
         {
             return Ok(block);
         }
         if self.trim_for(device, request) > 0
-            && let Ok(block) = self.grow(request, stream)
+            && let Some(block) = self.try_grow(request, stream)?
         {
             return Ok(block);
         }
-        // While a stream is captured the device cannot be waited for.
-        match device.synchronize() {
-            Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
-            _ => {}
-        }
-        device.refresh();
+        wait_for_frees(device)?;
         if let Some(block) = self.reuse(request, stream, &clock) {
             return Ok(block);
         }
-        for kind in Kind::ALL {
-            self.trim(kind);
+        self.trim_all(device);
+        self.grow(request, stream).map_err(|error| self.explain(error, request))
+    }
+
+    /// As [`grow`](Self::grow), with `None` where there is no more.
+    fn try_grow(
+        self: &Arc<Self>,
+        request: &Request,
+        stream: Option<&StreamCore>,
+    ) -> Result<Option<Arc<Block>>> {
+        match self.grow(request, stream) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => Ok(None),
+            other => other.map(Some),
         }
-        self.grow(request, stream).map_err(|_| self.explain(refused, request))
     }
 
     /// Gives idle memory back to make room for `request`.
@@ -283,19 +287,18 @@ impl Memory {
         stream: &StreamCore,
     ) -> Result<Arc<Block>> {
         let Request { size, holder, kind } = *request;
-        self.driver.flush(self, device);
-        if let Some(limit) = self.options.limit
-            && self.driver.stats().reserved + size as u64 > limit
-        {
-            return Err(self.explain(over_limit(limit), request));
-        }
-        let taken = match self.driver.alloc(device, size, holder, stream) {
+        let alloc = || {
+            self.driver.flush(self, device);
+            match self.options.limit {
+                Some(limit) if self.driver.stats().reserved + size as u64 > limit => Err(over_limit(limit)),
+                _ => self.driver.alloc(device, size, holder, stream),
+            }
+        };
+        let taken = match alloc() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                let _ = device.synchronize();
-                self.driver.flush(self, device);
-                self.driver
-                    .alloc(device, size, holder, stream)
-                    .map_err(|error| self.explain(error, request))?
+                wait_for_frees(device)?;
+                self.trim_all(device);
+                alloc().map_err(|error| self.explain(error, request))?
             }
             other => other?,
         };
@@ -416,8 +419,12 @@ impl Memory {
         lock(self.pool(kind)).snapshot()
     }
 
+    /// Says who has the memory, where there is no more.
     #[cold]
     fn explain(&self, error: Error, request: &Request) -> Error {
+        if error.kind() != ErrorKind::OutOfMemory {
+            return error;
+        }
         let snapshot = self.snapshot(request.kind);
         error.with_context(format!(
             "no room for {} ({} bytes) of {}: {}",
@@ -445,6 +452,22 @@ pub(super) fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
     let wanted = (reserved / 16).clamp(least, most);
     let grain = small;
     size.max(wanted).checked_next_multiple_of(grain).unwrap_or(size)
+}
+
+/// Blocks until what was freed is out of use. Where the device cannot be waited for, because a stream is being captured
+/// or this is a host closure, that is left out.
+#[cold]
+fn wait_for_frees(device: &DeviceCore) -> Result<()> {
+    if host_call::is_inside() {
+        return Ok(());
+    }
+    match device.wait_idle() {
+        Err(error) if error.kind() != ErrorKind::Captured => return Err(error),
+        _ => {}
+    }
+    device.visitors().iter().for_each(|visitor| visitor.settle());
+    device.refresh();
+    Ok(())
 }
 
 #[cold]

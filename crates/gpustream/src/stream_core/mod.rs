@@ -16,6 +16,7 @@ use std::thread::{self, ThreadId};
 use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
 
 use crate::capture::{Capture, refused};
+use crate::device::has_ended;
 use crate::event::Recorded;
 use crate::staging::ShortPath;
 use crate::sync::lock;
@@ -147,7 +148,7 @@ impl StreamCore {
 
     /// Whether calls with `raw` reach this stream.
     #[inline]
-    fn is_reachable(&self) -> bool {
+    pub(crate) fn is_reachable(&self) -> bool {
         !self.is_elsewhere() && !self.is_retired()
     }
 
@@ -160,9 +161,10 @@ impl StreamCore {
         let mut state = lock(&self.state);
         // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
         if state.capture().is_none() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
-            // SAFETY: the stream is alive. Fails only where the device is lost, and then nothing runs any more.
-            let _ = unsafe { self.device.stream_synchronize(self.raw) };
-            self.set_done(state.number);
+            // SAFETY: the stream is alive.
+            if has_ended(&unsafe { self.device.stream_synchronize(self.raw) }) {
+                self.set_done(state.number);
+            }
         }
         self.retired.store(true, Ordering::Release);
     }
@@ -276,6 +278,16 @@ impl StreamCore {
         drop(state);
         // SAFETY: the event is alive and was recorded on this stream.
         mark.map_or(Ok(()), |mark| unsafe { mark.cell.synchronize() })
+    }
+
+    /// Blocks until everything submitted is done, unless a capture is in the way.
+    pub(crate) fn settle(&self) {
+        let state = lock(&self.state);
+        let (capturing, number) = (state.capture().is_some(), state.number);
+        drop(state);
+        if !capturing && has_ended(&self.wait_idle()) {
+            self.set_done(number);
+        }
     }
 
     /// Blocks until the submission of that number is done.
