@@ -1,0 +1,98 @@
+//! What a failure must not leave behind, where no scene comes by.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::thread;
+
+use fake_cuda::codes;
+use gpustream::hal::DefaultStream;
+use gpustream::{Device, ErrorKind};
+use recorder::Recorder;
+
+use crate::stage::FAKES;
+
+fn on_both(scene: impl Fn(&Recorder, Device)) {
+    for fake in &FAKES {
+        let recorder = (fake.load)();
+        let before = recorder.live();
+        scene(&recorder, Device::open(fake.name).unwrap());
+        assert_eq!(recorder.violations(), [""; 0], "{}", fake.name);
+        assert_eq!(recorder.live(), before, "{}", fake.name);
+    }
+}
+
+/// The last handle goes while work is pending, and the driver refuses to wait for the whole device.
+#[test]
+fn a_device_is_closed_only_when_its_work_is_done() {
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let (x, mut host) = (stream.full(1000, 1u8).unwrap(), device.pinned::<u8>(1000).unwrap());
+        recorder.hold();
+        stream.copy(&x, &mut host).unwrap();
+        drop((x, host, stream));
+        for name in ["cuCtxSynchronize", "hipDeviceSynchronize"] {
+            recorder.fail_next(name, codes::OUT_OF_MEMORY);
+        }
+        thread::scope(|scope| {
+            let closing = scope.spawn(|| drop(device));
+            while recorder.waiting() == 0 && !closing.is_finished() {
+                thread::yield_now();
+            }
+            recorder.release();
+        });
+        assert!(!recorder.disarm(), "the other driver's function");
+    });
+}
+
+/// Where it cannot wait at all, what may be in use stays with the process.
+#[test]
+fn what_cannot_be_waited_for_is_not_freed() {
+    for fake in &FAKES {
+        let recorder = (fake.load)();
+        let device = Device::open(fake.name).unwrap();
+        let stream = device.stream().unwrap();
+        let (x, mut host) = (stream.full(1000, 1u8).unwrap(), device.pinned::<u8>(1000).unwrap());
+        recorder.hold();
+        stream.copy(&x, &mut host).unwrap();
+        drop((x, host, stream));
+        for name in ["CtxSynchronize", "DeviceSynchronize", "StreamSynchronize"] {
+            for vendor in ["cu", "hip"] {
+                recorder.fail_next(String::leak(format!("{vendor}{name}")), codes::OUT_OF_MEMORY);
+            }
+        }
+        drop(device);
+        assert_eq!(recorder.violations(), [""; 0], "{}", fake.name);
+        recorder.release();
+    }
+}
+
+#[test]
+fn a_capture_that_panics_leaves_no_graph() {
+    on_both(|_, device| {
+        let stream = device.stream().unwrap();
+        let mut x = stream.zeros::<u32>(100).unwrap();
+        let captured = panic::catch_unwind(AssertUnwindSafe(|| {
+            stream.capture(|s| {
+                s.fill(&mut x, 1)?;
+                panic!("on purpose")
+            })
+        }));
+        assert!(captured.is_err());
+        stream.fill(&mut x, 2).unwrap();
+        assert_eq!(stream.download(&x).unwrap(), [2; 100]);
+    });
+}
+
+/// The stream is another thread's, so nothing was submitted.
+#[test]
+fn a_refused_host_closure_is_dropped() {
+    on_both(|_, device| {
+        let threads = device.default_stream(DefaultStream::PerThread).unwrap();
+        let owned = Arc::new(());
+        let kept = owned.clone();
+        let refused =
+            thread::scope(|scope| scope.spawn(|| threads.host_fn(move || drop(kept))).join().unwrap());
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(Arc::strong_count(&owned), 1);
+    });
+}
