@@ -23,6 +23,8 @@ fn words(calls: &[Call]) -> Vec<&'static str> {
         "cuMemAllocAsync" | "hipMallocAsync" => Some("alloc in order"),
         "cuMemFree_v2" | "hipFree" => Some("free"),
         "cuMemFreeAsync" | "hipFreeAsync" => Some("free in order"),
+        "cuMemHostAlloc" | "hipHostMalloc" => Some("alloc pinned"),
+        "cuMemFreeHost" | "hipHostFree" => Some("free pinned"),
         "cuCtxSynchronize" | "hipDeviceSynchronize" => Some("wait for the device"),
         "cuStreamSynchronize" | "hipStreamSynchronize" => Some("wait for a stream"),
         "cuEventSynchronize" | "hipEventSynchronize" => Some("wait for an event"),
@@ -90,6 +92,23 @@ fn idle_memory_of_another_kind_is_returned_too() {
             let (_x, calls) = recorder.record(|| s.alloc::<u8>(18 * MIB).unwrap());
             let alloc = if policy == MemoryPool::Driver { "alloc in order" } else { "alloc" };
             assert_eq!(words(&calls), [alloc, "wait for the device", "free", alloc], "{policy:?}");
+        });
+    }
+}
+
+/// What a stream keeps for its next copies among it.
+#[test]
+fn page_locked_memory_is_returned_too() {
+    for policy in [MemoryPool::Library, MemoryPool::Unpooled] {
+        on_both(100, pool(policy), |recorder, device| {
+            let s = device.stream().unwrap();
+            let _x = s.upload(&vec![1u8; MIB / 2]).unwrap();
+            s.synchronize().unwrap();
+            let alloc = if device.info().backend == "cuda" { "cuMemHostAlloc" } else { "hipHostMalloc" };
+            recorder.fail_next(alloc, 2);
+            let (_host, calls) = recorder.record(|| device.pinned::<u8>(2 * MIB).unwrap());
+            let steps = ["alloc pinned", "wait for the device", "free pinned", "alloc pinned"];
+            assert_eq!(words(&calls), steps, "{policy:?}");
         });
     }
 }

@@ -15,6 +15,7 @@ use crate::device::DeviceCore;
 use crate::host_call;
 use crate::lint;
 use crate::memory::{Block, Kind, PAGE_LOCKED, Registration};
+use crate::staging;
 use crate::stream_core::{StreamCore, StreamTable};
 use crate::sync::lock;
 use crate::track::{Clock, Uses};
@@ -454,7 +455,7 @@ pub(super) fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
     size.max(wanted).checked_next_multiple_of(grain).unwrap_or(size)
 }
 
-/// Blocks until what was freed is out of use. Where the device cannot be waited for, because a stream is being captured
+/// Blocks until what was freed is out of use, and takes back what streams keep for their next copies. Where the device cannot be waited for, because a stream is being captured
 /// or this is a host closure, that is left out.
 #[cold]
 fn wait_for_frees(device: &DeviceCore) -> Result<()> {
@@ -466,6 +467,7 @@ fn wait_for_frees(device: &DeviceCore) -> Result<()> {
         _ => {}
     }
     device.visitors().iter().for_each(|visitor| visitor.settle());
+    staging::let_go(device);
     device.refresh();
     Ok(())
 }

@@ -6,7 +6,7 @@
 //! each download waits for itself.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 use gpustream_hal::{Operation, Result};
@@ -135,9 +135,15 @@ impl ShortPath {
         outcome
     }
 
-    /// Gives back what is kept for `stream`.
+    /// Gives back what is kept for the stream, unless it is being used: whoever does so may be who asks for room.
     pub(super) fn clear(&self, device: &DeviceCore) {
-        let Kept { chunk, down, .. } = std::mem::take(&mut *lock(&self.0));
+        let mut kept = match self.0.try_lock() {
+            Ok(kept) => kept,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let Kept { chunk, down, .. } = std::mem::take(&mut *kept);
+        drop(kept);
         for block in chunk.map(|chunk| chunk.block).into_iter().chain(down) {
             device.memory.release(device, block);
         }
