@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 pub mod harness;
+pub mod toolbox;
 
 /// Kernels that wait for flags.
 pub mod sync {

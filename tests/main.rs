@@ -13,6 +13,7 @@ mod graphs_capture;
 mod graphs_explicit;
 mod graphs_update;
 mod hammer;
+mod host_functions;
 mod host_memory;
 #[path = "kernels.rs"]
 mod kernels;
@@ -36,6 +37,7 @@ fn main() {
     harness::main(&[
         ("streams", streams::TESTS),
         ("events", events::TESTS),
+        ("host_functions", host_functions::TESTS),
         ("copies", copies::TESTS),
         ("convert", convert::TESTS),
         ("launch", launch::TESTS),

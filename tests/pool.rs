@@ -266,7 +266,7 @@ fn a_host_closure_is_refused_at_once(device: &Device) -> Result<()> {
         let (sender, receiver) = mpsc::channel();
         s.host_fn(move || sender.send(other.alloc::<u8>(6 * MIB).map(drop)).unwrap_or(()))?;
         let answer = receiver.recv().expect("the closure's answer");
-        refused(answer, ErrorKind::OutOfMemory, &["limit of 8.0 MiB"]);
+        refused(answer, ErrorKind::InHostClosure, &["a host closure"]);
         drop(held);
         s.synchronize()
     })

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use conformance::harness::{Gate, overlaps, refused, until};
+use conformance::harness::{Gate, overlaps, until};
 use conformance::{sync, tests};
 use gpustream::{DefaultStream, Device, ErrorKind, Launch, Result, StreamOptions};
 
 tests! {
     Plain: kernels_overlap, enqueueing_returns, a_stream_is_in_order, copies_overlap_kernels, done_is_asked_without_waiting,
-        host_functions_run_in_order, host_function_panics_are_reported, later_work_waits_for_a_host_function,
         priorities_are_clamped, many_streams_at_once, synchronize_waits_for_its_own_stream_alone,
         device_synchronize_waits_for_all, default_streams, streams_from_other_threads,
         the_host_prepares_while_the_device_works;
@@ -111,51 +110,6 @@ fn done_is_asked_without_waiting(device: &Device) -> Result<()> {
     assert!(!s.is_done()?);
     gate.open();
     until(|| s.is_done())
-}
-
-fn host_functions_run_in_order(device: &Device) -> Result<()> {
-    let s = device.stream()?;
-    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
-    for number in 0..100 {
-        let order = order.clone();
-        s.host_fn(move || order.lock().unwrap().push(number))?;
-    }
-    s.synchronize()?;
-    assert_eq!(*order.lock().unwrap(), (0..100).collect::<Vec<_>>());
-    Ok(())
-}
-
-fn host_function_panics_are_reported(device: &Device) -> Result<()> {
-    let s = device.stream()?;
-    s.host_fn(|| std::panic::resume_unwind(Box::new("on purpose")))?;
-    refused(s.synchronize(), ErrorKind::HostPanic, &["on purpose"]);
-    // Once, and the stream goes on.
-    s.synchronize()?;
-    let x = s.full(10, 3u32)?;
-    assert_eq!(s.download(&x)?, [3; 10]);
-    Ok(())
-}
-
-/// A host function holds the stream up as a kernel does.
-fn later_work_waits_for_a_host_function(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let mut done = device.flag()?;
-    let (open, closed) = std::sync::mpsc::channel::<()>();
-    let seen = done.clone();
-    let early = Arc::new(AtomicU32::new(0));
-    let early_in = early.clone();
-    s.host_fn(move || {
-        let _ = closed.recv();
-        early_in.store(seen.get() + 1, Ordering::SeqCst);
-    })?;
-    kernels.raise_flag(&s, &ONE, &mut done, 7)?;
-    assert!(!s.is_done()?);
-    drop(open);
-    s.synchronize()?;
-    assert_eq!(early.load(Ordering::SeqCst), 1, "the kernel ran before the host function had ended");
-    assert_eq!(done.get(), 7);
-    Ok(())
 }
 
 fn priorities_are_clamped(device: &Device) -> Result<()> {

@@ -10,6 +10,7 @@ use bytemuck::Pod;
 use gpustream_hal::{Operation, RawBuffer, Result};
 
 use crate::device::{Device, DeviceCore};
+use crate::host_call;
 use crate::memory::{Block, Kind};
 use crate::stream_core::StreamCore;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
@@ -28,6 +29,7 @@ impl Owned {
         stream: Option<&StreamCore>,
         operation: Operation,
     ) -> Result<Self> {
+        host_call::check_outside().map_err(|error| error.with_operation(operation))?;
         let core: &DeviceCore = &device.0;
         let block = core.memory.alloc(core, kind, bytes, stream, operation)?;
         Ok(Self::new(device, block))

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::device::{DeviceCore, Tracking};
 use crate::graph_contents::{Contents, GraphOperation, GraphUses};
-use crate::host_call::RepeatedCall;
+use crate::host_call::{self, RepeatedCall};
 use crate::memory::Block;
 use crate::node_recorder::NodeAdder;
 use crate::node_setter::NodeSetter;
@@ -121,6 +121,7 @@ impl Capture {
     }
 
     fn check_thread(&self) -> Result<()> {
+        host_call::check_outside()?;
         if self.thread.is_none_or(|thread| thread == thread::current().id()) {
             return Ok(());
         }
@@ -308,6 +309,7 @@ impl Capture {
         uses: &GraphUses,
         make: impl FnOnce(RawGraph, &[RawGraphNode]) -> Result<RawGraphNode>,
     ) -> Result<()> {
+        self.check_thread()?;
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = uses.accesses().collect();
         for access in &accesses {

@@ -268,6 +268,7 @@ impl Stream {
     }
 
     pub(crate) fn check_memory<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
+        self.core.check_thread()?;
         view.check_not_shared()?;
         if self.device.0.reaches(&view.device.0)? { Ok(()) } else { Err(self.foreign("the memory")) }
     }

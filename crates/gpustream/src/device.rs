@@ -155,6 +155,7 @@ impl DeviceCore {
 
     #[cold]
     fn reaches_peer(&self, other: &Self) -> Result<bool> {
+        host_call::check_outside()?;
         if self.info.backend != other.info.backend {
             return Ok(false);
         }
@@ -212,6 +213,9 @@ impl DeviceCore {
     }
 
     fn sweep(&self) {
+        if host_call::is_inside() {
+            return;
+        }
         self.streams.sweep(&self.raw);
         let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.is_known_done(point));
         let free: Vec<Parked> = lock(&self.parked).extract_if(.., |parked| done(parked)).collect();
@@ -220,7 +224,7 @@ impl DeviceCore {
     }
 
     /// Keeps `what` until everything submitted so far is done.
-    pub(crate) fn park(&self, what: Box<dyn Send>) {
+    fn park(&self, what: Box<dyn Send>) {
         // Streams of another device matter only if they have used what belongs to this one; nobody asks the driver
         // about them here, so this would wait for them without need.
         let visited = self.visited.load(Ordering::Acquire);
@@ -228,9 +232,7 @@ impl DeviceCore {
         let until = ends.into_iter().map(|stream| Point { stream: stream.id, number: stream.submitted() });
         let until = until.collect();
         lock(&self.parked).push(Parked { _what: what, until });
-        if !host_call::is_inside() {
-            self.refresh();
-        }
+        self.refresh();
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
@@ -240,6 +242,7 @@ impl DeviceCore {
 
     /// As [`synchronize`](Self::synchronize), and leaves it to a later wait to report what panicked.
     pub(crate) fn wait_idle(&self) -> Result<Vec<Arc<StreamCore>>> {
+        host_call::check_outside()?;
         let streams = self.own_streams();
         streams
             .iter()
@@ -385,6 +388,7 @@ impl Device {
 
     /// Opens a device of any backend, a third party's included.
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
+        host_call::check_outside()?;
         let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
         let info = raw.info().clone();
         let streams = StreamTable::shared().clone();
@@ -417,6 +421,13 @@ impl Device {
         devices
     }
 
+    /// Keeps `what` until everything submitted so far is done.
+    pub(crate) fn park(&self, what: Box<dyn Send>) {
+        let device = self.clone();
+        // Asks the streams how far they are.
+        host_call::outside(move || device.0.park(what));
+    }
+
     /// What the device is and can do.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
@@ -430,6 +441,7 @@ impl Device {
     /// Makes a stream. The priority is clamped to what the device has.
     #[track_caller]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
+        host_call::check_outside()?;
         if options.blocking_with_default {
             lint::serialises(
                 "a stream that waits for the legacy default stream, and which that stream waits for",
@@ -453,6 +465,7 @@ impl Device {
     /// [`ErrorKind::Unsupported`] where the backend has none.
     #[track_caller]
     pub fn default_stream(&self, which: DefaultStream) -> Result<Stream> {
+        host_call::check_outside()?;
         if which == DefaultStream::Legacy {
             lint::serialises("the legacy default stream waits for every blocking stream, and they for it");
         }
@@ -471,7 +484,7 @@ impl Device {
     ///
     /// # Safety
     /// `raw` is a stream of this device's primary context, outlives the value (a leaked value lives on) and all work
-    /// submitted through it, and is not being captured.
+    /// submitted through it, and is not being captured. The value is not dropped inside a host closure.
     pub unsafe fn stream_from_raw(&self, raw: RawStream) -> Stream {
         self.adopt(raw, false)
     }
@@ -546,6 +559,7 @@ impl Device {
     /// Free and total device memory at this moment, in bytes (`cuMemGetInfo`). What this library keeps for the
     /// next allocations counts as taken; see [`trim`](Self::trim).
     pub fn memory(&self) -> Result<(u64, u64)> {
+        host_call::check_outside()?;
         self.0.raw.memory()
     }
 
@@ -565,9 +579,12 @@ impl Device {
     }
 
     /// Returns slabs of which nothing is used any more to the driver, pinned ones too; says how many bytes. May synchronise the
-    /// device (`cuMemFree` does).
+    /// device (`cuMemFree` does). Inside a host closure it does nothing.
     #[track_caller]
     pub fn trim(&self) -> u64 {
+        if host_call::is_inside() {
+            return 0;
+        }
         if self.0.info.free_synchronizes {
             lint::serialises("returning memory to the driver waits for all work of the device");
         }

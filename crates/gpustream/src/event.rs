@@ -8,6 +8,7 @@ use std::time::Duration;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::capture::{CapturedPoint, refused};
+use crate::host_call;
 use crate::stream_core::{Mark, StreamCore};
 
 /// A point in a stream, made by [`Stream::record`](crate::Stream::record). It keeps its stream alive.
@@ -43,8 +44,9 @@ impl Event {
         &self.0
     }
 
-    /// Refuses what only a point in time can answer.
+    /// Refuses what only a point in time can answer, and a host closure's questions.
     pub(crate) fn check_not_captured(&self) -> Result<()> {
+        host_call::check_outside()?;
         match self.0.captured {
             Some(_) => Err(refused("ask about an event recorded inside it: it happens anew in each launch")),
             None => Ok(()),

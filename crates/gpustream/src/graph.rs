@@ -10,6 +10,7 @@ use crate::capture::Capture;
 use crate::device::Device;
 use crate::graph_builder::{Node, NodeTable};
 use crate::graph_contents::Contents;
+use crate::host_call;
 use crate::memory::HostReplay;
 use crate::stream::Stream;
 
@@ -67,8 +68,11 @@ pub(crate) struct Recorded {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it, and executables do not depend on it.
-        let _ = unsafe { self.device.graph_destroy(self.raw) };
+        let (device, raw) = (self.device.clone(), self.raw);
+        host_call::outside(move || {
+            // SAFETY: nobody else has it, and executables do not depend on it.
+            let _ = unsafe { device.graph_destroy(raw) };
+        });
     }
 }
 
@@ -112,6 +116,7 @@ impl Stream {
 
 impl Parts {
     fn new(recorded: Recorded, contents: Contents) -> Result<Self> {
+        host_call::check_outside()?;
         let device = recorded.device.clone();
         // SAFETY: the graph is alive.
         let (nodes, edges) = unsafe { device.graph_size(recorded.raw) }?;
@@ -192,7 +197,7 @@ impl Graph {
             }
             _ => Box::new(std::mem::replace(parts, Parts::new(recorded, contents)?)),
         };
-        self.device.0.park(old);
+        self.device.park(old);
         Ok(outcome)
     }
 
@@ -206,6 +211,7 @@ impl Graph {
     /// [`ErrorKind::InvalidArgument`] for a node of another graph, or after [`update`](Self::update), which makes
     /// the nodes anew.
     pub fn set(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
+        host_call::check_outside()?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
         let Some(table) = &mut self.table else {
             return Err(Error::new(
@@ -273,7 +279,7 @@ impl Drop for Graph {
     /// Returns at once: what pending runs use is kept until they are done.
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
-            self.device.0.park(Box::new(parts));
+            self.device.park(Box::new(parts));
         }
     }
 }

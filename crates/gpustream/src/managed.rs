@@ -10,6 +10,7 @@ use gpustream_hal::{Error, ErrorKind, ManagedAdvice, RawBuffer, Result};
 use crate::buffer::Owned;
 use crate::copy::{byte_len, operation};
 use crate::device::Device;
+use crate::host_call;
 use crate::memory::Kind;
 use crate::pinned::{ReadGuard, WriteGuard};
 use crate::stream::Stream;
@@ -88,6 +89,7 @@ impl<T: Pod> Managed<T> {
 
     /// Says how the memory will be used (`cuMemAdvise`). Changes speed, never contents.
     pub fn advise(&self, advice: ManagedAdvice) -> Result<()> {
+        host_call::check_outside()?;
         let view = self.view();
         if view.is_empty() {
             return Ok(());

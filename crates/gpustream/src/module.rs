@@ -9,6 +9,7 @@ use gpustream_hal::{
 
 use crate::compile_cache;
 use crate::device::Device;
+use crate::host_call;
 use crate::sync::lock;
 
 /// Everything a module can be loaded from, on any backend; what `gpustream-build` embeds in a program.
@@ -30,8 +31,11 @@ pub(crate) struct ModuleCore {
 
 impl Drop for ModuleCore {
     fn drop(&mut self) {
-        // SAFETY: no handle is left, and the device drops a parked module only when no kernel of it can run.
-        let _ = unsafe { self.device.module_unload(self.raw) };
+        let (device, raw) = (self.device.clone(), self.raw);
+        host_call::outside(move || {
+            // SAFETY: no handle is left, and the device drops a parked module only when no kernel of it can run.
+            let _ = unsafe { device.module_unload(raw) };
+        });
     }
 }
 
@@ -49,7 +53,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.device.0.park(Box::new(self.core.clone()));
+        self.device.park(Box::new(self.core.clone()));
     }
 }
 
@@ -70,6 +74,7 @@ pub struct Kernel {
 
 impl Module {
     pub(crate) fn load(device: &Device, source: &ModuleSource<'_>) -> Result<Self> {
+        host_call::check_outside()?;
         let raw_device = &device.0.raw;
         let backend = device.info().backend;
         let raw = match best_image(device, source) {
@@ -102,6 +107,7 @@ impl Module {
     /// # Errors
     /// [`ErrorKind::KernelNotFound`].
     pub fn kernel(&self, name: &'static str) -> Result<Kernel> {
+        host_call::check_outside()?;
         if name.is_empty() {
             let message = format!("module `{}` was asked for a kernel without a name", self.0.name);
             return Err(Error::new(ErrorKind::KernelNotFound, message));
@@ -173,6 +179,7 @@ impl Kernel {
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend cannot say.
     pub fn occupancy(&self, threads: u32, dynamic_shared: u32) -> Result<u32> {
+        host_call::check_outside()?;
         let device = &self.device().0.raw;
         // SAFETY: the module is loaded as long as `self`.
         let occupancy = unsafe { device.occupancy(self.raw, threads, dynamic_shared) }?;
@@ -185,6 +192,7 @@ impl Kernel {
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend cannot say.
     pub fn suggested_block(&self, dynamic_shared: u32) -> Result<(u32, u32)> {
+        host_call::check_outside()?;
         // SAFETY: the module is loaded as long as `self`.
         unsafe { self.device().0.raw.suggested_block(self.raw, dynamic_shared) }
     }

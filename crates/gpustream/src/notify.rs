@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use crate::device::DeviceCore;
 use crate::event::Event;
+use crate::host_call;
 use crate::memory::{self, Block};
 use crate::pinned::Pinned;
 use crate::reactor::{self, Entry, Wait};
@@ -58,6 +59,7 @@ impl Finished {
     }
 
     fn start(points: Points, cx: &Context<'_>) -> Result<State> {
+        host_call::check_outside()?;
         let mut ahead = points;
         let started = Instant::now();
         loop {
@@ -106,7 +108,11 @@ impl Future for Finished {
                     }
                 }
                 State::Waiting { wait, streams } => {
-                    let Some(outcome) = wait.poll(cx.waker()) else { return Poll::Pending };
+                    let Some(outcome) = wait.poll(cx.waker()) else {
+                        // Who blocks on this inside a host closure may wait for that very closure.
+                        return host_call::check_outside()
+                            .map_or_else(|e| Poll::Ready(Err(e)), |()| Poll::Pending);
+                    };
                     let outcome = outcome.and_then(|()| streams.iter().try_for_each(|s| s.report_panic()));
                     self.0 = State::Resolved;
                     return Poll::Ready(outcome);

@@ -10,6 +10,7 @@ use gpustream_hal::{Error, ErrorKind, PinnedOptions, RawBuffer, Result};
 use crate::buffer::Owned;
 use crate::copy::{byte_len, operation};
 use crate::device::Device;
+use crate::host_call;
 use crate::memory::{HostGuard, Kind, Registration};
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
@@ -74,6 +75,7 @@ impl<T: Pod> Pinned<T> {
         if bytes == 0 {
             return Self::from_slice(device, &values);
         }
+        host_call::check_outside()?;
         let registration = Registration::new(&device.0.raw, values.into_boxed_slice())?;
         let block = device.0.memory.register(registration, bytes)?;
         block.history.lock().set_written(&(0..bytes));

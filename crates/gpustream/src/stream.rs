@@ -185,9 +185,12 @@ impl Stream {
 
     /// Runs `closure` on a thread of the driver's, in stream order (`cuLaunchHostFunc`).
     ///
-    /// What is submitted later waits for it. It must not wait for this device's work: that would wait for
-    /// itself. A panic is caught and reported by the next wait on this stream. After a device fault the closure
-    /// may never run, and is then leaked.
+    /// What is submitted later waits for it. A panic is caught and reported by the next wait on this stream. After a
+    /// device fault the closure may never run, and is then leaked.
+    ///
+    /// Drivers may not be called there, so calls that would need one, or wait, are an [`ErrorKind::InHostClosure`].
+    /// Dropping anything is fine, flags work, and guards on pinned memory are given where the device was done with it
+    /// before the closure in this stream's order.
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
         self.core
@@ -207,6 +210,7 @@ impl Stream {
     /// the graph, which owns it.
     #[track_caller]
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        self.core.check_thread()?;
         let Some(capture) = lock(&self.core.state).capture() else { return self.host_fn(closure) };
         let operation = Operation { label: "host_fn", location: Location::caller() };
         let call = Arc::new(RepeatedCall::new(closure));
@@ -232,7 +236,10 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.core.retire();
+        if !self.core.is_ours() {
+            let core = self.core.clone();
+            host_call::outside(move || core.retire());
+        }
     }
 }
 

@@ -122,7 +122,7 @@ impl<'a, T: Pod> View<'a, T> {
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
         self.check_not_shared()?;
         let host = self.host()?;
-        let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read);
+        let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read)?;
         memory::wait_for(&self.device.0, self.block, &self.bytes(), Mode::Read)?;
         // SAFETY: the range is inside pinned memory and aligned for T; writers are done, and the shared borrow and
         // the guard keep new ones out.
@@ -236,7 +236,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         self.view.check_not_shared()?;
         let host = self.view.host()?;
         let range = self.view.bytes();
-        let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write);
+        let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write)?;
         memory::wait_for(&self.view.device.0, self.view.block, &range, Mode::Write)?;
         self.view.block.history.lock().set_written(&range);
         // SAFETY: the range is inside pinned memory and aligned for T; all its users are done, and the exclusive

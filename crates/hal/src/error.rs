@@ -46,6 +46,8 @@ pub enum ErrorKind {
     DeviceLost,
     /// A host closure panicked.
     HostPanic,
+    /// The call cannot be made inside a host closure, which runs on a thread of the driver's.
+    InHostClosure,
     /// An argument makes no sense on its own (a malformed device name, a zero pitch).
     InvalidArgument,
     /// Any other failure the driver reported.

@@ -6,6 +6,7 @@ use gpustream_hal::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
 use super::Block;
+use crate::host_call;
 use crate::stream_core::Access;
 use crate::track::Mode;
 
@@ -34,14 +35,16 @@ pub(crate) struct HostGuard<'a> {
 
 impl<'a> HostGuard<'a> {
     /// Enters a guard. A launch that is being entered at this moment goes first; its run is then waited for.
-    pub(crate) fn hold(block: &'a Block, range: Range<usize>, mode: Mode) -> Self {
+    pub(crate) fn hold(block: &'a Block, range: Range<usize>, mode: Mode) -> Result<Self> {
         loop {
             let mut guards = block.guards.lock();
             if guards.replays == 0 {
                 guards.held.push((range.clone(), mode));
-                return Self { block, range, mode };
+                return Ok(Self { block, range, mode });
             }
             drop(guards);
+            // The launch may wait for room behind the closure.
+            host_call::check_outside()?;
             std::thread::yield_now();
         }
     }

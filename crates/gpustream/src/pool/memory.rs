@@ -12,7 +12,6 @@ use super::options::{MemoryOptions, MemoryPool};
 use super::stats::{Bytes, MemorySnapshot, MemoryStats};
 use super::{GRANULE, Holder};
 use crate::device::DeviceCore;
-use crate::host_call;
 use crate::lint;
 use crate::memory::{Block, Kind, PAGE_LOCKED, Registration};
 use crate::staging;
@@ -226,13 +225,13 @@ impl Memory {
                 return Ok(block);
             }
             let pending = lock(self.pool(request.kind)).pending();
-            if pending >= request.size && !host_call::is_inside() {
+            if pending >= request.size {
                 device.look();
                 if let Some(block) = self.reuse(request, stream, &clock) {
                     return Ok(block);
                 }
             }
-        } else if !host_call::is_inside() {
+        } else {
             // Nothing is kept, so what is done goes back.
             device.look();
             self.trim_for(device, request);
@@ -311,9 +310,7 @@ impl Memory {
     /// Asks the driver what is done, and merges it.
     #[cold]
     fn settle(&self, device: &DeviceCore, request: &Request) {
-        if !host_call::is_inside() {
-            device.look();
-        }
+        device.look();
         lock(self.pool(request.kind)).arena(request.size).settle(|point| self.streams.is_known_done(point));
     }
 

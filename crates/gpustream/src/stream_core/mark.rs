@@ -72,6 +72,7 @@ impl StreamCore {
 
     /// The oldest mark that covers `number`, recording one if there is none.
     pub(crate) fn mark_for(&self, number: u64) -> Result<Mark> {
+        host_call::check_outside()?;
         let mut state = lock(&self.state);
         if let Some(mark) = state.marks.iter().find(|mark| mark.number >= number) {
             return Ok(mark.clone());

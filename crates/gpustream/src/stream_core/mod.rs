@@ -18,9 +18,10 @@ use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy
 use crate::capture::{Capture, refused};
 use crate::device::has_ended;
 use crate::event::Recorded;
+use crate::host_call;
 use crate::staging::ShortPath;
 use crate::sync::lock;
-use crate::track::{Clock, StreamId};
+use crate::track::{Clock, Point, StreamId};
 
 pub(crate) use mark::{EventCell, Mark};
 pub(crate) use submit::{Access, Waited, hazard};
@@ -71,8 +72,11 @@ pub(crate) struct StreamCore {
 impl Drop for StreamCore {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it.
-            let _ = unsafe { self.device.stream_destroy(self.raw) };
+            let (device, raw) = (self.device.clone(), self.raw);
+            host_call::outside(move || {
+                // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it.
+                let _ = unsafe { device.stream_destroy(raw) };
+            });
         }
     }
 }
@@ -129,9 +133,10 @@ impl StreamCore {
         self.thread.is_some_and(|thread| thread != thread::current().id())
     }
 
-    /// Refuses another thread's default stream.
+    /// Refuses another thread's default stream, and every stream inside a host closure.
     #[inline]
     pub(crate) fn check_thread(&self) -> Result<()> {
+        host_call::check_outside()?;
         if self.is_elsewhere() { Err(another_threads()) } else { Ok(()) }
     }
 
@@ -152,12 +157,9 @@ impl StreamCore {
         !self.is_elsewhere() && !self.is_retired()
     }
 
-    /// The value goes. If the stream is somebody else's, so does their promise that it is there: from now on
-    /// nothing but events recorded on it is asked.
+    /// The value of somebody else's stream goes, and with it their promise that it is there: from now on nothing but
+    /// events recorded on it is asked.
     pub(crate) fn retire(&self) {
-        if self.owned {
-            return;
-        }
         let mut state = lock(&self.state);
         // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
         if state.capture().is_none() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
@@ -180,10 +182,12 @@ impl StreamCore {
         self.completed.load(Ordering::Acquire) >= number
     }
 
-    /// As [`is_known_done`](Self::is_known_done), but asks where a wait may not be possible any more.
+    /// As [`is_known_done`](Self::is_known_done), but asks where a wait may not be possible any more, and knows what
+    /// the host closure that we are in comes after.
     #[inline]
     pub(crate) fn is_done(&self, number: u64) -> bool {
         self.is_known_done(number)
+            || host_call::is_past(Point { stream: self.id, number })
             || self.is_retired() && self.query_by_event(number).is_ok_and(|clock| clock.is_some())
     }
 
@@ -333,8 +337,10 @@ impl StreamCore {
         drop(spare);
     }
 
-    /// Refuses what cannot be part of a recording.
+    /// Refuses what cannot be part of a recording, nor be done inside a host closure.
     pub(crate) fn check_not_capturing(&self, what: &str) -> Result<()> {
+        // Before the lock, which somebody may hold who waits for this very closure.
+        host_call::check_outside()?;
         match lock(&self.state).capture() {
             Some(_) => Err(refused(what)),
             None => Ok(()),

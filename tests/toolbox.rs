@@ -1,0 +1,168 @@
+//! Everything that a program calls, for tests that call it where it must not.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use gpustream::{
+    Buffer, DefaultStream, Device, ErrorKind, Event, Finished, Flag, Graph, Pinned, Result, Stream,
+    TimedEvent,
+};
+
+const N: usize = 1000;
+
+/// Objects to call things on, with work pending on `stream`.
+#[derive(Debug)]
+pub struct Toolbox {
+    device: Device,
+    stream: Arc<Stream>,
+    other: Stream,
+    x: Buffer<u32>,
+    y: Buffer<u32>,
+    host: Pinned<u32>,
+    flag: Flag,
+    graph: Graph,
+    behind: Option<Behind>,
+}
+
+/// What is pending.
+#[derive(Debug)]
+struct Behind {
+    event: Event,
+    timed: TimedEvent,
+    finished: Finished,
+    polled: Finished,
+}
+
+/// What was called, and how that went.
+pub type Answers = Vec<(&'static str, Option<ErrorKind>)>;
+
+impl Toolbox {
+    /// The objects.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn new(device: &Device, stream: &Arc<Stream>) -> Result<Self> {
+        let mut x = stream.full(N, 1u32)?;
+        let y = stream.full(N, 2u32)?;
+        let graph = stream.capture(|s| s.fill(&mut x, 3))?;
+        Ok(Self {
+            other: device.stream()?,
+            x,
+            y,
+            host: device.pinned(N)?,
+            flag: device.flag()?,
+            graph,
+            behind: None,
+            device: device.clone(),
+            stream: stream.clone(),
+        })
+    }
+
+    /// Submits work that touches all of it. Its place is after whatever is to make the calls.
+    ///
+    /// # Errors
+    /// Those of the device.
+    ///
+    /// # Panics
+    /// Where the work is done at once.
+    pub fn submit(&mut self) -> Result<()> {
+        self.stream.copy(&self.y, &mut self.host)?;
+        self.graph.launch(&self.stream)?;
+        let mut polled = self.stream.finished();
+        assert!(poll(&mut polled).is_none(), "the work is not pending");
+        self.behind = Some(Behind {
+            event: self.stream.record()?,
+            timed: self.stream.record_timed()?,
+            finished: self.stream.finished(),
+            polled,
+        });
+        Ok(())
+    }
+
+    /// Calls everything that would need the driver, or wait. Each is to be refused.
+    pub fn call_everything(&mut self) -> Answers {
+        let Self { device, stream, other, x, y, host, graph, behind, .. } = self;
+        let mut answers = Answers::new();
+        let mut note = |what, outcome: Result<()>| answers.push((what, outcome.err().map(|e| e.kind())));
+        note("Stream::synchronize", stream.synchronize());
+        note("Stream::synchronize of another", other.synchronize());
+        note("Stream::is_done", stream.is_done().map(drop));
+        note("Stream::record", stream.record().map(drop));
+        note("Stream::record_with", stream.record_with(gpustream::WaitPolicy::Block).map(drop));
+        note("Stream::record_timed", stream.record_timed().map(drop));
+        note("Stream::alloc", stream.alloc::<u32>(N).map(drop));
+        note("Stream::zeros", stream.zeros::<u32>(N).map(drop));
+        note("Stream::upload", stream.upload(&[1u32; N]).map(drop));
+        note("Stream::upload_into", stream.upload_into(&[1u32; N], x));
+        note("Stream::download", stream.download(y).map(drop));
+        note("Stream::download_into", stream.download_into(y, &mut [0; N]));
+        note("Stream::download_async", stream.download_async(y).map(drop));
+        note("Stream::copy", other.copy(y, x));
+        note("Stream::copy to pinned memory", other.copy(y, host));
+        note("Stream::fill", other.fill(x, 1));
+        note("Stream::host_fn", stream.host_fn(|| ()));
+        note("Stream::host_fn_repeat", stream.host_fn_repeat(|| ()));
+        note("Stream::capture", other.capture(|_| Ok(())).map(drop));
+        note("Graph::launch", graph.launch(other));
+        note("Graph::upload", graph.upload(other));
+        note("Graph::update", graph.update(other, |_| Ok(())).map(drop));
+        note("Device::stream", device.stream().map(drop));
+        note("Device::default_stream", device.default_stream(DefaultStream::Legacy).map(drop));
+        note("Device::pinned", device.pinned::<u32>(N).map(drop));
+        note("Device::pinned_from", device.pinned_from(&[1u32; N]).map(drop));
+        note("Device::flag", device.flag().map(drop));
+        note("Device::register", device.register(vec![1u32; N]).map(drop));
+        note("Device::synchronize", device.synchronize());
+        note("Device::memory", device.memory().map(drop));
+        note("Device::open", Device::open(device.info().backend).map(drop));
+        if device.info().managed_memory {
+            note("Device::managed", device.managed::<u32>(N).map(drop));
+        }
+        note("Pinned::read", host.read().map(drop));
+        note("Pinned::write", host.write().map(drop));
+        note("Pinned::try_read", host.try_read().map(drop));
+        note("Pinned::is_ready", host.is_ready().map(drop));
+        note("Pinned::ready", finish(&mut host.ready()));
+        if let Some(Behind { event, timed, finished, polled }) = behind {
+            note("Event::synchronize", event.synchronize());
+            note("Event::is_done", event.is_done().map(drop));
+            note("Event::done", finish(&mut event.done()));
+            note("TimedEvent::elapsed_since", timed.elapsed_since(timed).map(drop));
+            note("Stream::wait", other.wait(event));
+            note("Finished, made before", finish(finished));
+            note("Finished, polled before", finish(polled));
+        }
+        note("Stream::finished", finish(&mut stream.finished()));
+        answers
+    }
+
+    /// Calls what needs neither the driver nor time: it works anywhere.
+    ///
+    /// # Panics
+    /// Where it does not.
+    pub fn call_the_harmless(&mut self) {
+        let Self { device, flag, graph, x, .. } = self;
+        flag.set(flag.get() + 1);
+        assert_eq!(flag.get(), 1);
+        assert!(device.memory_stats().used > 0);
+        let _ = device.memory_snapshot().to_string();
+        assert!(graph.dot().contains("fill"));
+        assert!(x.slice(1..).is_ok_and(|part| part.len() == N - 1));
+        device.trim();
+    }
+}
+
+/// Polls once, for nobody.
+fn poll(future: &mut Finished) -> Option<Result<()>> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}
+
+/// One that pends would be waited for for ever.
+fn finish(future: &mut Finished) -> Result<()> {
+    poll(future).unwrap_or(Ok(()))
+}
