@@ -1,22 +1,22 @@
 //! Futures resolve when the device gets there, on any executor, and with the error when it never will.
 
 use std::future::Future;
-use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+use std::{mem, panic};
 
 use conformance::harness::{Gate, refused, until};
 use conformance::{faulty, sync, tests};
-use gpustream::{Device, ErrorKind, Finished, Launch, Result};
+use gpustream::{Buffer, Device, ErrorKind, Finished, Launch, Result, Stream};
 
 tests! {
-    Plain: a_stream_finishes, an_event_is_reached, pinned_memory_is_ready, a_download_arrives, on_tokio, on_smol,
+    Plain: a_stream_finishes, an_event_is_reached, pinned_memory_is_ready, a_download_arrives, on_a_bare_executor, on_tokio, on_smol,
         what_follows_does_not_count, finished_work_resolves_at_once, dropped_futures, forgotten_futures,
-        futures_outlive_everything, panics_are_reported, the_waker_may_change, many_streams;
+        what_the_stream_waits_for_counts, futures_outlive_everything, panics_are_reported, the_waker_may_change, a_panicking_waker, many_streams;
     Isolated: ten_thousand_pending, an_idle_reactor_sleeps, a_fault_resolves_everything;
 }
 
@@ -53,6 +53,8 @@ impl Wake for Woken {
         self.0.store(true, Ordering::SeqCst);
     }
 }
+
+type Pending = Pin<Box<dyn Future<Output = Result<()>>>>;
 
 /// Polls once with a waker of nobody's.
 fn is_pending(future: &mut Finished) -> bool {
@@ -127,14 +129,25 @@ fn a_download_arrives(device: &Device) -> Result<()> {
 async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.full(N, seed)?;
+    let mut host = device.pinned::<u32>(N)?;
     let mut want = seed;
     for value in 0..5 {
         kernels.step(&s, &mut x, value, N)?;
         want = want.wrapping_mul(5).wrapping_add(value);
         s.finished().await?;
+        s.copy(&x, &mut host)?;
+        host.ready().await?;
+        // Not beyond an await: a guard stays on its thread.
+        assert_eq!(host.read()?[N - 1], want);
+        s.record()?.done().await?;
     }
     assert_eq!(s.download_async(&x)?.await?, vec![want; N]);
     Ok(())
+}
+
+fn on_a_bare_executor(device: &Device) -> Result<()> {
+    let kernels = Arc::new(sync::Kernels::load(device)?);
+    block_on(job(device.clone(), kernels, 7))
 }
 
 fn on_tokio(device: &Device) -> Result<()> {
@@ -176,6 +189,25 @@ fn what_follows_does_not_count(device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// Though nothing was submitted behind the wait.
+fn what_the_stream_waits_for_counts(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
+    let x = b.full(N, 1u32)?;
+    b.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    b.wait(&a.record()?)?;
+    c.wait(&b.record()?)?;
+    let mut futures = [b.finished(), b.record()?.done(), c.finished(), c.record()?.done()];
+    assert!(futures.iter_mut().all(is_pending));
+    gate.open();
+    futures.into_iter().try_for_each(block_on)?;
+    assert!(a.is_done()? && b.is_done()? && c.is_done()?);
+    assert_eq!(b.download(&x)?, [1; N]);
+    Ok(())
+}
+
 fn finished_work_resolves_at_once(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.full(N, 1u32)?;
@@ -187,6 +219,20 @@ fn finished_work_resolves_at_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// One of each kind, for work that is pending.
+fn each_kind(device: &Device, s: &Stream, x: &Buffer<u32>) -> Result<[Pending; 4]> {
+    let mut host = device.pinned::<u32>(N)?;
+    s.copy(x, &mut host)?;
+    let download = s.download_async(x)?;
+    Ok([
+        Box::pin(s.finished()),
+        Box::pin(s.record()?.done()),
+        Box::pin(host.ready()),
+        Box::pin(async { download.await.map(drop) }),
+    ])
+}
+
+/// Polled or not.
 fn dropped_futures(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -194,11 +240,12 @@ fn dropped_futures(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     kernels.spin(&s, &ONE, gate.flag())?;
     let woken = Arc::new(Woken::default());
-    for _ in 0..100 {
-        let mut finished = s.finished();
-        let polled = Pin::new(&mut finished).poll(&mut Context::from_waker(&woken.clone().into()));
-        assert!(polled.is_pending());
-        drop((finished, s.finished(), s.download_async(&x)?));
+    for _ in 0..30 {
+        drop(each_kind(device, &s, &x)?);
+        for mut future in each_kind(device, &s, &x)? {
+            let polled = future.as_mut().poll(&mut Context::from_waker(&woken.clone().into()));
+            assert!(polled.is_pending());
+        }
     }
     let finished = s.finished();
     gate.open();
@@ -209,7 +256,7 @@ fn dropped_futures(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A forgotten download's memory is never given to anyone else.
+/// Polled or not. The memory that a forgotten download is to fill is never given to anyone else.
 fn forgotten_futures(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -217,11 +264,14 @@ fn forgotten_futures(device: &Device) -> Result<()> {
     s.synchronize()?;
     let gate = Gate::new(device)?;
     kernels.spin(&s, &ONE, gate.flag())?;
-    for _ in 0..20 {
-        let mut finished = s.finished();
-        assert!(is_pending(&mut finished));
-        mem::forget(finished);
-        mem::forget(s.download_async(&x)?);
+    let woken = Arc::new(Woken::default());
+    for _ in 0..10 {
+        mem::forget(each_kind(device, &s, &x)?);
+        let mut futures = each_kind(device, &s, &x)?;
+        for future in &mut futures {
+            assert!(future.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending());
+        }
+        mem::forget(futures);
     }
     let mut others = (0..20).map(|_| device.pinned::<u32>(N)).collect::<Result<Vec<_>>>()?;
     for other in &mut others {
@@ -232,7 +282,48 @@ fn forgotten_futures(device: &Device) -> Result<()> {
     for other in &others {
         assert_eq!(*other.read()?, [5; N]);
     }
-    Ok(())
+    // They are resolved like any other.
+    until(|| Ok(Arc::strong_count(&woken) == 1 && woken.0.load(Ordering::SeqCst)))
+}
+
+/// An executor that panics when it is told harms nobody else.
+fn a_panicking_waker(device: &Device) -> Result<()> {
+    struct Panics(AtomicBool);
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+            panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let streams = [device.stream()?, device.stream()?];
+    let gate = Gate::new(device)?;
+    let waker = Arc::new(Panics(AtomicBool::new(false)));
+    let mut futures = Vec::new();
+    for s in &streams {
+        kernels.spin(s, &ONE, gate.flag())?;
+        for number in 0..10 {
+            let mut finished = s.finished();
+            if number % 2 == 0 {
+                let waker = waker.clone().into();
+                assert!(Pin::new(&mut finished).poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            futures.push(finished);
+        }
+    }
+    let (first, last) = (futures.swap_remove(1), futures.swap_remove(3));
+    gate.open();
+    block_on(first)?;
+    until(|| Ok(waker.0.load(Ordering::SeqCst)))?;
+    block_on(last)?;
+    futures.into_iter().try_for_each(block_on)?;
+    // Nor those who come later.
+    let gate = Gate::new(device)?;
+    kernels.spin(&streams[0], &ONE, gate.flag())?;
+    let mut finished = streams[0].finished();
+    assert!(is_pending(&mut finished));
+    gate.open();
+    block_on(finished)
 }
 
 /// Stream, buffer, event and device handle go first.
@@ -391,26 +482,53 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     let (kernels, broken) = (sync::Kernels::load(device)?, faulty::Kernels::load(device)?);
     let streams = (0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let mut buffers = streams.iter().map(|s| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    let mut hosts = (0..8).map(|_| device.pinned::<u32>(8 * N)).collect::<Result<Vec<_>>>()?;
+    let mut late = device.pinned::<u32>(N)?;
     device.synchronize()?;
     let gate = Gate::new(device)?;
     kernels.spin(&streams[0], &ONE, gate.flag())?;
     // SAFETY: this process is made to fail.
     unsafe { broken.wild(&streams[0], &ONE, 0x0dea_d000_0000) }?;
     let event = streams[0].record()?;
-    let mut futures = Vec::new();
+    let mut futures: Vec<Pending> = Vec::new();
     for round in 0..100 {
         let (s, x) = (&streams[round % 8], &mut buffers[round % 8]);
         s.wait(&event)?;
         kernels.step(s, x, 1, N)?;
-        let mut finished = s.finished();
-        assert!(is_pending(&mut finished));
-        futures.push(finished);
+        // All streams write to each piece of memory, so that its futures have as many points to wait for.
+        s.copy(x, &mut hosts[round / 8 % 8].slice_mut(round % 8 * N..(round % 8 + 1) * N)?)?;
+        let mut future: Pending = match round / 8 % 4 {
+            0 => Box::pin(s.finished()),
+            1 => Box::pin(s.record()?.done()),
+            2 => Box::pin(hosts[round / 8 % 8].ready()),
+            _ => {
+                let download = s.download_async(x)?;
+                Box::pin(async { download.await.map(drop) })
+            }
+        };
+        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        futures.push(future);
     }
+    // Of a stream whose value goes before the fault.
+    // SAFETY: its owner outlives it.
+    let adopted = unsafe { device.stream_from_raw(streams[7].as_raw()) };
+    adopted.copy(&buffers[7], &mut late)?;
+    let mut future: Pending = Box::pin(adopted.finished());
+    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    futures.push(future);
+    drop(adopted);
     let opened = Instant::now();
     gate.open();
-    for finished in futures {
-        refused(block_on(finished), ErrorKind::DeviceLost, &[]);
+    for future in futures {
+        refused(block_on(future), ErrorKind::DeviceLost, &[]);
     }
     assert!(opened.elapsed() < Duration::from_secs(1), "it took {:?}", opened.elapsed());
-    Ok(())
+    // The one thread that sees to all of them is still there.
+    for (s, host) in streams.iter().zip(&hosts) {
+        refused(block_on(s.finished()), ErrorKind::DeviceLost, &[]);
+        refused(block_on(host.ready()), ErrorKind::DeviceLost, &[]);
+    }
+    refused(late.read(), ErrorKind::DeviceLost, &[]);
+    let cpu = Device::open("cpu")?;
+    block_on(job(cpu.clone(), Arc::new(sync::Kernels::load(&cpu)?), 3))
 }

@@ -65,9 +65,10 @@ impl Finished {
         loop {
             let mut index = 0;
             while let Some((stream, mark)) = ahead.get(index) {
-                match reactor::query(stream, mark)? {
-                    Some(()) => drop(ahead.remove(index)),
-                    None => index += 1,
+                if stream.is_reached(mark)? {
+                    ahead.remove(index);
+                } else {
+                    index += 1;
                 }
             }
             if ahead.is_empty() {

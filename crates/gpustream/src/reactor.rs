@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hint;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
@@ -66,18 +67,19 @@ impl Wait {
     /// One of the points has been reached, or will never be.
     fn reach(&self, outcome: Result<()>) {
         let mut state = lock(&self.state);
-        state.remaining = match &outcome {
-            Ok(()) => state.remaining - 1,
-            Err(_) => 0,
-        };
-        if let Err(error) = outcome {
-            state.error.get_or_insert(error);
+        match outcome {
+            // After an error there is none left.
+            Ok(()) => state.remaining = state.remaining.saturating_sub(1),
+            Err(error) => {
+                state.remaining = 0;
+                state.error.get_or_insert(error);
+            }
         }
         let waker = if state.remaining == 0 { state.waker.take() } else { None };
         drop(state);
-        // Called with no lock held: it may run anything.
+        // With no lock held: an executor's code may do anything. Those who wait beside are not to suffer if it panics.
         if let Some(waker) = waker {
-            waker.wake();
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(std::mem::forget);
         }
     }
 }
@@ -96,20 +98,12 @@ impl Entry {
             // The future was dropped.
             return Some(Ok(()));
         }
-        query(&self.stream, &self.mark).transpose()
-    }
-}
-
-/// `Ok(Some(()))` when the point has been reached.
-pub(crate) fn query(stream: &StreamCore, mark: &Mark) -> Result<Option<()>> {
-    if !stream.is_known_done(mark.number) {
-        // SAFETY: the event is alive, and so is the stream it was recorded on.
-        if !unsafe { stream.device.event_query(mark.cell.raw) }? {
-            return Ok(None);
+        match self.stream.is_reached(&self.mark) {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
         }
-        stream.set_done(mark.number);
     }
-    Ok(Some(()))
 }
 
 struct Reactor {
@@ -149,45 +143,116 @@ pub(crate) fn watch(entries: impl IntoIterator<Item = Entry>) -> Result<()> {
 
 fn run() {
     let Some(reactor) = REACTOR.wait() else { return };
-    // Per stream, in the order in which the points will be reached.
-    let mut pending: HashMap<StreamId, VecDeque<Entry>> = HashMap::new();
+    let mut watched = Watched::default();
     let mut last_change = Instant::now();
     loop {
         let arrived = std::mem::take(&mut *lock(&reactor.inbox));
-        let mut changed = !arrived.is_empty();
-        for entry in arrived {
-            let queue = pending.entry(entry.stream.id).or_default();
-            let at = queue.partition_point(|other| other.mark.number <= entry.mark.number);
-            queue.insert(at, entry);
+        let has_more = !arrived.is_empty();
+        watched.take_in(arrived);
+        let reached = watched.look();
+        reactor.pending.fetch_sub(reached, Ordering::Relaxed);
+        if has_more || reached > 0 {
+            last_change = Instant::now();
+            continue;
         }
-        for queue in pending.values_mut() {
-            while let Some(outcome) = queue.front().and_then(Entry::query) {
-                if let Some(entry) = queue.pop_front() {
-                    reactor.pending.fetch_sub(1, Ordering::Relaxed);
-                    entry.wait.reach(outcome);
-                    changed = true;
-                }
+        // A new entry ends any of these.
+        match Rest::after(watched.is_empty(), last_change.elapsed()) {
+            Rest::Spin => hint::spin_loop(),
+            Rest::Yield => thread::yield_now(),
+            Rest::Pause(time) => thread::park_timeout(time),
+            Rest::Sleep => {
+                thread::park();
+                last_change = Instant::now();
             }
-        }
-        pending.retain(|_, queue| !queue.is_empty());
-        if pending.is_empty() && !changed {
-            thread::park();
-            last_change = Instant::now();
-        } else if changed {
-            last_change = Instant::now();
-        } else {
-            pause(last_change.elapsed());
         }
     }
 }
 
-/// Waits a little, the longer the more time has gone by without anything happening. A new entry ends it.
-fn pause(quiet: Duration) {
-    if quiet < SPIN {
-        hint::spin_loop();
-    } else if quiet < YIELD {
-        thread::yield_now();
-    } else {
-        thread::park_timeout((quiet / 16).min(LONGEST_PAUSE));
+/// What is waited for: per stream, in the order in which the points will be reached.
+#[derive(Default)]
+struct Watched(HashMap<StreamId, VecDeque<Entry>>);
+
+impl Watched {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn take_in(&mut self, entries: Vec<Entry>) {
+        for entry in entries {
+            let queue = self.0.entry(entry.stream.id).or_default();
+            let at = queue.partition_point(|other| other.mark.number <= entry.mark.number);
+            queue.insert(at, entry);
+        }
+    }
+
+    /// Asks about the oldest entry of each stream, tells those that wait for what has been reached, and says how many
+    /// entries that was.
+    fn look(&mut self) -> usize {
+        let mut reached = 0;
+        for queue in self.0.values_mut() {
+            while let Some(outcome) = queue.front().and_then(Entry::query)
+                && let Some(entry) = queue.pop_front()
+            {
+                entry.wait.reach(outcome);
+                reached += 1;
+            }
+        }
+        self.0.retain(|_, queue| !queue.is_empty());
+        reached
+    }
+}
+
+/// What the thread does until it looks again.
+#[derive(Debug, PartialEq)]
+enum Rest {
+    Spin,
+    Yield,
+    Pause(Duration),
+    /// Until there is something to look at.
+    Sleep,
+}
+
+impl Rest {
+    /// The longer the more time has gone by without anything happening.
+    fn after(nobody_waits: bool, quiet: Duration) -> Self {
+        if nobody_waits {
+            Self::Sleep
+        } else if quiet < SPIN {
+            Self::Spin
+        } else if quiet < YIELD {
+            Self::Yield
+        } else {
+            Self::Pause((quiet / 16).min(LONGEST_PAUSE))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_nobody_waiting_there_is_no_time_limit_to_its_sleep() {
+        for micros in [0, 10, 100, 10_000, 10_000_000] {
+            assert_eq!(Rest::after(true, Duration::from_micros(micros)), Rest::Sleep);
+        }
+    }
+
+    /// Short waits are noticed soon, long ones cost little.
+    #[test]
+    fn pauses_grow_with_the_wait() {
+        assert_eq!(Rest::after(false, Duration::ZERO), Rest::Spin);
+        assert_eq!(Rest::after(false, SPIN), Rest::Yield);
+        let mut last = Duration::ZERO;
+        for millis in 1..100 {
+            let quiet = Duration::from_millis(millis);
+            let Rest::Pause(pause) = Rest::after(false, quiet) else { panic!("{quiet:?} without a pause") };
+            assert!(
+                pause >= last && pause <= LONGEST_PAUSE && pause <= quiet / 10,
+                "{pause:?} after {quiet:?}"
+            );
+            last = pause;
+        }
+        assert_eq!(last, LONGEST_PAUSE);
     }
 }

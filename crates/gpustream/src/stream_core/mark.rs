@@ -163,6 +163,26 @@ impl StreamCore {
         }
     }
 
+    /// Whether the mark has been reached; never blocks.
+    pub(crate) fn is_reached(&self, mark: &Mark) -> Result<bool> {
+        // The number alone does not say so: the stream may have waited for others after it.
+        if self.is_known_done(mark.number)
+            && mark.clock.points().all(|point| StreamTable::shared().is_known_done(point))
+        {
+            return Ok(true);
+        }
+        // SAFETY: the event is alive and was recorded on this stream.
+        let reached = match unsafe { self.device.event_query(mark.cell.raw) } {
+            // ROCm fails here once the stream is destroyed, which its owner did after its work was done.
+            Err(error) if self.is_retired() && error.kind() != ErrorKind::DeviceLost => true,
+            answer => answer?,
+        };
+        if reached {
+            self.finish_mark(mark);
+        }
+        Ok(reached)
+    }
+
     /// The mark has been reached, so all that it is ordered after is done too.
     pub(crate) fn finish_mark(&self, mark: &Mark) {
         self.set_done(mark.number);

@@ -232,16 +232,7 @@ impl StreamCore {
             return Ok(Some(Clock::default()));
         }
         let Some(mark) = self.last_mark().filter(|mark| mark.number >= number) else { return Ok(None) };
-        // SAFETY: the event is alive and was recorded on this stream.
-        let done = match unsafe { self.device.event_query(mark.cell.raw) } {
-            // ROCm fails here once the stream is destroyed, which its owner did after its work was done.
-            Err(_) if self.is_retired() => true,
-            answer => answer?,
-        };
-        if done {
-            self.set_done(number);
-        }
-        Ok(done.then_some(mark.clock))
+        Ok(self.is_reached(&mark)?.then_some(mark.clock))
     }
 
     /// Blocks until everything submitted is done.
