@@ -2,7 +2,10 @@
 
 fn main() {
     gpustream_build::Kernels::new()
-        .files(["args", "faults", "library", "sync", "warps"].map(|name| format!("kernels/{name}.cu")))
+        .files(
+            ["args", "clusters", "faults", "library", "sync", "warps"]
+                .map(|name| format!("kernels/{name}.cu")),
+        )
         .build()
         .unwrap_or_else(|error| error.exit());
 }

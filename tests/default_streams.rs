@@ -8,7 +8,7 @@ tests! {
     Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy, legacy_and_non_blocking_streams_overlap,
         threads_have_streams_of_their_own;
     Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, another_threads_stream_is_refused,
-        foreign_streams_are_one_queue, foreign_streams_may_go, priorities_are_known, occupancy_is_known, the_lint_report_names_lines,
+        foreign_streams_are_one_queue, foreign_streams_may_go, priorities_are_known, the_lint_report_names_lines,
         no_lint_report_unasked;
     Part: serialise;
 }
@@ -203,17 +203,6 @@ fn priorities_are_known(device: &Device) -> Result<()> {
     kernels.step(&idle, &mut x, 1, N)?;
     kernels.step(&urgent, &mut x, 2, N)?;
     assert_eq!(urgent.download(&x)?, [32; N]);
-    Ok(())
-}
-
-fn occupancy_is_known(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let kernel = kernels.module().kernel("step")?;
-    let blocks = kernel.occupancy(128, 0)?;
-    assert!(blocks >= 1);
-    assert!(kernel.occupancy(kernel.info().max_threads_per_block, 0)? <= blocks);
-    let (block, grid) = kernel.suggested_block(0)?;
-    assert!(block >= 1 && block <= kernel.info().max_threads_per_block && grid >= 1, "{block} {grid}");
     Ok(())
 }
 

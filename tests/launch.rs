@@ -12,7 +12,8 @@ tests! {
     Plain: every_scalar, structs_by_value, structs_in_memory, every_thread_runs_once, covering_in_two_dimensions,
         dynamic_shared_memory, static_shared_memory, atomics, strided_launches, empty_launches,
         limits_are_checked_before_the_driver, contracts_are_checked, arguments_are_checked, kernels_tell_their_limits,
-        attributes_the_device_lacks, all_blocks_of_a_grid_meet, early_launches_keep_the_order;
+        attributes_the_device_lacks, all_blocks_of_a_grid_meet, early_launches_keep_the_order, occupancy_is_known,
+        much_and_little_shared_memory_at_once;
     Warps: warp_facts, block_sums, barriers_that_vote;
 }
 
@@ -152,6 +153,59 @@ fn dynamic_shared_memory(device: &Device) -> Result<()> {
         ErrorKind::InvalidLaunch,
         &["shared memory", "reverse_dynamic"],
     );
+    Ok(())
+}
+
+/// One kernel, launched by several threads with what needs to be asked for and what does not.
+fn much_and_little_shared_memory_at_once(device: &Device) -> Result<()> {
+    let kernels = &Kernels::load(device)?;
+    let info = device.info();
+    let most = info.shared_memory_per_block_optin;
+    // Kernels of one name are one kernel.
+    let again = kernels.module().kernel("reverse_dynamic")?;
+    assert!(again.occupancy(64, most)? >= 1);
+    let work = |shared: u32| {
+        move || -> Result<()> {
+            let s = device.stream()?;
+            let mut x = s.upload(&(0..64).collect::<Vec<u32>>())?;
+            for _ in 0..100 {
+                kernels.reverse_dynamic(&s, &Launch::new([1; 3], [64, 1, 1]).shared(shared), &mut x)?;
+            }
+            assert_eq!(s.download(&x)?, (0..64).collect::<Vec<u32>>());
+            Ok(())
+        }
+    };
+    let between = u32::midpoint(info.shared_memory_per_block, most);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            [256, between, most, between + 1, most].map(|shared| scope.spawn(work(shared))).into();
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap())
+    })
+}
+
+fn occupancy_is_known(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let kernel = kernels.module().kernel("step")?;
+    let limit = kernel.info().max_threads_per_block;
+    let blocks = kernel.occupancy(128, 0)?;
+    assert!(blocks >= 1);
+    assert!(kernel.occupancy(limit, 0)? <= blocks);
+    let (grid, block) = kernel.suggested_block(0)?;
+    assert!(grid >= 1 && (1..=limit).contains(&block), "{grid} blocks of {block}");
+    // As much shared memory as there is, and what is beyond it.
+    let most = device.info().shared_memory_per_block_optin - kernel.info().static_shared;
+    let few = kernel.occupancy(128, most)?;
+    assert!((1..=blocks).contains(&few), "{few} of {blocks}");
+    assert!(kernel.suggested_block(most)?.1 >= 1);
+    for (threads, shared) in [(128, most + 1), (128, u32::MAX), (0, 0), (limit + 1, 0)] {
+        assert_eq!(kernel.occupancy(threads, shared)?, 0, "{threads} threads, {shared} bytes");
+    }
+    refused(kernel.suggested_block(most + 1), ErrorKind::InvalidLaunch, &["step", "shared memory"]);
+    // What it suggests can be launched.
+    let s = device.stream()?;
+    let mut x = s.full(10_007, 2u32)?;
+    kernels.step_with(&s, &Launch::new([grid, 1, 1], [block, 1, 1]), &mut x, 1, 10_007)?;
+    assert_eq!(s.download(&x)?, vec![11; 10_007]);
     Ok(())
 }
 

@@ -14,6 +14,11 @@ pub mod args {
     gpustream::include_kernels!("args");
 }
 
+/// Blocks that reach each other.
+pub mod clusters {
+    gpustream::include_kernels!("clusters");
+}
+
 /// What the portable device headers offer.
 pub mod library {
     gpustream::include_kernels!("library");

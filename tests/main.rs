@@ -3,6 +3,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 
 mod bad_input;
+mod clusters;
 mod convert;
 mod copies;
 mod default_streams;
@@ -41,6 +42,7 @@ fn main() {
         ("copies", copies::TESTS),
         ("convert", convert::TESTS),
         ("launch", launch::TESTS),
+        ("clusters", clusters::TESTS),
         ("tracking", tracking::TESTS),
         ("lifetimes", lifetimes::TESTS),
         ("staging", staging::TESTS),

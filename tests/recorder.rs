@@ -6,6 +6,7 @@ use std::thread;
 use fake_cuda::codes;
 use gpustream::{
     Arg, AsViewMut, Device, Error, ErrorKind, Image, Kernel, Launch, ModuleSource, Result, Stream, ViewMut,
+    WaitPolicy,
 };
 use recorder::{Call, Live, Recorder, module};
 
@@ -332,6 +333,76 @@ fn what_a_closure_drops_is_destroyed_outside_of_it() {
         a.synchronize().unwrap();
         scene.device.synchronize().unwrap();
         scene.device.trim();
+    });
+}
+
+/// As much as there is, and not what the launch at hand needs: those of other threads may need more.
+#[test]
+fn shared_memory_beyond_the_default_is_asked_for_once() {
+    on_both(|scene, fake| {
+        let info = scene.device.info();
+        let most = info.shared_memory_per_block_optin;
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(1).unwrap();
+        let mut launch = |shared| {
+            let launch = Launch::new([1; 3], [1; 3]).shared(shared);
+            // SAFETY: the kernel stays within the buffer.
+            let launch =
+                || unsafe { scene.kernel.launch(&s, &launch, &[Arg::write(&mut x), Arg::value(&1u64)]) };
+            scene.recorder.record(launch)
+        };
+        let default = info.shared_memory_per_block;
+        for (round, shared) in [default, most - 1, default, default + 1, most].into_iter().enumerate() {
+            let (outcome, calls) = launch(shared.min(most));
+            outcome.unwrap();
+            let asks = fake.name == "cuda" && round == 1;
+            assert_eq!(calls.len(), 1 + usize::from(asks), "{calls:?}");
+            if asks {
+                assert_eq!(calls[0].name, "cuFuncSetAttribute");
+                assert_eq!(calls[0].arg("value"), u64::from(most));
+            }
+        }
+        let (outcome, calls) = launch(most + 1);
+        assert_eq!((outcome.unwrap_err().kind(), calls), (ErrorKind::InvalidLaunch, vec![]));
+    });
+}
+
+/// For streams and events, whatever the process has told the driver.
+#[test]
+fn waiting_policies_become_calls_and_flags() {
+    on_both(|scene, fake| {
+        // In both vendors' words.
+        let blocking = |calls: &[Call]| {
+            let made: Vec<_> = calls.iter().filter(|call| word(call) == "make event").collect();
+            made.iter().map(|call| call.arg("flags") & 1 == 1).collect::<Vec<_>>()
+        };
+        let words = |calls: &[Call]| -> Vec<_> {
+            calls.iter().map(word).filter(|word| word != "make event" && word != "destroy event").collect()
+        };
+        for (policy, stream_calls, event_call) in [
+            (WaitPolicy::Spin, vec!["sync stream"], "sync event"),
+            (WaitPolicy::Yield, vec!["record", "ask event"], "ask event"),
+            (WaitPolicy::Block, vec!["record", "sync event"], "sync event"),
+        ] {
+            // The device's own.
+            let device =
+                Device::open_with(fake.name, gpustream::DeviceOptions::default().wait(policy)).unwrap();
+            let s = device.stream().unwrap();
+            let mut x = s.zeros::<u32>(1).unwrap();
+            s.fill(&mut x, 1).unwrap();
+            let ((), calls) = scene.recorder.record(|| s.synchronize().unwrap());
+            assert_eq!(words(&calls), stream_calls, "{policy:?}");
+            assert!(blocking(&calls).iter().all(|&blocks| blocks == (policy == WaitPolicy::Block)));
+            s.fill(&mut x, 2).unwrap();
+            let ((), calls) = scene.recorder.record(|| s.record().unwrap().synchronize().unwrap());
+            assert_eq!(words(&calls), ["record", event_call], "{policy:?}");
+            assert_eq!(blocking(&calls), [policy == WaitPolicy::Block], "{policy:?}");
+            // One event's, on a device that spins.
+            let t = scene.device.stream().unwrap();
+            let ((), calls) = scene.recorder.record(|| t.record_with(policy).unwrap().synchronize().unwrap());
+            assert_eq!(words(&calls), ["record", event_call], "{policy:?}");
+            assert_eq!(blocking(&calls), [policy == WaitPolicy::Block], "{policy:?}");
+        }
     });
 }
 

@@ -4,11 +4,13 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::Location;
+use std::sync::atomic::Ordering;
 
 use bytemuck::Pod;
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result};
 
 use crate::capture::Capture;
+use crate::host_call;
 use crate::module::Kernel;
 use crate::stream::Stream;
 use crate::stream_core::{Access, Waited};
@@ -101,7 +103,9 @@ impl Launch {
         self
     }
 
-    /// Groups blocks into clusters of this shape.
+    /// Groups blocks into clusters of this shape, of at most 8 blocks: they are on the device at once, and reach each
+    /// other's shared memory (`<gpustream/cluster.cuh>`). An exact grid must be a multiple of the cluster in each
+    /// dimension; other shapes are rounded up.
     #[must_use]
     pub const fn cluster(mut self, shape: [u32; 3]) -> Self {
         self.cluster = shape;
@@ -135,7 +139,7 @@ impl Launch {
     /// [`ErrorKind::InvalidLaunch`] where the device's limits are exceeded, with the limit.
     #[inline]
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
-        let (grid, block) = match self.shape {
+        let (mut grid, block) = match self.shape {
             Shape::Exact { grid, block } => (grid.map(u64::from), block),
             // Most launches, without a thought to the other axes.
             Shape::Covering { extent: [elements, 1, 1], block: [threads, 1, 1] } => {
@@ -148,6 +152,11 @@ impl Launch {
             Shape::Strided(elements) => strided(info, elements as u64),
             Shape::Filling(elements) => filling(info, elements as u64),
         };
+        if self.cluster != [1, 1, 1] && !matches!(self.shape, Shape::Exact { .. }) {
+            for (blocks, cluster) in grid.iter_mut().zip(self.cluster) {
+                *blocks = blocks.next_multiple_of(u64::from(cluster.max(1)));
+            }
+        }
         let fits = |axis: usize| {
             (1..=u64::from(info.max_grid[axis])).contains(&grid[axis])
                 && (1..=info.max_block[axis]).contains(&block[axis])
@@ -374,30 +383,40 @@ impl Kernel {
         if !matches {
             return Err(self.argument_mismatch(args));
         }
-        let threads = config.block.iter().map(|&threads| u64::from(threads)).product::<u64>();
-        let info = stream.device().info();
+        self.check_block(config.block, config.dynamic_shared)?;
+        if config.is_plain() { Ok(()) } else { check_attributes(config, stream.device().info()) }
+    }
+
+    /// Whether the device can run this kernel in such blocks; sees to it that it will.
+    #[inline]
+    pub(crate) fn check_block(&self, block: [u32; 3], dynamic_shared: u32) -> Result<()> {
+        let info = self.device().info();
+        let threads = block.iter().map(|&threads| u64::from(threads)).product::<u64>();
         let limit = match self.info.max_threads_per_block {
             0 => info.max_threads_per_block,
             own => own.min(info.max_threads_per_block),
         };
-        let shared = u64::from(config.dynamic_shared) + u64::from(self.info.static_shared);
+        let shared = u64::from(dynamic_shared) + u64::from(self.info.static_shared);
         if threads > u64::from(limit) || shared > u64::from(info.shared_memory_per_block_optin) {
             return Err(self.beyond_limits(threads, limit, shared, info.shared_memory_per_block_optin));
         }
-        if shared > u64::from(info.shared_memory_per_block) {
-            // SAFETY: the kernel's module is loaded as long as `self`.
-            unsafe {
-                stream.device().raw().function_set_max_dynamic_shared(self.raw, config.dynamic_shared)
-            }?;
+        if shared <= u64::from(info.shared_memory_per_block) { Ok(()) } else { self.allow_most_shared() }
+    }
+
+    /// Lets blocks have as much dynamic shared memory as there is. Not as much as one launch asks for: what other threads
+    /// launch, or ask about, at the same moment may need more.
+    #[cold]
+    fn allow_most_shared(&self) -> Result<()> {
+        if self.may_share_most.load(Ordering::Acquire) {
+            return Ok(());
         }
-        let missing = if config.cooperative && !info.cooperative_launch {
-            Some("a cooperative launch")
-        } else if config.cluster != [1, 1, 1] && !info.cluster_launch {
-            Some("a launch with clusters")
-        } else {
-            None
-        };
-        missing.map_or(Ok(()), |what| Err(Error::unsupported(what).with_backend(info.backend)))
+        host_call::check_outside()?;
+        let device = self.device();
+        let most = device.info().shared_memory_per_block_optin.saturating_sub(self.info.static_shared);
+        // SAFETY: the kernel's module is loaded as long as `self`.
+        unsafe { device.raw().function_set_max_dynamic_shared(self.raw, most) }?;
+        self.may_share_most.store(true, Ordering::Release);
+        Ok(())
     }
 
     #[cold]
@@ -426,6 +445,39 @@ impl Kernel {
             ),
         )
     }
+}
+
+/// Most blocks of a cluster on every device that has clusters.
+const MAX_CLUSTER: u64 = 8;
+
+/// What is more than a grid of blocks.
+#[cold]
+fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
+    let lacks = |what: &str| Err(Error::unsupported(what).with_backend(info.backend));
+    if config.cooperative && !info.cooperative_launch {
+        return lacks("a cooperative launch");
+    }
+    if config.cluster == [1, 1, 1] {
+        return Ok(());
+    }
+    let invalid = |message: String| Err(Error::new(ErrorKind::InvalidLaunch, message));
+    let ([x, y, z], [gx, gy, gz]) = (config.cluster, config.grid);
+    if config.cluster.contains(&0) {
+        return invalid(format!("a cluster of {x} by {y} by {z} blocks; write 1 where it has no extent"));
+    }
+    if !info.cluster_launch {
+        return lacks("a launch with clusters");
+    }
+    let blocks = config.cluster.iter().fold(1, |blocks: u64, &n| blocks.saturating_mul(u64::from(n)));
+    if blocks > MAX_CLUSTER {
+        return invalid(format!("a cluster of {blocks} blocks; at most {MAX_CLUSTER} are possible"));
+    }
+    if config.grid.iter().zip(config.cluster).any(|(blocks, cluster)| blocks % cluster != 0) {
+        return invalid(format!(
+            "clusters of {x} by {y} by {z} blocks do not divide a grid of {gx} by {gy} by {gz}"
+        ));
+    }
+    Ok(())
 }
 
 /// What generated bindings call. Not for use by hand: it changes with the generator.

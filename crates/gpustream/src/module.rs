@@ -1,6 +1,7 @@
 //! Modules: loading compiled kernels, or compiling them at run time.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{
@@ -69,6 +70,8 @@ pub struct Kernel {
     pub(crate) info: FunctionInfo,
     /// Sizes of the parameters in bytes, where they are known.
     pub(crate) params: Option<Arc<[usize]>>,
+    /// The driver has been told to let it have as much dynamic shared memory as there is.
+    pub(crate) may_share_most: Arc<AtomicBool>,
     module: Module,
 }
 
@@ -124,7 +127,7 @@ impl Module {
             declared.iter().find(|(other, _)| *other == name).map(|(_, sizes)| sizes.clone())
         };
         let params = params.map(|params| params.iter().map(|param| param.size).collect()).or_else(declared);
-        Ok(Kernel { raw, name, info, params, module: self.clone() })
+        Ok(Kernel { raw, name, info, params, may_share_most: Arc::default(), module: self.clone() })
     }
 
     /// Finds a kernel and compares its compiled parameters with those the caller was built for. Where the driver
@@ -174,12 +177,17 @@ impl Kernel {
     }
 
     /// How many blocks of `threads` threads and `dynamic_shared` bytes fit on one multiprocessor at once
-    /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).
+    /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`); 0 where the device cannot run such a block.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend cannot say.
     pub fn occupancy(&self, threads: u32, dynamic_shared: u32) -> Result<u32> {
         host_call::check_outside()?;
+        match self.check_block([threads, 1, 1], dynamic_shared) {
+            Err(error) if error.kind() == ErrorKind::InvalidLaunch => return Ok(0),
+            _ if threads == 0 => return Ok(0),
+            other => other?,
+        }
         let device = &self.device().0.raw;
         // SAFETY: the module is loaded as long as `self`.
         let occupancy = unsafe { device.occupancy(self.raw, threads, dynamic_shared) }?;
@@ -190,9 +198,11 @@ impl Kernel {
     /// (`cuOccupancyMaxPotentialBlockSize`).
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the backend cannot say.
+    /// [`ErrorKind::Unsupported`] where the backend cannot say, [`ErrorKind::InvalidLaunch`] for more shared memory than
+    /// there is.
     pub fn suggested_block(&self, dynamic_shared: u32) -> Result<(u32, u32)> {
         host_call::check_outside()?;
+        self.check_block([1, 1, 1], dynamic_shared)?;
         // SAFETY: the module is loaded as long as `self`.
         unsafe { self.device().0.raw.suggested_block(self.raw, dynamic_shared) }
     }

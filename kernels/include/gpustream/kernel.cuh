@@ -8,6 +8,7 @@
 //   half.cuh       gs::half, gs::bfloat16 and their conversions
 //   atomics.cuh    gs::atomic_add, gs::atomic_min, gs::atomic_max for types that a vendor lacks
 //   grid.cuh       gs::grid_barrier, for cooperative launches
+//   cluster.cuh    gs::cluster_barrier, gs::cluster_shared, ...: for launches with clusters
 //
 // With them come int8_t to uint64_t, under every compiler. They need C++17.
 #ifndef GPUSTREAM_KERNEL_CUH
@@ -15,6 +16,7 @@
 
 #include <gpustream/backend.cuh>
 #include <gpustream/for_each.cuh>
+#include <gpustream/cluster.cuh>
 #include <gpustream/grid.cuh>
 #include <gpustream/half.cuh>
 #include <gpustream/atomics.cuh>

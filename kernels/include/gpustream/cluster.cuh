@@ -1,0 +1,67 @@
+// Blocks that a launch groups into clusters: they are on the device at once, meet at a barrier of their own, and reach
+// each other's shared memory.
+//
+//   gs::blocks_in_cluster()           how many blocks this block's cluster has
+//   gs::block_in_cluster()            which of them it is
+//   gs::cluster_barrier()             every thread of the cluster meets here
+//   gs::cluster_shared(address, b)    where block b has what this block has at `address` in its shared memory
+//
+// Without clusters (before sm_90, on AMD, on the CPU, in a launch that asks for none) a block is a cluster by itself, and
+// all of this does what that means. A block may read another's shared memory only between two barriers: after the first
+// the other has written it, before the second it is still there.
+#ifndef GPUSTREAM_CLUSTER_CUH
+#define GPUSTREAM_CLUSTER_CUH
+
+#include <gpustream/backend.cuh>
+
+#if defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ >= 900
+#define GS_CLUSTERS_ 1
+#endif
+#endif
+
+namespace gs {
+
+GS_INLINE u32 blocks_in_cluster() {
+#if defined(GS_CLUSTERS_)
+    u32 blocks;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+    return blocks;
+#else
+    return 1;
+#endif
+}
+
+GS_INLINE u32 block_in_cluster() {
+#if defined(GS_CLUSTERS_)
+    u32 block;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(block));
+    return block;
+#else
+    return 0;
+#endif
+}
+
+GS_INLINE void cluster_barrier() {
+#if defined(GS_CLUSTERS_)
+    asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+template <class T>
+GS_INLINE T* cluster_shared(T* address, u32 block) {
+#if defined(GS_CLUSTERS_)
+    u64 there;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(reinterpret_cast<u64>(address)), "r"(block));
+    return reinterpret_cast<T*>(there);
+#else
+    (void)block;
+    return address;
+#endif
+}
+
+}  // namespace gs
+
+#endif
