@@ -452,13 +452,10 @@ pub(super) fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
     size.max(wanted).checked_next_multiple_of(grain).unwrap_or(size)
 }
 
-/// Blocks until what was freed is out of use, and takes back what streams keep for their next copies. Where the device cannot be waited for, because a stream is being captured
-/// or this is a host closure, that is left out.
+/// Blocks until what was freed is out of use, and takes back what streams keep for their next copies. Where the device
+/// cannot be waited for, because a stream is being captured, that is left out.
 #[cold]
 fn wait_for_frees(device: &DeviceCore) -> Result<()> {
-    if host_call::is_inside() {
-        return Ok(());
-    }
     match device.wait_idle() {
         Err(error) if error.kind() != ErrorKind::Captured => return Err(error),
         _ => {}

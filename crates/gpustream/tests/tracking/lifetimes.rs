@@ -1,9 +1,11 @@
 //! Nothing is destroyed while in use, everything is in the end, and soundness rests on no destructor.
 
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use gpustream::{DeviceOptions, ErrorKind};
 
@@ -191,10 +193,69 @@ fn a_closure_may_hold_the_last_handles() {
     paper.finish_all();
     assert!(ran.load(Ordering::SeqCst));
     // The device goes on a thread of its own, since the driver may not be called from its callback.
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while paper.live() != Live::default() {
-        assert!(std::time::Instant::now() < deadline, "{:?}", paper.live());
-        std::thread::yield_now();
+        assert!(Instant::now() < deadline, "{:?}", paper.live());
+        thread::yield_now();
+    }
+    assert_eq!(paper.state().violations, Vec::<String>::new());
+}
+
+/// A driver whose queue is full keeps a call until there is room, and that may be behind the closure: so a closure waits
+/// for no lock that is held during a call.
+#[test]
+fn a_closure_waits_for_no_call_that_may_wait_for_it() {
+    let paper = Paper::new();
+    let device = paper.open(DeviceOptions::default());
+    let a = Arc::new(device.stream().unwrap());
+    let (x, mut y) = (a.zeros::<u8>(100).unwrap(), a.zeros::<u8>(100).unwrap());
+    let mut host = device.pinned::<u8>(100).unwrap();
+    a.copy(&x, &mut host).unwrap();
+    let (event, timed) = (a.record().unwrap(), a.record_timed().unwrap());
+    let kernel = paper::kernel(&device);
+    let (tell, told) = mpsc::channel();
+    let own = a.clone();
+    a.host_fn(move || {
+        let outcomes = [
+            own.synchronize(),
+            own.is_done().map(drop),
+            own.record().map(drop),
+            own.alloc::<u8>(100).map(drop),
+            own.upload(&[1u8; 100]).map(drop),
+            own.download(&x).map(drop),
+            own.copy(&x, &mut host),
+            own.host_fn(|| ()),
+            own.host_fn_repeat(|| ()),
+            own.capture(|_| Ok(())).map(drop),
+            event.synchronize(),
+            own.device().synchronize(),
+        ];
+        own.device().trim();
+        drop((own, x, host, event, timed, kernel));
+        let _ = tell.send(outcomes.map(|outcome| outcome.map_err(|error| error.kind())));
+    })
+    .unwrap();
+    let (arrive, arrived) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    paper.inside("fill", move || {
+        arrive.send(()).unwrap();
+        let _ = wait.lock().unwrap().recv();
+    });
+    let submitting = thread::spawn(move || a.fill(&mut y, 1).unwrap());
+    arrived.recv().unwrap();
+    let driver = paper.clone();
+    let finishing = thread::spawn(move || driver.finish_all());
+    let outcomes = told.recv_timeout(Duration::from_secs(20)).expect("the closure waits for the call");
+    assert_eq!(outcomes, [Err(ErrorKind::InHostClosure); 12]);
+    drop(go);
+    submitting.join().unwrap();
+    finishing.join().unwrap();
+    drop(device);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while paper.live() != Live::default() {
+        assert!(Instant::now() < deadline, "{:?}", paper.live());
+        thread::yield_now();
     }
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
@@ -243,15 +304,15 @@ fn a_lost_device_is_reported_by_every_wait_and_frees_nothing_early() {
 /// wait for the other.
 #[test]
 fn submitting_and_making_streams_do_not_wait_for_each_other() {
-    let (done, finished) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    let (done, finished) = mpsc::channel();
+    thread::spawn(move || {
         let paper = Paper::new();
         let device = paper.open(DeviceOptions::default());
         let kernel = paper::kernel(&device);
         let streams: Vec<_> = (0..24).map(|_| device.stream().unwrap()).collect();
         let mut x = streams[0].zeros::<u8>(100).unwrap();
         let submitting = AtomicBool::new(true);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             scope.spawn(|| {
                 while submitting.load(Ordering::Relaxed) {
                     drop(device.stream().unwrap());
