@@ -321,21 +321,6 @@ fn nothing_is_destroyed_while_in_use_and_everything_in_the_end() {
     }
 }
 
-/// Drivers may not be called by their own callbacks, where these destroy their last handle.
-#[test]
-fn what_a_closure_drops_is_destroyed_outside_of_it() {
-    on_both(|scene, _| {
-        let (a, b) = (scene.device.stream().unwrap(), scene.device.stream().unwrap());
-        let held = (b.record().unwrap(), b.record_timed().unwrap(), b.alloc::<u32>(16 << 20).unwrap(), b);
-        scene.recorder.hold();
-        a.host_fn(move || drop(held)).unwrap();
-        scene.recorder.release();
-        a.synchronize().unwrap();
-        scene.device.synchronize().unwrap();
-        scene.device.trim();
-    });
-}
-
 /// As much as there is, and not what the launch at hand needs: those of other threads may need more.
 #[test]
 fn shared_memory_beyond_the_default_is_asked_for_once() {

@@ -82,6 +82,21 @@ fn a_node_reaches_no_driver() {
     });
 }
 
+/// Drivers may not be called by their own callbacks, where these destroy their last handle.
+#[test]
+fn what_a_closure_drops_is_destroyed_outside_of_it() {
+    on_both(|recorder, device| {
+        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let held = (b.record().unwrap(), b.record_timed().unwrap(), b.alloc::<u32>(16 << 20).unwrap(), b);
+        recorder.hold();
+        a.host_fn(move || drop(held)).unwrap();
+        recorder.release();
+        a.synchronize().unwrap();
+        device.synchronize().unwrap();
+        device.trim();
+    });
+}
+
 /// What the reactor's thread has done so far.
 #[derive(Clone, Debug, PartialEq)]
 struct Activity {
