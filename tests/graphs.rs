@@ -12,7 +12,7 @@ tests! {
     Plain: replays_wait_for_ordinary_work, ordinary_work_waits_for_replays, replays_follow_each_other,
         a_graph_owns_what_it_uses, a_graph_dropped_in_use, closures_run_in_every_launch,
         panics_of_closures_are_reported, sizes_and_pictures, guards_keep_launches_out,
-        forgotten_guards_keep_launches_out, an_empty_graph, graphs_of_another_opening, parts_are_tracked_apart,
+        guards_keep_every_kind_of_graph_out, forgotten_guards_keep_launches_out, an_empty_graph, graphs_of_another_opening, parts_are_tracked_apart,
         forgotten_graphs;
 }
 
@@ -239,6 +239,50 @@ fn guards_keep_launches_out(device: &Device) -> Result<()> {
     reads.launch(&s)?;
     writes.launch(&s)?;
     assert_eq!(host.read()?[..100], [5; 100]);
+    Ok(())
+}
+
+/// Built, nested, and changed after it was made: what counts is what the launch at hand touches.
+fn guards_keep_every_kind_of_graph_out(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let x = s.full(N, 6u32)?;
+    let (mut host, mut other) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
+    s.synchronize()?;
+    let mut builder = device.graph()?;
+    let node = builder.node(&[], |s| s.copy(&x, &mut host))?;
+    let mut built = builder.build()?;
+    let mut builder = device.graph()?;
+    builder.child(&[], &built)?;
+    let nested = builder.build()?;
+    let mut updated = s.capture(|s| s.copy(&x, &mut host))?;
+    for graph in [&built, &nested, &updated] {
+        let guard = host.read()?;
+        refused(graph.launch(&s), ErrorKind::HostBorrowed, &["guard"]);
+        drop(guard);
+        graph.launch(&s)?;
+    }
+    built.set(node, |s| s.copy(&x, &mut other))?;
+    updated.update(&s, |s| s.copy(&x, &mut other))?;
+    for graph in [&built, &updated] {
+        let guard = other.read()?;
+        refused(graph.launch(&s), ErrorKind::HostBorrowed, &["guard"]);
+        drop(guard);
+    }
+    // After an update the old memory is none of its business.
+    let guard = host.read()?;
+    updated.launch(&s)?;
+    drop(guard);
+    built.launch(&s)?;
+    assert_eq!((host.read()?[N - 1], other.read()?[N - 1]), (6, 6));
+    if device.info().managed_memory {
+        let mut managed = device.managed::<u32>(N)?;
+        let graph = s.capture(|s| s.fill(&mut managed, 7))?;
+        let guard = managed.read()?;
+        refused(graph.launch(&s), ErrorKind::HostBorrowed, &["guard"]);
+        drop(guard);
+        graph.launch(&s)?;
+        assert_eq!(managed.read()?[0], 7);
+    }
     Ok(())
 }
 

@@ -161,6 +161,8 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, Stream::is_done)?;
     refused_inside(device, |s| s.record()?.synchronize())?;
     refused_inside(device, |s| s.record()?.is_done())?;
+    refused_inside(device, |s| crate::notify::block_on(s.record()?.done()))?;
+    refused_inside(device, |s| s.device().synchronize())?;
     let x = device.stream()?.full(N, 1u32)?;
     device.synchronize()?;
     refused_inside(device, |s| s.download(&x))?;

@@ -1,0 +1,9 @@
+//! While a graph is recorded anew nobody may launch it.
+use gpustream::{Buffer, Graph, Result, Stream};
+
+fn misuse(graph: &Graph, s: &Stream, x: &mut Buffer<u32>) -> Result<()> {
+    graph.update(s, |s| s.fill(x, 1))?;
+    graph.launch(s)
+}
+
+fn main() {}
