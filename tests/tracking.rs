@@ -9,7 +9,8 @@ tests! {
         readers_share, ranges_are_tracked_apart, pinned_reads_wait_for_their_copy_alone, pinned_writes_wait_for_readers,
         host_access_of_ranges, a_pipeline_over_two_streams, hand_overs_among_many_streams, strict_names_both_operations,
         strict_accepts_what_is_ordered, strict_accepts_what_the_host_saw, strict_leaves_everything_usable,
-        a_download_is_tracked_too, flags_are_not_tracked, two_threads_submit_to_one_stream;
+        a_download_is_tracked_too, flags_are_not_tracked, two_threads_submit_to_one_stream,
+        what_is_done_says_nothing_of_later_waits;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -24,6 +25,26 @@ struct Scene {
 
 fn scene(device: &Device) -> Result<Scene> {
     Ok(Scene { kernels: sync::Kernels::load(device)?, a: device.stream()?, b: device.stream()? })
+}
+
+/// A stream's last operation is done, and then it waits for another stream: who waits for the operation alone learns
+/// nothing of that.
+fn what_is_done_says_nothing_of_later_waits(device: &Device) -> Result<()> {
+    let Scene { kernels, a, b } = scene(device)?;
+    let (mut x, y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
+    let (mut late, mut early) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
+    device.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 5, N)?;
+    a.copy(&x, &mut late)?;
+    b.copy(&y, &mut early)?;
+    b.wait(&a.record()?)?;
+    let finished = b.finished();
+    assert_eq!(*early.read()?, [2; N]);
+    assert!(!late.is_ready()?, "its copy waits for the gate");
+    gate.open();
+    assert_eq!(*late.read()?, [6; N]);
+    crate::notify::block_on(finished)
 }
 
 fn a_reader_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {

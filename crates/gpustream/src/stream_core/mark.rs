@@ -82,6 +82,7 @@ impl StreamCore {
 
     /// As [`mark_for`](Self::mark_for), for a wait of the host's: the mark's number and event.
     pub(super) fn event_for(&self, number: u64) -> Result<(u64, Arc<EventCell>)> {
+        host_call::check_outside()?;
         let mut state = lock(&self.state);
         if let Some(mark) = state.marks.iter().find(|mark| mark.number >= number) {
             return Ok((mark.number, mark.cell.clone()));
@@ -89,15 +90,18 @@ impl StreamCore {
         self.mark(&mut state).map(|mark| (mark.number, mark.cell.clone()))
     }
 
-    /// The mark of that number has been reached; it and those before it make room.
-    pub(super) fn finish(&self, number: u64) {
+    /// The mark of that number and event has been reached; it and those before it make room.
+    pub(super) fn finish(&self, number: u64, cell: Arc<EventCell>) {
         self.set_done(number);
         let mut state = lock(&self.state);
-        while state.marks.front().is_some_and(|mark| mark.number <= number)
-            && let Some(mark) = state.marks.pop_front()
-        {
-            StreamTable::shared().set_done(&mark.clock);
-            state.recycle(mark.cell);
+        // Not all of its number: the stream may have waited for others between two marks.
+        let Some(last) = state.marks.iter().position(|mark| Arc::ptr_eq(&mark.cell, &cell)) else { return };
+        drop(cell);
+        for _ in 0..=last {
+            if let Some(mark) = state.marks.pop_front() {
+                StreamTable::shared().set_done(&mark.clock);
+                state.recycle(mark.cell);
+            }
         }
     }
 

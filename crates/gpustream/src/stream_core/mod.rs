@@ -293,8 +293,7 @@ impl StreamCore {
         let (number, cell) = self.event_for(number)?;
         // SAFETY: the event is alive and was recorded on this stream, which is alive.
         unsafe { cell.synchronize() }?;
-        drop(cell);
-        self.finish(number);
+        self.finish(number, cell);
         self.report_panic()
     }
 
