@@ -24,6 +24,7 @@ mod memory;
 mod modules;
 mod multi_device;
 mod notify;
+mod notify_stress;
 mod pipeline;
 mod pipeline_in_place;
 mod pool;
@@ -62,6 +63,7 @@ fn main() {
         ("graphs_explicit", graphs_explicit::TESTS),
         ("graphs_update", graphs_update::TESTS),
         ("notify", notify::TESTS),
+        ("notify_stress", notify_stress::TESTS),
         ("default_streams", default_streams::TESTS),
         ("multi_device", multi_device::TESTS),
     ]);

@@ -1,0 +1,129 @@
+//! What is wrong with a launch, found before the driver is asked.
+
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Result};
+
+use super::{Arg, ArgKind, MAX_ARGS};
+use crate::host_call;
+use crate::module::Kernel;
+use crate::stream::Stream;
+
+impl Kernel {
+    /// What backends trust.
+    #[inline]
+    pub(super) fn check(&self, stream: &Stream, config: &LaunchConfig, args: &[Arg<'_>]) -> Result<()> {
+        if !self.device().is_same(stream.device()) {
+            return Err(stream.foreign("the kernel"));
+        }
+        for arg in args {
+            if let ArgKind::Memory { device, .. } = arg.kind
+                && !stream.device.0.reaches(&device.0)?
+            {
+                return Err(stream.foreign("a memory argument"));
+            }
+        }
+        let matches = args.len() <= MAX_ARGS
+            && self
+                .params
+                .as_ref()
+                .is_none_or(|params| params.iter().copied().eq(args.iter().map(Arg::size)));
+        if !matches {
+            return Err(self.argument_mismatch(args));
+        }
+        self.check_block(config.block, config.dynamic_shared)?;
+        if config.is_plain() { Ok(()) } else { check_attributes(config, stream.device().info()) }
+    }
+
+    /// Whether the device can run this kernel in such blocks; sees to it that it will.
+    #[inline]
+    pub(crate) fn check_block(&self, block: [u32; 3], dynamic_shared: u32) -> Result<()> {
+        let info = self.device().info();
+        let threads = block.iter().map(|&threads| u64::from(threads)).product::<u64>();
+        let limit = match self.info.max_threads_per_block {
+            0 => info.max_threads_per_block,
+            own => own.min(info.max_threads_per_block),
+        };
+        let shared = u64::from(dynamic_shared) + u64::from(self.info.static_shared);
+        if threads > u64::from(limit) || shared > u64::from(info.shared_memory_per_block_optin) {
+            return Err(self.beyond_limits(threads, limit, shared, info.shared_memory_per_block_optin));
+        }
+        if shared <= u64::from(info.shared_memory_per_block) { Ok(()) } else { self.allow_most_shared() }
+    }
+
+    /// Lets blocks have as much dynamic shared memory as there is. Not as much as one launch asks for: what other threads
+    /// launch, or ask about, at the same moment may need more.
+    #[cold]
+    fn allow_most_shared(&self) -> Result<()> {
+        if self.may_share_most.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        host_call::check_outside()?;
+        let device = self.device();
+        let most = device.info().shared_memory_per_block_optin.saturating_sub(self.info.static_shared);
+        // SAFETY: the kernel's module is loaded as long as `self`.
+        unsafe { device.raw().function_set_max_dynamic_shared(self.raw, most) }?;
+        self.may_share_most.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    #[cold]
+    fn argument_mismatch(&self, args: &[Arg<'_>]) -> Error {
+        let given: Vec<usize> = args.iter().map(Arg::size).collect();
+        let wants = match &self.params {
+            Some(params) if params.len() <= MAX_ARGS => {
+                format!("takes {} parameters of {params:?} bytes", params.len())
+            }
+            _ => format!("takes at most {MAX_ARGS} parameters"),
+        };
+        Error::new(
+            ErrorKind::ArgumentMismatch,
+            format!("kernel `{}` {wants}, and was given {} of {given:?} bytes", self.name, given.len()),
+        )
+    }
+
+    #[cold]
+    fn beyond_limits(&self, threads: u64, limit: u32, shared: u64, shared_limit: u32) -> Error {
+        Error::new(
+            ErrorKind::InvalidLaunch,
+            format!(
+                "kernel `{}` with {threads} threads per block and {shared} bytes of shared memory (static and \
+                 dynamic); at most {limit} threads and {shared_limit} bytes are possible here",
+                self.name
+            ),
+        )
+    }
+}
+
+/// Most blocks of a cluster on every device that has clusters.
+const MAX_CLUSTER: u64 = 8;
+
+/// What is more than a grid of blocks.
+#[cold]
+fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
+    let lacks = |what: &str| Err(Error::unsupported(what).with_backend(info.backend));
+    if config.cooperative && !info.cooperative_launch {
+        return lacks("a cooperative launch");
+    }
+    if config.cluster == [1, 1, 1] {
+        return Ok(());
+    }
+    let invalid = |message: String| Err(Error::new(ErrorKind::InvalidLaunch, message));
+    let ([x, y, z], [gx, gy, gz]) = (config.cluster, config.grid);
+    if config.cluster.contains(&0) {
+        return invalid(format!("a cluster of {x} by {y} by {z} blocks; write 1 where it has no extent"));
+    }
+    if !info.cluster_launch {
+        return lacks("a launch with clusters");
+    }
+    let blocks = config.cluster.iter().fold(1, |blocks: u64, &n| blocks.saturating_mul(u64::from(n)));
+    if blocks > MAX_CLUSTER {
+        return invalid(format!("a cluster of {blocks} blocks; at most {MAX_CLUSTER} are possible"));
+    }
+    if config.grid.iter().zip(config.cluster).any(|(blocks, cluster)| blocks % cluster != 0) {
+        return invalid(format!(
+            "clusters of {x} by {y} by {z} blocks do not divide a grid of {gx} by {gy} by {gz}"
+        ));
+    }
+    Ok(())
+}
