@@ -1,12 +1,13 @@
 //! The sum and histogram of a file's bytes, whatever its size: threads read pieces into pinned memory while the
-//! device works on the ones before.
+//! device works on the ones before. The file's cached pages are dropped first, so that the rate is held against what
+//! the disk and the bus allow.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -35,6 +36,9 @@ struct Args {
 
 const MIB: u64 = 1 << 20;
 
+/// As much of the file as the disk's rate is taken from.
+const PROBE: u64 = 1 << 30;
+
 fn main() -> ExitCode {
     examples::main(run)
 }
@@ -49,39 +53,42 @@ fn run() -> Result<()> {
     };
     println!("{}\n{} bytes of {}", device.info(), file.len, file.path.display());
 
-    let (bins, times) = count(&device, &file, (args.piece * MIB) as usize, args.readers as usize)?;
+    let readers = args.readers as usize;
+    let rates = Rates { disk: file.disk(readers)?, bus: bus(&device)? };
+    let kernels = Kernels::load(&device)?;
+    file.forget()?;
+    let start = Instant::now();
+    let bins = count(&device, &kernels, &file, (args.piece * MIB) as usize, readers)?;
+    let all = rate(file.len, start);
 
     let total: u64 = bins.iter().sum();
     ensure!(total == file.len, "{total} bytes were counted; did the file change meanwhile?");
     if let Some(expected) = expected {
         ensure!(bins[..] == expected[..], "the histogram is wrong");
     }
-    print(&bins, &device, file.len, &times)
-}
-
-/// What took how long.
-struct Times {
-    all: Duration,
-    /// In which the device may have had nothing new to do.
-    reading: Duration,
+    print(&bins, file.len);
+    rates.print(all);
+    Ok(())
 }
 
 /// Counts each byte value, piece by piece.
-fn count(device: &Device, file: &Source, piece: usize, readers: usize) -> Result<(Vec<u64>, Times)> {
-    let kernels = Kernels::load(device)?;
+fn count(
+    device: &Device,
+    kernels: &Kernels,
+    file: &Source,
+    piece: usize,
+    readers: usize,
+) -> Result<Vec<u64>> {
     let bar = ProgressBar::new(file.len).with_style(ProgressStyle::with_template(
         "{bar:40} {bytes} of {total_bytes}, {binary_bytes_per_sec}",
     )?);
     let mut bins = vec![0u64; 256];
-    let (mut at, mut reading) = (0, Duration::ZERO);
-    let start = Instant::now();
+    let mut at = 0;
     device.pipeline().chunks(piece).results(256).progress(|done| bar.set_position(done as u64)).run(
         |bytes: &mut [u8]| {
-            let begin = Instant::now();
             let now = bytes.len().min(usize::try_from(file.len - at).unwrap_or(usize::MAX));
             file.read(at, &mut bytes[..now], readers)?;
             at += now as u64;
-            reading += begin.elapsed();
             anyhow::Ok(now)
         },
         |stream, piece| {
@@ -93,9 +100,8 @@ fn count(device: &Device, file: &Source, piece: usize, readers: usize) -> Result
             Ok(())
         },
     )?;
-    let all = start.elapsed();
     bar.finish_and_clear();
-    Ok((bins, Times { all, reading }))
+    Ok(bins)
 }
 
 /// A file to read; removed at the end if it was made here.
@@ -130,20 +136,57 @@ impl Source {
     /// Reads from `at` on, with several threads: one does not reach what a good disk gives.
     fn read(&self, at: u64, bytes: &mut [u8], readers: usize) -> Result<()> {
         let share = bytes.len().div_ceil(readers).max(1);
-        thread::scope(|scope| {
-            let readers: Vec<_> = bytes
-                .chunks_mut(share)
-                .enumerate()
-                .map(|(index, part)| {
-                    scope.spawn(move || read_at(&self.path, at + (index * share) as u64, part))
-                })
-                .collect();
-            readers.into_iter().try_for_each(|reader| match reader.join() {
-                Ok(outcome) => outcome,
-                Err(_) => anyhow::bail!("a reading thread panicked"),
-            })
+        in_parallel(bytes.chunks_mut(share).enumerate(), |(index, part)| {
+            let mut file = self.open_at(at + (index * share) as u64)?;
+            file.read_exact(part).with_context(|| format!("cannot read {}", self.path.display()))
         })
     }
+
+    fn open_at(&self, at: u64) -> Result<File> {
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(at))?;
+        Ok(file)
+    }
+
+    /// GB/s of reading the file's beginning and nothing else, each thread a stretch of its own.
+    fn disk(&self, readers: usize) -> Result<f64> {
+        self.forget()?;
+        let len = self.len.min(PROBE);
+        let share = len.div_ceil(readers as u64).max(1);
+        let start = Instant::now();
+        in_parallel((0..len).step_by(share as usize), |at| {
+            let stretch = self.open_at(at)?.take(share.min(len - at));
+            io::copy(&mut BufReader::with_capacity(MIB as usize, stretch), &mut io::sink())?;
+            Ok(())
+        })?;
+        Ok(rate(len, start))
+    }
+
+    /// Has the next read come from the disk, where the file has one: drops its pages from the system's cache.
+    fn forget(&self) -> Result<()> {
+        let file = File::open(&self.path)?;
+        // Only pages that are on the disk already can be dropped.
+        file.sync_all()?;
+        #[cfg(target_os = "linux")]
+        // SAFETY: the descriptor is open; what is cached changes no memory.
+        unsafe {
+            use std::os::fd::AsRawFd;
+            libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
+        }
+        Ok(())
+    }
+}
+
+/// Runs `work` on each item in a thread of its own.
+fn in_parallel<I: Send>(items: impl Iterator<Item = I>, work: impl Fn(I) -> Result<()> + Sync) -> Result<()> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads: Vec<_> = items.map(|item| scope.spawn(move || work(item))).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(outcome) => outcome,
+            Err(_) => anyhow::bail!("a reading thread panicked"),
+        })
+    })
 }
 
 impl Drop for Source {
@@ -152,12 +195,6 @@ impl Drop for Source {
             let _ = std::fs::remove_file(&self.path);
         }
     }
-}
-
-fn read_at(path: &Path, at: u64, bytes: &mut [u8]) -> Result<()> {
-    let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(at))?;
-    file.read_exact(bytes).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// What a file made here repeats.
@@ -184,7 +221,7 @@ fn made_histogram(len: u64) -> Vec<u64> {
     bins
 }
 
-fn print(bins: &[u64], device: &Device, len: u64, times: &Times) -> Result<()> {
+fn print(bins: &[u64], len: u64) {
     let sum: u128 = bins.iter().zip(0u128..).map(|(&count, value)| value * u128::from(count)).sum();
     println!("sum of all bytes: {sum}, mean {:.3}\n", sum as f64 / len.max(1) as f64);
     let most = bins.chunks(16).map(|bins| bins.iter().sum::<u64>()).max().unwrap_or(0).max(1);
@@ -197,13 +234,31 @@ fn print(bins: &[u64], device: &Device, len: u64, times: &Times) -> Result<()> {
             "#".repeat((40 * count / most) as usize)
         );
     }
-    let rate = |time: Duration| format!("{:.2}", len as f64 / time.as_secs_f64().max(1e-9) / 1e9);
-    let mut table = Table::new(["", "GB/s"]);
-    table.row(["all, end to end".to_owned(), rate(times.all)]);
-    table.row(["reading the file, alone".to_owned(), rate(times.reading)]);
-    table.row(["the bus, alone".to_owned(), format!("{:.2}", bus(device)?)]);
-    println!("\n{table}");
-    Ok(())
+}
+
+/// GB/s since `start`.
+fn rate(bytes: u64, start: Instant) -> f64 {
+    bytes as f64 / start.elapsed().as_secs_f64().max(1e-9) / 1e9
+}
+
+/// What each way allows, in GB/s, with nothing else going on.
+struct Rates {
+    disk: f64,
+    bus: f64,
+}
+
+impl Rates {
+    fn print(&self, all: f64) {
+        let slower = self.disk.min(self.bus);
+        let mut table = Table::new(["", "GB/s"]);
+        for (what, rate) in
+            [("all, end to end", all), ("the disk, alone", self.disk), ("the bus, alone", self.bus)]
+        {
+            table.row([what.to_owned(), format!("{rate:.2}")]);
+        }
+        println!("\n{table}");
+        println!("end to end is {:.0} % of the slower of disk and bus", 100.0 * all / slower.max(1e-9));
+    }
 }
 
 /// GB/s of a copy from pinned memory to the device.
