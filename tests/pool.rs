@@ -1,17 +1,19 @@
 //! Where device memory comes from: the library's pool, the driver's, or the driver's plain allocator. What a program
 //! sees is the same.
 
-use std::sync::mpsc;
+use std::sync::{Barrier, mpsc};
+use std::thread;
 
 use conformance::harness::{Gate, open_again, refused};
 use conformance::{sync, tests};
-use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool, Result};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool, Result, Stream};
 
 tests! {
     Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use, streams_that_are_ordered_share,
-        a_hundred_times_until_it_is_full, the_limit_names_who_holds_the_memory, a_snapshot_names_lines,
+        a_hundred_times_until_it_is_full, threads_do_not_pass_the_limit_together, the_limit_names_who_holds_the_memory, a_snapshot_names_lines,
         everything_goes_back, sizes_around_every_class, threads_allocate_at_once, a_panic_is_left_to_a_wait,
         a_host_closure_is_refused_at_once;
+    Alone: a_hundred_times_until_the_device_is_full;
 }
 
 const MIB: usize = 1 << 20;
@@ -100,6 +102,61 @@ fn streams_that_are_ordered_share(device: &Device) -> Result<()> {
     let after = device.memory_stats();
     assert_eq!((y.as_raw(), after.misses, after.hits), (address, before.misses, before.hits + 1));
     Ok(())
+}
+
+fn threads_do_not_pass_the_limit_together(device: &Device) -> Result<()> {
+    const LIMIT: usize = 8 * MIB;
+    under_each(device, |options| {
+        let device = open_again(device, options.memory_limit(LIMIT as u64))?;
+        let streams = (0..4).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+        for _ in 0..50 {
+            let (start, end) = (Barrier::new(streams.len()), Barrier::new(streams.len()));
+            let work = |stream: &Stream| {
+                start.wait();
+                let held = stream.alloc::<u8>(LIMIT / 4 * 3);
+                end.wait();
+                held.map(drop).is_ok()
+            };
+            let got = thread::scope(|scope| {
+                let threads: Vec<_> = streams.iter().map(|stream| scope.spawn(|| work(stream))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).filter(|&got| got).count()
+            });
+            assert_eq!(got, 1, "{:?}", device.memory_stats());
+        }
+        assert!(device.memory_stats().peak_reserved <= LIMIT as u64, "{:?}", device.memory_stats());
+        Ok(())
+    })
+}
+
+/// Without a limit, the driver is who says that there is no more. Not where memory is the host's, which has no end that
+/// a test should look for.
+fn a_hundred_times_until_the_device_is_full(device: &Device) -> Result<()> {
+    if device.info().backend == "cpu" {
+        return Ok(());
+    }
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let stream = device.stream()?;
+        let piece = device.memory()?.1 as usize / 16;
+        for round in 0..100 {
+            let mut held = Vec::new();
+            let refusal = loop {
+                match stream.alloc::<u8>(piece) {
+                    Ok(mut buffer) => {
+                        stream.fill(&mut buffer.slice_mut(..1000)?, round)?;
+                        held.push(buffer);
+                    }
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(refusal.kind(), ErrorKind::OutOfMemory, "{refusal}");
+            assert!((12..=16).contains(&held.len()), "round {round}: {} sixteenths", held.len());
+            assert_eq!(stream.download(&held[round as usize % held.len()].slice(..1000)?)?, [round; 1000]);
+        }
+        assert_eq!((device.memory_stats().used, device.memory_stats().live), (0, 0));
+        device.trim();
+        Ok(())
+    })
 }
 
 /// Sizes of up to a sixteenth of the limit, until there is no more; then all go, in another order.

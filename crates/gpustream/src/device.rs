@@ -82,7 +82,8 @@ impl DeviceOptions {
 
     /// Sets how many bytes of pinned memory a stream's uploads may have under way: past that they wait for the
     /// device. Without this it is `GPUSTREAM_STAGING_MIB`, or else 4 MiB for each thread that copies. Of that a stream
-    /// keeps at most 512 KiB for its next short upload, until [`Device::trim`] or ten seconds without a large copy.
+    /// keeps at most a quarter, and 4 MiB, for its next copies, until [`Device::trim`] or, where several threads have
+    /// copied, ten seconds without such a copy.
     #[must_use]
     pub fn staging_ring(mut self, bytes: usize) -> Self {
         self.staging.ring = bytes;
@@ -160,6 +161,10 @@ impl DeviceCore {
             return Ok(false);
         }
         let ordinal = other.info.ordinal;
+        // What the driver's pool gives is not among the memory that access is turned on for.
+        if ordinal != self.info.ordinal && other.memory.is_of_driver(Kind::Device) {
+            return Ok(false);
+        }
         let mut peers = lock(&self.peers);
         let known = peers.get(&ordinal).copied();
         let reaches = if let Some(known) = known {

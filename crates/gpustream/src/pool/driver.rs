@@ -32,7 +32,15 @@ struct Inner {
     frees: Vec<Returned>,
     used: usize,
     peak: usize,
+    peak_reserved: usize,
     count: u64,
+}
+
+impl Inner {
+    /// What is in use, and what waits to be freed.
+    fn reserved(&self) -> usize {
+        self.used + self.frees.iter().map(|returned| returned.size).sum::<usize>()
+    }
 }
 
 impl DriverPool {
@@ -72,6 +80,7 @@ impl DriverPool {
         inner.count += 1;
         inner.used += size;
         inner.peak = inner.peak.max(inner.used);
+        inner.peak_reserved = inner.peak_reserved.max(inner.reserved());
         Ok(Taken { id: DRIVERS, start: address.0, host: 0, size, uses })
     }
 
@@ -102,15 +111,14 @@ impl DriverPool {
     }
 
     pub(super) fn stats(&self) -> MemoryStats {
-        let Inner { live, frees, used, peak, count } = &*lock(&self.0);
-        let waiting: usize = frees.iter().map(|returned| returned.size).sum();
+        let inner = &*lock(&self.0);
         MemoryStats {
-            used: *used as u64,
-            peak: *peak as u64,
-            reserved: (used + waiting) as u64,
-            peak_reserved: *peak as u64,
-            live: live.len() as u64,
-            misses: *count,
+            used: inner.used as u64,
+            peak: inner.peak as u64,
+            reserved: inner.reserved() as u64,
+            peak_reserved: inner.peak_reserved as u64,
+            live: inner.live.len() as u64,
+            misses: inner.count,
             ..MemoryStats::default()
         }
     }

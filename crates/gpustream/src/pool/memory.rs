@@ -88,6 +88,8 @@ impl PoolState {
 pub(crate) struct Memory {
     pools: [Mutex<PoolState>; Kind::ALL.len()],
     pub(super) driver: DriverPool,
+    /// Held while the driver is asked for more under a limit, so that two threads do not pass it together.
+    growth: Mutex<()>,
     /// Registered memory whose owner is gone, and what may still use it.
     pub(super) orphans: Mutex<Vec<(Uses, Box<Registration>)>>,
     options: MemoryOptions,
@@ -122,8 +124,8 @@ impl Memory {
             options.pool = MemoryPool::Library;
         }
         let log = Log::from_environment();
-        let (pools, driver, orphans) = Default::default();
-        Arc::new(Self { pools, driver, orphans, options, device, streams, log })
+        let (pools, driver, growth, orphans) = Default::default();
+        Arc::new(Self { pools, driver, growth, orphans, options, device, streams, log })
     }
 
     pub(crate) fn streams(&self) -> &Arc<StreamTable> {
@@ -289,6 +291,7 @@ impl Memory {
         let Request { size, holder, kind } = *request;
         let alloc = || {
             self.driver.flush(self, device);
+            let _growing = self.options.limit.map(|_| lock(&self.growth));
             match self.options.limit {
                 Some(limit) if self.driver.stats().reserved + size as u64 > limit => Err(over_limit(limit)),
                 _ => self.driver.alloc(device, size, holder, stream),
@@ -346,6 +349,7 @@ impl Memory {
     /// Asks the driver for a slab; where it has no such large one, for the request alone.
     fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
         let Request { kind, size, holder } = *request;
+        let _growing = self.options.limit.map(|_| lock(&self.growth));
         let reserved = lock(self.pool(kind)).reserved();
         let preferred = if self.is_pooled(kind) { slab_size(kind, size, reserved) } else { size };
         let mut outcome = self.new_slab(kind, preferred, reserved);
@@ -395,19 +399,19 @@ impl Memory {
     }
 
     /// Whether device memory is the driver's pool's.
-    fn is_driver(&self, kind: Kind) -> bool {
+    pub(crate) fn is_of_driver(&self, kind: Kind) -> bool {
         kind == Kind::Device && self.options.pool == MemoryPool::Driver
     }
 
     pub(crate) fn stats(&self, kind: Kind) -> MemoryStats {
-        if self.is_driver(kind) {
+        if self.is_of_driver(kind) {
             return self.driver.stats();
         }
         lock(self.pool(kind)).stats()
     }
 
     pub(crate) fn snapshot(&self, kind: Kind) -> MemorySnapshot {
-        if self.is_driver(kind) {
+        if self.is_of_driver(kind) {
             let live = self.driver.live();
             return MemorySnapshot::new(
                 self.driver.stats(),

@@ -8,7 +8,7 @@ pub enum MemoryPool {
     #[default]
     Library,
     /// The driver's own stream-ordered pool (`cuMemAllocAsync`), on devices that have one: slower, and shared with
-    /// other users of the driver.
+    /// other users of the driver. Copies from and to other devices work, their kernels do not reach it.
     Driver,
     /// No pool: every allocation is the driver's, as debuggers and sanitizers want it. Slow.
     Unpooled,

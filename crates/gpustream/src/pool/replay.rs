@@ -166,7 +166,8 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
         }
     }
     outcome.time = start.elapsed();
-    let (free, longest) = (arenas[0].free() + arenas[1].free(), arenas[1].longest_free());
+    let free = arenas[0].free() + arenas[1].free();
+    let longest = arenas[0].longest_free().max(arenas[1].longest_free());
     outcome.fragmentation = if free == 0 { 0.0 } else { 1.0 - longest as f64 / free as f64 };
     outcome
 }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The pieces come from the device's pool of pinned memory. How much of it a stream may have under way is limited
-//! ([`Credit`]); it goes back to the driver after some time without copies.
+//! ([`Credit`]); it goes back to the driver after some time without copies by several threads.
 
 mod chunk;
 mod credit;
@@ -58,8 +58,8 @@ const SHORT: usize = 2 << 20;
 /// Threads that saturate the buses seen so far.
 const MOST_THREADS: usize = 8;
 
-/// After so long without a copy the pinned memory goes back to the driver.
-const IDLE: Duration = Duration::from_secs(10);
+/// After so long without a copy by several threads the pinned memory goes back to the driver.
+const IDLE: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(10) };
 
 /// What a capture refuses.
 const CAPTURED: &str = "copy an ordinary slice, which the graph would not own; copy pinned memory";

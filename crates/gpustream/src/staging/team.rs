@@ -308,6 +308,14 @@ mod tests {
     }
 
     #[test]
+    fn after_some_time_without_calls_there_is_tidying_up() {
+        let (done, is_done) = std::sync::mpsc::channel();
+        // Others' calls put it off; at some time there is none.
+        run(Claims::new(2), 1, false, &|_| Ok(()), (1, Box::new(move || done.send(()).unwrap()))).unwrap();
+        is_done.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+
+    #[test]
     fn a_helper_that_dies_is_reported_and_not_waited_for() {
         let error = with_a_helper_inside(|| panic!("on purpose")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::HostPanic);
