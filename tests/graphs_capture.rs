@@ -13,7 +13,7 @@ tests! {
     Plain: capturing_runs_nothing, a_fork_and_its_join, the_tracker_orders_inside, strict_mode_inside,
         captured_branches_run_at_once, a_host_wait_is_refused, an_allocation_is_refused, another_thread_is_refused,
         captures_do_not_nest, times_are_refused, outside_events_are_refused, events_of_ended_captures_are_refused,
-        a_failing_closure_ends_the_capture, a_panic_ends_the_capture, many_nodes;
+        a_failing_closure_ends_the_capture, a_panic_ends_the_capture, many_nodes, fills_of_every_width;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -298,5 +298,29 @@ fn many_nodes(device: &Device) -> Result<()> {
     graph.launch(&s)?;
     let once = |x| (0..1000).fold(x, next);
     assert_eq!(s.download(&x)?, [once(once(1)); 10]);
+    Ok(())
+}
+
+/// A wide value comes from memory that the graph owns. A node is one operation, and it takes several.
+fn fills_of_every_width(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.zeros::<f64>(N)?, s.zeros::<[u32; 3]>(N)?);
+    let graph = s.capture(|s| {
+        s.fill(&mut x, 1.25)?;
+        s.fill(&mut y, [1, 2, 3])
+    })?;
+    // What comes into the place of a seed that is gone would be copied.
+    drop((0..8).map(|_| device.pinned_from(&[7u8; 4096])).collect::<Result<Vec<_>>>()?);
+    for _ in 0..2 {
+        graph.launch(&s)?;
+        assert_eq!((s.download(&x)?, s.download(&y)?), (vec![1.25; N], vec![[1, 2, 3]; N]));
+        s.fill(&mut x, 0.0)?;
+        s.fill(&mut y, [0; 3])?;
+    }
+    let mut builder = device.graph()?;
+    refused(builder.node(&[], |s| s.fill(&mut x, 1.25)), ErrorKind::Captured, &["wider than four bytes"]);
+    builder.node(&[], |s| s.fill(&mut y, [9; 3]))?;
+    builder.build()?.launch(&s)?;
+    assert_eq!(s.download(&y)?, [[9; 3]; N]);
     Ok(())
 }

@@ -6,6 +6,7 @@ use bytemuck::Pod;
 use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result};
 
 use crate::buffer::{Buffer, Owned};
+use crate::capture::refused;
 use crate::lint;
 use crate::memory::Kind;
 use crate::staging;
@@ -236,8 +237,11 @@ impl Stream {
         value: T,
         operation: Operation,
     ) -> Result<()> {
-        self.core
-            .check_not_capturing("fill with a value wider than four bytes; fill before, and copy inside")?;
+        if self.core.nodes.is_some() {
+            return Err(refused(
+                "make one node of a fill with a value wider than four bytes; fill before, and copy",
+            ));
+        }
         let seed = (4096 / size_of::<T>()).clamp(1, dst.len());
         let seed_values = self.device.pinned_from(&vec![value; seed])?;
         let view = dst.view();
