@@ -321,6 +321,6 @@ fn fills_of_every_width(device: &Device) -> Result<()> {
     refused(builder.node(&[], |s| s.fill(&mut x, 1.25)), ErrorKind::Captured, &["wider than four bytes"]);
     builder.node(&[], |s| s.fill(&mut y, [9; 3]))?;
     builder.build()?.launch(&s)?;
-    assert_eq!(s.download(&y)?, [[9; 3]; N]);
+    assert_eq!(s.download(&y)?, vec![[9; 3]; N]);
     Ok(())
 }
