@@ -13,7 +13,8 @@ use gpustream_kernels::reduce::Reduce;
 tests! {
     Plain: maps_with_any_pieces, more_than_the_device_has, pieces_that_give_back_a_sum, pieces_that_give_back_a_part,
         the_first_error_ends_it, panics_leave_everything_usable, lengths_must_agree, state_goes_on_from_piece_to_piece,
-        the_device_is_ahead_of_the_sink, the_first_error_ends_generating, in_strict_mode;
+        the_device_is_ahead_of_the_sink, the_first_error_ends_generating, in_strict_mode,
+        memory_is_held_by_the_line_that_runs_the_pipeline;
 }
 
 fn maps_with_any_pieces(device: &Device) -> Result<()> {
@@ -310,4 +311,35 @@ fn in_strict_mode(device: &Device) -> Result<()> {
         Ok::<_, Error>(())
     };
     pipeline.generate(20, work, sink)
+}
+
+/// A snapshot names the program's line, not one of the library's.
+fn memory_is_held_by_the_line_that_runs_the_pipeline(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let mut snapshots = Vec::new();
+    let mut pipeline = device.pipeline().chunks(100).depth(2);
+    let mut copy = |s: &Stream, piece: &mut Piece<'_, u8, u8>| {
+        snapshots.push(device.memory_snapshot());
+        s.copy(&piece.input, &mut piece.output)
+    };
+    let first = line!() + 1;
+    pipeline.map(&[1; 300], &mut [0; 300], &mut copy)?;
+    let mut lens = [100, 50, 0].into_iter();
+    let source = |_: &mut [u8]| Ok::<_, Error>(lens.next().unwrap());
+    pipeline.run(source, &mut copy, |_, _| Ok(()))?;
+    let fill = |s: &Stream, piece: &mut ViewMut<'_, u8>| {
+        snapshots.push(device.memory_snapshot());
+        s.fill(piece, 1)
+    };
+    pipeline.generate(3, fill, |_, _| Ok::<_, Error>(()))?;
+    let lines = first..line!();
+    assert_eq!(snapshots.len(), 3 + 2 + 3);
+    for snapshot in snapshots {
+        assert!(!snapshot.holders.is_empty());
+        for holding in &snapshot.holders {
+            let at = holding.operation.location;
+            assert!(at.file() == file!() && lines.contains(&at.line()), "{snapshot}");
+        }
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
 
 use bytemuck::Pod;
-use gpustream_hal::{Error, ErrorKind, PinnedOptions, RawBuffer, Result};
+use gpustream_hal::{Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Result};
 
 use crate::buffer::Owned;
 use crate::copy::{byte_len, operation};
@@ -40,7 +40,12 @@ impl<T: Pod> Pinned<T> {
     #[track_caller]
     pub(crate) fn zeroed(device: &Device, len: usize, options: PinnedOptions) -> Result<Self> {
         let kind = if options.write_combined { Kind::WriteCombined } else { Kind::Pinned };
-        Self::initialized(device, len, kind, |host| {
+        Self::zeroed_for(device, len, kind, operation("pinned"))
+    }
+
+    /// As [`zeroed`](Self::zeroed), held by `operation`.
+    pub(crate) fn zeroed_for(device: &Device, len: usize, kind: Kind, operation: Operation) -> Result<Self> {
+        Self::initialized(device, len, kind, operation, |host| {
             // SAFETY: the memory is fresh and `len` elements long.
             unsafe { host.write_bytes(0, len) };
         })
@@ -48,16 +53,21 @@ impl<T: Pod> Pinned<T> {
 
     #[track_caller]
     pub(crate) fn from_slice(device: &Device, values: &[T]) -> Result<Self> {
-        Self::initialized(device, values.len(), Kind::Pinned, |host| {
+        Self::initialized(device, values.len(), Kind::Pinned, operation("pinned"), |host| {
             // SAFETY: the memory is fresh and as long as the slice.
             unsafe { host.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
         })
     }
 
-    #[track_caller]
-    fn initialized(device: &Device, len: usize, kind: Kind, fill: impl FnOnce(*mut T)) -> Result<Self> {
+    fn initialized(
+        device: &Device,
+        len: usize,
+        kind: Kind,
+        operation: Operation,
+        fill: impl FnOnce(*mut T),
+    ) -> Result<Self> {
         let bytes = byte_len::<T>(len)?;
-        let memory = Owned::alloc(device, kind, bytes, None, operation("pinned"))?;
+        let memory = Owned::alloc(device, kind, bytes, None, operation)?;
         if !memory.block().host.cast::<T>().is_aligned() {
             let message =
                 format!("pinned memory is not aligned to the {} bytes its elements want", align_of::<T>());

@@ -6,7 +6,8 @@ use gpustream_hal::{Error, Result};
 use super::turns::take_turns;
 use super::{Pipeline, report};
 use crate::buffer::Buffer;
-use crate::copy::byte_len;
+use crate::copy::{byte_len, operation};
+use crate::memory::Kind;
 use crate::pinned::Pinned;
 use crate::stream::Stream;
 use crate::view::ViewMut;
@@ -42,12 +43,14 @@ impl Pipeline<'_> {
     /// # Errors
     /// The first of `work`, `sink` or the library; [`ErrorKind::Uninitialized`](crate::ErrorKind::Uninitialized) where
     /// `work` left some of a piece unwritten.
+    #[track_caller]
     pub fn generate<U: Pod, E: From<Error>>(
         &mut self,
         pieces: usize,
         mut work: impl FnMut(&Stream, &mut ViewMut<'_, U>) -> Result<()>,
         mut sink: impl FnMut(usize, &[U]) -> Result<(), E>,
     ) -> Result<(), E> {
+        let operation = operation("pipeline");
         if pieces == 0 {
             return Ok(());
         }
@@ -61,7 +64,10 @@ impl Pipeline<'_> {
         let mut finished = 0;
         take_turns::<(Buffer<U>, Pinned<U>), E>(
             depth,
-            || Ok((compute.alloc(len)?, device.pinned(len)?)),
+            || {
+                let piece = compute.alloc_for(len, operation)?;
+                Ok((piece, Pinned::zeroed_for(&device, len, Kind::Pinned, operation)?))
+            },
             |index, (piece, host)| {
                 if index == pieces {
                     return Ok(false);

@@ -3,13 +3,14 @@
 use std::fmt;
 
 use bytemuck::Pod;
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{Error, ErrorKind, Operation, Result};
 
 use super::turns::take_turns;
 use super::{Pipeline, report};
 use crate::buffer::Buffer;
-use crate::copy::byte_len;
+use crate::copy::{byte_len, operation};
 use crate::device::Device;
+use crate::memory::Kind;
 use crate::pinned::Pinned;
 use crate::staging;
 use crate::stream::Stream;
@@ -42,6 +43,7 @@ impl Pipeline<'_> {
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; those of `work`.
+    #[track_caller]
     pub fn map<T: Pod, U: Pod>(
         &mut self,
         input: &[T],
@@ -85,12 +87,14 @@ impl Pipeline<'_> {
     /// # Errors
     /// The first of `source`, `work`, `sink` or the library; [`ErrorKind::Uninitialized`] where `work` left some of a
     /// piece's output unwritten.
+    #[track_caller]
     pub fn run<T: Pod, U: Pod, E: From<Error>>(
         &mut self,
         mut source: impl FnMut(&mut [T]) -> Result<usize, E>,
         mut work: impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
         mut sink: impl FnMut(usize, &[U]) -> Result<(), E>,
     ) -> Result<usize, E> {
+        let operation = operation("pipeline");
         let (device, depth, results) = (self.device.clone(), self.depth, self.results);
         let chunk = self.chunk_of::<T>();
         let capacity = results.unwrap_or(chunk);
@@ -102,7 +106,7 @@ impl Pipeline<'_> {
         let (mut total, mut finished) = (0, 0);
         take_turns::<Slot<T, U>, E>(
             depth,
-            || Ok(Slot::new(&device, stream(0), chunk, capacity)?),
+            || Ok(Slot::new(&device, stream(0), chunk, capacity, operation)?),
             |index, slot| {
                 let taken = source(&mut slot.host_input.write()?)?.min(chunk);
                 if taken > 0 {
@@ -123,12 +127,18 @@ impl Pipeline<'_> {
 }
 
 impl<T: Pod, U: Pod> Slot<T, U> {
-    fn new(device: &Device, stream: &Stream, chunk: usize, capacity: usize) -> Result<Self> {
+    fn new(
+        device: &Device,
+        stream: &Stream,
+        chunk: usize,
+        capacity: usize,
+        operation: Operation,
+    ) -> Result<Self> {
         Ok(Self {
-            host_input: device.pinned(chunk)?,
-            input: stream.alloc(chunk)?,
-            output: stream.alloc(capacity)?,
-            host_output: device.pinned(capacity)?,
+            host_input: Pinned::zeroed_for(device, chunk, Kind::Pinned, operation)?,
+            input: stream.alloc_for(chunk, operation)?,
+            output: stream.alloc_for(capacity, operation)?,
+            host_output: Pinned::zeroed_for(device, capacity, Kind::Pinned, operation)?,
             taken: 0,
             given: 0,
         })
