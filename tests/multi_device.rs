@@ -4,12 +4,12 @@
 
 use conformance::harness::{Child, Gate, refused};
 use conformance::{sync, tests};
-use gpustream::{Device, ErrorKind, Launch, Result};
+use gpustream::{Device, ErrorKind, Launch, Pitched, Result};
 
 tests! {
     Plain: halving_over_all_devices, waits_between_devices, tracking_between_devices, copies_between_devices,
-        memory_dropped_in_use_elsewhere, graphs_stay_on_their_device;
-    Part: halving, waits, tracking, copies, dropping, graphs;
+        memory_dropped_in_use_elsewhere, graphs_stay_on_their_device, boxes_between_devices;
+    Part: halving, waits, tracking, copies, dropping, graphs, boxes;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -44,6 +44,10 @@ fn memory_dropped_in_use_elsewhere(device: &Device) -> Result<()> {
 
 fn graphs_stay_on_their_device(device: &Device) -> Result<()> {
     with_several(device, "graphs")
+}
+
+fn boxes_between_devices(device: &Device) -> Result<()> {
+    with_several(device, "boxes")
 }
 
 /// All devices of this one's backend; fewer than two are none.
@@ -141,6 +145,35 @@ fn copies(device: &Device) -> Result<()> {
     a.copy(&y, &mut z)?;
     let got = a.download(&z)?;
     assert_eq!((got[199], &got[200..300], got[300]), (199, &values[1..101], 300));
+    Ok(())
+}
+
+/// In both directions, on either device's stream, in two and in three dimensions.
+fn boxes(device: &Device) -> Result<()> {
+    let devices = devices(device);
+    let [first, second, ..] = &devices[..] else { return Ok(()) };
+    let (a, b) = (first.stream()?, second.stream()?);
+    let values: Vec<u32> = (1..=600).collect();
+    let x = a.upload(&values)?;
+    let (mut y, mut z) = (b.zeros::<u32>(100)?, a.zeros::<u32>(800)?);
+    let (from, near) = (Pitched::rows(20).at(3, 4), Pitched::rows(10).at(1, 2));
+    match b.copy_box(&x, from, &mut y, near, [5, 6, 1]) {
+        Err(error) if error.kind() == ErrorKind::DeviceMismatch => return Ok(()), // no peer access
+        outcome => outcome?,
+    }
+    let mut want = vec![0; 100];
+    for row in 0..6 {
+        want[10 * (2 + row) + 1..][..5].copy_from_slice(&values[20 * (4 + row) + 3..][..5]);
+    }
+    assert_eq!(b.download(&y)?, want);
+    // Two planes of three rows, each plane of five rows in one array and of ten in the other.
+    a.copy_box(&y, Pitched::planes(10, 5), &mut z, Pitched::planes(20, 10).at_plane(7, 1, 2), [10, 3, 2])?;
+    let mut there = vec![0; 800];
+    for (plane, row) in (0..2).flat_map(|plane| (0..3).map(move |row| (plane, row))) {
+        there[20 * (10 * (2 + plane) + 1 + row) + 7..][..10]
+            .copy_from_slice(&want[10 * (5 * plane + row)..][..10]);
+    }
+    assert_eq!(a.download(&z)?, there);
     Ok(())
 }
 
