@@ -5,6 +5,8 @@ use conformance::{sync, tests};
 use gpustream::{Device, ErrorKind, ManagedAdvice, PinnedOptions, Place, Result};
 use gpustream_kernels::elementwise;
 
+use crate::notify::{block_on, is_pending};
+
 tests! {
     Plain: registered_memory_is_used_in_place, registered_memory_outlives_its_owner, kernels_reach_registered_memory,
         write_combined_memory_feeds_kernels_and_copies, managed_memory_is_reached_from_both_sides,
@@ -124,9 +126,17 @@ fn managed_memory_is_guarded(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     kernels.add_when(&s, gate.flag(), &mut table, 3, 100)?;
     assert!(!table.is_ready()?);
+    refused(table.try_read().map(drop), ErrorKind::HostBorrowed, &["writing to"]);
+    refused(table.try_write().map(drop), ErrorKind::HostBorrowed, &["using"]);
+    let mut ready = table.ready();
+    assert!(is_pending(&mut ready));
     gate.open();
-    assert_eq!(*table.write()?, [3; 100]);
+    block_on(ready)?;
     assert!(table.is_ready()?);
+    assert_eq!(*table.try_read()?, [3; 100]);
+    table.try_write()?.fill(4);
+    assert_eq!(s.download(&table)?, [4; 100]);
+    assert_eq!(*table.write()?, [4; 100]);
     Ok(())
 }
 

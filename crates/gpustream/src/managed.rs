@@ -12,6 +12,7 @@ use crate::copy::{byte_len, operation};
 use crate::device::Device;
 use crate::host_call;
 use crate::memory::Kind;
+use crate::notify::Finished;
 use crate::pinned::{ReadGuard, WriteGuard};
 use crate::stream::Stream;
 use crate::track::Mode;
@@ -82,9 +83,30 @@ impl<T: Pod> Managed<T> {
         self.view_mut().write()
     }
 
+    /// As [`read`](Self::read), without blocking.
+    ///
+    /// # Errors
+    /// [`ErrorKind::HostBorrowed`] while the device is still writing here.
+    pub fn try_read(&self) -> Result<ReadGuard<'_, T>> {
+        self.view().try_read()
+    }
+
+    /// As [`write`](Self::write), without blocking.
+    ///
+    /// # Errors
+    /// [`ErrorKind::HostBorrowed`] while the device still uses this memory.
+    pub fn try_write(&mut self) -> Result<WriteGuard<'_, T>> {
+        self.view_mut().try_write()
+    }
+
     /// Whether [`read`](Self::read) would return at once. Never blocks.
     pub fn is_ready(&self) -> Result<bool> {
         self.view().is_ready()
+    }
+
+    /// Resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
+    pub fn ready(&self) -> Finished {
+        self.view().ready()
     }
 
     /// Says how the memory will be used (`cuMemAdvise`). Changes speed, never contents.
