@@ -6,7 +6,8 @@ use gpustream::{Device, ErrorKind, Launch, Result, Stream};
 use crate::graphs::{N, next};
 
 tests! {
-    Plain: built_branches_run_at_once, children_and_joins, nodes_are_single_operations;
+    Plain: built_branches_run_at_once, children_and_joins, nodes_are_single_operations, grid_barriers_in_graphs,
+        early_launches_in_graphs;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -75,5 +76,56 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     assert_eq!((graph.nodes(), graph.edges()), (2, 1));
     graph.launch(&s)?;
     assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
+    Ok(())
+}
+
+/// Each round of the kernel needs what another block wrote in the one before.
+fn grid_barriers_in_graphs(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let blocks = kernels.module().kernel("ring")?.occupancy(128, 0)? * device.info().multiprocessors;
+    let launch = Launch::new([blocks, 1, 1], [128, 1, 1]).cooperative();
+    let mut want: Vec<u32> = (0..N as u32).collect();
+    let (mut x, mut after, mut arrivals) = (s.upload(&want)?, s.zeros::<u32>(N)?, s.zeros::<u32>(1)?);
+    let captured = s.capture(|s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 3, N));
+    let mut builder = device.graph()?;
+    let node = builder.node(&[], |s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 4, N));
+    if !device.info().cooperative_launch {
+        refused(captured, ErrorKind::Unsupported, &["a cooperative launch"]);
+        refused(node, ErrorKind::Unsupported, &["a cooperative launch"]);
+        return Ok(());
+    }
+    let (captured, node, mut built) = (captured?, node?, builder.build()?);
+    captured.launch(&s)?;
+    built.launch(&s)?;
+    built.set(node, |s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 5, N))?;
+    built.launch(&s)?;
+    for _ in 0..3 + 4 + 5 {
+        want = (0..N).map(|i| next(want[i], want[(i + 1) % N])).collect();
+    }
+    assert_eq!(s.download(&x)?, want);
+    Ok(())
+}
+
+fn early_launches_in_graphs(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    // SAFETY: the kernel waits for its predecessor before it reads or writes.
+    let launch = unsafe { Launch::new([16, 1, 1], [128, 1, 1]).early_dependent() };
+    let captured =
+        s.capture(|s| (0..20).try_for_each(|value| kernels.early_step(s, &launch, &mut x, value, N)))?;
+    assert_eq!((captured.nodes(), captured.edges()), (20, 19));
+    let mut builder = device.graph()?;
+    let mut last = builder.node(&[], |s| kernels.early_step(s, &launch, &mut x, 20, N))?;
+    for value in 21..40 {
+        last = builder.node(&[last], |s| kernels.early_step(s, &launch, &mut x, value, N))?;
+    }
+    let built = builder.build()?;
+    for graph in [&captured, &built, &captured, &built] {
+        graph.launch(&s)?;
+    }
+    let want = (0..2).fold(1, |x, _| (0..40).fold(x, next));
+    assert_eq!(s.download(&x)?, vec![want; N]);
     Ok(())
 }

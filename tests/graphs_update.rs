@@ -1,6 +1,8 @@
 //! Changing a graph: all of it by recording anew, or the work of single nodes.
 
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use conformance::harness::{Gate, refused};
@@ -11,7 +13,7 @@ use crate::graphs::{N, next, usable};
 
 tests! {
     Plain: an_update_of_the_same_shape, an_update_of_another_shape, a_failed_update_changes_nothing,
-        single_nodes_are_set, setting_nodes_is_checked, nodes_of_failing_closures_are_owned,
+        single_nodes_are_set, a_closure_is_set, setting_nodes_is_checked, nodes_of_failing_closures_are_owned,
         each_call_may_be_a_threads_first, a_node_is_set_by_the_thread_that_asked;
 }
 
@@ -99,6 +101,46 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
     assert_eq!(*other_host.read()?, vec![want; N]);
     assert_eq!(device.stream()?.download(&y)?, [98; N]);
     drop(others);
+    Ok(())
+}
+
+/// Runs that were launched before keep the old one; the graph owns both.
+fn a_closure_is_set(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let gate = Gate::new(device)?;
+    let count = Arc::new(AtomicU32::new(0));
+    let adding = |amount: u32| {
+        let count = count.clone();
+        move || {
+            count.fetch_add(amount, Ordering::SeqCst);
+        }
+    };
+    let mut builder = device.graph()?;
+    let first = builder.node(&[], |s| kernels.add_when(s, gate.flag(), &mut x, 1, N))?;
+    let node = builder.node(&[first], |s| s.host_fn_repeat(adding(1)))?;
+    let joined = builder.join(&[node])?;
+    let mut graph = builder.build()?;
+    s.synchronize()?;
+    graph.launch(&s)?;
+    graph.set(node, |s| s.host_fn_repeat(adding(100)))?;
+    graph.launch(&s)?;
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+    gate.open();
+    s.synchronize()?;
+    assert_eq!(count.load(Ordering::SeqCst), 101);
+    graph.set(node, |s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("on purpose"))))?;
+    graph.launch(&s)?;
+    refused(s.synchronize(), ErrorKind::HostPanic, &["on purpose"]);
+    // Another kind of work does not go into it, nor anything into a point where nodes meet.
+    assert!(graph.set(node, |s| s.fill(&mut x, 9)).is_err());
+    assert!(graph.set(joined, |s| s.fill(&mut x, 9)).is_err());
+    graph.set(node, |s| s.host_fn_repeat(adding(1000)))?;
+    graph.launch(&s)?;
+    s.synchronize()?;
+    assert_eq!(count.load(Ordering::SeqCst), 1101);
+    assert_eq!(s.download(&x)?, [5; N]);
     Ok(())
 }
 
