@@ -1,0 +1,123 @@
+//! What work between devices asks of the drivers, on drivers that log it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use gpustream::{Device, ErrorKind};
+use recorder::{Call, Recorder};
+
+type Load = fn() -> Recorder;
+
+const FAKES: [(&str, Load); 2] =
+    [("cuda", fake_cuda::load), ("hip", || fake_hip::load(fake_hip::Profile::Rocm6))];
+
+/// Runs a scene on two devices of both drivers.
+fn on_both(scene: impl Fn(&Recorder, [&Device; 2])) {
+    for (name, load) in FAKES {
+        let recorder = load();
+        let devices = [0, 1].map(|ordinal| Device::open(&format!("{name}:{ordinal}")).unwrap());
+        scene(&recorder, devices.each_ref());
+        recorder.release();
+        drop(devices);
+        assert_eq!(recorder.violations(), [""; 0], "{name}");
+    }
+}
+
+/// Calls by what they do, in words of both vendors.
+fn words(calls: &[Call]) -> Vec<&str> {
+    let word = |call: &Call| match call.name {
+        "cuEventRecord" | "hipEventRecord" => Some("record"),
+        "cuStreamWaitEvent" | "hipStreamWaitEvent" => Some("wait"),
+        "cuMemcpyPeerAsync" | "hipMemcpyPeerAsync" => Some("copy from peer"),
+        "cuDeviceCanAccessPeer" | "hipDeviceCanAccessPeer" => Some("can access?"),
+        "cuCtxEnablePeerAccess" | "hipDeviceEnablePeerAccess" => Some("enable access"),
+        "cuMemsetD32Async" | "hipMemsetD32Async" => Some("fill"),
+        "cuDeviceGet" | "cuEventCreate" | "hipEventCreateWithFlags" => None,
+        other => panic!("{other}"),
+    };
+    calls.iter().filter_map(word).collect()
+}
+
+#[test]
+fn access_is_turned_on_by_the_first_use_that_needs_it() {
+    on_both(|recorder, [first, second]| {
+        let (a, b) = (first.stream().unwrap(), second.stream().unwrap());
+        let mut x = a.full(100, 1u32).unwrap();
+        let mut y = b.full(100, 0x0102_0304u32).unwrap();
+        // A copy needs none.
+        let ((), calls) = recorder.record(|| b.copy(&x, &mut y).unwrap());
+        assert_eq!(words(&calls), ["record", "wait", "copy from peer"]);
+        let ((), calls) = recorder.record(|| b.copy(&x, &mut y).unwrap());
+        assert_eq!(words(&calls), ["copy from peer"]);
+        let ((), calls) = recorder.record(|| b.fill(&mut x, 0x0506_0708).unwrap());
+        assert_eq!(words(&calls), ["can access?", "enable access", "fill"]);
+        let ((), calls) = recorder.record(|| b.fill(&mut x, 0x0506_0709).unwrap());
+        assert_eq!(words(&calls), ["fill"]);
+        // The other way round is another question.
+        let ((), calls) = recorder.record(|| a.fill(&mut y, 0x0708_0901).unwrap());
+        assert_eq!(words(&calls), ["can access?", "enable access", "record", "wait", "fill"]);
+        assert_eq!(b.download(&x).unwrap(), [0x0506_0709; 100]);
+        assert_eq!(b.download(&y).unwrap(), [0x0708_0901; 100]);
+    });
+}
+
+/// The drivers copy through the host by themselves; nothing else works, and that is said before the driver is asked.
+#[test]
+fn devices_that_do_not_reach_each_other_copy() {
+    on_both(|recorder, [first, second]| {
+        recorder.set_apart(true);
+        let (a, b) = (first.stream().unwrap(), second.stream().unwrap());
+        let mut x = a.upload(&(0..100).collect::<Vec<u32>>()).unwrap();
+        let mut y = b.full(100, 0x0102_0304u32).unwrap();
+        for _ in 0..2 {
+            let (error, calls) = recorder.record(|| b.fill(&mut x, 1).unwrap_err());
+            assert_eq!(error.kind(), ErrorKind::DeviceMismatch, "{error}");
+            assert!(error.message().contains("copy through the host"), "{error}");
+            assert!(words(&calls).iter().all(|word| *word == "can access?"), "{calls:?}");
+            b.copy(&x, &mut y).unwrap();
+        }
+        assert_eq!(b.download(&y).unwrap(), (0..100).collect::<Vec<_>>());
+        a.fill(&mut x, 7).unwrap();
+        assert_eq!(a.download(&x).unwrap(), [7; 100]);
+    });
+}
+
+#[test]
+fn events_order_devices() {
+    on_both(|recorder, [first, second]| {
+        let (a, b) = (first.stream().unwrap(), second.stream().unwrap());
+        let mut x = a.alloc::<u32>(100).unwrap();
+        let mut y = b.alloc::<u32>(100).unwrap();
+        recorder.hold();
+        a.fill(&mut x, 0x0102_0304).unwrap();
+        let ((), calls) = recorder.record(|| b.wait(&a.record().unwrap()).unwrap());
+        assert_eq!(words(&calls), ["record", "wait"]);
+        b.fill(&mut y, 0x0102_0304).unwrap();
+        assert!(!b.is_done().unwrap());
+        // The first device's two operations, then what they held up.
+        recorder.step(2);
+        assert!(a.is_done().unwrap() && !b.is_done().unwrap());
+        recorder.step(2);
+        assert!(b.is_done().unwrap());
+    });
+}
+
+/// What the second device still reads is not given back to the first one's driver.
+#[test]
+fn memory_outlives_its_use_elsewhere() {
+    on_both(|recorder, [first, second]| {
+        let (a, b) = (first.stream().unwrap(), second.stream().unwrap());
+        let x = a.full(1 << 20, 0x0102_0304u32).unwrap();
+        let mut y = b.alloc::<u32>(1 << 20).unwrap();
+        a.synchronize().unwrap();
+        recorder.hold();
+        b.copy(&x, &mut y).unwrap();
+        let before = recorder.live().bytes;
+        drop((x, a));
+        first.trim();
+        assert_eq!(recorder.live().bytes, before, "freed while the other device reads it");
+        recorder.release();
+        b.synchronize().unwrap();
+        first.trim();
+        assert!(recorder.live().bytes < before, "never freed");
+        assert_eq!(b.download(&y.slice(..10).unwrap()).unwrap(), [0x0102_0304; 10]);
+    });
+}
