@@ -1,6 +1,8 @@
 //! What work between devices asks of the drivers, on drivers that log it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use std::thread;
+
 use gpustream::{Device, ErrorKind};
 use recorder::{Call, Recorder};
 
@@ -118,6 +120,31 @@ fn memory_outlives_its_use_elsewhere() {
         b.synchronize().unwrap();
         first.trim();
         assert!(recorder.live().bytes < before, "never freed");
+        assert_eq!(b.download(&y.slice(..10).unwrap()).unwrap(), [0x0102_0304; 10]);
+    });
+}
+
+/// Not even when its device goes: that waits for the other one.
+#[test]
+fn a_device_waits_for_those_who_use_its_memory() {
+    on_both(|recorder, [first, second]| {
+        let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
+        let b = second.stream().unwrap();
+        let mut y = b.alloc::<u32>(1 << 20).unwrap();
+        let (a, before) = (own.stream().unwrap(), recorder.live().bytes);
+        let x = a.full(1 << 20, 0x0102_0304u32).unwrap();
+        a.synchronize().unwrap();
+        recorder.hold();
+        b.copy(&x, &mut y).unwrap();
+        let held = recorder.live().bytes;
+        let dropping = thread::spawn(move || drop((x, a, own)));
+        while recorder.waiting() == 0 && !dropping.is_finished() {
+            thread::yield_now();
+        }
+        assert!(!dropping.is_finished() && recorder.live().bytes == held, "it has not waited");
+        recorder.release();
+        dropping.join().unwrap();
+        assert_eq!(recorder.live().bytes, before);
         assert_eq!(b.download(&y.slice(..10).unwrap()).unwrap(), [0x0102_0304; 10]);
     });
 }
