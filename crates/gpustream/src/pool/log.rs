@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::memory::Kind;
@@ -18,8 +19,12 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn from_environment() -> Option<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         let path = std::env::var_os("GPUSTREAM_ALLOC_LOG").filter(|path| !path.is_empty())?;
+        Self::append_to(Path::new(&path))
+    }
+
+    pub(super) fn append_to(path: &Path) -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         // A log that cannot be written is not worth failing for: it is for the pool's own development.
         let file = OpenOptions::new().create(true).append(true).open(path).ok()?;
         let pool = format!("{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::arena::{Arena, IDLE, Slab};
 use super::lists::{BestFit, FreeList, Segregated};
+use super::log::Log;
 use super::memory::{SMALL, rounded, slab_size};
 use super::{GRANULE, Holder};
 use crate::memory::Kind;
@@ -272,6 +273,25 @@ fn a_log_is_read_by_pool_and_address() {
         Event::Alloc { slot: 0, bytes: 5, stream: 2 },
     ];
     assert_eq!(pools, [vec![Event::Alloc { slot: 0, bytes: 7, stream: 1 }], first.to_vec()]);
+}
+
+/// By two devices, to one file.
+#[test]
+fn what_is_logged_is_read() {
+    let path = std::env::temp_dir().join(format!("gpustream-{}.alloclog", std::process::id()));
+    let logs = [(); 2].map(|()| Log::append_to(&path).expect("the folder for temporary files takes one"));
+    logs[0].alloc(Kind::Device, 0x200, 1000, Some(StreamId(3)));
+    logs[0].alloc(Kind::Pinned, 0x200, 8, None);
+    logs[1].alloc(Kind::Device, 0x200, 7, None);
+    logs[0].free(Kind::Device, 0x200, StreamId(4));
+    drop(logs);
+    let text = std::fs::read_to_string(&path).expect("it was written");
+    std::fs::remove_file(&path).expect("it is there");
+    assert_eq!(text.lines().count(), 4, "{text}");
+    let mut pools = parse(&text);
+    pools.sort_by_key(Vec::len);
+    let first = [Event::Alloc { slot: 0, bytes: 1000, stream: 3 }, Event::Free { slot: 0, stream: 4 }];
+    assert_eq!(pools, [vec![Event::Alloc { slot: 0, bytes: 7, stream: 0 }], first.to_vec()], "{text}");
 }
 
 /// The figure that the pool is held to.
