@@ -1,14 +1,14 @@
 //! The streams that the driver makes, priorities, streams that others made, and what silently serialises.
 
-use conformance::harness::{Child, Gate, overlaps, refused};
+use conformance::harness::{Child, Gate, open_again, overlaps, refused};
 use conformance::{sync, tests};
-use gpustream::{DefaultStream, Device, ErrorKind, Launch, Result, Stream, StreamOptions};
+use gpustream::{DefaultStream, Device, DeviceOptions, ErrorKind, Launch, Result, Stream, StreamOptions};
 
 tests! {
     Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy, legacy_and_non_blocking_streams_overlap,
         threads_have_streams_of_their_own;
-    Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, another_threads_stream_is_refused,
-        foreign_streams_are_one_queue, foreign_streams_may_go, priorities_are_known, the_lint_report_names_lines,
+    Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, long_copies_on_default_streams,
+        another_threads_stream_is_refused, foreign_streams_are_one_queue, foreign_streams_may_go, priorities_are_known, the_lint_report_names_lines,
         no_lint_report_unasked;
     Part: serialise;
 }
@@ -123,6 +123,20 @@ fn a_default_stream_is_borrowed(device: &Device) -> Result<()> {
             let Some(s) = default_stream(device, which)? else { continue };
             let x = s.full(N, round)?;
             assert_eq!(s.download(&x)?, vec![round; N]);
+        }
+    }
+    Ok(())
+}
+
+/// Copies that several threads would make go by this one alone, since the others have streams of their own.
+fn long_copies_on_default_streams(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default().staging_threads(4))?;
+    for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
+        let Some(s) = default_stream(&device, which)? else { continue };
+        for round in 0..20u8 {
+            let values: Vec<u8> = (0..5 << 20).map(|index: usize| (index % 251) as u8 ^ round).collect();
+            let x = s.upload(&values)?;
+            assert!(s.download(&x)? == values, "{which:?}, round {round}");
         }
     }
     Ok(())

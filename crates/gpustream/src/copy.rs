@@ -274,7 +274,11 @@ impl Stream {
     pub(crate) fn check_memory<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
         self.core.check_thread()?;
         view.check_not_shared()?;
-        if self.device.0.reaches(&view.device.0)? { Ok(()) } else { Err(self.foreign("the memory")) }
+        if self.device.0.reaches(&view.device.0, view.block.kind)? {
+            Ok(())
+        } else {
+            Err(self.foreign("the memory"))
+        }
     }
 
     pub(crate) fn check_source<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {

@@ -150,19 +150,19 @@ impl DeviceCore {
     /// Whether this device's streams may use memory of `other`: its own, or that of a device of the same backend
     /// which it can reach. Access is turned on at the first use.
     #[inline]
-    pub(crate) fn reaches(&self, other: &Self) -> Result<bool> {
-        if std::ptr::eq(self, other) { Ok(true) } else { self.reaches_peer(other) }
+    pub(crate) fn reaches(&self, other: &Self, kind: Kind) -> Result<bool> {
+        if std::ptr::eq(self, other) { Ok(true) } else { self.reaches_peer(other, kind) }
     }
 
     #[cold]
-    fn reaches_peer(&self, other: &Self) -> Result<bool> {
+    fn reaches_peer(&self, other: &Self, kind: Kind) -> Result<bool> {
         host_call::check_outside()?;
         if self.info.backend != other.info.backend {
             return Ok(false);
         }
         let ordinal = other.info.ordinal;
         // What the driver's pool gives is not among the memory that access is turned on for.
-        if ordinal != self.info.ordinal && other.memory.is_of_driver(Kind::Device) {
+        if ordinal != self.info.ordinal && other.memory.is_of_driver(kind) {
             return Ok(false);
         }
         let mut peers = lock(&self.peers);

@@ -17,8 +17,8 @@ impl Kernel {
             return Err(stream.foreign("the kernel"));
         }
         for arg in args {
-            if let ArgKind::Memory { device, .. } = arg.kind
-                && !stream.device.0.reaches(&device.0)?
+            if let ArgKind::Memory { device, access, .. } = &arg.kind
+                && !stream.device.0.reaches(&device.0, access.block.kind)?
             {
                 return Err(stream.foreign("a memory argument"));
             }

@@ -61,6 +61,8 @@ impl Pipeline<'_> {
                 ),
             ));
         }
+        // No more places than there are pieces.
+        let depth = self.depth.min(input.len().div_ceil(self.chunk_of::<T>())).max(1);
         let (mut left, mut taken) = (input, 0);
         let device = self.device.clone();
         let source = |piece: &mut [T]| {
@@ -74,7 +76,7 @@ impl Pipeline<'_> {
             taken += values.len();
             Ok(())
         };
-        self.run(source, work, sink).map(drop)
+        self.run_in(depth, operation("pipeline"), source, work, sink).map(drop)
     }
 
     /// Runs pieces through `work` until `source` has no more. Blocks until all are done; returns the number of
@@ -90,12 +92,23 @@ impl Pipeline<'_> {
     #[track_caller]
     pub fn run<T: Pod, U: Pod, E: From<Error>>(
         &mut self,
+        source: impl FnMut(&mut [T]) -> Result<usize, E>,
+        work: impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
+        sink: impl FnMut(usize, &[U]) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        self.run_in(self.depth, operation("pipeline"), source, work, sink)
+    }
+
+    /// As [`run`](Self::run), in so many places.
+    fn run_in<T: Pod, U: Pod, E: From<Error>>(
+        &mut self,
+        depth: usize,
+        operation: Operation,
         mut source: impl FnMut(&mut [T]) -> Result<usize, E>,
         mut work: impl FnMut(&Stream, &mut Piece<'_, T, U>) -> Result<()>,
         mut sink: impl FnMut(usize, &[U]) -> Result<(), E>,
     ) -> Result<usize, E> {
-        let operation = operation("pipeline");
-        let (device, depth, results) = (self.device.clone(), self.depth, self.results);
+        let (device, results) = (self.device.clone(), self.results);
         let chunk = self.chunk_of::<T>();
         let capacity = results.unwrap_or(chunk);
         // Said before anything is allocated.

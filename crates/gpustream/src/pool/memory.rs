@@ -349,7 +349,7 @@ impl Memory {
     /// Asks the driver for a slab; where it has no such large one, for the request alone.
     fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
         let Request { kind, size, holder } = *request;
-        let _growing = self.options.limit.map(|_| lock(&self.growth));
+        let _growing = self.options.limit.filter(|_| kind == Kind::Device).map(|_| lock(&self.growth));
         let reserved = lock(self.pool(kind)).reserved();
         let preferred = if self.is_pooled(kind) { slab_size(kind, size, reserved) } else { size };
         let mut outcome = self.new_slab(kind, preferred, reserved);

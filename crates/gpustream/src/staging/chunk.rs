@@ -37,13 +37,16 @@ pub(super) const LONGEST_DOWN: usize = 64 << 10;
 
 /// Where a stream's next short copies go.
 #[derive(Default)]
-pub(crate) struct ShortPath(Mutex<Kept>);
+pub(crate) struct ShortPath {
+    /// Held during an upload, which may wait for the device.
+    up: Mutex<Up>,
+    /// Where the next download goes, unless one is there. Not held while anybody waits.
+    down: Mutex<Option<Arc<Block>>>,
+}
 
 #[derive(Default)]
-struct Kept {
+struct Up {
     chunk: Option<Chunk>,
-    /// Where the next download goes, unless one is there.
-    down: Option<Arc<Block>>,
     /// When the last copy that could have been of several pieces was over.
     last: Option<Instant>,
 }
@@ -70,7 +73,7 @@ impl ShortPath {
         target: impl Fn(Range<usize>) -> Access<'a> + Sync,
         operation: Operation,
     ) -> Result<()> {
-        let Kept { chunk, last, .. } = &mut *lock(&self.0);
+        let Up { chunk, last } = &mut *lock(&self.up);
         let chunk = match chunk {
             Some(chunk) if chunk.has_room(src.len()) => chunk,
             slot => renew(slot, stream, src.len())?,
@@ -92,7 +95,8 @@ impl ShortPath {
             return copy(0..src.len());
         }
         let follows = last.is_some_and(|last| last.elapsed() < PAUSE);
-        let plan = stream.device.0.staging.plan(src.len(), follows);
+        let staging = &stream.device.0.staging;
+        let plan = staging.plan(src.len(), staging.threads_for(stream), follows);
         let outcome = run(&stream.device, &plan, &|claims: &Claims| {
             claims.iter().try_for_each(|index| copy(plan.range(index)))
         });
@@ -113,7 +117,7 @@ impl ShortPath {
         operation: Operation,
     ) -> Result<()> {
         let device = &stream.device.0;
-        let kept = lock(&self.0).down.take();
+        let kept = lock(&self.down).take();
         let piece = match kept {
             Some(piece) => piece,
             None => device.memory.alloc(device, Kind::Pinned, LONGEST_DOWN, None, operation)?,
@@ -122,7 +126,7 @@ impl ShortPath {
         let outcome = fill_piece(stream, block, source, (&piece, LONGEST_DOWN), operation)
             // SAFETY: as the caller vouches.
             .and_then(|()| unsafe { empty_piece(stream, &piece, len, dst) });
-        let left = match &mut lock(&self.0).down {
+        let left = match &mut *lock(&self.down) {
             slot @ None if outcome.is_ok() => {
                 *slot = Some(piece);
                 None
@@ -137,13 +141,12 @@ impl ShortPath {
 
     /// Gives back what is kept for the stream, unless it is being used: whoever does so may be who asks for room.
     pub(super) fn clear(&self, device: &DeviceCore) {
-        let mut kept = match self.0.try_lock() {
-            Ok(kept) => kept,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
+        let chunk = match self.up.try_lock() {
+            Ok(mut up) => up.chunk.take(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().chunk.take(),
+            Err(TryLockError::WouldBlock) => None,
         };
-        let Kept { chunk, down, .. } = std::mem::take(&mut *kept);
-        drop(kept);
+        let down = lock(&self.down).take();
         for block in chunk.map(|chunk| chunk.block).into_iter().chain(down) {
             device.memory.release(device, block);
         }

@@ -101,8 +101,8 @@ impl Staging {
 
     /// Cuts a copy of so many bytes. One that follows another closely gains nothing by starting early, since the device
     /// is still busy, and each driver call costs as much as copying 50 KB: it is cut into as few pieces as can be.
-    fn plan(&self, bytes: usize, follows: bool) -> Plan {
-        let threads = (1 + bytes / SHARE).min(self.threads);
+    fn plan(&self, bytes: usize, threads: usize, follows: bool) -> Plan {
+        let threads = (1 + bytes / SHARE).min(threads);
         let piece = match (threads, follows) {
             (1, false) => PIECE,
             (_, true) => bytes.div_ceil(threads),
@@ -112,6 +112,11 @@ impl Staging {
         let piece = piece.next_multiple_of(4 << 10).clamp(PIECE, LONGEST_PIECE);
         let piece = piece.min(self.credit.limit()).max(SHORTEST_PIECE);
         Plan { bytes, piece, helpers: (threads - 1).min(bytes.div_ceil(piece) - 1) }
+    }
+
+    /// How many threads may submit to a stream.
+    fn threads_for(&self, stream: &Stream) -> usize {
+        if stream.core.is_one_threads() { 1 } else { self.threads }
     }
 
     /// Longest upload, or part of one, that goes through a chunk. Several chunks fit the ring, so that one is filled
@@ -164,7 +169,7 @@ pub(crate) fn upload<T: Pod>(
     }
     stream.core.check_not_capturing(CAPTURED)?;
     let staging = &stream.device.0.staging;
-    let plan = staging.plan(src.len(), false);
+    let plan = staging.plan(src.len(), staging.threads_for(stream), false);
     let part = staging.longest_in_chunk();
     if plan.helpers == 0 || src.len() <= part {
         return src.chunks(part).enumerate().try_for_each(|(index, src)| {
@@ -267,7 +272,8 @@ pub(crate) unsafe fn download<T: Pod>(
         // SAFETY: as the caller vouches.
         return unsafe { stream.core.short_path.download(stream, block, bytes, target.at(0), operation) };
     }
-    let plan = stream.device.0.staging.plan(bytes.len(), false);
+    let staging = &stream.device.0.staging;
+    let plan = staging.plan(bytes.len(), staging.threads_for(stream), false);
     run(&stream.device, &plan, &|claims: &Claims| {
         // While one piece is emptied the device fills the next.
         let mut filling: Option<(Owned, Range<usize>)> = None;
@@ -329,12 +335,9 @@ fn fill_piece(
 /// # Safety
 /// `dst` has room for them, and nobody else touches it.
 unsafe fn empty_piece(stream: &Stream, piece: &Block, len: usize, dst: *mut u8) -> Result<()> {
+    // The copy into it, on this stream, is all there is.
     for point in memory::pending(piece, &(0..len), Mode::Read) {
-        if point.stream == stream.core.id {
-            stream.core.synchronize_number(point.number)?;
-        } else if let Some(other) = stream.device.0.stream(point.stream) {
-            other.synchronize_number(point.number)?;
-        }
+        stream.core.synchronize_number(point.number)?;
     }
     // SAFETY: the copy into the piece is done; the rest is the caller's word.
     unsafe { dst.copy_from_nonoverlapping(piece.host, len) };
@@ -349,7 +352,8 @@ pub(crate) fn copy_on_host<T: Pod>(device: &Device, src: &[T], dst: &mut [T]) ->
         return Ok(());
     }
     let target = Target(dst.as_mut_ptr());
-    let plan = device.0.staging.plan(src.len(), false);
+    let staging = &device.0.staging;
+    let plan = staging.plan(src.len(), staging.threads, false);
     run(device, &plan, &|claims: &Claims| {
         while let Some(index) = claims.next() {
             let range = plan.range(index);
@@ -402,7 +406,7 @@ mod tests {
         for bytes in sizes {
             for (threads, ring) in [(1, 0), (2, 0), (8, 0), (3, 1 << 16), (8, 1 << 20)] {
                 let staging = Staging::new(StagingOptions { ring, threads });
-                for plan in [false, true].map(|follows| staging.plan(bytes, follows)) {
+                for plan in [false, true].map(|follows| staging.plan(bytes, threads, follows)) {
                     let mut end = 0;
                     for index in 0..plan.pieces() {
                         let range = plan.range(index);
@@ -414,7 +418,8 @@ mod tests {
                     assert!(plan.helpers < threads && plan.helpers < plan.pieces());
                     assert!(plan.helpers == 0 || bytes >= SHARE);
                 }
-                let (alone, following) = (staging.plan(bytes, false), staging.plan(bytes, true));
+                let (alone, following) =
+                    (staging.plan(bytes, threads, false), staging.plan(bytes, threads, true));
                 assert!(following.pieces() <= alone.pieces());
             }
         }

@@ -128,6 +128,11 @@ impl StreamCore {
         core
     }
 
+    /// Whether only one thread may use it.
+    pub(crate) fn is_one_threads(&self) -> bool {
+        self.thread.is_some()
+    }
+
     #[inline]
     fn is_elsewhere(&self) -> bool {
         self.thread.is_some_and(|thread| thread != thread::current().id())
