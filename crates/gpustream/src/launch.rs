@@ -154,7 +154,8 @@ impl Launch {
         };
         if self.cluster != [1, 1, 1] && !matches!(self.shape, Shape::Exact { .. }) {
             for (blocks, cluster) in grid.iter_mut().zip(self.cluster) {
-                *blocks = blocks.next_multiple_of(u64::from(cluster.max(1)));
+                // Past the end it is beyond every limit, which the error below names.
+                *blocks = blocks.checked_next_multiple_of(u64::from(cluster.max(1))).unwrap_or(u64::MAX);
             }
         }
         let fits = |axis: usize| {
@@ -447,6 +448,10 @@ mod tests {
             (Launch::new([1, 70_000, 1], [1, 1, 1]), "70000 blocks in the grid along y"),
             (Launch::new([1, 1, 1], [1, 1, 65]), "65 threads in a block along z; test:0 allows 1 to 64"),
             (Launch::covering(1 << 42), "blocks in the grid along x"),
+            (
+                Launch::covering_blocks([usize::MAX, 1, 1], [1, 1, 1]).cluster([2, 1, 1]),
+                "18446744073709551615 blocks in the grid along x",
+            ),
         ] {
             let error = launch.resolve(&info()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidLaunch);
