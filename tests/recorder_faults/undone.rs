@@ -6,7 +6,7 @@ use std::thread;
 
 use fake_cuda::codes;
 use gpustream::hal::DefaultStream;
-use gpustream::{Device, ErrorKind};
+use gpustream::{Device, DeviceOptions, ErrorKind, MemoryPool};
 use recorder::Recorder;
 
 use crate::stage::FAKES;
@@ -94,5 +94,31 @@ fn a_refused_host_closure_is_dropped() {
             thread::scope(|scope| scope.spawn(|| threads.host_fn(move || drop(kept))).join().unwrap());
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
         assert_eq!(Arc::strong_count(&owned), 1);
+    });
+}
+
+/// Its first copy is in the driver's graph, and the caller goes on regardless.
+#[test]
+fn a_graph_owns_what_a_failed_operation_left_in_it() {
+    on_both(|recorder, device| {
+        let options = DeviceOptions::default().pool(MemoryPool::Unpooled);
+        let device = Device::open_with(device.info().backend, options).unwrap();
+        let stream = device.stream().unwrap();
+        let mut x = stream.zeros::<f64>(2000).unwrap();
+        let graph = stream.capture(|s| {
+            for name in ["cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"] {
+                recorder.fail_next(name, codes::OUT_OF_MEMORY);
+            }
+            assert!(s.fill(&mut x, 0.1).is_err());
+            recorder.disarm();
+            s.host_fn_repeat(|| ())
+        });
+        let graph = graph.unwrap();
+        assert_eq!(graph.nodes(), 2, "the copy that succeeded, and the closure");
+        drop(x);
+        device.synchronize().unwrap();
+        device.trim();
+        graph.launch(&stream).unwrap();
+        stream.synchronize().unwrap();
     });
 }

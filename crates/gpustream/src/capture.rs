@@ -146,10 +146,17 @@ impl Capture {
             Self::order(device, inner, stream.id, operation, access)?;
         }
         inner.aim(stream.id)?;
-        call(&*stream.device, stream.raw)?;
-        inner.take_node();
-        inner.enter(stream.id, operation, accesses);
-        Ok(())
+        if inner.explicit.is_none() {
+            // Whatever comes of the call: a driver that fails, or a backend that panics, may have recorded part, and
+            // the graph must own what that part uses.
+            inner.enter(stream.id, operation, accesses);
+            return call(&*stream.device, stream.raw);
+        }
+        let result = call(&*stream.device, stream.raw);
+        if inner.take_node() {
+            inner.enter(stream.id, operation, accesses);
+        }
+        result
     }
 
     /// Makes a lane wait for the conflicts that `access` has on other lanes.
@@ -420,11 +427,12 @@ impl Inner {
         Ok(())
     }
 
-    /// After it: remembers the node it became.
-    fn take_node(&mut self) {
-        if let Some(explicit) = &mut self.explicit {
-            explicit.nodes.extend(explicit.adder.take_made());
-        }
+    /// After it: remembers the node it became, if it did. That can be so also where it failed, in a call after the first.
+    fn take_node(&mut self) -> bool {
+        let Some(explicit) = &mut self.explicit else { return false };
+        let made = explicit.adder.take_made();
+        explicit.nodes.extend(made);
+        made.is_some()
     }
 
     /// Enters what an operation of `lane` touches.

@@ -38,7 +38,7 @@ impl StreamCore {
     /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use.
     ///
     /// `call` must enqueue on this stream and return; it makes the driver calls of the operation. Where a capture
-    /// records it instead, `recorded` is told which.
+    /// records it instead, `recorded` is told which, before.
     #[inline]
     pub(crate) fn submit<'a, I>(
         &self,
@@ -73,11 +73,10 @@ impl StreamCore {
         recorded: impl FnOnce(&Capture),
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
     ) -> Result<()> {
+        recorded(capture);
         capture
             .submit(device, self, operation, accesses, call)
-            .map_err(|error| error.with_operation(operation))?;
-        recorded(capture);
-        Ok(())
+            .map_err(|error| error.with_operation(operation))
     }
 
     /// As [`submit`](Self::submit), for what cannot be recorded: `what` says what that is.
