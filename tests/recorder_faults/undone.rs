@@ -122,3 +122,21 @@ fn a_graph_owns_what_a_failed_operation_left_in_it() {
         stream.synchronize().unwrap();
     });
 }
+
+/// Dropping a graph asks the streams of its device how far they are, the one that refused among them.
+#[test]
+fn a_host_closure_that_the_driver_refuses_may_own_a_graph() {
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let mut x = stream.zeros::<u32>(100).unwrap();
+        let graph = stream.capture(|s| s.fill(&mut x, 1)).unwrap();
+        graph.launch(&stream).unwrap();
+        for name in ["cuLaunchHostFunc", "hipLaunchHostFunc"] {
+            recorder.fail_next(name, codes::OUT_OF_MEMORY);
+        }
+        let refused = stream.host_fn(move || drop(graph));
+        recorder.disarm();
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert_eq!(stream.download(&x).unwrap(), [1; 100]);
+    });
+}

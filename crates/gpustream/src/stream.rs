@@ -197,12 +197,14 @@ impl Stream {
             .check_not_capturing("run a closure once that a graph runs many times; use `host_fn_repeat`")?;
         let operation = Operation { label: "host_fn", location: Location::caller() };
         let call = HostCall::new(closure, &self.core);
+        // Dropped when nothing is locked: it may own graphs or modules, and those ask this stream how far it is.
+        let mut refused = None;
         self.submit(operation, [].iter(), |device, stream| {
             let data = call.into_raw();
             // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
             unsafe { device.stream_host_fn(stream, host_call::run, data) }
                 // SAFETY: the driver refused the call, so nobody else has it.
-                .inspect_err(|_| drop(unsafe { HostCall::from_raw(data) }))
+                .inspect_err(|_| refused = Some(unsafe { HostCall::from_raw(data) }))
         })
     }
 
