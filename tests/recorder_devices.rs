@@ -1,8 +1,12 @@
 //! What work between devices asks of the drivers, on drivers that log it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
+use fake_cuda::codes;
+use gpustream::hal::StreamOptions;
 use gpustream::{Device, ErrorKind};
 use recorder::{Call, Recorder};
 
@@ -146,5 +150,108 @@ fn a_device_waits_for_those_who_use_its_memory() {
         dropping.join().unwrap();
         assert_eq!(recorder.live().bytes, before);
         assert_eq!(b.download(&y.slice(..10).unwrap()).unwrap(), [0x0102_0304; 10]);
+    });
+}
+
+/// A device that goes may still be at work on the other one's memory.
+#[test]
+fn a_use_counts_until_it_is_done_though_its_device_goes() {
+    on_both(|recorder, [first, _]| {
+        let own = Device::open(&format!("{}:1", first.info().backend)).unwrap();
+        let (a, b) = (first.stream().unwrap(), own.stream().unwrap());
+        let x = a.full(1 << 20, 0x0102_0304u32).unwrap();
+        let mut y = b.alloc::<u32>(1 << 20).unwrap();
+        a.synchronize().unwrap();
+        recorder.hold();
+        b.copy(&x, &mut y).unwrap();
+        let held = recorder.live().bytes;
+        drop((x, a));
+        let dropping = thread::spawn(move || drop((y, b, own)));
+        while recorder.waiting() == 0 && !dropping.is_finished() {
+            thread::yield_now();
+        }
+        first.trim();
+        assert_eq!(recorder.live().bytes, held, "freed while the other device reads it");
+        recorder.release();
+        dropping.join().unwrap();
+        first.trim();
+        assert!(recorder.live().bytes < held, "never freed");
+    });
+}
+
+/// A stream of another library whose end nobody could mark when its value went.
+#[test]
+fn an_end_that_was_not_marked_is_not_taken_for_reached() {
+    on_both(|recorder, [first, second]| {
+        let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
+        let raw = second.raw().stream_create(StreamOptions::default()).unwrap();
+        // SAFETY: destroyed below, when its work is done.
+        let b = unsafe { second.stream_from_raw(raw) };
+        let (a, mut y) = (own.stream().unwrap(), b.alloc::<u32>(1 << 20).unwrap());
+        let x = a.full(1 << 20, 0x0102_0304u32).unwrap();
+        a.synchronize().unwrap();
+        recorder.hold();
+        b.copy(&x, &mut y).unwrap();
+        let held = recorder.live().bytes;
+        for call in ["cuEventRecord", "hipEventRecord", "cuStreamSynchronize", "hipStreamSynchronize"] {
+            recorder.fail_next(call, codes::OUT_OF_MEMORY);
+        }
+        drop(b);
+        recorder.disarm();
+        drop((x, a, own));
+        assert_eq!(recorder.live().bytes, held, "freed while it may be in use");
+        recorder.release();
+        // SAFETY: nobody uses it any more, and its work is done.
+        unsafe { second.raw().stream_destroy(raw) }.unwrap();
+    });
+}
+
+/// What the stream had been given before is waited for, and its capture goes on.
+#[test]
+fn a_device_goes_while_a_stream_that_used_its_memory_is_captured() {
+    on_both(|recorder, [first, second]| {
+        let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
+        let (a, b) = (own.stream().unwrap(), second.stream().unwrap());
+        let x = a.full(1000, 0x0102_0304u32).unwrap();
+        let mut y = b.alloc::<u32>(1000).unwrap();
+        a.synchronize().unwrap();
+        recorder.hold();
+        b.copy(&x, &mut y).unwrap();
+        let held = recorder.live().bytes;
+        let graph = b
+            .capture(|b| {
+                let dropping = thread::spawn(move || drop((x, a, own)));
+                while recorder.waiting() == 0 && !dropping.is_finished() {
+                    thread::yield_now();
+                }
+                assert_eq!(recorder.live().bytes, held, "it has not waited");
+                recorder.release();
+                dropping.join().unwrap();
+                assert!(recorder.live().bytes < held, "never freed");
+                b.fill(&mut y, 0x0102_0305)
+            })
+            .unwrap();
+        graph.launch(&b).unwrap();
+        assert_eq!(b.download(&y).unwrap(), [0x0102_0305; 1000]);
+    });
+}
+
+/// They cannot have used its memory, and may wait for this very thread.
+#[test]
+fn a_device_does_not_wait_for_streams_of_another_backend() {
+    on_both(|_, [first, second]| {
+        let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
+        let (a, b) = (own.stream().unwrap(), second.stream().unwrap());
+        let mut y = b.alloc::<u32>(100).unwrap();
+        b.copy(&a.full(100, 1u32).unwrap(), &mut y).unwrap();
+        let cpu = Device::open("cpu").unwrap();
+        let s = cpu.stream().unwrap();
+        let (open, opened) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        s.host_fn(move || tell.send(opened.recv_timeout(Duration::from_secs(10)).is_ok()).unwrap()).unwrap();
+        drop((a, own));
+        open.send(()).unwrap();
+        assert!(told.recv().unwrap(), "it has waited for the closure");
+        s.synchronize().unwrap();
     });
 }

@@ -161,7 +161,7 @@ fn frees_that_wait_for_a_peer_are_waited_for() {
         drop(small);
         let (_x, calls) =
             recorder.record(|| while_someone_waits(recorder, || s.alloc::<u8>(19 * MIB).unwrap()));
-        let want = ["alloc", "alloc", "wait for the device", "wait for a stream", "free", "alloc"];
+        let want = ["alloc", "alloc", "wait for the device", "wait for an event", "free", "alloc"];
         assert_eq!(words(&calls), want);
     });
 }

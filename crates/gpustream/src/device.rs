@@ -144,7 +144,7 @@ impl DeviceCore {
     }
 
     pub(crate) fn own_streams(&self) -> Vec<Arc<StreamCore>> {
-        self.streams.filter(|stream| Arc::ptr_eq(&stream.device, &self.raw))
+        self.streams.filter(|stream| self.owns(stream))
     }
 
     /// Whether this device's streams may use memory of `other`: its own, or that of a device of the same backend
@@ -186,12 +186,23 @@ impl DeviceCore {
         Ok(reaches)
     }
 
-    /// Other devices' streams, if any has used this one's memory.
+    /// Those that may use what belongs to this device: its own, and the backend's others if any has.
+    fn users(&self) -> Vec<Arc<StreamCore>> {
+        let visited = self.visited.load(Ordering::Acquire);
+        self.streams.filter(|stream| {
+            self.owns(stream) || visited && stream.device.info().backend == self.info.backend
+        })
+    }
+
+    /// Those of them that are other devices'.
     pub(crate) fn visitors(&self) -> Vec<Arc<StreamCore>> {
-        if !self.visited.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        self.streams.filter(|stream| !Arc::ptr_eq(&stream.device, &self.raw))
+        let mut users = self.users();
+        users.retain(|stream| !self.owns(stream));
+        users
+    }
+
+    fn owns(&self, stream: &StreamCore) -> bool {
+        Arc::ptr_eq(&stream.device, &self.raw)
     }
 
     /// A stream of another device uses memory of this one.
@@ -210,8 +221,7 @@ impl DeviceCore {
 
     /// Asks the driver how far each stream has come, and marks its end so that the next look can tell more.
     pub(crate) fn look(&self) {
-        let visited = self.visited.load(Ordering::Acquire);
-        for stream in self.streams.filter(|stream| visited || Arc::ptr_eq(&stream.device, &self.raw)) {
+        for stream in self.users() {
             stream.look();
         }
         self.sweep();
@@ -232,9 +242,8 @@ impl DeviceCore {
     fn park(&self, what: Box<dyn Send>) {
         // Streams of another device matter only if they have used what belongs to this one; nobody asks the driver
         // about them here, so this would wait for them without need.
-        let visited = self.visited.load(Ordering::Acquire);
-        let ends = self.streams.filter(|stream| visited || Arc::ptr_eq(&stream.device, &self.raw));
-        let until = ends.into_iter().map(|stream| Point { stream: stream.id, number: stream.submitted() });
+        let until =
+            self.users().into_iter().map(|stream| Point { stream: stream.id, number: stream.submitted() });
         let until = until.collect();
         lock(&self.parked).push(Parked { _what: what, until });
         self.refresh();
@@ -268,16 +277,18 @@ impl Drop for DeviceCore {
     /// Waits for the device's work, then returns everything to the driver.
     fn drop(&mut self) {
         let raw = self.raw.clone();
-        let streams = self.streams.take(|stream| Arc::ptr_eq(&stream.device, &self.raw));
+        let (table, streams) = (self.streams.clone(), self.own_streams());
         let visitors = self.visitors();
         let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
         let memory = self.memory.clone();
         host_call::outside(move || {
             let idle = has_ended(&raw.synchronize()) || streams.iter().all(|it| has_ended(&it.wait_idle()));
-            if !idle || !visitors.iter().all(|it| has_ended(&it.wait_idle())) {
-                // What may be in use stays with the process.
-                return std::mem::forget((parked, memory, streams));
+            if !idle || !visitors.iter().all(|it| has_ended(&it.wait_for_end())) {
+                // What may be in use stays with the process, and in the table the streams that may use it.
+                return std::mem::forget((parked, memory));
             }
+            // Not before: what is not in the table counts as done.
+            table.take(|stream| Arc::ptr_eq(&stream.device, &raw));
             drop(parked);
             memory.close();
             for stream in &streams {

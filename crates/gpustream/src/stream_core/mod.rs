@@ -263,29 +263,43 @@ impl StreamCore {
         self.report_panic()
     }
 
-    /// Blocks until nothing is pending, whatever the outcome.
+    /// Blocks until nothing is pending, whatever the outcome. Nobody else may have the stream: it must not be captured.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         if self.owned {
             // SAFETY: the stream is alive.
             return unsafe { self.device.stream_synchronize(self.raw) };
         }
-        // By an event, since the owner may destroy the stream as soon as its value goes.
+        self.wait_for_end()
+    }
+
+    /// Blocks until everything submitted so far is done. By an event, since the stream may be captured meanwhile, or
+    /// its owner destroy it as soon as its value goes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Driver`] where no event covers all of it and none can be recorded any more.
+    pub(crate) fn wait_for_end(&self) -> Result<()> {
         let mut state = lock(&self.state);
+        let number = state.number;
         if self.is_reachable() && state.capture().is_none() {
             self.mark_end(&mut state)?;
         }
-        let mark = state.marks.back().cloned();
+        let mark = state.marks.back().filter(|mark| mark.number >= number).cloned();
         drop(state);
-        // SAFETY: the event is alive and was recorded on this stream.
-        mark.map_or(Ok(()), |mark| unsafe { mark.cell.synchronize() })
+        match mark {
+            // SAFETY: the event is alive and was recorded on this stream.
+            Some(mark) => unsafe { mark.cell.synchronize() },
+            None if self.is_known_done(number) => Ok(()),
+            None => Err(Error::new(
+                ErrorKind::Driver,
+                "no event tells when the stream's last operations are done",
+            )),
+        }
     }
 
-    /// Blocks until everything submitted is done, unless a capture is in the way.
+    /// As [`wait_for_end`](Self::wait_for_end), and remembers it where that was possible.
     pub(crate) fn settle(&self) {
-        let state = lock(&self.state);
-        let (capturing, number) = (state.capture().is_some(), state.number);
-        drop(state);
-        if !capturing && has_ended(&self.wait_idle()) {
+        let number = self.submitted();
+        if has_ended(&self.wait_for_end()) {
             self.set_done(number);
         }
     }
