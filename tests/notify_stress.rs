@@ -161,7 +161,8 @@ fn ten_thousand_pending(device: &Device) -> Result<()> {
             before = threads();
         }
     }
-    assert!(threads() <= before + 2, "{before} threads became {}", threads());
+    // A busy CPU may have added some for the streams, though none for the futures.
+    assert!(threads() <= before + 8, "{before} threads became {}", threads());
     gate.open();
     futures.into_iter().try_for_each(block_on)?;
     for (s, x) in streams.iter().zip(&x) {
