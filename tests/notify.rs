@@ -14,6 +14,7 @@ use gpustream::{Device, ErrorKind, Finished, Launch, Result};
 tests! {
     Plain: a_stream_finishes, an_event_is_reached, pinned_memory_is_ready, a_download_arrives, on_a_bare_executor,
         on_tokio, on_smol, what_follows_does_not_count, what_the_stream_waits_for_counts,
+        what_the_stream_waits_for_later_does_not,
         finished_work_resolves_at_once, futures_outlive_everything, panics_are_reported, the_waker_may_change,
         many_streams;
 }
@@ -202,6 +203,28 @@ fn what_the_stream_waits_for_counts(device: &Device) -> Result<()> {
     assert!(a.is_done()? && b.is_done()? && c.is_done()?);
     assert_eq!(b.download(&x)?, [1; N]);
     Ok(())
+}
+
+/// Whichever is asked about first.
+fn what_the_stream_waits_for_later_does_not(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, s) = (device.stream()?, device.stream()?);
+    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&a, &ONE, second.flag())?;
+    let event = a.record()?;
+    kernels.spin(&s, &ONE, first.flag())?;
+    let (mut before, earlier) = (s.finished(), s.record()?);
+    s.wait(&event)?;
+    let (mut after, later) = (s.finished(), s.record()?);
+    let (mut earlier, mut later) = (earlier.done(), later.done());
+    assert!([&mut later, &mut after, &mut earlier, &mut before].into_iter().all(is_pending));
+    first.open();
+    until(|| Ok(!is_pending(&mut before)))?;
+    until(|| Ok(!is_pending(&mut earlier)))?;
+    assert!(is_pending(&mut after) && is_pending(&mut later));
+    second.open();
+    block_on(after)?;
+    block_on(later)
 }
 
 fn finished_work_resolves_at_once(device: &Device) -> Result<()> {

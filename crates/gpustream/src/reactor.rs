@@ -180,7 +180,7 @@ impl Watched {
     fn take_in(&mut self, entries: Vec<Entry>) {
         for entry in entries {
             let queue = self.0.entry(entry.stream.id).or_default();
-            let at = queue.partition_point(|other| other.mark.number <= entry.mark.number);
+            let at = queue.partition_point(|other| other.mark.record <= entry.mark.record);
             queue.insert(at, entry);
         }
     }

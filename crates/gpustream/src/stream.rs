@@ -68,19 +68,24 @@ impl Stream {
             drop(state);
             let cell = EventCell::new(&self.core.device, EventOptions::default())?;
             let captured = Some(capture.record(&self.core, &cell)?);
-            return Ok(self.event(Mark { number: 0, cell, clock: Clock::default() }, captured, false));
+            return Ok(self.event(
+                Mark { number: 0, record: 0, cell, clock: Clock::default() },
+                captured,
+                false,
+            ));
         }
         let mut recorded = if let Some(recorded) = self.core.spare(&mut state) {
             recorded
         } else {
             let options = EventOptions::default().with_wait(self.device.0.wait);
             let cell = EventCell::new(&self.core.device, options)?;
-            let mark = Mark { number: 0, cell, clock: Clock::default() };
+            let mark = Mark { number: 0, record: 0, cell, clock: Clock::default() };
             Box::new(Recorded { mark, stream: self.core.clone(), captured: None, ordinary: true })
         };
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.core.device.event_record(recorded.mark.cell.raw, self.core.raw) }?;
         recorded.mark.number = state.number();
+        recorded.mark.record = state.count_record();
         recorded.mark.clock.clone_from(&state.clock);
         Ok(Event::new(recorded))
     }
@@ -93,32 +98,31 @@ impl Stream {
     pub fn record_with(&self, wait: WaitPolicy) -> Result<Event> {
         self.core.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::default().with_wait(wait))?;
-        let state = lock(&self.core.state);
+        let mut state = lock(&self.core.state);
         if state.capture().is_some() {
             drop(state);
             // Nobody can wait for it: it happens in each launch.
             return self.record();
         }
-        self.record_cell(&state, cell)
+        self.record_cell(&mut state, cell)
     }
 
     /// Records an event of its own kind.
-    fn record_cell(&self, state: &StreamState, cell: Arc<EventCell>) -> Result<Event> {
+    fn record_cell(&self, state: &mut StreamState, cell: Arc<EventCell>) -> Result<Event> {
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.core.device.event_record(cell.raw, self.core.raw) }?;
-        let mark = Mark { number: state.number(), cell, clock: state.clock.clone() };
-        Ok(self.event(mark, None, false))
+        Ok(self.event(state.recorded(cell), None, false))
     }
 
     /// Marks this point and takes the device's time when it is reached.
     pub fn record_timed(&self) -> Result<TimedEvent> {
         self.core.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::timed().with_wait(self.device.0.wait))?;
-        let state = lock(&self.core.state);
+        let mut state = lock(&self.core.state);
         if state.capture().is_some() {
             return Err(refused("take the time inside it; record timed events around a launch"));
         }
-        Ok(TimedEvent(self.record_cell(&state, cell)?))
+        Ok(TimedEvent(self.record_cell(&mut state, cell)?))
     }
 
     /// What is submitted to this stream from now on waits for `event` (`cuStreamWaitEvent`). Makes no driver

@@ -60,6 +60,9 @@ impl Drop for EventCell {
 #[derive(Clone)]
 pub(crate) struct Mark {
     pub(crate) number: u64,
+    /// How many records the stream had had, this one included. Marks of one number are reached in this order: the
+    /// stream may wait for others between them.
+    pub(crate) record: u64,
     pub(crate) cell: Arc<EventCell>,
     pub(crate) clock: Clock,
 }
@@ -123,7 +126,7 @@ impl StreamCore {
         if state.marks.len() >= MARKS {
             self.forget_marks(state);
         }
-        let mark = Mark { number: state.number, cell, clock: state.clock.clone() };
+        let mark = state.recorded(cell);
         state.marks.push_back(mark);
         Ok(&state.marks[state.marks.len() - 1])
     }
@@ -230,6 +233,17 @@ impl StreamCore {
 }
 
 impl StreamState {
+    /// The mark of an event that has just been recorded.
+    pub(crate) fn recorded(&mut self, cell: Arc<EventCell>) -> Mark {
+        Mark { number: self.number, record: self.count_record(), cell, clock: self.clock.clone() }
+    }
+
+    /// The place among the stream's records of one that has just been made.
+    pub(crate) fn count_record(&mut self) -> u64 {
+        self.records += 1;
+        self.records
+    }
+
     /// Keeps an event for later, unless somebody still waits on it.
     fn recycle(&mut self, cell: Arc<EventCell>) {
         if Arc::strong_count(&cell) == 1 && self.free.len() < MARKS {

@@ -30,6 +30,8 @@ pub(crate) use table::StreamTable;
 pub(crate) struct StreamState {
     /// The last number given out.
     number: u64,
+    /// How many events have been recorded.
+    records: u64,
     /// What this stream is ordered after.
     pub(crate) clock: Clock,
     /// Recorded events, oldest first.
@@ -91,6 +93,7 @@ impl StreamCore {
     ) -> Self {
         let state = StreamState {
             number: 0,
+            records: 0,
             clock: Clock::default(),
             marks: VecDeque::new(),
             free: Vec::new(),
