@@ -59,12 +59,7 @@ impl Event {
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed.
     pub fn is_done(&self) -> Result<bool> {
         self.check_not_captured()?;
-        // SAFETY: the event is alive, and so is the stream it was recorded on.
-        let done = unsafe { self.0.stream.device.event_query(self.0.mark.cell.raw) }?;
-        if done {
-            self.0.stream.finish_mark(&self.0.mark);
-        }
-        Ok(done)
+        self.0.stream.query_mark(&self.0.mark)
     }
 
     /// Blocks until the point has been reached (`cuEventSynchronize`).
@@ -74,7 +69,7 @@ impl Event {
     /// [`HostPanic`](crate::ErrorKind::HostPanic) where a host closure of the stream panicked.
     pub fn synchronize(&self) -> Result<()> {
         self.check_not_captured()?;
-        // SAFETY: as above.
+        // SAFETY: the event is alive, and so is the stream it was recorded on.
         unsafe { self.0.mark.cell.synchronize() }?;
         self.0.stream.finish_mark(&self.0.mark);
         self.0.stream.report_panic()

@@ -77,20 +77,21 @@ impl StreamCore {
     pub(crate) fn mark_for(&self, number: u64) -> Result<Mark> {
         host_call::check_outside()?;
         let mut state = lock(&self.state);
-        if let Some(mark) = state.marks.iter().find(|mark| mark.number >= number) {
-            return Ok(mark.clone());
-        }
-        self.mark(&mut state).cloned()
+        self.covering(&mut state, number).cloned()
     }
 
     /// As [`mark_for`](Self::mark_for), for a wait of the host's: the mark's number and event.
     pub(super) fn event_for(&self, number: u64) -> Result<(u64, Arc<EventCell>)> {
         host_call::check_outside()?;
         let mut state = lock(&self.state);
-        if let Some(mark) = state.marks.iter().find(|mark| mark.number >= number) {
-            return Ok((mark.number, mark.cell.clone()));
+        self.covering(&mut state, number).map(|mark| (mark.number, mark.cell.clone()))
+    }
+
+    fn covering<'s>(&self, state: &'s mut StreamState, number: u64) -> Result<&'s Mark> {
+        match state.marks.iter().position(|mark| mark.number >= number) {
+            Some(oldest) => Ok(&state.marks[oldest]),
+            None => self.mark(state),
         }
-        self.mark(&mut state).map(|mark| (mark.number, mark.cell.clone()))
     }
 
     /// The mark of that number and event has been reached; it and those before it make room.
@@ -176,6 +177,11 @@ impl StreamCore {
         if self.is_known_done(mark.number) && mark.clock.len() == 0 {
             return Ok(true);
         }
+        self.query_mark(mark)
+    }
+
+    /// As [`is_reached`](Self::is_reached), but asks the driver in any case.
+    pub(crate) fn query_mark(&self, mark: &Mark) -> Result<bool> {
         // SAFETY: the event is alive and was recorded on this stream.
         let reached = match unsafe { self.device.event_query(mark.cell.raw) } {
             // ROCm fails here once the stream is destroyed, which its owner did after its work was done.

@@ -324,13 +324,7 @@ impl StreamCore {
         if self.is_done(number) {
             return Ok(true);
         }
-        let mark = self.mark_for(number)?;
-        // SAFETY: as above.
-        let done = unsafe { self.device.event_query(mark.cell.raw) }?;
-        if done {
-            self.finish_mark(&mark);
-        }
-        Ok(done)
+        self.query_mark(&self.mark_for(number)?)
     }
 
     /// Whether only the device's table, and events that were dropped, hold the stream.
