@@ -7,14 +7,14 @@ use std::thread;
 
 use conformance::harness::{Gate, refused};
 use conformance::{sync, tests};
-use gpustream::{Device, Error, ErrorKind, GraphUpdate, Result, Stream};
+use gpustream::{Device, Error, ErrorKind, GraphUpdate, Launch, Result, Stream};
 
 use crate::graphs::{N, next, usable};
 
 tests! {
     Plain: an_update_of_the_same_shape, an_update_of_another_shape, a_failed_update_changes_nothing,
         single_nodes_are_set, a_closure_is_set, setting_nodes_is_checked, nodes_of_failing_closures_are_owned,
-        each_call_may_be_a_threads_first, a_node_is_set_by_the_thread_that_asked;
+        each_call_may_be_a_threads_first, a_node_is_set_by_the_thread_that_asked, attributes_stay_as_made;
 }
 
 fn an_update_of_the_same_shape(device: &Device) -> Result<()> {
@@ -253,5 +253,31 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
     gate.open();
     assert_eq!(s.download(&x)?, vec![next(next(1, 8), 9); N]);
     drop(others);
+    Ok(())
+}
+
+/// A node that is not cooperative would let a grid's barrier hang, so a launch that is must not get into it.
+fn attributes_stay_as_made(device: &Device) -> Result<()> {
+    const SHAPE: Launch = Launch::new([2, 1, 1], [8, 1, 1]);
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let info = device.info();
+    let others =
+        [(SHAPE.cooperative(), info.cooperative_launch), (SHAPE.cluster([2, 1, 1]), info.cluster_launch)];
+    for (other, _) in others.iter().filter(|(_, present)| *present) {
+        for (made, set) in [(&SHAPE, other), (other, &SHAPE)] {
+            let mut x = s.full(10, 1u32)?;
+            let mut builder = device.graph()?;
+            let node = builder.node(&[], |s| kernels.step_with(s, made, &mut x, 1, 10))?;
+            let mut graph = builder.build()?;
+            let changed = graph.set(node, |s| kernels.step_with(s, set, &mut x, 2, 10));
+            refused(changed, ErrorKind::InvalidArgument, &["cannot be changed", "build the graph anew"]);
+            graph.launch(&s)?;
+            assert_eq!(s.download(&x)?, [next(1, 1); 10]);
+            graph.set(node, |s| kernels.step_with(s, made, &mut x, 3, 10))?;
+            graph.launch(&s)?;
+            assert_eq!(s.download(&x)?, [next(next(1, 1), 3); 10]);
+        }
+    }
     Ok(())
 }

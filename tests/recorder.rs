@@ -5,8 +5,8 @@ use std::thread;
 
 use fake_cuda::codes;
 use gpustream::{
-    Arg, AsViewMut, Device, Error, ErrorKind, Image, Kernel, Launch, ModuleSource, Result, Stream, ViewMut,
-    WaitPolicy,
+    Arg, AsViewMut, Buffer, Device, Error, ErrorKind, Image, Kernel, Launch, ModuleSource, Result, Stream,
+    ViewMut, WaitPolicy,
 };
 use recorder::{Call, Live, Recorder, module};
 
@@ -501,5 +501,36 @@ fn a_fault_reaches_every_wait() {
         ];
         assert_eq!(kinds, [ErrorKind::DeviceLost; 7]);
         scene.recorder.release();
+    });
+}
+
+/// Drivers set attributes for nodes of a graph and not of an executable, where a plain node would run it without.
+#[test]
+fn nodes_keep_their_launch_attributes() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(10).unwrap();
+        let plain = Launch::new([1; 3], [1; 3]);
+        let step = |s: &Stream, launch: &Launch, x: &mut Buffer<u32>, count: u64| {
+            // SAFETY: the kernel stays within the buffer.
+            unsafe { scene.kernel.launch(s, launch, &[Arg::write(x), Arg::value(&count)]) }
+        };
+        let mut builder = scene.device.graph().unwrap();
+        let shapes = [plain, plain.cooperative()];
+        let nodes = shapes.map(|made| builder.node(&[], |s| step(s, &made, &mut x, 10)).unwrap());
+        let mut graph = builder.build().unwrap();
+        for (node, [made, other]) in nodes.into_iter().zip([shapes, [shapes[1], shapes[0]]]) {
+            let calls = scene.calls(|| {
+                let refused = graph.set(node, |s| step(s, &other, &mut x, 5)).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+                assert!(refused.message().contains("a cooperative launch"), "{refused}");
+            });
+            assert_eq!(calls, [""; 0]);
+            graph.launch(&s).unwrap();
+            graph.set(node, |s| step(s, &made, &mut x, 5)).unwrap();
+        }
+        graph.launch(&s).unwrap();
+        // Both nodes on all, then one on half, then both on half.
+        assert_eq!(s.download(&x).unwrap(), [6, 6, 6, 6, 6, 3, 3, 3, 3, 3]);
     });
 }

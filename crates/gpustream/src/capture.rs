@@ -20,7 +20,7 @@ use crate::device::{DeviceCore, Tracking};
 use crate::graph_contents::{Contents, GraphOperation, GraphUses};
 use crate::host_call::{self, RepeatedCall};
 use crate::memory::Block;
-use crate::node_recorder::NodeAdder;
+use crate::node_recorder::{Attributed, NodeAdder};
 use crate::node_setter::NodeSetter;
 use crate::stream_core::{Access, EventCell, StreamCore, hazard};
 use crate::sync::lock;
@@ -331,13 +331,17 @@ impl Capture {
     }
 
     /// Ends the making of a graph node by node.
-    pub(crate) fn finish_nodes(&self) -> (Contents, Vec<RawGraphNode>) {
+    pub(crate) fn finish_nodes(&self) -> (Contents, Vec<RawGraphNode>, Attributed) {
         self.ended.store(true, Ordering::Release);
         let inner = &mut *lock(&self.inner);
         inner.lanes.clear();
         inner.histories.clear();
-        let nodes = inner.explicit.take().map_or(Vec::new(), |explicit| explicit.nodes);
-        (std::mem::take(&mut inner.contents), nodes)
+        let (nodes, attributed) = inner
+            .explicit
+            .take()
+            .map(|explicit| (explicit.nodes, explicit.adder.take_attributed()))
+            .unwrap_or_default();
+        (std::mem::take(&mut inner.contents), nodes, attributed)
     }
 
     /// Keeps something alive as long as the graph.

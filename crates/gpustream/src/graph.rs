@@ -209,7 +209,8 @@ impl Graph {
     /// # Errors
     /// [`ErrorKind::Captured`] for none or several operations, and for what no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another graph, or after [`update`](Self::update), which makes
-    /// the nodes anew.
+    /// the nodes anew, and for a launch that is cooperative where the node's was not or in other clusters, or the
+    /// other way round: drivers cannot change that.
     pub fn set(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         host_call::check_outside()?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;

@@ -14,7 +14,7 @@ use crate::copy::operation;
 use crate::device::Device;
 use crate::graph::{Graph, Recorded};
 use crate::graph_contents::{Contents, GraphUses};
-use crate::node_recorder::{NodeAdder, NodeRecorder};
+use crate::node_recorder::{Attributed, NodeAdder, NodeRecorder};
 use crate::node_setter::{NodeSetter, NodeSlot};
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
@@ -135,8 +135,8 @@ impl GraphBuilder {
 
     /// Makes the graph launchable (`cuGraphInstantiate`).
     pub fn build(self) -> Result<Graph> {
-        let (contents, nodes) = self.capture.finish_nodes();
-        let table = NodeTable { nodes, id: self.id, setter: None };
+        let (contents, nodes, attributed) = self.capture.finish_nodes();
+        let table = NodeTable { nodes, attributed, id: self.id, setter: None };
         Graph::new(&self.device, self.graph, contents, Some(table))
     }
 }
@@ -162,6 +162,8 @@ impl Node {
 /// What a built graph needs to change its nodes.
 pub(crate) struct NodeTable {
     nodes: Vec<RawGraphNode>,
+    /// Until there is a setter, which has it then.
+    attributed: Attributed,
     id: u32,
     /// Made by the first change.
     setter: Option<(Stream, Arc<Capture>)>,
@@ -190,7 +192,9 @@ impl NodeTable {
 
         let index = node.index_in(self.id)?;
         let Some(&node) = self.nodes.get(index) else { return Err(nothing()) };
-        let (stream, capture) = self.setter.get_or_insert_with(|| setter(device, exec));
+        let attributed = &mut self.attributed;
+        let (stream, capture) =
+            self.setter.get_or_insert_with(|| setter(device, exec, std::mem::take(attributed)));
         let Some(setter) = capture.setter() else { return Err(nothing()) };
         setter.slot().open(node);
         let closing = Closing(setter, contents);
@@ -202,8 +206,8 @@ impl NodeTable {
 }
 
 /// The stream whose calls go into nodes of `exec`.
-fn setter(device: &Device, exec: RawGraphExec) -> (Stream, Arc<Capture>) {
-    let slot = Arc::new(NodeSlot::new(exec));
+fn setter(device: &Device, exec: RawGraphExec, attributed: Attributed) -> (Stream, Arc<Capture>) {
+    let slot = Arc::new(NodeSlot::new(exec, attributed));
     let capture = Capture::of_setter(NodeSetter::new(slot.clone()));
     let recorder = Arc::new(NodeRecorder::new(device.0.raw.clone(), slot));
     (node_stream(device, recorder, &capture, StreamId(u32::MAX)), capture)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gpustream_hal::{
-    self as hal, Buffers, Copy3d, DefaultStream, Device, DeviceInfo, Error, EventOptions, Events,
+    self as hal, Buffers, Copy3d, DefaultStream, Device, DeviceInfo, Error, ErrorKind, EventOptions, Events,
     FillPattern, FunctionInfo, GraphNode, Graphs, HostFn, HostPtr, Launch, LaunchConfig, Modules, ParamInfo,
     PinnedOptions, RawBuffer, RawEvent, RawFunction, RawGraph, RawGraphNode, RawModule, RawStream, Result,
     StreamOptions, Streams,
@@ -53,6 +53,62 @@ struct Adding {
     aim: Option<(RawGraph, SmallVec<[RawGraphNode; 4]>)>,
     /// The node that the last call made.
     made: Option<RawGraphNode>,
+    attributed: Attributed,
+}
+
+/// The nodes whose kernels have launch attributes, and these. Drivers take them for nodes of a graph alone: in an
+/// executable they stay.
+#[derive(Default)]
+pub(crate) struct Attributed(Vec<(RawGraphNode, Attributes)>);
+
+/// Whether the launch is cooperative, and its clusters. An early start has no effect in a node.
+type Attributes = (bool, [u32; 3]);
+
+const NO_ATTRIBUTES: Attributes = (false, [1; 3]);
+
+fn attributes(config: &LaunchConfig) -> Attributes {
+    (config.cooperative, config.cluster)
+}
+
+impl Attributed {
+    fn add(&mut self, node: RawGraphNode, work: &GraphNode<'_>) {
+        if let GraphNode::Kernel { config, .. } = work
+            && attributes(config) != NO_ATTRIBUTES
+        {
+            self.0.push((node, attributes(config)));
+        }
+    }
+
+    /// Refuses to put a launch into `node` whose attributes are not the node's.
+    #[inline]
+    pub(crate) fn check(&self, node: RawGraphNode, work: &GraphNode<'_>) -> Result<()> {
+        match work {
+            GraphNode::Kernel { config, .. } if !(config.is_plain() && self.0.is_empty()) => {
+                self.check_attributes(node, config)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn check_attributes(&self, node: RawGraphNode, config: &LaunchConfig) -> Result<()> {
+        let of_node = self.0.iter().find(|(other, _)| *other == node).map_or(NO_ATTRIBUTES, |found| found.1);
+        if of_node == attributes(config) {
+            return Ok(());
+        }
+        let words = |(cooperative, [x, y, z]): Attributes| {
+            let kind = if cooperative { "a cooperative launch" } else { "an ordinary launch" };
+            format!("{kind} in clusters of {x} by {y} by {z}")
+        };
+        Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "the node was made for {}, which cannot be changed, and was given {}; build the graph anew",
+                words(of_node),
+                words(attributes(config))
+            ),
+        ))
+    }
 }
 
 impl NodeAdder {
@@ -65,6 +121,10 @@ impl NodeAdder {
     pub(crate) fn take_made(&self) -> Option<RawGraphNode> {
         lock(&self.0).made.take()
     }
+
+    pub(crate) fn take_attributed(&self) -> Attributed {
+        std::mem::take(&mut lock(&self.0).attributed)
+    }
 }
 
 impl NodeTarget for NodeAdder {
@@ -72,7 +132,9 @@ impl NodeTarget for NodeAdder {
         let mut adding = lock(&self.0);
         let (graph, after) = adding.aim.take().ok_or_else(several_calls)?;
         // SAFETY: the builder aims at a live graph of this device; the rest is the caller's word.
-        adding.made = Some(unsafe { device.graph_add_node(graph, &after, work) }?);
+        let node = unsafe { device.graph_add_node(graph, &after, work) }?;
+        adding.made = Some(node);
+        adding.attributed.add(node, work);
         Ok(())
     }
 }

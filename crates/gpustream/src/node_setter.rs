@@ -9,7 +9,7 @@ use gpustream_hal::{self as hal, Device, GraphNode, RawGraphExec, RawGraphNode, 
 use crate::capture::refused;
 use crate::graph_contents::Contents;
 use crate::host_call::RepeatedCall;
-use crate::node_recorder::{NodeTarget, several_calls};
+use crate::node_recorder::{Attributed, NodeTarget, several_calls};
 use crate::stream_core::{Access, StreamCore};
 use crate::sync::lock;
 
@@ -134,6 +134,7 @@ impl NodeSetter {
 /// The node that the next call goes into.
 pub(crate) struct NodeSlot {
     exec: RawGraphExec,
+    attributed: Attributed,
     node: AtomicUsize,
     stage: AtomicU8,
     /// Who opened it.
@@ -153,9 +154,9 @@ const SET: u8 = 4;
 
 impl NodeSlot {
     /// For nodes that `exec` was made from. It must outlive the slot's being open.
-    pub(crate) fn new(exec: RawGraphExec) -> Self {
+    pub(crate) fn new(exec: RawGraphExec, attributed: Attributed) -> Self {
         let (node, stage, thread) = Default::default();
-        Self { exec, node, stage, thread }
+        Self { exec, attributed, node, stage, thread }
     }
 
     #[inline]
@@ -206,6 +207,7 @@ impl NodeTarget for NodeSlot {
         }
         self.stage.store(USED, Ordering::Relaxed);
         let node = RawGraphNode(self.node.load(Ordering::Relaxed));
+        self.attributed.check(node, work)?;
         // SAFETY: while the slot is open the executable is alive, and `node` is one that it was made from; the
         // rest is the caller's word.
         unsafe { device.graph_set_node(self.exec, node, work) }?;
