@@ -6,14 +6,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use gpustream::{
-    Buffer, DefaultStream, Device, ErrorKind, Event, Finished, Flag, Graph, Pinned, Result, Stream,
-    TimedEvent,
+    Buffer, DefaultStream, Device, Error, ErrorKind, Event, Finished, Flag, Graph, GraphBuilder, Kernel,
+    Managed, ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched, Place, Result, Stream, TimedEvent,
+    ViewMut,
 };
+
+use crate::sync;
 
 const N: usize = 1000;
 
+/// What [`Toolbox::call_everything`] calls everywhere, and besides where there is the memory or the kernels.
+const CALLS: usize = 58;
+const CALLS_ON_MANAGED_MEMORY: usize = 3;
+const CALLS_ON_KERNELS: usize = 4;
+
 /// Objects to call things on, with work pending on `stream`.
-#[derive(Debug)]
 pub struct Toolbox {
     device: Device,
     stream: Arc<Stream>,
@@ -23,6 +30,10 @@ pub struct Toolbox {
     host: Pinned<u32>,
     flag: Flag,
     graph: Graph,
+    builder: Option<GraphBuilder>,
+    built: (Graph, Node),
+    managed: Option<Managed<u32>>,
+    kernels: Option<(sync::Kernels, Kernel)>,
     behind: Option<Behind>,
 }
 
@@ -47,7 +58,13 @@ impl Toolbox {
         let mut x = stream.full(N, 1u32)?;
         let y = stream.full(N, 2u32)?;
         let graph = stream.capture(|s| s.fill(&mut x, 3))?;
+        let mut builder = device.graph()?;
+        let node = builder.node(&[], |s| s.fill(&mut x, 3))?;
         Ok(Self {
+            builder: Some(device.graph()?),
+            built: (builder.build()?, node),
+            managed: device.info().managed_memory.then(|| device.managed(N)).transpose()?,
+            kernels: None,
             other: device.stream()?,
             x,
             y,
@@ -58,6 +75,24 @@ impl Toolbox {
             device: device.clone(),
             stream: stream.clone(),
         })
+    }
+
+    /// Adds kernels, which only a real device can load.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn load_kernels(&mut self) -> Result<()> {
+        let kernels = sync::Kernels::load(&self.device)?;
+        let step = kernels.module().kernel("step")?;
+        self.kernels = Some((kernels, step));
+        Ok(())
+    }
+
+    /// How many calls there are.
+    pub fn calls(&self) -> usize {
+        CALLS
+            + if self.managed.is_some() { CALLS_ON_MANAGED_MEMORY } else { 0 }
+            + if self.kernels.is_some() { CALLS_ON_KERNELS } else { 0 }
     }
 
     /// Submits work that touches all of it. Its place is after whatever is to make the calls.
@@ -82,8 +117,12 @@ impl Toolbox {
     }
 
     /// Calls everything that would need the driver, or wait. Each is to be refused.
+    ///
+    /// # Panics
+    /// Where it finds devices.
     pub fn call_everything(&mut self) -> Answers {
         let Self { device, stream, other, x, y, host, graph, behind, .. } = self;
+        let (built, node) = &mut self.built;
         let mut answers = Answers::new();
         let mut note = |what, outcome: Result<()>| answers.push((what, outcome.err().map(|e| e.kind())));
         note("Stream::synchronize", stream.synchronize());
@@ -117,8 +156,39 @@ impl Toolbox {
         note("Device::synchronize", device.synchronize());
         note("Device::memory", device.memory().map(drop));
         note("Device::open", Device::open(device.info().backend).map(drop));
-        if device.info().managed_memory {
+        note("Device::best", Device::best().map(drop));
+        assert!(Device::all().is_empty(), "it cannot say that it was refused");
+        let source = ModuleSource { name: "test", images: &[], source: None };
+        note("Device::load_module", device.load_module(&source).map(drop));
+        note("Device::graph", device.graph().map(drop));
+        if let Some(mut builder) = self.builder.take() {
+            note("GraphBuilder::node", builder.node(&[], |s| s.fill(x, 1)).map(drop));
+            note("GraphBuilder::join", builder.join(&[]).map(drop));
+            note("GraphBuilder::child", builder.child(&[], graph).map(drop));
+            note("GraphBuilder::build", builder.build().map(drop));
+        }
+        note("Graph::set", built.set(*node, |s| s.fill(x, 1)));
+        let rows = Pitched::rows(10);
+        note("Stream::copy_box", other.copy_box(y, rows, x, rows, [10, 10, 1]));
+        let mut pipeline = device.pipeline().chunks(N / 10);
+        note("Pipeline::streams", pipeline.streams().map(drop));
+        note("Pipeline::in_place", pipeline.in_place([&mut *host], |_, _| Ok(())));
+        let fill = |s: &Stream, piece: &mut Piece<'_, u32, u32>| s.copy(&piece.input, &mut piece.output);
+        note("Pipeline::map", pipeline.map(&[1u32; N], &mut [0u32; N], fill));
+        let source = |_: &mut [u32]| Ok::<_, Error>(1);
+        note("Pipeline::run", pipeline.run(source, fill, |_, _| Ok(())).map(drop));
+        let fill = |s: &Stream, piece: &mut ViewMut<'_, u32>| s.fill(piece, 1);
+        note("Pipeline::generate", pipeline.generate(1, fill, |_, _| Ok::<_, Error>(())));
+        if let Some(managed) = &self.managed {
             note("Device::managed", device.managed::<u32>(N).map(drop));
+            note("Managed::advise", managed.advise(ManagedAdvice::ReadMostly));
+            note("Stream::prefetch", other.prefetch(managed, Place::Device));
+        }
+        if let Some((kernels, step)) = &self.kernels {
+            note("Kernel::launch", kernels.step(other, x, 1, N));
+            note("Module::kernel", kernels.module().kernel("step").map(drop));
+            note("Kernel::occupancy", step.occupancy(128, 0).map(drop));
+            note("Kernel::suggested_block", step.suggested_block(0).map(drop));
         }
         note("Pinned::read", host.read().map(drop));
         note("Pinned::write", host.write().map(drop));

@@ -355,6 +355,7 @@ impl Device {
 
     /// As [`best`](Self::best), with options.
     pub fn best_with(options: DeviceOptions) -> Result<Self> {
+        host_call::check_outside()?;
         if let Some(name) = std::env::var_os("GPUSTREAM_DEVICE").filter(|name| !name.is_empty()) {
             let name = name.to_string_lossy();
             return Self::open_with(&name, options)
@@ -424,9 +425,12 @@ impl Device {
         })))
     }
 
-    /// Opens every device of every backend; what cannot be opened is left out.
+    /// Opens every device of every backend; what cannot be opened is left out. Inside a host closure, that is all.
     pub fn all() -> Vec<Self> {
         let mut devices = Vec::new();
+        if host_call::is_inside() {
+            return devices;
+        }
         for backend in backends() {
             let count = backend.device_count().unwrap_or(0);
             devices.extend(

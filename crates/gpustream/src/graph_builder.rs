@@ -14,6 +14,7 @@ use crate::copy::operation;
 use crate::device::Device;
 use crate::graph::{Graph, Recorded};
 use crate::graph_contents::{Contents, GraphUses};
+use crate::host_call;
 use crate::node_recorder::{Attributed, NodeAdder, NodeRecorder};
 use crate::node_setter::{NodeSetter, NodeSlot};
 use crate::stream::Stream;
@@ -59,6 +60,7 @@ impl Device {
     /// Begins a graph of explicit nodes (`cuGraphCreate`).
     pub fn graph(&self) -> Result<GraphBuilder> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
+        host_call::check_outside()?;
         let device = self.0.raw.clone();
         let raw = device.graph_create()?;
         let adder = Arc::new(NodeAdder::default());
