@@ -135,6 +135,12 @@ pub fn overlaps(device: &Device) -> bool {
     device.info().concurrent_kernels && !is_serial()
 }
 
+/// Whether work runs beside a closure that blocks. Where it does not, the test is skipped, by name.
+pub fn runs_beside_closures() -> bool {
+    GAVE_UP.fetch_or(is_serial(), Ordering::SeqCst);
+    !is_serial()
+}
+
 /// Whether a gate opened by itself since the last look: then the test waited for what cannot run beside another
 /// kernel here, and its outcome says nothing.
 fn gave_up() -> bool {
