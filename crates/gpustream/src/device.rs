@@ -1,303 +1,27 @@
 //! Devices: finding, opening, and what belongs to one.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytemuck::Pod;
 use gpustream_hal::{
     self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, PinnedOptions, RawStream, Result,
-    StreamOptions, WaitPolicy,
+    StreamOptions,
 };
 
+pub(crate) use crate::device_core::{DeviceCore, has_ended};
+pub use crate::device_options::{DeviceOptions, Tracking};
 use crate::host_call;
 use crate::lint;
 use crate::memory::Kind;
 use crate::pinned::Pinned;
-use crate::pool::{Memory, MemoryOptions, MemoryPool, MemorySnapshot, MemoryStats};
-use crate::staging::{self, Staging, StagingOptions};
+use crate::pool::{MemorySnapshot, MemoryStats};
+use crate::staging;
 use crate::stream::Stream;
-use crate::stream_core::{StreamCore, StreamTable};
-use crate::sync::lock;
-use crate::track::{Point, StreamId};
+use crate::stream_core::StreamCore;
+use crate::track::StreamId;
 use crate::{Flag, Module, ModuleSource};
-
-/// Who orders operations that touch the same memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Tracking {
-    /// The library: it adds the waits that are missing, and only those.
-    #[default]
-    Auto,
-    /// The user: a missing wait is an [`ErrorKind::Hazard`] that names both operations with file and line.
-    Strict,
-    /// Nobody checks; see [`DeviceOptions::without_tracking`].
-    #[doc(hidden)]
-    Off,
-}
-
-/// How to open a device.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DeviceOptions {
-    tracking: Tracking,
-    wait: WaitPolicy,
-    memory: MemoryOptions,
-    staging: StagingOptions,
-}
-
-impl DeviceOptions {
-    /// Sets who orders operations.
-    #[must_use]
-    pub fn tracking(mut self, tracking: Tracking) -> Self {
-        if tracking != Tracking::Off {
-            self.tracking = tracking;
-        }
-        self
-    }
-
-    /// Sets how host threads wait, for streams, events and pinned memory; [`Stream::record_with`] sets it for one
-    /// event. The driver's own setting belongs to the whole process and stays as it is.
-    #[must_use]
-    pub fn wait(mut self, wait: WaitPolicy) -> Self {
-        self.wait = wait;
-        self
-    }
-
-    /// Sets where device memory comes from. Without this, the environment variable `GPUSTREAM_POOL` (`driver`,
-    /// `none`) may.
-    #[must_use]
-    pub fn pool(mut self, pool: MemoryPool) -> Self {
-        self.memory.pool = pool;
-        self
-    }
-
-    /// Sets how many bytes of device memory this device may reserve at most; beyond that allocations fail as if the
-    /// device had no more.
-    #[must_use]
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory.limit = Some(bytes);
-        self
-    }
-
-    /// Sets how many bytes of pinned memory a stream's uploads may have under way: past that they wait for the
-    /// device. Without this it is `GPUSTREAM_STAGING_MIB`, or else 4 MiB for each thread that copies. Of that a stream
-    /// keeps at most a quarter, and 4 MiB, for its next copies, until [`Device::trim`] or, where several threads have
-    /// copied, ten seconds without such a copy.
-    #[must_use]
-    pub fn staging_ring(mut self, bytes: usize) -> Self {
-        self.staging.ring = bytes;
-        self
-    }
-
-    /// Sets how many threads copy ordinary slices, the calling one included. Without this it is
-    /// `GPUSTREAM_STAGING_THREADS`, or else half of the machine's cores, at most 8. The others are started by the
-    /// first copy that is worth it, and end when there has been none for ten seconds; the pinned memory goes with
-    /// them.
-    #[must_use]
-    pub fn staging_threads(mut self, threads: usize) -> Self {
-        self.staging.threads = threads;
-        self
-    }
-
-    /// Neither adds waits nor checks for them. Memory is still freed only after its last use.
-    ///
-    /// # Safety
-    /// The caller orders all operations of different streams that touch the same memory, host access included.
-    #[must_use]
-    pub unsafe fn without_tracking(mut self) -> Self {
-        self.tracking = Tracking::Off;
-        self
-    }
-}
-
-/// Something whose last handle is gone, and the ends of all streams at that moment: once those are reached
-/// nothing uses it any more.
-struct Parked {
-    /// Only ever dropped.
-    _what: Box<dyn Send>,
-    until: Vec<Point>,
-}
-
-/// What all handles of one opened device share.
-pub(crate) struct DeviceCore {
-    pub(crate) raw: Arc<dyn hal::Device>,
-    pub(crate) info: DeviceInfo,
-    pub(crate) tracking: Tracking,
-    pub(crate) wait: WaitPolicy,
-    /// Every operation is waited for, so that a fault is reported by the one that caused it.
-    pub(crate) blocking: bool,
-    pub(crate) streams: Arc<StreamTable>,
-    pub(crate) memory: Arc<Memory>,
-    pub(crate) staging: Staging,
-    parked: Mutex<Vec<Parked>>,
-    /// Other devices of the backend by ordinal, and whether this one reaches their memory.
-    peers: Mutex<HashMap<usize, bool>>,
-    /// Whether streams of other devices have used this one's memory.
-    visited: AtomicBool,
-}
-
-impl DeviceCore {
-    #[inline]
-    pub(crate) fn stream(&self, id: StreamId) -> Option<Arc<StreamCore>> {
-        self.streams.get(id)
-    }
-
-    pub(crate) fn own_streams(&self) -> Vec<Arc<StreamCore>> {
-        self.streams.filter(|stream| self.owns(stream))
-    }
-
-    /// Whether this device's streams may use memory of `other`: its own, or that of a device of the same backend
-    /// which it can reach. Access is turned on at the first use.
-    #[inline]
-    pub(crate) fn reaches(&self, other: &Self, kind: Kind) -> Result<bool> {
-        if std::ptr::eq(self, other) { Ok(true) } else { self.reaches_peer(other, kind) }
-    }
-
-    #[cold]
-    fn reaches_peer(&self, other: &Self, kind: Kind) -> Result<bool> {
-        host_call::check_outside()?;
-        if self.info.backend != other.info.backend {
-            return Ok(false);
-        }
-        let ordinal = other.info.ordinal;
-        // What the driver's pool gives is not among the memory that access is turned on for.
-        if ordinal != self.info.ordinal && other.memory.is_of_driver(kind) {
-            return Ok(false);
-        }
-        let mut peers = lock(&self.peers);
-        let known = peers.get(&ordinal).copied();
-        let reaches = if let Some(known) = known {
-            known
-        } else {
-            // Opened twice, it is one device with one address space.
-            let same = ordinal == self.info.ordinal;
-            let reaches = same || self.raw.can_access_peer(ordinal)?;
-            if reaches && !same {
-                self.raw.enable_peer_access(ordinal)?;
-            }
-            peers.insert(ordinal, reaches);
-            reaches
-        };
-        drop(peers);
-        if reaches {
-            other.visit();
-        }
-        Ok(reaches)
-    }
-
-    /// Those that may use what belongs to this device: its own, and the backend's others if any has.
-    fn users(&self) -> Vec<Arc<StreamCore>> {
-        let visited = self.visited.load(Ordering::Acquire);
-        self.streams.filter(|stream| {
-            self.owns(stream) || visited && stream.device.info().backend == self.info.backend
-        })
-    }
-
-    /// Those of them that are other devices'.
-    pub(crate) fn visitors(&self) -> Vec<Arc<StreamCore>> {
-        let mut users = self.users();
-        users.retain(|stream| !self.owns(stream));
-        users
-    }
-
-    fn owns(&self, stream: &StreamCore) -> bool {
-        Arc::ptr_eq(&stream.device, &self.raw)
-    }
-
-    /// A stream of another device uses memory of this one.
-    pub(crate) fn visit(&self) {
-        self.visited.store(true, Ordering::Release);
-    }
-
-    /// Asks the driver which streams are idle, and lets go of what waited for that.
-    pub(crate) fn refresh(&self) {
-        for stream in self.own_streams() {
-            // An error says nothing about being done; whoever waits next is told.
-            let _ = stream.query();
-        }
-        self.sweep();
-    }
-
-    /// Asks the driver how far each stream has come, and marks its end so that the next look can tell more.
-    pub(crate) fn look(&self) {
-        for stream in self.users() {
-            stream.look();
-        }
-        self.sweep();
-    }
-
-    fn sweep(&self) {
-        if host_call::is_inside() {
-            return;
-        }
-        self.streams.sweep(&self.raw);
-        let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.is_known_done(point));
-        let free: Vec<Parked> = lock(&self.parked).extract_if(.., |parked| done(parked)).collect();
-        // Dropped with no lock held: a graph's closures may own anything.
-        drop(free);
-    }
-
-    /// Keeps `what` until everything submitted so far is done.
-    fn park(&self, what: Box<dyn Send>) {
-        // Streams of another device matter only if they have used what belongs to this one; nobody asks the driver
-        // about them here, so this would wait for them without need.
-        let until =
-            self.users().into_iter().map(|stream| Point { stream: stream.id, number: stream.submitted() });
-        let until = until.collect();
-        lock(&self.parked).push(Parked { _what: what, until });
-        self.refresh();
-    }
-
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        let streams = self.wait_idle()?;
-        streams.iter().try_for_each(|stream| stream.report_panic())
-    }
-
-    /// As [`synchronize`](Self::synchronize), and leaves it to a later wait to report what panicked.
-    pub(crate) fn wait_idle(&self) -> Result<Vec<Arc<StreamCore>>> {
-        host_call::check_outside()?;
-        let streams = self.own_streams();
-        streams
-            .iter()
-            .try_for_each(|stream| stream.check_not_capturing("make the host wait for the whole device"))?;
-        let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
-        self.raw.synchronize()?;
-        streams.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
-        Ok(streams)
-    }
-}
-
-/// Whether a wait with this outcome says that nothing runs any more: on a lost device nothing does.
-pub(crate) fn has_ended(waited: &Result<()>) -> bool {
-    waited.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
-}
-
-impl Drop for DeviceCore {
-    /// Waits for the device's work, then returns everything to the driver.
-    fn drop(&mut self) {
-        let raw = self.raw.clone();
-        let (table, streams) = (self.streams.clone(), self.own_streams());
-        let visitors = self.visitors();
-        let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let memory = self.memory.clone();
-        host_call::outside(move || {
-            let idle = has_ended(&raw.synchronize()) || streams.iter().all(|it| has_ended(&it.wait_idle()));
-            if !idle || !visitors.iter().all(|it| has_ended(&it.wait_for_end())) {
-                // What may be in use stays with the process, and in the table the streams that may use it.
-                return std::mem::forget((parked, memory));
-            }
-            // Not before: what is not in the table counts as done.
-            table.take(|stream| Arc::ptr_eq(&stream.device, &raw));
-            drop(parked);
-            memory.close();
-            for stream in &streams {
-                stream.close();
-            }
-            drop(streams);
-        });
-    }
-}
 
 /// An opened device. Clones are handles of the same one; everything made from it keeps it open.
 ///
@@ -407,22 +131,7 @@ impl Device {
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
         host_call::check_outside()?;
         let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
-        let info = raw.info().clone();
-        let streams = StreamTable::shared().clone();
-        let memory = Memory::new(raw.clone(), streams.clone(), options.memory.or_environment());
-        Ok(Self(Arc::new(DeviceCore {
-            raw,
-            info,
-            tracking: options.tracking,
-            wait: options.wait,
-            blocking: std::env::var_os("GPUSTREAM_BLOCKING").is_some_and(|value| value == "1"),
-            streams,
-            memory,
-            staging: Staging::new(options.staging),
-            parked: Mutex::default(),
-            peers: Mutex::default(),
-            visited: AtomicBool::new(false),
-        })))
+        Ok(Self(Arc::new(DeviceCore::new(raw, options))))
     }
 
     /// Opens every device of every backend; what cannot be opened is left out. Inside a host closure, that is all.

@@ -42,6 +42,8 @@ mod capture;
 mod compile_cache;
 mod copy;
 mod device;
+mod device_core;
+mod device_options;
 mod event;
 mod flag;
 mod graph;
