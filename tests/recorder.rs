@@ -1,34 +1,19 @@
 //! The driver calls of the public API, on drivers that log them: exactly these, and the same for CUDA and HIP.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod fakes;
+
 use std::thread;
 
 use fake_cuda::codes;
 use gpustream::{
-    Arg, AsViewMut, Buffer, Device, Error, ErrorKind, Image, Kernel, Launch, ModuleSource, Result, Stream,
-    ViewMut, WaitPolicy,
+    Arg, AsViewMut, Buffer, Device, Error, ErrorKind, Kernel, Launch, Result, Stream, ViewMut, WaitPolicy,
 };
-use recorder::{Call, Live, Recorder, module};
+use recorder::{Call, Live, Recorder};
 
-/// A fake driver and what it calls things.
-struct Fake {
-    name: &'static str,
-    load: fn() -> Recorder,
-    target: &'static str,
-    launch: &'static str,
-}
+use fakes::{FAKES, Fake, ONE, increment, load_kernel, run_kernel};
 
-const FAKES: [Fake; 2] = [
-    Fake { name: "cuda", load: fake_cuda::load, target: "sm_90", launch: "cuLaunchKernel" },
-    Fake {
-        name: "hip",
-        load: || fake_hip::load(fake_hip::Profile::Rocm6),
-        target: "gfx90a",
-        launch: "hipModuleLaunchKernel",
-    },
-];
-
-/// One opened fake device, with a kernel that takes an address and a count of 32-bit words and adds 1 to each.
+/// One opened fake device, with the kernel that adds 1 to words.
 struct Scene {
     device: Device,
     kernel: Kernel,
@@ -40,28 +25,13 @@ impl Scene {
     fn new(fake: &Fake) -> Self {
         let recorder = (fake.load)();
         let device = Device::open(fake.name).unwrap();
-        let bytes = module(&[("increment", &[8, 8])]);
-        let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes }];
-        let source = ModuleSource { name: "test", images: &images, source: None };
-        let kernel = device.load_module(&source).unwrap().kernel("increment").unwrap();
-        recorder.on_kernel("increment", |run| {
-            let (start, count) = (run.pointer::<u32>(0), run.integer(1) as usize);
-            // SAFETY: the launches below pass a buffer and its length.
-            let words = unsafe { std::slice::from_raw_parts_mut(start, count) };
-            for word in words {
-                *word += 1;
-            }
-            true
-        });
+        let kernel = load_kernel(fake, &device).unwrap();
+        run_kernel(&recorder);
         Self { device, kernel, recorder }
     }
 
     fn launch(&self, stream: &Stream, x: &mut impl AsViewMut<u32>) -> Result<()> {
-        let count = x.view().len() as u64;
-        // SAFETY: the kernel stays within the buffer.
-        unsafe {
-            self.kernel.launch(stream, &Launch::new([1; 3], [1; 3]), &[Arg::write(x), Arg::value(&count)])
-        }
+        increment(&self.kernel, stream, ONE, x)
     }
 
     /// The calls that `work` makes, in words both vendors share.

@@ -1,6 +1,8 @@
 //! What work between devices asks of the drivers, on drivers that log it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod fakes;
+
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -10,21 +12,13 @@ use gpustream::hal::StreamOptions;
 use gpustream::{Device, ErrorKind};
 use recorder::{Call, Recorder};
 
-type Load = fn() -> Recorder;
-
-const FAKES: [(&str, Load); 2] =
-    [("cuda", fake_cuda::load), ("hip", || fake_hip::load(fake_hip::Profile::Rocm6))];
-
 /// Runs a scene on two devices of both drivers.
 fn on_both(scene: impl Fn(&Recorder, [&Device; 2])) {
-    for (name, load) in FAKES {
-        let recorder = load();
-        let devices = [0, 1].map(|ordinal| Device::open(&format!("{name}:{ordinal}")).unwrap());
-        scene(&recorder, devices.each_ref());
+    fakes::play(|fake, recorder| {
+        let devices = [0, 1].map(|ordinal| Device::open(&format!("{}:{ordinal}", fake.name)).unwrap());
+        scene(recorder, devices.each_ref());
         recorder.release();
-        drop(devices);
-        assert_eq!(recorder.violations(), [""; 0], "{name}");
-    }
+    });
 }
 
 /// Calls by what they do, in words of both vendors.
@@ -142,9 +136,7 @@ fn a_device_waits_for_those_who_use_its_memory() {
         b.copy(&x, &mut y).unwrap();
         let held = recorder.live().bytes;
         let dropping = thread::spawn(move || drop((x, a, own)));
-        while recorder.waiting() == 0 && !dropping.is_finished() {
-            thread::yield_now();
-        }
+        recorder.wait_until_someone_waits_or(|| dropping.is_finished());
         assert!(!dropping.is_finished() && recorder.live().bytes == held, "it has not waited");
         recorder.release();
         dropping.join().unwrap();
@@ -167,9 +159,7 @@ fn a_use_counts_until_it_is_done_though_its_device_goes() {
         let held = recorder.live().bytes;
         drop((x, a));
         let dropping = thread::spawn(move || drop((y, b, own)));
-        while recorder.waiting() == 0 && !dropping.is_finished() {
-            thread::yield_now();
-        }
+        recorder.wait_until_someone_waits_or(|| dropping.is_finished());
         first.trim();
         assert_eq!(recorder.live().bytes, held, "freed while the other device reads it");
         recorder.release();
@@ -221,9 +211,7 @@ fn a_device_goes_while_a_stream_that_used_its_memory_is_captured() {
         let graph = b
             .capture(|b| {
                 let dropping = thread::spawn(move || drop((x, a, own)));
-                while recorder.waiting() == 0 && !dropping.is_finished() {
-                    thread::yield_now();
-                }
+                recorder.wait_until_someone_waits_or(|| dropping.is_finished());
                 assert_eq!(recorder.live().bytes, held, "it has not waited");
                 recorder.release();
                 dropping.join().unwrap();

@@ -1,26 +1,13 @@
 //! What captures ask of the drivers, on drivers that log it: a call that would break one is never made.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod fakes;
+
 use std::thread;
 
-use gpustream::{Device, ErrorKind, Result, Stream};
-use recorder::Recorder;
+use gpustream::{ErrorKind, Result, Stream};
 
-type Load = fn() -> Recorder;
-
-const FAKES: [(&str, Load); 2] =
-    [("cuda", fake_cuda::load), ("hip", || fake_hip::load(fake_hip::Profile::Rocm6))];
-
-fn on_both(scene: impl Fn(&Recorder, &Device)) {
-    for (name, load) in FAKES {
-        let recorder = load();
-        let device = Device::open(name).unwrap();
-        scene(&recorder, &device);
-        recorder.release();
-        drop(device);
-        assert_eq!(recorder.violations(), [""; 0], "{name}");
-    }
-}
+use fakes::on_both;
 
 /// A driver breaks the capture off when it hears of any of these, and ROCm 6 the stream with it.
 #[test]

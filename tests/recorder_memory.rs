@@ -1,28 +1,16 @@
 //! The driver calls that copies of ordinary memory make, on drivers that log them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-use gpustream::Device;
-use recorder::{Call, Recorder};
+mod fakes;
 
-type Load = fn() -> Recorder;
+use recorder::Call;
 
-const FAKES: [(&str, Load); 2] =
-    [("cuda", fake_cuda::load), ("hip", || fake_hip::load(fake_hip::Profile::Rocm6))];
+use fakes::on_both;
 
 /// What a call is called by both vendors.
 fn word(call: &Call) -> &str {
     let name = call.name.strip_prefix("cu").or_else(|| call.name.strip_prefix("hip")).unwrap_or(call.name);
     name.strip_suffix("_v2").unwrap_or(name)
-}
-
-fn on_both(scene: impl Fn(&Recorder, &Device)) {
-    for (name, load) in FAKES {
-        let recorder = load();
-        let device = Device::open(name).unwrap();
-        scene(&recorder, &device);
-        drop(device);
-        assert_eq!(recorder.violations(), [""; 0], "{name}");
-    }
 }
 
 fn names(calls: &[Call]) -> Vec<&str> {

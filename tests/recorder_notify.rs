@@ -1,6 +1,8 @@
 //! What futures and host closures ask of the drivers, on drivers that log it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod fakes;
+
 use std::fs;
 use std::future::Future;
 use std::path::PathBuf;
@@ -15,29 +17,7 @@ use conformance::toolbox::Toolbox;
 use gpustream::{Device, ErrorKind, Finished, Result, Stream};
 use recorder::Recorder;
 
-type Load = fn() -> Recorder;
-
-const FAKES: [(&str, Load); 2] =
-    [("cuda", fake_cuda::load), ("hip", || fake_hip::load(fake_hip::Profile::Rocm6))];
-
-/// Runs a scene on both drivers, and waits until nothing calls them any more.
-fn on_both(scene: impl Fn(&Recorder, &Device)) {
-    for (name, load) in FAKES {
-        let recorder = load();
-        let before = recorder.live();
-        let device = Device::open(name).unwrap();
-        scene(&recorder, &device);
-        recorder.release();
-        drop(device);
-        // What closures dropped is on its way.
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while recorder.live() != before {
-            assert!(Instant::now() < deadline, "{name}: {:?} became {:?}", before, recorder.live());
-            thread::yield_now();
-        }
-        assert_eq!(recorder.violations(), [""; 0], "{name}");
-    }
-}
+use fakes::on_both;
 
 fn is_pending(future: &mut Finished) -> bool {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()

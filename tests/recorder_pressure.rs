@@ -1,16 +1,13 @@
 //! What the pools ask of the driver when it has no more memory: under each policy, on drivers that log.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod fakes;
+
 use std::thread;
 
 use gpustream::hal::StreamOptions;
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool};
 use recorder::{Call, Recorder};
-
-type Load = fn() -> Recorder;
-
-const FAKES: [(&str, Load); 2] =
-    [("cuda", fake_cuda::load), ("hip", || fake_hip::load(fake_hip::Profile::Rocm6))];
 
 const POLICIES: [MemoryPool; 3] = [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled];
 
@@ -35,17 +32,12 @@ fn words(calls: &[Call]) -> Vec<&'static str> {
 
 /// A device of `mib` MiB, on both drivers.
 fn on_both(mib: usize, options: DeviceOptions, scene: impl Fn(&Recorder, &Device)) {
-    for (name, load) in FAKES {
-        let recorder = load();
+    fakes::on_each(|fake, recorder| {
         recorder.set_memory(0, mib * MIB);
-        let before = recorder.live();
-        let device = Device::open_with(name, options).unwrap();
-        scene(&recorder, &device);
+        let device = Device::open_with(fake.name, options).unwrap();
+        scene(recorder, &device);
         recorder.release();
-        drop(device);
-        assert_eq!(recorder.violations(), [""; 0], "{name}");
-        assert_eq!(recorder.live(), before, "{name}");
-    }
+    });
 }
 
 fn pool(policy: MemoryPool) -> DeviceOptions {
@@ -56,9 +48,7 @@ fn pool(policy: MemoryPool) -> DeviceOptions {
 fn while_someone_waits<T: Send>(recorder: &Recorder, work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let work = scope.spawn(work);
-        while recorder.waiting() == 0 && !work.is_finished() {
-            thread::yield_now();
-        }
+        recorder.wait_until_someone_waits_or(|| work.is_finished());
         recorder.release();
         work.join().unwrap()
     })
@@ -125,26 +115,22 @@ fn frees_that_are_pending_are_waited_for() {
             recorder.record(|| while_someone_waits(recorder, || s.alloc::<u8>(19 * MIB).unwrap()));
         assert_eq!(words(&calls), ["alloc", "alloc", "wait for the device", "free", "alloc"]);
     });
-    on_both(20, pool(MemoryPool::Driver), |recorder, device| {
-        let s = device.stream().unwrap();
-        let mut x = s.alloc::<u8>(16 * MIB).unwrap();
-        recorder.hold();
-        s.fill(&mut x.slice_mut(..10).unwrap(), 1).unwrap();
-        drop(x);
-        let (_x, calls) =
-            recorder.record(|| while_someone_waits(recorder, || s.alloc::<u8>(18 * MIB).unwrap()));
-        assert_eq!(words(&calls), ["alloc in order", "wait for the device", "alloc in order"]);
-    });
-    on_both(20, pool(MemoryPool::Unpooled), |recorder, device| {
-        let s = device.stream().unwrap();
-        let mut x = s.alloc::<u8>(16 * MIB).unwrap();
-        recorder.hold();
-        s.fill(&mut x.slice_mut(..10).unwrap(), 1).unwrap();
-        drop(x);
-        let (_x, calls) =
-            recorder.record(|| while_someone_waits(recorder, || s.alloc::<u8>(18 * MIB).unwrap()));
-        assert_eq!(words(&calls), ["alloc", "wait for the device", "free", "alloc"]);
-    });
+    let others = [
+        (MemoryPool::Driver, &["alloc in order", "wait for the device", "alloc in order"][..]),
+        (MemoryPool::Unpooled, &["alloc", "wait for the device", "free", "alloc"]),
+    ];
+    for (policy, steps) in others {
+        on_both(20, pool(policy), |recorder, device| {
+            let s = device.stream().unwrap();
+            let mut x = s.alloc::<u8>(16 * MIB).unwrap();
+            recorder.hold();
+            s.fill(&mut x.slice_mut(..10).unwrap(), 1).unwrap();
+            drop(x);
+            let (_x, calls) =
+                recorder.record(|| while_someone_waits(recorder, || s.alloc::<u8>(18 * MIB).unwrap()));
+            assert_eq!(words(&calls), steps, "{policy:?}");
+        });
+    }
 }
 
 /// Also where they are pending on another device.

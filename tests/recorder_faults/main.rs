@@ -2,6 +2,8 @@
 //! before works on, and nothing is left behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+#[path = "../fakes.rs"]
+mod fakes;
 mod scenes;
 mod stage;
 mod undone;
@@ -13,7 +15,8 @@ use fake_cuda::codes;
 use gpustream::{ErrorKind, MemoryPool, Result};
 use recorder::{Live, Recorder};
 
-use stage::{FAKES, Fake, Stage};
+use fakes::{FAKES, Fake};
+use stage::Stage;
 
 type Scene = fn(&mut Stage) -> Result<u64>;
 

@@ -10,7 +10,8 @@ use gpustream::{
 
 use gpustream_kernels::convert::Convert;
 
-use crate::stage::{N, ONE, Stage, increment, load_kernel};
+use crate::fakes::{ONE, increment, load_kernel};
+use crate::stage::{N, Stage};
 
 const MIB: usize = 1 << 20;
 

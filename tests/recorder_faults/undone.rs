@@ -9,16 +9,10 @@ use gpustream::hal::DefaultStream;
 use gpustream::{Device, DeviceOptions, ErrorKind, MemoryPool};
 use recorder::Recorder;
 
-use crate::stage::FAKES;
+use crate::fakes::on_each;
 
 fn on_both(scene: impl Fn(&Recorder, Device)) {
-    for fake in &FAKES {
-        let recorder = (fake.load)();
-        let before = recorder.live();
-        scene(&recorder, Device::open(fake.name).unwrap());
-        assert_eq!(recorder.violations(), [""; 0], "{}", fake.name);
-        assert_eq!(recorder.live(), before, "{}", fake.name);
-    }
+    on_each(|fake, recorder| scene(recorder, Device::open(fake.name).unwrap()));
 }
 
 /// The last handle goes while work is pending, and the driver refuses to wait for the whole device.
@@ -35,9 +29,7 @@ fn a_device_is_closed_only_when_its_work_is_done() {
         }
         thread::scope(|scope| {
             let closing = scope.spawn(|| drop(device));
-            while recorder.waiting() == 0 && !closing.is_finished() {
-                thread::yield_now();
-            }
+            recorder.wait_until_someone_waits_or(|| closing.is_finished());
             recorder.release();
         });
         assert!(!recorder.disarm(), "the other driver's function");

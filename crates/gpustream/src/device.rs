@@ -317,7 +317,6 @@ impl Device {
         if self.0.info.free_synchronizes {
             lint::serialises("returning memory to the driver waits for all work of the device");
         }
-        self.0.refresh();
         staging::let_go(&self.0);
         self.0.memory.trim_all(&self.0)
     }

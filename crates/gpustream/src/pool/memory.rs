@@ -289,8 +289,8 @@ impl Memory {
         stream: &StreamCore,
     ) -> Result<Arc<Block>> {
         let Request { size, holder, kind } = *request;
+        self.driver.flush(self, device);
         let alloc = || {
-            self.driver.flush(self, device);
             let _growing = self.options.limit.map(|_| lock(&self.growth));
             match self.options.limit {
                 Some(limit) if self.driver.stats().reserved + size as u64 > limit => Err(over_limit(limit)),
@@ -466,7 +466,6 @@ fn wait_for_frees(device: &DeviceCore) -> Result<()> {
     }
     device.visitors().iter().for_each(|visitor| visitor.settle());
     staging::let_go(device);
-    device.refresh();
     Ok(())
 }
 

@@ -98,7 +98,7 @@ impl ShortPath {
         let staging = &stream.device.0.staging;
         let plan = staging.plan(src.len(), staging.threads_for(stream), follows);
         let outcome = run(&stream.device, &plan, &|claims: &Claims| {
-            claims.iter().try_for_each(|index| copy(plan.range(index)))
+            claims.iter().map(|index| plan.range(index)).try_for_each(copy)
         });
         *last = Some(Instant::now());
         outcome

@@ -169,20 +169,21 @@ pub(crate) fn upload<T: Pod>(
     }
     stream.core.check_not_capturing(CAPTURED)?;
     let staging = &stream.device.0.staging;
-    let plan = staging.plan(src.len(), staging.threads_for(stream), false);
     let part = staging.longest_in_chunk();
-    if plan.helpers == 0 || src.len() <= part {
-        return src.chunks(part).enumerate().try_for_each(|(index, src)| {
-            let target = |range: Range<usize>| target(index * part + range.start..index * part + range.end);
-            stream.core.short_path.upload(stream, src, target, operation)
-        });
-    }
-    run(&stream.device, &plan, &|claims: &Claims| {
-        while let Some(index) = claims.next() {
-            let range = plan.range(index);
-            upload_piece(stream, &src[range.clone()], target(range), operation)?;
+    if src.len() > part {
+        let plan = staging.plan(src.len(), staging.threads_for(stream), false);
+        if plan.helpers > 0 {
+            return run(&stream.device, &plan, &|claims: &Claims| {
+                claims
+                    .iter()
+                    .map(|index| plan.range(index))
+                    .try_for_each(|range| upload_piece(stream, &src[range.clone()], target(range), operation))
+            });
         }
-        Ok(())
+    }
+    src.chunks(part).enumerate().try_for_each(|(index, src)| {
+        let target = |range: Range<usize>| target(index * part + range.start..index * part + range.end);
+        stream.core.short_path.upload(stream, src, target, operation)
     })
 }
 
@@ -355,8 +356,7 @@ pub(crate) fn copy_on_host<T: Pod>(device: &Device, src: &[T], dst: &mut [T]) ->
     let staging = &device.0.staging;
     let plan = staging.plan(src.len(), staging.threads, false);
     run(device, &plan, &|claims: &Claims| {
-        while let Some(index) = claims.next() {
-            let range = plan.range(index);
+        for range in claims.iter().map(|index| plan.range(index)) {
             let from = &src[range.clone()];
             // SAFETY: `dst` is as long as `src` and borrowed exclusively; each range is claimed once.
             unsafe { target.at(range.start).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
@@ -384,14 +384,14 @@ fn run(device: &Device, plan: &Plan, work: &(dyn Fn(&Claims) -> Result<()> + Syn
 /// Returns what staging keeps, when there was nothing to copy for some time.
 fn tidy(device: &Weak<DeviceCore>) {
     if let Some(device) = device.upgrade() {
-        device.refresh();
         let_go(&device);
         device.memory.trim(Kind::Pinned);
     }
 }
 
-/// Gives the pool what the device's streams keep for their next short copies.
+/// Finds out what is done, and gives the pool what the device's streams keep for their next short copies.
 pub(crate) fn let_go(device: &DeviceCore) {
+    device.refresh();
     device.own_streams().iter().for_each(|stream| stream.short_path.clear(device));
 }
 
