@@ -7,7 +7,8 @@ use gpustream::{DefaultStream, Device, DeviceOptions, ErrorKind, Launch, Result,
 tests! {
     Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy, legacy_and_non_blocking_streams_overlap,
         threads_have_streams_of_their_own;
-    Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, long_copies_on_default_streams,
+    Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, values_of_one_stream_share_its_capture,
+        a_shared_stream_outlives_the_handle_it_came_from, long_copies_on_default_streams,
         another_threads_stream_is_refused, foreign_streams_are_one_queue, foreign_streams_may_go, priorities_are_known, the_lint_report_names_lines,
         no_lint_report_unasked;
     Part: serialise;
@@ -126,6 +127,50 @@ fn a_default_stream_is_borrowed(device: &Device) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Taken twice, also through another handle of the device, it is one stream of the driver's: what one value submits
+/// while the other is captured is part of the graph.
+fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
+    let Some(s) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    let again = open_again(device, DeviceOptions::default())?;
+    let foreign = device.stream()?;
+    // SAFETY: the streams outlive the values and their work.
+    let (default, adopted) =
+        unsafe { (device.stream_from_raw(s.as_raw()), device.stream_from_raw(foreign.as_raw())) };
+    let here = device.default_stream(DefaultStream::PerThread)?;
+    let there = again.default_stream(DefaultStream::PerThread)?;
+    for (captured, other) in [(&s, &here), (&s, &default), (&s, &there), (&there, &s), (&foreign, &adopted)] {
+        let mut x = other.full(N, 1u32)?;
+        other.synchronize()?;
+        let graph = captured.capture(|_| other.fill(&mut x, 2))?;
+        assert_eq!((graph.nodes(), other.download(&x)?[0]), (1, 1), "{captured:?} and {other:?}");
+        graph.launch(captured)?;
+        captured.synchronize()?;
+        assert_eq!(other.download(&x)?, [2; N]);
+    }
+    Ok(())
+}
+
+fn a_shared_stream_outlives_the_handle_it_came_from(device: &Device) -> Result<()> {
+    let Some(own) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    drop(own);
+    let kernels = sync::Kernels::load(device)?;
+    let first = open_again(device, DeviceOptions::default())?;
+    let of_first = first.default_stream(DefaultStream::PerThread)?;
+    let mut gone = of_first.full(N, 1u32)?;
+    let s = device.default_stream(DefaultStream::PerThread)?;
+    let mut x = s.full(N, 1u32)?;
+    of_first.fill(&mut gone, 2)?;
+    drop((gone, of_first, first));
+    kernels.step(&s, &mut x, 1, N)?;
+    // Another stream still finds what the shared one did.
+    let t = device.stream()?;
+    kernels.step(&t, &mut x, 2, N)?;
+    assert_eq!(t.download(&x)?, [32; N]);
+    drop(x);
+    device.trim();
+    s.synchronize()
 }
 
 /// Copies that several threads would make go by this one alone, since the others have streams of their own.

@@ -12,7 +12,7 @@ use crate::graphs::{N, next, usable};
 tests! {
     Plain: capturing_runs_nothing, a_fork_and_its_join, the_tracker_orders_inside, strict_mode_inside,
         captured_branches_run_at_once, a_host_wait_is_refused, an_allocation_is_refused, another_thread_is_refused,
-        captures_do_not_nest, times_are_refused, outside_events_are_refused, events_of_ended_captures_are_refused,
+        work_of_other_threads_stays_out, captures_do_not_nest, times_are_refused, outside_events_are_refused, events_of_ended_captures_are_refused,
         a_failing_closure_ends_the_capture, a_panic_ends_the_capture, many_nodes, fills_of_every_width;
 }
 
@@ -168,6 +168,13 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, |s| s.download(&x))?;
     refused_inside(device, |s| s.download_into(&x, &mut [0; N]))?;
     refused_inside(device, |s| crate::notify::block_on(s.finished()))?;
+    // A future would resolve at once, with what the graph has not written.
+    refused_inside(device, |s| s.download_async(&x))?;
+    refused(
+        device.graph()?.node(&[], |s| s.download_async(&x).map(drop)),
+        ErrorKind::Captured,
+        &["download"],
+    );
     refused_inside(device, |s| s.host_fn(|| ()))
 }
 
@@ -187,6 +194,39 @@ fn another_thread_is_refused(device: &Device) -> Result<()> {
         thread::scope(|scope| scope.spawn(work).join()).unwrap()
     })?;
     refused_inside(device, |s| thread::scope(|scope| scope.spawn(|| s.record()).join()).unwrap())
+}
+
+/// One thread captures nothing, again and again, on a stream that another one uses: each operation is refused or runs.
+/// All orders of the two are tried in `interleavings`, on a model.
+fn work_of_other_threads_stays_out(device: &Device) -> Result<()> {
+    let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
+    let (mut x, mut y) = (a.zeros::<u32>(N)?, a.zeros::<u32>(N)?);
+    a.synchronize()?;
+    let captured = &b;
+    thread::scope(|scope| {
+        let capturing = scope.spawn(move || {
+            (0..300).try_for_each(|_| captured.capture(|_| Ok(())).map(|graph| assert_eq!(graph.nodes(), 0)))
+        });
+        let mut want = 0;
+        for value in 1.. {
+            let last = capturing.is_finished();
+            // Waits for `a`, so the stream's lock is taken twice.
+            a.fill(&mut x, value)?;
+            match b.copy(&x, &mut y) {
+                Ok(()) => want = value,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Captured, "{error}"),
+            }
+            match b.synchronize() {
+                Err(error) if error.kind() != ErrorKind::Captured => return Err(error),
+                _ => assert_eq!(c.download(&y)?, [want; N]),
+            }
+            if last {
+                break;
+            }
+        }
+        capturing.join().unwrap()
+    })?;
+    usable(device, &[&a, &b, &c])
 }
 
 fn captures_do_not_nest(device: &Device) -> Result<()> {

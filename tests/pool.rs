@@ -9,7 +9,7 @@ use conformance::{sync, tests};
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool, Result, Stream};
 
 tests! {
-    Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use, streams_that_are_ordered_share,
+    Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use, reads_of_reused_memory_wait_for_its_last_use, streams_that_are_ordered_share,
         a_hundred_times_until_it_is_full, threads_do_not_pass_the_limit_together, the_limit_names_who_holds_the_memory, a_snapshot_names_lines,
         everything_goes_back, sizes_around_every_class, threads_allocate_at_once, a_panic_is_left_to_a_wait,
         a_host_closure_is_refused_at_once;
@@ -86,6 +86,31 @@ fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
         assert_eq!(b.download(&filled?)?, vec![9; N]);
         Ok(())
     })
+}
+
+/// What a kernel reads before anything has written it is unspecified, and may not change under it: a contract that checks
+/// an index relies on that.
+fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
+    const N: usize = 6 * MIB / 4;
+    let device = open_again(device, DeviceOptions::default().memory_limit(8 * MIB as u64))?;
+    let kernels = sync::Kernels::load(&device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut out = b.zeros::<u32>(N / 8)?;
+    let mut x = a.full(N, 5u32)?;
+    device.synchronize()?;
+    let gate = Gate::new(&device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let address = x.as_raw();
+    drop(x);
+    // Nothing else is left below the limit.
+    let fresh = b.alloc::<u32>(N)?;
+    assert_eq!(fresh.as_raw(), address);
+    kernels.mix(&b, &fresh, &mut out, N / 8)?;
+    let read = b.record()?;
+    assert!(!read.is_done()?, "it did not wait for the kernel that still writes");
+    gate.open();
+    assert_eq!(b.download(&out)?, [6; N / 8]);
+    Ok(())
 }
 
 /// What one stream freed is another's as soon as it waits for it, and then nobody asks the driver.

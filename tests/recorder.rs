@@ -335,7 +335,7 @@ fn waiting_policies_become_calls_and_flags() {
             calls.iter().map(word).filter(|word| word != "make event" && word != "destroy event").collect()
         };
         for (policy, stream_calls, event_call) in [
-            (WaitPolicy::Spin, vec!["sync stream"], "sync event"),
+            (WaitPolicy::Spin, vec!["record", "sync event"], "sync event"),
             (WaitPolicy::Yield, vec!["record", "ask event"], "ask event"),
             (WaitPolicy::Block, vec!["record", "sync event"], "sync event"),
         ] {

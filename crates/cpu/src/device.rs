@@ -112,6 +112,10 @@ impl Device for CpuDevice {
         &self.info
     }
 
+    fn context(&self) -> usize {
+        std::ptr::from_ref(self.shared).addr()
+    }
+
     fn synchronize(&self) -> Result<()> {
         capture::refuse_block()?;
         for stream in self.shared.streams.all() {

@@ -48,6 +48,10 @@ impl Device for CudaDevice {
         &self.info
     }
 
+    fn context(&self) -> usize {
+        self.context.raw.addr()
+    }
+
     fn synchronize(&self) -> Result<()> {
         let driver = self.enter()?;
         // SAFETY: takes no arguments; the context is current.

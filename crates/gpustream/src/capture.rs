@@ -7,9 +7,8 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, ThreadId};
 
 use gpustream_hal::{
     self as hal, Error, ErrorKind, EventOptions, Operation, RawGraph, RawGraphNode, RawStream, Result,
@@ -23,7 +22,8 @@ use crate::memory::Block;
 use crate::node_recorder::{Attributed, NodeAdder};
 use crate::node_setter::NodeSetter;
 use crate::stream_core::{Access, EventCell, StreamCore, hazard};
-use crate::sync::lock;
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{Mutex, lock};
 use crate::track::{Clock, History, Point, StreamId, Use};
 
 /// A point of a capture, as an event recorded inside it holds it.
@@ -72,7 +72,7 @@ pub(crate) struct Capture {
     setter: Option<NodeSetter>,
     /// Where the last thing that was kept lies. It is alive, so nothing else lies there.
     kept: AtomicUsize,
-    /// The recording is over; a stream that still refers to it is free again.
+    /// The driver's recording is over.
     ended: AtomicBool,
 }
 
@@ -83,7 +83,7 @@ impl Capture {
         let capture =
             Arc::new(Self { thread: Some(thread::current().id()), ..Self::new(stream.id, Inner::default()) });
         let mut state = lock(&stream.state);
-        if state.capture().is_some() {
+        if state.capture.is_some() {
             return Err(refused("capture a stream that is being captured already; end that capture first"));
         }
         stream.mark_end(&mut state)?;
@@ -120,7 +120,7 @@ impl Capture {
         inner.lanes.insert(stream.id, lane);
     }
 
-    fn check_thread(&self) -> Result<()> {
+    pub(crate) fn check_thread(&self) -> Result<()> {
         host_call::check_outside()?;
         if self.thread.is_none_or(|thread| thread == thread::current().id()) {
             return Ok(());
@@ -142,6 +142,9 @@ impl Capture {
         }
         self.check_thread()?;
         let inner = &mut *lock(&self.inner);
+        if !inner.lanes.contains_key(&stream.id) {
+            return Err(refused("submit to a stream that has left the capture"));
+        }
         for access in accesses.clone() {
             Self::order(device, inner, stream.id, operation, access)?;
         }
@@ -243,8 +246,8 @@ impl Capture {
         }
         let inner = &mut *lock(&self.inner);
         let mut state = lock(&stream.state);
-        match state.capture() {
-            Some(other) if !Arc::ptr_eq(&other, self) => {
+        match &state.capture {
+            Some(other) if !Arc::ptr_eq(other, self) => {
                 return Err(refused("wait for an event of another capture"));
             }
             Some(_) => {}
@@ -284,7 +287,7 @@ impl Capture {
     /// real streams.
     pub(crate) fn open_node(&self, after: &[usize]) -> StreamId {
         let inner = &mut *lock(&self.inner);
-        let lane_of = |operation: usize| StreamId(u32::MAX - operation as u32);
+        let lane_of = |operation: usize| StreamId(u64::MAX - operation as u64);
         let mut clock = Clock::default();
         for &before in after {
             if let Some(lane) = inner.lanes.get(&lane_of(before)) {
@@ -384,43 +387,57 @@ impl Capture {
     /// Ends the recording. All lanes are joined to the first, so that nothing is left behind; their streams are
     /// free again, also where this fails.
     pub(crate) fn end(&self) -> Result<(RawGraph, Contents)> {
+        /// Frees the streams also where a backend panics.
+        struct Lanes<'a>(&'a Capture, &'a mut Inner);
+        impl Drop for Lanes<'_> {
+            fn drop(&mut self) {
+                self.0.ended.store(true, Ordering::Release);
+                self.1.histories.clear();
+                for stream in self.1.lanes.drain().filter_map(|(_, lane)| lane.stream) {
+                    lock(&stream.state).capture = None;
+                }
+            }
+        }
+
         let inner = &mut *lock(&self.inner);
-        let others: Vec<StreamId> = inner.lanes.keys().copied().filter(|&id| id != self.origin).collect();
+        // Not before the driver has let go of the streams: until then other threads are refused.
+        let lanes = Lanes(self, inner);
+        let ended = lanes.1.end(self.origin);
+        let contents = std::mem::take(&mut lanes.1.contents);
+        drop(lanes);
+        Ok((ended?, contents))
+    }
+}
+
+impl Inner {
+    /// Joins all lanes to the first, and has the driver end its recording.
+    fn end(&mut self, origin: StreamId) -> Result<RawGraph> {
+        let others: Vec<StreamId> = self.lanes.keys().copied().filter(|&id| id != origin).collect();
         let joined = others.iter().try_for_each(|&id| {
-            let (covered, number) = match (inner.lanes.get(&self.origin), inner.lanes.get(&id)) {
+            let (covered, number) = match (self.lanes.get(&origin), self.lanes.get(&id)) {
                 (Some(origin), Some(lane)) => {
                     (origin.clock.covers(Point { stream: id, number: lane.number }), lane.number)
                 }
                 _ => (true, 0),
             };
-            if covered && number > 0 { Ok(()) } else { Self::join(inner, id, self.origin) }
+            if covered && number > 0 { Ok(()) } else { Capture::join(self, id, origin) }
         });
-        self.ended.store(true, Ordering::Release);
-        let mut graph = Err(refused("end a capture twice"));
-        for (id, stream) in inner.lanes.drain().filter_map(|(id, lane)| Some((id, lane.stream?))) {
-            if id == self.origin {
-                // SAFETY: the stream is alive and being captured, on this thread.
-                graph = unsafe { stream.device.capture_end(stream.raw) };
-                if graph.is_err() {
-                    // SAFETY: the stream is alive, and its recording has just ended without success, on this
-                    // thread. Where this fails, the next use of the stream says so.
-                    let _ = unsafe { stream.device.capture_abandon(stream.raw) };
-                }
-                if let (Ok(raw), Err(_)) = (&graph, &joined) {
-                    // SAFETY: nobody else has the graph.
-                    let _ = unsafe { stream.device.graph_destroy(*raw) };
-                }
-            }
-            lock(&stream.state).capture = None;
+        let stream = self.lanes.get(&origin).and_then(|lane| lane.stream.as_ref());
+        let stream = stream.ok_or_else(|| refused("end a capture twice"))?;
+        // SAFETY: the stream is alive and being captured, on this thread.
+        let graph = unsafe { stream.device.capture_end(stream.raw) };
+        if graph.is_err() {
+            // SAFETY: the stream is alive, and its recording has just ended without success, on this thread. Where
+            // this fails, the next use of the stream says so.
+            let _ = unsafe { stream.device.capture_abandon(stream.raw) };
         }
-        inner.histories.clear();
-        let contents = std::mem::take(&mut inner.contents);
-        joined?;
-        Ok((graph?, contents))
+        if let (Ok(raw), Err(_)) = (&graph, &joined) {
+            // SAFETY: nobody else has the graph.
+            let _ = unsafe { stream.device.graph_destroy(*raw) };
+        }
+        joined.and(graph)
     }
-}
 
-impl Inner {
     /// Before an operation of a graph made node by node: says where its one driver call goes.
     fn aim(&self, lane: StreamId) -> Result<()> {
         let (Some(explicit), Some(lane)) = (&self.explicit, self.lanes.get(&lane)) else { return Ok(()) };
@@ -453,7 +470,7 @@ impl Inner {
         for Access { block, range, mode } in accesses {
             let history =
                 histories.entry(Arc::as_ptr(block)).or_insert_with(|| History::new(block.capacity, true));
-            history.insert(range, *mode, Use { point, operation, recycled: false });
+            history.insert(range, *mode, Use::new(point, operation));
             contents.uses.add(block, range, *mode);
         }
         let after =

@@ -300,7 +300,7 @@ impl Stream {
     fn check_written<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
         src.check_not_shared()?;
         // What is captured has not written anything yet, so there is nothing to go by.
-        if lock(&self.core.state).capture().is_some() {
+        if lock(&self.core.state).capture.as_ref().is_some_and(|capture| capture.check_thread().is_ok()) {
             return Ok(());
         }
         if src.block.history.lock().is_written(&src.bytes()) {

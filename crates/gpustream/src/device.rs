@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use gpustream_hal::{
@@ -48,7 +48,7 @@ pub fn backends() -> Vec<&'static dyn Backend> {
 }
 
 fn next_stream() -> StreamId {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
+    static NEXT: AtomicU64 = AtomicU64::new(1);
     StreamId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -179,13 +179,17 @@ impl Device {
         let (least, greatest) = self.0.info.stream_priorities;
         let options = options.with_priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
-        Ok(self.adopt(raw, true))
+        let core = Arc::new(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, true));
+        self.0.sweep();
+        self.0.streams.insert(core.clone());
+        Ok(Stream { core, device: self.clone() })
     }
 
     /// A stream the driver made: the legacy default stream, or this host thread's.
     ///
     /// A thread's stream can be used on that thread alone: on any other, submitting to it and waiting for it is an
-    /// [`ErrorKind::InvalidArgument`]. Each submission to it records an event.
+    /// [`ErrorKind::InvalidArgument`]. Each submission to it records an event. Taken several times, also by several
+    /// handles of the device, it is one stream, with one capture at a time.
     ///
     /// Work on the legacy stream and on streams made with
     /// [`blocking_with_default`](StreamOptions::blocking_with_default) wait for each other.
@@ -199,33 +203,49 @@ impl Device {
             lint::serialises("the legacy default stream waits for every blocking stream, and they for it");
         }
         let raw = self.0.raw.stream_default(which)?;
-        if which == DefaultStream::Legacy {
-            return Ok(self.adopt(raw, false));
-        }
-        let core = StreamCore::of_this_thread(next_stream(), raw, self.0.raw.clone(), self.0.wait);
-        Ok(self.enter(core))
+        Ok(match which {
+            DefaultStream::Legacy => self.adopt(raw),
+            DefaultStream::PerThread => self.adopt_this_threads(raw),
+        })
     }
 
     /// A stream that another library made and keeps: cudarc's, `PyTorch`'s, one that cuBLAS or hipBLAS was given. What
-    /// either side submits runs in one order. It is not destroyed with the value.
+    /// either side submits runs in one order. It is not destroyed with the value. Handle 0 is the legacy default stream,
+    /// and the handle of the threads' default streams means the calling thread's.
     ///
-    /// What the other side does to memory is not tracked.
+    /// What the other side does to memory is not tracked. Several values of one stream, also of several handles of the
+    /// device, are one stream, with one capture at a time.
     ///
     /// # Safety
     /// `raw` is a stream of this device's primary context, outlives the value (a leaked value lives on) and all work
-    /// submitted through it, and is not being captured. The value is not dropped inside a host closure.
+    /// submitted through it, and is captured through such values alone. The value is not dropped inside a host closure.
     pub unsafe fn stream_from_raw(&self, raw: RawStream) -> Stream {
-        self.adopt(raw, false)
+        let is = |which| self.0.raw.stream_default(which).is_ok_and(|default| default == raw);
+        if is(DefaultStream::PerThread) {
+            return self.adopt_this_threads(raw);
+        }
+        match self.0.raw.stream_default(DefaultStream::Legacy) {
+            Ok(legacy) if raw == RawStream(0) => self.adopt(legacy),
+            _ => self.adopt(raw),
+        }
     }
 
-    pub(crate) fn adopt(&self, raw: RawStream, owned: bool) -> Stream {
-        self.enter(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, owned))
+    fn adopt(&self, raw: RawStream) -> Stream {
+        self.enter(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, false))
     }
 
+    fn adopt_this_threads(&self, raw: RawStream) -> Stream {
+        self.enter(StreamCore::of_this_thread(next_stream(), raw, self.0.raw.clone(), self.0.wait))
+    }
+
+    /// A value of a stream that was not made by us.
     fn enter(&self, core: StreamCore) -> Stream {
-        let core = Arc::new(core);
         self.0.sweep();
-        self.0.streams.insert(core.clone());
+        let core = self.0.streams.adopt(Arc::new(core));
+        if !Arc::ptr_eq(&core.device, &self.0.raw) {
+            // First taken from another handle of the device, but it will use memory of this one.
+            self.0.visit();
+        }
         Stream { core, device: self.clone() }
     }
 

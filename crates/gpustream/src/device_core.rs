@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use gpustream_hal::{self as hal, DeviceInfo, ErrorKind, Result, WaitPolicy};
 
@@ -12,7 +12,7 @@ use crate::memory::Kind;
 use crate::pool::Memory;
 use crate::staging::Staging;
 use crate::stream_core::{StreamCore, StreamTable};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::track::{Point, StreamId};
 
 /// Something whose last handle is gone, and the ends of all streams at that moment: once those are reached
@@ -152,7 +152,7 @@ impl DeviceCore {
         if host_call::is_inside() {
             return;
         }
-        self.streams.sweep(&self.raw);
+        self.streams.sweep(&*self.raw);
         let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.is_known_done(point));
         let free: Vec<Parked> = lock(&self.parked).extract_if(.., |parked| done(parked)).collect();
         // Dropped with no lock held: a graph's closures may own anything.
@@ -179,8 +179,9 @@ impl DeviceCore {
     pub(crate) fn wait_idle(&self) -> Result<Vec<Arc<StreamCore>>> {
         host_call::check_outside()?;
         let streams = self.own_streams();
-        streams
-            .iter()
+        // Of the whole context: the driver waits for all of it, and cannot for a captured stream.
+        let all = self.streams.filter(|stream| stream.is_in_context_of(&*self.raw));
+        all.iter()
             .try_for_each(|stream| stream.check_not_capturing("make the host wait for the whole device"))?;
         let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
         self.raw.synchronize()?;
@@ -208,14 +209,17 @@ impl Drop for DeviceCore {
                 // What may be in use stays with the process, and in the table the streams that may use it.
                 return std::mem::forget((parked, memory));
             }
-            // Not before: what is not in the table counts as done.
-            table.take(|stream| Arc::ptr_eq(&stream.device, &raw));
+            // Not before: what is not in the table counts as done. Other handles of the device may share the streams
+            // that were not made by us, and be using them: those go as any other, when they are found idle.
+            drop(streams);
+            let gone = table.take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
             drop(parked);
             memory.close();
-            for stream in &streams {
+            for stream in &gone {
                 stream.close();
             }
-            drop(streams);
+            drop(gone);
+            table.sweep(&*raw);
         });
     }
 }

@@ -13,6 +13,7 @@ use crate::graph_contents::Contents;
 use crate::host_call;
 use crate::memory::HostReplay;
 use crate::stream::Stream;
+use crate::sync::{Mutex, lock};
 
 /// Recorded work, ready to launch. Owns all the memory, kernels and closures that it refers to.
 ///
@@ -51,6 +52,9 @@ struct Parts {
 struct Exec {
     raw: RawGraphExec,
     device: Arc<dyn hal::Device>,
+    /// Held during calls with `raw`, and with the graph it was made from, by those who share the `Graph`: drivers do
+    /// not lock their graphs.
+    calls: Mutex<()>,
 }
 
 impl Drop for Exec {
@@ -122,7 +126,8 @@ impl Parts {
         let (nodes, edges) = unsafe { device.graph_size(recorded.raw) }?;
         // SAFETY: as above.
         let raw = unsafe { device.graph_instantiate(recorded.raw) }?;
-        Ok(Self { exec: Exec { raw, device }, recorded, contents, nodes, edges })
+        let exec = Exec { raw, device, calls: Mutex::new(()) };
+        Ok(Self { exec, recorded, contents, nodes, edges })
     }
 }
 
@@ -136,10 +141,11 @@ impl Graph {
         Ok(Self { parts: Some(Parts::new(recorded, contents)?), table, device: device.clone() })
     }
 
-    /// What a parent needs of its child.
-    pub(crate) fn recorded(&self) -> Result<(RawGraph, &Contents)> {
+    /// Makes something of the recorded graph and what it refers to.
+    pub(crate) fn with_recorded<T>(&self, make: impl FnOnce(RawGraph, &Contents) -> Result<T>) -> Result<T> {
         let parts = self.parts.as_ref().ok_or_else(empty)?;
-        Ok((parts.recorded.raw, &parts.contents))
+        let _alone = lock(&parts.exec.calls);
+        make(parts.recorded.raw, &parts.contents)
     }
 
     /// Enqueues one run on `stream`, ordered after everything that touches the same memory. Runs of one graph
@@ -167,6 +173,7 @@ impl Graph {
             uses.accesses(),
             |device, raw| {
                 parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core));
+                let _alone = lock(&parts.exec.calls);
                 // SAFETY: both are alive, and the graph owns what it refers to.
                 unsafe { device.graph_launch(parts.exec.raw, raw) }
             },
@@ -229,8 +236,9 @@ impl Graph {
             return Err(stream.foreign("the graph"));
         }
         stream.core.check_thread()?;
-        stream.core.check_not_capturing("upload a graph inside it")?;
         let Some(parts) = &self.parts else { return Ok(()) };
+        let _state = stream.core.running("upload a graph inside it")?;
+        let _alone = lock(&parts.exec.calls);
         // SAFETY: both are alive.
         unsafe { parts.exec.device.graph_upload(parts.exec.raw, stream.core.raw) }
     }

@@ -1,7 +1,7 @@
 //! Graphs made of explicit nodes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpustream_hal::{
     self as hal, Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, RawStream, Result,
@@ -26,7 +26,7 @@ use crate::track::StreamId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     pub(crate) index: usize,
-    pub(crate) builder: u32,
+    pub(crate) builder: u64,
 }
 
 /// Builds a [`Graph`] node by node, with the calls that submit work to a stream.
@@ -53,13 +53,13 @@ pub struct GraphBuilder {
     graph: Recorded,
     recorder: Arc<NodeRecorder<NodeAdder>>,
     capture: Arc<Capture>,
-    id: u32,
+    id: u64,
 }
 
 impl Device {
     /// Begins a graph of explicit nodes (`cuGraphCreate`).
     pub fn graph(&self) -> Result<GraphBuilder> {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         host_call::check_outside()?;
         let device = self.0.raw.clone();
         let raw = device.graph_create()?;
@@ -108,10 +108,12 @@ impl GraphBuilder {
         if !self.device.is_same(child.device()) {
             return Err(Error::new(ErrorKind::DeviceMismatch, "a graph and its child belong to one device"));
         }
-        let (raw, contents) = child.recorded()?;
-        let node = self.raw_node(after, operation("child"), &GraphNode::Child(raw), &contents.uses)?;
-        self.capture.keep_all(contents);
-        Ok(node)
+        let operation = operation("child");
+        child.with_recorded(|raw, contents| {
+            let node = self.raw_node(after, operation, &GraphNode::Child(raw), &contents.uses)?;
+            self.capture.keep_all(contents);
+            Ok(node)
+        })
     }
 
     fn raw_node(
@@ -153,7 +155,7 @@ fn nothing() -> Error {
 
 impl Node {
     #[inline]
-    fn index_in(self, builder: u32) -> Result<usize> {
+    fn index_in(self, builder: u64) -> Result<usize> {
         if self.builder == builder {
             return Ok(self.index);
         }
@@ -166,7 +168,7 @@ pub(crate) struct NodeTable {
     nodes: Vec<RawGraphNode>,
     /// Until there is a setter, which has it then.
     attributed: Attributed,
-    id: u32,
+    id: u64,
     /// Made by the first change.
     setter: Option<(Stream, Arc<Capture>)>,
 }
@@ -212,7 +214,7 @@ fn setter(device: &Device, exec: RawGraphExec, attributed: Attributed) -> (Strea
     let slot = Arc::new(NodeSlot::new(exec, attributed));
     let capture = Capture::of_setter(NodeSetter::new(slot.clone()));
     let recorder = Arc::new(NodeRecorder::new(device.0.raw.clone(), slot));
-    (node_stream(device, recorder, &capture, StreamId(u32::MAX)), capture)
+    (node_stream(device, recorder, &capture, StreamId(u64::MAX)), capture)
 }
 
 /// A stream whose calls become a node.

@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::stream_core::StreamCore;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point};
 
 thread_local! {

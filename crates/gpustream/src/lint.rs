@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 use std::panic::Location;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Whether `GPUSTREAM_LINT=1`; read once.
 fn is_on() -> bool {

@@ -1,8 +1,8 @@
 //! Modules: loading compiled kernels, or compiling them at run time.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{
     self as hal, Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source,
@@ -11,7 +11,7 @@ use gpustream_hal::{
 use crate::compile_cache;
 use crate::device::Device;
 use crate::host_call;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Everything a module can be loaded from, on any backend; what `gpustream-build` embeds in a program.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 //! are written with the same typed calls as everything else.
 
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gpustream_hal::{
@@ -14,7 +14,7 @@ use gpustream_hal::{
 use smallvec::SmallVec;
 
 use crate::capture::refused;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Where the calls go that this device is made of.
 pub(crate) trait NodeTarget: Send + Sync {

@@ -1,8 +1,8 @@
 //! Putting other work into single nodes of an executable.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{self as hal, Device, GraphNode, RawGraphExec, RawGraphNode, RawStream, Result};
 
@@ -11,7 +11,7 @@ use crate::graph_contents::Contents;
 use crate::host_call::RepeatedCall;
 use crate::node_recorder::{Attributed, NodeTarget, several_calls};
 use crate::stream_core::{Access, StreamCore};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Accesses of the last change that are remembered.
 const REMEMBERED: usize = 8;

@@ -22,7 +22,6 @@ use crate::pinned::Pinned;
 use crate::reactor::{self, Entry, Wait};
 use crate::stream::Stream;
 use crate::stream_core::{Mark, StreamCore};
-use crate::sync::lock;
 use crate::track::Mode;
 use crate::view::{AsView, View};
 
@@ -150,14 +149,13 @@ impl Stream {
     /// # }
     /// ```
     pub fn finished(&self) -> Finished {
-        let allowed = self.core.check_thread();
-        let allowed =
-            allowed.and_then(|()| self.core.check_not_capturing("wait for a stream that is being captured"));
-        let mark = allowed.and_then(|()| {
-            let mark = self.core.mark(&mut lock(&self.core.state))?.clone();
+        let mark = || {
+            self.core.check_thread()?;
+            let mut state = self.core.running("wait for a stream that is being captured")?;
+            let mark = self.core.mark(&mut state)?.clone();
             Ok(Points::from_buf([(self.core.clone(), mark)]))
-        });
-        Finished::new(mark)
+        };
+        Finished::new(mark())
     }
 
     /// Copies `src` to the host in stream order and resolves with its elements. Needs as much pinned memory for
@@ -167,6 +165,8 @@ impl Stream {
     /// As for [`download`](Self::download).
     #[track_caller]
     pub fn download_async<T: Pod>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Download<T>> {
+        // A graph would write this memory in every launch, and never before the future is polled.
+        self.core.check_not_capturing("wait for a download, in a future either; copy to pinned memory")?;
         let mut host = self.device.pinned::<T>(src.view().len())?;
         self.copy(src, &mut host)?;
         Ok(Download { finished: host.ready(), host: Some(host) })
@@ -201,8 +201,9 @@ fn points(device: &DeviceCore, block: &Block, range: &std::ops::Range<usize>) ->
         if let Some(stream) = device.stream(point.stream)
             && !stream.is_known_done(point.number)
         {
-            let mark = stream.mark_for(point.number)?;
-            points.push((stream, mark));
+            if let Some(mark) = stream.mark_for(point.number)? {
+                points.push((stream, mark));
+            }
         }
     }
     Ok(points)

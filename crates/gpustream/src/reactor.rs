@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hint;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::stream_core::{Mark, StreamCore};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::track::StreamId;
 
 /// For this long after something happened the thread polls without pause.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy};
 
-use crate::capture::{CapturedPoint, refused};
+use crate::capture::{Capture, CapturedPoint, refused};
 use crate::device::Device;
 use crate::event::{Event, Recorded, TimedEvent};
 use crate::host_call::{self, HostCall, RepeatedCall};
@@ -64,15 +64,9 @@ impl Stream {
     pub fn record(&self) -> Result<Event> {
         self.core.check_thread()?;
         let mut state = lock(&self.core.state);
-        if let Some(capture) = state.capture() {
+        if let Some(capture) = state.capture.clone() {
             drop(state);
-            let cell = EventCell::new(&self.core.device, EventOptions::default())?;
-            let captured = Some(capture.record(&self.core, &cell)?);
-            return Ok(self.event(
-                Mark { number: 0, record: 0, cell, clock: Clock::default() },
-                captured,
-                false,
-            ));
+            return self.record_captured(&capture);
         }
         let mut recorded = if let Some(recorded) = self.core.spare(&mut state) {
             recorded
@@ -90,6 +84,14 @@ impl Stream {
         Ok(Event::new(recorded))
     }
 
+    /// Records an event inside a capture: it happens in each launch.
+    fn record_captured(&self, capture: &Arc<Capture>) -> Result<Event> {
+        capture.check_thread()?;
+        let cell = EventCell::new(&self.core.device, EventOptions::default())?;
+        let captured = Some(capture.record(&self.core, &cell)?);
+        Ok(self.event(Mark { number: 0, record: 0, cell, clock: Clock::default() }, captured, false))
+    }
+
     fn event(&self, mark: Mark, captured: Option<CapturedPoint>, ordinary: bool) -> Event {
         Event::new(Box::new(Recorded { mark, stream: self.core.clone(), captured, ordinary }))
     }
@@ -99,10 +101,9 @@ impl Stream {
         self.core.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::default().with_wait(wait))?;
         let mut state = lock(&self.core.state);
-        if state.capture().is_some() {
+        if let Some(capture) = state.capture.clone() {
             drop(state);
-            // Nobody can wait for it: it happens in each launch.
-            return self.record();
+            return self.record_captured(&capture);
         }
         self.record_cell(&mut state, cell)
     }
@@ -118,10 +119,7 @@ impl Stream {
     pub fn record_timed(&self) -> Result<TimedEvent> {
         self.core.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::timed().with_wait(self.device.0.wait))?;
-        let mut state = lock(&self.core.state);
-        if state.capture().is_some() {
-            return Err(refused("take the time inside it; record timed events around a launch"));
-        }
+        let mut state = self.core.running("take the time inside it; record timed events around a launch")?;
         Ok(TimedEvent(self.record_cell(&mut state, cell)?))
     }
 
@@ -146,7 +144,7 @@ impl Stream {
         let mut state = lock(&self.core.state);
         // An event stands for what its stream waited for, too, and that need not be numbered there.
         let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
-        if state.capture().is_some() {
+        if state.capture.is_some() {
             // What has been reached is no dependency of the graph.
             return if points.all(|point| self.device.0.streams.is_known_done(point)) {
                 Ok(())
@@ -171,12 +169,11 @@ impl Stream {
     /// [`ErrorKind::DeviceLost`] where any of it failed: "not done" and "failed" are different answers.
     pub fn is_done(&self) -> Result<bool> {
         self.core.check_thread()?;
-        self.core.check_not_capturing("ask whether a captured stream is done")?;
-        let done = self.core.query()?;
-        if done {
-            self.core.report_panic()?;
-        }
-        Ok(done)
+        let state = self.core.running("ask whether a captured stream is done")?;
+        let Some(clock) = self.core.query_locked(state)? else { return Ok(false) };
+        self.device.0.streams.set_done(&clock);
+        self.core.report_panic()?;
+        Ok(true)
     }
 
     /// Blocks until everything submitted so far is done (`cuStreamSynchronize`).
@@ -197,19 +194,27 @@ impl Stream {
     /// before the closure in this stream's order.
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.core
-            .check_not_capturing("run a closure once that a graph runs many times; use `host_fn_repeat`")?;
+        let once = "run a closure once that a graph runs many times; use `host_fn_repeat`";
+        self.core.check_not_capturing(once)?;
         let operation = Operation { label: "host_fn", location: Location::caller() };
         let call = HostCall::new(closure, &self.core);
         // Dropped when nothing is locked: it may own graphs or modules, and those ask this stream how far it is.
         let mut refused = None;
-        self.submit(operation, [].iter(), |device, stream| {
-            let data = call.into_raw();
-            // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
-            unsafe { device.stream_host_fn(stream, host_call::run, data) }
-                // SAFETY: the driver refused the call, so nobody else has it.
-                .inspect_err(|_| refused = Some(unsafe { HostCall::from_raw(data) }))
-        })
+        let none: [&Access<'_>; 0] = [];
+        // A graph would run it again and again.
+        self.core.submit_outside_captures(
+            &self.device.0,
+            operation,
+            once,
+            none.iter().copied(),
+            |device, stream| {
+                let data = call.into_raw();
+                // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
+                unsafe { device.stream_host_fn(stream, host_call::run, data) }
+                    // SAFETY: the driver refused the call, so nobody else has it.
+                    .inspect_err(|_| refused = Some(unsafe { HostCall::from_raw(data) }))
+            },
+        )
     }
 
     /// As [`host_fn`](Self::host_fn), for a closure that can run many times: inside a capture it becomes a node of
@@ -217,7 +222,8 @@ impl Stream {
     #[track_caller]
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
         self.core.check_thread()?;
-        let Some(capture) = lock(&self.core.state).capture() else { return self.host_fn(closure) };
+        let Some(capture) = lock(&self.core.state).capture.clone() else { return self.host_fn(closure) };
+        capture.check_thread()?;
         let operation = Operation { label: "host_fn", location: Location::caller() };
         let call = Arc::new(RepeatedCall::new(closure));
         let data = Arc::as_ptr(&call).cast_mut().cast();
@@ -244,7 +250,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         if !self.core.is_ours() {
             let core = self.core.clone();
-            host_call::outside(move || core.retire());
+            host_call::outside(move || core.let_go());
         }
     }
 }

@@ -1,11 +1,22 @@
-//! The two locks the library uses.
+//! The locks the library uses. They come from here, so that `tests/interleavings` can put `shuttle`'s in their place and
+//! run the library under every order of threads.
 
 use std::cell::UnsafeCell;
 use std::hint;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
+};
+#[cfg(not(shuttle))]
+pub(crate) use std::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
+};
 
 /// Locks a mutex whose data stays consistent even if a holder panicked.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -20,7 +31,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Latch<T> {
     taken: AtomicBool,
     /// A word that is changed with the lock held and may be read without.
-    hint: AtomicU32,
+    hint: AtomicU64,
     value: UnsafeCell<T>,
 }
 
@@ -29,16 +40,19 @@ unsafe impl<T: Send> Sync for Latch<T> {}
 
 impl<T> Latch<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { taken: AtomicBool::new(false), hint: AtomicU32::new(0), value: UnsafeCell::new(value) }
+        Self { taken: AtomicBool::new(false), hint: AtomicU64::new(0), value: UnsafeCell::new(value) }
     }
 
     #[inline]
-    pub(crate) fn hint(&self) -> u32 {
+    pub(crate) fn hint(&self) -> u64 {
         self.hint.load(Ordering::Acquire)
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> LatchGuard<'_, T> {
+        // Where the model may switch threads.
+        #[cfg(shuttle)]
+        thread::yield_now();
         while self.taken.swap(true, Ordering::Acquire) {
             self.wait();
         }
@@ -68,12 +82,12 @@ pub(crate) struct LatchGuard<'a, T> {
 
 impl<T> LatchGuard<'_, T> {
     #[inline]
-    pub(crate) fn hint(&self) -> u32 {
+    pub(crate) fn hint(&self) -> u64 {
         self.latch.hint.load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(crate) fn set_hint(&self, hint: u32) {
+    pub(crate) fn set_hint(&self, hint: u64) {
         self.latch.hint.store(hint, Ordering::Release);
     }
 }

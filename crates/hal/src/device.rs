@@ -13,6 +13,12 @@ pub trait Device: Streams + Events + Buffers + Modules + Launch + Graphs + Send 
     /// What the device is and can do; read once, at opening.
     fn info(&self) -> &DeviceInfo;
 
+    /// A number for the driver's context. Devices of a backend that answer the same share the context's streams: a
+    /// stream's handle means one stream of the driver's on all of them.
+    fn context(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// Blocks until all work submitted to the device is done (`cuCtxSynchronize`, `hipDeviceSynchronize`).
     ///
     /// # Errors

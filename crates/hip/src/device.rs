@@ -199,6 +199,11 @@ impl Device for HipDevice {
         &self.info
     }
 
+    fn context(&self) -> usize {
+        // One for each device of a library, which is larger than there are devices.
+        Arc::as_ptr(&self.runtime).addr() + self.info.ordinal
+    }
+
     fn synchronize(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: no requirement.

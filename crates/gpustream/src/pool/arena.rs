@@ -13,7 +13,7 @@ use crate::track::{Point, StreamId, Uses, merge_uses};
 pub(crate) const IDLE: StreamId = StreamId(0);
 
 /// The list of ranges whose uses no one stream is known to follow.
-pub(crate) const MIXED: StreamId = StreamId(u32::MAX);
+pub(crate) const MIXED: StreamId = StreamId(u64::MAX);
 
 /// What `State::Free` counts in: an index into the arena's lists.
 type ListIndex = u32;

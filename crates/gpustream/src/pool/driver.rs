@@ -5,7 +5,7 @@
 //! first made to wait for the uses on all others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, TryLockError};
 
 use gpustream_hal::{Operation, RawBuffer, Result};
 
@@ -16,7 +16,7 @@ use crate::device::DeviceCore;
 use crate::host_call;
 use crate::memory::{Block, Kind};
 use crate::stream_core::{Access, StreamCore, Waited};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::track::{Mode, Point, Use, Uses};
 
 /// The number that stands for a range of the driver's.
@@ -66,7 +66,7 @@ impl DriverPool {
             },
         );
         let point = Point { stream: stream.id, number: stream.submitted() };
-        let uses = Uses::from_slice(&[Use { point, operation: holder.operation, recycled: true }]);
+        let uses = Uses::from_slice(&[Use::made(point, holder.operation)]);
         let inner = &mut *lock(&self.0);
         if let Err(error) = outcome {
             // The driver may have done it, and something after it failed.
@@ -140,7 +140,7 @@ fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Op
         };
         // The lock may be this thread's: buffers can be dropped anywhere. And nothing can be freed in a capture.
         let usable = match stream.state.try_lock() {
-            Ok(state) => state.capture().is_none(),
+            Ok(state) => state.capture.is_none(),
             Err(TryLockError::Poisoned(_)) => true,
             Err(TryLockError::WouldBlock) => false,
         };

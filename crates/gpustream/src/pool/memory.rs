@@ -1,6 +1,6 @@
 //! A device's pools: locks, growth, and what to do when there is no more.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Result};
 
@@ -16,7 +16,7 @@ use crate::lint;
 use crate::memory::{Block, Kind, PAGE_LOCKED, Registration};
 use crate::staging;
 use crate::stream_core::{StreamCore, StreamTable};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Uses};
 
 /// Up to this size a request is small: small ones share slabs of their own, so that a long-lived one does not keep

@@ -31,9 +31,9 @@ use crate::track::{Point, StreamId, Use, Uses};
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
     /// Of `slot`, which is empty.
-    Alloc { slot: usize, bytes: usize, stream: u32 },
+    Alloc { slot: usize, bytes: usize, stream: u64 },
     /// What `slot` holds.
-    Free { slot: usize, stream: u32 },
+    Free { slot: usize, stream: u64 },
 }
 
 /// What a policy made of a log.
@@ -103,7 +103,7 @@ fn random_mix(count: usize, live: usize, log_sizes: std::ops::Range<u32>) -> Vec
             events.push(Event::Free { slot, stream });
         }
         let log = log_sizes.start as f64 + next(1 << 20) as f64 / f64::from(1 << 20) * log_sizes.len() as f64;
-        let stream = next(8) as u32 + 1;
+        let stream = next(8) as u64 + 1;
         events.push(Event::Alloc { slot, bytes: log.exp2() as usize, stream });
         streams[slot] = Some(stream);
     }
@@ -154,13 +154,9 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
                 let point = Point { stream: StreamId(stream), number };
                 let uses = match stream {
                     0 => Uses::new(),
-                    _ => Uses::from_slice(&[Use {
-                        point,
-                        operation: Holder::NOBODY.operation,
-                        recycled: true,
-                    }]),
+                    _ => Uses::from_slice(&[Use::made(point, Holder::NOBODY.operation)]),
                 };
-                let owner = if stream == 0 || stream == u32::MAX { IDLE } else { point.stream };
+                let owner = if stream == 0 || stream == u64::MAX { IDLE } else { point.stream };
                 let uses = if owner == IDLE { Uses::new() } else { uses };
                 arenas[bytes >> 63].release(id, uses, owner);
             }

@@ -6,7 +6,7 @@
 //! each download waits for itself.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
 use gpustream_hal::{Operation, Result};
@@ -19,7 +19,7 @@ use crate::device::DeviceCore;
 use crate::memory::{self, Block, Kind};
 use crate::stream::Stream;
 use crate::stream_core::Access;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::track::Mode;
 
 /// Bytes of a chunk, or more where one copy is longer. Each stream that has uploaded something keeps one.

@@ -5,12 +5,11 @@
 //! nothing that the new one does not depend on too. Waiting for another stream's could wait for ever.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
 
 use gpustream_hal::Result;
 
 use crate::stream::Stream;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::track::StreamId;
 
 #[derive(Default)]

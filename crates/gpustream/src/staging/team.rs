@@ -10,14 +10,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{hint, thread};
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use super::IDLE;
-use crate::sync::lock;
+use crate::sync::{Condvar, Mutex, lock};
 
 /// How long who waits stays awake before it sleeps.
 const AWAKE: Duration = Duration::from_micros(100);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, Result, WaitPolicy};
 
 use super::{StreamCore, StreamState, StreamTable};
+use crate::capture::refused;
 use crate::event::Recorded;
 use crate::host_call;
-use crate::sync::lock;
+use crate::sync::{lock, thread};
 use crate::track::Clock;
 
 /// Marks kept per stream before old ones are looked at.
@@ -73,24 +73,26 @@ impl StreamCore {
         lock(&self.state).marks.back().cloned()
     }
 
-    /// The oldest mark that covers `number`, recording one if there is none.
-    pub(crate) fn mark_for(&self, number: u64) -> Result<Mark> {
+    /// The oldest mark that covers `number`, recording one if there is none; `None` where `number` is done.
+    pub(crate) fn mark_for(&self, number: u64) -> Result<Option<Mark>> {
         host_call::check_outside()?;
         let mut state = lock(&self.state);
-        self.covering(&mut state, number).cloned()
+        Ok(self.covering(&mut state, number)?.cloned())
     }
 
     /// As [`mark_for`](Self::mark_for), for a wait of the host's: the mark's number and event.
-    pub(super) fn event_for(&self, number: u64) -> Result<(u64, Arc<EventCell>)> {
+    pub(super) fn event_for(&self, number: u64) -> Result<Option<(u64, Arc<EventCell>)>> {
         host_call::check_outside()?;
         let mut state = lock(&self.state);
-        self.covering(&mut state, number).map(|mark| (mark.number, mark.cell.clone()))
+        Ok(self.covering(&mut state, number)?.map(|mark| (mark.number, mark.cell.clone())))
     }
 
-    fn covering<'s>(&self, state: &'s mut StreamState, number: u64) -> Result<&'s Mark> {
+    fn covering<'s>(&self, state: &'s mut StreamState, number: u64) -> Result<Option<&'s Mark>> {
         match state.marks.iter().position(|mark| mark.number >= number) {
-            Some(oldest) => Ok(&state.marks[oldest]),
-            None => self.mark(state),
+            Some(oldest) => Ok(Some(&state.marks[oldest])),
+            // A capture marks what was submitted before it, unless that was known to be done.
+            None if state.capture.is_some() && self.is_known_done(number) => Ok(None),
+            None => self.mark(state).map(Some),
         }
     }
 
@@ -112,6 +114,11 @@ impl StreamCore {
     /// Records an event at the stream's present end.
     pub(crate) fn mark<'s>(&self, state: &'s mut StreamState) -> Result<&'s Mark> {
         self.check_thread()?;
+        if state.capture.is_some() {
+            return Err(refused(
+                "wait for a stream that is being captured; its work runs when the graph is launched",
+            ));
+        }
         if self.is_retired() {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -139,7 +146,7 @@ impl StreamCore {
             return;
         }
         let mut state = lock(&self.state);
-        if state.capture().is_none() {
+        if state.capture.is_none() {
             self.forget_marks(&mut state);
             let _ = self.mark_end(&mut state);
         }

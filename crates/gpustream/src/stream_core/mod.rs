@@ -3,15 +3,19 @@
 //! One rule prevents deadlock and inversion: a number is taken and the driver is called under the stream's own
 //! lock, and no thread ever holds two streams' locks. A hand-over therefore records on the other stream first
 //! (under its lock), lets go, and takes its own.
+//!
+//! Another thread may begin to capture a stream whenever its lock is free, and the driver would then put into that
+//! thread's graph whatever it is given. So nothing is known of a capture but what was seen under the lock that the
+//! driver's call is made with, and whoever takes the lock a second time looks a second time. A capture begins under the
+//! lock together with the driver's, and the stream runs again only after the driver's has ended.
 
 mod mark;
 mod submit;
 mod table;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, ThreadId};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
 
@@ -20,12 +24,13 @@ use crate::device::has_ended;
 use crate::event::Recorded;
 use crate::host_call;
 use crate::staging::ShortPath;
-use crate::sync::lock;
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, Point, StreamId};
 
 pub(crate) use mark::{EventCell, Mark};
 pub(crate) use submit::{Access, Waited, hazard};
-pub(crate) use table::StreamTable;
+pub(crate) use table::{Adopting, StreamTable};
 
 pub(crate) struct StreamState {
     /// The last number given out.
@@ -43,7 +48,8 @@ pub(crate) struct StreamState {
     spare: Vec<Box<Recorded>>,
     /// The device has let go of the stream; nothing comes back to it.
     closed: bool,
-    /// The recording that this stream takes part in.
+    /// The recording that this stream takes part in. Set under this lock together with the driver's, and cleared after
+    /// it: only the capturing thread's calls reach the driver meanwhile.
     pub(crate) capture: Option<Arc<Capture>>,
 }
 
@@ -63,9 +69,11 @@ pub(crate) struct StreamCore {
     pub(crate) nodes: Option<Arc<Capture>>,
     /// Whether `raw` was made by us.
     owned: bool,
+    /// How many `Stream`s refer to a stream that was not. Changed with the table's [`Adopting`] lock held.
+    handles: AtomicUsize,
     /// How host threads wait for its events.
     wait: WaitPolicy,
-    /// The value of a stream that was not is gone, and its owner may destroy it.
+    /// Set when the last `Stream` of one that was not made by us was dropped. Its owner may then destroy it.
     retired: AtomicBool,
     /// The only thread on which `raw` means this stream: it is that thread's default stream.
     thread: Option<ThreadId>,
@@ -112,6 +120,7 @@ impl StreamCore {
             panicked: Mutex::new(None),
             nodes: None,
             owned,
+            handles: AtomicUsize::new(1),
             wait,
             retired: AtomicBool::new(false),
             thread: None,
@@ -129,6 +138,16 @@ impl StreamCore {
         let mut core = Self::new(id, raw, device, wait, false);
         core.thread = Some(thread::current().id());
         core
+    }
+
+    /// Whether it is a stream of `device`'s context, which several opened devices may share.
+    pub(crate) fn is_in_context_of(&self, device: &dyn hal::Device) -> bool {
+        self.device.context() == device.context() && self.device.info().backend == device.info().backend
+    }
+
+    /// Whether both stand for one stream of the driver's.
+    pub(super) fn is_same_stream(&self, other: &Self) -> bool {
+        (self.raw, self.thread) == (other.raw, other.thread) && self.is_in_context_of(&*other.device)
     }
 
     /// Whether only one thread may use it.
@@ -165,12 +184,22 @@ impl StreamCore {
         !self.is_elsewhere() && !self.is_retired()
     }
 
-    /// The value of somebody else's stream goes, and with it their promise that it is there: from now on nothing but
-    /// events recorded on it is asked.
-    pub(crate) fn retire(&self) {
+    /// One more `Stream` refers to it.
+    pub(super) fn add_handle(&self, _: &Adopting<'_>) {
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A `Stream` of a stream that was not made by us goes. With the last goes its owner's promise that it is there:
+    /// from then on nothing but events recorded on it is asked.
+    pub(crate) fn let_go(&self) {
+        // Held until it is retired, so that a core that takes its place finds nothing left to be recorded.
+        let _adopting = StreamTable::shared().adopting();
+        if self.handles.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
         let mut state = lock(&self.state);
         // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
-        if state.capture().is_none() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
+        if state.capture.is_none() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
             // SAFETY: the stream is alive.
             if has_ended(&unsafe { self.device.stream_synchronize(self.raw) }) {
                 self.set_done(state.number);
@@ -204,7 +233,7 @@ impl StreamCore {
         self.completed.fetch_max(number, Ordering::AcqRel);
     }
 
-    /// Whether everything submitted is done; never blocks.
+    /// Whether everything submitted is done; never blocks. A stream that is being captured is not.
     pub(crate) fn query(&self) -> Result<bool> {
         let clock = self.query_alone()?;
         if let Some(clock) = &clock {
@@ -217,9 +246,14 @@ impl StreamCore {
     /// is done with it.
     pub(crate) fn query_alone(&self) -> Result<Option<Clock>> {
         let state = lock(&self.state);
-        if state.capture().is_some() {
+        if state.capture.is_some() {
             return Ok(None);
         }
+        self.query_locked(state)
+    }
+
+    /// As [`query_alone`](Self::query_alone), for a stream that is known not to be captured.
+    pub(crate) fn query_locked(&self, state: MutexGuard<'_, StreamState>) -> Result<Option<Clock>> {
         let number = state.number;
         if !self.is_reachable() {
             drop(state);
@@ -246,21 +280,13 @@ impl StreamCore {
     /// Blocks until everything submitted is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.check_thread()?;
-        self.check_not_capturing("make the host wait for a stream that is being captured")?;
-        let mut state = lock(&self.state);
-        let (number, clock) = (state.number, state.clock.clone());
-        let cell = match self.wait {
-            WaitPolicy::Spin => None,
-            _ => Some(self.mark(&mut state)?.cell.clone()),
-        };
+        let mut state = self.running("make the host wait for a stream that is being captured")?;
+        // By an event: the stream itself may be captured by another thread before the driver hears of the wait. And
+        // how a driver waits for a stream is up to the context, which others share; for an event it is ours.
+        let Mark { number, cell, clock, .. } = self.mark(&mut state)?.clone();
         drop(state);
-        match cell {
-            // SAFETY: the stream is alive.
-            None => unsafe { self.device.stream_synchronize(self.raw) }?,
-            // How a driver waits for a stream is up to the context, which others share; for an event it is ours.
-            // SAFETY: it was just recorded on this stream, which is alive.
-            Some(cell) => unsafe { cell.synchronize() }?,
-        }
+        // SAFETY: it was just recorded on this stream, which is alive.
+        unsafe { cell.synchronize() }?;
         self.set_done(number);
         StreamTable::shared().set_done(&clock);
         self.report_panic()
@@ -283,7 +309,7 @@ impl StreamCore {
     pub(crate) fn wait_for_end(&self) -> Result<()> {
         let mut state = lock(&self.state);
         let number = state.number;
-        if self.is_reachable() && state.capture().is_none() {
+        if self.is_reachable() && state.capture.is_none() {
             self.mark_end(&mut state)?;
         }
         let mark = state.marks.back().filter(|mark| mark.number >= number).cloned();
@@ -312,7 +338,7 @@ impl StreamCore {
         if self.is_done(number) {
             return Ok(());
         }
-        let (number, cell) = self.event_for(number)?;
+        let Some((number, cell)) = self.event_for(number)? else { return Ok(()) };
         // SAFETY: the event is alive and was recorded on this stream, which is alive.
         unsafe { cell.synchronize() }?;
         self.finish(number, cell);
@@ -324,7 +350,7 @@ impl StreamCore {
         if self.is_done(number) {
             return Ok(true);
         }
-        self.query_mark(&self.mark_for(number)?)
+        self.mark_for(number)?.map_or(Ok(true), |mark| self.query_mark(&mark))
     }
 
     /// Whether only the device's table, and events that were dropped, hold the stream.
@@ -343,14 +369,18 @@ impl StreamCore {
         drop(spare);
     }
 
-    /// Refuses what cannot be part of a recording, nor be done inside a host closure.
-    pub(crate) fn check_not_capturing(&self, what: &str) -> Result<()> {
+    /// The state of a stream that is not being captured, for what cannot be part of a recording, nor be done inside a
+    /// host closure. It is not captured for as long as the state is held.
+    pub(crate) fn running(&self, what: &str) -> Result<MutexGuard<'_, StreamState>> {
         // Before the lock, which somebody may hold who waits for this very closure.
         host_call::check_outside()?;
-        match lock(&self.state).capture() {
-            Some(_) => Err(refused(what)),
-            None => Ok(()),
-        }
+        let state = lock(&self.state);
+        if state.capture.is_some() { Err(refused(what)) } else { Ok(state) }
+    }
+
+    /// Refuses at once what would be refused later: another thread may begin a capture as soon as this returns.
+    pub(crate) fn check_not_capturing(&self, what: &str) -> Result<()> {
+        self.running(what).map(drop)
     }
 
     pub(crate) fn report_panic(&self) -> Result<()> {
@@ -368,12 +398,6 @@ impl StreamState {
     /// The number of the last submission.
     pub(crate) fn number(&self) -> u64 {
         self.number
-    }
-
-    /// The recording that the stream takes part in at the moment.
-    #[inline]
-    pub(crate) fn capture(&self) -> Option<Arc<Capture>> {
-        self.capture.as_ref().filter(|capture| !capture.is_over()).cloned()
     }
 
     /// Forgets what the clock need not say: where the other stream's work is known to be done.

@@ -2,21 +2,21 @@
 
 use std::borrow::Borrow;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result};
 use smallvec::SmallVec;
 
 use super::{Mark, StreamCore, StreamState};
-use crate::capture::{Capture, refused};
+use crate::capture::Capture;
 use crate::device::{DeviceCore, Tracking};
 use crate::memory::Block;
-use crate::sync::lock;
+use crate::sync::{MutexGuard, lock};
 use crate::track::{Clock, History, Mode, Point, Use};
 
 /// The hint on a history that streams share: no stream's number.
-const MIXED: u32 = 0;
+const MIXED: u64 = 0;
 
 /// One range that an operation touches.
 pub(crate) struct Access<'a> {
@@ -57,8 +57,10 @@ impl StreamCore {
         }
         self.check_thread().map_err(|error| error.with_operation(operation))?;
         let state = lock(&self.state);
-        if let Some(capture) = state.capture() {
+        if let Some(capture) = &state.capture {
+            let capture = capture.clone();
             drop(state);
+            // Only the capturing thread gets further, and only that thread ends the capture.
             return self.record(&capture, device, operation, accesses, recorded, call);
         }
         self.run(device, state, operation, waited, accesses, call)
@@ -73,10 +75,12 @@ impl StreamCore {
         recorded: impl FnOnce(&Capture),
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
     ) -> Result<()> {
-        recorded(capture);
-        capture
-            .submit(device, self, operation, accesses, call)
-            .map_err(|error| error.with_operation(operation))
+        let record = || {
+            capture.check_thread()?;
+            recorded(capture);
+            capture.submit(device, self, operation, accesses, call)
+        };
+        record().map_err(|error| error.with_operation(operation))
     }
 
     /// As [`submit`](Self::submit), for what cannot be recorded: `what` says what that is.
@@ -92,11 +96,8 @@ impl StreamCore {
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        self.check_thread().map_err(|error| error.with_operation(operation))?;
-        let state = lock(&self.state);
-        if state.capture().is_some() {
-            return Err(refused(what).with_operation(operation));
-        }
+        let state = self.check_thread().and_then(|()| self.running(what));
+        let state = state.map_err(|error| error.with_operation(operation))?;
         self.run(device, state, operation, Waited::Alone, accesses, call)
     }
 
@@ -129,7 +130,7 @@ impl StreamCore {
         let point = Point { stream: self.id, number: state.number };
         for access in accesses.clone() {
             let access = access.borrow();
-            let new = Use { point, operation, recycled: false };
+            let new = Use::new(point, operation);
             let mut history = access.block.history.lock();
             let longer = if history.hint() == self.id.0 {
                 // One stream's uses replace each other where they are of the whole.
@@ -154,11 +155,11 @@ impl StreamCore {
             // Host access waits for exactly this operation, so it needs an event of its own.
             self.mark(&mut state)?;
         }
-        drop(state);
         if device.blocking && result.is_ok() {
-            // SAFETY: the stream is alive as long as `self`.
-            unsafe { self.device.stream_synchronize(self.raw) }
-                .map_err(|error| error.with_operation(operation))?;
+            let cell = self.mark(&mut state)?.cell.clone();
+            drop(state);
+            // SAFETY: the event was just recorded on this stream, which is alive.
+            unsafe { cell.synchronize() }.map_err(|error| error.with_operation(operation))?;
         }
         result.map_err(|error| error.with_operation(operation))
     }
@@ -221,16 +222,18 @@ impl StreamCore {
     }
 
     /// Enters a use of memory that other streams have used. Where graphs refer to it one of those uses may be new:
-    /// their launches hold no borrow, so one may have come in from another thread since we looked. It stays beside
-    /// this one. The two race, as the threads do, but the memory is not handed on before both are done.
+    /// their launches hold no borrow, so one may have come in from another thread since we looked. It stays, as what
+    /// it is, beside this one. The two race, as the threads do, but the host is not let in and the memory is not
+    /// handed on before both are done.
     fn enter_beside_others(&self, state: &StreamState, history: &mut History, access: &Access<'_>, new: Use) {
         let mut unordered = SmallVec::new();
         if access.block.in_graph.load(Ordering::Acquire) {
             self.unordered(state, history, access, &mut unordered);
         }
-        history.insert(&access.range, access.mode, new);
-        for old in unordered {
-            history.insert(&access.range, Mode::Read, old);
+        if unordered.is_empty() {
+            history.insert(&access.range, access.mode, new);
+        } else {
+            history.insert_beside(&access.range, access.mode, new);
         }
     }
 
@@ -261,10 +264,13 @@ impl StreamCore {
             }
         }
         for (point, other) in without_implied(running) {
-            let mark = other.mark_for(point.number)?;
-            waits.push((Point { stream: other.id, number: mark.number }, Some(mark)));
+            match other.mark_for(point.number)? {
+                Some(mark) => waits.push((Point { stream: other.id, number: mark.number }, Some(mark))),
+                None => waits.push((point, None)),
+            }
         }
-        let mut state = lock(&self.state);
+        let began = "submit to it from another thread than the one that captures, which began meanwhile";
+        let mut state = self.running(began).map_err(|error| error.with_operation(operation))?;
         for (point, mark) in waits {
             if let Some(mark) = mark
                 && !state.clock.covers(point)

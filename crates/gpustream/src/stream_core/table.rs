@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use gpustream_hal as hal;
 
 use super::StreamCore;
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, Point, StreamId};
 
 /// The process's streams by number, the dropped ones included until their work is done. Devices share it, since
@@ -13,7 +14,15 @@ use crate::track::{Clock, Point, StreamId};
 ///
 /// Streams look here with their own lock held, so no stream may be locked while the table is.
 #[derive(Default)]
-pub(crate) struct StreamTable(RwLock<HashMap<StreamId, Arc<StreamCore>>>);
+pub(crate) struct StreamTable {
+    streams: RwLock<HashMap<StreamId, Arc<StreamCore>>>,
+    /// Held while a stream that was not made by us gets a core or loses its last `Stream`: there is one core for each
+    /// stream of the driver's. Taken before any stream's lock.
+    adopting: Mutex<()>,
+}
+
+/// Leave to change which `Stream`s refer to the streams of others.
+pub(crate) struct Adopting<'a>(#[allow(dead_code)] MutexGuard<'a, ()>);
 
 impl StreamTable {
     pub(crate) fn shared() -> &'static Arc<Self> {
@@ -22,12 +31,12 @@ impl StreamTable {
     }
 
     pub(crate) fn get(&self, id: StreamId) -> Option<Arc<StreamCore>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
     /// Streams leave the table when all their work is done, so one that is not here has none left.
     pub(crate) fn is_known_done(&self, point: Point) -> bool {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
         table.get(&point.stream).is_none_or(|stream| stream.is_known_done(point.number))
     }
 
@@ -36,7 +45,7 @@ impl StreamTable {
         if clock.len() == 0 {
             return;
         }
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
         for point in clock.points() {
             if let Some(stream) = table.get(&point.stream) {
                 stream.set_done(point.number);
@@ -44,31 +53,49 @@ impl StreamTable {
         }
     }
 
+    pub(crate) fn adopting(&self) -> Adopting<'_> {
+        Adopting(lock(&self.adopting))
+    }
+
+    /// Enters a stream that was not made by us, unless the driver's stream is there already: then that is the one.
+    /// Two cores of one stream would not know of each other's captures.
+    pub(crate) fn adopt(&self, stream: Arc<StreamCore>) -> Arc<StreamCore> {
+        let adopting = self.adopting();
+        let known = self.filter(|known| !known.is_retired() && known.is_same_stream(&stream));
+        if let Some(known) = known.into_iter().next() {
+            known.add_handle(&adopting);
+            return known;
+        }
+        self.insert(stream.clone());
+        stream
+    }
+
     pub(crate) fn insert(&self, stream: Arc<StreamCore>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
+        self.streams.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
     }
 
     /// Those for which `which` holds.
     pub(crate) fn filter(&self, which: impl Fn(&Arc<StreamCore>) -> bool) -> Vec<Arc<StreamCore>> {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
         table.values().filter(|stream| which(stream)).cloned().collect()
     }
 
-    /// Lets go of a device's streams whose handle is gone and whose work is done.
-    pub(crate) fn sweep(&self, device: &Arc<dyn hal::Device>) {
-        let orphans = self.filter(|stream| Arc::ptr_eq(&stream.device, device) && stream.is_orphan());
+    /// Lets go of the streams of a device's context whose handle is gone and whose work is done. The context's, since
+    /// the device that a shared stream was first taken from may be closed.
+    pub(crate) fn sweep(&self, device: &dyn hal::Device) {
+        let orphans = self.filter(|stream| stream.is_orphan() && stream.is_in_context_of(device));
         for stream in orphans {
             // Asks the driver, so not with the table locked.
             let Ok(Some(clock)) = stream.query_alone() else { continue };
             self.set_done(&clock);
             // Nobody can make an orphan's handle anew.
-            self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
+            self.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
             stream.close();
         }
     }
 
     pub(crate) fn take(&self, which: impl Fn(&StreamCore) -> bool) -> Vec<Arc<StreamCore>> {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         table.extract_if(|_, stream| which(stream)).map(|(_, stream)| stream).collect()
     }
 }

@@ -26,6 +26,24 @@ pub(crate) struct Use {
     /// Left behind by the memory's previous owner. The present one cannot know of it, so it is waited for even
     /// where the user does the ordering.
     pub(crate) recycled: bool,
+    /// The stream's last submission that wrote, up to `point`; 0 where none did. This is what reads wait for.
+    wrote: u64,
+}
+
+impl Use {
+    /// A use that an operation makes. Whether it writes is for the history to say.
+    pub(crate) fn new(point: Point, operation: Operation) -> Self {
+        Self { point, operation, recycled: false, wrote: 0 }
+    }
+
+    /// A use that makes memory, as the driver's pool does: nobody may touch it before.
+    pub(crate) fn made(point: Point, operation: Operation) -> Self {
+        Self { point, operation, recycled: true, wrote: point.number }
+    }
+
+    fn with_mode(self, mode: Mode) -> Self {
+        if mode == Mode::Write { Self { wrote: self.point.number, ..self } } else { self }
+    }
 }
 
 /// At most one use of each stream.
@@ -36,12 +54,13 @@ struct Segment {
     end: usize,
     /// Whether anything has written these bytes since the allocation was handed out.
     written: bool,
-    writer: Option<Use>,
-    /// Readers since `writer`, one per stream.
+    /// The last writer; several where graphs race. Until something writes, the uses of earlier owners.
+    writers: Uses,
+    /// Readers since `writers`, one per stream.
     readers: Uses,
 }
 
-/// The last writer of every byte of an allocation, and the readers since.
+/// The last writers of every byte of an allocation, and the readers since.
 ///
 /// Segments are sorted and cover `0..len`; each starts where its predecessor ends. A buffer that is always used
 /// whole has one.
@@ -58,7 +77,7 @@ const FEW: usize = 64;
 impl History {
     /// A history without uses, of an allocation of `len` bytes.
     pub(crate) fn new(len: usize, written: bool) -> Self {
-        let whole = Segment { end: len, written, writer: None, readers: SmallVec::new() };
+        let whole = Segment { end: len, written, writers: Uses::new(), readers: Uses::new() };
         Self { segments: SmallVec::from_buf([whole]), prune_above: FEW }
     }
 
@@ -75,11 +94,17 @@ impl History {
                 break;
             }
             start = segment.end;
-            if let Some(writer) = &segment.writer {
-                conflict(writer);
-            }
             if mode == Mode::Write {
-                segment.readers.iter().for_each(&mut conflict);
+                segment.writers.iter().chain(&segment.readers).for_each(&mut conflict);
+                continue;
+            }
+            for writer in &segment.writers {
+                if writer.wrote == writer.point.number {
+                    conflict(writer);
+                } else if writer.wrote > 0 {
+                    let point = Point { number: writer.wrote, ..writer.point };
+                    conflict(&Use { point, ..*writer });
+                }
             }
         }
     }
@@ -103,14 +128,32 @@ impl History {
         true
     }
 
+    /// Adds a use that is not ordered after all that was there: nothing is replaced, and later accesses are ordered
+    /// after both.
+    pub(crate) fn insert_beside(&mut self, range: &Range<usize>, mode: Mode, new: Use) {
+        if range.is_empty() {
+            return;
+        }
+        let first = self.split_at(range.start);
+        let last = self.split_at(range.end);
+        for segment in &mut self.segments[first..last] {
+            if mode == Mode::Write {
+                segment.written = true;
+                merge_use(&mut segment.writers, new.with_mode(mode));
+            } else {
+                merge_use(&mut segment.readers, new);
+            }
+        }
+    }
+
     #[inline(never)]
     fn insert_range(&mut self, range: &Range<usize>, mode: Mode, new: Use) {
         let first = self.split_at(range.start);
         let last = self.split_at(range.end);
         if mode == Mode::Write {
             // One segment takes the place of all it overwrites.
-            let merged =
-                Segment { end: range.end, written: true, writer: Some(new), readers: SmallVec::new() };
+            let writers = Uses::from_slice(&[new.with_mode(mode)]);
+            let merged = Segment { end: range.end, written: true, writers, readers: Uses::new() };
             self.segments.drain(first + 1..last);
             self.segments[first] = merged;
         } else {
@@ -163,26 +206,26 @@ impl History {
     #[inline]
     pub(crate) fn is_only(&self, stream: StreamId) -> bool {
         let [one] = self.segments.as_slice() else { return false };
-        one.writer.iter().chain(&one.readers).all(|old| old.point.stream == stream)
+        one.writers.iter().chain(&one.readers).all(|old| old.point.stream == stream)
     }
 
     /// Every use, in no order; some more than once.
     #[cfg(test)]
     pub(crate) fn uses(&self) -> impl Iterator<Item = &Use> {
-        self.segments.iter().flat_map(|segment| segment.writer.iter().chain(&segment.readers))
+        self.segments.iter().flat_map(|segment| segment.writers.iter().chain(&segment.readers))
     }
 
     /// Whether there are so many uses that it is time to [`prune`](Self::prune).
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.segments.len() > self.prune_above
-            || matches!(self.segments.as_slice(), [one] if one.readers.len() > self.prune_above)
+            || matches!(self.segments.as_slice(), [one] if one.uses() > self.prune_above)
     }
 
     /// Forgets the uses for which `done` holds, and joins neighbours that nothing tells apart any more.
     pub(crate) fn prune(&mut self, mut done: impl FnMut(Point) -> bool) {
         for segment in &mut self.segments {
-            segment.writer = segment.writer.filter(|writer| !done(writer.point));
+            segment.writers.retain(|writer| !done(writer.point));
             segment.readers.retain(|reader| !done(reader.point));
         }
         self.segments.dedup_by(|right, left| {
@@ -193,15 +236,15 @@ impl History {
             same
         });
         // Twice what is left, so that a history which stays large is not searched again and again.
-        self.prune_above =
-            FEW.max(2 * self.segments.iter().map(|segment| 1 + segment.readers.len()).sum::<usize>());
+        self.prune_above = FEW.max(2 * self.segments.iter().map(|segment| 1 + segment.uses()).sum::<usize>());
     }
 
     /// The history of a new allocation of `len` bytes: nothing is written, and the `uses` that its memory's earlier
-    /// owners left stand in the way of the first write. (Reads before that see unspecified contents in any case.)
+    /// owners left stand in the way as the present one's do. Of reads too: what they see is unspecified, but may not
+    /// change under them.
     pub(crate) fn begin(&mut self, len: usize, uses: Uses) {
         self.segments.clear();
-        self.segments.push(Segment { end: len, written: false, writer: None, readers: uses });
+        self.segments.push(Segment { end: len, written: false, writers: uses, readers: Uses::new() });
         self.prune_above = FEW;
     }
 
@@ -210,9 +253,7 @@ impl History {
         let mut left = Uses::new();
         for segment in &mut self.segments {
             merge_uses(&mut left, std::mem::take(&mut segment.readers));
-            if let Some(writer) = segment.writer.take() {
-                merge_use(&mut left, writer);
-            }
+            segment.writers.drain(..).for_each(|writer| merge_use(&mut left, writer));
         }
         left.iter_mut().for_each(|old| old.recycled = true);
         left
@@ -224,15 +265,20 @@ impl Segment {
     fn insert(&mut self, mode: Mode, new: Use) {
         if mode == Mode::Write {
             self.written = true;
-            self.writer = Some(new);
+            self.writers.clear();
+            self.writers.push(new.with_mode(mode));
             self.readers.clear();
         } else {
             merge_use(&mut self.readers, new);
         }
     }
 
+    fn uses(&self) -> usize {
+        self.writers.len() + self.readers.len()
+    }
+
     fn is_idle(&self) -> bool {
-        self.writer.is_none() && self.readers.is_empty()
+        self.uses() == 0
     }
 }
 
@@ -251,8 +297,13 @@ pub(crate) fn merge_uses(uses: &mut Uses, more: Uses) {
 fn merge_use(uses: &mut Uses, new: Use) {
     let same: Option<&mut Use> = uses.iter_mut().find(|old| same_stream(old, new.point.stream));
     match same {
-        Some(old) if old.point.number <= new.point.number => *old = new,
-        Some(_) => {}
+        Some(old) => {
+            let wrote = old.wrote.max(new.wrote);
+            if old.point.number <= new.point.number {
+                *old = new;
+            }
+            old.wrote = wrote;
+        }
         None => uses.push(new),
     }
 }

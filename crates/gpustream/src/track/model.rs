@@ -1,6 +1,6 @@
 //! A history against the naive one: every byte remembers its own uses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::Location;
 
@@ -11,25 +11,43 @@ use super::{Clock, History, Mode, Point, StreamId, Use};
 
 const LEN: usize = 12;
 
-/// What one byte remembers: its last writer, the latest reader of each stream since, and whether it was written.
+/// What one byte remembers: its last writers and the readers since, the latest of each stream, and whether it was
+/// written.
 #[derive(Clone, Default)]
 struct Byte {
-    writer: Option<(u32, u64)>,
-    readers: BTreeSet<(u32, u64)>,
+    writers: BTreeSet<(u64, u64)>,
+    readers: BTreeSet<(u64, u64)>,
+    /// Of earlier owners, by stream: the last use, and the last that wrote.
+    former: BTreeMap<u64, (u64, u64)>,
     written: bool,
+}
+
+impl Byte {
+    /// What a write of the byte conflicts with.
+    fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let former = self.former.iter().map(|(&stream, &(last, _))| (stream, last));
+        self.writers.iter().chain(&self.readers).copied().chain(former)
+    }
+
+    /// What a read of it conflicts with.
+    fn writes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let former = self.former.iter().map(|(&stream, &(_, wrote))| (stream, wrote));
+        self.writers.iter().copied().chain(former.filter(|&(_, wrote)| wrote > 0))
+    }
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Access {
-        stream: u32,
+        stream: u64,
         range: Range<usize>,
         mode: Mode,
+        beside: bool,
     },
     SetWritten(Range<usize>),
     /// Everything up to this number of the stream is done.
     Done {
-        stream: u32,
+        stream: u64,
         share: u8,
     },
     Recycle(usize),
@@ -45,22 +63,23 @@ fn mode() -> impl Strategy<Value = Mode> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        16 => (0..4u32, range(), mode()).prop_map(|(stream, range, mode)| Step::Access { stream, range, mode }),
+        16 => (0..4u64, range(), mode(), prop::bool::weighted(0.2))
+            .prop_map(|(stream, range, mode, beside)| Step::Access { stream, range, mode, beside }),
         1 => range().prop_map(Step::SetWritten),
-        2 => (0..4u32, any::<u8>()).prop_map(|(stream, share)| Step::Done { stream, share }),
+        2 => (0..4u64, any::<u8>()).prop_map(|(stream, share)| Step::Done { stream, share }),
         1 => (1..=LEN).prop_map(Step::Recycle),
     ]
 }
 
-fn point((stream, number): (u32, u64)) -> Point {
+fn point((stream, number): (u64, u64)) -> Point {
     Point { stream: StreamId(stream), number }
 }
 
-fn key(point: Point) -> (u32, u64) {
+fn key(point: Point) -> (u64, u64) {
     (point.stream.0, point.number)
 }
 
-fn found(history: &History, range: &Range<usize>, mode: Mode) -> BTreeSet<(u32, u64)> {
+fn found(history: &History, range: &Range<usize>, mode: Mode) -> BTreeSet<(u64, u64)> {
     let mut found = BTreeSet::new();
     history.conflicts(range, mode, |old| {
         found.insert(key(old.point));
@@ -68,13 +87,13 @@ fn found(history: &History, range: &Range<usize>, mode: Mode) -> BTreeSet<(u32, 
     found
 }
 
-fn expected(bytes: &[Byte], range: &Range<usize>, mode: Mode) -> BTreeSet<(u32, u64)> {
+fn expected(bytes: &[Byte], range: &Range<usize>, mode: Mode) -> BTreeSet<(u64, u64)> {
     let mut all = BTreeSet::new();
     if mode != Mode::Shared {
         for byte in &bytes[range.start.min(bytes.len())..range.end.min(bytes.len())] {
-            all.extend(byte.writer);
-            if mode == Mode::Write {
-                all.extend(&byte.readers);
+            match mode {
+                Mode::Write => all.extend(byte.all()),
+                _ => all.extend(byte.writes()),
             }
         }
     }
@@ -99,15 +118,14 @@ fn check(history: &History, bytes: &[Byte]) -> Result<(), TestCaseError> {
         }
     }
     let uses: BTreeSet<_> = history.uses().map(|old| key(old.point)).collect();
-    let mut all = expected(bytes, &(0..bytes.len()), Mode::Write);
-    all.extend(bytes.iter().flat_map(|byte| byte.readers.iter()));
-    prop_assert_eq!(uses, all);
+    prop_assert_eq!(uses, expected(bytes, &(0..bytes.len()), Mode::Write));
     Ok(())
 }
 
-fn read(byte: &mut Byte, new: (u32, u64)) {
-    byte.readers.retain(|old| old.0 != new.0);
-    byte.readers.insert(new);
+/// The latest of each stream stands for the others.
+fn enter(uses: &mut BTreeSet<(u64, u64)>, new: (u64, u64)) {
+    uses.retain(|old| old.0 != new.0);
+    uses.insert(new);
 }
 
 fn run(steps: &[Step]) -> Result<(), TestCaseError> {
@@ -117,16 +135,27 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
     let mut numbers = [0u64; 4];
     for step in steps {
         match step.clone() {
-            Step::Access { stream, range, mode } => {
+            Step::Access { stream, range, mode, beside } => {
                 let range = range.start.min(bytes.len())..range.end.min(bytes.len());
                 numbers[stream as usize] += 1;
                 let new = (stream, numbers[stream as usize]);
-                history.insert(&range, mode, Use { point: point(new), operation, recycled: false });
+                let entry = Use::new(point(new), operation);
+                if beside {
+                    history.insert_beside(&range, mode, entry);
+                } else {
+                    history.insert(&range, mode, entry);
+                }
                 for byte in &mut bytes[range] {
-                    if mode == Mode::Write {
-                        *byte = Byte { writer: Some(new), readers: BTreeSet::new(), written: true };
-                    } else {
-                        read(byte, new);
+                    match mode {
+                        Mode::Write if beside => {
+                            byte.written = true;
+                            byte.former.remove(&stream);
+                            enter(&mut byte.writers, new);
+                        }
+                        Mode::Write => {
+                            *byte = Byte { writers: [new].into(), written: true, ..Byte::default() };
+                        }
+                        _ => enter(&mut byte.readers, new),
                     }
                 }
             }
@@ -137,23 +166,25 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
             }
             Step::Done { stream, share } => {
                 let until = numbers[stream as usize] * u64::from(share) / 255;
-                let done = |old: (u32, u64)| old.0 == stream && old.1 <= until;
+                let done = |old: (u64, u64)| old.0 == stream && old.1 <= until;
                 history.prune(|point| done(key(point)));
                 for byte in &mut bytes {
-                    byte.writer = byte.writer.filter(|&old| !done(old));
+                    byte.writers.retain(|&old| !done(old));
                     byte.readers.retain(|&old| !done(old));
+                    byte.former.retain(|&stream, &mut (last, _)| !done((stream, last)));
                 }
             }
             Step::Recycle(len) => {
                 let left = history.end();
                 history.begin(len, left);
                 let mut left = Byte::default();
-                let mut uses: Vec<_> =
-                    bytes.iter().flat_map(|byte| byte.writer.iter().chain(&byte.readers)).collect();
-                // The latest of each stream stands for the others.
-                uses.sort_unstable();
-                for &old in uses {
-                    read(&mut left, old);
+                for (stream, last) in bytes.iter().flat_map(Byte::all) {
+                    let former = left.former.entry(stream).or_default();
+                    former.0 = former.0.max(last);
+                }
+                for (stream, wrote) in bytes.iter().flat_map(Byte::writes) {
+                    let former = left.former.entry(stream).or_default();
+                    former.1 = former.1.max(wrote);
                 }
                 bytes = vec![left; len];
             }
@@ -171,9 +202,9 @@ proptest! {
     }
 
     #[test]
-    fn clock_is_a_map_of_maxima(points in prop::collection::vec((0..12u32, 0..9u64), 0..40), split in 0..40usize) {
+    fn clock_is_a_map_of_maxima(points in prop::collection::vec((0..12u64, 0..9u64), 0..40), split in 0..40usize) {
         let (first, second) = points.split_at(split.min(points.len()));
-        let clock = |points: &[(u32, u64)]| {
+        let clock = |points: &[(u64, u64)]| {
             let mut clock = Clock::default();
             for &entry in points {
                 clock.advance(point(entry));
@@ -202,7 +233,7 @@ fn a_crowded_history_asks_to_be_pruned() {
     let mut asked = 0;
     for number in 1..1000u64 {
         let at = usize::try_from(number).unwrap();
-        let new = Use { point: point((1, number)), operation, recycled: false };
+        let new = Use::new(point((1, number)), operation);
         history.insert(&(at - 1..at), Mode::Write, new);
         if history.is_crowded() {
             asked += 1;

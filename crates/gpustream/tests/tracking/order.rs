@@ -148,15 +148,12 @@ impl Order {
         self.owners.iter().rposition(|owned| overlap(owned, range)).map_or(0, |index| index as u64 + 1)
     }
 
-    /// Earlier operations that one with these touches conflicts with and that `before` lacks. What a former owner of
-    /// the memory did is in the way of writes alone: reads of memory that the present owner has not written give
-    /// unspecified contents in any case.
+    /// Earlier operations that one with these touches conflicts with and that `before` lacks, those of former owners
+    /// of the memory included.
     fn unordered(&self, touches: &[(Touch, u64)], before: &Set) -> Vec<usize> {
         let conflicts = |old: &Op| {
-            old.touches.iter().any(|(a, owner_a)| {
-                touches.iter().any(|(b, owner_b)| {
-                    overlap(&a.range, &b.range) && (b.write || (a.write && owner_a == owner_b))
-                })
+            old.touches.iter().any(|(a, _)| {
+                touches.iter().any(|(b, _)| overlap(&a.range, &b.range) && (a.write || b.write))
             })
         };
         let old = self.ops.iter().enumerate();

@@ -8,9 +8,9 @@ use crate::track::Use;
 
 const SLAB: usize = 64 * GRANULE;
 
-fn use_at(stream: u32, number: u64) -> Use {
+fn use_at(stream: u64, number: u64) -> Use {
     let operation = Holder::NOBODY.operation;
-    Use { point: Point { stream: StreamId(stream), number }, operation, recycled: true }
+    Use::made(Point { stream: StreamId(stream), number }, operation)
 }
 
 fn slab(start: usize, size: usize) -> Slab {
@@ -90,7 +90,7 @@ fn joined_ranges_wait_for_the_uses_of_all_their_parts() {
     });
     assert!(none.is_none());
     let all = arena.gather(3 * GRANULE, MIXED, Holder::NOBODY, |_| true).unwrap();
-    let streams: Vec<u32> = all.uses.iter().map(|old| old.point.stream.0).collect();
+    let streams: Vec<u64> = all.uses.iter().map(|old| old.point.stream.0).collect();
     assert_eq!((all.start, streams), (0, vec![1, 2]));
     arena.check();
     let rest = arena.gather(GRANULE, MIXED, Holder::NOBODY, |_| true).unwrap();
@@ -107,7 +107,7 @@ fn the_shortest_run_is_gathered() {
         sizes.iter().map(|&n| arena.take(n * GRANULE, None, Holder::NOBODY).unwrap()).collect();
     for (index, part) in parts.into_iter().enumerate() {
         if index != 2 {
-            let stream = 10 + index as u32;
+            let stream = 10 + index as u64;
             arena.release(part.id, Uses::from_slice(&[use_at(stream, 1)]), StreamId(stream));
         }
     }
@@ -137,21 +137,21 @@ fn only_slabs_without_any_use_are_removed() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Take { units: usize, stream: u32 },
-    Release { which: usize, streams: Vec<u32> },
-    Settle { stream: u32 },
-    Gather { units: usize, stream: u32 },
+    Take { units: usize, stream: u64 },
+    Release { which: usize, streams: Vec<u64> },
+    Settle { stream: u64 },
+    Gather { units: usize, stream: u64 },
     Trim,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let units = || prop_oneof![4 => 1usize..20, 1 => 1usize..64];
     let step = prop_oneof![
-        6 => (units(), 0u32..4).prop_map(|(units, stream)| Step::Take { units, stream }),
-        6 => (any::<usize>(), prop::collection::vec(1u32..4, 0..3))
+        6 => (units(), 0u64..4).prop_map(|(units, stream)| Step::Take { units, stream }),
+        6 => (any::<usize>(), prop::collection::vec(1u64..4, 0..3))
             .prop_map(|(which, streams)| Step::Release { which, streams }),
-        1 => (1u32..4).prop_map(|stream| Step::Settle { stream }),
-        2 => (units(), 1u32..4).prop_map(|(units, stream)| Step::Gather { units, stream }),
+        1 => (1u64..4).prop_map(|stream| Step::Settle { stream }),
+        2 => (units(), 1u64..4).prop_map(|(units, stream)| Step::Gather { units, stream }),
         1 => Just(Step::Trim),
     ];
     prop::collection::vec(step, 1..300)

@@ -1,0 +1,191 @@
+//! Captures beside the work of other threads, in many orders of the threads' steps: a thread is taken off at each lock
+//! and at each call of the driver.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod driver;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::{future::Future, pin::pin};
+
+use driver::{COPY, Driver};
+use gpustream::{ErrorKind, Result, Stream};
+use shuttle::thread;
+
+/// Orders at random, and those in which few switches decide.
+fn in_many_orders(program: impl Fn() + Send + Sync + 'static) {
+    // The library has locks that all devices of the process share.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let program = Arc::new(program);
+    let again = program.clone();
+    shuttle::check_random(move || program(), 1000);
+    shuttle::check_pct(move || again(), 1000, 3);
+}
+
+/// Whether it was done; all that may stand in its way is a capture.
+fn unless_captured<T>(outcome: Result<T>) -> Option<T> {
+    outcome.inspect_err(|error| assert_eq!(error.kind(), ErrorKind::Captured, "{error}")).ok()
+}
+
+/// Captures nothing, twice.
+fn capture_nothing(stream: &Stream) {
+    for _ in 0..2 {
+        if let Some(graph) = unless_captured(stream.capture(|_| Ok(()))) {
+            assert_eq!(graph.nodes(), 0, "somebody else's work is in it");
+        }
+    }
+}
+
+/// The stream's lock is given up for the other stream's between two looks.
+#[test]
+fn work_that_waits_for_another_stream_stays_out_of_a_capture() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b) = (device.stream().unwrap(), Arc::new(device.stream().unwrap()));
+        let mut x = a.alloc::<u32>(4).unwrap();
+        let captured = b.clone();
+        let capturing = thread::spawn(move || capture_nothing(&captured));
+        a.fill(&mut x, 0x0101_0102).unwrap();
+        let ran = unless_captured(b.fill(&mut x, 0x0101_0103)).is_some();
+        capturing.join().unwrap();
+        let want: &[u32] = if ran { &[0x0101_0102, 0x0101_0103] } else { &[0x0101_0102] };
+        assert_eq!(driver.steps(), want);
+    });
+}
+
+/// Nor does the driver hear of a question or a wait that would break the capture.
+#[test]
+fn waits_and_questions_are_refused_while_another_thread_captures() {
+    let questions: [fn(&Stream) -> Result<()>; 7] = [
+        Stream::synchronize,
+        |s| s.is_done().map(drop),
+        |s| s.record()?.synchronize(),
+        |s| s.record_timed()?.synchronize(),
+        |s| {
+            let mut future = pin!(s.finished());
+            match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => Ok(()),
+            }
+        },
+        |s| s.device().synchronize(),
+        |s| {
+            s.device().trim();
+            Ok(())
+        },
+    ];
+    for question in questions {
+        in_many_orders(move || {
+            let driver = Driver::default();
+            let device = driver.open();
+            let (a, b) = (device.stream().unwrap(), Arc::new(device.stream().unwrap()));
+            let mut x = a.alloc::<u32>(4).unwrap();
+            let captured = b.clone();
+            let capturing = thread::spawn(move || capture_nothing(&captured));
+            let filled = unless_captured(b.fill(&mut x, 7)).is_some();
+            unless_captured(question(&b));
+            // Another stream finds the end of the captured one.
+            a.fill(&mut x, 8).unwrap();
+            a.synchronize().unwrap();
+            capturing.join().unwrap();
+            assert_eq!(driver.steps(), if filled { vec![7, 8] } else { vec![8] });
+        });
+    }
+}
+
+/// Until the driver has ended the capture, the streams that joined it are no more free than the first.
+#[test]
+fn a_stream_that_joined_is_free_only_after_the_driver_has_let_go() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b) = (device.stream().unwrap(), Arc::new(device.stream().unwrap()));
+        let mut x = a.alloc::<u32>(4).unwrap();
+        let mut y = a.alloc::<u32>(4).unwrap();
+        let joining = b.clone();
+        let capturing = thread::spawn(move || {
+            let graph = a.capture(|a| {
+                joining.wait(&a.record()?)?;
+                joining.fill(&mut x, 1)?;
+                a.fill(&mut x, 2)
+            });
+            assert_eq!(graph.unwrap().nodes(), 2);
+        });
+        let mut ran = 0;
+        for _ in 0..2 {
+            ran += usize::from(unless_captured(b.fill(&mut y, 3)).is_some());
+        }
+        capturing.join().unwrap();
+        b.fill(&mut y, 4).unwrap();
+        assert_eq!(driver.steps(), [vec![3; ran], vec![4]].concat());
+    });
+}
+
+/// Two values of one stream, of two handles of the device, one of which goes meanwhile.
+#[test]
+fn values_of_one_stream_share_its_captures() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let (first, second) = (driver.open(), driver.open());
+        let raw = driver.foreign_stream();
+        // SAFETY: the driver keeps its streams.
+        let adopt = move |device: &gpustream::Device| unsafe { device.stream_from_raw(raw) };
+        let mut x = second.stream().unwrap().alloc::<u32>(4).unwrap();
+        let capturing = thread::spawn(move || {
+            let value = adopt(&first);
+            capture_nothing(&value);
+        });
+        let mut ran = 0;
+        for _ in 0..2 {
+            let value = adopt(&second);
+            ran += usize::from(unless_captured(value.fill(&mut x, 3)).is_some());
+        }
+        capturing.join().unwrap();
+        let value = adopt(&second);
+        value.fill(&mut x, 4).unwrap();
+        value.synchronize().unwrap();
+        assert_eq!(driver.steps(), [vec![3; ran], vec![4]].concat());
+    });
+}
+
+/// Launches hold no borrow, so two may write at once. Whoever reads afterwards waits for both.
+#[test]
+fn a_reader_waits_for_all_graphs_that_raced() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b, c) = (device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap());
+        let mut x = c.alloc::<u32>(4).unwrap();
+        let mut y = c.alloc::<u32>(4).unwrap();
+        c.fill(&mut x, 1).unwrap();
+        c.synchronize().unwrap();
+        let first = a.capture(|a| a.fill(&mut x, 2)).unwrap();
+        let second = b.capture(|b| b.fill(&mut x, 3)).unwrap();
+        let launching = thread::spawn(move || first.launch(&a).unwrap());
+        second.launch(&b).unwrap();
+        launching.join().unwrap();
+        c.copy(&x, &mut y).unwrap();
+        c.synchronize().unwrap();
+        let steps = driver.steps();
+        assert_eq!((steps.len(), steps.last()), (4, Some(&COPY)), "{steps:?}");
+    });
+}
+
+/// Drivers do not lock their graphs.
+#[test]
+fn one_graph_is_launched_by_one_thread_at_a_time() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let mut x = a.alloc::<u32>(4).unwrap();
+        let graph = Arc::new(a.capture(|a| a.fill(&mut x, 2)).unwrap());
+        let same = graph.clone();
+        let launching = thread::spawn(move || same.launch(&a).unwrap());
+        graph.launch(&b).unwrap();
+        launching.join().unwrap();
+        assert_eq!(driver.steps(), [2, 2]);
+    });
+}
