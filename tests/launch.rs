@@ -177,8 +177,9 @@ fn much_and_little_shared_memory_at_once(device: &Device) -> Result<()> {
     };
     let between = u32::midpoint(info.shared_memory_per_block, most);
     std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            [256, between, most, between + 1, most].map(|shared| scope.spawn(work(shared))).into();
+        let workers: Vec<_> = [256, between, most, (between + 1).min(most), most]
+            .map(|shared| scope.spawn(work(shared)))
+            .into();
         workers.into_iter().try_for_each(|worker| worker.join().unwrap())
     })
 }

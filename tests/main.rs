@@ -8,6 +8,7 @@ mod convert;
 mod copies;
 mod default_streams;
 mod events;
+mod exit;
 mod faults;
 mod graphs;
 mod graphs_capture;
@@ -66,5 +67,6 @@ fn main() {
         ("notify_stress", notify_stress::TESTS),
         ("default_streams", default_streams::TESTS),
         ("multi_device", multi_device::TESTS),
+        ("exit", exit::TESTS),
     ]);
 }

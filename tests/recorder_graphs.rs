@@ -3,9 +3,10 @@
 
 mod fakes;
 
+use std::sync::{Arc, Mutex};
 use std::thread;
 
-use gpustream::{ErrorKind, Result, Stream};
+use gpustream::{ErrorKind, GraphUpdate, Result, Stream};
 
 use fakes::on_both;
 
@@ -91,5 +92,147 @@ fn captures_of_nothing_and_refused_ones_leave_nothing() {
         device.trim();
         let after = recorder.live();
         assert_eq!((after.graphs, after.graph_execs), (before.graphs, before.graph_execs));
+    });
+}
+
+/// Closures that note in which order they are called.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<u32>>>);
+
+impl Notes {
+    fn noting(&self, number: u32) -> impl Fn() + Send + Sync + use<> {
+        let notes = self.0.clone();
+        move || notes.lock().unwrap().push(number)
+    }
+
+    fn take(&self) -> Vec<u32> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// HIP looks into a node when a run comes to it: what was put there since is not for that run.
+#[test]
+fn pending_runs_keep_the_closures_they_were_launched_with() {
+    on_both(|recorder, device| {
+        let s = device.stream().unwrap();
+        let notes = Notes::default();
+        let mut builder = device.graph().unwrap();
+        let first = builder.node(&[], |s| s.host_fn_repeat(notes.noting(1))).unwrap();
+        let second = builder.node(&[first], |s| s.host_fn_repeat(notes.noting(10))).unwrap();
+        let mut graph = builder.build().unwrap();
+        for _ in 0..3 {
+            recorder.hold();
+            graph.set(first, |s| s.host_fn_repeat(notes.noting(1))).unwrap();
+            graph.launch(&s).unwrap();
+            graph.launch(&s).unwrap();
+            // No run is for the 2.
+            graph.set(first, |s| s.host_fn_repeat(notes.noting(2))).unwrap();
+            graph.set(first, |s| s.host_fn_repeat(notes.noting(3))).unwrap();
+            graph.launch(&s).unwrap();
+            graph.set(first, |s| s.host_fn_repeat(notes.noting(4))).unwrap();
+            graph.set(second, |s| s.host_fn_repeat(notes.noting(40))).unwrap();
+            graph.launch(&s).unwrap();
+            recorder.release();
+            s.synchronize().unwrap();
+            assert_eq!(notes.take(), [1, 10, 1, 10, 3, 10, 4, 40]);
+            graph.set(second, |s| s.host_fn_repeat(notes.noting(10))).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_closure_is_put_into_a_node_without_the_driver() {
+    on_both(|recorder, device| {
+        let s = device.stream().unwrap();
+        let held = Arc::new(());
+        let mut builder = device.graph().unwrap();
+        let node = builder.node(&[], |s| s.host_fn_repeat(|| ())).unwrap();
+        let mut graph = builder.build().unwrap();
+        for _ in 0..10 {
+            let mine = held.clone();
+            let put = || graph.set(node, |s| s.host_fn_repeat(move || drop(mine.clone())));
+            let (outcome, calls) = recorder.record(put);
+            outcome.unwrap();
+            assert_eq!(calls, []);
+        }
+        // Those that no run was for are gone.
+        assert_eq!(Arc::strong_count(&held), 2);
+        graph.launch(&s).unwrap();
+        s.synchronize().unwrap();
+        graph.set(node, |s| s.host_fn_repeat(|| ())).unwrap();
+        assert_eq!(Arc::strong_count(&held), 1);
+    });
+}
+
+#[test]
+fn an_update_leaves_pending_runs_their_closures() {
+    on_both(|recorder, device| {
+        let s = device.stream().unwrap();
+        let notes = Notes::default();
+        let record = |number| {
+            let notes = &notes;
+            move |s: &Stream| {
+                s.host_fn_repeat(notes.noting(number))?;
+                s.host_fn_repeat(notes.noting(10 * number))
+            }
+        };
+        let mut graph = s.capture(record(1)).unwrap();
+        recorder.hold();
+        graph.launch(&s).unwrap();
+        assert_eq!(graph.update(&s, record(2)).unwrap(), GraphUpdate::Updated);
+        graph.launch(&s).unwrap();
+        graph.launch(&s).unwrap();
+        // Refused and without effect, and of another shape.
+        assert!(graph.update(&s, |s| record(3)(s).and_then(|()| s.synchronize())).is_err());
+        assert_eq!(
+            graph.update(&s, |s| s.host_fn_repeat(notes.noting(4))).unwrap(),
+            GraphUpdate::TopologyChanged
+        );
+        graph.launch(&s).unwrap();
+        recorder.release();
+        s.synchronize().unwrap();
+        assert_eq!(notes.take(), [1, 10, 2, 20, 2, 20, 4]);
+        // With nothing pending the executable is the same one.
+        let (updated, calls) = recorder.record(|| graph.update(&s, |s| s.host_fn_repeat(notes.noting(5))));
+        assert_eq!(updated.unwrap(), GraphUpdate::Updated);
+        assert!(calls.iter().all(|call| !call.name.contains("Instantiate")), "{calls:?}");
+        graph.launch(&s).unwrap();
+        s.synchronize().unwrap();
+        assert_eq!(notes.take(), [5]);
+    });
+}
+
+/// A parent has a copy of what its child recorded; what is put into the child's own nodes is not for it, nor the other
+/// way round, whatever is pending.
+#[test]
+fn a_child_and_its_parent_keep_closures_of_their_own() {
+    on_both(|recorder, device| {
+        let (s, t) = (device.stream().unwrap(), device.stream().unwrap());
+        let notes = Notes::default();
+        let mut builder = device.graph().unwrap();
+        let inner = builder.node(&[], |s| s.host_fn_repeat(notes.noting(1))).unwrap();
+        let mut child = builder.build().unwrap();
+        child.launch(&s).unwrap();
+        child.set(inner, |s| s.host_fn_repeat(notes.noting(2))).unwrap();
+        let mut builder = device.graph().unwrap();
+        let outer = builder.node(&[], |s| s.host_fn_repeat(notes.noting(10))).unwrap();
+        let middle = builder.child(&[outer], &child).unwrap();
+        builder.child(&[middle], &child).unwrap();
+        let mut parent = builder.build().unwrap();
+        s.synchronize().unwrap();
+        notes.take();
+        recorder.hold();
+        parent.launch(&s).unwrap();
+        child.launch(&t).unwrap();
+        child.set(inner, |s| s.host_fn_repeat(notes.noting(3))).unwrap();
+        parent.set(outer, |s| s.host_fn_repeat(notes.noting(20))).unwrap();
+        parent.launch(&s).unwrap();
+        child.launch(&t).unwrap();
+        recorder.release();
+        s.synchronize().unwrap();
+        t.synchronize().unwrap();
+        let (child, parent): (Vec<u32>, _) =
+            notes.take().into_iter().partition(|number| [2, 3].contains(number));
+        assert_eq!((child, parent), (vec![2, 3], vec![10, 1, 1, 20, 1, 1]));
     });
 }

@@ -17,7 +17,8 @@ impl CpuDevice {
     }
 }
 
-impl Buffers for CpuDevice {
+// SAFETY: memory comes from the system, is as long as asked for, and is freed only when the caller says so.
+unsafe impl Buffers for CpuDevice {
     fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
         self.shared.alive()?;
         self.shared.memory.alloc(bytes, "device memory").map(RawBuffer)

@@ -107,7 +107,8 @@ impl CpuDevice {
     }
 }
 
-impl Device for CpuDevice {
+// SAFETY: `synchronize` waits for every queue, and the facts are those of the pool of threads.
+unsafe impl Device for CpuDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -164,7 +165,8 @@ pub fn open_with(options: CpuOptions) -> Result<Arc<dyn Device>> {
     Ok(Arc::new(CpuDevice::new(shared, 1)))
 }
 
-impl Backend for Cpu {
+// SAFETY: each opening makes a device of its own, under this name.
+unsafe impl Backend for Cpu {
     fn name(&self) -> &'static str {
         "cpu"
     }

@@ -97,7 +97,8 @@ impl Event {
     }
 }
 
-impl Events for CpuDevice {
+// SAFETY: an event is done when its queue has come to its record.
+unsafe impl Events for CpuDevice {
     fn event_create(&self, options: EventOptions) -> Result<RawEvent> {
         self.shared.alive()?;
         let event = Arc::new(Event { options, state: Mutex::default() });

@@ -121,7 +121,8 @@ impl Exec {
     }
 }
 
-impl Graphs for CpuDevice {
+// SAFETY: a run is the recorded operations in their order, copied when they were recorded.
+unsafe impl Graphs for CpuDevice {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
         self.shared.alive()?;
         // SAFETY: passed on to the caller.

@@ -210,7 +210,8 @@ fn describe(kernel: &Function, context: &abi::Context, failure: &Failure, near: 
     )
 }
 
-impl Launch for CpuDevice {
+// SAFETY: every thread of the grid runs once, within its stream's order.
+unsafe impl Launch for CpuDevice {
     unsafe fn launch(
         &self,
         function: RawFunction,

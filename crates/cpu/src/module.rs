@@ -176,12 +176,13 @@ fn write_image(bytes: &[u8]) -> std::io::Result<(ImageFile, PathBuf)> {
     Ok((ImageFile::Temporary(path.clone()), path))
 }
 
-impl Modules for CpuDevice {
+// SAFETY: a kernel is what the image's own table describes.
+unsafe impl Modules for CpuDevice {
     fn target_rank(&self, target: &str) -> Option<u32> {
         arch::rank(target, self.shared.options.check)
     }
 
-    fn module_load(&self, image: &[u8]) -> Result<RawModule> {
+    unsafe fn module_load(&self, image: &[u8]) -> Result<RawModule> {
         self.shared.alive()?;
         let module = Box::new(Module::load(image)?);
         Ok(RawModule(Box::into_raw(module) as usize))

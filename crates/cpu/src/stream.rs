@@ -374,7 +374,8 @@ impl CpuDevice {
     }
 }
 
-impl Streams for CpuDevice {
+// SAFETY: a queue runs its operations one after the other, and answers by how many it has finished.
+unsafe impl Streams for CpuDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
         self.shared.alive()?;
         let kind = if options.blocking_with_default { Kind::Blocking } else { Kind::Plain };

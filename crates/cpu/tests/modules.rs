@@ -76,7 +76,8 @@ fn long_parameter_blocks_arrive_whole() {
 fn two_loads_of_one_image_are_two_modules() {
     let bench = bench();
     let stream = bench.stream();
-    let other = bench.device.module_load(&IMAGE).unwrap();
+    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
+    let other = unsafe { bench.device.module_load(&IMAGE) }.unwrap();
     let out = bench.memory::<i32>(1);
     let call = |module| {
         // SAFETY: both modules are loaded.
@@ -95,7 +96,8 @@ fn two_loads_of_one_image_are_two_modules() {
     unsafe { bench.device.module_unload(other) }.unwrap();
     assert_eq!(call(bench.module), 2);
     for _ in 0..20 {
-        let again = bench.device.module_load(&IMAGE).unwrap();
+        // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
+        let again = unsafe { bench.device.module_load(&IMAGE) }.unwrap();
         assert_eq!(call(again), 0);
         // SAFETY: likewise.
         unsafe { bench.device.module_unload(again) }.unwrap();
@@ -122,10 +124,13 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
     let mut machine = IMAGE.clone();
     machine[18] = 0x16;
     for (index, image) in cut.iter().enumerate() {
-        let error = bench.device.module_load(image).unwrap_err();
+        // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
+        let error = unsafe { bench.device.module_load(image) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule, "{index}: {error}");
     }
-    assert_eq!(bench.device.module_load(&machine).unwrap_err().kind(), ErrorKind::NoImageForDevice);
+    // SAFETY: as above.
+    let error = unsafe { bench.device.module_load(&machine) }.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoImageForDevice);
     // A shared object, whole, but no module.
     let stranger = compile("extern \"C\" __global__ void k() {}");
     let name = stranger.windows(20).position(|w| w == b"gpustream_cpu_module").unwrap();
@@ -135,7 +140,8 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
             renamed[at] = b'x';
         }
     }
-    assert_eq!(bench.device.module_load(&renamed).unwrap_err().kind(), ErrorKind::InvalidModule);
+    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
+    assert_eq!(unsafe { bench.device.module_load(&renamed) }.unwrap_err().kind(), ErrorKind::InvalidModule);
     let stream = bench.stream();
     bench.launch(stream, "none", 1, 1, &mut []);
     bench.sync(stream).unwrap();

@@ -16,7 +16,8 @@ pub fn backend() -> &'static dyn Backend {
     &Cuda
 }
 
-impl Backend for Cuda {
+// SAFETY: each opening makes a device of its own, under this name.
+unsafe impl Backend for Cuda {
     fn name(&self) -> &'static str {
         "cuda"
     }

@@ -19,7 +19,8 @@ use crate::stream;
 /// `CU_DEVICE_CPU`, a macro and so not in the bindings.
 const HOST: CUdevice = -1;
 
-impl Buffers for CudaDevice {
+// SAFETY: addresses are the CUDA driver's, for at least as many bytes as asked for.
+unsafe impl Buffers for CudaDevice {
     fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
         let driver = self.enter()?;
         let mut address = 0;

@@ -43,7 +43,8 @@ impl CudaDevice {
     }
 }
 
-impl Device for CudaDevice {
+// SAFETY: the facts and answers are the CUDA driver's, for this device.
+unsafe impl Device for CudaDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }

@@ -226,7 +226,8 @@ pub(crate) struct Found {
 pub(crate) fn found() -> &'static Found {
     static FOUND: OnceLock<Found> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let Search { library, tried } = Search::open("GPUSTREAM_CUDA_LIBRARY", driver_names());
+        // SAFETY: the names are those of NVIDIA's driver.
+        let Search { library, tried } = unsafe { Search::open("GPUSTREAM_CUDA_LIBRARY", driver_names()) };
         let Some(library) = library else {
             return Found { driver: Err(missing(&tried)), library: None, tried };
         };

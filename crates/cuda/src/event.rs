@@ -10,7 +10,8 @@ use crate::device::CudaDevice;
 use crate::driver::{Status, call};
 use crate::stream;
 
-impl Events for CudaDevice {
+// SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
+unsafe impl Events for CudaDevice {
     fn event_create(&self, options: EventOptions) -> Result<RawEvent> {
         let driver = self.enter()?;
         let mut flags = 0;

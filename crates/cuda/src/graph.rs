@@ -38,7 +38,8 @@ impl CudaDevice {
     }
 }
 
-impl Graphs for CudaDevice {
+// SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
+unsafe impl Graphs for CudaDevice {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
         let driver = self.enter()?;
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;

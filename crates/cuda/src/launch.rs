@@ -14,7 +14,8 @@ use crate::driver::{Driver, Status, call};
 use crate::error::{failed_as, kind};
 use crate::stream;
 
-impl Launch for CudaDevice {
+// SAFETY: the launch is the CUDA driver's, with the shape and arguments given.
+unsafe impl Launch for CudaDevice {
     #[inline]
     unsafe fn launch(
         &self,

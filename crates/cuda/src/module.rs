@@ -17,12 +17,13 @@ use crate::nvrtc;
 /// Room for what the driver's compiler says about PTX it refuses.
 const LOG_BYTES: usize = 8 << 10;
 
-impl Modules for CudaDevice {
+// SAFETY: handles and parameters are the CUDA driver's, or read from the image that it loaded.
+unsafe impl Modules for CudaDevice {
     fn target_rank(&self, target: &str) -> Option<u32> {
         rank(&self.info.arch, target)
     }
 
-    fn module_load(&self, image: &[u8]) -> Result<RawModule> {
+    unsafe fn module_load(&self, image: &[u8]) -> Result<RawModule> {
         let image = Aligned::new(image)?;
         let driver = self.enter()?;
         let mut log = vec![0u8; LOG_BYTES];
@@ -116,7 +117,7 @@ impl Modules for CudaDevice {
         unsafe { call!(driver, cuFuncSetAttribute(raw(function), which, bytes as i32)) }
     }
 
-    fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
+    unsafe fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
         nvrtc::compiler()?.compile(source, &self.info.arch)
     }
 

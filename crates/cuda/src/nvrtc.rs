@@ -90,7 +90,8 @@ pub(crate) fn compiler() -> Result<&'static Nvrtc> {
 impl Nvrtc {
     fn open() -> Result<Self> {
         let driver_major = found().driver.as_ref().map_or(13, |driver| driver.version as u32 / 1000);
-        let search = Search::open("GPUSTREAM_NVRTC_LIBRARY", nvrtc_names(driver_major));
+        // SAFETY: the names are NVRTC's.
+        let search = unsafe { Search::open("GPUSTREAM_NVRTC_LIBRARY", nvrtc_names(driver_major)) };
         let Some(library) = search.library else {
             return Err(unsupported(format!(
                 "compiling kernels at run time needs NVRTC, which was not found; install it (part of the CUDA \

@@ -9,7 +9,8 @@ use gpustream_hal::{DefaultStream, HostFn, RawEvent, RawStream, Result, StreamOp
 use crate::device::CudaDevice;
 use crate::driver::{Status, call};
 
-impl Streams for CudaDevice {
+// SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
+unsafe impl Streams for CudaDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
         let driver = self.enter()?;
         let flags = if options.blocking_with_default {

@@ -146,10 +146,12 @@ fn a_fault_in_a_kernel_reaches_whatever_comes_next() {
 #[test]
 fn modules_that_do_not_load_say_why() {
     let (recorder, device) = open();
-    let kind = |image: &[u8]| device.module_load(image).unwrap_err().kind();
+    // SAFETY: the driver is a fake, which reads images safely.
+    let kind = |image: &[u8]| unsafe { device.module_load(image) }.unwrap_err().kind();
     assert_eq!(kind(b"damaged"), ErrorKind::InvalidModule);
     assert_eq!(kind(b"other arch"), ErrorKind::NoImageForDevice);
-    let error = device.module_load(b"bad ptx").unwrap_err();
+    // SAFETY: the driver is a fake, which reads images safely.
+    let error = unsafe { device.module_load(b"bad ptx") }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidModule);
     assert!(error.to_string().contains("line 7: fake parsing error"), "{error}");
     recorder.clear();
@@ -157,7 +159,8 @@ fn modules_that_do_not_load_say_why() {
     assert_eq!(kind(b"\x7fELF cut short"), ErrorKind::InvalidModule);
     assert_eq!(recorder.names(), [""; 0], "the driver would read beyond the end");
 
-    let module = device.module_load(&fake_cuda::image(&[("here", &[])])).unwrap();
+    // SAFETY: the driver is a fake, which reads images safely.
+    let module = unsafe { device.module_load(&fake_cuda::image(&[("here", &[])])) }.unwrap();
     // SAFETY: loaded above.
     unsafe {
         let error = device.module_function(module, "elsewhere").unwrap_err();

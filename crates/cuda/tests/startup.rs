@@ -100,7 +100,8 @@ fn a_12_0_driver_lacks_the_later_functions_only() {
         let recorder =
             fake_cuda::load_with(Options { version: 12_000, without: later.to_vec(), ..Options::default() });
         let device = backend().open(0).unwrap();
-        let module = device.module_load(&fake_cuda::image(&[("one", &[8])])).unwrap();
+        // SAFETY: the driver is a fake, which reads images safely.
+        let module = unsafe { device.module_load(&fake_cuda::image(&[("one", &[8])])) }.unwrap();
         let stream = device.stream_create(gpustream_hal::StreamOptions::default()).unwrap();
         let managed = device.managed_alloc(64).unwrap();
         let graph = device.graph_create().unwrap();
@@ -135,7 +136,8 @@ fn no_run_time_compiler() {
         let _recorder = fake_cuda::load();
         let device = backend().open(0).unwrap();
         let source = gpustream_hal::Source { name: "k.cu", text: "", headers: &[], options: &[] };
-        let error = device.compile(&source).unwrap_err();
+        // SAFETY: no options.
+        let error = unsafe { device.compile(&source) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("/nowhere/libnvrtc.so.13"), "{error}");
         assert_eq!(device.compiler().unwrap_err().kind(), ErrorKind::Unsupported);

@@ -19,7 +19,7 @@ use crate::device::{DeviceCore, Tracking};
 use crate::graph_contents::{Contents, GraphOperation, GraphUses};
 use crate::host_call::{self, RepeatedCall};
 use crate::memory::Block;
-use crate::node_recorder::{Attributed, NodeAdder};
+use crate::node_recorder::{Attributed, HostNodes, NodeAdder};
 use crate::node_setter::NodeSetter;
 use crate::stream_core::{Access, EventCell, StreamCore, hazard};
 use crate::sync::thread::{self, ThreadId};
@@ -334,17 +334,17 @@ impl Capture {
     }
 
     /// Ends the making of a graph node by node.
-    pub(crate) fn finish_nodes(&self) -> (Contents, Vec<RawGraphNode>, Attributed) {
+    pub(crate) fn finish_nodes(&self) -> (Contents, Vec<RawGraphNode>, Attributed, HostNodes) {
         self.ended.store(true, Ordering::Release);
         let inner = &mut *lock(&self.inner);
         inner.lanes.clear();
         inner.histories.clear();
-        let (nodes, attributed) = inner
+        let (nodes, attributed, host_nodes) = inner
             .explicit
             .take()
-            .map(|explicit| (explicit.nodes, explicit.adder.take_attributed()))
+            .map(|Explicit { nodes, adder, .. }| (nodes, adder.take_attributed(), adder.take_host_nodes()))
             .unwrap_or_default();
-        (std::mem::take(&mut inner.contents), nodes, attributed)
+        (std::mem::take(&mut inner.contents), nodes, attributed, host_nodes)
     }
 
     /// Keeps something alive as long as the graph.
@@ -381,7 +381,7 @@ impl Capture {
         for keep in &child.keep {
             contents.keep(keep.clone());
         }
-        contents.calls.extend(child.calls.iter().cloned());
+        contents.calls.extend(child.calls.iter().map(RepeatedCall::recorded));
     }
 
     /// Ends the recording. All lanes are joined to the first, so that nothing is left behind; their streams are

@@ -17,6 +17,7 @@ use crate::lint;
 use crate::memory::Kind;
 use crate::pinned::Pinned;
 use crate::pool::{MemorySnapshot, MemoryStats};
+use crate::process;
 use crate::staging;
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
@@ -130,7 +131,9 @@ impl Device {
     /// Opens a device of any backend, a third party's included.
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
         host_call::check_outside()?;
+        process::check_not_forked()?;
         let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
+        process::register(raw.info().backend);
         Ok(Self(Arc::new(DeviceCore::new(raw, options))))
     }
 
@@ -171,6 +174,7 @@ impl Device {
     #[track_caller]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         host_call::check_outside()?;
+        process::check_not_forked()?;
         if options.blocking_with_default {
             lint::serialises(
                 "a stream that waits for the legacy default stream, and which that stream waits for",

@@ -12,6 +12,7 @@ use crate::graph_builder::{Node, NodeTable};
 use crate::graph_contents::Contents;
 use crate::host_call;
 use crate::memory::HostReplay;
+use crate::node_recorder::HostNodes;
 use crate::stream::Stream;
 use crate::sync::{Mutex, lock};
 
@@ -57,10 +58,21 @@ struct Exec {
     calls: Mutex<()>,
 }
 
+impl Exec {
+    fn new(Recorded { raw, device }: &Recorded) -> Result<Self> {
+        // SAFETY: the graph is alive.
+        let raw = unsafe { device.graph_instantiate(*raw) }?;
+        Ok(Self { raw, device: device.clone(), calls: Mutex::new(()) })
+    }
+}
+
 impl Drop for Exec {
     fn drop(&mut self) {
-        // SAFETY: the device drops parked parts when no launch of them is pending.
-        let _ = unsafe { self.device.graph_exec_destroy(self.raw) };
+        let (device, raw) = (self.device.clone(), self.raw);
+        host_call::outside(move || {
+            // SAFETY: the device drops parked parts when no launch of them is pending.
+            let _ = unsafe { device.graph_exec_destroy(raw) };
+        });
     }
 }
 
@@ -89,7 +101,7 @@ impl Stream {
     /// that tried, after which stream and buffers work as before.
     pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         let (recorded, contents) = self.capture_parts(work)?;
-        Graph::new(&self.device, recorded, contents, None)
+        Graph::new(&self.device, recorded, contents)
     }
 
     fn capture_parts(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<(Recorded, Contents)> {
@@ -121,24 +133,28 @@ impl Stream {
 impl Parts {
     fn new(recorded: Recorded, contents: Contents) -> Result<Self> {
         host_call::check_outside()?;
-        let device = recorded.device.clone();
         // SAFETY: the graph is alive.
-        let (nodes, edges) = unsafe { device.graph_size(recorded.raw) }?;
-        // SAFETY: as above.
-        let raw = unsafe { device.graph_instantiate(recorded.raw) }?;
-        let exec = Exec { raw, device, calls: Mutex::new(()) };
-        Ok(Self { exec, recorded, contents, nodes, edges })
+        let (nodes, edges) = unsafe { recorded.device.graph_size(recorded.raw) }?;
+        Ok(Self { exec: Exec::new(&recorded)?, recorded, contents, nodes, edges })
     }
 }
 
 impl Graph {
-    pub(crate) fn new(
+    fn new(device: &Device, recorded: Recorded, contents: Contents) -> Result<Self> {
+        Ok(Self { parts: Some(Parts::new(recorded, contents)?), table: None, device: device.clone() })
+    }
+
+    /// A graph of explicit nodes; `host_nodes` are those that call a closure.
+    pub(crate) fn of_nodes(
         device: &Device,
         recorded: Recorded,
         contents: Contents,
-        table: Option<NodeTable>,
+        mut table: NodeTable,
+        host_nodes: &HostNodes,
     ) -> Result<Self> {
-        Ok(Self { parts: Some(Parts::new(recorded, contents)?), table, device: device.clone() })
+        let mut parts = Parts::new(recorded, contents)?;
+        table.own_calls(&*parts.exec.device, parts.exec.raw, &mut parts.contents, host_nodes)?;
+        Ok(Self { parts: Some(parts), table: Some(table), device: device.clone() })
     }
 
     /// Makes something of the recorded graph and what it refers to.
@@ -172,10 +188,11 @@ impl Graph {
             what,
             uses.accesses(),
             |device, raw| {
-                parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core));
                 let _alone = lock(&parts.exec.calls);
+                parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core));
                 // SAFETY: both are alive, and the graph owns what it refers to.
                 unsafe { device.graph_launch(parts.exec.raw, raw) }
+                    .inspect_err(|_| parts.contents.calls.iter().for_each(|call| call.not_launched()))
             },
         )
     }
@@ -193,14 +210,20 @@ impl Graph {
         }
         let (recorded, contents) = stream.capture_parts(work)?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
+        // A driver may look into a node that calls a closure only when a run gets there. So where one is pending, that
+        // run keeps the executable, and another is updated.
+        let pending = parts.contents.calls.iter().any(|call| call.is_pending());
+        let another = pending.then(|| Exec::new(&parts.recorded)).transpose()?;
+        let exec = another.as_ref().unwrap_or(&parts.exec).raw;
         // SAFETY: both are alive.
-        let outcome = unsafe { recorded.device.graph_update(parts.exec.raw, recorded.raw) }?;
+        let outcome = unsafe { recorded.device.graph_update(exec, recorded.raw) }?;
         self.table = None;
         // Pending runs may still use what the old recording refers to.
         let old: Box<dyn Send> = match outcome {
             GraphUpdate::Updated => {
                 parts.recorded = recorded;
-                Box::new(std::mem::replace(&mut parts.contents, contents))
+                let exec = another.map(|another| std::mem::replace(&mut parts.exec, another));
+                Box::new((exec, std::mem::replace(&mut parts.contents, contents)))
             }
             _ => Box::new(std::mem::replace(parts, Parts::new(recorded, contents)?)),
         };
@@ -211,7 +234,8 @@ impl Graph {
     /// Puts another operation of the same kind into one node (`cuGraphExecKernelNodeSetParams` and its kin): other
     /// arguments, another shape. Dependencies stay as they are; what the node referred to before stays alive.
     ///
-    /// Runs already launched keep the old work. `work` submits from the thread that it is called on.
+    /// Runs already launched keep the old work, closures included: a closure that was replaced is dropped when the first
+    /// run after its last one comes to the node, or with the graph. `work` submits from the thread that it is called on.
     ///
     /// # Errors
     /// [`ErrorKind::Captured`] for none or several operations, and for what no node can be;

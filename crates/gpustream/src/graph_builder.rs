@@ -14,9 +14,9 @@ use crate::copy::operation;
 use crate::device::Device;
 use crate::graph::{Graph, Recorded};
 use crate::graph_contents::{Contents, GraphUses};
-use crate::host_call;
-use crate::node_recorder::{Attributed, NodeAdder, NodeRecorder};
-use crate::node_setter::{NodeSetter, NodeSlot};
+use crate::host_call::{self, run_repeated};
+use crate::node_recorder::{Attributed, HostNodes, NodeAdder, NodeRecorder};
+use crate::node_setter::{NodeCalls, NodeSetter, NodeSlot};
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
@@ -139,9 +139,9 @@ impl GraphBuilder {
 
     /// Makes the graph launchable (`cuGraphInstantiate`).
     pub fn build(self) -> Result<Graph> {
-        let (contents, nodes, attributed) = self.capture.finish_nodes();
-        let table = NodeTable { nodes, attributed, id: self.id, setter: None };
-        Graph::new(&self.device, self.graph, contents, Some(table))
+        let (contents, nodes, attributed, host_nodes) = self.capture.finish_nodes();
+        let table = NodeTable { nodes, attributed, calls: Vec::new(), id: self.id, setter: None };
+        Graph::of_nodes(&self.device, self.graph, contents, table, &host_nodes)
     }
 }
 
@@ -168,12 +168,38 @@ pub(crate) struct NodeTable {
     nodes: Vec<RawGraphNode>,
     /// Until there is a setter, which has it then.
     attributed: Attributed,
+    /// What the executable's nodes call, as for `attributed`.
+    calls: NodeCalls,
     id: u64,
     /// Made by the first change.
     setter: Option<(Stream, Arc<Capture>)>,
 }
 
 impl NodeTable {
+    /// Gives each node of `exec` that calls a closure a call of its own, which can be changed. Nothing has been launched
+    /// yet.
+    pub(crate) fn own_calls(
+        &mut self,
+        device: &dyn hal::Device,
+        exec: RawGraphExec,
+        contents: &mut Contents,
+        host_nodes: &HostNodes,
+    ) -> Result<()> {
+        for &(node, recorded) in host_nodes {
+            let Some(call) = contents.calls.iter_mut().find(|call| Arc::as_ptr(call).addr() == recorded)
+            else {
+                continue;
+            };
+            let Some(own) = call.for_executable().map(Arc::new) else { continue };
+            let work = GraphNode::Host { function: run_repeated, data: Arc::as_ptr(&own).cast_mut().cast() };
+            // SAFETY: the executable is alive and made of this node, and its graph keeps what the node calls.
+            unsafe { device.graph_set_node(exec, node, &work) }?;
+            *call = own.clone();
+            self.calls.push((node, own));
+        }
+        Ok(())
+    }
+
     /// Puts the one operation of `work` into `node` of `exec`, and what it refers to into `contents`.
     pub(crate) fn replace(
         &mut self,
@@ -188,6 +214,7 @@ impl NodeTable {
         impl Drop for Closing<'_> {
             fn drop(&mut self) {
                 self.0.slot().close();
+                self.0.let_go_of_call();
                 if let Some(new) = self.0.take_new() {
                     self.1.merge(new);
                 }
@@ -196,9 +223,10 @@ impl NodeTable {
 
         let index = node.index_in(self.id)?;
         let Some(&node) = self.nodes.get(index) else { return Err(nothing()) };
-        let attributed = &mut self.attributed;
-        let (stream, capture) =
-            self.setter.get_or_insert_with(|| setter(device, exec, std::mem::take(attributed)));
+        let (attributed, calls) = (&mut self.attributed, &mut self.calls);
+        let (stream, capture) = self
+            .setter
+            .get_or_insert_with(|| setter(device, exec, std::mem::take(attributed), std::mem::take(calls)));
         let Some(setter) = capture.setter() else { return Err(nothing()) };
         setter.slot().open(node);
         let closing = Closing(setter, contents);
@@ -210,8 +238,13 @@ impl NodeTable {
 }
 
 /// The stream whose calls go into nodes of `exec`.
-fn setter(device: &Device, exec: RawGraphExec, attributed: Attributed) -> (Stream, Arc<Capture>) {
-    let slot = Arc::new(NodeSlot::new(exec, attributed));
+fn setter(
+    device: &Device,
+    exec: RawGraphExec,
+    attributed: Attributed,
+    calls: NodeCalls,
+) -> (Stream, Arc<Capture>) {
+    let slot = Arc::new(NodeSlot::new(exec, attributed, calls));
     let capture = Capture::of_setter(NodeSetter::new(slot.clone()));
     let recorder = Arc::new(NodeRecorder::new(device.0.raw.clone(), slot));
     (node_stream(device, recorder, &capture, StreamId(u64::MAX)), capture)

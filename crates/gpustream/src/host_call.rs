@@ -9,11 +9,13 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::thread;
 
 use gpustream_hal::{Error, ErrorKind, Result};
+use smallvec::SmallVec;
 
+use crate::process;
 use crate::stream_core::StreamCore;
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point};
@@ -60,14 +62,17 @@ struct Left {
 
 static LEFT: Mutex<Left> = Mutex::new(Left { work: VecDeque::new(), has_thread: false });
 
-/// Runs `work`, which calls the driver: now, or on another thread if this one is inside a host closure.
+/// Runs `work`, which calls the driver: now, or on another thread if this one is inside a host closure. Once the process is
+/// ending it is leaked.
 pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
     if !is_inside() {
-        return work();
+        process::at_driver(work);
+        return;
     }
     let mut left = lock(&LEFT);
     left.work.push_back(Box::new(work));
-    if !left.has_thread {
+    if !left.has_thread && !process::is_ending() {
+        process::register("what closures left");
         // Without one it stays until the next closure leaves something.
         left.has_thread = thread::Builder::new().name("gpustream-drop".into()).spawn(clear_up).is_ok();
     }
@@ -82,7 +87,11 @@ fn clear_up() {
         };
         drop(left);
         // It may drop values of the user's. What comes behind is not to suffer if one of them panics.
-        let _ = panic::catch_unwind(AssertUnwindSafe(work)).map_err(mem::forget);
+        let run = || panic::catch_unwind(AssertUnwindSafe(work)).map_err(mem::forget);
+        if process::at_driver(run).is_none() {
+            // The process is ending; the rest stays where it is.
+            return;
+        }
     }
 }
 
@@ -116,19 +125,99 @@ impl HostCall {
 }
 
 /// A closure that a graph runs each time it is launched.
+///
+/// The driver has its address in a node. A driver may look into the node only when the run gets there (HIP does), so a
+/// node is never given another address while runs are pending: which closure a run is for is decided here, by its
+/// number. The runs of one executable follow each other.
 pub(crate) struct RepeatedCall {
-    closure: Box<dyn Fn() + Send + Sync>,
+    runs: Mutex<Runs>,
+    /// What the recorded graph has in this node's place, where that is another: parents copy the recorded graph.
+    recorded: Option<Arc<Self>>,
+}
+
+struct Runs {
+    /// Each with the number of its first run. The first is that of the run that begins next, or of an earlier one.
+    closures: VecDeque<(u64, Arc<dyn Fn() + Send + Sync>)>,
+    launched: u64,
+    begun: u64,
     /// Where it was launched last: who reports a panic.
-    stream: Mutex<Weak<StreamCore>>,
+    stream: Weak<StreamCore>,
 }
 
 impl RepeatedCall {
     pub(crate) fn new(closure: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { closure: Box::new(closure), stream: Mutex::default() }
+        Self::of(Arc::new(closure), None)
+    }
+
+    fn of(closure: Arc<dyn Fn() + Send + Sync>, recorded: Option<Arc<Self>>) -> Self {
+        let closures = VecDeque::from([(0, closure)]);
+        Self { runs: Mutex::new(Runs { closures, launched: 0, begun: 0, stream: Weak::new() }), recorded }
+    }
+
+    /// For the executable's own node: what is put into that does not concern the recorded graph, nor its parents.
+    pub(crate) fn for_executable(self: &Arc<Self>) -> Option<Self> {
+        let newest = lock(&self.runs).closures.back().map(|(_, closure)| closure.clone())?;
+        Some(Self::of(newest, Some(self.clone())))
+    }
+
+    /// What the recorded graph has.
+    pub(crate) fn recorded(self: &Arc<Self>) -> Arc<Self> {
+        self.recorded.as_ref().unwrap_or(self).clone()
     }
 
     pub(crate) fn launched_on(&self, stream: &Arc<StreamCore>) {
-        *lock(&self.stream) = Arc::downgrade(stream);
+        let mut runs = lock(&self.runs);
+        runs.launched += 1;
+        runs.stream = Arc::downgrade(stream);
+    }
+
+    /// The driver refused the launch.
+    pub(crate) fn not_launched(&self) {
+        lock(&self.runs).launched -= 1;
+    }
+
+    /// Whether a run has been launched in which it has not been called yet.
+    pub(crate) fn is_pending(&self) -> bool {
+        let runs = lock(&self.runs);
+        runs.begun < runs.launched
+    }
+
+    /// Runs launched from now on are for the closure of `other`.
+    pub(crate) fn replace(&self, other: &Self) {
+        let newest = lock(&other.runs).closures.back().map(|(_, closure)| closure.clone());
+        let Some(closure) = newest else { return };
+        let mut runs = lock(&self.runs);
+        let first = runs.launched;
+        // No run is for it.
+        let unused = if runs.closures.back().is_some_and(|(from, _)| *from == first) {
+            runs.closures.pop_back()
+        } else {
+            None
+        };
+        runs.closures.push_back((first, closure));
+        let passed = runs.pass();
+        drop(runs);
+        // With no lock held: closures own the user's values.
+        drop((unused, passed));
+    }
+}
+
+impl Drop for RepeatedCall {
+    fn drop(&mut self) {
+        let runs = self.runs.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let closures = mem::take(&mut runs.closures);
+        process::users_code(|| drop(closures));
+    }
+}
+
+impl Runs {
+    /// Takes out the closures that the next run is too late for.
+    fn pass(&mut self) -> SmallVec<[Arc<dyn Fn() + Send + Sync>; 1]> {
+        let mut passed = SmallVec::new();
+        while self.closures.get(1).is_some_and(|(from, _)| *from <= self.begun) {
+            passed.extend(self.closures.pop_front().map(|(_, closure)| closure));
+        }
+        passed
     }
 }
 
@@ -139,8 +228,20 @@ impl RepeatedCall {
 pub(crate) unsafe extern "C" fn run_repeated(data: *mut c_void) {
     // SAFETY: by this function's contract.
     let call = unsafe { &*data.cast_const().cast::<RepeatedCall>() };
-    let stream = lock(&call.stream).upgrade();
-    run_inside(&call.closure, stream, Clock::default());
+    let mut runs = lock(&call.runs);
+    let passed = runs.pass();
+    runs.begun += 1;
+    let closure = runs.closures.front().map(|(_, closure)| closure.clone());
+    let stream = runs.stream.upgrade();
+    drop(runs);
+    let run = move || {
+        // Where they may do what a closure may.
+        drop(passed);
+        if let Some(closure) = closure {
+            closure();
+        }
+    };
+    run_inside(run, stream, Clock::default());
 }
 
 /// What the driver calls.

@@ -61,6 +61,7 @@ mod notify;
 mod pinned;
 mod pipeline;
 mod pool;
+mod process;
 mod reactor;
 mod staging;
 mod stream;

@@ -81,14 +81,16 @@ impl Module {
         let raw_device = &device.0.raw;
         let backend = device.info().backend;
         let raw = match best_image(device, source) {
-            Some(image) => raw_device.module_load(image.bytes),
+            // SAFETY: a compiler made the image.
+            Some(image) => unsafe { raw_device.module_load(image.bytes) },
             None => match &source.source {
                 Some(text) => compile_cache::compile(device, text)
                     .map_err(|error| match error.kind() {
                         ErrorKind::Unsupported => no_image(device, source, Some(&error)),
                         _ => error,
                     })
-                    .and_then(|image| raw_device.module_load(&image)),
+                    // SAFETY: the compiler has just made the image, or had when it was cached.
+                    .and_then(|image| unsafe { raw_device.module_load(&image) }),
                 None => Err(no_image(device, source, None)),
             },
         };

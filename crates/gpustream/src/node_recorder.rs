@@ -54,7 +54,11 @@ struct Adding {
     /// The node that the last call made.
     made: Option<RawGraphNode>,
     attributed: Attributed,
+    host_nodes: HostNodes,
 }
+
+/// The nodes that call a closure, and where the [`RepeatedCall`](crate::host_call::RepeatedCall) of each lies.
+pub(crate) type HostNodes = Vec<(RawGraphNode, usize)>;
 
 /// The nodes whose kernels have launch attributes, and these. Drivers take them for nodes of a graph alone: in an
 /// executable they stay.
@@ -125,6 +129,10 @@ impl NodeAdder {
     pub(crate) fn take_attributed(&self) -> Attributed {
         std::mem::take(&mut lock(&self.0).attributed)
     }
+
+    pub(crate) fn take_host_nodes(&self) -> HostNodes {
+        std::mem::take(&mut lock(&self.0).host_nodes)
+    }
 }
 
 impl NodeTarget for NodeAdder {
@@ -135,6 +143,9 @@ impl NodeTarget for NodeAdder {
         let node = unsafe { device.graph_add_node(graph, &after, work) }?;
         adding.made = Some(node);
         adding.attributed.add(node, work);
+        if let GraphNode::Host { data, .. } = *work {
+            adding.host_nodes.push((node, data.addr()));
+        }
         Ok(())
     }
 }
@@ -148,7 +159,8 @@ fn no<T>() -> Result<T> {
     Err(refused("do that in a node of a graph; nodes are kernels, copies, fills and host closures"))
 }
 
-impl<T: NodeTarget> Streams for NodeRecorder<T> {
+// SAFETY: each call is refused or handed to the target, which has the real device make a node of it.
+unsafe impl<T: NodeTarget> Streams for NodeRecorder<T> {
     fn stream_create(&self, _: StreamOptions) -> Result<RawStream> {
         no()
     }
@@ -173,7 +185,8 @@ impl<T: NodeTarget> Streams for NodeRecorder<T> {
     }
 }
 
-impl<T: NodeTarget> Events for NodeRecorder<T> {
+// SAFETY: each call is refused or handed to the target, which has the real device make a node of it.
+unsafe impl<T: NodeTarget> Events for NodeRecorder<T> {
     fn event_create(&self, _: EventOptions) -> Result<RawEvent> {
         no()
     }
@@ -194,7 +207,8 @@ impl<T: NodeTarget> Events for NodeRecorder<T> {
     }
 }
 
-impl<T: NodeTarget> Buffers for NodeRecorder<T> {
+// SAFETY: each call is refused or handed to the target, which has the real device make a node of it.
+unsafe impl<T: NodeTarget> Buffers for NodeRecorder<T> {
     fn alloc(&self, _: usize) -> Result<RawBuffer> {
         no()
     }
@@ -244,11 +258,12 @@ impl<T: NodeTarget> Buffers for NodeRecorder<T> {
     }
 }
 
-impl<T: NodeTarget> Modules for NodeRecorder<T> {
+// SAFETY: each call is refused or handed to the target, which has the real device make a node of it.
+unsafe impl<T: NodeTarget> Modules for NodeRecorder<T> {
     fn target_rank(&self, _: &str) -> Option<u32> {
         None
     }
-    fn module_load(&self, _: &[u8]) -> Result<RawModule> {
+    unsafe fn module_load(&self, _: &[u8]) -> Result<RawModule> {
         no()
     }
     unsafe fn module_unload(&self, _: RawModule) -> Result<()> {
@@ -265,7 +280,8 @@ impl<T: NodeTarget> Modules for NodeRecorder<T> {
     }
 }
 
-impl<T: NodeTarget> Launch for NodeRecorder<T> {
+// SAFETY: each call is refused or handed to the target, which has the real device make a node of it.
+unsafe impl<T: NodeTarget> Launch for NodeRecorder<T> {
     unsafe fn launch(
         &self,
         function: RawFunction,
@@ -278,9 +294,11 @@ impl<T: NodeTarget> Launch for NodeRecorder<T> {
     }
 }
 
-impl<T: NodeTarget> Graphs for NodeRecorder<T> {}
+// SAFETY: nothing is implemented.
+unsafe impl<T: NodeTarget> Graphs for NodeRecorder<T> {}
 
-impl<T: NodeTarget> Device for NodeRecorder<T> {
+// SAFETY: facts are the real device's, and nothing else answers.
+unsafe impl<T: NodeTarget> Device for NodeRecorder<T> {
     fn info(&self) -> &DeviceInfo {
         self.device.info()
     }

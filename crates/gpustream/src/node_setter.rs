@@ -36,6 +36,8 @@ struct Known {
     all: Contents,
     /// What of it the graph does not know of yet.
     new: Contents,
+    /// The closure on its way into a node; then the node's own call has it.
+    call: Option<Arc<RepeatedCall>>,
 }
 
 /// Used by one thread at a time.
@@ -92,7 +94,7 @@ impl NodeSetter {
     #[inline(never)]
     fn enter(&self, access: &Access<'_>, last: Option<&LastAccess>) {
         let Access { block, range, mode } = access;
-        let Known { all, new } = &mut *lock(&self.known);
+        let Known { all, new, .. } = &mut *lock(&self.known);
         if all.uses.add(block, range, *mode) {
             new.uses.add(block, range, *mode);
             self.has_new.store(true, Ordering::Relaxed);
@@ -103,7 +105,7 @@ impl NodeSetter {
     }
 
     pub(crate) fn keep<T: Any + Send + Sync>(&self, keep: Arc<T>) {
-        let Known { all, new } = &mut *lock(&self.known);
+        let Known { all, new, .. } = &mut *lock(&self.known);
         if all.keep(keep.clone()) {
             new.keep.push(keep);
             self.has_new.store(true, Ordering::Relaxed);
@@ -111,8 +113,14 @@ impl NodeSetter {
     }
 
     pub(crate) fn keep_call(&self, call: Arc<RepeatedCall>) {
-        lock(&self.known).new.calls.push(call);
-        self.has_new.store(true, Ordering::Relaxed);
+        let before = lock(&self.known).call.replace(call);
+        // With no lock held: closures own the user's values.
+        drop(before);
+    }
+
+    pub(crate) fn let_go_of_call(&self) {
+        let call = lock(&self.known).call.take();
+        drop(call);
     }
 
     /// What the graph does not know of yet.
@@ -131,10 +139,14 @@ impl NodeSetter {
     }
 }
 
+/// The executable's nodes that call a closure, and what they call.
+pub(crate) type NodeCalls = Vec<(RawGraphNode, Arc<RepeatedCall>)>;
+
 /// The node that the next call goes into.
 pub(crate) struct NodeSlot {
     exec: RawGraphExec,
     attributed: Attributed,
+    calls: NodeCalls,
     node: AtomicUsize,
     stage: AtomicU8,
     /// Who opened it.
@@ -154,9 +166,9 @@ const SET: u8 = 4;
 
 impl NodeSlot {
     /// For nodes that `exec` was made from. It must outlive the slot's being open.
-    pub(crate) fn new(exec: RawGraphExec, attributed: Attributed) -> Self {
+    pub(crate) fn new(exec: RawGraphExec, attributed: Attributed, calls: NodeCalls) -> Self {
         let (node, stage, thread) = Default::default();
-        Self { exec, attributed, node, stage, thread }
+        Self { exec, attributed, calls, node, stage, thread }
     }
 
     #[inline]
@@ -208,6 +220,16 @@ impl NodeTarget for NodeSlot {
         self.stage.store(USED, Ordering::Relaxed);
         let node = RawGraphNode(self.node.load(Ordering::Relaxed));
         self.attributed.check(node, work)?;
+        if let GraphNode::Host { data, .. } = *work
+            && let Some((_, call)) = self.calls.iter().find(|(other, _)| *other == node)
+        {
+            // Not by the driver, which may have runs that are pending call it.
+            // SAFETY: a node's closures come from `Stream::host_fn_repeat` alone, which passes a call that the setter
+            // keeps meanwhile.
+            call.replace(unsafe { &*data.cast_const().cast::<RepeatedCall>() });
+            self.stage.store(SET, Ordering::Relaxed);
+            return Ok(());
+        }
         // SAFETY: while the slot is open the executable is alive, and `node` is one that it was made from; the
         // rest is the caller's word.
         unsafe { device.graph_set_node(self.exec, node, work) }?;

@@ -6,16 +6,17 @@
 //! ever more slowly while nothing happens, and sleeps when nobody waits.
 
 use std::collections::{HashMap, VecDeque};
-use std::hint;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+use std::{hint, mem};
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
+use crate::process;
 use crate::stream_core::{Mark, StreamCore};
 use crate::sync::{Mutex, lock};
 use crate::track::StreamId;
@@ -79,7 +80,8 @@ impl Wait {
         drop(state);
         // With no lock held: an executor's code may do anything. Those who wait beside are not to suffer if it panics.
         if let Some(waker) = waker {
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(std::mem::forget);
+            let wake = || panic::catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(mem::forget);
+            let _ = process::users_code(wake);
         }
     }
 }
@@ -125,6 +127,7 @@ pub(crate) fn is_idle() -> bool {
 /// Has the waits of `entries` told when their points are reached. Starts the thread on first use.
 pub(crate) fn watch(entries: impl IntoIterator<Item = Entry>) -> Result<()> {
     let reactor = REACTOR.get_or_init(|| {
+        process::register("reactor");
         let handle = thread::Builder::new().name("gpustream-reactor".into()).spawn(run).ok()?;
         let thread = handle.thread().clone();
         Some(Reactor { inbox: Mutex::default(), thread, pending: AtomicUsize::new(0) })
@@ -141,15 +144,25 @@ pub(crate) fn watch(entries: impl IntoIterator<Item = Entry>) -> Result<()> {
     Ok(())
 }
 
+/// Has the thread look around, if there is one.
+pub(crate) fn wake() {
+    if let Some(Some(reactor)) = REACTOR.get() {
+        reactor.thread.unpark();
+    }
+}
+
 fn run() {
     let Some(reactor) = REACTOR.wait() else { return };
     let mut watched = Watched::default();
     let mut last_change = Instant::now();
     loop {
-        let arrived = std::mem::take(&mut *lock(&reactor.inbox));
+        let arrived = mem::take(&mut *lock(&reactor.inbox));
         let has_more = !arrived.is_empty();
         watched.take_in(arrived);
-        let reached = watched.look();
+        let Some(reached) = process::at_driver(|| watched.look()) else {
+            // The process is ending. Entries hold streams and events, which stay.
+            return mem::forget(watched);
+        };
         reactor.pending.fetch_sub(reached, Ordering::Relaxed);
         if has_more || reached > 0 {
             last_change = Instant::now();

@@ -104,7 +104,13 @@ pub enum ManagedAdvice {
 }
 
 /// Allocation, fills and copies. All sizes are bytes; all addresses are those of this device.
-pub trait Buffers {
+///
+/// # Safety
+/// The safe crate makes references from the addresses. An implementor promises that an allocation is at least as long
+/// as asked for, is nobody else's and stays until it is freed; that pinned and managed memory can be read and written
+/// by the host at the address given, and is aligned for every plain type; and that a copy or fill touches the ranges it
+/// was given and no others, in its stream's order.
+pub unsafe trait Buffers {
     /// Allocates device memory aligned to at least 256 bytes (`cuMemAlloc`, `hipMalloc`). Contents are
     /// unspecified. `bytes` is not zero. May synchronise the device.
     fn alloc(&self, bytes: usize) -> Result<RawBuffer>;

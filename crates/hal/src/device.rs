@@ -9,7 +9,14 @@ use crate::{Buffers, Events, Graphs, Launch, Modules, Result, Streams};
 /// One opened device: the sum of the traits, and what is known about it.
 ///
 /// Implementations are shared between threads and kept alive by everything made from them.
-pub trait Device: Streams + Events + Buffers + Modules + Launch + Graphs + Send + Sync {
+///
+/// # Safety
+/// The safe crate frees memory, lends it to the host and hands it to other work on the strength of the answers, so an
+/// implementor promises what the documentation of every method and of [`DeviceInfo`] says, and in particular:
+/// [`synchronize`](Self::synchronize) succeeds, or answers [`DeviceLost`](crate::ErrorKind::DeviceLost), only when
+/// nothing of this device touches memory any more; the facts in [`info`](Self::info) never change;
+/// [`can_access_peer`](Self::can_access_peer) is true only of devices whose handles this one understands.
+pub unsafe trait Device: Streams + Events + Buffers + Modules + Launch + Graphs + Send + Sync {
     /// What the device is and can do; read once, at opening.
     fn info(&self) -> &DeviceInfo;
 
@@ -44,7 +51,13 @@ pub trait Device: Streams + Events + Buffers + Modules + Launch + Graphs + Send 
 }
 
 /// A vendor's driver: finds and opens devices. One static value per backend crate.
-pub trait Backend: Send + Sync {
+///
+/// # Safety
+/// The safe crate passes handles between devices whose [`DeviceInfo::backend`] is the same, and takes the streams of
+/// one [`Device`] value for those of one handle. An implementor promises that [`open`](Self::open) makes a new value
+/// each time, that its devices carry [`name`](Self::name) as their backend and the ordinal they were opened with, and
+/// that no devices of another driver carry that name.
+pub unsafe trait Backend: Send + Sync {
     /// The name users write in `GPUSTREAM_DEVICE`: `cpu`, `cuda`, `hip`.
     fn name(&self) -> &'static str;
 

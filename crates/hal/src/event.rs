@@ -52,7 +52,12 @@ impl EventOptions {
 }
 
 /// Making, recording and waiting for events.
-pub trait Events {
+///
+/// # Safety
+/// An implementor promises that handles stay valid until they are destroyed and no two living ones are equal, and that
+/// "done" ([`event_query`](Self::event_query), [`event_synchronize`](Self::event_synchronize)) is said only when
+/// nothing that was submitted to the stream before the last record touches memory any more.
+pub unsafe trait Events {
     /// Makes an event (`cuEventCreate`, `hipEventCreateWithFlags`).
     fn event_create(&self, options: EventOptions) -> Result<RawEvent>;
 

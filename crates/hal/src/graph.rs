@@ -101,7 +101,12 @@ fn none<T>() -> Result<T> {
 }
 
 /// Capturing, building and launching graphs.
-pub trait Graphs {
+///
+/// # Safety
+/// An implementor promises that a launch runs the work that was captured or added and no other, after what it was said
+/// to follow and in its stream's order; that runs of one executable follow each other; that handles stay valid until
+/// they are destroyed; and that a call that fails leaves graph and executable as they were.
+pub unsafe trait Graphs {
     /// From here on work submitted to `stream` is recorded instead of run (`cuStreamBeginCapture`).
     ///
     /// In relaxed mode: the other modes forbid the thread calls that have nothing to do with the capture, such as

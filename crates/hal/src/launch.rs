@@ -58,7 +58,11 @@ impl Occupancy {
 }
 
 /// Launching kernels and asking how they fit.
-pub trait Launch {
+///
+/// # Safety
+/// An implementor promises that a launch runs that kernel with that shape and those arguments, in its stream's order,
+/// that it has read the arguments when it returns, and that a launch that fails runs nothing.
+pub unsafe trait Launch {
     /// Enqueues a kernel (`cuLaunchKernel`, `hipModuleLaunchKernel`; with attributes `cuLaunchKernelEx`,
     /// `hipModuleLaunchCooperativeKernel`). `args[i]` points to the value of parameter `i`, which is read before
     /// the call returns.

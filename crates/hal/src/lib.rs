@@ -25,6 +25,9 @@
 //! * reports the driver's answer as an [`Error`] that carries the call's name and code, and never panics:
 //!   a missing library is [`ErrorKind::DriverMissing`], a missing function [`ErrorKind::Unsupported`].
 //!
+//! The safe crate relies on that for memory safety, so each trait is an `unsafe trait` and says under *Safety* what an
+//! implementor promises. A third party's backend writes `unsafe impl` and vouches for it.
+//!
 //! Optional abilities are provided methods that answer [`ErrorKind::Unsupported`]; a backend overrides what
 //! it has. Sizes are bytes unless a name says otherwise.
 

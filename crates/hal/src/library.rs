@@ -1,4 +1,8 @@
 //! Finding and opening a vendor's library at run time: what the backends for vendors' drivers have in common.
+//!
+//! To open a library is to run what it contains. So the names are the backends' own, or those in the environment, which
+//! is trusted: the variables (`GPUSTREAM_CUDA_LIBRARY` and its like, but also `LD_LIBRARY_PATH`) decide what code runs
+//! in the process, and a program that passes them on from strangers passes on that power.
 
 use std::env;
 use std::ffi::OsStr;
@@ -16,17 +20,25 @@ pub struct Search {
 
 impl Search {
     /// Opens the library at `path` and no other.
-    pub fn only(path: &Path) -> Self {
+    ///
+    /// # Safety
+    /// What `path` names is a vendor's library or stands in for one: its initialisers may run in this process.
+    pub unsafe fn only(path: &Path) -> Self {
         let mut search = Self { library: None, tried: Vec::new() };
-        search.attempt(path.as_os_str());
+        // SAFETY: handed on.
+        unsafe { search.attempt(path.as_os_str()) };
         search
     }
 
     /// Opens what the environment variable `variable` names, and nothing else if it is set; otherwise the
     /// first of `names`, in order.
-    pub fn open(variable: &str, names: impl IntoIterator<Item = PathBuf>) -> Self {
+    ///
+    /// # Safety
+    /// As for [`only`](Self::only), of every name.
+    pub unsafe fn open(variable: &str, names: impl IntoIterator<Item = PathBuf>) -> Self {
         if let Some(name) = env::var_os(variable).filter(|name| !name.is_empty()) {
-            let mut search = Self::only(Path::new(&name));
+            // SAFETY: the user put it in the library's place, and the environment is trusted.
+            let mut search = unsafe { Self::only(Path::new(&name)) };
             if let Some(last) = search.tried.last_mut() {
                 last.push_str(" (from ");
                 last.push_str(variable);
@@ -40,16 +52,18 @@ impl Search {
             if name.is_absolute() && !name.exists() {
                 continue;
             }
-            if search.attempt(name.as_os_str()) {
+            // SAFETY: handed on.
+            if unsafe { search.attempt(name.as_os_str()) } {
                 break;
             }
         }
         search
     }
 
-    fn attempt(&mut self, name: &OsStr) -> bool {
-        // SAFETY: the names are those of vendor libraries (or what the user put in their place), whose
-        // initialisers are made to run in any process; the handle is never closed.
+    /// # Safety
+    /// As for [`only`](Self::only).
+    unsafe fn attempt(&mut self, name: &OsStr) -> bool {
+        // SAFETY: its initialisers may run, by this function's contract.
         match unsafe { Library::new(name) } {
             Ok(library) => {
                 self.tried.push(name.to_string_lossy().into_owned());

@@ -60,7 +60,12 @@ pub struct FunctionInfo {
 }
 
 /// Loading modules and asking about their kernels.
-pub trait Modules {
+///
+/// # Safety
+/// Arguments are checked against what is answered here. An implementor promises that a function belongs to the module
+/// and name it was asked for, that parameters and limits are those of the compiled kernel, and that handles stay valid
+/// until the module is unloaded.
+pub unsafe trait Modules {
     /// How well an image built for `target` suits this device: `None` if it cannot run, otherwise higher is
     /// better. A pure function of the names.
     fn target_rank(&self, target: &str) -> Option<u32>;
@@ -69,7 +74,11 @@ pub trait Modules {
     ///
     /// # Errors
     /// `InvalidModule` for damaged bytes, `NoImageForDevice` where the driver finds none for the device.
-    fn module_load(&self, image: &[u8]) -> Result<RawModule>;
+    ///
+    /// # Safety
+    /// `image` is what a compiler made: drivers do not withstand made-up bytes, and a CPU image is code that runs as it
+    /// is loaded.
+    unsafe fn module_load(&self, image: &[u8]) -> Result<RawModule>;
 
     /// Unloads a module (`cuModuleUnload`).
     ///
@@ -114,7 +123,10 @@ pub trait Modules {
     ///
     /// # Errors
     /// `Unsupported` where there is no run-time compiler; `InvalidModule` with the compiler's log.
-    fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
+    ///
+    /// # Safety
+    /// The options are harmless: a compiler runs in this process, and some make it load and run a library.
+    unsafe fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
         let _ = source;
         Err(Error::unsupported("compiling kernels at run time"))
     }

@@ -48,7 +48,14 @@ pub enum DefaultStream {
 }
 
 /// Making, ordering and waiting for streams.
-pub trait Streams {
+///
+/// # Safety
+/// An implementor promises that a stream's work runs in the order of its submission; that handles stay valid until they
+/// are destroyed and no two living ones are equal; that "done" ([`stream_query`](Self::stream_query),
+/// [`stream_synchronize`](Self::stream_synchronize)) is said only when nothing submitted before touches memory any
+/// more; that work behind [`stream_wait_event`](Self::stream_wait_event) begins only after the event; and that a host
+/// function is called once at most with its own data, and never after the call that took it failed.
+pub unsafe trait Streams {
     /// Makes a stream (`cuStreamCreateWithPriority`, `hipStreamCreateWithPriority`).
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream>;
 

@@ -29,7 +29,8 @@ impl HipDevice {
     }
 }
 
-impl Buffers for HipDevice {
+// SAFETY: addresses are the HIP driver's, for at least as many bytes as asked for.
+unsafe impl Buffers for HipDevice {
     fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
         self.bind()?;
         let mut pointer = ptr::null_mut();

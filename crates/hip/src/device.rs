@@ -27,12 +27,17 @@ pub struct Hip {
 
 impl Hip {
     /// HIP through the library at `path` alone.
-    pub fn at(path: impl Into<PathBuf>) -> Self {
+    ///
+    /// # Safety
+    /// `path` names a libamdhip64, or something that behaves as one. Devices of two libraries carry the same name and do
+    /// not understand each other's handles, so they are not used together.
+    pub unsafe fn at(path: impl Into<PathBuf>) -> Self {
         Self { choice: Some(path.into()), found: OnceLock::new() }
     }
 
     fn found(&self) -> &Found {
-        self.found.get_or_init(|| Found::open(self.choice.as_deref()))
+        // SAFETY: a choice comes from `at`, whose caller vouches for it.
+        self.found.get_or_init(|| unsafe { Found::open(self.choice.as_deref()) })
     }
 
     fn runtime(&self) -> Result<&Arc<Runtime>> {
@@ -40,7 +45,8 @@ impl Hip {
     }
 }
 
-impl Backend for Hip {
+// SAFETY: each opening makes a device of its own, under this name.
+unsafe impl Backend for Hip {
     fn name(&self) -> &'static str {
         BACKEND
     }
@@ -146,6 +152,9 @@ impl HipDevice {
         // What a version may not know is the least ability, not a failure.
         let number = |attribute| self.attribute(attribute).unwrap_or(0);
         let flag = |attribute| number(attribute) != 0;
+        // RDNA devices report workgroup processors, of two compute units each, and count occupancy per compute unit.
+        info.multiprocessors =
+            info.multiprocessors.max(number(hipDeviceAttributePhysicalMultiProcessorCount));
         info.max_threads_per_multiprocessor =
             number(hipDeviceAttributeMaxThreadsPerMultiProcessor).max(info.max_threads_per_block);
         info.shared_memory_per_block_optin =
@@ -194,7 +203,8 @@ impl HipDevice {
     }
 }
 
-impl Device for HipDevice {
+// SAFETY: the facts and answers are the HIP driver's, for this device.
+unsafe impl Device for HipDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }

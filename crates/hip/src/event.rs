@@ -15,7 +15,8 @@ fn event_of(event: RawEvent) -> hipEvent_t {
     event.0 as *mut c_void
 }
 
-impl Events for HipDevice {
+// SAFETY: each method is the HIP call that it names, and answers what the driver answered.
+unsafe impl Events for HipDevice {
     /// HIP has one flag for waiting: without it the thread polls, yielding or not as the device is set up.
     fn event_create(&self, options: EventOptions) -> Result<RawEvent> {
         self.bind()?;

@@ -89,6 +89,7 @@ enumeration!(hipDeviceAttribute_t {
     hipDeviceAttributeWarpSize = 87,
     hipDeviceAttributeMemoryPoolsSupported = 88,
     hipDeviceAttributeMaxSharedMemoryPerMultiprocessor = 10002,
+    hipDeviceAttributePhysicalMultiProcessorCount = 10015,
 });
 
 enumeration!(hipMemcpyKind {

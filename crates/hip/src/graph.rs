@@ -105,7 +105,8 @@ impl HipDevice {
     }
 }
 
-impl Graphs for HipDevice {
+// SAFETY: each method is the HIP call that it names, and answers what the driver answered.
+unsafe impl Graphs for HipDevice {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
         self.bind()?;
         // SAFETY: the stream is alive, by the trait's contract.

@@ -75,7 +75,8 @@ pub(crate) struct Hiprtc {
 impl Hiprtc {
     /// Opens the HIPRTC that belongs to `runtime`.
     pub(crate) fn open(runtime: &Runtime) -> Result<Self> {
-        let Search { library, tried } = Search::open("GPUSTREAM_HIPRTC_LIBRARY", names(runtime));
+        // SAFETY: the names are HIPRTC's.
+        let Search { library, tried } = unsafe { Search::open("GPUSTREAM_HIPRTC_LIBRARY", names(runtime)) };
         if let Some(library) = library.map(ManuallyDrop::new)
             && let Some(functions) = Functions::find(&library)
         {
@@ -284,7 +285,8 @@ mod tests {
     /// refuses comes with its words, and what would crash it is not asked.
     #[test]
     fn the_real_compiler_where_one_is_installed() {
-        let runtime = match Found::open(None).runtime {
+        // SAFETY: no choice is made.
+        let runtime = match unsafe { Found::open(None) }.runtime {
             Ok(runtime) => runtime,
             Err(missing) => return eprintln!("SKIPPED: {missing}"),
         };
@@ -322,12 +324,14 @@ mod tests {
     /// the process for private tables.
     #[test]
     fn the_shims_compiler_where_nvrtc_is_installed() {
-        let folder = std::env::temp_dir().join("gpustream-hip-shim");
+        // Nobody else's: another user could not write where one has built before.
+        let folder = std::env::temp_dir().join(format!("gpustream-hip-shim-{}", std::process::id()));
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/hip/shim/build.sh");
         assert!(std::process::Command::new(script).arg(&folder).status().unwrap().success());
         let path = folder.join("libhiprtc.so.6");
         // SAFETY: the shim's initialisers do nothing.
         let library = ManuallyDrop::new(unsafe { Library::new(&path) }.unwrap());
+        std::fs::remove_dir_all(&folder).unwrap();
         let hiprtc = Hiprtc {
             functions: Functions::find(&library).unwrap(),
             path,

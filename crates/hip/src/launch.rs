@@ -30,7 +30,8 @@ pub(crate) fn check(config: &LaunchConfig) -> Result<()> {
     Ok(())
 }
 
-impl Launch for HipDevice {
+// SAFETY: the launch is the HIP driver's, with the shape and arguments given.
+unsafe impl Launch for HipDevice {
     unsafe fn launch(
         &self,
         function: RawFunction,

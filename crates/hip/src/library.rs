@@ -70,9 +70,17 @@ pub(crate) struct Found {
 
 impl Found {
     /// Opens the library at `choice`, or the one that the environment names, or the newest that is installed.
-    pub(crate) fn open(choice: Option<&Path>) -> Self {
-        let Search { library, tried } =
-            choice.map_or_else(|| Search::open("GPUSTREAM_HIP_LIBRARY", names()), Search::only);
+    ///
+    /// # Safety
+    /// `choice` names a libamdhip64.
+    pub(crate) unsafe fn open(choice: Option<&Path>) -> Self {
+        // SAFETY: the names are HIP's, and `choice` as this function's caller vouches.
+        let Search { library, tried } = unsafe {
+            match choice {
+                Some(path) => Search::only(path),
+                None => Search::open("GPUSTREAM_HIP_LIBRARY", names()),
+            }
+        };
         let runtime = match library {
             Some(library) => {
                 Runtime::from_library(library, tried.last().map_or("libamdhip64", String::as_str))

@@ -18,14 +18,15 @@ pub(crate) fn function_of(function: RawFunction) -> hipFunction_t {
     function.0 as *mut c_void
 }
 
-impl Modules for HipDevice {
+// SAFETY: handles and parameters are the HIP driver's, or read from the image that it loaded.
+unsafe impl Modules for HipDevice {
     fn target_rank(&self, target: &str) -> Option<u32> {
         self.arch.rank(target)
     }
 
     /// `hipModuleLoadData` is told no length and copies nothing, and builds the module on first use: the image is
     /// kept until the module is unloaded, with a zero after it for a reader that takes it for a text.
-    fn module_load(&self, image: &[u8]) -> Result<RawModule> {
+    unsafe fn module_load(&self, image: &[u8]) -> Result<RawModule> {
         self.bind()?;
         let image: Box<[u8]> = [image, &[0]].concat().into();
         let mut module = ptr::null_mut();
@@ -85,7 +86,7 @@ impl Modules for HipDevice {
         Ok(info)
     }
 
-    fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
+    unsafe fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
         self.runtime.hiprtc()?.compile(source, self.arch.processor())
     }
 

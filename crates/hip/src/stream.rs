@@ -14,7 +14,8 @@ pub(crate) fn stream_of(stream: RawStream) -> hipStream_t {
     stream.0 as hipStream_t
 }
 
-impl Streams for HipDevice {
+// SAFETY: each method is the HIP call that it names, and answers what the driver answered.
+unsafe impl Streams for HipDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
         self.bind()?;
         let flags = if options.blocking_with_default { hipStreamDefault } else { hipStreamNonBlocking };

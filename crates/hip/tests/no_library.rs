@@ -7,7 +7,8 @@ use gpustream_hip::Hip;
 
 #[test]
 fn a_missing_library_says_what_was_tried_and_what_to_install() {
-    let hip = Hip::at("/nowhere/libamdhip64.so.6");
+    // SAFETY: nothing is there that could be called.
+    let hip = unsafe { Hip::at("/nowhere/libamdhip64.so.6") };
     for error in [hip.device_count().unwrap_err(), hip.open(0).err().unwrap()] {
         assert_eq!((error.kind(), error.backend()), (ErrorKind::DriverMissing, Some("hip")));
         for words in ["/nowhere/libamdhip64.so.6", "install", "GPUSTREAM_HIP_LIBRARY"] {
@@ -24,14 +25,16 @@ fn a_missing_library_says_what_was_tried_and_what_to_install() {
 fn a_file_that_is_no_library_is_an_error_too() {
     let path = std::env::temp_dir().join(format!("gpustream-not-a-library-{}.so", std::process::id()));
     fs::write(&path, "not a library").unwrap();
-    let error = Hip::at(&path).device_count().unwrap_err();
+    // SAFETY: the file is no library.
+    let error = unsafe { Hip::at(&path) }.device_count().unwrap_err();
     fs::remove_file(&path).unwrap();
     assert_eq!(error.kind(), ErrorKind::DriverMissing);
 }
 
 #[test]
 fn another_library_is_recognised_by_what_it_lacks() {
-    let error = Hip::at("libm.so.6").device_count().unwrap_err();
+    // SAFETY: its initialisers have run in every process.
+    let error = unsafe { Hip::at("libm.so.6") }.device_count().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DriverMissing);
     assert!(error.message().contains("is no libamdhip64") && error.message().contains("hipInit"), "{error}");
 }

@@ -30,7 +30,8 @@ fn shim() -> &'static Path {
 fn each_version(test: impl Fn(&fake_cuda::Recorder, &dyn Device, u32)) {
     let recorder = fake_cuda::load();
     for major in [5, 6, 7] {
-        let hip = Hip::at(shim().join(format!("libamdhip64.so.{major}")));
+        // SAFETY: the shim behaves as a libamdhip64.
+        let hip = unsafe { Hip::at(shim().join(format!("libamdhip64.so.{major}"))) };
         let device = hip.open(0).unwrap_or_else(|error| panic!("HIP {major}: {error:?}"));
         recorder.clear();
         test(&recorder, &*device, major);
@@ -259,7 +260,8 @@ fn host_functions_run_in_order_and_callbacks_are_not_captured() {
 #[test]
 fn two_devices_and_their_streams() {
     let recorder = fake_cuda::load();
-    let hip = Hip::at(shim().join("libamdhip64.so.6"));
+    // SAFETY: the shim behaves as a libamdhip64.
+    let hip = unsafe { Hip::at(shim().join("libamdhip64.so.6")) };
     assert_eq!(hip.device_count().unwrap(), 2);
     let [first, second] = [0, 1].map(|ordinal| hip.open(ordinal).unwrap());
     // SAFETY: everything is alive until it is destroyed.
@@ -297,6 +299,7 @@ fn failures_come_through_with_their_codes() {
             let error = device.alloc(16).unwrap_err();
             assert_eq!((error.kind(), error.call()), (kind, Some("hipMalloc")));
         }
-        assert_eq!(device.module_load(b"damaged").unwrap_err().kind(), ErrorKind::InvalidModule);
+        // SAFETY: the driver is a fake, which reads images safely.
+        assert_eq!(unsafe { device.module_load(b"damaged") }.unwrap_err().kind(), ErrorKind::InvalidModule);
     });
 }

@@ -23,7 +23,8 @@ pub(crate) fn add_kernel(recorder: &Recorder, device: &dyn Device) -> (RawModule
         unsafe { *target += value };
         true
     });
-    let module = device.module_load(&fake_cuda::image(&[("add", &[8, 4])])).unwrap();
+    // SAFETY: the driver is a fake, which reads images safely.
+    let module = unsafe { device.module_load(&fake_cuda::image(&[("add", &[8, 4])])) }.unwrap();
     // SAFETY: loaded above.
     let function = unsafe { device.module_function(module, "add") }.unwrap();
     recorder.clear();

@@ -17,6 +17,7 @@ use std::{hint, thread};
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use super::IDLE;
+use crate::process;
 use crate::sync::{Condvar, Mutex, lock};
 
 /// How long who waits stays awake before it sleeps.
@@ -210,6 +211,7 @@ impl Crew {
         self.wanted.store(state.calls.len(), Ordering::Release);
         let missing = helpers.saturating_sub(state.threads);
         for _ in 0..missing {
+            process::register("copies");
             let started = thread::Builder::new().name("gpustream-copy".into()).spawn(|| self.serve());
             if started.is_err() {
                 break;
@@ -254,7 +256,7 @@ impl Crew {
                 let tidy = if state.threads == 0 { std::mem::take(&mut state.tidy) } else { HashMap::new() };
                 drop(state);
                 for tidy in tidy.into_values() {
-                    tidy();
+                    process::at_driver(tidy);
                 }
                 return;
             }

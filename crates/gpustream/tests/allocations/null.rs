@@ -17,7 +17,8 @@ struct Null(DeviceInfo);
 
 struct NullBackend;
 
-impl Backend for NullBackend {
+// SAFETY: each opening makes a device of its own.
+unsafe impl Backend for NullBackend {
     fn name(&self) -> &'static str {
         "null"
     }
@@ -42,7 +43,8 @@ pub(crate) fn kernel(device: &gpustream::Device) -> Kernel {
     device.load_module(&ModuleSource { name: "null", images, source: None }).unwrap().kernel("any").unwrap()
 }
 
-impl Streams for Null {
+// SAFETY: nothing ever runs, so everything is done and nothing touches memory.
+unsafe impl Streams for Null {
     fn stream_create(&self, _: StreamOptions) -> Result<RawStream> {
         Ok(RawStream(1))
     }
@@ -66,7 +68,8 @@ impl Streams for Null {
     }
 }
 
-impl Events for Null {
+// SAFETY: nothing ever runs, so everything is done and nothing touches memory.
+unsafe impl Events for Null {
     fn event_create(&self, _: EventOptions) -> Result<RawEvent> {
         Ok(RawEvent(1))
     }
@@ -87,7 +90,8 @@ impl Events for Null {
     }
 }
 
-impl Buffers for Null {
+// SAFETY: the memory it hands out is there for good, and nothing ever runs that would touch it.
+unsafe impl Buffers for Null {
     fn alloc(&self, _: usize) -> Result<RawBuffer> {
         static NEXT: AtomicUsize = AtomicUsize::new(4096);
         Ok(RawBuffer(NEXT.fetch_add(1 << 30, Ordering::Relaxed)))
@@ -121,11 +125,12 @@ impl Buffers for Null {
     }
 }
 
-impl Modules for Null {
+// SAFETY: nothing ever runs, so everything is done and nothing touches memory.
+unsafe impl Modules for Null {
     fn target_rank(&self, _: &str) -> Option<u32> {
         Some(1)
     }
-    fn module_load(&self, _: &[u8]) -> Result<RawModule> {
+    unsafe fn module_load(&self, _: &[u8]) -> Result<RawModule> {
         Ok(RawModule(1))
     }
     unsafe fn module_unload(&self, _: RawModule) -> Result<()> {
@@ -142,13 +147,15 @@ impl Modules for Null {
     }
 }
 
-impl Launch for Null {
+// SAFETY: nothing ever runs, so everything is done and nothing touches memory.
+unsafe impl Launch for Null {
     unsafe fn launch(&self, _: RawFunction, _: &LaunchConfig, _: &[*mut c_void], _: RawStream) -> Result<()> {
         Ok(())
     }
 }
 
-impl Graphs for Null {
+// SAFETY: no graph ever runs.
+unsafe impl Graphs for Null {
     unsafe fn capture_begin(&self, _: RawStream) -> Result<()> {
         Ok(())
     }
@@ -186,7 +193,8 @@ impl Graphs for Null {
     }
 }
 
-impl Device for Null {
+// SAFETY: the facts are constant, and nothing ever runs that would have to be waited for.
+unsafe impl Device for Null {
     fn info(&self) -> &DeviceInfo {
         &self.0
     }

@@ -253,7 +253,8 @@ fn layout(bytes: usize) -> Layout {
 
 struct PaperBackend(Arc<Paper>);
 
-impl Backend for PaperBackend {
+// SAFETY: each opening makes a device of its own.
+unsafe impl Backend for PaperBackend {
     fn name(&self) -> &'static str {
         self.0.info.backend
     }
@@ -268,7 +269,8 @@ impl Backend for PaperBackend {
     }
 }
 
-impl hal::Device for Paper {
+// SAFETY: work is noted on paper, and answers follow from what is written there.
+unsafe impl hal::Device for Paper {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -283,7 +285,8 @@ impl hal::Device for Paper {
     }
 }
 
-impl Streams for Paper {
+// SAFETY: work is noted on paper, and answers follow from what is written there.
+unsafe impl Streams for Paper {
     fn stream_create(&self, _: StreamOptions) -> Result<RawStream> {
         let mut state = self.state();
         state.fallible("stream_create")?;
@@ -330,7 +333,8 @@ impl Streams for Paper {
     }
 }
 
-impl Events for Paper {
+// SAFETY: work is noted on paper, and answers follow from what is written there.
+unsafe impl Events for Paper {
     fn event_create(&self, _: EventOptions) -> Result<RawEvent> {
         let mut state = self.state();
         state.fallible("event_create")?;
@@ -380,7 +384,8 @@ fn write(start: usize, bytes: usize) -> Touch {
     Touch { range: start..start + bytes, write: true }
 }
 
-impl Buffers for Paper {
+// SAFETY: device memory is a number, and pinned memory the allocator's; a copy writes only what the caller vouches for.
+unsafe impl Buffers for Paper {
     fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
         self.new_block("alloc", bytes, false).map(RawBuffer)
     }
@@ -440,11 +445,12 @@ impl Buffers for Paper {
     }
 }
 
-impl Modules for Paper {
+// SAFETY: work is noted on paper, and answers follow from what is written there.
+unsafe impl Modules for Paper {
     fn target_rank(&self, target: &str) -> Option<u32> {
         (target == "paper").then_some(1)
     }
-    fn module_load(&self, _: &[u8]) -> Result<RawModule> {
+    unsafe fn module_load(&self, _: &[u8]) -> Result<RawModule> {
         let mut state = self.state();
         state.fallible("module_load")?;
         state.live.modules += 1;
@@ -468,7 +474,8 @@ impl Modules for Paper {
     }
 }
 
-impl Launch for Paper {
+// SAFETY: work is noted on paper, and answers follow from what is written there.
+unsafe impl Launch for Paper {
     /// The one kernel takes triples of address, bytes and whether it writes.
     unsafe fn launch(
         &self,
@@ -486,7 +493,8 @@ impl Launch for Paper {
     }
 }
 
-impl Graphs for Paper {}
+// SAFETY: nothing is implemented.
+unsafe impl Graphs for Paper {}
 
 /// The one kernel of the paper device.
 pub(crate) fn kernel(device: &Device) -> Kernel {

@@ -18,14 +18,16 @@ fn a_source_becomes_a_module() {
     let (recorder, device) = start();
     if PROFILE == Profile::Rocm7 {
         // From 7.0 on HIPRTC is a library of its own, which the fake does not bring.
-        let error = device.compile(&SOURCE).unwrap_err();
+        // SAFETY: no options.
+        let error = unsafe { device.compile(&SOURCE) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.message().contains("libhiprtc.so.7") && error.message().contains("hipcc"), "{error}");
         assert_eq!(device.compiler().unwrap_err().kind(), ErrorKind::Unsupported);
         return;
     }
     assert!(device.compiler().unwrap().starts_with("HIPRTC 9.0 of HIP "));
-    let (image, calls) = recorder.record(|| device.compile(&SOURCE).unwrap());
+    // SAFETY: no options.
+    let (image, calls) = recorder.record(|| unsafe { device.compile(&SOURCE) }.unwrap());
     let names: Vec<_> = calls.iter().map(|call| call.name).collect();
     assert_eq!(
         names,
@@ -38,7 +40,8 @@ fn a_source_becomes_a_module() {
         ]
     );
     assert_eq!(fake_hip::compile_options(), ["--offload-arch=gfx90a", "-O3", "-std=c++17", "-DFACTOR=2"]);
-    let module = device.module_load(&image).unwrap();
+    // SAFETY: the driver is a fake, which reads images safely.
+    let module = unsafe { device.module_load(&image) }.unwrap();
     // SAFETY: the module is loaded.
     unsafe {
         device.module_function(module, "scale").unwrap();
@@ -56,11 +59,13 @@ fn a_refused_source_comes_with_the_compilers_words() {
         (Source { text: "#error this is wrong\n", ..SOURCE }, "error: this is wrong"),
         (Source { headers: &[], ..SOURCE }, "'kernel.cuh' file not found"),
     ] {
-        let error = device.compile(&source).unwrap_err();
+        // SAFETY: no options.
+        let error = unsafe { device.compile(&source) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule);
         assert!(error.message().contains("scale.cu") && error.message().contains(words), "{error}");
     }
     assert_eq!(recorder.count("hiprtcCreateProgram"), recorder.count("hiprtcDestroyProgram"));
     let zero = Source { text: "a\0b", ..SOURCE };
-    assert_eq!(device.compile(&zero).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    // SAFETY: no options.
+    assert_eq!(unsafe { device.compile(&zero) }.unwrap_err().kind(), ErrorKind::InvalidArgument);
 }

@@ -40,7 +40,8 @@ fn a_module_is_loaded_asked_and_unloaded() {
 fn the_image_outlives_the_callers() {
     let (recorder, device) = start();
     let mut image = fake_hip::image(&[("scale", &[8])]);
-    let module = device.module_load(&image).unwrap();
+    // SAFETY: the driver is a fake, which reads images safely.
+    let module = unsafe { device.module_load(&image) }.unwrap();
     image.fill(0);
     drop(image);
     // SAFETY: the module is loaded.
@@ -68,8 +69,10 @@ fn a_missing_kernel_is_named() {
 #[test]
 fn images_that_do_not_load_say_why() {
     let (_recorder, device) = start();
-    assert_eq!(device.module_load(b"other arch").unwrap_err().kind(), ErrorKind::NoImageForDevice);
-    let error = device.module_load(b"damaged").unwrap_err();
+    // SAFETY: the driver is a fake, which reads images safely.
+    assert_eq!(unsafe { device.module_load(b"other arch") }.unwrap_err().kind(), ErrorKind::NoImageForDevice);
+    // SAFETY: the driver is a fake, which reads images safely.
+    let error = unsafe { device.module_load(b"damaged") }.unwrap_err();
     // From 6 on the fake answers with a code that the bindings do not know: kept, not misread.
     let (kind, code) = match PROFILE {
         Profile::Rocm5 => (ErrorKind::InvalidModule, 200),

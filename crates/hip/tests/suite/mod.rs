@@ -38,5 +38,6 @@ pub(crate) fn signed(value: i32) -> u64 {
 
 /// A module with a kernel `scale(float*, float, size_t)`.
 pub(crate) fn module(device: &dyn Device) -> RawModule {
-    device.module_load(&fake_hip::image(&[("scale", &[8, 4, 8])])).unwrap()
+    // SAFETY: the driver is a fake, which reads images safely.
+    unsafe { device.module_load(&fake_hip::image(&[("scale", &[8, 4, 8])])) }.unwrap()
 }

@@ -131,7 +131,7 @@ impl Opened {
 }
 
 // SAFETY: devices of this backend touch no memory.
-impl Backend for Driver {
+unsafe impl Backend for Driver {
     fn name(&self) -> &'static str {
         "model"
     }
@@ -147,7 +147,7 @@ impl Backend for Driver {
 }
 
 // SAFETY: no memory is touched.
-impl Streams for Opened {
+unsafe impl Streams for Opened {
     fn stream_create(&self, _: StreamOptions) -> Result<RawStream> {
         Ok(self.0.foreign_stream())
     }
@@ -191,7 +191,7 @@ impl Streams for Opened {
 }
 
 // SAFETY: as above.
-impl Events for Opened {
+unsafe impl Events for Opened {
     fn event_create(&self, _: EventOptions) -> Result<RawEvent> {
         self.call(|world| {
             let event = world.new_handle();
@@ -232,7 +232,7 @@ impl Events for Opened {
 }
 
 // SAFETY: as above.
-impl Buffers for Opened {
+unsafe impl Buffers for Opened {
     fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
         self.call(|world| {
             world.next += bytes;
@@ -274,11 +274,11 @@ impl Buffers for Opened {
 }
 
 // SAFETY: as above.
-impl Modules for Opened {
+unsafe impl Modules for Opened {
     fn target_rank(&self, _: &str) -> Option<u32> {
         None
     }
-    fn module_load(&self, _: &[u8]) -> Result<RawModule> {
+    unsafe fn module_load(&self, _: &[u8]) -> Result<RawModule> {
         Err(Error::unsupported("that"))
     }
     unsafe fn module_unload(&self, _: RawModule) -> Result<()> {
@@ -296,14 +296,14 @@ impl Modules for Opened {
 }
 
 // SAFETY: as above.
-impl Launch for Opened {
+unsafe impl Launch for Opened {
     unsafe fn launch(&self, _: RawFunction, _: &LaunchConfig, _: &[*mut c_void], _: RawStream) -> Result<()> {
         Err(Error::unsupported("that"))
     }
 }
 
 // SAFETY: as above.
-impl Graphs for Opened {
+unsafe impl Graphs for Opened {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
         self.call(|world| {
             let capture = world.new_handle();
@@ -343,7 +343,7 @@ impl Graphs for Opened {
 }
 
 // SAFETY: as above.
-impl Device for Opened {
+unsafe impl Device for Opened {
     fn info(&self) -> &DeviceInfo {
         &self.1
     }

@@ -1,0 +1,184 @@
+//! The process as a whole: its end, after which the library calls no driver, and its copies by `fork`.
+//!
+//! Drivers take themselves down in exit handlers, and some crash where a thread calls them meanwhile. Threads of the
+//! library run beside the program's, so they call drivers inside [`at_driver`] alone, and so does whatever is dropped.
+//! When the process exits, a handler that runs before the drivers' lets nobody in any more and waits for those inside.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::mem;
+use std::process;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use crate::reactor;
+use crate::sync::{Mutex, lock};
+
+/// How long the end of the process waits for calls that are under way. One that waits for work that never ends, or for
+/// the host closure that called `exit`, must not keep the process.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Nobody is let in any more. Pairs with `INSIDE`: who enters counts first and looks here then, the handler the other
+/// way round, so that one of the two sees the other.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Threads inside [`at_driver`].
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// The process that opened a device first; 0 before.
+static OPENED_BY: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// Whether this thread is counted in `INSIDE`. Without a destructor: it is asked until the very end.
+    static HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+unsafe extern "C" {
+    fn atexit(handler: extern "C" fn()) -> c_int;
+}
+
+/// Counts this thread while it lives, unless it was counted already.
+struct Entry {
+    counted: bool,
+}
+
+impl Entry {
+    fn new() -> Option<Self> {
+        if HERE.get() {
+            return Some(Self { counted: false });
+        }
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        if ENDING.load(Ordering::SeqCst) {
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+            return None;
+        }
+        HERE.set(true);
+        Some(Self { counted: true })
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if self.counted {
+            HERE.set(false);
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Runs `work`, which may call drivers. Once the process is ending it is leaked instead, with all it owns.
+#[inline]
+pub(crate) fn at_driver<T>(work: impl FnOnce() -> T) -> Option<T> {
+    if let Some(_entry) = Entry::new() {
+        Some(work())
+    } else {
+        mem::forget(work);
+        None
+    }
+}
+
+/// Runs a piece of the program's own code, which the end of the process does not wait for: it may itself call `exit`, or
+/// wait for a thread that did. If the process is ending when it returns, this does not.
+pub(crate) fn users_code<T>(work: impl FnOnce() -> T) -> T {
+    /// Also where it panics.
+    struct Return;
+    impl Drop for Return {
+        fn drop(&mut self) {
+            INSIDE.fetch_add(1, Ordering::SeqCst);
+            if ENDING.load(Ordering::SeqCst) {
+                INSIDE.fetch_sub(1, Ordering::SeqCst);
+                loop {
+                    thread::park();
+                }
+            }
+            HERE.set(true);
+        }
+    }
+    if !HERE.replace(false) {
+        return work();
+    }
+    INSIDE.fetch_sub(1, Ordering::SeqCst);
+    let _return = Return;
+    work()
+}
+
+/// Whether the process is ending.
+pub(crate) fn is_ending() -> bool {
+    ENDING.load(Ordering::Relaxed)
+}
+
+/// Has the end of the process begin with [`end`]. Handlers run in the reverse of the order in which they were asked for,
+/// and drivers ask for theirs when they are opened; so this is called once for each backend, when its first device is open,
+/// and for each kind of thread.
+pub(crate) fn register(what: &'static str) {
+    static KNOWN: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let mut known = lock(&KNOWN);
+    if !known.contains(&what) {
+        known.push(what);
+        // SAFETY: the handler does not unwind, and C runs it at the end of the process, or before this library is
+        // unloaded from it. Where there is no room for it nothing else can be done.
+        let _ = unsafe { atexit(end) };
+    }
+}
+
+/// Lets nobody in any more, and waits for those inside but the calling thread, which is where the process ends.
+extern "C" fn end() {
+    if ENDING.swap(true, Ordering::SeqCst) || is_forked() {
+        return;
+    }
+    reactor::wake();
+    let begun = Instant::now();
+    let others = || INSIDE.load(Ordering::SeqCst) > usize::from(HERE.get());
+    while others() && begun.elapsed() < PATIENCE {
+        // Most calls are over at once, and nobody else is to be disturbed.
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
+fn is_forked() -> bool {
+    let opened_by = OPENED_BY.load(Ordering::Relaxed);
+    opened_by != 0 && opened_by != process::id()
+}
+
+/// Refuses a process that was forked from one that had opened a device, and remembers this one.
+pub(crate) fn check_not_forked() -> Result<()> {
+    let _ = OPENED_BY.compare_exchange(0, process::id(), Ordering::Relaxed, Ordering::Relaxed);
+    if is_forked() { Err(forked()) } else { Ok(()) }
+}
+
+#[cold]
+fn forked() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "process {} was forked from process {}, which had opened a device: neither drivers nor the library's threads \
+             survive a fork; open devices after forking, or have the child execute a program",
+            process::id(),
+            OPENED_BY.load(Ordering::Relaxed)
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_of_the_program_is_not_counted() {
+        let counted = |nested: bool| (HERE.get(), nested);
+        let seen = at_driver(|| {
+            let outer = counted(false);
+            let inner = at_driver(|| users_code(|| counted(true)));
+            (outer, inner, HERE.get())
+        });
+        assert_eq!(seen, Some(((true, false), Some((false, true)), true)));
+        assert!(!HERE.get());
+        let panicked =
+            at_driver(|| std::panic::catch_unwind(|| users_code(|| panic!("on purpose"))).is_err());
+        assert_eq!((panicked, HERE.get()), (Some(true), false));
+        assert_eq!(users_code(|| HERE.get()), false);
+    }
+}

@@ -1,0 +1,156 @@
+//! A process that exits while the library's threads are at work, wherever it does: it ends, and with its own code.
+
+use std::process::exit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+
+use conformance::harness::{Child, Gate, until};
+use conformance::{sync, tests};
+use gpustream::{Device, Event, Flag, Graph, Result, Stream};
+
+use crate::notify::is_pending;
+
+tests! {
+    Alone: the_process_ends_with_its_own_code;
+    Part: from_a_thread, from_a_closure, from_a_waker, from_a_drop, from_several_threads;
+}
+
+/// No exit code of the harness's.
+const CODE: i32 = 42;
+
+/// How often each part is played.
+const RUNS: usize = 20;
+
+fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
+    let mut parts = vec!["from_a_thread", "from_a_waker", "from_a_drop", "from_several_threads"];
+    // A vendor's driver may wait, in its own exit handler, for the closure that runs the handler.
+    if device.info().backend == "cpu" {
+        parts.push("from_a_closure");
+    }
+    for part in parts {
+        for run in 0..RUNS {
+            let ended = Child::of(device, &format!("exit::{part}")).run()?;
+            assert_eq!(ended.code, Some(CODE), "{part}, run {run}: {}", ended.output);
+        }
+    }
+    Ok(())
+}
+
+/// Counts its drops, which the library's thread makes.
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Keeps the library's threads at work: one asks about a stream that gets nowhere, the other has a thousand things to
+/// destroy and has begun.
+fn keep_busy(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (stuck, s) = (device.stream()?, device.stream()?);
+    let mut x = stuck.full(10, 1u32)?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&stuck, gate.flag(), &mut x, 1, 10)?;
+    let mut future = stuck.finished();
+    assert!(is_pending(&mut future));
+    let events =
+        (0..1000).map(|_| s.record_with(gpustream::WaitPolicy::Block)).collect::<Result<Vec<_>>>()?;
+    s.host_fn(move || drop::<Vec<Event>>(events))?;
+    s.synchronize()?;
+    std::mem::forget((future, gate, x, stuck, s));
+    Ok(())
+}
+
+fn from_a_thread(device: &Device) -> Result<()> {
+    keep_busy(device)?;
+    exit(CODE)
+}
+
+fn from_a_closure(device: &Device) -> Result<()> {
+    keep_busy(device)?;
+    device.stream()?.host_fn(|| exit(CODE))?;
+    loop {
+        thread::park();
+    }
+}
+
+/// Ends the process when it is woken, which the library's thread does.
+struct Exits;
+
+impl Wake for Exits {
+    fn wake(self: Arc<Self>) {
+        exit(CODE)
+    }
+}
+
+fn from_a_waker(device: &Device) -> Result<()> {
+    keep_busy(device)?;
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(10, 1u32)?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&s, gate.flag(), &mut x, 1, 10)?;
+    let mut future = std::pin::pin!(s.finished());
+    let waker = Waker::from(Arc::new(Exits));
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    gate.open();
+    loop {
+        thread::park();
+    }
+}
+
+/// What a closure drops last is destroyed by the library's thread, and with it the program's own values.
+fn from_a_drop(device: &Device) -> Result<()> {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            exit(CODE)
+        }
+    }
+    keep_busy(device)?;
+    // A device of its own, on which nothing is stuck.
+    let device = conformance::harness::open_again(device, gpustream::DeviceOptions::default())?;
+    let s = device.stream()?;
+    let bomb = Bomb;
+    let graph = s.capture(|s| {
+        s.host_fn_repeat(move || {
+            let _ = &bomb;
+        })
+    })?;
+    let others = (0..1000).map(|_| s.capture(|s| s.host_fn_repeat(|| ()))).collect::<Result<Vec<Graph>>>()?;
+    s.host_fn(move || drop(graph))?;
+    // Until somebody finds that nothing uses the graph any more.
+    for other in others {
+        s.host_fn(move || drop(other))?;
+        s.synchronize()?;
+    }
+    Ok(())
+}
+
+/// While others submit, wait and drop.
+fn from_several_threads(device: &Device) -> Result<()> {
+    keep_busy(device)?;
+    let going = Arc::new(AtomicUsize::new(0));
+    for _ in 0..2 {
+        let (device, going) = (device.clone(), going.clone());
+        thread::spawn(move || {
+            loop {
+                let work = || -> Result<(Stream, Flag)> {
+                    let s = device.stream()?;
+                    let flag = device.flag()?;
+                    let held = Dropped(going.clone());
+                    s.host_fn(move || drop(held))?;
+                    s.synchronize()?;
+                    Ok((s, flag))
+                };
+                drop(work());
+            }
+        });
+    }
+    until(|| Ok(going.load(Ordering::SeqCst) > 10))?;
+    exit(CODE)
+}
