@@ -2,15 +2,18 @@
 //!
 //! A fault may leave the process's driver context unusable, so each happens in a process of its own.
 
-use conformance::harness::{Child, Gate, open_again, refused};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use conformance::harness::{Child, Gate, open_again, overlaps, refused, until};
 use conformance::{faulty, sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result};
 
 tests! {
     Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion, a_trap, host_access_after_a_fault,
-        closures_after_a_fault, dropping_everything_after_a_fault;
+        closures_after_a_fault, dropping_everything_after_a_fault, memory_stays_while_work_beside_a_fault_may_run,
+        what_a_lost_device_was_to_write_is_refused_for_good, downloads_beside_a_fault;
     Plain: other_processes_are_unaffected, blocking_names_the_operation;
-    CpuOnly: a_barrier_not_all_reach, no_false_alarms_in_checked_mode_here;
+    CpuOnly: a_barrier_not_all_reach, no_false_alarms_in_checked_mode_here, waits_last_until_work_beside_a_fault_ends;
     Part: fault, fault_while_blocking, write_out_of_bounds, write_out_of_bounds_of_shared, write_out_of_bounds_of_array,
         compute_in_checked_mode;
 }
@@ -141,6 +144,112 @@ fn dropping_everything_after_a_fault(device: &Device) -> Result<()> {
     let mine = open_again(device, DeviceOptions::default());
     drop((s, mine));
     Ok(())
+}
+
+/// Kernels wait at a gate while another one fails. All that they use is dropped meanwhile: memory of two handles of the
+/// device, streams, code. The program's own memory must not be where theirs was.
+fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()> {
+    // More than an allocator keeps for the next request.
+    const LEN: usize = 9 << 20;
+    if !overlaps(device) {
+        return Ok(());
+    }
+    let again = || open_again(device, DeviceOptions::default());
+    let (owner, user) = (again()?, again()?);
+    let kernels = sync::Kernels::load(&user)?;
+    let [s, t, u] = [user.stream()?, user.stream()?, user.stream()?];
+    let mut registered = owner.register(vec![0u32; LEN])?;
+    let (mut pinned, mut buffer) = (owner.pinned::<u32>(LEN)?, u.zeros::<u32>(LEN)?);
+    let (gate, mut here) = (Gate::new(device)?, [device.flag()?, device.flag()?, device.flag()?]);
+    kernels.arrive_and_set(&s, &mut here[0], gate.flag(), &mut registered, 0xdead, LEN)?;
+    kernels.arrive_and_set(&t, &mut here[1], gate.flag(), &mut pinned, 0xdead, LEN)?;
+    kernels.arrive_and_set(&u, &mut here[2], gate.flag(), &mut buffer, 0xdead, LEN)?;
+    until(|| Ok(here.iter().all(|here| here.get() != 0)))?;
+    lost(break_device(device), "the stream");
+    drop((registered, pinned, buffer, s, t, u, kernels));
+    drop((owner, user));
+    let mine: Vec<Vec<u32>> = (0..4).map(|_| vec![0xaaaa_aaaa; LEN]).collect();
+    gate.open();
+    // A GPU's fault has ended them; the CPU's go on to their end.
+    if device.info().backend == "cpu" {
+        until(|| Ok(here.iter().all(|here| here.get() == 2)))?;
+        until(|| Ok(device.raw().has_stopped()))?;
+    }
+    lost(device.synchronize(), "the device");
+    assert!(mine.iter().flatten().all(|&x| x == 0xaaaa_aaaa), "a kernel wrote to memory that was freed");
+    Ok(())
+}
+
+/// Nobody is given memory that a failed device was to write, also when its streams and itself are gone.
+fn what_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -> Result<()> {
+    let user = open_again(device, DeviceOptions::default())?;
+    let kernels = faulty::Kernels::load(&user)?;
+    let s = user.stream()?;
+    let x = s.full(1000, 1u32)?;
+    let (mut pinned, mut registered) = (device.pinned::<u32>(1000)?, device.register(vec![0u32; 1000])?);
+    let gate = Gate::new(device)?;
+    s.synchronize()?;
+    sync::Kernels::load(&user)?.spin(&s, &ONE, gate.flag())?;
+    // SAFETY: this process is made to fail.
+    unsafe { kernels.wild(&s, &ONE, NOWHERE) }?;
+    s.copy(&x, &mut pinned)?;
+    s.copy(&x, &mut registered)?;
+    gate.open();
+    lost(s.synchronize(), "the stream");
+    drop((x, s, kernels, user));
+    for memory in [&mut pinned, &mut registered] {
+        lost(memory.read(), "a reading guard");
+        lost(memory.write(), "a writing guard");
+        lost(memory.try_read(), "a try");
+        lost(memory.is_ready(), "a query");
+    }
+    Ok(())
+}
+
+/// A download that fails has left the slice alone: nothing writes there later.
+fn downloads_beside_a_fault(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let x = s.full(1 << 22, 0xdead_u32)?;
+    let gate = Gate::new(device)?;
+    s.synchronize()?;
+    sync::Kernels::load(device)?.spin(&s, &ONE, gate.flag())?;
+    let mut values = vec![7u32; 1 << 22];
+    std::thread::scope(|scope| {
+        let download = scope.spawn(|| s.download_into(&x, &mut values));
+        lost(break_device(device), "the stream");
+        gate.open();
+        lost(download.join().expect("no panic"), "the download");
+    });
+    lost(device.synchronize(), "the device");
+    assert!(values.iter().all(|&x| x == 7), "the slice was written");
+    Ok(())
+}
+
+/// A wait for work beside a fault returns when that has ended, or says that it may run on.
+fn waits_last_until_work_beside_a_fault_ends(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.zeros::<u32>(1000)?;
+    s.synchronize()?;
+    let (gate, mut here) = (Gate::new(device)?, device.flag()?);
+    kernels.arrive(&s, &ONE, &mut here, gate.flag())?;
+    kernels.add_when(&s, gate.flag(), &mut x, 1, 1000)?;
+    until(|| Ok(here.get() != 0))?;
+    lost(break_device(device), "another stream");
+    let (waiting, opened) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            waiting.store(true, Ordering::SeqCst);
+            lost(s.synchronize(), "the stream");
+            let in_time = opened.load(Ordering::SeqCst);
+            assert!(in_time || !device.raw().has_stopped(), "the kernel was not waited for");
+        });
+        until(|| Ok(waiting.load(Ordering::SeqCst)))?;
+        (0..1000).for_each(|_| std::thread::yield_now());
+        opened.store(true, Ordering::SeqCst);
+        gate.open();
+        Ok(())
+    })
 }
 
 /// A fault in a child, while work of this process runs, and again.

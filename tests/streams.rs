@@ -11,7 +11,7 @@ tests! {
     Plain: kernels_overlap, enqueueing_returns, a_stream_is_in_order, copies_overlap_kernels, done_is_asked_without_waiting,
         priorities_are_clamped, many_streams_at_once, synchronize_waits_for_its_own_stream_alone,
         device_synchronize_waits_for_all, default_streams, streams_from_other_threads,
-        the_host_prepares_while_the_device_works;
+        the_host_prepares_while_the_device_works, a_full_stream_makes_whoever_submits_wait;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -222,5 +222,45 @@ fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
     }
     gates[BATCHES as usize - 1].open();
     assert_eq!(s.download(&sum)?, vec![want; N]);
+    Ok(())
+}
+
+/// A stream takes about a thousand operations; whoever submits more goes on when there is room, and nothing is lost.
+fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
+    const LAUNCHES: u32 = 5000;
+    let kernels = sync::Kernels::load(device)?;
+    let (s, other) = (device.stream()?, device.stream()?);
+    let mut x = s.zeros::<u32>(1)?;
+    let (mut counted, mut y) = (other.zeros::<u32>(1)?, other.zeros::<u32>(1)?);
+    let graph = other.capture(|s| kernels.step(s, &mut counted, 1, 1))?;
+    let gate = Gate::new(device)?;
+    let submitted = AtomicU32::new(0);
+    kernels.spin(&s, &ONE, gate.flag())?;
+    std::thread::scope(|scope| {
+        let launches = scope.spawn(|| {
+            for _ in 0..LAUNCHES {
+                kernels.step(&s, &mut x, 1, 1)?;
+                graph.launch(&s)?;
+                submitted.fetch_add(2, Ordering::SeqCst);
+            }
+            s.synchronize()
+        });
+        // On a GPU it depends on the driver.
+        let room = if device.info().backend == "cpu" { 1000 } else { 1 };
+        until(|| Ok(submitted.load(Ordering::SeqCst) >= room))?;
+        (0..1000).for_each(|_| std::thread::yield_now());
+        if device.info().backend == "cpu" {
+            assert!(submitted.load(Ordering::SeqCst) <= 1024, "a stream takes any number of operations");
+        }
+        // Others are not held up by the one that waits.
+        other.fill(&mut y, 7)?;
+        other.synchronize()?;
+        gate.open();
+        launches.join().expect("no panic")
+    })?;
+    let expected = (0..LAUNCHES).fold(0u32, |x, _| x.wrapping_mul(5).wrapping_add(1));
+    assert_eq!(s.download(&x)?, [expected]);
+    drop(graph);
+    assert_eq!(s.download(&counted)?, [expected]);
     Ok(())
 }

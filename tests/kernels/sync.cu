@@ -36,6 +36,18 @@ extern "C" __global__ void add_when(const volatile unsigned* go, unsigned* __res
     GS_FOR_EACH(i, n) x[i] += value;
 }
 
+/// Sets `here` to 1; once `go` is not zero, x[i] = value, and then `here` is 2. One thread does all of it.
+/// requires: 1 <= len(here), 1 <= len(go), n <= len(x)
+/// covers: 1
+extern "C" __global__ void arrive_and_set(volatile unsigned* here, const volatile unsigned* go, unsigned* x, unsigned value,
+                                          size_t n) {
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    set(here, 1);
+    wait_for(go);
+    for (size_t i = 0; i < n; ++i) x[i] = value;
+    set(here, 2);
+}
+
 /// y[i] = x[i], once `go` is not zero: a copy that takes as long as it is told to.
 /// requires: 1 <= len(go), n <= len(x), n <= len(y)
 /// covers: n

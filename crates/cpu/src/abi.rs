@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 /// Version of this interface; a module states the one it was compiled with.
-pub const ABI: u32 = 2;
+pub const ABI: u32 = 3;
 
 /// The one symbol a module exports: a [`Module`].
 pub const MODULE_SYMBOL: &str = "gpustream_cpu_module";

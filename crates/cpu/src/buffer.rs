@@ -15,6 +15,12 @@ impl CpuDevice {
         let stream = unsafe { self.stream(stream) };
         stream.submit(Work::Copy { dst, src, bytes })
     }
+
+    unsafe fn free_memory(&self, address: usize) -> Result<()> {
+        self.shared.not_forked()?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.shared.memory.free(address) }
+    }
 }
 
 // SAFETY: memory comes from the system, is as long as asked for, and is freed only when the caller says so.
@@ -25,9 +31,9 @@ unsafe impl Buffers for CpuDevice {
     }
 
     unsafe fn free(&self, buffer: RawBuffer) -> Result<()> {
-        // Also on a lost device: what it holds must not leak. But a kernel that is stuck may still write there.
+        // Also on a lost device, once nothing of it runs.
         // SAFETY: passed on to the caller.
-        unsafe { self.shared.memory.free(buffer.0) }
+        unsafe { self.free_memory(buffer.0) }
     }
 
     unsafe fn alloc_async(&self, bytes: usize, stream: RawStream) -> Result<RawBuffer> {
@@ -56,7 +62,7 @@ unsafe impl Buffers for CpuDevice {
 
     unsafe fn pinned_free(&self, ptr: HostPtr) -> Result<()> {
         // SAFETY: passed on to the caller.
-        unsafe { self.shared.memory.free(ptr as usize) }
+        unsafe { self.free_memory(ptr as usize) }
     }
 
     unsafe fn host_register(&self, _ptr: HostPtr, _bytes: usize) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use gpustream_hal::{Backend, Device, DeviceInfo, Error, ErrorKind, Probe, Result, WaitPolicy};
 
@@ -9,12 +10,17 @@ use crate::abi;
 use crate::arch;
 use crate::capture;
 use crate::error::error;
+use crate::fork::{self, Link};
 use crate::launch::MAX_GRID_YZ;
 use crate::memory::{self, Memory};
 use crate::options::{self, CpuOptions};
 use crate::stream::{PRIORITY_RANGE, Registry};
 use crate::sync::lock;
 use crate::worker::Scheduler;
+
+/// How long after a device was lost its waits still last: what ran beside the failure ends within that time, or is
+/// taken for stuck. Nothing that it may touch is given back then.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// What all handles of one device share: its primary context. Lives for good, as its threads do.
 pub(crate) struct Shared {
@@ -23,8 +29,12 @@ pub(crate) struct Shared {
     pub(crate) scheduler: Scheduler,
     pub(crate) streams: Registry,
     pub(crate) memory: Memory,
+    pub(crate) link: Link,
     lost: AtomicBool,
-    error: OnceLock<Error>,
+    /// This process is a child of the one whose threads the device's are.
+    forked: AtomicBool,
+    /// What ended the device, and when.
+    end: OnceLock<(Error, Instant)>,
 }
 
 impl Shared {
@@ -35,9 +45,12 @@ impl Shared {
             scheduler: Scheduler::new(options.workers),
             streams: Registry::default(),
             memory: Memory::new(memory::machine_total() / devices as u64, options.check),
+            link: Link::default(),
             lost: AtomicBool::new(false),
-            error: OnceLock::new(),
+            forked: AtomicBool::new(false),
+            end: OnceLock::new(),
         }));
+        fork::enter(shared);
         Scheduler::start(shared)
             .map_err(|e| error(ErrorKind::Driver, format!("no threads for the device: {e}")))?;
         Ok(shared)
@@ -54,19 +67,63 @@ impl Shared {
 
     #[cold]
     fn loss(&self) -> Error {
-        self.error.get().cloned().unwrap_or_else(|| error(ErrorKind::DeviceLost, "the device is lost"))
+        if self.is_forked() {
+            return error(
+                ErrorKind::DeviceLost,
+                "this process was forked from the one that opened the device, and has none of its threads: open the \
+                 device after the fork, or start processes with `std::process::Command`",
+            );
+        }
+        let end = self.end.get().map(|(error, _)| error.clone());
+        end.unwrap_or_else(|| error(ErrorKind::DeviceLost, "the device is lost"))
     }
 
-    /// Ends the device with `error`: what is pending is dropped, and everybody who waits is told.
+    /// Ends the device with `error`: what is pending is dropped, what runs ends at its next chunk of work at the latest
+    /// if it ever comes there, and everybody who waits is told when that is so.
     #[cold]
     pub(crate) fn lose(&self, error: Error) {
         // The first one counts; it is there before anybody can ask for it.
-        if self.error.set(error).is_ok() {
+        if self.end.set((error, Instant::now())).is_ok() {
             self.lost.store(true, Ordering::Release);
             for stream in self.streams.all() {
                 stream.interrupt();
             }
         }
+    }
+
+    /// Until when a wait may last: for good unless the device is lost.
+    #[inline]
+    pub(crate) fn limit(&self) -> Option<Instant> {
+        if self.is_lost() { Some(self.last_moment()) } else { None }
+    }
+
+    #[cold]
+    fn last_moment(&self) -> Instant {
+        match self.end.get() {
+            Some((_, at)) if !self.is_forked() => *at + GRACE,
+            _ => Instant::now(),
+        }
+    }
+
+    /// Whether the device is lost and none of its workers is in an operation, nor will be again.
+    fn has_stopped(&self) -> bool {
+        self.is_lost() && !self.is_forked() && self.streams.all().iter().all(|stream| stream.has_stopped())
+    }
+
+    /// Refuses what a child asks of its parent's device, before any lock is taken.
+    pub(crate) fn not_forked(&self) -> Result<()> {
+        if self.is_forked() { Err(self.loss()) } else { Ok(()) }
+    }
+
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.forked.load(Ordering::Relaxed)
+    }
+
+    /// Called in a child after a fork, where any lock may be held for good.
+    pub(crate) fn leave_to_parent(&self) {
+        self.forked.store(true, Ordering::Relaxed);
+        self.lost.store(true, Ordering::Release);
     }
 }
 
@@ -119,10 +176,17 @@ unsafe impl Device for CpuDevice {
 
     fn synchronize(&self) -> Result<()> {
         capture::refuse_block()?;
-        for stream in self.shared.streams.all() {
-            stream.finish(WaitPolicy::Spin)?;
+        if !self.shared.is_forked() {
+            // All of them, also where the first reports that the device is lost: the others may still run.
+            for stream in self.shared.streams.all() {
+                let _ = stream.finish(WaitPolicy::Spin);
+            }
         }
         self.shared.alive()
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.shared.has_stopped()
     }
 
     fn memory(&self) -> Result<(u64, u64)> {
@@ -131,12 +195,13 @@ unsafe impl Device for CpuDevice {
     }
 
     fn can_access_peer(&self, other: usize) -> Result<bool> {
-        Ok(other != self.shared.ordinal && other < options::device_count())
+        Ok(other != self.shared.ordinal && other < options::device_count()?)
     }
 
     fn enable_peer_access(&self, other: usize) -> Result<()> {
         // One address space: nothing to do but to tell a device that is not there.
-        if other < options::device_count() { Ok(()) } else { Err(no_device(other, options::device_count())) }
+        let devices = options::device_count()?;
+        if other < devices { Ok(()) } else { Err(no_device(other, devices)) }
     }
 }
 
@@ -172,11 +237,11 @@ unsafe impl Backend for Cpu {
     }
 
     fn device_count(&self) -> Result<usize> {
-        Ok(options::device_count())
+        options::device_count()
     }
 
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>> {
-        let devices = options::device_count();
+        let devices = options::device_count()?;
         if ordinal >= devices {
             return Err(no_device(ordinal, devices));
         }
@@ -186,7 +251,7 @@ unsafe impl Backend for Cpu {
         let shared = if let Some(shared) = found {
             shared
         } else {
-            let shared = Shared::start(ordinal, devices, CpuOptions::from_env())?;
+            let shared = Shared::start(ordinal, devices, CpuOptions::try_from_env()?)?;
             open.push(shared);
             shared
         };
@@ -197,6 +262,8 @@ unsafe impl Backend for Cpu {
         let mut probe = Probe::default();
         probe.driver_version = Some(env!("CARGO_PKG_VERSION").into());
         probe.runtime_version = Some(format!("kernel interface {}", abi::ABI));
+        let settings = options::device_count().and_then(|_| CpuOptions::try_from_env());
+        probe.problem = settings.err().map(|error| error.message().to_owned());
         probe
     }
 }

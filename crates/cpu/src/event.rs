@@ -133,6 +133,7 @@ unsafe impl Events for CpuDevice {
     unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()> {
         // SAFETY: passed on to the caller.
         let event = unsafe { Event::borrow(event) };
+        self.shared.not_forked()?;
         let mark = {
             let state = lock(&event.state);
             refuse_captured(&state)?;

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::abi::Lane;
+use crate::fiber::LOCALS_BYTES;
 
 /// Where in the source a thread waits.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +50,20 @@ pub(crate) struct Failure {
 pub(crate) struct Crash {
     pub(crate) signal: i32,
     pub(crate) address: usize,
+    /// The address is one beyond the thread's stack.
+    pub(crate) overflow: bool,
 }
 
 impl std::fmt::Display for Crash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.overflow {
+            return write!(
+                f,
+                "needs more stack than the {} KiB that a thread has for local variables: a local array is too large, \
+                 or a recursion too deep",
+                LOCALS_BYTES >> 10
+            );
+        }
         match self.signal {
             libc::SIGSEGV => write!(f, "accesses memory at {:#x} that it may not (SIGSEGV)", self.address),
             libc::SIGBUS => write!(f, "accesses memory at {:#x} that is not there (SIGBUS)", self.address),

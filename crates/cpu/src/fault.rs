@@ -2,20 +2,26 @@
 //!
 //! A kernel's own faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`; `SIGTRAP` on aarch64) while a fiber runs it make
 //! that fiber return to its worker, which reports the kernel, block and, where known, thread. The kernel's frames are
-//! dropped as they stand: kernels own nothing. A fault anywhere else, in a copy or in a host function, goes to the handler that was
-//! installed before, so that it ends the process as it would without this library.
+//! dropped as they stand: kernels own nothing.
+//!
+//! Every other signal of these kinds (a fault in a copy, in a host function or on a thread of the program; what `kill`
+//! or `raise` sent, wherever it arrives) is not ours: the process goes on as it would without this library. The
+//! handler that was there before is called as it asked to be (its form of arguments, its mask, once only), the default
+//! ends the process by that signal, and a signal that was ignored is ignored. A handler that puts another in its
+//! place (Rust's own for `SIGSEGV` and `SIGBUS` puts the default there) replaces itself and not this one, which stays.
 //!
 //! What this cannot save: a kernel that faults inside a C library call it made (a `printf` of a wild pointer) may
 //! leave that library's locks held.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::mem::{transmute, zeroed};
 use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Once, OnceLock};
 
 use crate::block::Runner;
 use crate::failure::Crash;
-use crate::fiber::Fiber;
 
 /// `__builtin_trap()` is an illegal instruction on x86-64, where SIGTRAP is a debugger's, and a SIGTRAP elsewhere.
 #[cfg(target_arch = "x86_64")]
@@ -29,12 +35,24 @@ thread_local! {
     static RUNNER: Cell<*mut Runner> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// The handlers that were installed before; set before ours can run.
+/// The actions that were there before; set before ours can run.
 static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
+/// What a signal's previous handler has put in its own place: a [`Replaced`].
+static REPLACED: [AtomicU8; SIGNALS.len()] = [const { AtomicU8::new(Replaced::Not as u8) }; SIGNALS.len()];
 static INSTALL: Once = Once::new();
 
-/// A worker's stack for signal handlers, since a kernel may have used up its own.
-pub(crate) struct AltStack(Box<[u8]>);
+#[repr(u8)]
+enum Replaced {
+    Not,
+    Default,
+    Ignore,
+}
+
+/// A worker's stack for signal handlers, since a kernel may have used up its own, and the thread's one before.
+pub(crate) struct AltStack {
+    _memory: Box<[u8]>,
+    before: libc::stack_t,
+}
 
 impl AltStack {
     /// Installs the handlers, once per process, and a stack for them on this thread.
@@ -42,90 +60,157 @@ impl AltStack {
         INSTALL.call_once(install_handlers);
         let mut memory = vec![0; ALT_STACK_BYTES].into_boxed_slice();
         let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
-        // SAFETY: the memory lives until `drop`, which takes it out of use first.
-        unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
+        // SAFETY: zero is a valid `stack_t`, which the system fills in; the memory lives until `drop`, which takes it
+        // out of use first.
+        let before = unsafe {
+            let mut before: libc::stack_t = zeroed();
+            libc::sigaltstack(&raw const stack, &raw mut before);
+            before
+        };
         RUNNER.set(runner);
-        Self(memory)
+        Self { _memory: memory, before }
     }
 }
 
 impl Drop for AltStack {
     fn drop(&mut self) {
         RUNNER.set(ptr::null_mut());
-        let off = libc::stack_t {
-            ss_sp: self.0.as_mut_ptr().cast(),
-            ss_flags: libc::SS_DISABLE,
-            ss_size: self.0.len(),
-        };
-        // SAFETY: disabling needs no memory.
-        unsafe { libc::sigaltstack(&raw const off, ptr::null_mut()) };
+        // SAFETY: the stack that this thread had before, or none; it is the thread's until its end.
+        unsafe { libc::sigaltstack(&raw const self.before, ptr::null_mut()) };
     }
 }
 
 fn install_handlers() {
     // SAFETY: zero is a valid `sigaction`, and so is what the system fills in.
-    let previous = SIGNALS.map(|signal| unsafe {
-        let mut previous: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(signal, ptr::null(), &raw mut previous);
-        previous
-    });
+    let previous = SIGNALS.map(|signal| unsafe { action_of(signal) });
     // Called once.
     let _ = PREVIOUS.set(previous);
     for signal in SIGNALS {
-        // SAFETY: likewise; the handler has the signature that SA_SIGINFO asks for.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_fault as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-            libc::sigemptyset(&raw mut action.sa_mask);
-            libc::sigaction(signal, &raw const action, ptr::null_mut());
-        }
+        // SAFETY: the actions before are known.
+        unsafe { install(signal) };
+    }
+}
+
+unsafe fn action_of(signal: c_int) -> libc::sigaction {
+    // SAFETY: zero is a valid `sigaction`, and so is what the system fills in.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        libc::sigaction(signal, ptr::null(), &raw mut action);
+        action
+    }
+}
+
+/// Puts our handler in place; also called by it.
+unsafe fn install(signal: c_int) {
+    // SAFETY: zero is a valid `sigaction`; the handler has the signature that SA_SIGINFO asks for.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        action.sa_sigaction = on_fault as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        libc::sigaction(signal, &raw const action, ptr::null_mut());
     }
 }
 
 /// Touches nothing but the faulting worker's runner, and allocates nothing.
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let runner = RUNNER.get();
-    if !runner.is_null() && !context.is_null() {
-        // SAFETY: the kernel passes a ucontext, and the fault address in `info`. The runner belongs to this thread;
-        // if the stack pointer lies in the running fiber, the interrupted code is the kernel's, so that no
-        // reference to the runner is alive.
-        unsafe {
+    // SAFETY: the kernel passes a ucontext, and what the signal is in `info`. The runner belongs to this thread; if the
+    // stack pointer lies in the running fiber, the interrupted code is the kernel's, so that no reference to the runner
+    // is alive.
+    unsafe {
+        if !runner.is_null() && !is_sent(info) {
             let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
             let fiber = (*runner).running().filter(|fiber| fiber.contains(stack_pointer(registers)));
-            if let Some((to, stack)) = fiber.map(Fiber::crash_landing) {
-                (*runner).crash = Some(Crash { signal, address: (*info).si_addr() as usize });
+            if let Some(fiber) = fiber {
+                let address = (*info).si_addr() as usize;
+                let (to, stack) = fiber.crash_landing();
+                let overflow = signal == libc::SIGSEGV && fiber.guards(address);
+                (*runner).crash = Some(Crash { signal, address, overflow });
                 redirect(registers, to, stack, (*runner).exchange() as usize);
                 return;
             }
         }
+        let errno = *libc::__errno_location();
+        pass_on(signal, info, context);
+        *libc::__errno_location() = errno;
     }
-    // SAFETY: passes on what the kernel passed.
-    unsafe { pass_on(signal, info, context) };
 }
 
+/// Whether somebody sent the signal (`kill`, `raise`, `sigqueue`); otherwise the instruction caused it.
+unsafe fn is_sent(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: passed by the kernel.
+    unsafe { (*info).si_code <= 0 }
+}
+
+/// Does what would have happened without our handler.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(index) = SIGNALS.iter().position(|&s| s == signal) else { return };
-    let Some(previous) = PREVIOUS.get().map(|all| all[index]) else { return };
-    match previous.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // Returning repeats the faulting instruction, now under the action that was there before.
-            // SAFETY: restores what the system reported.
-            unsafe { libc::sigaction(signal, &raw const previous, ptr::null_mut()) };
+    let Some(previous) = PREVIOUS.get().map(|all| &all[index]) else { return };
+    let replaced = REPLACED[index].load(Ordering::Relaxed);
+    // SAFETY: passed by the kernel.
+    let is_sent = unsafe { is_sent(info) };
+    let is_default = previous.sa_sigaction == libc::SIG_DFL && replaced == Replaced::Not as u8
+        || replaced == Replaced::Default as u8;
+    let is_ignored = previous.sa_sigaction == libc::SIG_IGN && replaced == Replaced::Not as u8
+        || replaced == Replaced::Ignore as u8;
+    if is_ignored && is_sent {
+        return;
+    }
+    // Faults cannot be ignored.
+    if is_default || is_ignored {
+        // SAFETY: what the process would have had.
+        return unsafe { end_by(signal, is_sent) };
+    }
+    if previous.sa_flags & libc::SA_RESETHAND != 0 {
+        REPLACED[index].store(Replaced::Default as u8, Ordering::Relaxed);
+    }
+    // SAFETY: called as the system would.
+    unsafe { call(previous, signal, info, context) };
+    // SAFETY: a query; what we put back is ours.
+    unsafe {
+        let by = match action_of(signal).sa_sigaction {
+            libc::SIG_DFL => Replaced::Default,
+            libc::SIG_IGN => Replaced::Ignore,
+            // Ours still, or another one, which may call ours.
+            _ => return,
+        };
+        REPLACED[index].store(by as u8, Ordering::Relaxed);
+        install(signal);
+    }
+}
+
+/// Has the signal's default action end the process.
+unsafe fn end_by(signal: c_int, is_sent: bool) {
+    // SAFETY: zero is a valid `sigaction`, which stands for the default.
+    unsafe {
+        let default: libc::sigaction = zeroed();
+        libc::sigaction(signal, &raw const default, ptr::null_mut());
+        // A fault comes again when its instruction is repeated, which is after our return.
+        if is_sent {
+            libc::raise(signal);
+            // Only the first process of a container is still there.
+            install(signal);
         }
-        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+    }
+}
+
+/// Calls a handler as its action asks for.
+unsafe fn call(action: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the handler's type is what its flags say; a set of signals is valid when zero.
+    unsafe {
+        let (mut blocked, mut before) = (action.sa_mask, zeroed());
+        if action.sa_flags & libc::SA_NODEFER == 0 {
+            libc::sigaddset(&raw mut blocked, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before);
+        if action.sa_flags & libc::SA_SIGINFO != 0 {
             type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-            // SAFETY: SA_SIGINFO says that this is its type.
-            let handler: Handler = unsafe { std::mem::transmute(handler) };
-            // SAFETY: called as the system would.
-            unsafe { handler(signal, info, context) };
+            transmute::<usize, Handler>(action.sa_sigaction)(signal, info, context);
+        } else {
+            transmute::<usize, unsafe extern "C" fn(c_int)>(action.sa_sigaction)(signal);
         }
-        handler => {
-            // SAFETY: without SA_SIGINFO this is its type.
-            let handler: unsafe extern "C" fn(c_int) = unsafe { std::mem::transmute(handler) };
-            // SAFETY: called as the system would.
-            unsafe { handler(signal) };
-        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
     }
 }
 

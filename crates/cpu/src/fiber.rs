@@ -9,14 +9,27 @@ use std::io;
 use crate::abi::{Context, Entry, MAX_THREADS};
 use crate::switch;
 
-/// Bytes of one fiber's stack. Pages that are never touched cost nothing.
-const STACK_BYTES: usize = 256 << 10;
+/// What a thread of a block has for its local variables, as on a GPU.
+pub(crate) const LOCALS_BYTES: usize = 512 << 10;
+
+/// For the frames of the functions that a kernel calls, `printf` among them.
+const FRAMES_BYTES: usize = 64 << 10;
 
 /// Distance between the tops of neighbouring stacks beyond their size. Without it the hot part of every stack falls
 /// into the same cache sets, which makes a switch four times slower.
 const STAGGER: usize = 320;
 
-/// A mapped stack with a guard page below it.
+/// Where the stagger begins anew.
+const STAGGER_SPAN: usize = 128 << 10;
+
+/// Bytes of one fiber's stack. Pages that are never touched cost nothing.
+const STACK_BYTES: usize = LOCALS_BYTES + FRAMES_BYTES + STAGGER_SPAN;
+
+/// Bytes below it that nothing may touch. A kernel is compiled so that it touches its stack in steps of at most 64 KiB
+/// as it goes down, however large a frame is; the stack pointer may then be a step further.
+const GUARD_BYTES: usize = 128 << 10;
+
+/// A mapped stack with guard pages below it.
 struct FiberStack {
     map: *mut u8,
     len: usize,
@@ -26,8 +39,7 @@ struct FiberStack {
 impl FiberStack {
     /// `index` tells neighbouring stacks apart.
     fn new(index: usize) -> io::Result<Self> {
-        let page = page_size();
-        let len = STACK_BYTES + page;
+        let len = STACK_BYTES + GUARD_BYTES;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches no other memory.
         let map = unsafe {
             libc::mmap(
@@ -43,11 +55,11 @@ impl FiberStack {
             return Err(io::Error::last_os_error());
         }
         let map = map.cast::<u8>();
-        // Half of the stack at most goes to the stagger; 320 is a multiple of the 64 bytes of a cache line.
-        let top = map as usize + len - index * STAGGER % (STACK_BYTES / 2);
+        // 320 is a multiple of the 64 bytes of a cache line.
+        let top = map as usize + len - index * STAGGER % STAGGER_SPAN;
         let stack = Self { map, len, top };
-        // SAFETY: the page is the first of the mapping made above.
-        if unsafe { libc::mprotect(map.cast(), page, libc::PROT_NONE) } != 0 {
+        // SAFETY: these are the first pages of the mapping made above; pages have at most 64 KiB.
+        if unsafe { libc::mprotect(map.cast(), GUARD_BYTES, libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(stack)
@@ -181,6 +193,12 @@ impl Fiber {
     pub(crate) fn contains(&self, stack_pointer: usize) -> bool {
         let start = self.stack.map as usize;
         (start..start + self.stack.len).contains(&stack_pointer)
+    }
+
+    /// For the signal handler: whether an access to `address` was one beyond the stack's end.
+    pub(crate) fn guards(&self, address: usize) -> bool {
+        let start = self.stack.map as usize;
+        (start..start + GUARD_BYTES).contains(&address)
     }
 
     /// For the signal handler: where a crashed fiber goes on, on which stack pointer, with `exchange` as its argument.

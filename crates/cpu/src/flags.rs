@@ -19,6 +19,8 @@ pub const COMPILE: &[&str] = &[
     "-fno-math-errno",
     // As GPU compilers do.
     "-ffp-contract=fast",
+    // A frame larger than the guard pages below a thread's stack must not reach beyond them.
+    "-fstack-clash-protection",
     "-Wno-unknown-pragmas",
     "-Wno-unused-function",
 ];

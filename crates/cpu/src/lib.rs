@@ -25,50 +25,95 @@
 //! A barrier that a thread does not reach, a failed `assert`, a trap, and a crash (`SIGSEGV`, `SIGBUS`, `SIGFPE`,
 //! `SIGILL`; `fault.rs`) end the device, not the process: the error names kernel, block and thread (a crash in a
 //! kernel that is compiled into a vector loop names the block), every later call and every waiter gets it,
-//! and what was queued is dropped. Memory is kept until it is freed. Opening the device anew gives a fresh one.
+//! and what was queued is dropped. Opening the device anew gives a fresh one.
+//!
+//! A thread of a block has 512 KiB for its local variables, as on a GPU. One that needs more, for an array or by
+//! recursion, is such a failure too.
+//!
+//! What runs beside the failure is not torn down: a copy and a kernel of several blocks end at their next piece, a block
+//! when it is done. Waits (for a stream, an event, the device) end when no worker is in the operation any more,
+//! and for a kernel that spins for good five seconds after the failure. Memory and code of work that may still run
+//! are not given back ([`has_stopped`](gpustream_hal::Device::has_stopped)).
+//!
+//! Signals of these kinds that are not a kernel's fault have the effect that they would have without this library.
+//!
+//! # A stream is full
+//!
+//! A stream holds 1024 operations that are not done, about as many as GPU drivers take; a graph's launch is one,
+//! however many nodes it has. Whoever submits more waits until half of them are done. So a thread that is to let work
+//! go, by a flag or a channel, must not have submitted more than that behind it, as with a GPU.
+//!
+//! # Fork, and the end of the process
+//!
+//! After a `fork` the child has none of the threads: its copies of devices are lost, each call on them is
+//! [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) and waits for nothing, and what they hold stays allocated. A
+//! device that the child opens is a new one. The fork should come while no other thread is inside a call of
+//! the library: locks that it holds stay held in the child, as those of every library.
+//!
+//! The process may end at any time, by `exit` or by returning from `main`, whatever is queued or runs: nothing waits
+//! for it. Kernels that run go on until the system ends the threads; modules are not unloaded.
 //!
 //! # Environment
 //!
-//! Read when a device is opened; [`open_with`] takes the same as values.
+//! Read when a device is opened, which fails where a value is not allowed; [`open_with`] takes the same as values.
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `GPUSTREAM_CPU_THREADS` | workers; by default one per core |
+//! | `GPUSTREAM_CPU_THREADS` | workers, 1 to 1024; by default one per core |
 //! | `GPUSTREAM_CPU_WARP` | `32` (default) or `64` lanes in a warp |
-//! | `GPUSTREAM_CPU_DEVICES` | present the machine as this many devices |
+//! | `GPUSTREAM_CPU_DEVICES` | present the machine as this many devices, 1 (default) to 64 |
 //! | `GPUSTREAM_CHECK` | `1`: red zones around device memory (`memory.rs`) and dynamic shared memory (`check.rs`), bounds of shared arrays in images made for it ([`flags::CHECKED_GCC`]) |
 //!
 //! Linux on x86-64 and aarch64. Not there: cooperative launches, clusters (`Unsupported`), compiling at run time.
 
-pub mod abi;
-mod arch;
-mod barrier;
-mod block;
-mod buffer;
-mod capture;
-mod check;
-mod device;
-mod elf;
-mod error;
-mod event;
-mod failure;
-mod fault;
-mod fiber;
-pub mod flags;
-mod graph;
-mod job;
-mod launch;
-mod memory;
-mod module;
-mod options;
-mod plan;
-mod queue;
-mod stream;
-mod switch;
-mod sync;
-mod warp;
-mod work;
-mod worker;
+/// As the crate `cfg-if` has it, for one condition.
+macro_rules! cfg_if {
+    (if #[cfg($condition:meta)] { $($here:item)* } else { $($elsewhere:item)* }) => {
+        $(#[cfg($condition)] $here)*
+        $(#[cfg(not($condition))] $elsewhere)*
+    };
+}
 
-pub use device::{backend, open_with};
-pub use options::CpuOptions;
+// Elsewhere there is to be one error, and not one for each function of the system that is missing.
+cfg_if! {
+    if #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))] {
+        pub mod abi;
+        mod arch;
+        mod barrier;
+        mod block;
+        mod buffer;
+        mod capture;
+        mod check;
+        mod device;
+        mod elf;
+        mod error;
+        mod event;
+        mod failure;
+        mod fault;
+        mod fiber;
+        pub mod flags;
+        mod fork;
+        mod graph;
+        mod job;
+        mod launch;
+        mod memory;
+        mod module;
+        mod options;
+        mod plan;
+        mod queue;
+        mod stream;
+        mod switch;
+        mod sync;
+        mod warp;
+        mod work;
+        mod worker;
+
+        pub use device::{backend, open_with};
+        pub use options::CpuOptions;
+    } else {
+        compile_error!(
+            "the CPU backend runs on Linux on x86-64 and aarch64 alone: build gpustream without its feature `cpu` \
+             (`default-features = false`, `features = [\"cuda\"]`), or for one of these targets"
+        );
+    }
+}

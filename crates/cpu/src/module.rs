@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gpustream_hal::{ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result};
+use gpustream_hal::{Error, ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result};
 use libloading::os::unix::Library;
 
 use crate::abi;
@@ -96,16 +96,16 @@ impl Module {
         let (file, path) = write_image(bytes).map_err(|e| {
             error(ErrorKind::InvalidModule, format!("the module image cannot be written for loading: {e}"))
         })?;
-        let invalid = |e: libloading::Error| {
-            error(ErrorKind::InvalidModule, format!("the module cannot be loaded: {e}; build it again"))
-        };
         // SAFETY: a kernel module's only start-up code is the compiler's, and the image was found whole. Running a
         // user's module is what the user asked for.
         let library = unsafe { Library::open(Some(&path), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        let library = library.map_err(invalid)?;
+        let library = library.map_err(|e| not_loaded(&e))?;
         // SAFETY: the symbol is a constant of this type in every module; its version is looked at first.
         let table = unsafe { library.get::<*const abi::Module>(abi::MODULE_SYMBOL.as_bytes()) };
-        let table = *table.map_err(invalid)?;
+        let table = *table.map_err(|e| {
+            let message = format!("the image is no kernel module: {}; build it again", loader_text(&e));
+            error(ErrorKind::InvalidModule, message)
+        })?;
         // SAFETY: as above; the library stays open as long as the result.
         let table = unsafe { &*table };
         if table.abi != abi::ABI {
@@ -123,6 +123,29 @@ impl Module {
             .collect();
         Ok(Self { functions, _library: library, _file: file })
     }
+}
+
+/// What the loader said; the error's own text names the call only.
+fn loader_text(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cold]
+fn not_loaded(error: &libloading::Error) -> Error {
+    let text = loader_text(error);
+    let advice = if text.contains("Too many open files") {
+        "close files, or raise the limit of open ones (`ulimit -n`)"
+    } else if text.contains("annot allocate memory") || text.contains("failed to map") {
+        "free memory, or raise the limit of address space (`ulimit -v`)"
+    } else if text.contains("not permitted") || text.contains("ermission denied") {
+        "allow this process to map executable memory"
+    } else {
+        "build the module again, on or for this system"
+    };
+    crate::error::error(
+        ErrorKind::InvalidModule,
+        format!("the system's loader does not take the module: {text}; {advice}"),
+    )
 }
 
 impl Function {
@@ -189,6 +212,8 @@ unsafe impl Modules for CpuDevice {
     }
 
     unsafe fn module_unload(&self, module: RawModule) -> Result<()> {
+        // A child leaves it to its parent, whose threads may have held the loader's lock.
+        self.shared.not_forked()?;
         // SAFETY: made by `Box::into_raw` in `module_load`, and not used again.
         drop(unsafe { Box::from_raw(module.0 as *mut Module) });
         Ok(())

@@ -1,10 +1,14 @@
 //! How a device is set up, by value or by environment.
 
+use gpustream_hal::{ErrorKind, Result};
+
+use crate::error::error;
+
 /// How to open a CPU device. [`Default`] reads the environment, once per opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuOptions {
-    /// Threads that run kernels and copies; more are added while some are stuck in kernels that wait.
+    /// Threads that run kernels and copies, 1 to 1024; more are added while some are stuck in kernels that wait.
     /// `GPUSTREAM_CPU_THREADS`; by default one per core.
     pub workers: usize,
     /// Lanes of a warp: 32 or 64. `GPUSTREAM_CPU_WARP`; by default 32.
@@ -14,14 +18,28 @@ pub struct CpuOptions {
     pub check: bool,
 }
 
+/// Most workers that can be asked for.
+const MOST_WORKERS: usize = 1024;
+/// Most devices that the machine can be presented as.
+const MOST_DEVICES: usize = 64;
+
 impl CpuOptions {
-    /// What the environment says, else one worker per core, warps of 32 and no checks.
+    /// What the environment says, else one worker per core, warps of 32 and no checks. A variable whose value is not
+    /// allowed counts as not set here; a device that is opened by the backend refuses it.
     pub fn from_env() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = number("GPUSTREAM_CPU_THREADS").filter(|&n| n > 0).unwrap_or(cores).min(1024);
-        let warp_size = if number("GPUSTREAM_CPU_WARP") == Some(64) { 64 } else { 32 };
-        let check = std::env::var("GPUSTREAM_CHECK").is_ok_and(|v| !v.is_empty() && v != "0");
-        Self { workers, warp_size, check }
+        Self {
+            workers: workers().unwrap_or_else(|_| cores()),
+            warp_size: warp_size().unwrap_or(32),
+            check: check().unwrap_or(false),
+        }
+    }
+
+    /// As [`from_env`](Self::from_env).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] names the variable whose value is not allowed, and what is.
+    pub(crate) fn try_from_env() -> Result<Self> {
+        Ok(Self { workers: workers()?, warp_size: warp_size()?, check: check()? })
     }
 
     /// Another number of workers; 0 counts as 1.
@@ -53,10 +71,47 @@ impl Default for CpuOptions {
 }
 
 /// How many devices the machine's cores are presented as: `GPUSTREAM_CPU_DEVICES`, else 1.
-pub(crate) fn device_count() -> usize {
-    number("GPUSTREAM_CPU_DEVICES").map_or(1, |n| n.clamp(1, 64))
+pub(crate) fn device_count() -> Result<usize> {
+    variable("GPUSTREAM_CPU_DEVICES", 1, "a number from 1 to 64", |text| {
+        text.parse().ok().filter(|number| (1..=MOST_DEVICES).contains(number))
+    })
 }
 
-fn number(name: &str) -> Option<usize> {
-    std::env::var(name).ok()?.trim().parse().ok()
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS)
+}
+
+fn workers() -> Result<usize> {
+    variable("GPUSTREAM_CPU_THREADS", cores(), "a number from 1 to 1024", |text| {
+        text.parse().ok().filter(|number| (1..=MOST_WORKERS).contains(number))
+    })
+}
+
+fn warp_size() -> Result<u32> {
+    variable("GPUSTREAM_CPU_WARP", 32, "32 or 64", |text| match text {
+        "32" => Some(32),
+        "64" => Some(64),
+        _ => None,
+    })
+}
+
+fn check() -> Result<bool> {
+    variable("GPUSTREAM_CHECK", false, "0 or 1", |text| match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    })
+}
+
+/// The value of an environment variable: `default` where it is not set or empty.
+fn variable<T>(name: &str, default: T, allowed: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+    let Some(value) = std::env::var_os(name) else { return Ok(default) };
+    let text = value.to_string_lossy();
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(default);
+    }
+    parse(text).ok_or_else(|| {
+        error(ErrorKind::InvalidArgument, format!("{name}={text}: allowed is {allowed}; correct or unset it"))
+    })
 }

@@ -10,29 +10,48 @@ use std::time::{Duration, Instant};
 use gpustream_hal::WaitPolicy;
 
 // The standard library's, or in `tests/interleavings.rs` a scheduler's that tries all orders of what follows.
-use crate::sync::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, lock};
 
 /// How long a host thread polls before it sleeps: about what being woken costs. Longer would take a core from the
 /// very work it waits for.
 const POLL: Duration = Duration::from_micros(50);
 /// How long it yields between looks where the policy says so.
 const YIELD: Duration = Duration::from_millis(1);
+/// How often it looks while its wait has a limit.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// How far a stream has got, and who waits for it to get further. `W` is what is woken.
 pub(crate) struct Progress<W> {
     done: AtomicU64,
-    /// Entries of `waiters` and host threads in `reach`: nobody is there in the common case.
-    watchers: AtomicU32,
-    waiters: Mutex<Vec<(u64, W)>>,
+    /// The least number that anybody waits for; [`NOBODY`] in the common case. Written with `waiting` locked.
+    due: AtomicU64,
+    waiting: Mutex<Waiting<W>>,
     wake: Condvar,
+}
+
+/// No stream gets that far.
+const NOBODY: u64 = u64::MAX;
+
+struct Waiting<W> {
+    waiters: Vec<(u64, W)>,
+    /// What the host threads that sleep in `reach` wait for.
+    hosts: Vec<u64>,
+}
+
+impl<W> Waiting<W> {
+    /// The least number above `done` that somebody waits for.
+    fn due_after(&self, done: u64) -> u64 {
+        let numbers = self.waiters.iter().map(|(number, _)| *number).chain(self.hosts.iter().copied());
+        numbers.filter(|&number| number > done).min().unwrap_or(NOBODY)
+    }
 }
 
 impl<W> Progress<W> {
     pub(crate) fn new() -> Self {
         Self {
             done: AtomicU64::new(0),
-            watchers: AtomicU32::new(0),
-            waiters: Mutex::new(Vec::new()),
+            due: AtomicU64::new(NOBODY),
+            waiting: Mutex::new(Waiting { waiters: Vec::new(), hosts: Vec::new() }),
             wake: Condvar::new(),
         }
     }
@@ -42,44 +61,54 @@ impl<W> Progress<W> {
         self.done.load(Ordering::Acquire) >= number
     }
 
+    /// How many operations are done.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::Acquire)
+    }
+
     /// Counts one more operation as done, and hands those who waited for it to `wake`.
     pub(crate) fn advance(&self, mut wake: impl FnMut(W)) {
-        // Sequentially consistent, as is the other side: either this sees the watcher, or the watcher sees this.
+        // Sequentially consistent, as is the other side: either this sees that somebody waits, or they see this.
         let done = self.done.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.watchers.load(Ordering::SeqCst) == 0 {
+        if done < self.due.load(Ordering::SeqCst) {
             return;
         }
         let mut ready = Vec::new();
         {
-            let mut waiters = lock(&self.waiters);
+            let mut waiting = lock(&self.waiting);
             let mut index = 0;
-            while index < waiters.len() {
-                if waiters[index].0 <= done {
-                    ready.push(waiters.swap_remove(index).1);
-                    self.watchers.fetch_sub(1, Ordering::SeqCst);
+            while index < waiting.waiters.len() {
+                if waiting.waiters[index].0 <= done {
+                    ready.push(waiting.waiters.swap_remove(index).1);
                 } else {
                     index += 1;
                 }
             }
+            self.due.store(waiting.due_after(done), Ordering::SeqCst);
         }
         self.wake.notify_all();
         ready.into_iter().for_each(&mut wake);
     }
 
+    /// Notes that somebody waits for operation `number`, with `waiting` locked. False if it is done already.
+    fn expect(&self, number: u64) -> bool {
+        self.due.fetch_min(number, Ordering::SeqCst);
+        self.done.load(Ordering::SeqCst) < number
+    }
+
     /// Has `waiter` woken when operation `number` is done; gives it back if that is so already.
     pub(crate) fn watch(&self, number: u64, waiter: W) -> Option<W> {
-        self.watchers.fetch_add(1, Ordering::SeqCst);
-        let mut waiters = lock(&self.waiters);
-        if self.done.load(Ordering::SeqCst) >= number {
-            self.watchers.fetch_sub(1, Ordering::SeqCst);
+        let mut waiting = lock(&self.waiting);
+        if !self.expect(number) {
             return Some(waiter);
         }
-        waiters.push((number, waiter));
+        waiting.waiters.push((number, waiter));
         None
     }
 
-    /// Blocks this thread until operation `number` is done or `give_up` says so. False if it gave up.
-    pub(crate) fn reach(&self, number: u64, policy: WaitPolicy, give_up: impl Fn() -> bool) -> bool {
+    /// Blocks this thread until operation `number` is done, or the moment that `limit` names has come: then it
+    /// gives false. `limit` is asked again after each [`interrupt`](Self::interrupt).
+    pub(crate) fn reach(&self, number: u64, policy: WaitPolicy, limit: impl Fn() -> Option<Instant>) -> bool {
         if self.is_done(number) {
             return true;
         }
@@ -93,29 +122,45 @@ impl<W> Progress<W> {
             if self.is_done(number) {
                 return true;
             }
-            if give_up() {
-                return false;
+            if limit().is_some() {
+                break;
             }
             pause();
         }
-        self.watchers.fetch_add(1, Ordering::SeqCst);
-        let mut waiters = lock(&self.waiters);
-        let reached = loop {
-            if self.done.load(Ordering::SeqCst) >= number {
-                break true;
+        let mut waiting = lock(&self.waiting);
+        waiting.hosts.push(number);
+        let limit = loop {
+            if !self.expect(number) {
+                break None;
             }
-            if give_up() {
-                break false;
+            let limit = limit();
+            if limit.is_some() {
+                break limit;
             }
-            waiters = self.wake.wait(waiters).unwrap_or_else(PoisonError::into_inner);
+            waiting = self.wake.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         };
-        self.watchers.fetch_sub(1, Ordering::SeqCst);
-        reached
+        if let Some(index) = waiting.hosts.iter().position(|&other| other == number) {
+            waiting.hosts.swap_remove(index);
+        }
+        drop(waiting);
+        limit.is_none_or(|limit| self.reach_until(number, limit))
     }
 
-    /// Makes every host thread in [`reach`](Self::reach) ask again whether to give up.
+    /// Blocks this thread until operation `number` is done or `limit` has come. Says which.
+    #[cold]
+    fn reach_until(&self, number: u64, limit: Instant) -> bool {
+        while !self.is_done(number) {
+            if Instant::now() >= limit {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
+    }
+
+    /// Makes every host thread in [`reach`](Self::reach) ask for its limit again.
     pub(crate) fn interrupt(&self) {
-        drop(lock(&self.waiters));
+        drop(lock(&self.waiting));
         self.wake.notify_all();
     }
 }

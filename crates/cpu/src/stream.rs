@@ -1,11 +1,11 @@
 //! Streams: queues that workers drain, one worker per stream at a time.
 
-use std::cell::{RefCell, UnsafeCell};
+use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use gpustream_hal::{
     DefaultStream, ErrorKind, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams, WaitPolicy,
@@ -32,6 +32,9 @@ const PER_THREAD: RawStream = RawStream(2);
 /// Least urgent and most urgent priority.
 pub(crate) const PRIORITY_RANGE: (i32, i32) = (0, 1 - PRIORITIES as i32);
 
+/// Most operations that a stream holds at a time; whoever submits more waits, as with GPU drivers.
+const MOST_PENDING: u64 = 1024;
+
 enum Op {
     Work(Work),
     Wait(Mark),
@@ -43,8 +46,12 @@ pub(crate) struct Submissions {
     ops: VecDeque<Op>,
     /// The stream is queued, running or waiting: whoever has it will see what is added to `ops`.
     scheduled: bool,
+    /// The number up to which the stream is known to have room for operations.
+    room_until: u64,
     /// Operation of the legacy stream up to which this one is ordered after it.
     after_legacy: u64,
+    /// Of the legacy stream: the points of others that it is ordered after, as far as they are not reached.
+    after: Vec<Mark>,
     pub(crate) capture: Option<Arc<Capture>>,
 }
 
@@ -56,6 +63,8 @@ pub(crate) struct Stream {
     submissions: Mutex<Submissions>,
     submitted: AtomicU64,
     progress: Progress<Arc<Stream>>,
+    /// The first operation that was dropped or cut short because the device was lost.
+    failed_from: AtomicU64,
     /// Operations taken off the queue; only for the worker that runs the stream.
     batch: UnsafeCell<VecDeque<Op>>,
     job: Job,
@@ -86,6 +95,7 @@ impl Stream {
             submissions: Mutex::default(),
             submitted: AtomicU64::new(0),
             progress: Progress::new(),
+            failed_from: AtomicU64::new(u64::MAX),
             batch: UnsafeCell::default(),
             job: Job::new(),
         });
@@ -115,13 +125,42 @@ impl Stream {
         self.progress.is_done(number)
     }
 
-    /// Blocks until all up to operation `number` is done, or the device is lost.
+    /// Blocks until all up to operation `number` is done. On a lost device that is when the one that runs has ended,
+    /// or has been given enough time to.
     pub(crate) fn reach(&self, number: u64, policy: WaitPolicy) -> Result<()> {
-        self.progress.reach(number, policy, || self.shared.is_lost());
+        self.shared.not_forked()?;
+        self.progress.reach(number, policy, || self.shared.limit());
         self.shared.alive()
     }
 
-    /// Blocks until all that is submitted is done, or the device is lost.
+    /// On a lost device: whether no worker is in an operation of this stream, nor will be again.
+    pub(crate) fn has_stopped(&self) -> bool {
+        // With the lock held: an operation that is added after this comes to a worker who sees the loss.
+        let submissions = lock(&self.submissions);
+        let submitted = self.submitted.load(Ordering::Acquire);
+        drop(submissions);
+        self.is_done(submitted)
+    }
+
+    /// The submissions, once there is room for one more operation or a capture takes it. Blocks while there is not.
+    fn with_room(&self) -> Result<MutexGuard<'_, Submissions>> {
+        loop {
+            let mut submissions = lock(&self.submissions);
+            let submitted = self.submitted.load(Ordering::Relaxed);
+            if submitted < submissions.room_until || submissions.capture.is_some() {
+                return Ok(submissions);
+            }
+            submissions.room_until = self.progress.done() + MOST_PENDING;
+            if submitted < submissions.room_until {
+                return Ok(submissions);
+            }
+            drop(submissions);
+            // Not one by one: being woken costs more than a short operation takes.
+            self.reach(submitted - MOST_PENDING / 2, WaitPolicy::Block)?;
+        }
+    }
+
+    /// Blocks until all that is submitted is done; see [`reach`](Self::reach).
     pub(crate) fn finish(&self, policy: WaitPolicy) -> Result<()> {
         self.reach(self.submitted.load(Ordering::Acquire), policy)
     }
@@ -131,11 +170,11 @@ impl Stream {
         self.progress.interrupt();
     }
 
-    /// Adds `work`, or records it where the stream is being captured.
+    /// Adds `work`, or records it where the stream is being captured. Blocks while the stream is full.
     pub(crate) fn submit(self: &Arc<Self>, work: Work) -> Result<()> {
         self.shared.alive()?;
         let legacy = self.legacy_marks();
-        let mut submissions = lock(&self.submissions);
+        let mut submissions = self.with_room()?;
         if let Some(capture) = &submissions.capture {
             return capture.record(self, work);
         }
@@ -144,13 +183,16 @@ impl Stream {
         Ok(())
     }
 
-    /// Adds a wait for `mark`.
+    /// Adds a wait for `mark`. Blocks while the stream is full.
     pub(crate) fn submit_wait(self: &Arc<Self>, mark: Mark) -> Result<()> {
         self.shared.alive()?;
-        if Arc::ptr_eq(&mark.stream, self) || mark.stream.is_done(mark.number) {
+        if Arc::ptr_eq(&mark.stream, self) {
             return Ok(());
         }
-        let submissions = lock(&self.submissions);
+        if mark.stream.is_done(mark.number) {
+            return mark.outcome();
+        }
+        let submissions = self.with_room()?;
         self.push(submissions, Op::Wait(mark));
         Ok(())
     }
@@ -212,7 +254,14 @@ impl Stream {
                 self.append(submissions, Op::Wait(mark));
             }
             Legacy::Marks(marks) => {
+                submissions.after.retain(|known| !known.stream.is_done(known.number));
                 for mark in marks {
+                    let known = submissions.after.iter_mut().find(|m| Arc::ptr_eq(&m.stream, &mark.stream));
+                    match known {
+                        Some(known) if known.number >= mark.number => continue,
+                        Some(known) => known.number = mark.number,
+                        None => submissions.after.push(mark.clone()),
+                    }
                     self.append(submissions, Op::Wait(mark));
                 }
             }
@@ -227,7 +276,28 @@ impl Stream {
 
     /// Counts the operation that ran as done, and wakes those who waited for it.
     pub(crate) fn completed_one(&self) {
+        if self.shared.is_lost() {
+            self.failed_from.fetch_min(self.progress.done() + 1, Ordering::Relaxed);
+        }
         self.progress.advance(|waiter| waiter.queue_up());
+    }
+
+    /// What follows the mark on this stream would work on what a device that was lost has left half done: this device
+    /// is lost with it.
+    fn came_after(&self, mark: &Mark) {
+        if let Err(error) = mark.outcome() {
+            let (here, there) = (self.shared.ordinal, mark.stream.shared.ordinal);
+            let context = format!("CPU device {here} waited for CPU device {there}");
+            self.shared.lose(error.with_context(context));
+        }
+    }
+}
+
+impl Mark {
+    /// Of a point that has been reached: whether all before it was done.
+    fn outcome(&self) -> Result<()> {
+        let failed = self.number >= self.stream.failed_from.load(Ordering::Relaxed);
+        if failed { self.stream.shared.alive() } else { Ok(()) }
     }
 }
 
@@ -265,6 +335,7 @@ pub(crate) fn run(worker: &mut Worker, stream: Arc<Stream>) {
                     }
                     continue;
                 }
+                stream.came_after(&mark);
                 stream.completed_one();
             }
             Some(Op::Work(_)) if lost => stream.completed_one(),
@@ -336,9 +407,43 @@ impl Registry {
 /// A counted reference that leaves the count as it is: the handle keeps its own.
 pub(crate) type Borrowed = ManuallyDrop<Arc<Stream>>;
 
+/// A thread's default streams, by device.
+type Defaults = Vec<(usize, Arc<Stream>)>;
+
 thread_local! {
-    /// This thread's default streams, by device.
-    static DEFAULTS: RefCell<Vec<(usize, Arc<Stream>)>> = const { RefCell::new(Vec::new()) };
+    /// This thread's default streams; null where it has none. Without a destructor: those of other variables may use
+    /// the streams, and run in any order.
+    static DEFAULTS: Cell<*mut Defaults> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+/// Frees a thread's default streams, after its other destructors have run. None where the system has no more keys:
+/// then they stay.
+static AT_THREAD_END: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+
+unsafe extern "C" fn free_defaults(defaults: *mut c_void) {
+    DEFAULTS.set(std::ptr::null_mut());
+    // SAFETY: made by `Box::into_raw` on this thread, which has no other pointer to it any more.
+    drop(unsafe { Box::from_raw(defaults.cast::<Defaults>()) });
+}
+
+/// This thread's default streams.
+fn defaults() -> *mut Defaults {
+    let known = DEFAULTS.get();
+    if !known.is_null() {
+        return known;
+    }
+    let new = Box::into_raw(Box::<Defaults>::default());
+    DEFAULTS.set(new);
+    let key = AT_THREAD_END.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: the destructor gets what `pthread_setspecific` is given below.
+        (unsafe { libc::pthread_key_create(&raw mut key, Some(free_defaults)) } == 0).then_some(key)
+    });
+    if let Some(key) = key {
+        // SAFETY: the key was made above. Without memory for the entry the streams stay.
+        unsafe { libc::pthread_setspecific(*key, new.cast()) };
+    }
+    new
 }
 
 impl CpuDevice {
@@ -356,15 +461,16 @@ impl CpuDevice {
             }
             PER_THREAD => {
                 let key = std::ptr::from_ref(self.shared) as usize;
-                let stream = DEFAULTS.with_borrow_mut(|streams| {
-                    if let Some((_, stream)) = streams.iter().find(|(device, _)| *device == key) {
-                        return Arc::as_ptr(stream);
-                    }
+                // SAFETY: this thread's own, and nothing below comes here again.
+                let streams = unsafe { &mut *defaults() };
+                let known = streams.iter().find(|(device, _)| *device == key);
+                let stream = if let Some((_, stream)) = known {
+                    Arc::as_ptr(stream)
+                } else {
                     let stream = Stream::new(self.shared, 0, Kind::Blocking);
-                    let pointer = Arc::as_ptr(&stream);
-                    streams.push((key, stream));
-                    pointer
-                });
+                    streams.push((key, stream.clone()));
+                    Arc::as_ptr(&stream)
+                };
                 // SAFETY: the thread keeps the stream until it ends, which is after this call.
                 ManuallyDrop::new(unsafe { Arc::from_raw(stream) })
             }
@@ -384,7 +490,8 @@ unsafe impl Streams for CpuDevice {
     }
 
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
-        if stream.0 > PER_THREAD.0 {
+        // A child leaves it to its parent: there may be locks on the way that nobody gives back.
+        if stream.0 > PER_THREAD.0 && !self.shared.is_forked() {
             // SAFETY: made by `Arc::into_raw`, and not used again. Whoever runs or queues it has its own count.
             let stream = unsafe { Arc::from_raw(stream.0 as *const Stream) };
             Capture::abandon(&stream);
@@ -417,6 +524,7 @@ unsafe impl Streams for CpuDevice {
     unsafe fn stream_synchronize(&self, stream: RawStream) -> Result<()> {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
+        self.shared.not_forked()?;
         refuse_captured(&stream)?;
         let number = if stream.kind == Kind::Legacy {
             stream.mark()

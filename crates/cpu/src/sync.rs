@@ -1,6 +1,6 @@
 //! What threads share, from the standard library.
 
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex};
 use std::sync::{MutexGuard, PoisonError};
 

@@ -471,7 +471,7 @@ fn assertions_and_traps() {
 fn crashes_are_errors_and_not_the_end() {
     assert_says(&fault("null", 8, 32, None), &["`null`", "block (2, 0, 0)", "0x10", "SIGSEGV"]);
     assert_says(&fault("null_after_barrier", 1, 32, None), &["thread (5, 0, 0)", "SIGSEGV"]);
-    assert_says(&fault("overflow", 1, 1, Some(1_000_000)), &["`overflow`", "SIGSEGV"]);
+    assert_says(&fault("overflow", 1, 1, Some(1_000_000)), &["`overflow`", "stack", "512 KiB"]);
     if cfg!(target_arch = "x86_64") {
         assert_says(&fault("divide", 1, 1, Some(0)), &["`divide`", "SIGFPE"]);
     }

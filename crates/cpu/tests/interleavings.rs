@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
+use std::time::Instant;
+
 use gpustream_hal::WaitPolicy;
 use shuttle::thread;
 use sync::{Arc, AtomicU32, AtomicU64, Ordering};
@@ -82,22 +84,48 @@ fn a_host_thread_that_sleeps_is_woken() {
         let progress = Arc::new(Progress::<()>::new());
         let host = {
             let progress = progress.clone();
-            thread::spawn(move || assert!(progress.reach(1, WaitPolicy::Block, || false)))
+            thread::spawn(move || assert!(progress.reach(1, WaitPolicy::Block, || None)))
         };
         progress.advance(|()| {});
         host.join().unwrap();
     });
 }
 
+/// Two that sleep until different numbers, and one more that is woken in between: in orders at random, since there are
+/// too many.
 #[test]
-fn a_lost_device_wakes_the_host() {
+fn each_of_several_is_woken_when_it_is_due() {
+    let program = || {
+        let progress = Arc::new(Progress::<Arc<AtomicU32>>::new());
+        let woken = Arc::new(AtomicU32::new(0));
+        let hosts = [1, 2].map(|number| {
+            let progress = progress.clone();
+            thread::spawn(move || assert!(progress.reach(number, WaitPolicy::Block, || None)))
+        });
+        for _ in 0..2 {
+            progress.advance(|waiter| {
+                waiter.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        if let Some(at_once) = progress.watch(2, woken.clone()) {
+            at_once.fetch_add(1, Ordering::SeqCst);
+        }
+        hosts.into_iter().for_each(|host| host.join().unwrap());
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+    };
+    shuttle::check_random(program, 3000);
+}
+
+#[test]
+fn a_limit_that_is_set_wakes_the_host() {
     in_every_order(|| {
         let progress = Arc::new(Progress::<()>::new());
         let lost = Arc::new(AtomicU32::new(0));
         let host = {
             let (progress, lost) = (progress.clone(), lost.clone());
             thread::spawn(move || {
-                assert!(!progress.reach(1, WaitPolicy::Block, || lost.load(Ordering::SeqCst) != 0));
+                let limit = || (lost.load(Ordering::SeqCst) != 0).then(Instant::now);
+                assert!(!progress.reach(1, WaitPolicy::Block, limit));
             })
         };
         lost.store(1, Ordering::SeqCst);

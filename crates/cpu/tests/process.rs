@@ -1,61 +1,372 @@
-//! What is not a kernel's own fault ends the process, as it would without this library.
+//! What is not a kernel's own fault happens to the process as it would without this library: signals, forks, its end.
+//!
+//! Each part plays in a process of its own.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 mod support;
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use support::{Bench, compile, options};
+use gpustream_hal::{DefaultStream, ErrorKind};
+use support::{Bench, await_flag, compile, options};
 
 const KERNELS: &str = r#"
 extern "C" __global__ void null(int* out) { *(volatile int*)16 = 1; }
 extern "C" __global__ void waits(int* out) { __syncthreads(); out[0] = 1; }
+extern "C" __global__ void spins(volatile unsigned* here) { *here = 1; while (true) {} }
+extern "C" __global__ void overflows(int* out) { volatile char local[8 << 20]; local[0] = 1; out[0] = local[0]; }
 "#;
-/// Set in the process that is to crash.
-const PLAY: &str = "GPUSTREAM_TEST_CRASH";
+/// Set in a process that plays a part.
+const PLAY: &str = "GPUSTREAM_TEST_PLAY";
+
+/// In the child, plays; otherwise runs `test` in a child of that name with these variables set.
+fn child(test: &str, variables: &[(&str, &str)], play: fn()) -> Option<(ExitStatus, String)> {
+    if std::env::var_os(PLAY).is_some() {
+        play();
+        return None;
+    }
+    if std::env::var_os("GPUSTREAM_TEST_EMULATED").is_some() {
+        eprintln!("SKIPPED: an emulated process cannot run its own executable");
+        return None;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", test, "--nocapture"]).env(PLAY, "1").envs(variables.iter().copied());
+    let ended = child.output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
+    Some((ended.status, said.into_owned()))
+}
 
 unsafe extern "C" fn crash(_: *mut c_void) {
     // SAFETY: none: nothing is mapped there, which is the point.
     unsafe { std::ptr::without_provenance_mut::<u32>(16).write_volatile(1) };
 }
 
-/// A kernel crashes, which is an error; then, on a thread that has run kernels, a host function does.
-fn play() {
-    let image = compile(KERNELS);
-    let bench = Bench::with(options(), &image);
+fn crashing_kernel(name: &str) -> String {
+    let bench = Bench::with(options(), &compile(KERNELS));
     let out = bench.memory::<i32>(1);
     let stream = bench.stream();
-    bench.launch(stream, "null", 1, 1, args![&out]);
-    bench.sync(stream).unwrap_err();
-    println!("the kernel's crash is an error");
-
-    let bench = Bench::with(options().with_workers(1), &image);
-    let out = bench.memory::<i32>(1);
-    let stream = bench.stream();
-    bench.launch(stream, "waits", 1, 2, args![&out]);
-    // SAFETY: the function takes any data; that it crashes is the point.
-    unsafe { bench.device.stream_host_fn(stream, crash, std::ptr::null_mut()) }.unwrap();
-    let _ = bench.sync(stream);
-    println!("the host function's crash went unnoticed");
+    bench.launch(stream, name, 1, 1, args![&out]);
+    bench.sync(stream).unwrap_err().message().to_owned()
 }
 
+/// A kernel crashes, which is an error; then, on a thread that has run kernels, a host function does.
 #[test]
 fn a_crash_in_a_host_function_ends_the_process() {
-    if std::env::var_os(PLAY).is_some() {
-        return play();
+    fn play() {
+        let _ = crashing_kernel("null");
+        println!("the kernel's crash is an error");
+        let bench = Bench::with(options().with_workers(1), &compile(KERNELS));
+        let out = bench.memory::<i32>(1);
+        let stream = bench.stream();
+        bench.launch(stream, "waits", 1, 2, args![&out]);
+        // SAFETY: the function takes any data; that it crashes is the point.
+        unsafe { bench.device.stream_host_fn(stream, crash, null_mut()) }.unwrap();
+        let _ = bench.sync(stream);
+        println!("the host function's crash went unnoticed");
     }
-    if std::env::var_os("GPUSTREAM_TEST_EMULATED").is_some() {
-        eprintln!("SKIPPED: an emulated process cannot run its own executable");
+    let Some((status, said)) = child("a_crash_in_a_host_function_ends_the_process", &[], play) else {
         return;
-    }
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "a_crash_in_a_host_function_ends_the_process", "--nocapture"]).env(PLAY, "1");
-    let ended = child.output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stdout);
+    };
     assert!(said.contains("the kernel's crash is an error"), "{said}");
     assert!(!said.contains("unnoticed"), "{said}");
-    assert_eq!(ended.status.signal(), Some(libc::SIGSEGV), "{:?}\n{said}", ended.status);
+    assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}\n{said}");
+}
+
+fn set_action(signal: c_int, handler: usize, flags: c_int) {
+    // SAFETY: zero is a valid action; the handlers below have the types that the flags say.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        assert_eq!(libc::sigaction(signal, &raw const action, null_mut()), 0);
+    }
+}
+
+fn send(signal: c_int) {
+    // SAFETY: a call without memory.
+    assert_eq!(unsafe { libc::kill(libc::getpid(), signal) }, 0);
+    // Delivered before `kill` returns only if no other thread takes it; this one is this thread's.
+    // SAFETY: likewise.
+    assert_eq!(unsafe { libc::raise(signal) }, 0);
+}
+
+/// With the default action, whatever the thread that it arrives at does.
+#[test]
+fn a_signal_that_was_sent_ends_the_process() {
+    fn play() {
+        let signal: c_int = std::env::var("SIGNAL").unwrap().parse().unwrap();
+        // Rust's own handlers for two of these put the default back when they are called.
+        set_action(signal, libc::SIG_DFL, 0);
+        let bench = Bench::with(options(), &compile(KERNELS));
+        let (here, stream) = (bench.flag(), bench.stream());
+        bench.launch(stream, "spins", 1, 1, args![here]);
+        await_flag(here, 1);
+        println!("ready");
+        send(signal);
+        println!("alive");
+    }
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+        let number = signal.to_string();
+        let test = "a_signal_that_was_sent_ends_the_process";
+        let Some((status, said)) = child(test, &[("SIGNAL", &number)], play) else { return };
+        assert!(said.contains("ready") && !said.contains("alive"), "{said}");
+        assert_eq!(status.signal(), Some(signal), "{status:?}\n{said}");
+    }
+}
+
+static CALLS: AtomicI32 = AtomicI32::new(0);
+static CODE: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn plain(_: c_int) {
+    CALLS.fetch_add(1, Ordering::SeqCst);
+}
+
+extern "C" fn detailed(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: passed on from the system.
+    assert!(unsafe { (*info).si_signo } == signal && !context.is_null());
+    // SAFETY: likewise.
+    CODE.store(unsafe { (*info).si_code }, Ordering::SeqCst);
+    CALLS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// What was there before the device is called as it asked to be, for what is sent and not for a kernel's faults, as
+/// often as they come.
+#[test]
+fn handlers_that_were_there_before_stay_in_force() {
+    fn play() {
+        set_action(libc::SIGFPE, plain as *const () as usize, 0);
+        set_action(libc::SIGBUS, detailed as *const () as usize, libc::SA_SIGINFO);
+        set_action(libc::SIGILL, libc::SIG_IGN, 0);
+        set_action(libc::SIGSEGV, plain as *const () as usize, libc::SA_RESETHAND);
+        assert!(crashing_kernel("null").contains("SIGSEGV"));
+        for round in 1..=3 {
+            send(libc::SIGFPE);
+            send(libc::SIGBUS);
+            send(libc::SIGILL);
+            while CALLS.load(Ordering::SeqCst) < 4 * round {
+                std::thread::yield_now();
+            }
+            assert_eq!(CALLS.load(Ordering::SeqCst), 4 * round);
+            assert!(CODE.load(Ordering::SeqCst) <= 0);
+            assert!(crashing_kernel("null").contains("SIGSEGV"));
+            assert!(crashing_kernel("overflows").contains("512 KiB"));
+        }
+        println!("once only");
+        // SAFETY: a call without memory.
+        unsafe { libc::raise(libc::SIGSEGV) };
+        assert_eq!(CALLS.load(Ordering::SeqCst), 13);
+        assert!(crashing_kernel("null").contains("SIGSEGV"));
+        println!("and then");
+        // SAFETY: likewise.
+        unsafe { libc::raise(libc::SIGSEGV) };
+        println!("alive");
+    }
+    let test = "handlers_that_were_there_before_stay_in_force";
+    let Some((status, said)) = child(test, &[], play) else { return };
+    assert!(said.contains("and then") && !said.contains("alive"), "{said}");
+    assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}\n{said}");
+}
+
+/// A child has none of its parent's threads: every call says so, none waits, and a device of its own works.
+#[test]
+fn a_child_by_fork_is_told_and_opens_anew() {
+    fn play() {
+        let image = compile(KERNELS);
+        let bench = Bench::with(options(), &image);
+        let (here, stream, out) = (bench.flag(), bench.stream(), bench.memory::<i32>(1));
+        bench.launch(stream, "spins", 1, 1, args![here]);
+        await_flag(here, 1);
+        // SAFETY: no other thread of this process is inside the library or the allocator: the workers run a kernel, or
+        // sleep.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let errors = [
+                bench.sync(stream).unwrap_err(),
+                bench.device.synchronize().unwrap_err(),
+                bench.device.alloc(100).unwrap_err(),
+                // SAFETY: the stream is this device's.
+                unsafe { bench.device.stream_query(stream) }.unwrap_err(),
+                // SAFETY: not used again.
+                unsafe { bench.device.free(out.buffer) }.unwrap_err(),
+                // SAFETY: not used again.
+                unsafe { bench.device.module_unload(bench.module) }.unwrap_err(),
+            ];
+            for error in errors {
+                assert_eq!(error.kind(), ErrorKind::DeviceLost);
+                assert!(error.message().contains("after the fork"), "{error}");
+            }
+            assert!(!bench.device.has_stopped());
+            let own = Bench::with(options(), &image);
+            let (stream, out) = (own.stream(), own.memory::<i32>(1));
+            own.launch(stream, "waits", 1, 64, args![&out]);
+            own.sync(stream).unwrap();
+            assert_eq!(out.as_ref(), [1]);
+            println!("the child is done");
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(7) };
+        }
+        let mut status = 0;
+        // SAFETY: our child, and our own variable.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(libc::WEXITSTATUS(status), 7, "{status:#x}");
+        assert!(!bench.device.has_stopped());
+        bench.device.alloc(100).unwrap();
+    }
+    let test = "a_child_by_fork_is_told_and_opens_anew";
+    let Some((status, said)) = child(test, &[], play) else { return };
+    assert!(status.success() && said.contains("the child is done"), "{status:?}\n{said}");
+}
+
+/// By a return from `main`, by `exit` on any thread, and with a module's own destructors.
+#[test]
+fn a_process_may_end_while_kernels_run() {
+    unsafe extern "C" fn leave(_: *mut c_void) {
+        std::process::exit(0);
+    }
+    fn play() {
+        let source = format!("{KERNELS}\nstruct Global {{ ~Global(); }} global;\nGlobal::~Global() {{}}\n");
+        let bench = Bench::with(options(), &compile(&source));
+        let streams: Vec<_> = (0..4).map(|_| (bench.flag(), bench.stream())).collect();
+        for &(here, stream) in &streams {
+            bench.launch(stream, "spins", 1, 1, args![here]);
+            await_flag(here, 1);
+        }
+        let out = bench.memory::<i32>(1);
+        bench.launch(
+            bench.device.stream_default(DefaultStream::PerThread).unwrap(),
+            "waits",
+            1,
+            8,
+            args![&out],
+        );
+        match &*std::env::var("HOW").unwrap() {
+            "exit" => std::process::exit(0),
+            "closure" => {
+                // SAFETY: the function takes any data.
+                unsafe { bench.device.stream_host_fn(bench.stream(), leave, null_mut()) }.unwrap();
+                loop {
+                    std::thread::park();
+                }
+            }
+            // Other tests have nothing to run in this process, so `main` returns.
+            _ => {}
+        }
+    }
+    for how in ["return", "exit", "closure"] {
+        for _ in 0..5 {
+            let Some((status, said)) = child("a_process_may_end_while_kernels_run", &[("HOW", how)], play)
+            else {
+                return;
+            };
+            assert!(status.success(), "{how}: {status:?}\n{said}");
+        }
+    }
+}
+
+/// Every variable's value is either allowed or refused by name.
+#[test]
+fn settings_that_are_not_allowed_are_refused_by_name() {
+    fn play() {
+        match gpustream_cpu::backend().open(0) {
+            Ok(device) => println!("{} workers", device.info().multiprocessors),
+            Err(error) => println!("{:?}: {error}", error.kind()),
+        }
+    }
+    let said = |variables: &[(&str, &str)]| {
+        let (_, said) = child("settings_that_are_not_allowed_are_refused_by_name", variables, play)?;
+        Some(said)
+    };
+    for (variable, values, allowed) in [
+        ("GPUSTREAM_CPU_THREADS", &["lots", "0", "-1", "1025", "2.5"][..], "a number from 1 to 1024"),
+        ("GPUSTREAM_CPU_DEVICES", &["x", "0", "65", "99999999999999999999"], "a number from 1 to 64"),
+        ("GPUSTREAM_CPU_WARP", &["16", "wide"], "32 or 64"),
+        ("GPUSTREAM_CHECK", &["yes", "2"], "0 or 1"),
+    ] {
+        for value in values {
+            let Some(said) = said(&[(variable, value)]) else { return };
+            for part in ["InvalidArgument", variable, value, allowed] {
+                assert!(said.contains(part), "`{part}` is not said of {variable}={value}: {said}");
+            }
+        }
+    }
+    let fine = [("GPUSTREAM_CPU_THREADS", " 3 "), ("GPUSTREAM_CPU_DEVICES", ""), ("GPUSTREAM_CHECK", "0")];
+    assert!(said(&fine).is_none_or(|said| said.contains("3 workers")));
+}
+
+/// What the system's loader says is in the message, with advice that fits.
+#[test]
+fn a_module_that_the_loader_refuses_says_why() {
+    fn play() {
+        let image = compile(KERNELS);
+        let bench = Bench::with(options(), &image);
+        let mut files = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            assert!(file.as_raw_fd() < 4096, "there is no limit on open files");
+            files.push(file);
+        }
+        // One for the image, none for the loader.
+        files.pop();
+        let error = bench.device.module_load(&image).unwrap_err();
+        drop(files);
+        assert_eq!(error.kind(), ErrorKind::InvalidModule, "{error}");
+        for part in ["open files", "ulimit -n"] {
+            assert!(error.message().contains(part), "no `{part}` in: {error}");
+        }
+        bench.device.module_load(&image).unwrap();
+    }
+    // SAFETY: our own variable; the limit is lowered for the children only in that they inherit it.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        if std::env::var_os(PLAY).is_some() {
+            limit.rlim_cur = limit.rlim_cur.min(256);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+    let test = "a_module_that_the_loader_refuses_says_why";
+    let Some((status, said)) = child(test, &[], play) else { return };
+    assert!(status.success(), "{status:?}\n{said}");
+}
+
+/// A thread's default stream is there for the destructors of its other variables, in whatever order they run.
+#[test]
+fn a_default_stream_is_there_until_its_thread_ends() {
+    struct Late(Option<Bench>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let Some(bench) = self.0.take() else { return };
+            let stream = bench.device.stream_default(DefaultStream::PerThread).unwrap();
+            let out = bench.memory::<i32>(1);
+            bench.launch(stream, "waits", 1, 8, args![&out]);
+            bench.sync(stream).unwrap();
+            assert_eq!(out.as_ref(), [1]);
+            println!("the destructor is done");
+        }
+    }
+    thread_local! {
+        static EARLY: std::cell::RefCell<Late> = const { std::cell::RefCell::new(Late(None)) };
+        static LATE: std::cell::RefCell<Late> = const { std::cell::RefCell::new(Late(None)) };
+    }
+    fn play() {
+        let image = compile(KERNELS);
+        let thread = std::thread::spawn(move || {
+            // Registered before and after the backend's own.
+            EARLY.with_borrow_mut(|_| ());
+            let bench = Bench::with(options(), &image);
+            let stream = bench.device.stream_default(DefaultStream::PerThread).unwrap();
+            bench.sync(stream).unwrap();
+            EARLY.set(Late(Some(bench)));
+            LATE.set(Late(Some(Bench::with(options(), &image))));
+        });
+        thread.join().unwrap();
+    }
+    let test = "a_default_stream_is_there_until_its_thread_ends";
+    let Some((status, said)) = child(test, &[], play) else { return };
+    assert!(status.success() && said.matches("the destructor is done").count() == 2, "{status:?}\n{said}");
 }

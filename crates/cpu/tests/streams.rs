@@ -420,8 +420,14 @@ fn a_fault_reaches_those_who_wait_and_frees_what_was_queued() {
             assert!(error.message().contains("`fails`"), "{error}");
         }
     });
-    // The kernels that spin still do: a device that is lost does not touch what runs. They end here.
+    // The kernels that spin still do: a device that is lost does not touch what runs. Nobody is to free what they use.
+    assert!(!bench.device.has_stopped());
     go.store(1, Ordering::Release);
+    let begun = Instant::now();
+    while !bench.device.has_stopped() {
+        assert!(begun.elapsed().as_secs() < 60, "the kernels have not ended");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use gpustream_hal::{
     StreamOptions,
 };
 
-pub(crate) use crate::device_core::{DeviceCore, has_ended};
+pub(crate) use crate::device_core::DeviceCore;
 pub use crate::device_options::{DeviceOptions, Tracking};
 use crate::host_call;
 use crate::lint;
@@ -27,6 +27,15 @@ use crate::{Flag, Module, ModuleSource};
 /// An opened device. Clones are handles of the same one; everything made from it keeps it open.
 ///
 /// Dropping the last handle, streams and buffers included, waits for the device's work.
+///
+/// A device whose work failed is lost: every call is [`ErrorKind::DeviceLost`] from then on. Other streams' kernels and
+/// copies may still be running. Memory, modules and closures of a lost device are therefore not given back unless the
+/// backend knows that nothing runs any more (the CPU's does); until then they stay with the process. Nobody is given
+/// a guard on memory that its unfinished work was to write.
+///
+/// The process may end while work is pending, which then is not finished. After a `fork` the child cannot use a device of
+/// its parent: on the CPU each call says so, and the child may open a device of its own; CUDA and HIP do not support
+/// it. Start processes with [`std::process::Command`].
 ///
 /// ```
 /// let device = gpustream::Device::open("cpu")?;

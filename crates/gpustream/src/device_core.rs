@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use gpustream_hal::{self as hal, DeviceInfo, ErrorKind, Result, WaitPolicy};
+use gpustream_hal::{self as hal, DeviceInfo, Result, WaitPolicy};
 
 use crate::device_options::{DeviceOptions, Tracking};
 use crate::host_call;
@@ -190,11 +190,6 @@ impl DeviceCore {
     }
 }
 
-/// Whether a wait with this outcome says that nothing runs any more: on a lost device nothing does.
-pub(crate) fn has_ended(waited: &Result<()>) -> bool {
-    waited.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
-}
-
 impl Drop for DeviceCore {
     /// Waits for the device's work, then returns everything to the driver.
     fn drop(&mut self) {
@@ -204,15 +199,19 @@ impl Drop for DeviceCore {
         let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
         let memory = self.memory.clone();
         host_call::outside(move || {
-            let idle = has_ended(&raw.synchronize()) || streams.iter().all(|it| has_ended(&it.wait_idle()));
-            if !idle || !visitors.iter().all(|it| has_ended(&it.wait_for_end())) {
+            let done = raw.synchronize().is_ok() || streams.iter().all(|it| it.wait_idle().is_ok());
+            // A wait that reports the device's loss does not say that nothing runs: the backend does, if it knows.
+            let idle = done || raw.has_stopped();
+            if !idle || !visitors.iter().all(|it| it.wait_for_end().is_ok() || it.device.has_stopped()) {
                 // What may be in use stays with the process, and in the table the streams that may use it.
                 return std::mem::forget((parked, memory));
             }
-            // Not before: what is not in the table counts as done. Other handles of the device may share the streams
-            // that were not made by us, and be using them: those go as any other, when they are found idle.
+            // Not before: what is not in the table counts as done. Of a lost device the streams stay: other devices'
+            // memory that they were to write was not written, which its guards report. Other handles of the device may
+            // share the streams that were not made by us, and be using them: those go when they are found idle.
             drop(streams);
-            let gone = table.take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
+            let of_this = |stream: &StreamCore| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw);
+            let gone = if done { table.take(of_this) } else { Vec::new() };
             drop(parked);
             memory.close();
             for stream in &gone {

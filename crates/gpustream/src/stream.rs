@@ -19,6 +19,11 @@ use crate::track::{Clock, Point};
 /// Every call enqueues and returns, but for those whose documentation says *blocks*. A dropped stream finishes
 /// its work first, without making the host wait.
 ///
+/// A stream holds about a thousand operations that are not done: drivers then make the call that submits one more wait
+/// for room, and the CPU backend does at 1024 (a graph's launch is one). So whatever lets a waiting kernel or closure
+/// go, such as [`Flag::set`](crate::Flag::set), is to be done by a thread that has not submitted more than that behind
+/// it.
+///
 /// ```
 /// use gpustream::Device;
 /// let device = Device::open("cpu")?;

@@ -26,11 +26,20 @@ pub unsafe trait Device: Streams + Events + Buffers + Modules + Launch + Graphs 
         std::ptr::from_ref(self).addr()
     }
 
-    /// Blocks until all work submitted to the device is done (`cuCtxSynchronize`, `hipDeviceSynchronize`).
+    /// Blocks until all work submitted to the device is done (`cuCtxSynchronize`, `hipDeviceSynchronize`), or has
+    /// failed, which does not say that all of it has ended: see [`has_stopped`](Self::has_stopped).
     ///
     /// # Errors
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where any of it failed.
     fn synchronize(&self) -> Result<()>;
+
+    /// Whether the device is lost and known to run nothing any more, nor ever again: what its work could reach may be
+    /// freed and used by others. A wait that fails with [`DeviceLost`](crate::ErrorKind::DeviceLost) does not say so:
+    /// drivers report a fault while kernels of other streams may still be at work. Where a backend cannot tell, the
+    /// answer is no, and memory that pending work could reach stays with the process.
+    fn has_stopped(&self) -> bool {
+        false
+    }
 
     /// Free and total device memory at this moment, in bytes (`cuMemGetInfo`, `hipMemGetInfo`).
     fn memory(&self) -> Result<(u64, u64)>;

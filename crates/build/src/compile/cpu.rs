@@ -53,6 +53,9 @@ pub(super) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let mut flags: Vec<String> = Vec::new();
     flags.extend(["-std=c++17", "-fPIC", "-Wno-unknown-pragmas", "-Wno-unused-function"].map(str::to_owned));
     flags.extend(VECTORISING.map(str::to_owned));
+    // Frames larger than the guard pages below a thread's stack are touched from the top down, so that one too many
+    // is a fault of its kernel and not a write beyond.
+    flags.push("-fstack-clash-protection".to_owned());
     let (level, checked) = match level.strip_suffix(CHECKED) {
         Some(level) => (level, true),
         None => (level, false),

@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
 
 use crate::capture::{Capture, refused};
-use crate::device::has_ended;
 use crate::event::Recorded;
 use crate::host_call;
 use crate::staging::ShortPath;
@@ -201,7 +200,7 @@ impl StreamCore {
         // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
         if state.capture.is_none() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
             // SAFETY: the stream is alive.
-            if has_ended(&unsafe { self.device.stream_synchronize(self.raw) }) {
+            if unsafe { self.device.stream_synchronize(self.raw) }.is_ok() {
                 self.set_done(state.number);
             }
         }
@@ -325,10 +324,10 @@ impl StreamCore {
         }
     }
 
-    /// As [`wait_for_end`](Self::wait_for_end), and remembers it where that was possible.
+    /// As [`wait_for_end`](Self::wait_for_end), and remembers it where the work was done.
     pub(crate) fn settle(&self) {
         let number = self.submitted();
-        if has_ended(&self.wait_for_end()) {
+        if self.wait_for_end().is_ok() {
             self.set_done(number);
         }
     }

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define GS_CPU_ABI 2u
+#define GS_CPU_ABI 3u
 
 // The one symbol a module exports, of type `const gs_cpu_module`.
 #define GS_CPU_MODULE_SYMBOL gpustream_cpu_module
