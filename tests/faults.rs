@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use conformance::harness::{Child, Gate, open_again, overlaps, refused, until};
 use conformance::{faulty, sync, tests};
-use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result};
+use gpustream::{AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Result};
 
 tests! {
     Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion, a_trap, host_access_after_a_fault,
         closures_after_a_fault, dropping_everything_after_a_fault, memory_stays_while_work_beside_a_fault_may_run,
         what_a_lost_device_was_to_write_is_refused_for_good, downloads_beside_a_fault;
     Plain: other_processes_are_unaffected, blocking_names_the_operation;
-    CpuOnly: a_barrier_not_all_reach, no_false_alarms_in_checked_mode_here, waits_last_until_work_beside_a_fault_ends;
-    Part: fault, fault_while_blocking, write_out_of_bounds, write_out_of_bounds_of_shared, write_out_of_bounds_of_array,
+    CpuOnly: a_barrier_not_all_reach, no_false_alarms_in_checked_mode_here, waits_last_until_work_beside_a_fault_ends,
+        off_by_one_is_noticed_at_every_length;
+    Part: fault, fault_while_blocking, write_out_of_bounds, write_off_by_one, read_off_by_one, write_out_of_bounds_of_shared, write_out_of_bounds_of_array,
         compute_in_checked_mode;
 }
 
@@ -333,8 +334,73 @@ fn write_out_of_bounds(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.zeros::<u32>(1000)?;
     // SAFETY: beyond what was asked for, but within what the checked allocation has around it.
-    unsafe { kernels.write_at(&s, &ONE, &mut x, 1024, 7) }?;
+    unsafe { kernels.write_at(&s, &ONE, &mut x, 1000, 7) }?;
     s.synchronize()
+}
+
+fn off_by_one_is_noticed_at_every_length(device: &Device) -> Result<()> {
+    for part in ["faults::write_off_by_one", "faults::read_off_by_one"] {
+        let ended =
+            Child::of(device, part).env("GPUSTREAM_CHECK", "1").env("GPUSTREAM_CPU_THREADS", "1").run()?;
+        assert_eq!(ended.code, Some(0), "{part}: {}", ended.output);
+    }
+    Ok(())
+}
+
+/// Each on a device of its own, since one that is lost is replaced.
+fn write_off_by_one(device: &Device) -> Result<()> {
+    for len in [0usize, 1, 4, 250, 1000, 1025] {
+        for index in [len, usize::MAX] {
+            for kind in 0..3 {
+                let device = open_again(device, DeviceOptions::default())?;
+                let kernels = faulty::Kernels::load(&device)?;
+                let s = device.stream()?;
+                let (mut buffer, mut pinned, mut managed);
+                let mut x = match kind {
+                    0 => {
+                        buffer = s.zeros::<u32>(len)?;
+                        buffer.view_mut()
+                    }
+                    1 => {
+                        pinned = device.pinned::<u32>(len)?;
+                        pinned.view_mut()
+                    }
+                    _ => {
+                        managed = device.managed::<u32>(len)?;
+                        managed.view_mut()
+                    }
+                };
+                // SAFETY: beside a checked allocation of a device that this ends.
+                let launched = unsafe { kernels.write_at(&s, &ONE, &mut x, index, 7) };
+                // Also the call may find the device gone, where an event is recorded behind the kernel.
+                let Err(error) = launched.and_then(|()| s.synchronize()) else {
+                    panic!("{kind}: index {index} of {len} went unnoticed")
+                };
+                assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+                let text = error.to_string();
+                for part in ["write_at", &format!("of {} bytes", 4 * len)] {
+                    assert!(text.contains(part), "`{part}` is missing in: {text}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where the length is a multiple of 16 bytes the first byte behind it is noticed, else the next such one.
+fn read_off_by_one(device: &Device) -> Result<()> {
+    for len in [0usize, 1, 4, 5, 128, 250, 1000, 1024, 1025] {
+        let device = open_again(device, DeviceOptions::default())?;
+        let kernels = faulty::Kernels::load(&device)?;
+        let s = device.stream()?;
+        let (x, mut seen) = (s.zeros::<u32>(len)?, s.zeros::<u32>(1)?);
+        // SAFETY: beside a checked allocation of a device that this ends.
+        unsafe { kernels.read_at(&s, &ONE, &x, len.next_multiple_of(4), &mut seen) }?;
+        let Err(error) = s.synchronize() else { panic!("a read behind {len} went unnoticed") };
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        assert!(error.to_string().contains("read_at"), "{error}");
+    }
+    Ok(())
 }
 
 fn write_out_of_bounds_of_shared(device: &Device) -> Result<()> {

@@ -7,7 +7,7 @@ use crate::graphs::{N, next};
 
 tests! {
     Plain: built_branches_run_at_once, children_and_joins, nodes_are_single_operations, grid_barriers_in_graphs,
-        early_launches_in_graphs;
+        early_launches_in_graphs, children_nest_as_deep_as_is_said;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -126,6 +126,34 @@ fn early_launches_in_graphs(device: &Device) -> Result<()> {
         graph.launch(&s)?;
     }
     let want = (0..2).fold(1, |x, _| (0..40).fold(x, next));
+    assert_eq!(s.download(&x)?, vec![want; N]);
+    Ok(())
+}
+
+/// Graphs in graphs in graphs; more levels than drivers' recursion bears are refused where they are asked for.
+fn children_nest_as_deep_as_is_said(device: &Device) -> Result<()> {
+    const LEVELS: u32 = 64;
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let mut graph = s.capture(|s| kernels.step(s, &mut x, 0, N))?;
+    for level in 1..=LEVELS {
+        let mut builder = device.graph()?;
+        builder.child(&[], &graph)?;
+        builder.node(&[], |s| kernels.step(s, &mut x, level, N))?;
+        graph = builder.build()?;
+    }
+    let mut builder = device.graph()?;
+    refused(
+        builder.child(&[], &graph).map(drop),
+        ErrorKind::InvalidArgument,
+        &["64 levels", "add its parts"],
+    );
+    let beside = builder.node(&[], |s| kernels.step(s, &mut x, 7, N))?;
+    builder.join(&[beside])?;
+    builder.build()?.launch(&s)?;
+    graph.launch(&s)?;
+    let want = (0..=LEVELS).fold(next(1, 7), next);
     assert_eq!(s.download(&x)?, vec![want; N]);
     Ok(())
 }

@@ -21,6 +21,7 @@ mod host_memory;
 mod kernels;
 mod launch;
 mod lifetimes;
+mod lifetimes_handles;
 mod memory;
 mod modules;
 mod multi_device;
@@ -47,6 +48,7 @@ fn main() {
         ("clusters", clusters::TESTS),
         ("tracking", tracking::TESTS),
         ("lifetimes", lifetimes::TESTS),
+        ("lifetimes_handles", lifetimes_handles::TESTS),
         ("staging", staging::TESTS),
         ("strided", strided::TESTS),
         ("memory", memory::TESTS),

@@ -2,11 +2,12 @@
 
 use conformance::harness::{Gate, open_again, refused};
 use conformance::{sync, tests};
-use gpustream::{Device, DeviceOptions, ErrorKind, Result};
+use gpustream::{Device, DeviceOptions, ErrorKind, Piece, Result, Stream, StreamOptions};
 
 tests! {
     Plain: freed_memory_is_reused, statistics_add_up, peaks_are_remembered, trimming_returns_what_is_free,
-        too_much_is_an_error_and_less_still_works, lengths_that_overflow, alignment, memory_is_told, openings_share_memory, backends_are_apart;
+        too_much_is_an_error_and_less_still_works, lengths_that_overflow, elements_of_no_size,
+        options_at_their_extremes, alignment, memory_is_told, openings_share_memory, backends_are_apart;
 }
 
 fn freed_memory_is_reused(device: &Device) -> Result<()> {
@@ -147,5 +148,60 @@ fn backends_are_apart(device: &Device) -> Result<()> {
     refused(theirs.fill(&mut x, 1), ErrorKind::DeviceMismatch, say);
     mine.upload_into(&theirs.download(&y)?, &mut x)?;
     assert_eq!(mine.download(&x)?, [2; 10]);
+    Ok(())
+}
+
+/// As many as a vector can have.
+fn elements_of_no_size(device: &Device) -> Result<()> {
+    const MOST: usize = usize::MAX;
+    let s = device.stream()?;
+    let values = vec![(); MOST];
+    let mut x = s.upload(&values)?;
+    assert_eq!((x.len(), s.download(&x)?.len()), (MOST, MOST));
+    s.fill(&mut x, ())?;
+    s.copy(&x.slice(1..)?, &mut s.alloc::<()>(MOST - 1)?)?;
+    assert_eq!(x.chunks(MOST / 2)?.map(|chunk| chunk.len()).collect::<Vec<_>>(), [MOST / 2, MOST / 2, 1]);
+    for mut host in [device.register(values)?, device.pinned::<()>(MOST)?, device.pinned_from(&[(); MOST])?] {
+        s.copy(&x, &mut host)?;
+        assert_eq!(host.read()?.len(), MOST);
+        assert_eq!(host.write()?.len(), MOST);
+    }
+    let mut output = vec![(); 10];
+    device
+        .pipeline()
+        .chunks(3)
+        .map(&[(); 10], &mut output, |s, piece| s.copy(&piece.input, &mut piece.output))
+}
+
+fn options_at_their_extremes(device: &Device) -> Result<()> {
+    const MOST: usize = usize::MAX;
+    let values: Vec<u8> = (0..3 << 20).map(|at: u32| at as u8).collect();
+    let options = DeviceOptions::default();
+    for options in [
+        options.staging_threads(MOST),
+        options.staging_ring(MOST),
+        options.staging_ring(1),
+        options.staging_threads(MOST).staging_ring(1),
+        options.staging_threads(1).staging_ring(MOST),
+        options.memory_limit(u64::MAX),
+    ] {
+        let device = open_again(device, options)?;
+        let s = device.stream()?;
+        assert!(s.download(&s.upload(&values)?)? == values, "{options:?}");
+    }
+    let none = open_again(device, options.memory_limit(0))?;
+    refused(none.stream()?.upload(&values).map(drop), ErrorKind::OutOfMemory, &["limit of 0 bytes"]);
+    let mut output = vec![0u8; 10];
+    let copy = |s: &Stream, piece: &mut Piece<'_, u8, u8>| s.copy(&piece.input, &mut piece.output);
+    device.pipeline().chunks(4).depth(MOST).map(&values[..10], &mut output, copy)?;
+    assert_eq!(output, values[..10]);
+    let refusal = device.pipeline().chunks(MOST).map(&values[..10], &mut output, copy);
+    refused(refusal, ErrorKind::OutOfMemory, &[]);
+    let source = |_: &mut [u8]| Ok::<_, gpustream::Error>(0);
+    let refusal = device.pipeline().results(MOST).run(source, copy, |_, _| Ok(())).map(drop);
+    refused(refusal, ErrorKind::OutOfMemory, &[]);
+    for priority in [i32::MIN, i32::MAX] {
+        device.stream_with(StreamOptions::default().with_priority(priority))?.synchronize()?;
+    }
     Ok(())
 }

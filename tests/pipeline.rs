@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use conformance::harness::{open_again, refused, until};
 use conformance::{sync, tests};
 use gpustream::{
-    Device, DeviceOptions, Error, ErrorKind, Flag, Launch, Piece, Result, Stream, Tracking, ViewMut,
+    AsViewMut, Device, DeviceOptions, Error, ErrorKind, Flag, Launch, Piece, Result, Stream, Tracking,
+    ViewMut,
 };
 use gpustream_kernels::elementwise;
 use gpustream_kernels::reduce::Reduce;
@@ -14,7 +15,8 @@ tests! {
     Plain: maps_with_any_pieces, more_than_the_device_has, pieces_that_give_back_a_sum, pieces_that_give_back_a_part,
         the_first_error_ends_it, panics_leave_everything_usable, lengths_must_agree, state_goes_on_from_piece_to_piece,
         the_device_is_ahead_of_the_sink, the_first_error_ends_generating, in_strict_mode,
-        memory_is_held_by_the_line_that_runs_the_pipeline;
+        memory_is_held_by_the_line_that_runs_the_pipeline, an_earlier_pieces_results_are_not_handed_out,
+        an_earlier_pieces_contents_are_not_generated_again;
 }
 
 fn maps_with_any_pieces(device: &Device) -> Result<()> {
@@ -339,6 +341,65 @@ fn memory_is_held_by_the_line_that_runs_the_pipeline(device: &Device) -> Result<
         for holding in &snapshot.holders {
             let at = holding.operation.location;
             assert!(at.file() == file!() && lines.contains(&at.line()), "{snapshot}");
+        }
+    }
+    Ok(())
+}
+
+/// Where `work` writes nothing of a later piece, or not all, the memory still holds what an earlier piece gave.
+fn an_earlier_pieces_results_are_not_handed_out(device: &Device) -> Result<()> {
+    let input: Vec<u32> = (0..40).collect();
+    for depth in [1, 2, 3] {
+        for written in [0, 9] {
+            let mut output = vec![0u32; 40];
+            let mut pipeline = device.pipeline().chunks(10).depth(depth);
+            let outcome = pipeline.map(&input, &mut output, |s, piece| {
+                let elements = if piece.index == 3 { written } else { 10 };
+                let from = piece.input.slice(..elements)?;
+                s.copy(&from, &mut piece.output.view_mut().slice_mut(..elements)?)
+            });
+            refused(outcome, ErrorKind::Uninitialized, &["nothing has written"]);
+            assert_eq!(output[30..], [0; 10], "depth {depth}, {written} written");
+            // All of it is fine, also where the memory has been a piece's before.
+            pipeline.map(&input, &mut output, |s, piece| s.copy(&piece.input, &mut piece.output))?;
+            assert_eq!(output, input);
+        }
+    }
+    // What was there cannot be read on the device either.
+    let mut calls = 0;
+    let source = |piece: &mut [u32]| {
+        calls += 1;
+        piece.fill(calls);
+        Ok::<_, Error>(if calls < 4 { piece.len() } else { 0 })
+    };
+    let mut taken = device.stream()?.zeros::<u32>(10)?;
+    let work = |s: &Stream, piece: &mut Piece<'_, u32, u32>| {
+        if piece.index == 1 {
+            s.copy(&piece.output, &mut taken)?;
+        }
+        s.copy(&piece.input, &mut piece.output)
+    };
+    let outcome = device.pipeline().chunks(10).depth(1).run(source, work, |_, _| Ok(()));
+    refused(outcome, ErrorKind::Uninitialized, &["nothing has written"]);
+    Ok(())
+}
+
+fn an_earlier_pieces_contents_are_not_generated_again(device: &Device) -> Result<()> {
+    for depth in [1, 2, 3] {
+        for written in [0, 5, 9] {
+            let (mut calls, mut got) = (0, 0);
+            let work = |s: &Stream, piece: &mut ViewMut<'_, u32>| {
+                calls += 1;
+                let elements = if calls == 4 { written } else { 10 };
+                s.fill(&mut piece.view_mut().slice_mut(10 - elements..)?, calls)
+            };
+            let sink = |_, values: &[u32]| {
+                got += 1;
+                assert_eq!(values, [got; 10]);
+                Ok(())
+            };
+            let outcome = device.pipeline().chunks(10).depth(depth).generate(6, work, sink);
+            refused(outcome, ErrorKind::Uninitialized, &["nothing has written"]);
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ tests! {
     Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use, reads_of_reused_memory_wait_for_its_last_use, streams_that_are_ordered_share,
         a_hundred_times_until_it_is_full, threads_do_not_pass_the_limit_together, the_limit_names_who_holds_the_memory, a_snapshot_names_lines,
         everything_goes_back, sizes_around_every_class, threads_allocate_at_once, a_panic_is_left_to_a_wait,
-        a_host_closure_is_refused_at_once;
+        a_host_closure_is_refused_at_once, a_capture_refuses_allocations;
     Alone: a_hundred_times_until_the_device_is_full;
 }
 
@@ -354,5 +354,32 @@ fn a_host_closure_is_refused_at_once(device: &Device) -> Result<()> {
         refused(answer, ErrorKind::InHostClosure, &["a host closure"]);
         drop(held);
         s.synchronize()
+    })
+}
+
+/// By whatever thread, and what was there before is freed all the same.
+fn a_capture_refuses_allocations(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let s = device.stream()?;
+        let (mut x, before) = (s.full(1000, 1u32)?, s.full(1000, 2u32)?);
+        s.synchronize()?;
+        let graph = s.capture(|s| {
+            s.fill(&mut x, 3)?;
+            refused(s.alloc::<u32>(MIB).map(drop), ErrorKind::Captured, &["allocate inside it"]);
+            thread::scope(|scope| {
+                scope
+                    .spawn(|| refused(s.alloc::<u32>(MIB).map(drop), ErrorKind::Captured, &[]))
+                    .join()
+                    .unwrap();
+            });
+            drop(before);
+            Ok(())
+        })?;
+        assert_eq!(graph.nodes(), 1);
+        graph.launch(&s)?;
+        assert_eq!(s.download(&x)?, [3; 1000]);
+        assert_eq!(s.download(&s.full(1000, 4u32)?)?, [4; 1000]);
+        Ok(())
     })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fake_cuda::codes;
 use gpustream::hal::StreamOptions;
-use gpustream::{Device, ErrorKind};
+use gpustream::{Device, DeviceOptions, ErrorKind, MemoryPool};
 use recorder::{Call, Recorder};
 
 /// Runs a scene on two devices of both drivers.
@@ -242,4 +242,73 @@ fn a_device_does_not_wait_for_streams_of_another_backend() {
         assert!(told.recv().unwrap(), "it has waited for the closure");
         s.synchronize().unwrap();
     });
+}
+
+/// A handle that goes takes nothing with it that a graph of another one refers to, and leaves nothing else. What the
+/// graph held goes when no run of it is pending, each piece once: the fakes count.
+#[test]
+fn a_graph_keeps_what_it_refers_to_of_a_handle_that_goes() {
+    for policy in [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled] {
+        on_both(|recorder, [first, second]| {
+            let backend = first.info().backend;
+            for (ordinal, device) in [(0, first), (1, first), (0, second)] {
+                let s = device.stream().unwrap();
+                // Events and the like are made once.
+                let warm = s.capture(|_| Ok(())).unwrap();
+                warm.launch(&s).unwrap();
+                s.synchronize().unwrap();
+                let before = recorder.live();
+                let other =
+                    Device::open_with(&format!("{backend}:{ordinal}"), DeviceOptions::default().pool(policy))
+                        .unwrap();
+                let t = other.stream().unwrap();
+                // What the driver's pool gives another device's graph does not reach.
+                let foreign = ordinal != device.info().ordinal;
+                if foreign && policy == MemoryPool::Driver {
+                    continue;
+                }
+                let (mut y, unused) = (t.zeros::<u32>(1 << 20).unwrap(), t.zeros::<u32>(8 << 20).unwrap());
+                let (mut host, spare) =
+                    (other.pinned::<u32>(1000).unwrap(), other.pinned::<u32>(1 << 20).unwrap());
+                other.synchronize().unwrap();
+                let graph = s
+                    .capture(|s| {
+                        s.fill(&mut y, 0x0102_0304)?;
+                        s.copy(&y.slice(..1000)?, &mut host)
+                    })
+                    .unwrap();
+                drop((y, host, unused, spare, t, other));
+                let held = recorder.live();
+                let kept = (held.buffers - before.buffers, held.pinned - before.pinned);
+                assert_eq!(
+                    kept,
+                    (1, 1),
+                    "{policy:?} on {ordinal}: what the graph refers to is to stay, and no more"
+                );
+                assert_eq!(held.streams, before.streams, "{policy:?}");
+                graph.launch(&s).unwrap();
+                s.synchronize().unwrap();
+                recorder.hold();
+                graph.launch(&s).unwrap();
+                drop(graph);
+                device.trim();
+                let pending = recorder.live();
+                assert_eq!(
+                    (pending.bytes, pending.pinned),
+                    (held.bytes, held.pinned),
+                    "{policy:?}: freed in use"
+                );
+                recorder.release();
+                s.synchronize().unwrap();
+                // What looks for things to let go of.
+                drop(device.stream().unwrap());
+                let after = recorder.live();
+                assert_eq!(
+                    (after.bytes, after.pinned),
+                    (before.bytes, before.pinned),
+                    "{policy:?}: never freed"
+                );
+            }
+        });
+    }
 }

@@ -6,9 +6,10 @@ mod fakes;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use gpustream::{ErrorKind, GraphUpdate, Result, Stream};
+use fake_cuda::codes;
+use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, MemoryPool, Result, Stream};
 
-use fakes::on_both;
+use fakes::{on_both, on_each};
 
 /// A driver breaks the capture off when it hears of any of these, and ROCm 6 the stream with it.
 #[test]
@@ -234,5 +235,47 @@ fn a_child_and_its_parent_keep_closures_of_their_own() {
         let (child, parent): (Vec<u32>, _) =
             notes.take().into_iter().partition(|number| [2, 3].contains(number));
         assert_eq!((child, parent), (vec![2, 3], vec![10, 1, 1, 20, 1, 1]));
+    });
+}
+
+/// It may have put part of the new work in, or all. The graph keeps what both refer to until an update succeeds.
+#[test]
+fn memory_of_an_update_that_the_driver_fails_stays() {
+    const UPDATE: [&str; 2] = ["cuGraphExecUpdate_v2", "hipGraphExecUpdate"];
+    const INSTANTIATE: [&str; 2] = ["cuGraphInstantiateWithFlags", "hipGraphInstantiate"];
+    on_each(|fake, recorder| {
+        let device =
+            Device::open_with(fake.name, DeviceOptions::default().pool(MemoryPool::Unpooled)).unwrap();
+        let s = device.stream().unwrap();
+        for (failing, other_shape) in [(UPDATE, false), (INSTANTIATE, true)] {
+            let mut x = s.full(1000, 1u32).unwrap();
+            let mut graph = s.capture(|s| s.fill(&mut x, 0x0102_0304)).unwrap();
+            let mut y = s.full(1 << 20, 1u32).unwrap();
+            s.synchronize().unwrap();
+            for call in failing {
+                recorder.fail_next(call, codes::OUT_OF_MEMORY);
+            }
+            let failed = graph.update(&s, |s| {
+                s.fill(&mut y, 0x0102_0305)?;
+                if other_shape { s.fill(&mut y, 0x0102_0306) } else { Ok(()) }
+            });
+            recorder.disarm();
+            assert_eq!(failed.unwrap_err().kind(), ErrorKind::OutOfMemory, "{}", fake.name);
+            let held = recorder.live().bytes;
+            drop((x, y));
+            device.trim();
+            assert_eq!(recorder.live().bytes, held, "{}: the executable may refer to it", fake.name);
+            graph.launch(&s).unwrap();
+            // The next one that succeeds makes the old memory go.
+            let mut z = s.full(1000, 1u32).unwrap();
+            graph.update(&s, |s| s.fill(&mut z, 0x0102_0307)).unwrap();
+            s.synchronize().unwrap();
+            drop(device.stream().unwrap());
+            device.trim();
+            assert!(recorder.live().bytes < held, "{}: never freed", fake.name);
+            graph.launch(&s).unwrap();
+            assert_eq!(s.download(&z).unwrap(), [0x0102_0307; 1000]);
+        }
+        recorder.release();
     });
 }

@@ -7,6 +7,9 @@
 /// x[index] = value, wherever that is.
 extern "C" __global__ void write_at(unsigned* x, size_t index, unsigned value) { x[index] = value; }
 
+/// Reads an element, which need not be there.
+extern "C" __global__ void read_at(const unsigned* x, size_t index, unsigned* seen) { seen[0] = x[index]; }
+
 /// Writes to any address.
 extern "C" __global__ void wild(size_t address) { *(volatile unsigned*)address = 1; }
 

@@ -159,6 +159,7 @@ impl CpuDevice {
         info.managed_memory = true;
         info.peer_access = devices > 1;
         info.serial_threads = true;
+        info.checked = shared.options.check;
         // All memory is ordinary here.
         Self { shared, info }
     }

@@ -21,17 +21,15 @@ struct Graph {
     nodes: Mutex<Vec<Node>>,
 }
 
-#[derive(Clone)]
 struct Node {
     kind: Kind,
     after: Vec<usize>,
 }
 
-#[derive(Clone)]
 enum Kind {
     Work(Work),
-    /// A copy of another graph.
-    Child(Vec<Node>),
+    /// A copy of another graph, its own child graphs taken apart.
+    Child(Vec<PlanNode>),
 }
 
 /// A graph that can be launched.
@@ -63,9 +61,8 @@ fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
                 ends.push(vec![plan.len()]);
                 plan.push(PlanNode { work: work.clone(), after });
             }
-            Kind::Child(nodes) => {
-                let (child, _) = flatten(nodes);
-                let (_, leaves) = capture::append(&mut plan, child, &after);
+            Kind::Child(child) => {
+                let (_, leaves) = capture::append(&mut plan, child.clone(), &after);
                 places.push(None);
                 ends.push(if leaves.is_empty() { after } else { leaves });
             }
@@ -160,7 +157,7 @@ unsafe impl Graphs for CpuDevice {
         let kind = unsafe {
             match *node {
                 // Taken before the graph's own lock: both may be the same graph.
-                GraphNode::Child(child) => Kind::Child(lock(&Graph::borrow(child).nodes).clone()),
+                GraphNode::Child(child) => Kind::Child(flatten(&lock(&Graph::borrow(child).nodes)).0),
                 _ => Kind::Work(work(node)?),
             }
         };

@@ -62,7 +62,7 @@
 //! | `GPUSTREAM_CPU_THREADS` | workers, 1 to 1024; by default one per core |
 //! | `GPUSTREAM_CPU_WARP` | `32` (default) or `64` lanes in a warp |
 //! | `GPUSTREAM_CPU_DEVICES` | present the machine as this many devices, 1 (default) to 64 |
-//! | `GPUSTREAM_CHECK` | `1`: red zones around device memory (`memory.rs`) and dynamic shared memory (`check.rs`), bounds of shared arrays in images made for it ([`flags::CHECKED_GCC`]) |
+//! | `GPUSTREAM_CHECK` | `1`: red zones around allocations of every length (`memory.rs`) and dynamic shared memory (`check.rs`), bounds of shared arrays in images made for it ([`flags::CHECKED_GCC`]) |
 //!
 //! Linux on x86-64 and aarch64. Not there: cooperative launches, clusters (`Unsupported`), compiling at run time.
 

@@ -1,6 +1,6 @@
 //! The device's memory: mapped pages of the host's, counted against what the machine has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
 use gpustream_hal::{ErrorKind, Result};
@@ -11,6 +11,13 @@ use crate::sync::lock;
 
 /// Every allocation starts at a multiple of this, as on a GPU.
 pub(crate) const ALIGN: usize = 256;
+/// In checked mode the most that kernels' vectors want, so that the end lies as close to what faults as can be.
+/// Elements that want more have sizes, and so lengths, that are multiples of it.
+const CHECKED_ALIGN: usize = 16;
+/// What faults on either side of an allocation in checked mode; whole pages, whatever their size.
+const GUARD: usize = 64 << 10;
+/// So many freed allocations stay unreachable in checked mode before their addresses are used again.
+const QUARANTINE: usize = 1024;
 /// From this size on an allocation has pages of its own.
 const MAP_FROM: usize = 64 << 10;
 /// From this size on large pages pay.
@@ -30,6 +37,8 @@ pub(crate) struct Memory {
 struct State {
     used: u64,
     allocations: BTreeMap<usize, Allocation>,
+    /// In checked mode, those freed last, oldest first: any access there faults.
+    freed: VecDeque<(usize, Allocation)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +51,8 @@ struct Allocation {
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Heap,
-    /// Pages of its own; `guarded` in checked mode, with an unreadable page on either side and the pattern
-    /// in what remains.
+    /// Pages of its own; `guarded` in checked mode, with memory that faults on either side and the pattern in what
+    /// remains.
     Map {
         map: usize,
         len: usize,
@@ -113,6 +122,18 @@ impl Memory {
                     unsafe { std::alloc::dealloc(address as *mut u8, layout) };
                 }
             }
+            // SAFETY: as the caller vouches.
+            Place::Map { map, len, guarded: true } if unsafe { take_away(map, len) } => {
+                let mut state = lock(&self.state);
+                state.freed.push_back((address, allocation));
+                if state.freed.len() > QUARANTINE
+                    && let Some((_, Allocation { place: Place::Map { map, len, .. }, .. })) =
+                        state.freed.pop_front()
+                {
+                    // SAFETY: the mapping was that allocation's own, and has left the list.
+                    unsafe { libc::munmap(map as *mut _, len) };
+                }
+            }
             Place::Map { map, len, .. } => {
                 // SAFETY: the mapping is this allocation's own, and not used any more.
                 unsafe { libc::munmap(map as *mut _, len) };
@@ -135,6 +156,12 @@ impl Memory {
                 describe(format!("{} bytes past the end of the", address - start - a.bytes))
             }
         };
+        let is_in = |a: &Allocation| matches!(a.place, Place::Map { map, len, .. } if (map..map + len).contains(&address));
+        if let Some(&(start, Allocation { bytes, kind, .. })) = state.freed.iter().find(|(_, a)| is_in(a)) {
+            return Some(format!(
+                "in or beside the {kind} of {bytes} bytes at {start:#x}, which has been freed"
+            ));
+        }
         let below = state.allocations.range(..=address).next_back();
         let above = state.allocations.range(address..).next();
         let margin = 1 << 20;
@@ -150,13 +177,12 @@ impl Memory {
         let state = lock(&self.state);
         for (&start, allocation) in &state.allocations {
             let Place::Map { map, len, guarded: true } = allocation.place else { continue };
-            let page = page_size();
             let end = start + allocation.bytes;
-            // SAFETY: the bytes between the guard pages and the data are mapped and nobody's.
+            // SAFETY: the bytes between what faults and the data are mapped and nobody's.
             let (front, back) = unsafe {
                 (
-                    std::slice::from_raw_parts((map + page) as *const u8, start - map - page),
-                    std::slice::from_raw_parts(end as *const u8, map + len - page - end),
+                    std::slice::from_raw_parts((map + GUARD) as *const u8, start - map - GUARD),
+                    std::slice::from_raw_parts(end as *const u8, map + len - GUARD - end),
                 )
             };
             let what = format!("{} of {} bytes at {start:#x}", allocation.kind, allocation.bytes);
@@ -212,22 +238,36 @@ fn mapped(bytes: usize) -> Option<(usize, Place)> {
     Some((start, Place::Map { map, len: padded, guarded: false }))
 }
 
-/// Between two pages that nothing may touch, the data as close to the upper one as its alignment allows.
+/// Between two pieces that nothing may touch, the data as close to the upper one as its alignment allows; what is left
+/// of its pages holds the pattern.
 fn guarded(bytes: usize) -> Option<(usize, Place)> {
-    let page = page_size();
-    let data = bytes.checked_next_multiple_of(ALIGN)?;
-    // At least one page of pattern in front.
-    let len = data.checked_next_multiple_of(page)?.checked_add(3 * page)?;
+    let data = bytes.checked_next_multiple_of(CHECKED_ALIGN)?;
+    let len = data.checked_next_multiple_of(page_size())?.checked_add(2 * GUARD)?;
     let map = map(len)?;
-    let start = map + len - page - data;
-    // SAFETY: all of it lies in the mapping made above.
+    let start = map + len - GUARD - data;
+    // SAFETY: all of it lies in the mapping made above, which on failure nobody else has seen.
     unsafe {
-        libc::mprotect(map as *mut _, page, libc::PROT_NONE);
-        libc::mprotect((map + len - page) as *mut _, page, libc::PROT_NONE);
-        std::ptr::write_bytes((map + page) as *mut u8, PATTERN, start - map - page);
+        let faults = |at: usize| libc::mprotect(at as *mut _, GUARD, libc::PROT_NONE) == 0;
+        if !faults(map) || !faults(map + len - GUARD) {
+            libc::munmap(map as *mut _, len);
+            return None;
+        }
+        std::ptr::write_bytes((map + GUARD) as *mut u8, PATTERN, start - map - GUARD);
         std::ptr::write_bytes((start + bytes) as *mut u8, PATTERN, data - bytes);
     }
     Some((start, Place::Map { map, len, guarded: true }))
+}
+
+/// Gives a mapping's memory back and leaves its addresses, where every access faults from now on. Says whether the
+/// system did so.
+///
+/// # Safety
+/// Nothing uses the mapping any more.
+unsafe fn take_away(map: usize, len: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    // SAFETY: it takes the place of a mapping that is this process's own and of no use.
+    let new = unsafe { libc::mmap(map as *mut _, len, libc::PROT_NONE, flags, -1, 0) };
+    new != libc::MAP_FAILED
 }
 
 /// Memory this process can have: the machine's, or its control group's limit.
@@ -248,7 +288,7 @@ mod tests {
     fn guard_bytes_tell_where_they_were_written() {
         let memory = Memory::new(1 << 30, true);
         let start = memory.alloc(1000, "device memory").unwrap();
-        assert_eq!(start % ALIGN, 0);
+        assert_eq!(start % CHECKED_ALIGN, 0);
         assert_eq!(memory.violation(), None);
         // SAFETY: three bytes beyond the end is still within the mapping.
         unsafe { *((start + 1003) as *mut u8) = 1 };
@@ -257,7 +297,7 @@ mod tests {
         );
         // SAFETY: as above.
         unsafe { *((start + 1003) as *mut u8) = PATTERN };
-        // SAFETY: a page of pattern lies in front.
+        // SAFETY: pattern fills the page in front.
         unsafe { *((start - 7) as *mut u8) = 1 };
         assert!(memory.violation().unwrap().contains("7 bytes before"));
         // SAFETY: nothing uses it.
@@ -271,7 +311,7 @@ mod tests {
             let memory = Memory::new(1 << 30, check);
             for bytes in [1, 255, 256, 65_535, 65_536, 1 << 20, (4 << 20) + 1] {
                 let start = memory.alloc(bytes, "device memory").unwrap();
-                assert_eq!(start % ALIGN, 0, "{bytes}");
+                assert_eq!(start % if check { CHECKED_ALIGN } else { ALIGN }, 0, "{bytes}");
                 // SAFETY: the allocation's own bytes.
                 let data = unsafe { std::slice::from_raw_parts(start as *const u8, bytes) };
                 assert!(data.iter().all(|&b| b == 0), "{bytes}");
@@ -280,6 +320,61 @@ mod tests {
                 unsafe { memory.free(start) }.unwrap();
             }
             assert_eq!(memory.free_bytes(), 1 << 30);
+        }
+    }
+
+    /// Whether writing the byte at `address` is noticed: it faults there, or it is found afterwards.
+    fn is_noticed(memory: &Memory, address: usize) -> bool {
+        // SAFETY: a query.
+        let is_mapped = unsafe {
+            let page = address & !(page_size() - 1);
+            // Reads one byte through the system, which answers where this process would fault.
+            let mut pipe = [0; 2];
+            assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0, "a pipe for {page:#x}");
+            let written = libc::write(pipe[1], address as *const _, 1);
+            libc::close(pipe[0]);
+            libc::close(pipe[1]);
+            written == 1
+        };
+        if !is_mapped {
+            return true;
+        }
+        let byte = address as *mut u8;
+        // SAFETY: it is mapped, and put back as it was.
+        unsafe {
+            let old = byte.replace(1);
+            let found = memory.violation().is_some();
+            byte.write(old);
+            found
+        }
+    }
+
+    #[test]
+    fn the_first_byte_on_either_side_is_noticed_at_every_length() {
+        let memory = Memory::new(1 << 30, true);
+        let neighbours =
+            [memory.alloc(100, "device memory").unwrap(), memory.alloc(0, "device memory").unwrap()];
+        for bytes in (0..=2100).chain([4095, 4096, 4097, 65_535, 65_536, 65_537]) {
+            let start = memory.alloc(bytes, "device memory").unwrap();
+            let end = start + bytes;
+            for beside in [start - 1, end, end + 15, end + 16, end + page_size() - 1, start - page_size()] {
+                assert!(is_noticed(&memory, beside), "{bytes} bytes at {start:#x}, {beside:#x}");
+            }
+            if bytes > 0 {
+                assert!(!is_noticed(&memory, start) && !is_noticed(&memory, end - 1), "{bytes}");
+            }
+            // The widest power of two that divides the length: no type of such elements wants more.
+            let wanted = (1 << bytes.max(1).trailing_zeros().min(12)).max(CHECKED_ALIGN);
+            assert!(start.is_multiple_of(wanted), "{bytes} bytes at {start:#x}");
+            // SAFETY: nothing uses it.
+            unsafe { memory.free(start) }.unwrap();
+            assert!(bytes == 0 || is_noticed(&memory, start), "{bytes}: freed, and yet reached");
+            assert!(memory.describe(end).unwrap().contains("which has been freed"), "{bytes}");
+        }
+        assert_eq!(memory.violation(), None);
+        for start in neighbours {
+            // SAFETY: nothing uses it.
+            unsafe { memory.free(start) }.unwrap();
         }
     }
 

@@ -140,6 +140,29 @@ fn a_child_graph_runs_in_its_place() {
     assert_eq!(list.as_ref()[..9], [1, 2, 3, 4, 1, 2, 3, 4, 0]);
 }
 
+/// However deep graphs lie in graphs: nothing goes down them by recursion.
+#[test]
+fn children_of_children_take_no_stack() {
+    let bench = bench();
+    let stream = bench.stream();
+    let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
+    let mut graph = bench.device.graph_create().unwrap();
+    add_kernel(&bench, graph, &[], "append", args![&list, &count, 7]);
+    for _ in 0..100_000 {
+        let parent = bench.device.graph_create().unwrap();
+        // SAFETY: both graphs are alive, and the child is used no more.
+        unsafe {
+            bench.device.graph_add_node(parent, &[], &GraphNode::Child(graph)).unwrap();
+            bench.device.graph_destroy(graph).unwrap();
+        }
+        graph = parent;
+    }
+    run(&bench, graph, stream, 2);
+    // SAFETY: nobody uses it any more.
+    unsafe { bench.device.graph_destroy(graph) }.unwrap();
+    assert_eq!(list.as_ref()[..3], [7, 7, 0]);
+}
+
 #[test]
 fn runs_of_one_executable_follow_each_other_across_streams() {
     let bench = bench();

@@ -26,7 +26,8 @@ use crate::{Flag, Module, ModuleSource};
 
 /// An opened device. Clones are handles of the same one; everything made from it keeps it open.
 ///
-/// Dropping the last handle, streams and buffers included, waits for the device's work.
+/// Dropping the last handle, streams and buffers included, waits for the device's work. Memory that a graph of another
+/// handle or device refers to stays as long as that graph.
 ///
 /// A device whose work failed is lost: every call is [`ErrorKind::DeviceLost`] from then on. Other streams' kernels and
 /// copies may still be running. Memory, modules and closures of a lost device are therefore not given back unless the
@@ -287,7 +288,8 @@ impl Device {
     /// first look after the last use is done, and leaking the value leaks the memory.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the driver cannot; the memory is freed on any failure.
+    /// [`ErrorKind::Unsupported`] where the driver cannot; [`ErrorKind::InvalidArgument`] for memory that is aligned
+    /// less than kernels' vectors of the elements' size, which want up to 16 bytes; the memory is freed on any failure.
     pub fn register<T: Pod>(&self, values: Vec<T>) -> Result<Pinned<T>> {
         Pinned::register(self, values)
     }

@@ -148,6 +148,11 @@ impl DeviceCore {
         self.sweep();
     }
 
+    /// Whether everything submitted to this device's streams is known to be done.
+    pub(crate) fn is_known_idle(&self) -> bool {
+        self.own_streams().iter().all(|stream| stream.is_known_done(stream.submitted()))
+    }
+
     pub(crate) fn sweep(&self) {
         if host_call::is_inside() {
             return;
@@ -191,7 +196,8 @@ impl DeviceCore {
 }
 
 impl Drop for DeviceCore {
-    /// Waits for the device's work, then returns everything to the driver.
+    /// Waits for the device's work, then returns to the driver what nobody holds: a graph of another device may refer
+    /// to memory of this one, and keeps that and the driver's device.
     fn drop(&mut self) {
         let raw = self.raw.clone();
         let (table, streams) = (self.streams.clone(), self.own_streams());
@@ -202,22 +208,20 @@ impl Drop for DeviceCore {
             let done = raw.synchronize().is_ok() || streams.iter().all(|it| it.wait_idle().is_ok());
             // A wait that reports the device's loss does not say that nothing runs: the backend does, if it knows.
             let idle = done || raw.has_stopped();
-            if !idle || !visitors.iter().all(|it| it.wait_for_end().is_ok() || it.device.has_stopped()) {
+            if !idle || !visitors.iter().all(|it| it.settle() || it.device.has_stopped()) {
                 // What may be in use stays with the process, and in the table the streams that may use it.
                 return std::mem::forget((parked, memory));
             }
             // Not before: what is not in the table counts as done. Of a lost device the streams stay: other devices'
             // memory that they were to write was not written, which its guards report. Other handles of the device may
             // share the streams that were not made by us, and be using them: those go when they are found idle.
-            drop(streams);
-            let of_this = |stream: &StreamCore| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw);
-            let gone = if done { table.take(of_this) } else { Vec::new() };
-            drop(parked);
-            memory.close();
-            for stream in &gone {
-                stream.close();
+            if done {
+                table.take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
             }
-            drop(gone);
+            drop(parked);
+            streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.close());
+            memory.close();
+            drop(streams);
             table.sweep(&*raw);
         });
     }

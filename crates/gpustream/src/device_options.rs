@@ -72,8 +72,8 @@ impl DeviceOptions {
         self
     }
 
-    /// Sets how many threads copy ordinary slices, the calling one included. Without this it is
-    /// `GPUSTREAM_STAGING_THREADS`, or else half of the machine's cores, at most 8. The others are started by the
+    /// Sets how many threads copy ordinary slices, the calling one included; more than 256 count as 256. Without this
+    /// it is `GPUSTREAM_STAGING_THREADS`, or else half of the machine's cores, at most 8. The others are started by the
     /// first copy that is worth it, and end when there has been none for ten seconds; the pinned memory goes with
     /// them.
     #[must_use]

@@ -16,7 +16,8 @@ use crate::node_recorder::HostNodes;
 use crate::stream::Stream;
 use crate::sync::{Mutex, lock};
 
-/// Recorded work, ready to launch. Owns all the memory, kernels and closures that it refers to.
+/// Recorded work, ready to launch. Owns all the memory, kernels and closures that it refers to, also memory of other
+/// handles and devices, which may be gone by then.
 ///
 /// ```
 /// # use gpustream::Device;
@@ -130,6 +131,27 @@ impl Stream {
     }
 }
 
+/// What a graph is about to refer to: added to its contents unless it is taken out, also where the driver fails, or a
+/// backend panics, when part of it is in the executable.
+struct Added<'a> {
+    contents: &'a mut Contents,
+    new: Option<Contents>,
+}
+
+impl Added<'_> {
+    fn take(mut self) -> Contents {
+        self.new.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Added<'_> {
+    fn drop(&mut self) {
+        if let Some(new) = self.new.take() {
+            self.contents.merge(new);
+        }
+    }
+}
+
 impl Parts {
     fn new(recorded: Recorded, contents: Contents) -> Result<Self> {
         host_call::check_outside()?;
@@ -200,6 +222,10 @@ impl Graph {
     /// Records anew into the same executable. [`GraphUpdate::TopologyChanged`] says that the new work did not
     /// fit, and that a new executable had to be made, which costs more; either way the next launch runs the new
     /// work.
+    ///
+    /// # Errors
+    /// Those of [`capture`](Stream::capture), which leave the graph as it was. Where the driver fails to put the work
+    /// in, a launch may run some of either: the graph keeps what both refer to, until an update succeeds.
     pub fn update(
         &mut self,
         stream: &Stream,
@@ -215,18 +241,22 @@ impl Graph {
         let pending = parts.contents.calls.iter().any(|call| call.is_pending());
         let another = pending.then(|| Exec::new(&parts.recorded)).transpose()?;
         let exec = another.as_ref().unwrap_or(&parts.exec).raw;
+        // Until it is known what the executable refers to it keeps both.
+        let new = Added { contents: &mut parts.contents, new: Some(contents) };
         // SAFETY: both are alive.
         let outcome = unsafe { recorded.device.graph_update(exec, recorded.raw) }?;
-        self.table = None;
         // Pending runs may still use what the old recording refers to.
-        let old: Box<dyn Send> = match outcome {
-            GraphUpdate::Updated => {
-                parts.recorded = recorded;
-                let exec = another.map(|another| std::mem::replace(&mut parts.exec, another));
-                Box::new((exec, std::mem::replace(&mut parts.contents, contents)))
-            }
-            _ => Box::new(std::mem::replace(parts, Parts::new(recorded, contents)?)),
+        let old: Box<dyn Send> = if outcome == GraphUpdate::Updated {
+            let contents = new.take();
+            parts.recorded = recorded;
+            let exec = another.map(|another| std::mem::replace(&mut parts.exec, another));
+            Box::new((exec, std::mem::replace(&mut parts.contents, contents)))
+        } else {
+            let mut anew = Parts::new(recorded, Contents::default())?;
+            anew.contents = new.take();
+            Box::new(std::mem::replace(parts, anew))
         };
+        self.table = None;
         self.device.park(old);
         Ok(outcome)
     }

@@ -54,7 +54,12 @@ pub struct GraphBuilder {
     recorder: Arc<NodeRecorder<NodeAdder>>,
     capture: Arc<Capture>,
     id: u64,
+    /// How many levels of child graphs there are below.
+    levels: usize,
 }
+
+/// Most levels of child graphs: drivers go down them by recursion.
+const MOST_LEVELS: usize = 64;
 
 impl Device {
     /// Begins a graph of explicit nodes (`cuGraphCreate`).
@@ -70,6 +75,7 @@ impl Device {
             graph: Recorded { raw, device },
             capture: Capture::of_nodes(adder, raw),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
+            levels: 0,
         })
     }
 }
@@ -99,10 +105,10 @@ impl GraphBuilder {
         self.raw_node(after, operation("join"), &GraphNode::Empty, &GraphUses::default())
     }
 
-    /// Adds all of another graph as one node, which is a copy.
+    /// Adds all of another graph as one node, which is a copy. Graphs nest up to 64 levels deep.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for a graph of another device.
+    /// [`ErrorKind::DeviceMismatch`] for a graph of another device, [`ErrorKind::InvalidArgument`] for one too deep.
     #[track_caller]
     pub fn child(&mut self, after: &[Node], child: &Graph) -> Result<Node> {
         if !self.device.is_same(child.device()) {
@@ -110,8 +116,13 @@ impl GraphBuilder {
         }
         let operation = operation("child");
         child.with_recorded(|raw, contents| {
+            let levels = contents.levels + 1;
+            if levels > MOST_LEVELS {
+                return Err(too_deep(contents.levels));
+            }
             let node = self.raw_node(after, operation, &GraphNode::Child(raw), &contents.uses)?;
             self.capture.keep_all(contents);
+            self.levels = self.levels.max(levels);
             Ok(node)
         })
     }
@@ -139,10 +150,22 @@ impl GraphBuilder {
 
     /// Makes the graph launchable (`cuGraphInstantiate`).
     pub fn build(self) -> Result<Graph> {
-        let (contents, nodes, attributed, host_nodes) = self.capture.finish_nodes();
+        let (mut contents, nodes, attributed, host_nodes) = self.capture.finish_nodes();
+        contents.levels = self.levels;
         let table = NodeTable { nodes, attributed, calls: Vec::new(), id: self.id, setter: None };
         Graph::of_nodes(&self.device, self.graph, contents, table, &host_nodes)
     }
+}
+
+#[cold]
+fn too_deep(levels: usize) -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        format!(
+            "a child with {levels} levels of child graphs below it: at most {MOST_LEVELS} levels are possible; add its \
+             parts to one graph instead"
+        ),
+    )
 }
 
 #[cold]

@@ -30,6 +30,8 @@ pub(crate) struct Contents {
     pub(crate) keep: Vec<Keep>,
     /// The closures among it.
     pub(crate) calls: Vec<Arc<RepeatedCall>>,
+    /// How many levels of child graphs there are below.
+    pub(crate) levels: usize,
 }
 
 impl Contents {
@@ -49,6 +51,7 @@ impl Contents {
             self.keep(keep);
         }
         self.calls.extend(new.calls);
+        self.levels = self.levels.max(new.levels);
     }
 }
 

@@ -36,6 +36,7 @@
 //! | `GPUSTREAM_STAGING_MIB`, `GPUSTREAM_STAGING_THREADS` | see [`DeviceOptions::staging_ring`], [`DeviceOptions::staging_threads`] |
 //! | `GPUSTREAM_ALLOC_LOG` | a file to which the pool's allocations and frees are appended, to be replayed against other policies |
 //! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept |
+//! | `GPUSTREAM_CHECK=1` | the CPU backend looks for accesses beside allocations, each of which it then makes by itself |
 
 mod buffer;
 mod capture;

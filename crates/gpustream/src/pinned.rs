@@ -86,6 +86,7 @@ impl<T: Pod> Pinned<T> {
             return Self::from_slice(device, &values);
         }
         host_call::check_outside()?;
+        check_alignment(values.as_ptr().addr(), size_of::<T>())?;
         let registration = Registration::new(&device.0.raw, values.into_boxed_slice())?;
         let block = device.0.memory.register(registration, bytes)?;
         block.history.lock().set_written(&(0..bytes));
@@ -122,6 +123,22 @@ impl<T: Pod> Pinned<T> {
     pub fn is_ready(&self) -> Result<bool> {
         self.view().is_ready()
     }
+}
+
+/// Kernels may see elements of 2, 4, 8 or 16 bytes, or of a multiple of that, as vectors (`float4`), which want that
+/// alignment where Rust's arrays do not.
+fn check_alignment(address: usize, element: usize) -> Result<()> {
+    let wanted = 1 << element.trailing_zeros().min(4);
+    if address.is_multiple_of(wanted) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidArgument,
+        format!(
+            "memory at {address:#x} of elements of {element} bytes, which kernels may read as vectors: they want a \
+             multiple of {wanted}; copy it to memory of `pinned`, or allocate it with that alignment"
+        ),
+    ))
 }
 
 impl<T: Pod> AsView<T> for Pinned<T> {
@@ -205,5 +222,21 @@ impl<T> DerefMut for WriteGuard<'_, T> {
 impl<T: fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.values.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_of_kernels_are_aligned() {
+        for (address, element) in [(16, 16), (48, 64), (4, 4), (8, 24), (1, 1), (4, 12), (2, 6), (16, 32)] {
+            check_alignment(address, element).unwrap();
+        }
+        for (address, element) in [(4, 16), (8, 16), (8, 64), (2, 4), (4, 8), (12, 24), (1, 2), (8, 32)] {
+            let error = check_alignment(address, element).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{address} {element}");
+        }
     }
 }

@@ -257,6 +257,11 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         memory::is_ready(&self.view.device.0, self.view.block, &self.view.bytes(), Mode::Write)
     }
 
+    /// Declares what is there an earlier use's, which nobody may read any more.
+    pub(crate) fn forget_contents(&self) {
+        self.view.block.history.lock().set_unwritten(&self.view.bytes());
+    }
+
     /// Declares that something the tracker does not see wrote these elements.
     ///
     /// # Safety

@@ -112,7 +112,8 @@ pub enum ManagedAdvice {
 /// was given and no others, in its stream's order.
 pub unsafe trait Buffers {
     /// Allocates device memory aligned to at least 256 bytes (`cuMemAlloc`, `hipMalloc`). Contents are
-    /// unspecified. `bytes` is not zero. May synchronise the device.
+    /// unspecified. `bytes` is not zero, but for a [checked](crate::DeviceInfo::checked) device. May synchronise the
+    /// device.
     fn alloc(&self, bytes: usize) -> Result<RawBuffer>;
 
     /// Frees what [`alloc`](Self::alloc) gave (`cuMemFree`). May block until the device is idle.

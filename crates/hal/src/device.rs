@@ -161,6 +161,9 @@ pub struct DeviceInfo {
     /// Whether the threads of a block run one after the other, so that few threads with long contiguous work are
     /// best.
     pub serial_threads: bool,
+    /// Whether the device looks for accesses beside allocations. It is asked for the exact length of each, then, which
+    /// may be zero, and aligns them to 16 bytes alone.
+    pub checked: bool,
     /// Whether freeing (`cuMemFree`) waits for all work of the device.
     pub free_synchronizes: bool,
     /// Up to how many bytes [`copy_inline`](crate::Buffers::copy_inline) takes, and costs no more than a copy from
@@ -198,6 +201,7 @@ impl DeviceInfo {
             early_dependent_launch: false,
             peer_access: false,
             serial_threads: false,
+            checked: false,
             free_synchronizes: false,
             inline_copies: 0,
         }

@@ -1,7 +1,7 @@
 //! One live allocation.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
 
 use gpustream_hal::{HostPtr, RawBuffer, Result};
 
@@ -10,7 +10,6 @@ use super::registration::Registration;
 use crate::pool::arena::Taken;
 use crate::pool::lists::NONE;
 use crate::pool::{Memory, Returned};
-use crate::stream_core::StreamTable;
 use crate::sync::Latch;
 use crate::track::{History, Uses};
 
@@ -47,6 +46,9 @@ impl Kind {
 }
 
 /// One allocation. Shared by its owner and the graphs that refer to it; the last of them gives the range back.
+///
+/// Holds the memory that the range lies in, whoever holds the block, and with that the driver's device: a graph may
+/// outlive the handle of the device whose memory it touches.
 pub(crate) struct Block {
     pub(crate) address: RawBuffer,
     /// Where the host sees it; null for device memory.
@@ -61,9 +63,8 @@ pub(crate) struct Block {
     /// The range's number in its arena.
     id: u32,
     registration: Option<Box<Registration>>,
-    memory: Weak<Memory>,
-    /// For [`prune`](Self::prune): whether a point is known to be done.
-    streams: Arc<StreamTable>,
+    /// Also of an empty block, so that filling one counts nothing: [`Memory::close`] breaks the circle.
+    memory: Arc<Memory>,
 }
 
 // SAFETY: `host` is an address; who may read or write there is the business of guards and the tracker.
@@ -84,8 +85,7 @@ impl Block {
             guards: Latch::new(Guards::default()),
             id: NONE,
             registration: None,
-            memory: Arc::downgrade(memory),
-            streams: memory.streams().clone(),
+            memory: memory.clone(),
         }
     }
 
@@ -132,17 +132,15 @@ impl Block {
 
     /// Forgets the uses that are known to be done.
     pub(crate) fn prune(&self, history: &mut History) {
-        history.prune(|point| self.streams.is_known_done(point));
+        history.prune(|point| self.memory.streams().is_known_done(point));
     }
 }
 
 impl Drop for Block {
     /// Where a graph was the last to hold it. Otherwise the owner has emptied it.
     fn drop(&mut self) {
-        if let Some(returned) = self.empty_out()
-            && let Some(memory) = self.memory.upgrade()
-        {
-            memory.give_back(returned);
+        if let Some(returned) = self.empty_out() {
+            self.memory.give_back(returned);
         }
     }
 }

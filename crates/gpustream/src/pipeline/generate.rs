@@ -10,7 +10,7 @@ use crate::copy::{byte_len, operation};
 use crate::memory::Kind;
 use crate::pinned::Pinned;
 use crate::stream::Stream;
-use crate::view::ViewMut;
+use crate::view::{AsViewMut, ViewMut};
 
 impl Pipeline<'_> {
     /// Has `work` fill `pieces` pieces of device memory, and `sink` gets each: its number and what is in it. Blocks
@@ -72,7 +72,10 @@ impl Pipeline<'_> {
                 if index == pieces {
                     return Ok(false);
                 }
-                work(compute, &mut piece.slice_mut(..)?)?;
+                let mut place = piece.view_mut();
+                // The piece before was there.
+                place.forget_contents();
+                work(compute, &mut place)?;
                 if lanes.len() > 1 {
                     // Said, since strict tracking adds no waits.
                     copies.wait(&compute.record()?)?;

@@ -168,6 +168,8 @@ impl<T: Pod, U: Pod> Slot<T, U> {
         let mut input = self.input.slice_mut(..taken)?;
         stream.copy(&self.host_input.slice(..taken)?, &mut input)?;
         let output = self.output.slice_mut(..given)?;
+        // The piece before was there.
+        output.forget_contents();
         work(stream, &mut Piece { index, input: self.input.slice(..taken)?, output })?;
         stream.copy(&self.output.slice(..given)?, &mut self.host_output.slice_mut(..given)?)?;
         (self.taken, self.given) = (taken, given);

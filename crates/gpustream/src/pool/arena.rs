@@ -288,13 +288,6 @@ impl<L: FreeList> Arena<L> {
         removed
     }
 
-    /// Takes out all slabs. Nothing uses them any more.
-    pub(crate) fn remove_all_slabs(&mut self) -> Vec<Slab> {
-        let slabs = self.slabs.drain(..).flatten().map(|entry| entry.slab).collect();
-        *self = Self::default();
-        slabs
-    }
-
     #[inline]
     fn size(&self, id: u32) -> usize {
         self.links[id as usize].size

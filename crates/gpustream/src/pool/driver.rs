@@ -9,18 +9,21 @@ use std::sync::{Arc, TryLockError};
 
 use gpustream_hal::{Operation, RawBuffer, Result};
 
-use super::arena::Taken;
+use super::arena::{Slab, Taken};
 use super::stats::MemoryStats;
 use super::{Holder, Memory, Returned};
 use crate::device::DeviceCore;
 use crate::host_call;
 use crate::memory::{Block, Kind};
-use crate::stream_core::{Access, StreamCore, Waited};
+use crate::stream_core::{Access, StreamCore};
 use crate::sync::{Mutex, lock};
-use crate::track::{Mode, Point, Use, Uses};
+use crate::track::{Mode, Point, Uses};
 
 /// The number that stands for a range of the driver's.
 pub(crate) const DRIVERS: u32 = u32::MAX - 1;
+
+/// What a capture refuses.
+const CAPTURED: &str = "allocate or free inside it; allocate before, the graph keeps what it uses alive";
 
 #[derive(Default)]
 pub(super) struct DriverPool(Mutex<Inner>);
@@ -44,29 +47,32 @@ impl Inner {
 }
 
 impl DriverPool {
-    /// Allocates in the order of `stream` (`cuMemAllocAsync`).
+    /// Fills `block`, which is empty and of nobody else, in the order of `stream` (`cuMemAllocAsync`). It counts as
+    /// `size` bytes, and the driver is asked for `bytes`.
     pub(super) fn alloc(
         &self,
         device: &DeviceCore,
-        size: usize,
+        (size, bytes): (usize, usize),
         holder: Holder,
         stream: &StreamCore,
-    ) -> Result<Taken> {
+        block: &mut Arc<Block>,
+    ) -> Result<()> {
         let mut address = RawBuffer(0);
-        let outcome = stream.submit(
+        // The block's history takes down the allocation's point, which other threads may submit behind at once.
+        block.history.lock().begin(size, Uses::new());
+        let access = [Access { block: &*block, range: 0..size, mode: Mode::Write }];
+        let outcome = stream.submit_outside_captures(
             device,
             holder.operation,
-            Waited::Alone,
-            [].iter(),
-            |_| (),
+            CAPTURED,
+            access.iter(),
             |raw, stream| {
                 // SAFETY: the stream is alive.
-                address = unsafe { raw.alloc_async(size, stream) }?;
+                address = unsafe { raw.alloc_async(bytes, stream) }?;
                 Ok(())
             },
         );
-        let point = Point { stream: stream.id, number: stream.submitted() };
-        let uses = Uses::from_slice(&[Use::made(point, holder.operation)]);
+        let uses = block.history.lock().end();
         let inner = &mut *lock(&self.0);
         if let Err(error) = outcome {
             // The driver may have done it, and something after it failed.
@@ -81,7 +87,10 @@ impl DriverPool {
         inner.used += size;
         inner.peak = inner.peak.max(inner.used);
         inner.peak_reserved = inner.peak_reserved.max(inner.reserved());
-        Ok(Taken { id: DRIVERS, start: address.0, host: 0, size, uses })
+        if let Some(block) = Arc::get_mut(block) {
+            block.fill(Taken { id: DRIVERS, start: address.0, host: 0, size, uses }, holder.requested);
+        }
+        Ok(())
     }
 
     /// Remembers to free a range.
@@ -105,9 +114,14 @@ impl DriverPool {
         }
     }
 
-    /// What is left to free; all work of the device is done.
-    pub(super) fn drain(&self) -> Vec<RawBuffer> {
-        lock(&self.0).frees.drain(..).map(|returned| returned.address).collect()
+    /// Frees, without a stream, what was dropped and is known to be out of use: its device is gone.
+    pub(super) fn free_done(&self, memory: &Memory) {
+        let done = |uses: &Uses| uses.iter().all(|old| memory.streams.is_known_done(old.point));
+        let frees: Vec<_> = lock(&self.0).frees.extract_if(.., |returned| done(&returned.uses)).collect();
+        for Returned { kind, address, size, .. } in frees {
+            // The plain call also takes what the pool gave.
+            memory.free_slab(kind, Slab { start: address.0, size, host: 0 });
+        }
     }
 
     pub(super) fn stats(&self) -> MemoryStats {
@@ -165,17 +179,11 @@ fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Op
     block.fill(Taken { id: DRIVERS, start: address.0, host: 0, size, uses }, size);
     let mut block = Arc::new(block);
     let accesses = [Access { block: &block, range: 0..size, mode: Mode::Write }];
-    let outcome = stream.submit(
-        device,
-        operation,
-        Waited::Alone,
-        accesses.iter(),
-        |_| (),
-        |raw, stream| {
+    let outcome =
+        stream.submit_outside_captures(device, operation, CAPTURED, accesses.iter(), |raw, stream| {
             // SAFETY: the uses of the memory are done or ordered before this point: the access above saw to that.
             unsafe { raw.free_async(address, stream) }
-        },
-    );
+        });
     let left = Arc::get_mut(&mut block).and_then(Block::empty_out);
     // Fails on a lost device, or where a capture began just now.
     left.filter(|_| outcome.is_err())

@@ -1,5 +1,6 @@
 //! The way back: to the pool when a block's owner goes, and to the driver when nothing uses a slab any more.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
 use gpustream_hal::{HostPtr, RawBuffer, Result};
@@ -34,7 +35,11 @@ impl Memory {
     #[inline]
     fn take_back(&self, returned: Returned, shell: Option<Arc<Block>>) {
         if returned.id == DRIVERS {
-            return self.driver.give_back(returned);
+            self.driver.give_back(returned);
+            if self.closed.load(Ordering::Acquire) {
+                self.driver.free_done(self);
+            }
+            return;
         }
         let Returned { kind, id, address, size, mut uses, registration } = returned;
         if let Some(registration) = registration {
@@ -46,16 +51,18 @@ impl Memory {
             [only] => only.point.stream,
             _ => self.last_of(&mut uses),
         };
-        let state = &mut *lock(self.pool(kind));
-        if state.closed {
-            return;
-        }
+        let mut state = lock(self.pool(kind));
         state.used -= size;
         state.live -= 1;
         if let Some(log) = &self.log {
             log.free(kind, address.0, owner);
         }
         state.arena(size).release(id, uses, owner);
+        if self.closed.load(Ordering::Relaxed) {
+            drop(state);
+            self.trim(kind);
+            return;
+        }
         if let Some(shell) = shell
             && state.shells.len() < SHELLS
         {
@@ -122,22 +129,27 @@ impl Memory {
         Kind::ALL.iter().map(|&kind| self.trim(kind)).sum()
     }
 
-    /// Returns everything; all work of the device is done.
+    /// Keeps nothing from now on. All work of the device is done, so what nobody holds goes back to the driver; the
+    /// rest follows block by block, since graphs of other devices may hold some.
     pub(crate) fn close(&self) {
-        drop(std::mem::take(&mut *lock(&self.orphans)));
-        for address in self.driver.drain() {
-            // SAFETY: all work of the device is done.
-            let _ = unsafe { self.device.free(address) };
-        }
+        self.closed.store(true, Ordering::Release);
         for kind in Kind::ALL {
-            let state = &mut *lock(self.pool(kind));
-            state.closed = true;
-            let slabs = [state.small.remove_all_slabs(), state.large.remove_all_slabs()];
-            slabs.into_iter().flatten().for_each(|slab| self.free_slab(kind, slab));
+            let shells = std::mem::take(&mut lock(self.pool(kind)).shells);
+            // With no lock held: each holds this memory.
+            drop(shells);
+        }
+        self.free_done();
+    }
+
+    /// Returns all that nobody holds and nothing uses.
+    fn free_done(&self) {
+        self.driver.free_done(self);
+        for kind in Kind::ALL {
+            self.trim(kind);
         }
     }
 
-    fn free_slab(&self, kind: Kind, slab: Slab) {
+    pub(super) fn free_slab(&self, kind: Kind, slab: Slab) {
         let device = self.device.clone();
         host_call::outside(move || {
             // SAFETY: the slab has left the pool, all uses of it being done. A failure leaves nothing to do.
@@ -150,5 +162,14 @@ impl Memory {
                 }
             };
         });
+    }
+}
+
+impl Drop for Memory {
+    /// The last block is gone. What is still not known to be out of use stays with the process.
+    fn drop(&mut self) {
+        if *self.closed.get_mut() {
+            self.free_done();
+        }
     }
 }

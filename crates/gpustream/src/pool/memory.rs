@@ -1,6 +1,7 @@
 //! A device's pools: locks, growth, and what to do when there is no more.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Result};
 
@@ -48,8 +49,6 @@ pub(super) struct PoolState {
     pub(super) live: usize,
     hits: u64,
     misses: u64,
-    /// The device is gone: nothing is taken back any more.
-    pub(super) closed: bool,
 }
 
 impl PoolState {
@@ -85,6 +84,8 @@ impl PoolState {
 }
 
 /// The pools of a device, one for each kind of memory.
+///
+/// Lives as long as the device or a block of it, whichever is longer.
 pub(crate) struct Memory {
     pools: [Mutex<PoolState>; Kind::ALL.len()],
     pub(super) driver: DriverPool,
@@ -93,6 +94,9 @@ pub(crate) struct Memory {
     /// Registered memory whose owner is gone, and what may still use it.
     pub(super) orphans: Mutex<Vec<(Uses, Box<Registration>)>>,
     options: MemoryOptions,
+    /// The device is gone, and nothing is kept: what nobody holds goes back to the driver. Set before the shells are
+    /// taken out under their lock, and read under that lock.
+    pub(super) closed: AtomicBool,
     pub(super) device: Arc<dyn hal::Device>,
     pub(super) streams: Arc<StreamTable>,
     pub(super) log: Option<Log>,
@@ -123,9 +127,12 @@ impl Memory {
         if options.pool == MemoryPool::Driver && !device.info().memory_pools {
             options.pool = MemoryPool::Library;
         }
+        if options.pool == MemoryPool::Library && device.info().checked {
+            options.pool = MemoryPool::Unpooled;
+        }
         let log = Log::from_environment();
-        let (pools, driver, growth, orphans) = Default::default();
-        Arc::new(Self { pools, driver, growth, orphans, options, device, streams, log })
+        let (pools, driver, growth, orphans, closed) = Default::default();
+        Arc::new(Self { pools, driver, growth, orphans, options, closed, device, streams, log })
     }
 
     pub(crate) fn streams(&self) -> &Arc<StreamTable> {
@@ -234,9 +241,11 @@ impl Memory {
                 }
             }
         } else {
-            // Nothing is kept, so what is done goes back.
+            // Nothing is kept, so what is done goes back; not where that would wait for what is not.
             device.look();
-            self.trim_for(device, request);
+            if !device.info.free_synchronizes || device.is_known_idle() {
+                self.trim_for(device, request);
+            }
         }
         if let Some(block) = self.try_grow(request, stream)? {
             return Ok(block);
@@ -290,24 +299,24 @@ impl Memory {
     ) -> Result<Arc<Block>> {
         let Request { size, holder, kind } = *request;
         self.driver.flush(self, device);
-        let alloc = || {
+        let bytes = self.exact(holder.requested);
+        let mut block = Arc::new(Block::empty(self, kind));
+        let mut alloc = || {
             let _growing = self.options.limit.map(|_| lock(&self.growth));
             match self.options.limit {
                 Some(limit) if self.driver.stats().reserved + size as u64 > limit => Err(over_limit(limit)),
-                _ => self.driver.alloc(device, size, holder, stream),
+                _ => self.driver.alloc(device, (size, bytes), holder, stream, &mut block),
             }
         };
-        let taken = match alloc() {
+        match alloc() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 wait_for_frees(device)?;
                 self.trim_all(device);
-                alloc().map_err(|error| self.explain(error, request))?
+                alloc().map_err(|error| self.explain(error, request))?;
             }
             other => other?,
-        };
-        let mut block = Block::empty(self, kind);
-        block.fill(taken, holder.requested);
-        Ok(Arc::new(block))
+        }
+        Ok(block)
     }
 
     /// Asks the driver what is done, and merges it.
@@ -351,12 +360,17 @@ impl Memory {
         let Request { kind, size, holder } = *request;
         let _growing = self.options.limit.filter(|_| kind == Kind::Device).map(|_| lock(&self.growth));
         let reserved = lock(self.pool(kind)).reserved();
-        let preferred = if self.is_pooled(kind) { slab_size(kind, size, reserved) } else { size };
-        let mut outcome = self.new_slab(kind, preferred, reserved);
-        if preferred > size && matches!(&outcome, Err(error) if error.kind() == ErrorKind::OutOfMemory) {
-            outcome = self.new_slab(kind, size, reserved);
-        }
-        let slab = outcome?;
+        let slab = if self.is_pooled(kind) {
+            let preferred = slab_size(kind, size, reserved);
+            let outcome = self.new_slab(kind, preferred, preferred, reserved);
+            if preferred > size && matches!(&outcome, Err(error) if error.kind() == ErrorKind::OutOfMemory) {
+                self.new_slab(kind, size, size, reserved)
+            } else {
+                outcome
+            }
+        } else {
+            self.new_slab(kind, size, self.exact(holder.requested), reserved)
+        }?;
         let state = &mut *lock(self.pool(kind));
         state.misses += 1;
         let arena = state.arena(size);
@@ -367,7 +381,14 @@ impl Memory {
         Ok(self.block(state, request, taken, stream))
     }
 
-    fn new_slab(&self, kind: Kind, size: usize, reserved: usize) -> Result<Slab> {
+    /// What the driver is asked for where it gives each allocation by itself: the length to the byte, since tools that
+    /// look for accesses beside it know no other.
+    fn exact(&self, bytes: usize) -> usize {
+        if self.device.info().checked { bytes } else { bytes.max(1) }
+    }
+
+    /// A slab that counts as `size` bytes, for which the driver is asked for `bytes`.
+    fn new_slab(&self, kind: Kind, size: usize, bytes: usize, reserved: usize) -> Result<Slab> {
         if let Some(limit) = self.options.limit
             && kind == Kind::Device
             && (reserved + size) as u64 > limit
@@ -376,18 +397,18 @@ impl Memory {
         }
         let options = match kind {
             Kind::Device => {
-                let start = self.device.alloc(size)?.0;
+                let start = self.device.alloc(bytes)?.0;
                 return Ok(Slab { start, size, host: 0 });
             }
             Kind::Managed => {
-                let start = self.device.managed_alloc(size)?.0;
+                let start = self.device.managed_alloc(bytes)?.0;
                 PAGE_LOCKED.include(start, size);
                 return Ok(Slab { start, size, host: start });
             }
             Kind::Pinned | Kind::Registered => PinnedOptions::default(),
             Kind::WriteCombined => PinnedOptions::default().write_combined(),
         };
-        let host = self.device.pinned_alloc(size, options)?;
+        let host = self.device.pinned_alloc(bytes, options)?;
         PAGE_LOCKED.include(host.addr(), size);
         // SAFETY: the memory was just allocated as pinned, and nothing uses it yet.
         let address = unsafe {
@@ -464,7 +485,9 @@ fn wait_for_frees(device: &DeviceCore) -> Result<()> {
         Err(error) if error.kind() != ErrorKind::Captured => return Err(error),
         _ => {}
     }
-    device.visitors().iter().for_each(|visitor| visitor.settle());
+    for visitor in device.visitors() {
+        visitor.settle();
+    }
     staging::let_go(device);
     Ok(())
 }

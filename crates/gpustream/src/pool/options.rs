@@ -29,8 +29,6 @@ impl MemoryOptions {
             match set("GPUSTREAM_POOL").as_deref() {
                 Some("driver") => self.pool = MemoryPool::Driver,
                 Some("none") => self.pool = MemoryPool::Unpooled,
-                // Checks of every allocation's bounds need allocations that are the driver's.
-                _ if set("GPUSTREAM_CHECK").is_some() => self.pool = MemoryPool::Unpooled,
                 _ => {}
             }
         }

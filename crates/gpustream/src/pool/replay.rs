@@ -154,7 +154,7 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
                 let point = Point { stream: StreamId(stream), number };
                 let uses = match stream {
                     0 => Uses::new(),
-                    _ => Uses::from_slice(&[Use::made(point, Holder::NOBODY.operation)]),
+                    _ => Uses::from_slice(&[Use::of_earlier_owner(point, Holder::NOBODY.operation)]),
                 };
                 let owner = if stream == 0 || stream == u64::MAX { IDLE } else { point.stream };
                 let uses = if owner == IDLE { Uses::new() } else { uses };

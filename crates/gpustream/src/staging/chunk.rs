@@ -141,15 +141,24 @@ impl ShortPath {
 
     /// Gives back what is kept for the stream, unless it is being used: whoever does so may be who asks for room.
     pub(super) fn clear(&self, device: &DeviceCore) {
+        for block in self.take() {
+            device.memory.release(device, block);
+        }
+    }
+
+    /// As [`clear`](Self::clear), for a stream whose device is gone.
+    pub(crate) fn close(&self) {
+        self.take().for_each(drop);
+    }
+
+    fn take(&self) -> impl Iterator<Item = Arc<Block>> {
         let chunk = match self.up.try_lock() {
             Ok(mut up) => up.chunk.take(),
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().chunk.take(),
             Err(TryLockError::WouldBlock) => None,
         };
         let down = lock(&self.down).take();
-        for block in chunk.map(|chunk| chunk.block).into_iter().chain(down) {
-            device.memory.release(device, block);
-        }
+        chunk.map(|chunk| chunk.block).into_iter().chain(down)
     }
 }
 

@@ -58,6 +58,9 @@ const SHORT: usize = 2 << 20;
 /// Threads that saturate the buses seen so far.
 const MOST_THREADS: usize = 8;
 
+/// As many as may be asked for: beyond that threads cost more than they copy.
+const THREADS_LIMIT: usize = 256;
+
 /// After so long without a copy by several threads the pinned memory goes back to the driver.
 const IDLE: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(10) };
 
@@ -91,7 +94,8 @@ impl Staging {
             .unwrap_or_else(|| {
                 let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
                 (cores / 2).clamp(1, MOST_THREADS)
-            });
+            })
+            .min(THREADS_LIMIT);
         // Each thread fills one piece while another of its is being copied.
         let ring = given(options.ring)
             .or_else(|| from_environment("GPUSTREAM_STAGING_MIB", 1 << 20))

@@ -324,12 +324,14 @@ impl StreamCore {
         }
     }
 
-    /// As [`wait_for_end`](Self::wait_for_end), and remembers it where the work was done.
-    pub(crate) fn settle(&self) {
+    /// As [`wait_for_end`](Self::wait_for_end), and remembers it where the work was done; says whether it was.
+    pub(crate) fn settle(&self) -> bool {
         let number = self.submitted();
-        if self.wait_for_end().is_ok() {
+        let ended = self.wait_for_end().is_ok();
+        if ended {
             self.set_done(number);
         }
+        ended
     }
 
     /// Blocks until the submission of that number is done.
@@ -364,8 +366,9 @@ impl StreamCore {
         let spare = std::mem::take(&mut state.spare);
         self.resting.store(0, Ordering::Release);
         drop(state);
-        // With no lock held: this drops driver events.
+        // With no lock held: this drops driver events, and gives back memory.
         drop(spare);
+        self.short_path.close();
     }
 
     /// The state of a stream that is not being captured, for what cannot be part of a recording, nor be done inside a

@@ -36,8 +36,9 @@ impl Use {
         Self { point, operation, recycled: false, wrote: 0 }
     }
 
-    /// A use that makes memory, as the driver's pool does: nobody may touch it before.
-    pub(crate) fn made(point: Point, operation: Operation) -> Self {
+    /// A write of an earlier owner's.
+    #[cfg(test)]
+    pub(crate) fn of_earlier_owner(point: Point, operation: Operation) -> Self {
         Self { point, operation, recycled: true, wrote: point.number }
     }
 
@@ -194,12 +195,21 @@ impl History {
 
     /// Declares `range` written, by someone the tracker does not see.
     pub(crate) fn set_written(&mut self, range: &Range<usize>) {
+        self.declare(range, true);
+    }
+
+    /// Declares what is in `range` an earlier use's: reading it before it is written anew is a mistake.
+    pub(crate) fn set_unwritten(&mut self, range: &Range<usize>) {
+        self.declare(range, false);
+    }
+
+    fn declare(&mut self, range: &Range<usize>, written: bool) {
         if range.is_empty() {
             return;
         }
         let first = self.split_at(range.start);
         let last = self.split_at(range.end);
-        self.segments[first..last].iter_mut().for_each(|segment| segment.written = true);
+        self.segments[first..last].iter_mut().for_each(|segment| segment.written = written);
     }
 
     /// Whether there are uses by `stream` alone; cheap, so that a long history says no.

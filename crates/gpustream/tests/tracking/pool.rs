@@ -173,7 +173,7 @@ fn without_a_pool_every_allocation_is_the_drivers() {
             _ => None,
         })
         .collect();
-    assert_eq!((blocks.len(), &blocks[0]), (1, &(x.as_raw().0..x.as_raw().0 + 1024)));
+    assert_eq!((blocks.len(), &blocks[0]), (1, &(x.as_raw().0..x.as_raw().0 + 1000)));
     touch(&kernel, &a, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
     drop(x);
     let (y, calls) = paper.calls_of(|| a.alloc::<u8>(1000).unwrap());

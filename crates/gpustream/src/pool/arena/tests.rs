@@ -10,7 +10,7 @@ const SLAB: usize = 64 * GRANULE;
 
 fn use_at(stream: u64, number: u64) -> Use {
     let operation = Holder::NOBODY.operation;
-    Use::made(Point { stream: StreamId(stream), number }, operation)
+    Use::of_earlier_owner(Point { stream: StreamId(stream), number }, operation)
 }
 
 fn slab(start: usize, size: usize) -> Slab {
