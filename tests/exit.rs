@@ -14,6 +14,7 @@ use crate::notify::is_pending;
 
 tests! {
     Alone: the_process_ends_with_its_own_code;
+    Isolated: a_forked_process_opens_no_device;
     Part: from_a_thread, from_a_closure, from_a_waker, from_a_drop, from_several_threads;
 }
 
@@ -36,6 +37,31 @@ fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Neither drivers nor the library's threads survive a fork: a new device would wait for ever, or worse.
+fn a_forked_process_opens_no_device(device: &Device) -> Result<()> {
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
+        fn _exit(code: i32) -> !;
+    }
+    let name = format!("{}:{}", device.info().backend, device.info().ordinal);
+    // SAFETY: the child makes the calls under test, which only read, and ends.
+    let child = unsafe { fork() };
+    if child == 0 {
+        let told = |refused: Option<gpustream::Error>| {
+            refused.is_some_and(|error| error.message().contains("was forked from process"))
+        };
+        let all_told = told(Device::open(&name).err()) && told(device.stream().err());
+        // SAFETY: no requirement.
+        unsafe { _exit(if all_told { CODE } else { 1 }) }
+    }
+    let mut status = 0;
+    // SAFETY: the pointer is to a live integer.
+    assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status >> 8, CODE);
+    device.stream()?.synchronize()
 }
 
 /// Counts its drops, which the library's thread makes.

@@ -40,7 +40,7 @@ pub(crate) fn on_each(scene: impl Fn(&Fake, &Recorder)) {
         let before = recorder.live();
         scene(fake, recorder);
         // What closures and futures left to other threads is on its way.
-        let deadline = Instant::now() + Duration::from_mins(1);
+        let deadline = Instant::now() + Duration::from_mins(5);
         while recorder.live() != before {
             assert!(Instant::now() < deadline, "{}: {before:?} became {:?}", fake.name, recorder.live());
             thread::yield_now();

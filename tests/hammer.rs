@@ -189,7 +189,8 @@ fn hammer(device: &Device) -> Result<()> {
                 let mut worker =
                     Worker { device, kernels, streams, random: Random(seed), memory: Vec::new() };
                 let mut steps = 0;
-                while Instant::now() < end {
+                // However slow the machine is.
+                while Instant::now() < end || steps < 150 {
                     worker.step()?;
                     steps += 1;
                 }
@@ -211,7 +212,7 @@ fn hammer(device: &Device) -> Result<()> {
         assert_eq!(device.memory_stats().used, 0);
         steps
     };
-    assert!(steps > 200, "only {steps} steps");
+    assert!(steps >= 300, "only {steps} steps");
     let (after, _) = device.memory()?;
     // On the CPU this is the whole machine's free memory, which others use too.
     if device.info().backend != "cpu" {

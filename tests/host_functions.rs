@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 
-use conformance::harness::{Gate, open_again, refused, runs_beside_closures};
+use conformance::harness::{Gate, open_again, refused, runs_beside_closures, streams_are_independent};
 use conformance::toolbox::{Answers, Toolbox};
 use conformance::{sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Event, Graph, Launch, Pinned, Result, Stream};
@@ -16,7 +16,7 @@ use crate::notify::block_on;
 tests! {
     Plain: they_run_in_order, later_work_waits_for_them, a_panic_is_reported_by_the_next_wait,
         a_panic_of_a_node_is_reported_by_the_next_wait, a_panic_that_panics_when_dropped,
-        a_blocked_one_holds_its_stream_alone, a_blocked_node_holds_its_launch_alone, the_last_handle_of_the_stream,
+        a_blocked_one_holds_its_stream_alone, closures_of_streams_run_at_once_where_that_is_said, a_blocked_node_holds_its_launch_alone, the_last_handle_of_the_stream,
         the_last_handles_of_everything, the_last_handles_in_a_node, a_graph_dropped_by_its_own_node,
         library_calls_are_refused, library_calls_of_a_node_are_refused, what_came_before_can_be_read,
         what_did_not_come_before_is_refused;
@@ -133,11 +133,13 @@ fn a_panic_that_panics_when_dropped(device: &Device) -> Result<()> {
     usable(device, &[&s])
 }
 
-/// While `block` holds `s` up: work of other streams is taken, done, and waited for in every way.
+/// While `block` holds `s` up: work of other streams is taken, and where they have queues of their own it is done and
+/// waited for in every way; where they do not, it is as soon as `s` goes on.
 fn others_go_on(device: &Device, s: &Stream, block: impl Fn(Receiver<()>) -> Result<()>) -> Result<()> {
     if !runs_beside_closures() {
         return Ok(());
     }
+    let beside = streams_are_independent(device);
     let kernels = sync::Kernels::load(device)?;
     let streams = [device.stream()?, device.stream()?];
     let mut mine = s.full(N, 1u32)?;
@@ -151,6 +153,17 @@ fn others_go_on(device: &Device, s: &Stream, block: impl Fn(Receiver<()>) -> Res
         kernels.step(s, &mut mine, value, N)?;
         let after = s.record()?;
         want = want.wrapping_mul(5).wrapping_add(value);
+        assert!(!s.is_done()? && !after.is_done()?, "it is blocked");
+        if !beside {
+            for (stream, x) in streams.iter().zip(&mut theirs) {
+                kernels.step(stream, x, value, N)?;
+            }
+            drop(open);
+            assert_eq!(streams[0].download(&theirs[0])?, [want; N]);
+            assert_eq!(streams[1].download(&theirs[1])?, [want; N]);
+            assert_eq!(s.download(&mine)?, [want; N]);
+            continue;
+        }
         for (stream, x) in streams.iter().zip(&mut theirs) {
             kernels.step(stream, x, value, N)?;
             stream.record()?.synchronize()?;
@@ -190,6 +203,25 @@ fn a_blocked_node_holds_its_launch_alone(device: &Device) -> Result<()> {
         *door.lock().unwrap() = Some(closed);
         graph.launch(&s)
     })
+}
+
+/// Where they do not run at once they run one after the other, so none may wait for another.
+fn closures_of_streams_run_at_once_where_that_is_said(device: &Device) -> Result<()> {
+    let streams = (0..3).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    let arrived = Arc::new(AtomicU32::new(0));
+    let all = if device.info().concurrent_host_functions { streams.len() as u32 } else { 1 };
+    for s in &streams {
+        let arrived = arrived.clone();
+        s.host_fn(move || {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            while arrived.load(Ordering::SeqCst) < all {
+                std::thread::yield_now();
+            }
+        })?;
+    }
+    streams.iter().try_for_each(Stream::synchronize)?;
+    assert_eq!(arrived.load(Ordering::SeqCst), 3);
+    Ok(())
 }
 
 fn the_last_handle_of_the_stream(device: &Device) -> Result<()> {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 pub mod harness;
+pub mod reactor_thread;
 pub mod toolbox;
 
 /// Kernels that wait for flags.

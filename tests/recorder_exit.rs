@@ -97,7 +97,10 @@ fn wake(_: &Recorder, device: &Device) {
     }
     let s = device.stream().unwrap();
     let (open, closed) = mpsc::channel::<()>();
-    s.host_fn(move || drop(closed.recv())).unwrap();
+    s.host_fn(move || {
+        let _ = closed.recv();
+    })
+    .unwrap();
     let mut future = pin!(s.finished());
     let waker = Waker::from(Arc::new(Exits));
     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

@@ -160,6 +160,7 @@ impl CpuDevice {
         info.peer_access = devices > 1;
         info.serial_threads = true;
         info.checked = shared.options.check;
+        info.concurrent_host_functions = true;
         // All memory is ordinary here.
         Self { shared, info }
     }

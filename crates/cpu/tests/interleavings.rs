@@ -110,7 +110,9 @@ fn each_of_several_is_woken_when_it_is_due() {
         if let Some(at_once) = progress.watch(2, woken.clone()) {
             at_once.fetch_add(1, Ordering::SeqCst);
         }
-        hosts.into_iter().for_each(|host| host.join().unwrap());
+        for host in hosts {
+            host.join().unwrap();
+        }
         assert_eq!(woken.load(Ordering::SeqCst), 1);
     };
     shuttle::check_random(program, 3000);

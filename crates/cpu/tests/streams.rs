@@ -206,7 +206,7 @@ fn timed_events_measure_what_lies_between() {
     go.store(1, Ordering::Release);
     bench.sync(stream).unwrap();
     let took = elapsed(start, end).unwrap();
-    assert!(took >= Duration::from_millis(2) && took < Duration::from_secs(30), "{took:?}");
+    assert!(took >= Duration::from_millis(2) && took < Duration::from_mins(30), "{took:?}");
     assert_eq!(elapsed(start, start).unwrap(), Duration::ZERO);
     assert!(elapsed(start, plain).is_err());
 }

@@ -190,6 +190,13 @@ impl Device {
                 "a stream that waits for the legacy default stream, and which that stream waits for",
             );
         }
+        let queues = self.0.info.hardware_queues as usize;
+        if lint::is_on() && queues > 0 && self.0.own_streams().len() >= queues {
+            lint::serialises(
+                "more streams than the device has queues (HIP: GPU_MAX_HW_QUEUES, 4 where it is not set): a stream that is \
+                 blocked holds up those it shares a queue with",
+            );
+        }
         let (least, greatest) = self.0.info.stream_priorities;
         let options = options.with_priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::sync::{Mutex, lock};
 
 /// Whether `GPUSTREAM_LINT=1`; read once.
-fn is_on() -> bool {
+pub(crate) fn is_on() -> bool {
     static ON: OnceLock<bool> = OnceLock::new();
     *ON.get_or_init(|| std::env::var_os("GPUSTREAM_LINT").is_some_and(|value| value == "1"))
 }

@@ -10,6 +10,7 @@ use crate::capture::{Capture, CapturedPoint, refused};
 use crate::device::Device;
 use crate::event::{Event, Recorded, TimedEvent};
 use crate::host_call::{self, HostCall, RepeatedCall};
+use crate::lint;
 use crate::stream_core::{Access, EventCell, Mark, StreamCore, StreamState, Waited};
 use crate::sync::lock;
 use crate::track::{Clock, Point};
@@ -195,12 +196,22 @@ impl Stream {
     /// device fault the closure may never run, and is then leaked.
     ///
     /// Drivers may not be called there, so calls that would need one, or wait, are an [`ErrorKind::InHostClosure`].
+    /// Closures of different streams run at once where
+    /// [`DeviceInfo::concurrent_host_functions`](gpustream_hal::DeviceInfo) says so, as on the CPU. CUDA may run them one
+    /// after the other, and HIP runs all of them on one thread, in an order of its own: a closure that waits for another
+    /// stream's closure may then wait for ever. A closure that blocks holds up its own stream, and on HIP the streams that
+    /// share a hardware queue with it too ([`DeviceInfo::hardware_queues`](gpustream_hal::DeviceInfo); the variable
+    /// `GPU_MAX_HW_QUEUES` says how many there are).
+    ///
     /// Dropping anything is fine, flags work, and guards on pinned memory are given where the device was done with it
     /// before the closure in this stream's order.
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
         let once = "run a closure once that a graph runs many times; use `host_fn_repeat`";
         self.core.check_not_capturing(once)?;
+        if !self.device.info().concurrent_host_functions {
+            lint::serialises("the driver may run the closures of all streams one after the other");
+        }
         let operation = Operation { label: "host_fn", location: Location::caller() };
         let call = HostCall::new(closure, &self.core);
         // Dropped when nothing is locked: it may own graphs or modules, and those ask this stream how far it is.

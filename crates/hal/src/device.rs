@@ -164,6 +164,12 @@ pub struct DeviceInfo {
     /// Whether the device looks for accesses beside allocations. It is asked for the exact length of each, then, which
     /// may be zero, and aligns them to 16 bytes alone.
     pub checked: bool,
+    /// Whether host functions of different streams run at the same time. Where they do not, one waits for another's end,
+    /// in an order that is not that of their submission.
+    pub concurrent_host_functions: bool,
+    /// How many queues of the device the streams share, where a stream that is blocked (by a host function, or a kernel
+    /// that waits) holds up those it shares a queue with; 0 where it holds up itself alone.
+    pub hardware_queues: u32,
     /// Whether freeing (`cuMemFree`) waits for all work of the device.
     pub free_synchronizes: bool,
     /// Up to how many bytes [`copy_inline`](crate::Buffers::copy_inline) takes, and costs no more than a copy from
@@ -202,6 +208,8 @@ impl DeviceInfo {
             peer_access: false,
             serial_threads: false,
             checked: false,
+            concurrent_host_functions: false,
+            hardware_queues: 0,
             free_synchronizes: false,
             inline_copies: 0,
         }

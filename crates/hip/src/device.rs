@@ -170,6 +170,7 @@ impl HipDevice {
             flag(hipDeviceAttributeManagedMemory) && flag(hipDeviceAttributeConcurrentManagedAccess);
         info.cooperative_launch = flag(hipDeviceAttributeCooperativeLaunch);
         info.free_synchronizes = true;
+        info.hardware_queues = hardware_queues(std::env::var("GPU_MAX_HW_QUEUES").ok().as_deref());
         info.stream_priorities = self.stream_priorities().unwrap_or((0, 0));
         info.peer_access =
             (0..count).any(|other| other != info.ordinal && self.can_access_peer(other).unwrap_or(false));
@@ -248,6 +249,12 @@ unsafe impl Device for HipDevice {
     }
 }
 
+/// How many queues HIP gives its streams, by the variable `GPU_MAX_HW_QUEUES`: it has no call that tells.
+fn hardware_queues(variable: Option<&str>) -> u32 {
+    const USUAL: u32 = 4;
+    variable.and_then(|text| text.trim().parse().ok()).filter(|&queues| queues > 0).unwrap_or(USUAL)
+}
+
 fn attribute_of(runtime: &Runtime, attribute: hipDeviceAttribute_t, ordinal: c_int) -> Result<c_int> {
     let mut value: c_int = 0;
     // SAFETY: the pointer is to a live integer.
@@ -303,4 +310,15 @@ fn integer(bytes: &[u8], offset: usize) -> Option<c_int> {
 
 fn text(bytes: &[u8], offset: usize) -> Option<&str> {
     CStr::from_bytes_until_nul(bytes.get(offset..)?).ok()?.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hardware_queues;
+
+    #[test]
+    fn streams_share_four_queues_unless_the_variable_says_otherwise() {
+        assert_eq!([None, Some(""), Some("0"), Some("many")].map(hardware_queues), [4; 4]);
+        assert_eq!(hardware_queues(Some(" 8 ")), 8);
+    }
 }

@@ -134,8 +134,14 @@ impl<L: FreeList> Arena<L> {
             .map(|(_, (link, details))| (link.size, &details.holder))
     }
 
-    /// Adds a slab, all of it free.
-    pub(crate) fn add_slab(&mut self, slab: Slab) {
+    /// Adds a slab and hands out all of it, and nothing else that may be free.
+    pub(crate) fn take_new(&mut self, slab: Slab, holder: Holder) -> Option<Taken> {
+        let id = self.add_slab(slab);
+        self.hand_out(id, slab.size, holder)
+    }
+
+    /// Adds a slab, all of it free: one range of that number.
+    pub(crate) fn add_slab(&mut self, slab: Slab) -> u32 {
         let index = self.slabs.iter().position(Option::is_none).unwrap_or_else(|| {
             self.slabs.push(None);
             self.slabs.len() - 1
@@ -144,6 +150,7 @@ impl<L: FreeList> Arena<L> {
         self.slabs[index] = Some(SlabEntry { slab, first });
         self.reserved += slab.size;
         self.list(first, 0);
+        first
     }
 
     /// A range of `size` bytes, a multiple of the granule, that is idle or follows in `stream`'s order.

@@ -333,6 +333,9 @@ impl Memory {
         stream: Option<&StreamCore>,
         clock: &Clock,
     ) -> Option<Arc<Block>> {
+        if !self.is_pooled(request.kind) {
+            return None;
+        }
         let state = &mut *lock(self.pool(request.kind));
         let Request { size, holder, .. } = *request;
         let arena = state.arena(size);
@@ -349,6 +352,9 @@ impl Memory {
 
     /// Memory that other streams still use: the first access on `stream` will wait for them.
     fn steal(self: &Arc<Self>, request: &Request, stream: &StreamCore) -> Option<Arc<Block>> {
+        if !self.is_pooled(request.kind) {
+            return None;
+        }
         let state = &mut *lock(self.pool(request.kind));
         let taken = state.arena(request.size).gather(request.size, MIXED, request.holder, |_| true)?;
         state.hits += 1;
@@ -374,15 +380,20 @@ impl Memory {
         let state = &mut *lock(self.pool(kind));
         state.misses += 1;
         let arena = state.arena(size);
-        arena.add_slab(slab);
-        let taken = arena.take(size, stream.map(|stream| stream.id), holder);
+        let taken = if self.is_pooled(kind) {
+            arena.add_slab(slab);
+            arena.take(size, stream.map(|stream| stream.id), holder)
+        } else {
+            arena.take_new(slab, holder)
+        };
         state.peak_reserved = state.peak_reserved.max(state.reserved());
         let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
         Ok(self.block(state, request, taken, stream))
     }
 
     /// What the driver is asked for where it gives each allocation by itself: the length to the byte, since tools that
-    /// look for accesses beside it know no other.
+    /// look for accesses beside it know no other. So what was freed serves no other request: it may be shorter than its
+    /// place says.
     fn exact(&self, bytes: usize) -> usize {
         if self.device.info().checked { bytes } else { bytes.max(1) }
     }

@@ -159,6 +159,21 @@ fn filling_the_device_and_freeing_goes_on_for_ever() {
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 
+/// They are as long as was asked for, so a shorter one that is free is no place for a longer one of the same granule.
+#[test]
+fn without_a_pool_no_allocation_gets_anothers_place() {
+    let paper = Paper::new();
+    let device = paper.open(DeviceOptions::default().pool(MemoryPool::Unpooled));
+    let a = device.stream().unwrap();
+    for bytes in [1, 8, 24, 500, 512, 510, 513, 1000, 1024] {
+        let (x, calls) = paper.calls_of(|| a.alloc::<u8>(bytes).unwrap());
+        let is_its_own = |call: &Call| matches!(call, Call::Alloc { block } if *block == (x.as_raw().0..x.as_raw().0 + bytes));
+        assert_eq!(calls.iter().filter(|call| is_its_own(call)).count(), 1, "{bytes} bytes");
+    }
+    drop((a, device));
+    assert_eq!(paper.live(), Live::default());
+}
+
 #[test]
 fn without_a_pool_every_allocation_is_the_drivers() {
     let paper = Paper::new();
