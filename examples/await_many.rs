@@ -3,15 +3,19 @@
 //! Each job has a stream of its own and awaits the device between its steps. A waiting job holds no thread: one
 //! thread of the library's looks at the device for all of them, and wakes those whose turn it is.
 
+use std::future::Future;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use examples::DeviceArg;
 use examples::asynchronous::{Kernels, churned};
 use gpustream::Device;
+use rustix::process::{Resource, getrlimit};
+use tokio::task::JoinSet;
 
 /// Runs many small jobs as tasks of tokio
 #[derive(Parser)]
@@ -19,15 +23,19 @@ struct Args {
     #[command(flatten)]
     device: DeviceArg,
     /// How many jobs
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..))]
     jobs: u32,
     /// How many numbers each works on
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = examples::size())]
     size: usize,
     /// How many threads run them
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
 }
+
+/// Jobs of a thread that are under way at one time; more wait for one to end, so that memory does not limit how many
+/// there are.
+const AT_ONCE: usize = 500;
 
 fn main() -> ExitCode {
     examples::main(run)
@@ -37,25 +45,50 @@ fn run() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
     let kernels = Arc::new(Kernels::load(&device)?);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(args.threads as usize).build()?;
+    check_addresses(args.threads)?;
     let start = Instant::now();
-    runtime.block_on(async {
-        let jobs: Vec<_> = (0..args.jobs)
-            .map(|number| tokio::spawn(job(device.clone(), kernels.clone(), number, args.size)))
-            .collect();
-        for (number, job) in (0..).zip(jobs) {
-            ensure!(job.await?? == expected(number), "wrong result of job {number}");
-        }
-        Ok(())
+    thread::scope(|scope| {
+        let share = |first: u32| {
+            let jobs = (first..args.jobs).step_by(args.threads as usize);
+            let jobs = jobs.map(|number| job(device.clone(), kernels.clone(), number, args.size));
+            thread::Builder::new().spawn_scoped(scope, move || run_jobs(jobs))
+        };
+        let threads: Vec<_> = (0..args.threads)
+            .map(share)
+            .collect::<Result<_, _>>()
+            .context("cannot start a thread: give fewer --threads, or let the program have more")?;
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(outcome) => outcome,
+            Err(_) => anyhow::bail!("a thread panicked"),
+        })
     })?;
     println!("{}", device.info());
     println!("{} jobs on {} threads in {:.1?}", args.jobs, args.threads, start.elapsed());
     Ok(())
 }
 
+/// Runs jobs on this thread.
+fn run_jobs(mut jobs: impl Iterator<Item = impl Future<Output = Result<()>> + Send + 'static>) -> Result<()> {
+    // Tokio's runtime of several threads panics where it cannot start one.
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(async {
+        let mut running = JoinSet::new();
+        loop {
+            while running.len() < AT_ONCE
+                && let Some(job) = jobs.next()
+            {
+                running.spawn(job);
+            }
+            match running.join_next().await {
+                Some(done) => done??,
+                None => return Ok(()),
+            }
+        }
+    })
+}
+
 /// A device's work and the host's in turns: what the second kernel gets depends on what the first one gave.
-async fn job(device: Device, kernels: Arc<Kernels>, number: u32, n: usize) -> Result<u32> {
+async fn job(device: Device, kernels: Arc<Kernels>, number: u32, n: usize) -> Result<()> {
     let stream = device.stream()?;
     let mut x = stream.full(n, number)?;
     kernels.churn(&stream, &mut x, 1, 50, n)?;
@@ -63,8 +96,22 @@ async fn job(device: Device, kernels: Arc<Kernels>, number: u32, n: usize) -> Re
     let value = first.first().copied().unwrap_or(0) % 100;
     kernels.churn(&stream, &mut x, value, 50, n)?;
     let last = stream.download_async(&x)?.await?;
-    ensure!(last.iter().all(|v| Some(v) == last.first()), "job {number} has different values");
-    Ok(last.first().copied().unwrap_or(0))
+    let want = expected(number);
+    ensure!(last.iter().all(|&v| v == want), "wrong result of job {number}");
+    Ok(())
+}
+
+/// Refuses to start where the program may not have as many addresses as its threads reserve: a small allocation that
+/// fails later on would abort it.
+fn check_addresses(threads: u32) -> Result<()> {
+    // The allocator reserves so much for each thread, and the library has some of its own.
+    let needed = (u64::from(threads) + 6) * (64 << 20);
+    let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
+    ensure!(
+        limit >= needed,
+        "the limit of {limit} bytes of addresses (`ulimit -v`) is too low for {threads} threads: allow {needed}"
+    );
+    Ok(())
 }
 
 fn expected(number: u32) -> u32 {

@@ -17,10 +17,10 @@ struct Args {
     #[command(flatten)]
     device: DeviceArg,
     /// How many numbers
-    #[arg(long, default_value_t = 1 << 22)]
+    #[arg(long, default_value_t = 1 << 22, value_parser = examples::size())]
     size: usize,
     /// How often each measurement is repeated; the median is shown
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     samples: u32,
 }
 

@@ -17,7 +17,7 @@ struct Args {
     #[command(flatten)]
     device: DeviceArg,
     /// How many kernels make one round
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=100_000))]
     kernels: u32,
     /// How many rounds
     #[arg(long, default_value_t = 100)]

@@ -1,7 +1,7 @@
 //! Heat spreading over a plate: frames are copied out and written as PNG while the next steps run.
 
 use std::fs;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,14 +20,14 @@ struct Args {
     #[command(flatten)]
     device: DeviceArg,
     /// Cells along each side [default: 2048; on the CPU 512]
-    #[arg(long)]
-    size: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(8..=65_536))]
+    size: Option<u32>,
     /// Pictures to write
-    #[arg(long, default_value_t = 60)]
-    frames: usize,
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    frames: u32,
     /// Time steps from one picture to the next [default: 200; on the CPU 50]
     #[arg(long)]
-    steps: Option<usize>,
+    steps: Option<u32>,
     /// Folder for the pictures
     #[arg(long, default_value = "out/heat")]
     out: PathBuf,
@@ -40,16 +40,16 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
-    let pick = |given: Option<usize>, gpu, cpu| given.unwrap_or(if is_cpu(&device) { cpu } else { gpu });
-    let (size, frames, steps) = (pick(args.size, 2048, 512), args.frames, pick(args.steps, 200, 50));
-    ensure!(size >= 8 && frames > 0, "--size must be at least 8, and --frames at least 1");
+    let pick = |given: Option<u32>, gpu, cpu| given.unwrap_or(if is_cpu(&device) { cpu } else { gpu });
+    let size = pick(args.size, 2048, 512) as usize;
+    let (frames, steps) = (args.frames as usize, pick(args.steps, 200, 50));
     fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
 
     println!("{}", device.info());
     let progress = ProgressBar::new(frames as u64)
         .with_style(ProgressStyle::with_template("{bar:40} {pos}/{len} frames, {elapsed} of {duration}")?);
     let kernels = Kernels::load(&device)?;
-    let plate = plate(size);
+    let plate = plate(size)?;
     let stream = device.stream()?;
     let (mut now, mut next) = (stream.upload(&plate)?, stream.alloc(plate.len())?);
     device.pipeline().chunks(plate.len()).generate(
@@ -65,7 +65,8 @@ fn run() -> Result<()> {
             if number == 0 {
                 check(&plate, cells, size, steps)?;
             }
-            write_png(&args.out.join(format!("frame_{number:04}.png")), cells, size)?;
+            let path = args.out.join(format!("frame_{number:04}.png"));
+            write_png(&path, cells, size).with_context(|| format!("cannot write {}", path.display()))?;
             progress.inc(1);
             anyhow::Ok(())
         },
@@ -76,23 +77,19 @@ fn run() -> Result<()> {
 }
 
 /// A cold plate with one hot edge and some hot spots.
-fn plate(size: usize) -> Vec<f32> {
-    let mut cells = vec![0.0f32; size * size];
-    cells[..size].fill(1.0);
+fn plate(size: usize) -> Result<Vec<f32>> {
     let spots = [(0.3, 0.35, 0.12), (0.7, 0.55, 0.17), (0.35, 0.75, 0.08)];
-    for (i, cell) in cells.iter_mut().enumerate() {
+    examples::values(size * size, |i| {
         let (x, y) = ((i % size) as f32 / size as f32, (i / size) as f32 / size as f32);
-        if spots.iter().any(|(sx, sy, r)| (x - sx).hypot(y - sy) < *r) {
-            *cell = 1.0;
-        }
-    }
-    cells
+        let hot = i < size || spots.iter().any(|(sx, sy, r)| (x - sx).hypot(y - sy) < *r);
+        f32::from(u8::from(hot))
+    })
 }
 
 /// Compares the first frame with the same steps in plain Rust.
-fn check(plate: &[f32], frame: &[f32], size: usize, steps: usize) -> Result<()> {
-    let mut now = plate.to_vec();
-    let mut next = now.clone();
+fn check(plate: &[f32], frame: &[f32], size: usize, steps: u32) -> Result<()> {
+    let mut now = examples::values(plate.len(), |i| plate[i])?;
+    let mut next = examples::values(plate.len(), |i| plate[i])?;
     for _ in 0..steps {
         for y in 1..size - 1 {
             for x in 1..size - 1 {
@@ -111,14 +108,15 @@ fn check(plate: &[f32], frame: &[f32], size: usize, steps: usize) -> Result<()> 
 
 /// Writes cells of 0 to 1 in the colours of glowing metal.
 fn write_png(path: &Path, cells: &[f32], size: usize) -> Result<()> {
-    let file = fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    let mut encoder = png::Encoder::new(BufWriter::new(file), size as u32, size as u32);
+    let mut file = BufWriter::new(fs::File::create(path)?);
+    let mut encoder = png::Encoder::new(&mut file, size as u32, size as u32);
     encoder.set_color(png::ColorType::Indexed);
     encoder.set_depth(png::BitDepth::Eight);
     encoder.set_palette(glow());
     encoder.set_compression(png::Compression::Fast);
-    let indices: Vec<u8> = cells.iter().map(|cell| (cell.clamp(0.0, 1.0) * 255.0).round() as u8).collect();
+    let indices = examples::values(cells.len(), |i| (cells[i].clamp(0.0, 1.0) * 255.0).round() as u8)?;
     encoder.write_header()?.write_image_data(&indices)?;
+    file.flush()?; // dropping it would not say what went wrong
     Ok(())
 }
 

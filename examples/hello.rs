@@ -13,7 +13,7 @@ struct Args {
     #[command(flatten)]
     device: DeviceArg,
     /// How many numbers
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, value_parser = examples::size())]
     size: usize,
 }
 
@@ -27,7 +27,7 @@ fn run() -> Result<()> {
     let kernels = elementwise::Kernels::load(&device)?;
     let stream = device.stream()?;
 
-    let numbers: Vec<f32> = (0..args.size).map(|i| i as f32).collect();
+    let numbers = examples::values(args.size, |i| i as f32)?;
     let mut x = stream.upload(&numbers)?;
     kernels.scale_f32(&stream, 2.0, &mut x, args.size)?;
     let doubled = stream.download(&x)?; // the one call that waits

@@ -3,8 +3,9 @@
 //! the disk and the bus allow.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
@@ -15,17 +16,21 @@ use examples::{DeviceArg, Table, is_cpu};
 use gpustream::Device;
 use gpustream_kernels::histogram::Kernels;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::fs::{Advice, fadvise, fstatvfs};
 
 /// Sums and counts the bytes of a file that need not fit the device's memory, nor the host's
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// The file [default: one made for the purpose, and removed afterwards]
+    /// The file [default: one made for the purpose, which has no name and goes with the program]
     file: Option<PathBuf>,
     /// MiB of the file made when none is given [default: 4096; on the CPU 256]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MOST_MIB))]
     size: Option<u64>,
+    /// Folder of the file made when none is given [default: `TMPDIR`, or else /tmp]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
+    dir: Option<PathBuf>,
     /// MiB of a piece
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=4096))]
     piece: u64,
@@ -35,6 +40,9 @@ struct Args {
 }
 
 const MIB: u64 = 1 << 20;
+
+/// Files have no more bytes than an `i64` counts.
+const MOST_MIB: u64 = i64::MAX as u64 / MIB;
 
 /// As much of the file as the disk's rate is taken from.
 const PROBE: u64 = 1 << 30;
@@ -47,16 +55,18 @@ fn run() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
     let size = args.size.unwrap_or(if is_cpu(&device) { 256 } else { 4096 });
-    let (file, expected) = match args.file {
-        Some(path) => (Source::given(path)?, None),
-        None => (Source::made(size * MIB)?, Some(made_histogram(size * MIB))),
+    let (file, expected) = if let Some(path) = &args.file {
+        (Source::given(path)?, None)
+    } else {
+        let dir = args.dir.unwrap_or_else(std::env::temp_dir);
+        (Source::made(size * MIB, &dir)?, Some(made_histogram(size * MIB)))
     };
-    println!("{}\n{} bytes of {}", device.info(), file.len, file.path.display());
+    println!("{}\n{} bytes of {}", device.info(), file.len, file.name);
 
     let readers = args.readers as usize;
     let rates = Rates { disk: file.disk(readers)?, bus: bus(&device)? };
     let kernels = Kernels::load(&device)?;
-    file.forget()?;
+    file.forget();
     let start = Instant::now();
     let bins = count(&device, &kernels, &file, (args.piece * MIB) as usize, readers)?;
     let all = rate(file.len, start);
@@ -104,76 +114,83 @@ fn count(
     Ok(bins)
 }
 
-/// A file to read; removed at the end if it was made here.
+/// A file to read.
 struct Source {
-    path: PathBuf,
+    file: File,
+    /// What messages call it.
+    name: String,
     len: u64,
-    made: bool,
 }
 
 impl Source {
-    fn given(path: PathBuf) -> Result<Self> {
-        let found = std::fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        ensure!(found.is_file(), "{} is not a file", path.display());
-        Ok(Self { path, len: found.len(), made: false })
+    fn given(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let cannot_read = || format!("cannot read {name}");
+        // Opening a pipe would wait for a writer.
+        let found = path.metadata().with_context(cannot_read)?;
+        ensure!(found.is_file(), "{name} is not a file");
+        let file = File::open(path).with_context(cannot_read)?;
+        Ok(Self { file, len: found.len(), name })
     }
 
-    fn made(len: u64) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("larger_than_memory.{}", std::process::id()));
-        let source = Self { path, len, made: true };
-        let mut file = File::create(&source.path)?;
+    /// Makes a file that no name leads to, so that nothing is left of it however this program ends.
+    fn made(len: u64, dir: &Path) -> Result<Self> {
+        let cannot_make = || format!("cannot make a file of {len} bytes in {}", dir.display());
+        let mut file = tempfile::tempfile_in(dir).with_context(cannot_make)?;
+        let system = fstatvfs(&file).with_context(cannot_make)?;
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        ensure!(
+            len <= free,
+            "{}: {free} bytes are free there; give a smaller --size, another --dir, or a file",
+            cannot_make()
+        );
         let block = made_block();
         let mut left = len;
         while left > 0 {
             let now = left.min(block.len() as u64);
-            file.write_all(&block[..now as usize])
-                .context("cannot write the file; give one, or a smaller --size")?;
+            file.write_all(&block[..now as usize]).with_context(cannot_make)?;
             left -= now;
         }
-        Ok(source)
+        Ok(Self { file, len, name: format!("a file made in {}", dir.display()) })
     }
 
     /// Reads from `at` on, with several threads: one does not reach what a good disk gives.
     fn read(&self, at: u64, bytes: &mut [u8], readers: usize) -> Result<()> {
         let share = bytes.len().div_ceil(readers).max(1);
         in_parallel(bytes.chunks_mut(share).enumerate(), |(index, part)| {
-            let mut file = self.open_at(at + (index * share) as u64)?;
-            file.read_exact(part).with_context(|| format!("cannot read {}", self.path.display()))
+            self.read_part(at + (index * share) as u64, part)
         })
     }
 
-    fn open_at(&self, at: u64) -> Result<File> {
-        let mut file = File::open(&self.path)?;
-        file.seek(SeekFrom::Start(at))?;
-        Ok(file)
+    fn read_part(&self, at: u64, part: &mut [u8]) -> Result<()> {
+        let range = at..at + part.len() as u64;
+        let cannot_read = || format!("cannot read bytes {range:?} of {}; did it shrink?", self.name);
+        self.file.read_exact_at(part, at).with_context(cannot_read)
     }
 
     /// GB/s of reading the file's beginning and nothing else, each thread a stretch of its own.
     fn disk(&self, readers: usize) -> Result<f64> {
-        self.forget()?;
+        self.forget();
         let len = self.len.min(PROBE);
         let share = len.div_ceil(readers as u64).max(1);
         let start = Instant::now();
-        in_parallel((0..len).step_by(share as usize), |at| {
-            let stretch = self.open_at(at)?.take(share.min(len - at));
-            io::copy(&mut BufReader::with_capacity(MIB as usize, stretch), &mut io::sink())?;
-            Ok(())
+        in_parallel((0..len).step_by(share as usize), |begin| {
+            let mut piece = vec![0; MIB as usize];
+            let end = len.min(begin + share);
+            (begin..end).step_by(piece.len()).try_for_each(|at| {
+                let now = (end - at).min(MIB) as usize;
+                self.read_part(at, &mut piece[..now])
+            })
         })?;
         Ok(rate(len, start))
     }
 
     /// Has the next read come from the disk, where the file has one: drops its pages from the system's cache.
-    fn forget(&self) -> Result<()> {
-        let file = File::open(&self.path)?;
-        // Only pages that are on the disk already can be dropped.
-        file.sync_all()?;
+    fn forget(&self) {
+        // Only pages that are on the disk already can be dropped. A file system that cannot do either is read as it is.
+        let _ = self.file.sync_all();
         #[cfg(target_os = "linux")]
-        // SAFETY: the descriptor is open; what is cached changes no memory.
-        unsafe {
-            use std::os::fd::AsRawFd;
-            libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
-        }
-        Ok(())
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
     }
 }
 
@@ -181,20 +198,15 @@ impl Source {
 fn in_parallel<I: Send>(items: impl Iterator<Item = I>, work: impl Fn(I) -> Result<()> + Sync) -> Result<()> {
     let work = &work;
     thread::scope(|scope| {
-        let threads: Vec<_> = items.map(|item| scope.spawn(move || work(item))).collect();
+        let start = |item| thread::Builder::new().spawn_scoped(scope, move || work(item));
+        let threads: Vec<_> = items.map(start).collect::<Result<_, _>>().context(
+            "cannot start a thread that reads: give fewer --readers, or let the program have more threads or memory",
+        )?;
         threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(outcome) => outcome,
             Err(_) => anyhow::bail!("a reading thread panicked"),
         })
     })
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        if self.made {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
 }
 
 /// What a file made here repeats.

@@ -1,10 +1,11 @@
-//! What the examples share: the `--device` option, how they end, and aligned tables.
+//! What the examples share: options, how they end, values in host memory, and aligned tables.
 
 mod table;
 
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
+use clap::builder::RangedU64ValueParser;
 use gpustream::{Device, DeviceOptions, backends};
 
 pub use table::Table;
@@ -55,9 +56,31 @@ impl DeviceArg {
     }
 }
 
+/// Accepts a number of elements: at least one, and few enough to count bytes in.
+pub fn size() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=1 << 40)
+}
+
+/// Makes `len` values in host memory, each from its index.
+///
+/// # Errors
+/// Where the memory has no room for them; collecting into a `Vec` would abort the program.
+pub fn values<T>(len: usize, value: impl FnMut(usize) -> T) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| {
+        let bytes = len as f64 * size_of::<T>() as f64;
+        anyhow!("host memory has no room for {len} values ({bytes:.1e} bytes): give a smaller --size")
+    })?;
+    values.extend((0..len).map(value));
+    Ok(values)
+}
+
 /// Runs an example and turns its result into the exit code: 0, or 1 after a message. A backtrace would bury the
 /// message, so there is none.
 pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
+    // SAFETY: no other thread runs yet, and the default action is no function of this program.
+    // Rust programs ignore this signal and panic when they print to a pipe that is closed (`| head`).
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -81,4 +104,18 @@ fn present() -> String {
         })
         .collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::values;
+
+    #[test]
+    fn values_without_room_are_an_error() {
+        assert_eq!(values(3, |i| i * 2).ok(), Some(vec![0, 2, 4]));
+        for len in [usize::MAX / 8, usize::MAX] {
+            let error = values(len, |i| i as u64).err().map(|error| error.to_string());
+            assert!(error.is_some_and(|text| text.contains("--size")));
+        }
+    }
 }

@@ -8,17 +8,17 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use examples::DeviceArg;
 use examples::asynchronous::{Kernels, churned};
 use gpustream::{Buffer, Device, Stream};
 
-/// Sums a vector over all devices of a backend
+/// Sums a vector over all devices of a backend, that of `--device`
 #[derive(Parser)]
 struct Args {
-    /// Whose devices: cpu, cuda or hip [default: that of the best device, or of `GPUSTREAM_DEVICE`]
-    #[arg(long, value_name = "BACKEND")]
-    device: Option<String>,
+    #[command(flatten)]
+    device: DeviceArg,
     /// How many numbers each device has
-    #[arg(long, default_value_t = 1 << 20)]
+    #[arg(long, default_value_t = 1 << 20, value_parser = examples::size())]
     size: usize,
 }
 
@@ -36,12 +36,9 @@ struct Part {
 
 fn run() -> Result<()> {
     let args = Args::parse();
-    let backend = match &args.device {
-        Some(name) => name.split(':').next().unwrap_or_default().to_owned(),
-        None => Device::best()?.info().backend.to_owned(),
-    };
+    let backend = args.device.open()?.info().backend;
     let devices: Vec<_> = Device::all().into_iter().filter(|d| d.info().backend == backend).collect();
-    ensure!(!devices.is_empty(), "{backend} has no device");
+    ensure!(!devices.is_empty(), "no device of {backend} can be opened any more");
 
     let mut parts = Vec::new();
     let mut want = 0u32;

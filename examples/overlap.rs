@@ -18,11 +18,11 @@ struct Args {
     #[command(flatten)]
     device: DeviceArg,
     /// Elements of each of the two arrays of f64 [default: 33554432; on the CPU 4194304]
-    #[arg(long)]
+    #[arg(long, value_parser = examples::size())]
     size: Option<usize>,
     /// How often the arrays go to the device and back [default: 50; on the CPU 20]
-    #[arg(long)]
-    rounds: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
     /// Into how many pieces the last way cuts the arrays
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
     pieces: u32,
@@ -63,8 +63,7 @@ fn run() -> Result<()> {
     let args = Args::parse();
     let device = args.device.open()?;
     let size = args.size.unwrap_or(if is_cpu(&device) { 1 << 22 } else { 1 << 25 });
-    let rounds = args.rounds.unwrap_or(if is_cpu(&device) { 20 } else { 50 });
-    ensure!(size > 0 && rounds > 0, "--size and --rounds must be at least 1");
+    let rounds = args.rounds.unwrap_or(if is_cpu(&device) { 20 } else { 50 }) as usize;
     let pieces = (args.pieces as usize).min(size);
     let mut work = Work::new(&device, size, rounds, pieces)?;
 
@@ -94,7 +93,7 @@ fn run() -> Result<()> {
         alone.kernels.as_secs_f64(),
         alone.to_host.as_secs_f64()
     );
-    let bytes = (4 * size * size_of::<f64>() * rounds) as f64;
+    let bytes = 4.0 * (size * size_of::<f64>()) as f64 * rounds as f64;
     let mut table = Table::new(["way", "time, s", "speed-up", "overlapped", "copied, GB/s"]);
     for (name, time) in ways {
         // What ran beside other work, of all the work there was.

@@ -18,10 +18,10 @@ struct Args {
     #[command(flatten)]
     device: DeviceArg,
     /// How many numbers each kernel of the queue works on
-    #[arg(long, default_value_t = 1 << 20)]
+    #[arg(long, default_value_t = 1 << 20, value_parser = examples::size())]
     size: usize,
     /// How many kernels are in the queue
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     queue: u32,
 }
 

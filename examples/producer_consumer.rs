@@ -20,7 +20,7 @@ struct Args {
     #[command(flatten)]
     device: DeviceArg,
     /// How many numbers a batch has
-    #[arg(long, default_value_t = 1 << 18)]
+    #[arg(long, default_value_t = 1 << 18, value_parser = examples::size())]
     size: usize,
     /// How many batches
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]

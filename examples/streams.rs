@@ -22,7 +22,7 @@ struct Args {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     streams: u32,
     /// How many numbers each kernel works on
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 4096, value_parser = examples::size())]
     size: usize,
     /// How often it works on each
     #[arg(long, default_value_t = 20_000)]

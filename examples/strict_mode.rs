@@ -17,7 +17,7 @@ struct Args {
     #[command(flatten)]
     device: DeviceArg,
     /// How many numbers
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = examples::size())]
     size: usize,
 }
 

@@ -34,6 +34,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // SAFETY: no other thread runs yet, and the default action is no function of this program.
+    // Rust programs ignore this signal and panic when they print to a pipe that is closed (`| head`).
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let result = match Cli::parse().command {
         Command::BuildKernels(args) => build_kernels::run(&args),
         Command::Setup(args) => setup::run(&args),

@@ -129,13 +129,14 @@ impl Device {
         }
         let names: Vec<_> = all.iter().map(|backend| backend.name()).collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        Err(Error::new(
-            ErrorKind::Unsupported,
+        let why = if ["cpu", "cuda", "hip"].contains(&wanted) {
             format!(
-                "no backend named `{wanted}`: this program has {names}; the others are features of the crate \
-                 gpustream (`cpu`, `cuda`, `hip`)"
-            ),
-        ))
+                "the backend `{wanted}` is not compiled in: turn on the feature `{wanted}` of the crate gpustream"
+            )
+        } else {
+            format!("there is no backend named `{wanted}`")
+        };
+        Err(Error::new(ErrorKind::Unsupported, format!("{why}; the backends of this program: {names}")))
     }
 
     /// Opens a device of any backend, a third party's included.

@@ -2,7 +2,10 @@
 //!
 //! `kernels/mandelbrot.cu` is the kernel, `build.rs` compiles it, and the line below brings its launcher in.
 
-use anyhow::{Result, ensure};
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Write as _};
+
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use gpustream::Device;
 
@@ -45,11 +48,17 @@ fn main() -> Result<()> {
     let same =
         escape.iter().enumerate().filter(|(i, steps)| **steps == expected(&frame, i % width, i / width));
     ensure!(same.count() * 100 >= escape.len() * 99, "the picture is not what plain Rust computes");
+    let mut picture = String::new();
     for line in escape.chunks(width) {
-        println!("{}", line.iter().map(|steps| shade(*steps)).collect::<String>());
+        picture.extend(line.iter().map(|steps| shade(*steps)));
+        picture.push('\n');
     }
-    println!("{}: {width} × {height} points", device.info());
-    Ok(())
+    writeln!(picture, "{}: {width} × {height} points", device.info())?;
+    match io::stdout().write_all(picture.as_bytes()) {
+        // A reader that has seen enough, such as `head`.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write the picture"),
+    }
 }
 
 fn shade(steps: u32) -> char {

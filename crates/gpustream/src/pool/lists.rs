@@ -196,7 +196,8 @@ mod tests {
             any::<usize>().prop_map(Step::Remove),
             units().prop_map(Step::Find)
         ];
-        prop::collection::vec(step, 0..200)
+        // Miri takes a thousand times as long.
+        prop::collection::vec(step, 0..if cfg!(miri) { 30 } else { 200 })
     }
 
     /// Against a plain vector: finds what fits whenever the policy promises to.

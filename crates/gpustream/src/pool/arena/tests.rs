@@ -154,7 +154,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (units(), 1u64..4).prop_map(|(units, stream)| Step::Gather { units, stream }),
         1 => Just(Step::Trim),
     ];
-    prop::collection::vec(step, 1..300)
+    // Miri takes a thousand times as long.
+    prop::collection::vec(step, 1..if cfg!(miri) { 30 } else { 300 })
 }
 
 /// Against a map from every granule to who has it and what was done there last.
@@ -255,7 +256,7 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
     #[test]
     fn segregated_arena_follows_the_model(steps in steps()) {
         follow::<Segregated>(steps);

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Miri over the parts of the crates that call neither a driver nor a compiler: who used which bytes last, free lists
+# and arenas, the latch, contracts, error codes. It finds undefined behaviour, leaks, and data races, and needs
+#
+#     rustup toolchain install nightly --profile minimal --component miri,rust-src
+#
+# It installs nothing itself, and is skipped where one of these is missing. Tests that make random cases make few.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+skip() {
+    echo "SKIPPED: no $1; see scripts/miri.sh"
+    exit 0
+}
+rustc +nightly --version >/dev/null 2>&1 || skip 'nightly toolchain'
+cargo +nightly miri --version >/dev/null 2>&1 || skip 'Miri of the nightly toolchain'
+[ -d "$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ] || skip 'rust-src of the nightly toolchain'
+
+# Random cases come from the system's generator.
+export MIRIFLAGS="${MIRIFLAGS:--Zmiri-disable-isolation}"
+export PROPTEST_CASES="${PROPTEST_CASES:-8}"
+
+miri() {
+    echo "--- $*"
+    cargo +nightly miri test "$@"
+}
+rustc +nightly --version
+miri -p gpustream-hal --lib
+miri -p gpustream --no-default-features --lib -- track:: pool:: sync:: view:: strided:: launch::
+miri -p gpustream-cuda --lib -- image:: module::
+miri -p gpustream-hip --no-default-features --lib -- arch:: library::
+# The parser of kernels is C; what else reads bytes or text is here.
+miri -p gpustream-build --lib -- tables:: diagnostic:: headers::tests::includes types::
