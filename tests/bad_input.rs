@@ -11,7 +11,7 @@ use gpustream::{AsView, AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Res
 
 tests! {
     Plain: names_of_devices, devices_that_are_not_there, reading_what_nothing_wrote, reading_what_was_partly_written,
-        recycled_memory_is_unwritten, host_access_to_device_memory, flags_are_arguments_alone, kernels_of_another_device,
+        recycled_memory_is_unwritten, host_access_to_device_memory, kernels_of_another_device,
         arguments_of_another_backend, host_access_during_a_copy_waits, a_device_describes_itself;
 }
 
@@ -91,22 +91,6 @@ fn host_access_to_device_memory(device: &Device) -> Result<()> {
     refused(x.view().read(), ErrorKind::Unsupported, &["download"]);
     refused(x.view_mut().write(), ErrorKind::Unsupported, &["device memory"]);
     assert_eq!(s.download(&x)?, [1; 10]);
-    Ok(())
-}
-
-fn flags_are_arguments_alone(device: &Device) -> Result<()> {
-    let s = device.stream()?;
-    let mut flag = device.flag()?;
-    let mut x = s.zeros::<u32>(1)?;
-    let say = &["flag", "`get` and `set`"];
-    refused(flag.view().read(), ErrorKind::Unsupported, say);
-    refused(flag.view_mut().write(), ErrorKind::Unsupported, say);
-    refused(s.copy(&flag, &mut x), ErrorKind::Unsupported, say);
-    refused(s.copy(&x, &mut flag), ErrorKind::Unsupported, say);
-    refused(s.fill(&mut flag, 1), ErrorKind::Unsupported, say);
-    refused(s.download(&flag), ErrorKind::Unsupported, say);
-    refused(s.upload_into(&[1], &mut flag), ErrorKind::Unsupported, say);
-    assert_eq!(flag.get(), 0);
     Ok(())
 }
 

@@ -73,7 +73,9 @@ pub(crate) fn run_kernel(recorder: &Recorder) {
 pub(crate) fn load_kernel(fake: &Fake, device: &Device) -> Result<Kernel> {
     let bytes = module(&[("increment", &[8, 8])]);
     let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes }];
-    device.load_module(&ModuleSource { name: "test", images: &images, source: None })?.kernel("increment")
+    let source = ModuleSource { name: "test", images: &images, source: None };
+    // SAFETY: the driver is a fake, and the image is its own.
+    unsafe { device.load_module(&source) }?.kernel("increment")
 }
 
 /// Launches that kernel on all of `memory`.

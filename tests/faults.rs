@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use conformance::harness::{Child, Gate, open_again, overlaps, refused, until};
 use conformance::{faulty, sync, tests};
-use gpustream::{AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Result};
+use gpustream::{Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Launch, Result};
 
 tests! {
     Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion, a_trap, host_access_after_a_fault,
         closures_after_a_fault, dropping_everything_after_a_fault, memory_stays_while_work_beside_a_fault_may_run,
         what_a_lost_device_was_to_write_is_refused_for_good, downloads_beside_a_fault;
     Plain: other_processes_are_unaffected, blocking_names_the_operation;
-    CpuOnly: a_barrier_not_all_reach, no_false_alarms_in_checked_mode_here, waits_last_until_work_beside_a_fault_ends,
+    CpuOnly: a_barrier_not_all_reach, a_grid_barrier_in_an_ordinary_launch, no_false_alarms_in_checked_mode_here, waits_last_until_work_beside_a_fault_ends,
         off_by_one_is_noticed_at_every_length;
     Part: fault, fault_while_blocking, write_out_of_bounds, write_off_by_one, read_off_by_one, write_out_of_bounds_of_shared, write_out_of_bounds_of_array,
         compute_in_checked_mode;
@@ -307,6 +307,29 @@ fn a_barrier_not_all_reach(device: &Device) -> Result<()> {
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     let text = error.to_string();
     for part in ["divergent", "block", "thread", "5"] {
+        assert!(text.contains(part), "`{text}` does not say `{part}`");
+    }
+    Ok(())
+}
+
+/// Where one block waits for another that need not be running. A GPU would wait for ever.
+fn a_grid_barrier_in_an_ordinary_launch(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let ring = kernels.module().kernel("ring")?;
+    let s = device.stream()?;
+    let (mut x, mut next, mut arrivals) = (s.zeros::<u32>(64)?, s.zeros::<u32>(64)?, s.zeros::<u32>(1)?);
+    let launch = |blocks, x: &mut Buffer<u32>, next: &mut Buffer<u32>, arrivals: &mut Buffer<u32>| {
+        let args =
+            [Arg::write(x), Arg::write(next), Arg::write(arrivals), Arg::value(&2u32), Arg::value(&64usize)];
+        // SAFETY: the arrays have the length that is told; the backend looks for the barrier.
+        unsafe { ring.launch(&s, &Launch::new([blocks, 1, 1], [8, 1, 1]), &args) }
+    };
+    launch(1, &mut x, &mut next, &mut arrivals)?;
+    s.synchronize()?;
+    launch(64, &mut x, &mut next, &mut arrivals)?;
+    let Err(error) = s.synchronize() else { panic!("64 blocks met") };
+    let text = error.to_string();
+    for part in ["`ring`", "grid barrier", "not cooperative", "sync.cu:"] {
         assert!(text.contains(part), "`{text}` does not say `{part}`");
     }
     Ok(())

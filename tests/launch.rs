@@ -399,7 +399,8 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     let start: Vec<u32> = (0..n as u32).collect();
     let (mut next, mut arrivals) = (s.zeros::<u32>(n)?, s.zeros::<u32>(1)?);
     let mut x = s.upload(&start)?;
-    let launch = Launch::new([at_once, 1, 1], [THREADS, 1, 1]).cooperative();
+    // Not asked to be cooperative: the kernel's contract says that it must be.
+    let launch = Launch::new([at_once, 1, 1], [THREADS, 1, 1]);
     let mut want = start;
     for rounds in [1u32, 20, 3] {
         let ran = kernels.ring(&s, &launch, &mut x, &mut next, &mut arrivals, rounds, n);
@@ -414,7 +415,7 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     }
     assert_eq!(s.download(&x)?, want);
     // One block too many for all to be there at once: refused, and not a grid that waits for ever.
-    let too_many = Launch::new([at_once + 1, 1, 1], [THREADS, 1, 1]).cooperative();
+    let too_many = Launch::new([at_once + 1, 1, 1], [THREADS, 1, 1]);
     let refusal = kernels.ring(&s, &too_many, &mut x, &mut next, &mut arrivals, 1, n);
     assert!(refusal.is_err(), "{} blocks are not on the device at once", at_once + 1);
     assert_eq!(s.download(&x)?, want);

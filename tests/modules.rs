@@ -2,10 +2,11 @@
 
 use conformance::harness::refused;
 use conformance::{args, sync, tests};
+use gpustream::codegen::{self, Checksum};
 use gpustream::{Device, ErrorKind, Image, ModuleSource, ParamInfo, Result, Source};
 
 tests! {
-    Plain: an_unknown_kernel, parameters_that_differ, no_image_for_this_device, no_image_at_all, damaged_images,
+    Plain: an_unknown_kernel, parameters_that_differ, no_image_for_this_device, no_image_at_all, damaged_images, an_image_of_another_build,
         source_that_does_not_compile, loaded_twice, everything_after_a_failure;
 }
 
@@ -43,7 +44,8 @@ fn no_image_for_this_device(device: &Device) -> Result<()> {
     let source = ModuleSource { name: "elsewhere", images: &images, source: None };
     let arch = device.info().arch.as_str();
     refused(
-        device.load_module(&source),
+        // SAFETY: none of the images is for any device.
+        unsafe { device.load_module(&source) },
         ErrorKind::NoImageForDevice,
         &["elsewhere", "vulkan", "pdp-11", arch],
     );
@@ -52,7 +54,9 @@ fn no_image_for_this_device(device: &Device) -> Result<()> {
 
 fn no_image_at_all(device: &Device) -> Result<()> {
     let source = ModuleSource { name: "empty", images: &[], source: None };
-    refused(device.load_module(&source), ErrorKind::NoImageForDevice, &["empty", "no images"]);
+    // SAFETY: there is no image in it.
+    let loaded = unsafe { device.load_module(&source) };
+    refused(loaded, ErrorKind::NoImageForDevice, &["empty", "no images"]);
     Ok(())
 }
 
@@ -64,7 +68,8 @@ fn damaged_images(device: &Device) -> Result<()> {
     for bytes in [&b""[..], b"not a module", &[0; 4096], &elf] {
         let images = [Image { backend, targets: &targets, bytes }];
         let source = ModuleSource { name: "damaged", images: &images, source: None };
-        let Err(error) = device.load_module(&source) else {
+        // SAFETY: none of these has anything in it that a loader could run.
+        let Err(error) = (unsafe { device.load_module(&source) }) else {
             panic!("{} damaged bytes were loaded", bytes.len())
         };
         let kinds = [ErrorKind::InvalidModule, ErrorKind::NoImageForDevice];
@@ -74,11 +79,34 @@ fn damaged_images(device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// What the bindings embed is held against the checksum that was written with them, before any loader sees it.
+fn an_image_of_another_build(device: &Device) -> Result<()> {
+    static CHECKSUMS: [Checksum; 1] =
+        [Checksum::new("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")];
+    let targets = [device.info().arch.as_str()];
+    let load = |bytes: &[u8]| {
+        let images = [Image { backend: device.info().backend, targets: &targets, bytes }];
+        let source = ModuleSource { name: "embedded", images: &images, source: None };
+        // SAFETY: neither of the two has anything in it that a loader could run.
+        unsafe { codegen::load(device, &source, &CHECKSUMS) }
+    };
+    let changed = load(b"tesT");
+    refused(
+        changed,
+        ErrorKind::InvalidModule,
+        &["embedded", "not the one that was built", "9f86d081", "build it again"],
+    );
+    let Err(error) = load(b"test") else { panic!("four letters were loaded") };
+    assert!(!error.message().contains("not the one that was built"), "the loader's own words: {error}");
+    Ok(())
+}
+
 fn source_that_does_not_compile(device: &Device) -> Result<()> {
     let text = "extern \"C\" __global__ void k(int* x) { *x = undeclared_thing; }";
     let source = Source { name: "wrong.cu", text, headers: &[], options: &[] };
     let source = ModuleSource { name: "wrong", images: &[], source: Some(source) };
-    let Err(error) = device.load_module(&source) else { panic!("it compiled") };
+    // SAFETY: there is no image in it.
+    let Err(error) = (unsafe { device.load_module(&source) }) else { panic!("it compiled") };
     match error.kind() {
         // A backend, or a machine, without a run-time compiler.
         ErrorKind::NoImageForDevice => assert!(error.message().contains("wrong"), "{error}"),

@@ -248,10 +248,6 @@ fn lengths_must_agree(device: &Device) -> Result<()> {
     let never = |_: &Stream, _: &mut [ViewMut<'_, u8>; 2]| panic!("no piece is like the other");
     let result = device.pipeline().in_place([&mut a, &mut b], never);
     refused(result, ErrorKind::ArgumentMismatch, &["10", "9 elements"]);
-    // Clones of a flag are one word.
-    let mut flag = device.flag()?;
-    let (mut pipeline, mut clone) = (device.pipeline(), flag.clone());
-    refused(pipeline.in_place([&mut flag, &mut clone], |_, _| Ok(())), ErrorKind::Unsupported, &["flag"]);
     Ok(())
 }
 

@@ -70,7 +70,7 @@ extern "C" __global__ void mix(const unsigned* __restrict__ x, unsigned* __restr
 }
 
 /// Each round, x[i] becomes x[i] * 5 + x[i + 1 mod n]: every block needs what another wrote in the round before.
-/// requires: 1 <= n, n <= len(x), n <= len(next), 1 <= len(arrivals)
+/// requires: cooperative, 1 <= n, n <= len(x), n <= len(next), 1 <= len(arrivals)
 extern "C" __global__ void ring(unsigned* x, unsigned* next, unsigned* arrivals, unsigned rounds, size_t n) {
     for (unsigned round = 0; round < rounds; ++round) {
         GS_FOR_EACH(i, n) next[i] = x[i] * 5 + x[i + 1 < n ? i + 1 : 0];

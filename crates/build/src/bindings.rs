@@ -4,9 +4,13 @@ mod launcher;
 mod names;
 
 use std::fmt::Write as _;
+use std::fs;
 
+use sha2::{Digest as _, Sha256};
+
+use crate::compile::assertions::assertions;
 use crate::compile::{Common, Image};
-use crate::diagnostic::Result;
+use crate::diagnostic::{Error, Result};
 use crate::headers::{for_devices, write_if_changed};
 use crate::kernels::Backend;
 use crate::signature::{Module, Struct};
@@ -71,9 +75,9 @@ fn write_struct(text: &mut String, definition: &Struct) {
         text,
         "// SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there\n\
          // is no padding between or after them.\n\
-         {ALLOW}\nunsafe impl ::gpustream::codegen::bytemuck::Zeroable for {name} {{}}\n\
+         ::gpustream::__generated!(unsafe impl (::gpustream::codegen::bytemuck::Zeroable) for {name});\n\
          // SAFETY: as above.\n\
-         {ALLOW}\nunsafe impl ::gpustream::codegen::bytemuck::Pod for {name} {{}}\n\
+         ::gpustream::__generated!(unsafe impl (::gpustream::codegen::bytemuck::Pod) for {name});\n\
          const _: () = assert!(::core::mem::size_of::<{name}>() == {} && ::core::mem::align_of::<{name}>() == {});\n",
         definition.size, definition.align
     );
@@ -98,12 +102,20 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
     let _ = writeln!(
         text,
         "{ALLOW}\nimpl Kernels {{\n    /// Loads the image that suits `device` best; where none does, compiles the source for it, once per\n    \
-         /// machine. May block for seconds.\n    ///\n    /// # Errors\n    /// `NoImageForDevice` where there is neither \
+         /// machine. May block for seconds.\n    ///\n    /// # Errors\n    /// `InvalidModule` where an image is not the one that was built; `NoImageForDevice` where there is neither \
          image nor run-time compiler; `ArgumentMismatch` where an image's\n    /// parameters are not those these \
          launchers were made for.\n    pub fn load(device: &::gpustream::Device) -> ::gpustream::Result<Self> {{"
     );
     text.push_str("        const IMAGES: &[::gpustream::Image<'static>] = &[\n");
+    let mut checksums = String::new();
     for image in images {
+        let bytes = fs::read(&image.path)
+            .map_err(|e| Error::message(format!("cannot read {}: {e}", image.path.display())))?;
+        let checksum = Sha256::digest(&bytes).iter().fold(String::new(), |mut digits, byte| {
+            let _ = write!(digits, "{byte:02x}");
+            digits
+        });
+        let _ = writeln!(checksums, "            ::gpustream::codegen::Checksum::new({checksum:?}),");
         let file = image.path.file_name().unwrap_or_default().to_string_lossy();
         let _ = writeln!(
             text,
@@ -113,9 +125,15 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         );
     }
     text.push_str("        ];\n");
+    let _ = writeln!(
+        text,
+        "        static CHECKSUMS: [::gpustream::codegen::Checksum; {}] = [\n{checksums}        ];",
+        images.len()
+    );
 
     let sources = common.out_dir.join(format!("{name}.source"));
-    write_if_changed(&sources.join("kernel.cu"), unit.source.text.as_bytes())?;
+    let source = format!("{}{}", unit.source.text, assertions(&unit.module, &unit.source, &file_name(unit)));
+    write_if_changed(&sources.join("kernel.cu"), source.as_bytes())?;
     let _ = writeln!(
         text,
         "        const SOURCE: ::gpustream::Source<'static> = ::gpustream::Source {{\n            name: {:?},\n            \
@@ -142,8 +160,9 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
     }
     let _ = writeln!(
         text,
-        "        let module = device.load_module(&::gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, source: \
-         Some(SOURCE) }})?;\n        Ok(Self {{"
+        "        let source = ::gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, source: Some(SOURCE) }};\n        \
+         // SAFETY: the images are those that were built from the source, as their checksums show.\n        let module = \
+         ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::load(device, &source, &CHECKSUMS) }})?;\n        Ok(Self {{"
     );
     for kernel in kernels {
         let params: Vec<String> = kernel

@@ -1,4 +1,4 @@
-//! `requires:` and `covers:` lines of a kernel's doc comment.
+//! The contract at the end of a kernel's doc comment: `requires:` and `covers:`.
 
 mod expr;
 
@@ -8,12 +8,33 @@ pub(crate) use expr::{Expr, LaunchValue, Operator, Scope};
 
 use crate::diagnostic::{Diagnostic, SourceFile};
 
+/// A kernel file as contracts read it: everything but the text of doc comments is blank, so that a contract goes on
+/// from line to line. Offsets are those of the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Text<'a> {
+    pub(crate) source: &'a SourceFile,
+    pub(crate) blanked: &'a str,
+}
+
+impl Text<'_> {
+    fn diagnostic(
+        &self,
+        range: Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Diagnostic {
+        self.source.diagnostic(range, message, help)
+    }
+}
+
 /// What a kernel's author promises and asks for.
 #[derive(Debug, Default)]
 pub(crate) struct Contract {
     /// Has a `requires:` line: the launcher is safe.
     pub(crate) safe: bool,
     pub(crate) requires: Vec<Clause>,
+    /// All blocks must be on the device at once.
+    pub(crate) cooperative: bool,
     pub(crate) covers: Option<Covers>,
 }
 
@@ -26,6 +47,19 @@ pub(crate) struct Clause {
     pub(crate) right: Expr,
 }
 
+impl Clause {
+    /// Whether the condition asks for a least length of the memory behind a pointer parameter.
+    fn bounds_below(&self, pointer: usize) -> bool {
+        let (left, right) = (self.left.direction(pointer), self.right.direction(pointer));
+        match self.comparison {
+            "<" | "<=" => right.rises || left.falls,
+            ">" | ">=" => left.rises || right.falls,
+            "==" => left.rises || left.falls || right.rises || right.falls,
+            _ => false,
+        }
+    }
+}
+
 /// The default launch shape.
 #[derive(Debug)]
 pub(crate) struct Covers {
@@ -35,6 +69,9 @@ pub(crate) struct Covers {
     /// The `by` part, as long as `extents`.
     pub(crate) block: Option<Vec<u32>>,
 }
+
+/// The condition that all blocks of the grid are on the device at once.
+pub(crate) const COOPERATIVE: &str = "cooperative";
 
 /// Most threads of a block on every backend.
 const MAX_BLOCK: u64 = 1024;
@@ -66,11 +103,16 @@ pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
 }
 
 impl Contract {
-    /// Adds one line, `text[range]` being what follows the colon.
+    /// Whether any condition asks for a least length of the memory behind a pointer parameter.
+    pub(crate) fn bounds_below(&self, pointer: usize) -> bool {
+        self.requires.iter().any(|clause| clause.bounds_below(pointer))
+    }
+
+    /// Adds one part of the contract, `range` being what follows the colon up to the next part.
     pub(crate) fn add(
         &mut self,
         kind: LineKind,
-        source: &SourceFile,
+        source: Text<'_>,
         range: Range<usize>,
         scope: &Scope<'_>,
         diagnostics: &mut Vec<Diagnostic>,
@@ -89,14 +131,14 @@ impl Contract {
 
     fn add_requires(
         &mut self,
-        source: &SourceFile,
+        source: Text<'_>,
         range: Range<usize>,
         scope: &Scope<'_>,
         diagnostics: &mut Vec<Diagnostic>,
     ) -> Result<(), Diagnostic> {
         // Even a line with mistakes in it says that the kernel has a contract.
         self.safe = true;
-        let text = &source.text[range.clone()];
+        let text = &source.blanked[range.clone()];
         match text.trim() {
             "nothing" => return Ok(()),
             "" => {
@@ -110,6 +152,12 @@ impl Contract {
         }
         for part in expr::split_commas(text) {
             let part = range.start + part.start..range.start + part.end;
+            if source.blanked[part.clone()].trim() == COOPERATIVE
+                && scope.params.iter().all(|p| p.name != COOPERATIVE)
+            {
+                self.cooperative = true;
+                continue;
+            }
             match clause(source, part, scope) {
                 Ok(clause) => self.requires.push(clause),
                 Err(diagnostic) => diagnostics.push(diagnostic),
@@ -120,11 +168,11 @@ impl Contract {
 
     fn add_covers(
         &mut self,
-        source: &SourceFile,
+        source: Text<'_>,
         range: Range<usize>,
         scope: &Scope<'_>,
     ) -> Result<(), Diagnostic> {
-        let text = &source.text[range.clone()];
+        let text = &source.blanked[range.clone()];
         if self.covers.is_some() {
             return Err(source.diagnostic(
                 range,
@@ -169,13 +217,13 @@ impl Contract {
             }
             None => None,
         };
-        self.covers = Some(Covers { text: text.trim().to_owned(), extents, block });
+        self.covers = Some(Covers { text: in_one_line(text), extents, block });
         Ok(())
     }
 }
 
-fn clause(source: &SourceFile, range: Range<usize>, scope: &Scope<'_>) -> Result<Clause, Diagnostic> {
-    let text = source.text[range.clone()].trim().to_owned();
+fn clause(source: Text<'_>, range: Range<usize>, scope: &Scope<'_>) -> Result<Clause, Diagnostic> {
+    let text = in_one_line(&source.blanked[range.clone()]);
     let mut parser = expr::Parser::new(source, range.clone(), scope);
     let left = parser.expression()?;
     let comparison = parser.comparison()?;
@@ -183,7 +231,7 @@ fn clause(source: &SourceFile, range: Range<usize>, scope: &Scope<'_>) -> Result
     parser.finish()?;
     if left.is_constant() && right.is_constant() {
         return Err(source.diagnostic(
-            expr::trimmed(&source.text, range),
+            expr::trimmed(source.blanked, range),
             "this condition names no parameter of the kernel",
             "compare a parameter, len(pointer), grid.x, block.x or shared; or write `requires: nothing`",
         ));
@@ -191,10 +239,10 @@ fn clause(source: &SourceFile, range: Range<usize>, scope: &Scope<'_>) -> Result
     Ok(Clause { text, left, comparison, right })
 }
 
-fn block_shape(source: &SourceFile, range: Range<usize>, dimensions: usize) -> Result<Vec<u32>, Diagnostic> {
+fn block_shape(source: Text<'_>, range: Range<usize>, dimensions: usize) -> Result<Vec<u32>, Diagnostic> {
     let error = |message: String| {
         Err(source.diagnostic(
-            expr::trimmed(&source.text, range.clone()),
+            expr::trimmed(source.blanked, range.clone()),
             message,
             format!(
                 "write {dimensions} positive integers whose product is at most {MAX_BLOCK}, as in `by 16, 16`"
@@ -202,7 +250,7 @@ fn block_shape(source: &SourceFile, range: Range<usize>, dimensions: usize) -> R
         ))
     };
     let mut block = Vec::new();
-    for part in source.text[range.clone()].split(',') {
+    for part in source.blanked[range.clone()].split(',') {
         match part.trim().parse::<u32>() {
             Ok(threads) if threads > 0 => block.push(threads),
             _ => return error(format!("`{}` is no block size", part.trim())),
@@ -216,6 +264,10 @@ fn block_shape(source: &SourceFile, range: Range<usize>, dimensions: usize) -> R
         return error(format!("a block of {threads} threads"));
     }
     Ok(block)
+}
+
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The offset of `word` standing alone.

@@ -199,6 +199,9 @@ impl Kernels {
             self.watch();
         }
         let units = self.parse(&out_dir, in_build_script)?;
+        for warning in units.iter().flat_map(|unit| &unit.module.warnings) {
+            warn(in_build_script, warning);
+        }
         let include_dir = out_dir.join("gpustream-include");
         headers::unpack(&include_dir)?;
 

@@ -58,23 +58,83 @@
 //!
 //! # Contracts
 //!
-//! The doc comment above a kernel may state what a launch must satisfy:
+//! The doc comment above a kernel's definition may end with what a launch must satisfy:
 //!
 //! ```cpp
 //! /// y[i] += a * x[i]
-//! /// requires: n <= len(x), n <= len(y)
+//! /// requires: n <= len(x),
+//! ///           n <= len(y)
 //! /// covers: n
 //! extern "C" __global__ void saxpy(float a, const float* __restrict__ x, float* __restrict__ y, size_t n)
 //! ```
 //!
-//! * `requires:` lists comparisons of integer expressions over integer parameters, `len(pointer)` (elements),
-//!   literals and the launch's `grid.x|y|z`, `block.x|y|z` and `shared` (dynamic bytes). Each launch checks
-//!   them, in 128-bit arithmetic that treats overflow as a violation. A kernel with a `requires:` line (or
-//!   `requires: nothing`) gets a safe launcher: **the line is a promise that the kernel touches nothing beyond
-//!   its arguments when the conditions hold**. Without one the launcher is an `unsafe fn`.
+//! * `requires:` lists conditions between commas, all of which must hold. Each compares two integer expressions (`<` `<=`
+//!   `>` `>=` `==` `!=`) over integer parameters, `len(pointer)` (elements), literals and the launch's `grid.x|y|z`,
+//!   `block.x|y|z` and `shared` (dynamic bytes), with `+ - * / %`, signs and parentheses. Each launch checks them in
+//!   128-bit arithmetic; where that overflows, or divides by zero, the condition does not hold. A condition that does not
+//!   hold is an error, and nothing is launched.
+//! * A kernel with a `requires:` line (or `requires: nothing`) gets a safe launcher: **the line is the author's promise
+//!   that the kernel touches nothing beyond its arguments when the conditions hold**. Without one the launcher is an
+//!   `unsafe fn`.
+//! * Such a kernel says of every pointer how long its memory must be: some condition bounds `len(pointer)` from below.
+//!   `0 <= len(pointer)` does for one that is not touched. A pointer without such a condition is an error.
+//! * The condition `cooperative` asks for all blocks to be on the device at once. The launcher then launches so, and a grid
+//!   that does not fit, or a device without cooperative launches, is an error. It belongs to kernels whose blocks wait for
+//!   each other. Where the generator finds a barrier of the grid in a kernel, in what the file defines or in a header of
+//!   the user's that the kernel can reach (`gs::grid_barrier`, or `sync` of a cooperative group with the grid), it adds
+//!   the condition itself and warns. A barrier made by hand, of atomics in a loop, it cannot see.
 //! * `covers: n` gives the default launch shape: enough threads for `n`, or, where the kernel loops with
-//!   `GS_FOR_EACH`, a grid of a few elements per thread (one that just fills the device if it uses shared memory). `covers: x, y by 16, 16` is a grid of 16×16 blocks over x×y; the `by`
-//!   part is optional in one dimension.
+//!   `GS_FOR_EACH`, a grid of a few elements per thread (one that just fills the device if it uses shared memory).
+//!   `covers: x, y by 16, 16` is a grid of 16×16 blocks over x×y; the `by` part is optional in one dimension.
+//! * A line goes on in the next ones, until the other kind of line begins or the comment ends. So the contract comes last
+//!   in its comment, and what stands behind it and is no part of it is an error.
+//!
+//! # What a pointer takes
+//!
+//! `const T*` takes what is read (`AsView<T>`), `T*` what is written (`AsViewMut<T>`). Nobody else writes this memory
+//! while the kernel runs.
+//!
+//! `const volatile T*` and `volatile T*` take the same, and a `Flag` too. **Volatile memory can change between two reads**,
+//! since the host and other kernels write a flag at any time. A kernel that checks a value and then uses it must check a
+//! copy: `unsigned i = *flag; if (i < n) y[i] = 1;`. Checking `*flag` and then using `*flag` breaks the promise of its
+//! contract. A volatile pointer cannot be `__restrict__`, for two arguments may be one flag.
+//!
+//! # What compilers must agree on
+//!
+//! The parser reads the file as it is written. Macros, `#if` and `#pragma pack` can make another one of it, and a different
+//! one for each compiler. So assertions about every parameter's type and every struct's layout follow the file wherever it
+//! is compiled: on the CPU, by nvcc and hipcc, and by NVRTC and HIPRTC at run time. They undefine every name that they
+//! use. A type that the file defines twice in different ways is an error.
+//!
+//! # Images
+//!
+//! The SHA-256 of each image stands in the bindings. `Kernels::load` compares it before any loader sees the image: against
+//! damage, and a file of another build. (Against someone who can change the program there is no check.)
+//!
+//! Bindings compile in a crate that has `#![forbid(unsafe_code)]`: their own `unsafe` is written by a hidden macro of
+//! `gpustream`, which this lint does not look into.
+
+/// Entries for `fuzz/`.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use crate::diagnostic::SourceFile;
+
+    /// Any text as a kernel file.
+    pub fn kernel_file(text: &str) {
+        let _ = crate::parse::parse(&SourceFile::new("k.cu", text), &[text.to_owned()]);
+    }
+
+    /// Any bytes as what nvcc made.
+    pub fn cubin(bytes: &[u8]) {
+        let _ = crate::tables::nvidia::kernels(bytes);
+    }
+
+    /// Any bytes as what hipcc made.
+    pub fn code_object(bytes: &[u8]) {
+        let _ = crate::tables::amdgpu::kernels(bytes);
+    }
+}
 
 mod bindings;
 mod compile;

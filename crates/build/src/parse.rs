@@ -4,10 +4,10 @@
 //! kernel must be written out, with its parameter types nameable from this file. Everything else of C++ may
 //! be used around it.
 
+mod calls;
 mod doc;
 mod kernel;
 mod shared;
-mod strided;
 mod structs;
 mod types;
 
@@ -17,7 +17,7 @@ use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 
 /// Parses a file, or gives every reason why it cannot be bound. `helpers` are the texts of the user's own
-/// headers, read only to learn which of their functions loop with `GS_FOR_EACH`.
+/// headers, read only to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid.
 pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
     let name = source.path.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_owned();
     check_name(source, &name)?;
@@ -26,9 +26,10 @@ pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
         source,
         types: types::Types::collect(source, tree.root_node()),
         docs: doc::Docs::collect(source, tree.root_node()),
-        looping: strided::looping_functions(&source.text, tree.root_node(), helpers)?,
+        calls: calls::Calls::collect(&source.text, tree.root_node(), helpers)?,
         kernels: Vec::new(),
         diagnostics: Vec::new(),
+        warnings: Vec::new(),
     };
     file.walk(tree.root_node(), Context::default());
     file.diagnostics.extend(file.docs.unused_contracts(source));
@@ -45,7 +46,8 @@ pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
     diagnostics.dedup();
     Error::check(diagnostics)?;
     let dynamic_shared = shared::dynamic_arrays(&source.text, tree.root_node(), helpers)?;
-    Ok(Module { name, structs: file.types.into_used(), kernels: file.kernels, dynamic_shared })
+    let (structs, halves) = file.types.into_used();
+    Ok(Module { name, structs, halves, kernels: file.kernels, dynamic_shared, warnings: file.warnings })
 }
 
 /// The file's stem names the generated file and appears in paths.
@@ -75,10 +77,10 @@ struct File<'a> {
     source: &'a SourceFile,
     types: types::Types<'a>,
     docs: doc::Docs,
-    /// Functions that loop with `GS_FOR_EACH`.
-    looping: std::collections::HashSet<String>,
+    calls: calls::Calls,
     kernels: Vec<crate::signature::Kernel>,
     diagnostics: Vec<Diagnostic>,
+    warnings: Vec<String>,
 }
 
 /// What a declaration stands in.

@@ -10,9 +10,13 @@ pub(crate) struct Module {
     /// The file's stem: `saxpy` for `saxpy.cu`.
     pub(crate) name: String,
     pub(crate) structs: Vec<Struct>,
+    /// The names by which the file calls the 16-bit floating-point types.
+    pub(crate) halves: Vec<(Scalar, String)>,
     pub(crate) kernels: Vec<Kernel>,
     /// Names of `extern __shared__` arrays, which the CPU's translation unit has to define.
     pub(crate) dynamic_shared: Vec<String>,
+    /// What the author should know.
+    pub(crate) warnings: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -68,7 +72,7 @@ pub(crate) struct Param {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ParamType {
     Value(ValueType),
-    Pointer { element: ValueType, mutable: bool },
+    Pointer { element: ValueType, mutable: bool, volatile: bool },
 }
 
 impl ParamType {
@@ -237,6 +241,26 @@ impl Field {
     }
 }
 
+/// The lane types of `float4` and its kin.
+const LANES: [(&str, Scalar); 10] = [
+    ("char", Scalar::I8),
+    ("uchar", Scalar::U8),
+    ("short", Scalar::I16),
+    ("ushort", Scalar::U16),
+    ("int", Scalar::I32),
+    ("uint", Scalar::U32),
+    ("longlong", Scalar::I64),
+    ("ulonglong", Scalar::U64),
+    ("float", Scalar::F32),
+    ("double", Scalar::F64),
+];
+
+/// The C++ name of a short vector.
+pub(crate) fn vector_name(lane: Scalar, lanes: usize) -> String {
+    let base = LANES.iter().find(|(_, scalar)| *scalar == lane).map_or("", |(name, _)| name);
+    format!("{base}{lanes}")
+}
+
 /// `float4` and its kin: lane type, lanes, alignment.
 pub(crate) fn vector_from_cpp(name: &str) -> Option<ValueType> {
     let split = name.len().checked_sub(1)?;
@@ -251,19 +275,7 @@ pub(crate) fn vector_from_cpp(name: &str) -> Option<ValueType> {
         "4" => 4,
         _ => return None,
     };
-    let lane = match base {
-        "char" => Scalar::I8,
-        "uchar" => Scalar::U8,
-        "short" => Scalar::I16,
-        "ushort" => Scalar::U16,
-        "int" => Scalar::I32,
-        "uint" => Scalar::U32,
-        "longlong" => Scalar::I64,
-        "ulonglong" => Scalar::U64,
-        "float" => Scalar::F32,
-        "double" => Scalar::F64,
-        _ => return None,
-    };
+    let lane = LANES.iter().find(|(name, _)| *name == base)?.1;
     // Two and four lanes are aligned as a whole, up to 16 bytes; three are an ordinary struct.
     let align = if lanes == 3 { lane.size() } else { (lane.size() * lanes).min(16) };
     Some(ValueType::Vector { lane, lanes, align })

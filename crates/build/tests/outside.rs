@@ -70,3 +70,35 @@ fn a_users_crate_builds_and_runs_its_kernels() {
     assert!(stderr.contains("kernels.cu:1:30: error: `x` is a reference"), "{stderr}");
     assert!(!stderr.contains("panicked"), "{stderr}");
 }
+
+#[test]
+fn a_crate_that_forbids_unsafe_has_kernels_too() {
+    let dir = user_crate(
+        "forbidding",
+        include_str!("outside/arithmetic.cu"),
+        include_str!("outside/forbidding.rs"),
+    );
+    let output = cargo(&dir, &["run", "--quiet"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "no unsafe here\n", "{stderr}");
+}
+
+#[test]
+fn a_program_that_is_no_compiler_is_called_so() {
+    let dir = user_crate("compilerless", include_str!("outside/arithmetic.cu"), "fn main() {}\n");
+    let output = Command::new(env!("CARGO"))
+        .args(["check", "--offline"])
+        .current_dir(&dir)
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside-target"))
+        .env("GPUSTREAM_BACKENDS", "cpu")
+        .env("CXX", "/bin/true")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    for part in ["/bin/true", "asked for the macros of C++", "it said nothing", "g++ 11"] {
+        assert!(stderr.contains(part), "no `{part}` in {stderr}");
+    }
+    assert!(!stderr.contains("MSVC"), "{stderr}");
+}

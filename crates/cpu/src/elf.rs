@@ -75,6 +75,99 @@ impl Image {
     pub(crate) fn static_shared(&self, kernel: &str) -> u64 {
         // A function's static variable is mangled after the function: _ZZ6kernelE4tile.
         let prefix = format!("_ZZ{}{kernel}E", kernel.len());
-        self.arrays.iter().filter(|a| a.symbol.starts_with(&prefix)).map(|a| a.size).sum()
+        self.arrays
+            .iter()
+            .filter(|a| a.symbol.starts_with(&prefix))
+            .fold(0, |sum: u64, array| sum.saturating_add(array.size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A shared object of this processor with a kernel table and two shared arrays of the kernel `k`.
+    fn module() -> Vec<u8> {
+        const HEADER: u64 = 64;
+        let names = format!("\0{}\0_ZZ1kE4tile\0_ZZ1kE5other\0", abi::MODULE_SYMBOL);
+        let at = |name: &str| names.find(name).unwrap() as u32;
+        let symbol = |name: &str, kind: u8, value: u64, size: u64| {
+            // Name, type and binding, visibility, section, value, size.
+            let mut bytes = at(name).to_le_bytes().to_vec();
+            bytes.extend([0x10 | kind, 0]);
+            bytes.extend(1_u16.to_le_bytes());
+            bytes.extend(value.to_le_bytes());
+            bytes.extend(size.to_le_bytes());
+            bytes
+        };
+        let table = symbol(abi::MODULE_SYMBOL, 1, 0, 32);
+        let arrays = [symbol("_ZZ1kE4tile", 6, 64, u64::MAX), symbol("_ZZ1kE5other", 6, 128, 100)].concat();
+        let (dynamic, all) = ([vec![0; 24], table].concat(), [vec![0; 24], arrays].concat());
+        let parts = [(11_u64, dynamic, 2_u64), (2, all, 2), (3, names.into_bytes(), 0)];
+        let (mut headers, mut body) = (vec![[0_u64; 8]], Vec::new());
+        for (kind, data, link) in [(parts[2].0, &parts[2].1, 0), (parts[2].0, &parts[2].1, 0)]
+            .into_iter()
+            .chain(parts[..2].iter().map(|(kind, data, link)| (*kind, data, *link)))
+        {
+            body.resize(body.len().next_multiple_of(8), 0);
+            let (offset, size) = (HEADER + body.len() as u64, data.len() as u64);
+            let entry = if kind == 3 { 0 } else { 24 };
+            headers.push([kind << 32, 0, 0, offset, size, link | 1 << 32, 8, entry]);
+            body.extend(data);
+        }
+        body.resize(body.len().next_multiple_of(8), 0);
+        let machine = if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(16, 0);
+        for half in [elf::ET_DYN.0, machine.0, 1, 0] {
+            file.extend(half.to_le_bytes());
+        }
+        for word in [0, 0, HEADER + body.len() as u64] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend([0; 4]);
+        for half in [64, 56, 0, 64, headers.len() as u16, 1] {
+            file.extend(half.to_le_bytes());
+        }
+        file.extend(body);
+        file.extend(headers.iter().flatten().flat_map(|word| word.to_le_bytes()));
+        file
+    }
+
+    #[test]
+    fn a_module_tells_its_arrays() {
+        let image = Image::read(&module()).unwrap();
+        assert_eq!(image.offset("_ZZ1kE5other"), Some(128));
+        assert_eq!(image.static_shared("k"), u64::MAX, "sizes that add up to more than there is");
+        assert_eq!(image.static_shared("other"), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_ends_in_an_answer(bytes: Vec<u8>) {
+            prop_assert!(Image::read(&bytes).is_err());
+            let _ = Image::read(&[b"\x7fELF\x02\x01\x01", &bytes[..]].concat());
+        }
+
+        #[test]
+        fn damage_ends_in_an_answer(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            end: prop::sample::Index,
+            cut: bool,
+        ) {
+            let mut bytes = module();
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if cut {
+                bytes.truncate(end.index(bytes.len()));
+            }
+            if let Ok(image) = Image::read(&bytes) {
+                let _ = (image.offset("_ZZ1kE4tile"), image.static_shared("k"));
+            }
+        }
     }
 }

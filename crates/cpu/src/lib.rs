@@ -66,6 +66,16 @@
 //!
 //! Linux on x86-64 and aarch64. Not there: cooperative launches, clusters (`Unsupported`), compiling at run time.
 
+/// Entries for `fuzz/`.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    /// Any bytes as a module.
+    pub fn module(bytes: &[u8]) {
+        let _ = crate::elf::Image::read(bytes);
+    }
+}
+
 /// As the crate `cfg-if` has it, for one condition.
 macro_rules! cfg_if {
     (if #[cfg($condition:meta)] { $($here:item)* } else { $($elsewhere:item)* }) => {

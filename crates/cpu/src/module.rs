@@ -63,7 +63,7 @@ pub(crate) struct Locals {
 impl Locals {
     fn new(anchor: unsafe extern "C" fn() -> *mut u8, image: &Image) -> Self {
         let base = image.offset(abi::ANCHOR_SYMBOL);
-        let relative = |symbol| Some(image.offset(symbol)? as isize - base? as isize);
+        let relative = |symbol| Some((image.offset(symbol)? as isize).wrapping_sub(base? as isize));
         Self {
             anchor,
             thread_index: relative(abi::THREAD_INDEX_SYMBOL),

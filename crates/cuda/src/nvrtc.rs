@@ -353,6 +353,22 @@ mod tests {
         let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
         nvrtc.compile(&integers, "sm_90").unwrap();
 
+        // What the bindings embed: types that are others than were parsed do not compile.
+        let text = include_str!("../../../tests/fixtures/asserted.cu");
+        let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[] };
+        nvrtc.compile(&asserted, "sm_90").unwrap();
+        for (lie, place) in
+            [("float double", "parameter x"), ("volatile", "parameter y"), ("int float", "Pair::second")]
+        {
+            let text = format!("#define {lie}\n{text}");
+            let error = nvrtc.compile(&Source { text: &text, ..asserted }, "sm_90").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidModule);
+            assert!(
+                error.message().contains(place) && error.message().contains("another type"),
+                "{lie}: {error}"
+            );
+        }
+
         source.text = "extern \"C\" __global__ void broken() { undeclared = 1; }";
         let error = nvrtc.compile(&source, "sm_90").unwrap_err();
         assert_eq!((error.kind(), error.call()), (ErrorKind::InvalidModule, Some("nvrtcCompileProgram")));

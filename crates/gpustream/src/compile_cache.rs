@@ -1,30 +1,34 @@
 //! What run-time compilers made, kept on disk.
 //!
-//! An entry's file name is a hash of its key and the file starts with the key itself, so a collision or a damaged
-//! file is seen and compiled again. Entries appear by rename: concurrent processes see whole files only.
+//! An image is code that the driver runs, so entries lie in a folder that nobody else can write to. An entry's name is the
+//! SHA-256 of its key, and it has the key in it and a SHA-256 over all of it: a damaged file, or another one's, is seen and
+//! written anew. Entries appear by rename: concurrent processes see whole files only.
 
-use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::{Result, Source};
+use sha2::{Digest as _, Sha256};
 
+use crate::checksum::sha256;
 use crate::device::Device;
+use crate::private_folder::PrivateFolder;
 
-const MAGIC: &[u8] = b"gpustream image 1\n";
+const MAGIC: &[u8] = b"gpustream image 2\n";
 
 /// Compiles `source` for `device`, or finds it compiled. A cache that cannot be used costs time, not success.
 pub(crate) fn compile(device: &Device, source: &Source<'_>) -> Result<Vec<u8>> {
-    let key = key(source, &device.info().arch, &device.0.raw.compiler()?);
-    let path = folder().map(|folder| entry_path(&folder, &key));
-    if let Some(image) = path.as_deref().and_then(|path| load(path, &key)) {
+    let info = device.info();
+    let key = key(source, info.backend, &info.arch, &device.0.raw.compiler()?);
+    let folder = folder().and_then(|path| PrivateFolder::open(&path).ok());
+    if let Some(image) = folder.as_ref().and_then(|folder| load(folder, &key)) {
         return Ok(image);
     }
     // SAFETY: the options are the build's, or of the one who wrote the source, which is trusted to run.
     let image = unsafe { device.0.raw.compile(source) }?;
-    if let Some(path) = path {
-        store(&path, &key, &image);
+    if let Some(folder) = folder {
+        store(&folder, &key, &image);
     }
     Ok(image)
 }
@@ -38,62 +42,77 @@ fn folder() -> Option<PathBuf> {
     })
 }
 
-/// All that the compiled image depends on.
-fn key(source: &Source<'_>, arch: &str, compiler: &str) -> Vec<u8> {
+/// All that the compiled image depends on. No two sources have one key: each text has its length before it, each list its
+/// number.
+fn key(source: &Source<'_>, backend: &str, arch: &str, compiler: &str) -> Vec<u8> {
     let mut key = Vec::new();
-    let mut add = |text: &str| {
-        key.extend_from_slice(&(text.len() as u64).to_le_bytes());
+    let number = |number: usize, key: &mut Vec<u8>| key.extend_from_slice(&(number as u64).to_le_bytes());
+    let add = |text: &str, key: &mut Vec<u8>| {
+        number(text.len(), key);
         key.extend_from_slice(text.as_bytes());
     };
-    add(compiler);
-    add(arch);
-    add(source.name);
-    add(source.text);
-    source.headers.iter().for_each(|(name, text)| {
-        add(name);
-        add(text);
-    });
-    source.options.iter().for_each(|option| add(option));
+    for text in [backend, compiler, arch, source.name, source.text] {
+        add(text, &mut key);
+    }
+    number(source.headers.len(), &mut key);
+    for (name, text) in source.headers {
+        add(name, &mut key);
+        add(text, &mut key);
+    }
+    number(source.options.len(), &mut key);
+    for option in source.options {
+        add(option, &mut key);
+    }
     key
 }
 
-fn hash(parts: &[&[u8]]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    parts.hash(&mut hasher);
-    hasher.finish()
-}
-
-fn entry_path(folder: &Path, key: &[u8]) -> PathBuf {
-    folder.join(format!("{:016x}.image", hash(&[key])))
+fn entry_name(key: &[u8]) -> String {
+    format!("{}.image", sha256(key))
 }
 
 /// Magic, checksum of the rest, length of the key, key, image.
-fn load(path: &Path, key: &[u8]) -> Option<Vec<u8>> {
-    let file = fs::read(path).ok()?;
-    let (checksum, rest) = file.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
-    let intact = u64::from_le_bytes(*checksum) == hash(&[rest]);
-    let (length, rest) = rest.split_first_chunk::<8>()?;
-    let same = intact && u64::from_le_bytes(*length) == key.len() as u64;
-    let image = rest.strip_prefix(key).filter(|_| same)?;
-    Some(image.to_vec())
+fn encode(key: &[u8], image: &[u8]) -> Vec<u8> {
+    let rest = [&(key.len() as u64).to_le_bytes(), key, image].concat();
+    [MAGIC, &Sha256::digest(&rest), &rest].concat()
 }
 
-fn store(path: &Path, key: &[u8], image: &[u8]) {
+/// The image in an entry, if it is whole and of this key.
+fn decode<'a>(entry: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+    let (checksum, rest) = entry.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
+    let intact = Sha256::digest(rest)[..] == checksum[..];
+    let (length, rest) = rest.split_first_chunk::<8>()?;
+    let same = intact && u64::from_le_bytes(*length) == key.len() as u64;
+    rest.strip_prefix(key).filter(|_| same)
+}
+
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let (key, image) = bytes.split_at(bytes.len() / 2);
+    assert_eq!(decode(&encode(key, image), key), Some(image));
+    assert_eq!(decode(bytes, key), None);
+}
+
+fn load(folder: &PrivateFolder, key: &[u8]) -> Option<Vec<u8>> {
+    let entry = folder.read(&entry_name(key)).ok()?;
+    decode(&entry, key).map(<[u8]>::to_vec)
+}
+
+fn store(folder: &PrivateFolder, key: &[u8], image: &[u8]) {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    let temporary = path.with_extension(format!("{}.{serial}.tmp", std::process::id()));
-    let rest = [&(key.len() as u64).to_le_bytes(), key, image].concat();
-    let file = [MAGIC, &hash(&[&rest]).to_le_bytes(), &rest].concat();
-    let written = path.parent().is_some_and(|folder| fs::create_dir_all(folder).is_ok())
-        && fs::write(&temporary, file).is_ok()
-        && fs::rename(&temporary, path).is_ok();
-    if !written {
-        let _ = fs::remove_file(temporary);
-    }
+    // Different in every process and call.
+    let unique = RandomState::new().hash_one((std::process::id(), serial));
+    let name = entry_name(key);
+    // A cache that cannot be written to costs time alone.
+    let _ = folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &[&encode(key, image)]);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     const SOURCE: Source<'_> =
@@ -101,34 +120,64 @@ mod tests {
 
     #[test]
     fn entries_survive_and_damage_is_seen() {
-        let folder = std::env::temp_dir().join(format!("gpustream-cache-test-{}", std::process::id()));
-        let key = key(&SOURCE, "sm_90", "nvrtc 13.0");
-        let path = entry_path(&folder, &key);
-        assert_eq!(load(&path, &key), None);
-        store(&path, &key, b"image");
-        assert_eq!(load(&path, &key).as_deref(), Some(&b"image"[..]));
-        assert_eq!(load(&path, b"another key"), None, "a collision of hashes");
+        let parent = tempfile::tempdir().unwrap();
+        let folder = PrivateFolder::open(parent.path()).unwrap();
+        let key = key(&SOURCE, "cuda", "sm_90", "nvrtc 13.0");
+        let path = parent.path().join(entry_name(&key));
+        assert_eq!(load(&folder, &key), None);
+        store(&folder, &key, b"image");
+        assert_eq!(load(&folder, &key).as_deref(), Some(&b"image"[..]));
+        fs::rename(&path, parent.path().join(entry_name(b"another key"))).unwrap();
+        assert_eq!(load(&folder, b"another key"), None, "an entry under another one's name");
+        store(&folder, &key, b"image");
         let mut damaged = fs::read(&path).unwrap();
         *damaged.last_mut().unwrap() ^= 1;
         fs::write(&path, &damaged).unwrap();
-        assert_eq!(load(&path, &key), None, "a flipped bit");
-        fs::write(&path, &damaged[..20]).unwrap();
-        assert_eq!(load(&path, &key), None, "a truncated file");
-        fs::remove_dir_all(folder).unwrap();
+        assert_eq!(load(&folder, &key), None, "a flipped bit");
+        store(&folder, &key, b"image");
+        assert_eq!(load(&folder, &key).as_deref(), Some(&b"image"[..]), "written anew");
     }
 
     #[test]
     fn everything_counts_towards_the_key() {
         let keys = [
-            key(&SOURCE, "sm_90", "nvrtc 13.0"),
-            key(&SOURCE, "sm_80", "nvrtc 13.0"),
-            key(&SOURCE, "sm_90", "nvrtc 13.1"),
-            key(&Source { text: "other", ..SOURCE }, "sm_90", "nvrtc 13.0"),
-            key(&Source { headers: &[], ..SOURCE }, "sm_90", "nvrtc 13.0"),
-            key(&Source { options: &[], ..SOURCE }, "sm_90", "nvrtc 13.0"),
+            key(&SOURCE, "cuda", "sm_90", "nvrtc 13.0"),
+            key(&SOURCE, "hip", "sm_90", "nvrtc 13.0"),
+            key(&SOURCE, "cuda", "sm_80", "nvrtc 13.0"),
+            key(&SOURCE, "cuda", "sm_90", "nvrtc 13.1"),
+            key(&Source { text: "other", ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
+            key(&Source { headers: &[], ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
+            key(&Source { options: &[], ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
+            key(
+                &Source { headers: &[], options: &["h", "header", "-O3"], ..SOURCE },
+                "cuda",
+                "sm_90",
+                "nvrtc 13.0",
+            ),
         ];
         for (index, one) in keys.iter().enumerate() {
             assert!(keys[index + 1..].iter().all(|other| one != other), "{index}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_no_entry_is_refused(bytes: Vec<u8>, key: Vec<u8>) {
+            prop_assert_eq!(decode(&bytes, &key), None);
+            let with_magic = [MAGIC, &bytes].concat();
+            prop_assert_eq!(decode(&with_magic, &key), None);
+        }
+
+        #[test]
+        fn an_entry_gives_its_image_and_a_changed_one_nothing(
+            key: Vec<u8>, image: Vec<u8>, at: prop::sample::Index, change in 1..=255_u8, cut: prop::sample::Index,
+        ) {
+            let entry = encode(&key, &image);
+            prop_assert_eq!(decode(&entry, &key), Some(&image[..]));
+            let mut changed = entry.clone();
+            changed[at.index(entry.len())] ^= change;
+            prop_assert_eq!(decode(&changed, &key), None);
+            prop_assert_eq!(decode(&entry[..cut.index(entry.len())], &key), None);
         }
     }
 }

@@ -273,7 +273,6 @@ impl Stream {
 
     pub(crate) fn check_memory<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
         self.core.check_thread()?;
-        view.check_not_shared()?;
         if self.device.0.reaches(&view.device.0, view.block.kind)? {
             Ok(())
         } else {
@@ -298,7 +297,6 @@ impl Stream {
     }
 
     fn check_written<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
-        src.check_not_shared()?;
         // What is captured has not written anything yet, so there is nothing to go by.
         if lock(&self.core.state).capture.as_ref().is_some_and(|capture| capture.check_thread().is_ok()) {
             return Ok(());

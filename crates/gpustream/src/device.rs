@@ -308,13 +308,20 @@ impl Device {
         Flag::new(self)
     }
 
-    /// Loads kernels: the best of the images for this device, or the source compiled at run time.
+    /// Loads kernels: the best of the images for this device, or the source compiled at run time. The `load` of
+    /// generated bindings is the safe way, for images that were built with them.
     ///
     /// # Errors
     /// [`ErrorKind::NoImageForDevice`] with the images there are and what the device wants;
     /// [`ErrorKind::InvalidModule`] for damaged bytes or source that does not compile.
-    pub fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
-        Module::load(self, source)
+    ///
+    /// # Safety
+    /// The images are whole and come from a compiler that the program trusts: loading one runs code in it (on the CPU its
+    /// initialisers, in this process), and loaders trust what they read. An image that is found damaged is an error, but
+    /// not all damage can be found.
+    pub unsafe fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
+        // SAFETY: passed on to the caller.
+        unsafe { Module::load(self, source, &[]) }
     }
 
     /// Blocks until all work of the device is done, this process's other users of its context included

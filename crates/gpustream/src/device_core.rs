@@ -157,7 +157,7 @@ impl DeviceCore {
         if host_call::is_inside() {
             return;
         }
-        self.streams.sweep(&*self.raw);
+        self.streams.sweep(&self.raw);
         let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.is_known_done(point));
         let free: Vec<Parked> = lock(&self.parked).extract_if(.., |parked| done(parked)).collect();
         // Dropped with no lock held: a graph's closures may own anything.
@@ -222,7 +222,7 @@ impl Drop for DeviceCore {
             streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.close());
             memory.close();
             drop(streams);
-            table.sweep(&*raw);
+            table.sweep(&raw);
         });
     }
 }

@@ -10,12 +10,14 @@ use crate::buffer::Owned;
 use crate::copy::operation;
 use crate::device::Device;
 use crate::memory::Kind;
-use crate::view::{AsView, AsViewMut, View, ViewMut};
+use crate::view::{View, sealed};
+use crate::volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 
 /// A `u32` in pinned memory that the host and running kernels may read and write at any time.
 ///
-/// Kernels take it as `volatile unsigned*` (or `const volatile unsigned*`). Its use is not ordered by the
-/// library, since being touched from several sides at once is what it is for. Clones are the same word.
+/// Kernels take it as `volatile unsigned*` (or `const volatile unsigned*`), and for no other parameter: it may change
+/// between any two reads, so a kernel that checks what it read must check a copy. Its use is not ordered by the library,
+/// since being touched from several sides at once is what it is for. Clones are the same word.
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -43,6 +45,11 @@ impl Flag {
         unsafe { AtomicU32::from_ptr(self.0.block().host.cast()) }
     }
 
+    /// For kernels alone: what has a view can be copied, and be an argument that a kernel takes for constant.
+    fn view(&self) -> View<'_, u32> {
+        View::new(self.0.block(), &self.0.device, 1)
+    }
+
     /// Stores a value. What this thread wrote before is visible to whoever sees it.
     pub fn set(&self, value: u32) {
         self.word().store(value, Ordering::Release);
@@ -54,17 +61,17 @@ impl Flag {
     }
 }
 
-impl crate::view::sealed::Sealed for Flag {}
+impl sealed::Sealed for Flag {}
 
-impl AsView<u32> for Flag {
-    fn view(&self) -> View<'_, u32> {
-        View::new(self.0.block(), &self.0.device, 1).shared()
+impl AsVolatile<u32> for Flag {
+    fn volatile(&self) -> Volatile<'_, u32> {
+        Volatile::shared(self.view())
     }
 }
 
-impl AsViewMut<u32> for Flag {
-    fn view_mut(&mut self) -> ViewMut<'_, u32> {
-        ViewMut::new(self.view())
+impl AsVolatileMut<u32> for Flag {
+    fn volatile_mut(&mut self) -> VolatileMut<'_, u32> {
+        VolatileMut::shared(self.view())
     }
 }
 

@@ -15,7 +15,8 @@ use crate::module::Kernel;
 use crate::stream::Stream;
 use crate::stream_core::{Access, Waited};
 use crate::track::Mode;
-use crate::view::{AsView, AsViewMut};
+use crate::view::{AsView, AsViewMut, View};
+use crate::volatile::{Volatile, VolatileMut};
 
 /// Most parameters a kernel may have.
 pub(crate) const MAX_ARGS: usize = 64;
@@ -96,7 +97,8 @@ impl Launch {
         self
     }
 
-    /// All blocks are resident at once, so that a grid-wide barrier works.
+    /// All blocks are resident at once, so that a grid-wide barrier works. A grid that does not fit is refused. Launchers
+    /// of kernels whose contract has the condition `cooperative` launch so whether it was asked for or not.
     #[must_use]
     pub const fn cooperative(mut self) -> Self {
         self.cooperative = true;
@@ -131,6 +133,11 @@ impl Launch {
             Shape::Covering { extent: [x, y, z], .. } => x == 0 || y == 0 || z == 0,
             Shape::Strided(elements) | Shape::Filling(elements) => elements == 0,
         }
+    }
+
+    /// Whether the grid follows from the device, and may be any other as well.
+    const fn is_devices_choice(&self) -> bool {
+        matches!(self.shape, Shape::Strided(_) | Shape::Filling(_))
     }
 
     /// The shape this launch has on a device.
@@ -267,26 +274,32 @@ impl<'a> Arg<'a> {
     #[inline]
     pub fn read<T: Pod>(memory: &'a (impl AsView<T> + ?Sized)) -> Self {
         let view = memory.view();
-        Self {
-            kind: ArgKind::Memory {
-                address: view.as_raw().0,
-                access: view.access(Mode::Read),
-                device: view.device,
-            },
-        }
+        Self::memory(view, view.access(Mode::Read))
     }
 
     /// A pointer to memory that the kernel writes, and perhaps reads.
     #[inline]
     pub fn write<T: Pod>(memory: &'a mut (impl AsViewMut<T> + ?Sized)) -> Self {
         let view = memory.view();
-        Self {
-            kind: ArgKind::Memory {
-                address: view.as_raw().0,
-                access: view.access(Mode::Write),
-                device: view.device,
-            },
-        }
+        Self::memory(view, view.access(Mode::Write))
+    }
+
+    /// A pointer to memory that the kernel reads and that may change meanwhile: `Arg::volatile(flag.volatile())`.
+    #[inline]
+    pub fn volatile<T: Pod>(memory: Volatile<'a, T>) -> Self {
+        Self::memory(memory.view, memory.access(Mode::Read))
+    }
+
+    /// A pointer to memory that the kernel writes and that may change meanwhile: `Arg::volatile_mut(flag.volatile_mut())`.
+    #[inline]
+    #[allow(clippy::needless_pass_by_value)] // It is the only one there is.
+    pub fn volatile_mut<T: Pod>(memory: VolatileMut<'a, T>) -> Self {
+        Self::memory(memory.0.view, memory.0.access(Mode::Write))
+    }
+
+    #[inline]
+    fn memory<T: Pod>(view: View<'a, T>, access: Access<'a>) -> Self {
+        Self { kind: ArgKind::Memory { address: view.as_raw().0, access, device: view.device } }
     }
 
     #[inline]
@@ -373,6 +386,9 @@ pub mod codegen {
 
     pub use bytemuck;
 
+    pub use crate::checksum::Checksum;
+    pub use crate::module::load_built as load;
+
     /// A parameter of `size` bytes; offsets follow from the sizes.
     pub const fn param(offset: usize, size: usize) -> ParamInfo {
         ParamInfo { offset, size }
@@ -382,6 +398,20 @@ pub mod codegen {
     #[inline]
     pub fn resolve(launch: &Launch, stream: &Stream) -> Result<LaunchConfig> {
         launch.resolve(stream.device().info())
+    }
+
+    /// The shape of `launch` on the stream's device for a kernel whose blocks wait for each other. A grid of the library's
+    /// choice becomes one that fits on the device at once; any other one is refused by the driver where it does not.
+    pub fn resolve_cooperative(launch: &Launch, kernel: &Kernel, stream: &Stream) -> Result<LaunchConfig> {
+        let info = stream.device().info();
+        let mut config = launch.cooperative().resolve(info)?;
+        if launch.is_devices_choice() && info.cooperative_launch {
+            let threads = config.block.iter().product();
+            let at_once =
+                kernel.occupancy(threads, config.dynamic_shared)?.saturating_mul(info.multiprocessors);
+            config.grid[0] = config.grid[0].min(at_once.max(1));
+        }
+        Ok(config)
     }
 
     /// Launches in an already resolved shape.

@@ -35,11 +35,22 @@
 //! | `GPUSTREAM_POOL` | where device memory comes from: `driver` for the driver's pool, `none` for no pool |
 //! | `GPUSTREAM_STAGING_MIB`, `GPUSTREAM_STAGING_THREADS` | see [`DeviceOptions::staging_ring`], [`DeviceOptions::staging_threads`] |
 //! | `GPUSTREAM_ALLOC_LOG` | a file to which the pool's allocations and frees are appended, to be replayed against other policies |
-//! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept |
+//! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept; where others can write to the folder, in one of the user's own inside it |
 //! | `GPUSTREAM_CHECK=1` | the CPU backend looks for accesses beside allocations, each of which it then makes by itself |
+
+/// Entries for `fuzz/`.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    /// Any bytes as an entry of the cache of compiled images.
+    pub fn cache_entry(bytes: &[u8]) {
+        crate::compile_cache::fuzz(bytes);
+    }
+}
 
 mod buffer;
 mod capture;
+mod checksum;
 mod compile_cache;
 mod copy;
 mod device;
@@ -62,6 +73,7 @@ mod notify;
 mod pinned;
 mod pipeline;
 mod pool;
+mod private_folder;
 mod process;
 mod reactor;
 mod staging;
@@ -71,6 +83,7 @@ mod strided;
 mod sync;
 mod track;
 mod view;
+mod volatile;
 
 pub use gpustream_hal as hal;
 pub use half;
@@ -97,8 +110,11 @@ pub use pool::{Holding, MemoryPool, MemorySnapshot, MemoryStats};
 pub use stream::Stream;
 pub use strided::Pitched;
 pub use view::{AsView, AsViewMut, View, ViewMut};
+pub use volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 
 /// Brings in the bindings that `gpustream-build` wrote for `NAME.cu` in this crate's build script.
+///
+/// The crate may `#![forbid(unsafe_code)]`: the bindings' own `unsafe` stands in a hidden macro of this crate.
 ///
 /// ```ignore
 /// mod saxpy {
@@ -111,5 +127,26 @@ pub use view::{AsView, AsViewMut, View, ViewMut};
 macro_rules! include_kernels {
     ($name:literal) => {
         include!(concat!(env!("OUT_DIR"), "/", $name, ".rs"));
+    };
+}
+
+/// The `unsafe` of generated bindings; not for use by hand.
+///
+/// A launcher is sound because its contract was checked, which no type of Rust's can say, so that something in the
+/// bindings must be `unsafe`. They are part of the user's crate, which may forbid that. The compiler applies this lint to
+/// what is written there and not to what another crate's macro makes of it, so the bindings write `unsafe` within this
+/// macro. It takes the word itself: what uses it is found by whoever looks for `unsafe`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __generated {
+    (unsafe { $($body:tt)* }) => {
+        unsafe { $($body)* }
+    };
+    (unsafe impl ($($what:tt)*) for $name:ident) => {
+        unsafe impl $($what)* for $name {}
+    };
+    ($(#[$attribute:meta])* pub unsafe fn $name:ident($($params:tt)*) -> ($($returns:tt)*) { $($body:tt)* }) => {
+        $(#[$attribute])*
+        pub unsafe fn $name($($params)*) -> $($returns)* { $($body)* }
     };
 }

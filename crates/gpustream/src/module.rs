@@ -8,6 +8,7 @@ use gpustream_hal::{
     self as hal, Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source,
 };
 
+use crate::checksum::Checksum;
 use crate::compile_cache;
 use crate::device::Device;
 use crate::host_call;
@@ -76,13 +77,23 @@ pub struct Kernel {
 }
 
 impl Module {
-    pub(crate) fn load(device: &Device, source: &ModuleSource<'_>) -> Result<Self> {
+    /// # Safety
+    /// As for [`Device::load_module`]. An image with a checksum is looked at first.
+    pub(crate) unsafe fn load(
+        device: &Device,
+        source: &ModuleSource<'_>,
+        checksums: &[Checksum],
+    ) -> Result<Self> {
         host_call::check_outside()?;
         let raw_device = &device.0.raw;
         let backend = device.info().backend;
         let raw = match best_image(device, source) {
-            // SAFETY: a compiler made the image.
-            Some(image) => unsafe { raw_device.module_load(image.bytes) },
+            Some(index) => {
+                let image = &source.images[index];
+                let checked = checksums.get(index).map_or(Ok(()), |checksum| checksum.check(image));
+                // SAFETY: the build wrote the image, as its checksum says, or the caller vouches for it.
+                checked.and_then(|()| unsafe { raw_device.module_load(image.bytes) })
+            }
             None => match &source.source {
                 Some(text) => compile_cache::compile(device, text)
                     .map_err(|error| match error.kind() {
@@ -220,19 +231,33 @@ impl Kernel {
     }
 }
 
+/// Loads what `gpustream-build` built: an image that is another one than was built is refused.
+///
+/// # Safety
+/// The images were built from the source, and the checksums are theirs, in the same order.
+pub unsafe fn load_built(
+    device: &Device,
+    source: &ModuleSource<'_>,
+    checksums: &'static [Checksum],
+) -> Result<Module> {
+    // SAFETY: the caller vouches for the images as they were built, and each is one of these if its checksum is right.
+    unsafe { Module::load(device, source, checksums) }
+}
+
 /// The image that suits the device best, the first among equals.
-fn best_image<'a>(device: &Device, source: &ModuleSource<'a>) -> Option<&'a Image<'a>> {
+fn best_image(device: &Device, source: &ModuleSource<'_>) -> Option<usize> {
     let rank =
         |image: &Image<'_>| image.targets.iter().filter_map(|target| device.0.raw.target_rank(target)).max();
     let mut best = None;
-    for image in source.images.iter().filter(|image| image.backend == device.info().backend) {
-        if let Some(rank) = rank(image)
+    for (index, image) in source.images.iter().enumerate() {
+        if image.backend == device.info().backend
+            && let Some(rank) = rank(image)
             && best.is_none_or(|(other, _)| rank > other)
         {
-            best = Some((rank, image));
+            best = Some((rank, index));
         }
     }
-    best.map(|(_, image)| image)
+    best.map(|(_, index)| index)
 }
 
 #[cold]

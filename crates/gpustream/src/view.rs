@@ -25,7 +25,6 @@ pub struct View<'a, T> {
     pub(crate) start: usize,
     /// In elements.
     pub(crate) len: usize,
-    pub(crate) mode: Mode,
     element: PhantomData<&'a [T]>,
 }
 
@@ -67,12 +66,7 @@ impl<T> Copy for View<'_, T> {}
 
 impl<'a, T: Pod> View<'a, T> {
     pub(crate) fn new(block: &'a Arc<Block>, device: &'a Device, len: usize) -> Self {
-        Self { block, device, start: 0, len, mode: Mode::Read, element: PhantomData }
-    }
-
-    /// The same memory, meant to be touched from several sides at once.
-    pub(crate) fn shared(self) -> Self {
-        Self { mode: Mode::Shared, ..self }
+        Self { block, device, start: 0, len, element: PhantomData }
     }
 
     /// Number of elements.
@@ -120,7 +114,6 @@ impl<'a, T: Pod> View<'a, T> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach: download it.
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
-        self.check_not_shared()?;
         let host = self.host()?;
         let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read)?;
         memory::wait_for(&self.device.0, self.block, &self.bytes(), Mode::Read)?;
@@ -147,17 +140,6 @@ impl<'a, T: Pod> View<'a, T> {
         self.block.address.offset(self.start)
     }
 
-    /// Refuses memory that several sides touch at once, for what would look at it as a slice.
-    pub(crate) fn check_not_shared(&self) -> Result<()> {
-        if self.mode == Mode::Shared {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "a flag can only be an argument of a kernel; the host uses `get` and `set`",
-            ));
-        }
-        Ok(())
-    }
-
     /// Where the host sees the first element.
     pub(crate) fn host(&self) -> Result<HostPtr> {
         if self.block.kind == Kind::Device {
@@ -177,7 +159,6 @@ impl<'a, T: Pod> View<'a, T> {
 
     #[inline]
     pub(crate) fn access(&self, mode: Mode) -> Access<'a> {
-        let mode = if self.mode == Mode::Shared { Mode::Shared } else { mode };
         Access { block: self.block, range: self.bytes(), mode }
     }
 }
@@ -233,7 +214,6 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach: upload to it.
     pub fn write(self) -> Result<WriteGuard<'a, T>> {
-        self.view.check_not_shared()?;
         let host = self.view.host()?;
         let range = self.view.bytes();
         let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write)?;

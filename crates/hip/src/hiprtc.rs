@@ -311,6 +311,22 @@ mod tests {
         let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
         hiprtc.compile(&integers, "gfx90a").unwrap();
 
+        // What the bindings embed: types that are others than were parsed do not compile.
+        let text = include_str!("../../../tests/fixtures/asserted.cu");
+        let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[] };
+        hiprtc.compile(&asserted, "gfx90a").unwrap();
+        for (lie, place) in
+            [("float double", "parameter x"), ("volatile", "parameter y"), ("int float", "Pair::second")]
+        {
+            let text = format!("#define {lie}\n{text}");
+            let error = hiprtc.compile(&Source { text: &text, ..asserted }, "gfx90a").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidModule);
+            assert!(
+                error.message().contains(place) && error.message().contains("another type"),
+                "{lie}: {error}"
+            );
+        }
+
         let error = hiprtc.compile(&Source { text: "int x = ;\n", ..source }, "gfx90a").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule);
         assert!(error.message().contains("expected expression"), "{error}");

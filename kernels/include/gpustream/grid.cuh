@@ -7,7 +7,8 @@
 // The last two do nothing where the device has no early launches (before sm_90, on AMD, on the CPU).
 //
 // All blocks must be on the device at once, which only a cooperative launch promises: elsewhere the first blocks wait
-// for ever. `arrivals` is one unsigned in device memory, zero before its first use; it needs no clearing between
+// for ever, on the CPU with an error. A kernel that comes here says so in its contract, `requires: cooperative`; its
+// safe launcher launches it so in any case. `arrivals` is one unsigned in device memory, zero before its first use; it needs no clearing between
 // barriers or launches, and belongs to one grid at a time. What was written before the barrier is seen after it.
 #ifndef GPUSTREAM_GRID_CUH
 #define GPUSTREAM_GRID_CUH
@@ -18,7 +19,15 @@
 namespace gs {
 
 // The first block adds what makes the top bit flip when all others have added one.
+#if defined(GS_CPU)
+GS_INLINE void grid_barrier(u32* arrivals, const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
+    if (blocks_in_grid() > 1) {
+        gs_cpu_fail("comes to a grid barrier in a launch that is not cooperative, so that its blocks need not run at once",
+                    file, line);
+    }
+#else
 GS_INLINE void grid_barrier(u32* arrivals) {
+#endif
     __threadfence();
     __syncthreads();
     if (thread_in_block() == 0) {

@@ -33,11 +33,21 @@ pub(super) fn write(text: &mut String, kernel: &Kernel) {
     }
 }
 
+/// What closes an `unsafe fn`, which a macro of the library writes: the user's crate may forbid it.
+fn write_tail(text: &mut String, kernel: &Kernel) {
+    if !kernel.contract.safe {
+        let _ = writeln!(text, "    }}");
+    }
+}
+
 /// Doc comment, attributes and signature, up to the opening brace.
 fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bool, names: &Names) {
     text.push('\n');
+    if !kernel.contract.safe {
+        let _ = writeln!(text, "    ::gpustream::__generated! {{");
+    }
     write_docs(text, "    ", &kernel.docs, &format!("Launches `{}`.", kernel.name));
-    let Contract { safe, requires, covers } = &kernel.contract;
+    let Contract { safe, requires, cooperative, covers } = &kernel.contract;
     if !requires.is_empty() {
         let _ = writeln!(text, "    ///\n    /// Requires:");
         for clause in requires {
@@ -58,11 +68,18 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
             let _ = writeln!(text, "    /// Launched with the given shape. Does not block.");
         }
     }
+    if *cooperative {
+        let _ =
+            writeln!(text, "    /// All blocks are on the device at once, since they wait for each other.");
+    }
     let _ = writeln!(text, "    ///\n    /// # Errors");
     if !requires.is_empty() {
         let _ = writeln!(text, "    /// `ContractViolated` where a requirement does not hold.");
     }
     let _ = writeln!(text, "    /// `InvalidLaunch` where the shape exceeds the device's limits.");
+    if *cooperative {
+        let _ = writeln!(text, "    /// `Unsupported` where the device has no cooperative launch.");
+    }
     if !safe {
         let _ = writeln!(
             text,
@@ -78,18 +95,29 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
     for (param, arg) in kernel.params.iter().zip(&names.args) {
         let _ = writeln!(text, "        {arg}: {},", argument_type(param));
     }
-    let _ = writeln!(text, "    ) -> ::gpustream::Result<()> {{");
+    let result = "::gpustream::Result<()>";
+    let result = if *safe { result.to_owned() } else { format!("({result})") };
+    let _ = writeln!(text, "    ) -> {result} {{");
 }
 
 fn argument_type(param: &Param) -> String {
     match &param.ty {
         ParamType::Value(value) => value.rust(),
-        ParamType::Pointer { element, mutable: false } => {
-            format!("&(impl ::gpustream::AsView<{}> + ?Sized)", element.rust())
+        ParamType::Pointer { element, mutable, volatile } => {
+            let (traits, _) = memory(*volatile, *mutable);
+            let borrow = if *mutable { "&mut " } else { "&" };
+            format!("{borrow}(impl ::gpustream::{traits}<{}> + ?Sized)", element.rust())
         }
-        ParamType::Pointer { element, mutable: true } => {
-            format!("&mut (impl ::gpustream::AsViewMut<{}> + ?Sized)", element.rust())
-        }
+    }
+}
+
+/// The trait of what is passed for a pointer, and its method.
+fn memory(volatile: bool, mutable: bool) -> (&'static str, &'static str) {
+    match (volatile, mutable) {
+        (false, false) => ("AsView", "view"),
+        (false, true) => ("AsViewMut", "view_mut"),
+        (true, false) => ("AsVolatile", "volatile"),
+        (true, true) => ("AsVolatileMut", "volatile_mut"),
     }
 }
 
@@ -127,8 +155,10 @@ fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Na
     } else {
         let _ = writeln!(
             text,
-            "        // SAFETY: the caller's promise is the same.\n        unsafe {{ {call} }}\n    }}"
+            "        // SAFETY: the caller's promise is the same.\n        ::gpustream::__generated!(unsafe {{ {call} \
+             }})\n    }}"
         );
+        write_tail(text, kernel);
     }
 }
 
@@ -188,8 +218,15 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
         write_view(text, param, arg);
     }
     let requires = &kernel.contract.requires;
-    let resolved = requires.iter().any(|c| c.left.uses_launch() || c.right.uses_launch());
-    if resolved {
+    let cooperative = kernel.contract.cooperative;
+    let resolved = cooperative || requires.iter().any(|c| c.left.uses_launch() || c.right.uses_launch());
+    if cooperative {
+        let _ = writeln!(
+            text,
+            "        let {config} = ::gpustream::codegen::resolve_cooperative({launch}, &self.{}, {stream})?;",
+            field(&kernel.name)
+        );
+    } else if resolved {
         let _ = writeln!(text, "        let {config} = ::gpustream::codegen::resolve({launch}, {stream})?;");
     }
     for clause in requires {
@@ -212,8 +249,12 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
                 format!("::gpustream::Arg::value(&{arg})")
             }
             ParamType::Value(_) => format!("::gpustream::Arg::value(&{arg})"),
-            ParamType::Pointer { mutable: false, .. } => format!("::gpustream::Arg::read(&{arg})"),
-            ParamType::Pointer { mutable: true, .. } => format!("::gpustream::Arg::write(&mut {arg})"),
+            ParamType::Pointer { mutable, volatile, .. } => match (volatile, mutable) {
+                (false, false) => format!("::gpustream::Arg::read(&{arg})"),
+                (false, true) => format!("::gpustream::Arg::write(&mut {arg})"),
+                (true, false) => format!("::gpustream::Arg::volatile({arg})"),
+                (true, true) => format!("::gpustream::Arg::volatile_mut({arg})"),
+            },
         });
     }
     let safety = if kernel.contract.safe {
@@ -226,25 +267,24 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
         "        // SAFETY: {safety}.\n        // Arguments match the compiled parameters, which were compared at load."
     );
     let (args, field) = (args.join(", "), field(&kernel.name));
-    let _ = if resolved {
-        writeln!(
-            text,
-            "        unsafe {{ ::gpustream::codegen::launch(&self.{field}, {stream}, &{config}, &[{args}]) }}\n    }}"
-        )
+    let call = if resolved {
+        format!("::gpustream::codegen::launch(&self.{field}, {stream}, &{config}, &[{args}])")
     } else {
-        writeln!(text, "        unsafe {{ self.{field}.launch({stream}, {launch}, &[{args}]) }}\n    }}")
+        format!("self.{field}.launch({stream}, {launch}, &[{args}])")
     };
+    let _ = writeln!(text, "        ::gpustream::__generated!(unsafe {{ {call} }})\n    }}");
+    write_tail(text, kernel);
 }
 
 /// Replaces a memory argument by its view.
 fn write_view(text: &mut String, param: &Param, arg: &str) {
-    if let ParamType::Pointer { element, mutable } = &param.ty {
-        let element = element.rust();
-        let _ = if *mutable {
-            writeln!(text, "        let mut {arg} = ::gpustream::AsViewMut::<{element}>::view_mut({arg});")
-        } else {
-            writeln!(text, "        let {arg} = ::gpustream::AsView::<{element}>::view({arg});")
-        };
+    if let ParamType::Pointer { element, mutable, volatile } = &param.ty {
+        let (element, (traits, method)) = (element.rust(), memory(*volatile, *mutable));
+        let binding = if *mutable && !*volatile { "mut " } else { "" };
+        let _ = writeln!(
+            text,
+            "        let {binding}{arg} = ::gpustream::{traits}::<{element}>::{method}({arg});"
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::stamp::Stamp;
-use super::{Common, Image, Output, execute, file_size};
+use super::{Common, Image, Output, execute, file_size, write_unit};
 use crate::diagnostic::{Error, Result};
 use crate::kernels::Backend;
 use crate::report::{KernelReport, Occupancy};
@@ -19,6 +19,8 @@ pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     let image = common.out_dir.join(format!("{name}.fatbin"));
     // nvcc names the cubins it packs; they are wanted for their tables.
     let keep = common.out_dir.join(format!("{name}.cuda"));
+    let source = format!("{name}.nvcc.cu");
+    let text = write_unit(unit, &common.out_dir.join(&source))?;
     let numbers = numbers(archs)?;
     let Some(newest) = numbers.iter().max_by_key(|n| sort_key(n)) else {
         return Err(Error::message("no CUDA target was named; sm_80 is one"));
@@ -31,14 +33,17 @@ pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         flags.push(format!("-gencode=arch=compute_{number},code=sm_{number}"));
     }
     flags.push(format!("-gencode=arch=compute_{newest},code=compute_{newest}"));
-    flags.extend(common.arguments(Backend::Cuda));
+    flags.extend(common.shell_arguments(Backend::Cuda)?);
 
+    // nvcc hands what it is told to a shell, within quotes that leave some characters their meaning. So it runs in the
+    // output folder and is told names that lie there, whatever the folder itself is called.
     let command = || {
         let mut command = Command::new(&nvcc.path);
-        command.args(&flags).arg("--keep-dir").arg(&keep).arg(&unit.absolute).arg("-o").arg(&image);
+        command.current_dir(&common.out_dir).args(&flags).arg("--keep-dir").arg(format!("{name}.cuda"));
+        command.arg(&source).arg("-o").arg(format!("{name}.fatbin"));
         command
     };
-    let stamp = Stamp::new(&image, unit, &[&format!("{:?}", command()), &nvcc.version]);
+    let stamp = Stamp::new(&image, unit, &[&format!("{:?}", command()), &nvcc.version, &text]);
     let mut compile_time = None;
     let mut warnings = String::new();
     if !stamp.is_good(&image, common) || numbers.iter().any(|n| cubin(&keep, n).is_none()) {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::stamp::Stamp;
-use super::{Common, Image, Output, execute, file_size};
+use super::{Common, Image, Output, execute, file_size, write_unit};
 use crate::diagnostic::{Error, Result};
 use crate::headers::write_if_changed;
 use crate::kernels::Backend;
@@ -22,7 +22,9 @@ pub(super) fn compile(
     arch: &str,
     common: &Common,
 ) -> Result<Output> {
-    let image = common.out_dir.join(format!("{}.{}.co", unit.module.name, arch.replace(':', ".")));
+    let name = format!("{}.{}", unit.module.name, arch.replace(':', "."));
+    let (image, source) = (format!("{name}.co"), format!("{name}.hip"));
+    let text = write_unit(unit, &common.out_dir.join(&source))?;
     let mut flags = vec!["-x".to_owned(), "hip".to_owned(), "-std=c++17".to_owned(), "-O3".to_owned()];
     flags.push(format!("--offload-arch={arch}"));
     // As nvcc does with its own: a kernel needs no include to be a kernel.
@@ -41,14 +43,16 @@ pub(super) fn compile(
         }
     }
     flags.push("--no-gpu-bundle-output".to_owned());
-    flags.extend(common.arguments(Backend::Hip));
+    flags.extend(common.shell_arguments(Backend::Hip)?);
 
+    // hipcc may be a script that asks a shell to run the compiler, as nvcc does.
     let command = || {
         let mut command = Command::new(&compiler.path);
-        command.args(&flags).arg(&unit.absolute).arg("-o").arg(&image);
+        command.current_dir(&common.out_dir).args(&flags).arg(&source).arg("-o").arg(&image);
         command
     };
-    let stamp = Stamp::new(&image, unit, &[&format!("{:?}", command()), &compiler.version]);
+    let image = common.out_dir.join(&image);
+    let stamp = Stamp::new(&image, unit, &[&format!("{:?}", command()), &compiler.version, &text]);
     let mut compile_time = None;
     let mut warnings = String::new();
     if !stamp.is_good(&image, common) {

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::diagnostic::{Diagnostic, SourceFile};
+use super::Text;
+use crate::diagnostic::Diagnostic;
 use crate::signature::{Param, ParamType, ValueType};
 
 /// An integer expression; evaluated in checked 128-bit arithmetic.
@@ -16,6 +17,19 @@ pub(crate) enum Expr {
     Launch(LaunchValue),
     Negate(Box<Expr>),
     Binary(Operator, Box<Expr>, Box<Expr>),
+}
+
+/// Whether a value grows, or shrinks, where a length does.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Direction {
+    pub(super) rises: bool,
+    pub(super) falls: bool,
+}
+
+impl Direction {
+    fn turned(self) -> Self {
+        Self { rises: self.falls, falls: self.rises }
+    }
 }
 
 /// What a contract may ask of the launch.
@@ -47,6 +61,25 @@ impl Expr {
     /// Whether evaluating can overflow or divide by zero.
     pub(crate) fn computes(&self) -> bool {
         self.any(&|e| matches!(e, Self::Negate(_) | Self::Binary(..)))
+    }
+
+    /// How the value follows the length behind a pointer parameter.
+    pub(super) fn direction(&self, pointer: usize) -> Direction {
+        match self {
+            Self::Len(index) => Direction { rises: *index == pointer, falls: false },
+            Self::Literal(_) | Self::Param(_) | Self::Launch(_) => Direction::default(),
+            Self::Negate(inner) => inner.direction(pointer).turned(),
+            Self::Binary(operator, left, right) => {
+                let (left, right) = (left.direction(pointer), right.direction(pointer));
+                let right = match operator {
+                    Operator::Add | Operator::Multiply => right,
+                    Operator::Subtract | Operator::Divide => right.turned(),
+                    // The rest of a division says nothing of how large either side is.
+                    Operator::Remainder => return Direction::default(),
+                };
+                Direction { rises: left.rises || right.rises, falls: left.falls || right.falls }
+            }
+        }
     }
 
     fn any(&self, test: &impl Fn(&Self) -> bool) -> bool {
@@ -105,7 +138,7 @@ pub(crate) fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
     start.min(range.end)..end.max(start)
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Token<'a> {
     Number(&'a str),
     Name(&'a str),
@@ -115,11 +148,16 @@ enum Token<'a> {
 
 /// A recursive-descent parser over part of a source file.
 pub(crate) struct Parser<'a> {
-    source: &'a SourceFile,
+    source: Text<'a>,
     scope: &'a Scope<'a>,
     range: Range<usize>,
     at: usize,
+    /// Parentheses and signs that the parser is inside of.
+    depth: u32,
 }
+
+/// Deeper nesting is refused: the parser, and the compiler of the launcher, call themselves once a level.
+const MAX_DEPTH: u32 = 64;
 
 /// Longest first, so that `<=` is not read as `<`. The last few are no operators of the language; knowing
 /// them gives a better message than refusing a character.
@@ -129,19 +167,19 @@ const SYMBOLS: [&str; 24] = [
 ];
 
 impl<'a> Parser<'a> {
-    pub(crate) fn new(source: &'a SourceFile, range: Range<usize>, scope: &'a Scope<'a>) -> Self {
-        let range = trimmed(&source.text, range);
-        Self { source, scope, at: range.start, range }
+    pub(crate) fn new(source: Text<'a>, range: Range<usize>, scope: &'a Scope<'a>) -> Self {
+        let range = trimmed(source.blanked, range);
+        Self { source, scope, at: range.start, range, depth: 0 }
     }
 
     fn skip_space(&mut self) {
-        let rest = &self.source.text[self.at..self.range.end];
+        let rest = &self.source.blanked[self.at..self.range.end];
         self.at += rest.len() - rest.trim_start().len();
     }
 
     fn peek(&mut self) -> Result<(Token<'a>, Range<usize>), Diagnostic> {
         self.skip_space();
-        let rest: &'a str = &self.source.text[self.at..self.range.end];
+        let rest: &'a str = &self.source.blanked[self.at..self.range.end];
         let Some(first) = rest.chars().next() else {
             // Point at the last character there is, which lies on this line.
             return Ok((Token::End, self.at.saturating_sub(1).max(self.range.start)..self.at));
@@ -217,7 +255,7 @@ impl<'a> Parser<'a> {
                 "conditions have no && and ||",
                 "separate conditions with commas; all of them must hold",
             )),
-            _ => Err(self.error(range, "expected `,` or the end of the line")),
+            _ => Err(self.error(range, "expected `,` or the end of the contract")),
         }
     }
 
@@ -247,6 +285,16 @@ impl<'a> Parser<'a> {
 
     fn factor(&mut self) -> Result<Expr, Diagnostic> {
         let (token, range) = self.next()?;
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(self.error(range, format!("more than {MAX_DEPTH} levels of parentheses and signs")));
+        }
+        let factor = self.factor_of(token, range);
+        self.depth -= 1;
+        factor
+    }
+
+    fn factor_of(&mut self, token: Token<'a>, range: Range<usize>) -> Result<Expr, Diagnostic> {
         match token {
             Token::Symbol("-") => Ok(Expr::Negate(Box::new(self.factor()?))),
             Token::Symbol("(") => {
@@ -362,6 +410,134 @@ impl<'a> Parser<'a> {
                 format!("`{name}` is a pointer"),
                 format!("its number of elements is len({name})"),
             )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::diagnostic::SourceFile;
+    use crate::signature::Scalar;
+
+    fn params() -> Vec<Param> {
+        let param = |name: &str, ty| Param { name: name.to_owned(), range: 0..0, ty };
+        let integer = ParamType::Value(ValueType::Scalar(Scalar::I32));
+        let element = ValueType::Scalar(Scalar::F32);
+        vec![
+            param("n", integer.clone()),
+            param("m", integer),
+            param("x", ParamType::Pointer { element, mutable: true, volatile: false }),
+        ]
+    }
+
+    fn parsed(text: &str) -> Result<Expr, Diagnostic> {
+        let (source, params) = (SourceFile::new("k.cu", text), params());
+        let scope = Scope { kernel: "k", params: &params };
+        let mut parser = Parser::new(Text { source: &source, blanked: text }, 0..text.len(), &scope);
+        let expr = parser.expression()?;
+        parser.finish()?;
+        Ok(expr)
+    }
+
+    /// What launchers compute: nothing where anything overflows or is divided by zero.
+    fn value(expr: &Expr) -> Option<i128> {
+        Some(match expr {
+            Expr::Literal(value) => *value,
+            Expr::Param(0) => 7,
+            Expr::Param(_) => -3,
+            Expr::Len(_) => 1000,
+            Expr::Launch(_) => 64,
+            Expr::Negate(inner) => value(inner)?.checked_neg()?,
+            Expr::Binary(operator, left, right) => {
+                let (left, right) = (value(left)?, value(right)?);
+                match operator {
+                    Operator::Add => left.checked_add(right)?,
+                    Operator::Subtract => left.checked_sub(right)?,
+                    Operator::Multiply => left.checked_mul(right)?,
+                    Operator::Divide => left.checked_div(right)?,
+                    Operator::Remainder => left.checked_rem(right)?,
+                }
+            }
+        })
+    }
+
+    /// A model without trees: products from the left, then sums from the left.
+    fn flat(first: (&str, i128), rest: &[(char, (&str, i128))]) -> Option<i128> {
+        let (mut sum, mut sign, mut product) = (0_i128, '+', first.1);
+        let close = |sum: i128, sign, product| match sign {
+            '+' => sum.checked_add(product),
+            _ => sum.checked_sub(product),
+        };
+        for &(operator, (_, value)) in rest {
+            match operator {
+                '*' => product = product.checked_mul(value)?,
+                '/' => product = product.checked_div(value)?,
+                '%' => product = product.checked_rem(value)?,
+                _ => (sum, sign, product) = (close(sum, sign, product)?, operator, value),
+            }
+        }
+        close(sum, sign, product)
+    }
+
+    fn leaf() -> impl Strategy<Value = (&'static str, i128)> {
+        prop::sample::select(vec![
+            ("n", 7),
+            ("m", -3),
+            ("len(x)", 1000),
+            ("grid.x", 64),
+            ("0", 0),
+            ("1", 1),
+            ("0x10", 16),
+            ("1'000u", 1000),
+            ("-5", -5),
+            ("(n + m)", 4),
+            ("170141183460469231731687303715884105727", i128::MAX),
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn expressions_mean_what_a_flat_model_computes(
+            first in leaf(),
+            rest in prop::collection::vec((prop::sample::select(vec!['+', '-', '*', '/', '%']), leaf()), 0..8),
+        ) {
+            let mut text = first.0.to_owned();
+            for (operator, (leaf, _)) in &rest {
+                text += &format!(" {operator} {leaf}");
+            }
+            let expr = parsed(&text).unwrap();
+            prop_assert_eq!(value(&expr), flat(first, &rest), "{}", text);
+        }
+
+        #[test]
+        fn any_text_ends_in_an_answer(text: String) {
+            let _ = parsed(&text);
+        }
+
+        #[test]
+        fn any_words_end_in_an_answer(
+            words in prop::collection::vec(
+                prop::sample::select(vec![
+                    "n", "x", "len", "(", ")", "-", "+", "*", "/", "%", ".", "grid", "block", "shared", "0x", "9", "\n", " ",
+                    "<=", "é", "=", "&&", "'", "_",
+                ]),
+                0..300,
+            ),
+        ) {
+            let _ = parsed(&words.concat());
+        }
+    }
+
+    #[test]
+    fn nesting_has_an_end() {
+        for (open, close) in [("(", ")"), ("-", "")] {
+            let nested = |depth| format!("{}n{}", open.repeat(depth), close.repeat(depth));
+            assert!(parsed(&nested(60)).is_ok());
+            assert!(parsed(&nested(100)).unwrap_err().message.contains("levels of parentheses"));
+            assert!(parsed(&nested(1_000_000)).is_err());
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use crate::contract::{LineKind, line_kind};
+use crate::contract::{LineKind, Text, line_kind};
 use crate::diagnostic::{Diagnostic, SourceFile};
 
 /// One line of a doc comment: its bytes in the file, without the comment's own marks.
@@ -17,6 +17,8 @@ pub(super) struct DocLine {
 /// A file's doc comments, joined where they follow each other without a gap.
 pub(super) struct Docs {
     blocks: Vec<Block>,
+    /// The file with all blank but the text of its doc comments.
+    blanked: String,
 }
 
 struct Block {
@@ -40,7 +42,13 @@ impl Docs {
                 _ => blocks.push(Block { lines, end_byte: range.end, used: false }),
             }
         }
-        Self { blocks }
+        let blanked = blanked(&source.text, blocks.iter().flat_map(|block| &block.lines));
+        Self { blocks, blanked }
+    }
+
+    /// The file as contracts read it.
+    pub(super) fn text<'a>(&'a self, source: &'a SourceFile) -> Text<'a> {
+        Text { source, blanked: &self.blanked }
     }
 
     /// The doc comment that ends directly above `start`.
@@ -72,6 +80,36 @@ impl Docs {
     }
 }
 
+/// The contract in a doc comment: each part with what follows its colon. A part goes on until the next one begins or
+/// the comment ends, so that no line behind it is passed over.
+pub(super) fn contract(lines: &[DocLine]) -> Vec<(LineKind, Range<usize>)> {
+    let mut parts: Vec<(LineKind, Range<usize>)> = Vec::new();
+    for line in lines {
+        match (line.contract, parts.last_mut()) {
+            (Some((kind, after)), _) => parts.push((kind, line.range.start + after..line.range.end)),
+            // Nothing follows it but an error.
+            (None, Some((LineKind::Misspelt, _)) | None) => {}
+            (None, Some((_, range))) => range.end = line.range.end,
+        }
+    }
+    parts
+}
+
+/// `text` with spaces for every byte outside `lines`, line breaks excepted.
+fn blanked<'a>(text: &str, lines: impl Iterator<Item = &'a DocLine>) -> String {
+    let blank = |text: &str, into: &mut String| {
+        into.extend(text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
+    };
+    let (mut result, mut end) = (String::with_capacity(text.len()), 0);
+    for line in lines {
+        blank(&text[end..line.range.start], &mut result);
+        result.push_str(&text[line.range.clone()]);
+        end = line.range.end;
+    }
+    blank(&text[end..], &mut result);
+    result
+}
+
 fn gather(node: Node<'_>, comments: &mut Vec<Range<usize>>) {
     if node.kind() == "comment" {
         comments.push(node.byte_range());
@@ -97,9 +135,11 @@ fn doc_lines(text: &str, range: Range<usize>) -> Option<Vec<DocLine>> {
     let mut lines = Vec::new();
     if comment.starts_with("///") && !comment.starts_with("////") {
         lines.push(range.start + 3..range.end);
-    } else if comment.starts_with("/**") && !comment.starts_with("/***") && comment.len() >= 5 {
+    } else if !comment.starts_with("/***")
+        && let Some(inner) = comment.strip_prefix("/**").and_then(|rest| rest.strip_suffix("*/"))
+    {
         let mut at = range.start + 3;
-        for line in text[at..range.end - 2].split_inclusive('\n') {
+        for line in inner.split_inclusive('\n') {
             // The column of stars at the left is decoration.
             let body = line.trim_end_matches('\n');
             let skipped = match body.trim_start().strip_prefix('*') {
@@ -123,10 +163,10 @@ fn doc_lines(text: &str, range: Range<usize>) -> Option<Vec<DocLine>> {
     Some(lines)
 }
 
-/// The lines that are no contract, dedented and without blank ends, fit for rustdoc.
+/// The lines before the contract, dedented and without blank ends, fit for rustdoc.
 pub(super) fn text_lines(text: &str, lines: &[DocLine]) -> Vec<String> {
     let lines: Vec<&str> =
-        lines.iter().filter(|l| l.contract.is_none()).map(|l| text[l.range.clone()].trim_end()).collect();
+        lines.iter().take_while(|l| l.contract.is_none()).map(|l| text[l.range.clone()].trim_end()).collect();
     let indent =
         lines.iter().filter(|l| !l.is_empty()).map(|l| l.len() - l.trim_start().len()).min().unwrap_or(0);
     let mut in_code = false;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
-use super::{Context, File, child_of_kind, doc, strided};
-use crate::contract::{Contract, Scope};
+use super::{Context, File, child_of_kind, doc};
+use crate::contract::{COOPERATIVE, Contract, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Kernel, Param, ParamType};
 
@@ -35,7 +35,14 @@ impl<'a> File<'a> {
         };
         let Some(body) = node.child_by_field_name("body") else {
             // A forward declaration; its definition is what counts.
-            self.docs.above(source, outermost(node).start_byte());
+            let lines = self.docs.above(source, outermost(node).start_byte());
+            if let Some((_, range)) = doc::contract(&lines).first() {
+                self.diagnostics.push(source.diagnostic(
+                    range.clone(),
+                    "this contract stands above a declaration",
+                    "put it above the kernel's definition, which is what launchers are made from",
+                ));
+            }
             return;
         };
         let name = source.text[name_node.byte_range()].to_owned();
@@ -55,15 +62,23 @@ impl<'a> File<'a> {
         }
         let params = self.params(function, &name);
         let doc_lines = self.docs.above(source, outermost(node).start_byte());
-        let mut contract = Contract::default();
-        let scope = Scope { kernel: &name, params: &params };
-        for line in &doc_lines {
-            if let Some((kind, after)) = line.contract {
-                let range = line.range.start + after..line.range.end;
-                contract.add(kind, source, range, &scope, &mut self.diagnostics);
-            }
+        let contract = self.contract(&name, &params, &doc_lines);
+        let max_threads = launch_bounds(source, node);
+        if let Some(contract) = &contract {
+            self.check_contract(contract, name_node, &params, max_threads);
         }
-        let strided = strided::loops(&source.text, body, &self.looping);
+        let mut contract = contract.unwrap_or_default();
+        if contract.safe && !contract.cooperative && self.calls.meets(&source.text, node) {
+            contract.cooperative = true;
+            let (line, column) = source.position(name_node.start_byte());
+            self.warnings.push(format!(
+                "{}:{line}:{column}: `{name}` can come to a barrier of the whole grid, so its launcher launches it \
+                 cooperatively; say so in its contract: `requires: {COOPERATIVE}, …` (or write `__syncthreads()` where the \
+                 barrier is one of the block)",
+                source.path.display()
+            ));
+        }
+        let strided = self.calls.loops(&source.text, body);
         self.kernels.push(Kernel {
             name_range: name_node.byte_range(),
             docs: doc::text_lines(&source.text, &doc_lines),
@@ -71,9 +86,71 @@ impl<'a> File<'a> {
             contract,
             strided,
             shares: source.text[body.byte_range()].contains("__shared__"),
-            max_threads: launch_bounds(source, node),
+            max_threads,
             name,
         });
+    }
+
+    /// Reads the contract; one with mistakes in it is not looked at further.
+    fn contract(&mut self, kernel: &str, params: &[Param], lines: &[doc::DocLine]) -> Option<Contract> {
+        let mut contract = Contract::default();
+        let before = self.diagnostics.len();
+        let text = self.docs.text(self.source);
+        for (kind, range) in doc::contract(lines) {
+            contract.add(kind, text, range, &Scope { kernel, params }, &mut self.diagnostics);
+        }
+        (self.diagnostics.len() == before).then_some(contract)
+    }
+
+    /// Refuses a contract that promises less than a safe launcher needs.
+    fn check_contract(
+        &mut self,
+        contract: &Contract,
+        name_node: Node<'a>,
+        params: &[Param],
+        max_threads: Option<u32>,
+    ) {
+        let source = self.source;
+        let name = &source.text[name_node.byte_range()];
+        let mut refuse = |range: std::ops::Range<usize>, message: String, help: String| {
+            self.diagnostics.push(source.diagnostic(range, message, help));
+        };
+        let block = contract.covers.as_ref().and_then(|covers| covers.block.as_ref());
+        let threads = block.map_or(0, |block| block.iter().product::<u32>());
+        if let Some(most) = max_threads.filter(|most| threads > *most) {
+            refuse(
+                name_node.byte_range(),
+                format!("`covers:` asks for blocks of {threads} threads, and `{name}` takes at most {most}"),
+                "write a smaller block behind `by`, or a larger __launch_bounds__".to_owned(),
+            );
+        }
+        if !contract.safe {
+            return;
+        }
+        for (index, param) in params.iter().enumerate() {
+            if matches!(param.ty, ParamType::Pointer { .. }) && !contract.bounds_below(index) {
+                let pointer = &param.name;
+                refuse(
+                    param.range.clone(),
+                    format!("nothing in the contract of `{name}` says how long `{pointer}` must be"),
+                    format!(
+                        "add a condition such as `n <= len({pointer})`, or `0 <= len({pointer})` where the kernel \
+                         touches none of it; without any `requires:` the launcher is an unsafe fn"
+                    ),
+                );
+            }
+        }
+        for param in params {
+            if matches!(param.ty, ParamType::Pointer { volatile: true, .. })
+                && source.text[param.range.clone()].contains("restrict")
+            {
+                refuse(
+                    param.range.clone(),
+                    format!("`{}` is volatile and restrict", param.name),
+                    "leave one of the two out: what may change at any time has other names".to_owned(),
+                );
+            }
+        }
     }
 
     fn unreadable(&mut self, keyword: Node<'a>) {
@@ -255,11 +332,17 @@ impl<'a> File<'a> {
             // Qualifiers beside the type belong to the element; those of the pointer itself are inside its
             // declarator.
             let mut cursor = node.walk();
-            let mutable = !node
+            let qualifiers: Vec<_> = node
                 .children(&mut cursor)
-                .any(|c| c.kind() == "type_qualifier" && &text[c.byte_range()] == "const");
+                .filter(|c| c.kind() == "type_qualifier")
+                .map(|c| &text[c.byte_range()])
+                .collect();
             let element = self.types.resolve_element(type_node, &name)?;
-            ParamType::Pointer { element, mutable }
+            ParamType::Pointer {
+                element,
+                mutable: !qualifiers.contains(&"const"),
+                volatile: qualifiers.contains(&"volatile"),
+            }
         };
         Ok(Param { name, range: node.byte_range(), ty })
     }

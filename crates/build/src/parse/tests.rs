@@ -1,5 +1,7 @@
 //! What is read out of a file, and every way in which a file is refused.
 
+use proptest::prelude::*;
+
 use super::parse;
 use crate::contract::{Expr, LaunchValue};
 use crate::diagnostic::SourceFile;
@@ -39,7 +41,11 @@ fn param(declaration: &str) -> ParamType {
 }
 
 fn pointer(scalar: Scalar, mutable: bool) -> ParamType {
-    ParamType::Pointer { element: ValueType::Scalar(scalar), mutable }
+    ParamType::Pointer { element: ValueType::Scalar(scalar), mutable, volatile: false }
+}
+
+fn volatile(mutable: bool) -> ParamType {
+    ParamType::Pointer { element: ValueType::Scalar(Scalar::U32), mutable, volatile: true }
 }
 
 #[test]
@@ -117,8 +123,9 @@ fn scalars_and_pointers() {
         ("const float* x", pointer(Scalar::F32, false)),
         ("float const* const __restrict__ x", pointer(Scalar::F32, false)),
         ("float* const x", pointer(Scalar::F32, true)),
-        ("volatile unsigned* x", pointer(Scalar::U32, true)),
-        ("const volatile unsigned int* x", pointer(Scalar::U32, false)),
+        ("volatile unsigned* x", volatile(true)),
+        ("const volatile unsigned int* x", volatile(false)),
+        ("unsigned* volatile x", pointer(Scalar::U32, true)),
         ("unsigned char* __restrict x", pointer(Scalar::U8, true)),
         ("std::size_t x", ParamType::Value(ValueType::Scalar(Scalar::Usize))),
         ("const long long x", ParamType::Value(ValueType::Scalar(Scalar::I64))),
@@ -373,6 +380,148 @@ fn contracts_that_say_nothing_sensible() {
 }
 
 #[test]
+fn a_contract_goes_on_to_the_end_of_its_comment() {
+    let clauses = |text: &str| {
+        let kernel = &read(text).kernels[0];
+        let clauses: Vec<_> = kernel.contract.requires.iter().map(|c| c.text.clone()).collect();
+        (clauses, kernel.contract.covers.as_ref().map(|c| c.text.clone()))
+    };
+    let kernel = "extern \"C\" __global__ void k(const float* x, float* y, size_t n, size_t m) {}";
+    let both = vec!["n <= len(x)".to_owned(), "n * 2 <= len(y)".to_owned()];
+    for (comment, covers) in [
+        ("/// Docs.\n/// requires: n <= len(x),\n///   n * 2 <= len(y)\n/// covers: n\n", Some("n")),
+        ("/// requires: n <=\n///\n/// len(x), n *\n///  2 <= len(y)\n", None),
+        (
+            "/** é\n * requires: n <= len(x)\n *   , n * 2 <= len(y)\n * covers: n,\n *  m by 8,\n * 8\n */\n",
+            Some("n, m by 8, 8"),
+        ),
+        ("/// requires:\n///   n <= len(x), n\n/// * 2 <= len(y)\n", None),
+    ] {
+        assert_eq!(
+            clauses(&format!("{comment}{kernel}")),
+            (both.clone(), covers.map(str::to_owned)),
+            "{comment}"
+        );
+    }
+    for (comment, position, part) in [
+        ("/// requires: n <= len(x)\n///   and n <= len(y)\n", "2:7", "expected `,`"),
+        ("/// requires: n <= len(x)\n/// n <= len(y)\n", "2:5", "expected `,`"),
+        ("/// requires: n <= len(x), n <= len(y)\n///\n/// Nothing else.\n", "3:5", "expected `,`"),
+        ("/// requires: nothing\n///   n <= len(x)\n", "1:15", "`nothing` is not a parameter"),
+        ("/// covers: n\n/// n <= len(y)\n", "2:5", "expected `,`"),
+        ("/// requires: n <= len(x) \\\n n <= len(y)\n", "1:27", "not part of a contract's language"),
+    ] {
+        refused(&format!("{comment}{kernel}"), position, &[part]);
+    }
+    let docs = read("/// One.\n///\n/// requires: nothing\nextern \"C\" __global__ void k() {}").kernels[0]
+        .docs
+        .clone();
+    assert_eq!(docs, ["One."]);
+    let declared = "/// requires: n <= 4\nextern \"C\" __global__ void k(int n);\nextern \"C\" __global__ void k(int n) {}";
+    refused(declared, "1:14", &["above a declaration", "definition"]);
+}
+
+#[test]
+fn a_safe_kernel_says_how_long_its_memory_must_be() {
+    let text = |contract: &str| {
+        format!(
+            "/// requires: {contract}\nextern \"C\" __global__ void k(const float* x, float* y, int n) {{}}"
+        )
+    };
+    for enough in [
+        "n <= len(x), n <= len(y)",
+        "len(x) >= n, len(y) > n",
+        "len(x) == n, n == len(y)",
+        "n < len(x) / 2, n + 4 <= 3 * len(y) - 1",
+        "n - len(x) <= 0, -len(y) <= -n",
+        "n <= len(x) + len(y)",
+        "0 <= len(x), 0 <= len(y)",
+    ] {
+        assert!(read(&text(enough)).kernels[0].contract.safe, "{enough}");
+    }
+    for (little, position, pointer) in [
+        ("n <= len(x)", "2:46", "y"),
+        ("n <= len(y)", "2:30", "x"),
+        ("n <= len(x), len(y) <= n", "2:46", "y"),
+        ("n <= len(x), len(y) != n", "2:46", "y"),
+        ("n <= len(x), n <= 100 - len(y)", "2:46", "y"),
+        ("n <= len(x), n <= 100 / len(y)", "2:46", "y"),
+        ("n <= len(x), n <= len(y) % 8", "2:46", "y"),
+    ] {
+        refused(&text(little), position, &[&format!("how long `{pointer}` must be"), "unsafe fn"]);
+    }
+    assert_eq!(errors(&text("nothing")).len(), 2);
+    assert!(!read("extern \"C\" __global__ void k(float* y) {}").kernels[0].contract.safe);
+}
+
+#[test]
+fn a_barrier_of_the_grid_makes_its_kernel_cooperative() {
+    const USES: [&str; 9] = [
+        "extern \"C\" __global__ void k(unsigned* a) { gs::grid_barrier(a); }",
+        "namespace { __device__ void meet(unsigned* a) { grid_barrier(a); }\n__device__ void go(unsigned* a) { meet(a); } }\n\
+         extern \"C\" __global__ void k(unsigned* a) { go(a); }",
+        "#define MEET(a) gs::grid_barrier(a)\nextern \"C\" __global__ void k(unsigned* a) { MEET(a); }",
+        "struct Meet { unsigned* a; __device__ void operator()() const { gs::grid_barrier(a); } };\n\
+         extern \"C\" __global__ void k(unsigned* a) { Meet{a}(); }",
+        "static const auto meet = [](unsigned* a) { gs::grid_barrier(a); };\nextern \"C\" __global__ void k(unsigned* a) { meet(a); }",
+        "extern \"C\" __global__ void k(unsigned* a) { cooperative_groups::this_grid().sync(); }",
+        "extern \"C\" __global__ void k(unsigned* a) { auto g = cg::this_grid(); cg::sync(g); }",
+        "__device__ void f(cg::grid_group g) { g.sync(); }\nextern \"C\" __global__ void k(unsigned* a) { f(make()); }",
+        "extern \"C\" __global__ void k(unsigned* a) { mine::meet(a); }",
+    ];
+    let header =
+        "namespace mine { inline __device__ void meet(unsigned* a) { gs::grid_barrier(a); } }".to_owned();
+    for text in USES {
+        let with = |contract: &str| {
+            let at = text.find("extern").unwrap();
+            let text = format!("{}/// requires: {contract}\n{}", &text[..at], &text[at..]);
+            parse(&SourceFile::new("k.cu", text), std::slice::from_ref(&header))
+        };
+        let module = with("1 <= len(a)").unwrap();
+        assert!(module.kernels[0].contract.cooperative, "{text}");
+        assert!(module.warnings[0].contains("barrier of the whole grid"), "{:?}", module.warnings);
+        assert!(module.warnings[0].contains("`requires: cooperative, …`"), "{:?}", module.warnings);
+        let module = with("cooperative, 1 <= len(a)").unwrap();
+        assert!(module.warnings.is_empty());
+        assert!(module.kernels[0].contract.cooperative && module.kernels[0].contract.requires.len() == 1);
+        let unsafe_one = parse(&SourceFile::new("k.cu", text), std::slice::from_ref(&header)).unwrap();
+        assert!(!unsafe_one.kernels[0].contract.safe);
+    }
+    let none = "__device__ void meet(unsigned* a) { gs::grid_barrier(a); }\n/// requires: 1 <= len(a)\n\
+                extern \"C\" __global__ void k(unsigned* a) { cg::this_thread_block().sync(); /* grid_barrier */ }";
+    assert!(!read(none).kernels[0].contract.cooperative);
+    let parameter =
+        read("/// requires: cooperative <= 4\nextern \"C\" __global__ void k(int cooperative) {}");
+    assert!(!parameter.kernels[0].contract.cooperative);
+}
+
+#[test]
+fn types_that_depend_on_the_compiler_are_refused() {
+    let two = "#ifdef __CUDACC__\ntypedef double real;\n#else\ntypedef float real;\n#endif\n\
+               extern \"C\" __global__ void k(real* p) {}";
+    refused(two, "6:30", &["`real` is declared more than once", "on line 4", "declare it once"]);
+    let structs = "#if A\nstruct S { int a; };\n#else\nstruct S { float a; };\n#endif\n\
+                   extern \"C\" __global__ void k(struct S s) {}";
+    refused(structs, "6:37", &["`S` is declared more than once"]);
+    read("typedef float real;\ntypedef float real;\nextern \"C\" __global__ void k(real* p) {}");
+    refused(
+        "typedef bool flag;\nextern \"C\" __global__ void k(flag* p) {}",
+        "2:30",
+        &["neither true nor false"],
+    );
+    refused(
+        "/// requires: 1 <= len(p)\nextern \"C\" __global__ void k(volatile int* __restrict__ p) {}",
+        "2:30",
+        &["volatile and restrict"],
+    );
+    refused(
+        "/// covers: n by 256\nextern \"C\" __global__ void __launch_bounds__(128) k(int n) {}",
+        "2:51",
+        &["blocks of 256 threads", "at most 128"],
+    );
+}
+
+#[test]
 fn a_contract_above_no_kernel_is_refused() {
     for gap in ["\n", "// why\n", "__device__ int f() { return 1; }\n"] {
         let text = format!("/// requires: n <= 4\n{gap}extern \"C\" __global__ void k(int n) {{}}");
@@ -383,7 +532,7 @@ fn a_contract_above_no_kernel_is_refused() {
 #[test]
 fn contract_expressions() {
     let clause = |line: &str| {
-        let module = read(&with_contract(&format!("requires: {line}")));
+        let module = read(&with_contract(&format!("requires: {line}, 0 <= len(x)")));
         let clause = &module.kernels[0].contract.requires[0];
         format!("{:?} {} {:?}", clause.left, clause.comparison, clause.right)
     };
@@ -430,4 +579,31 @@ fn broken_text_around_a_kernel_is_no_silent_loss() {
 fn file_names_must_be_identifiers() {
     let error = parse(&SourceFile::new("kernels/my-kernel.cu", ""), &[]).unwrap_err().to_string();
     assert!(error.contains("my_kernel.cu"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_comment_ends_in_an_answer(comment: String) {
+        let text = format!("/// {comment}\nextern \"C\" __global__ void k(const float* x, int n) {{}}\n/** {comment}");
+        let _ = parse(&SourceFile::new("k.cu", text), &[]);
+    }
+
+    #[test]
+    fn any_words_end_in_an_answer(
+        words in prop::collection::vec(
+            prop::sample::select(vec![
+                "extern \"C\" __global__ void ", "k", "(", ")", "{", "}", "float", "* ", "x", ", ", "int ", "n", "\n",
+                "/// requires: ", "/// covers: ", "/// ", "/** ", " */", "/*", "n <= len(x)", "cooperative", " by 16",
+                "#define ", "#ifdef A\n", "#endif\n", "struct S", ";", "typedef ", "const ", "volatile ", "<", ">", "é",
+                "template <class T> ", "namespace ", "gs::grid_barrier", "\\", "\"", "\r", "bool ", "[2]", "=",
+            ]),
+            0..60,
+        ),
+    ) {
+        let text = words.concat();
+        let _ = parse(&SourceFile::new("k.cu", text.clone()), &[]);
+        let _ = parse(&SourceFile::new("k.cu", "extern \"C\" __global__ void f() {}\n"), &[text]);
+    }
 }

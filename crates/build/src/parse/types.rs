@@ -13,8 +13,11 @@ pub(super) struct Types<'a> {
     pub(super) source: &'a SourceFile,
     structs: HashMap<String, Node<'a>>,
     aliases: HashMap<String, Node<'a>>,
+    /// Names with a second, different definition.
+    ambiguous: HashMap<String, Node<'a>>,
     pub(super) docs: doc::Docs,
     used: Vec<Struct>,
+    halves: Vec<(Scalar, String)>,
     /// Names on the way, against cycles.
     open: Vec<String>,
 }
@@ -25,17 +28,19 @@ impl<'a> Types<'a> {
             source,
             structs: HashMap::new(),
             aliases: HashMap::new(),
+            ambiguous: HashMap::new(),
             docs: doc::Docs::collect(source, root),
             used: Vec::new(),
+            halves: Vec::new(),
             open: Vec::new(),
         };
         types.gather(root);
         types
     }
 
-    /// The structs kernels refer to, those they contain first.
-    pub(super) fn into_used(self) -> Vec<Struct> {
-        self.used
+    /// The structs kernels refer to, those they contain first; and the names of 16-bit floating-point types.
+    pub(super) fn into_used(self) -> (Vec<Struct>, Vec<(Scalar, String)>) {
+        (self.used, self.halves)
     }
 
     pub(super) fn text(&self, node: Node<'_>) -> &'a str {
@@ -48,7 +53,7 @@ impl<'a> Types<'a> {
                 if let (Some(name), Some(_)) =
                     (node.child_by_field_name("name"), node.child_by_field_name("body"))
                 {
-                    self.structs.insert(self.text(name).to_owned(), node);
+                    self.declare(self.text(name), node, true);
                 }
                 return;
             }
@@ -59,13 +64,9 @@ impl<'a> Types<'a> {
                 if let (Some(name), Some(aliased)) = (name, aliased)
                     && name.kind() == "type_identifier"
                 {
-                    let name = self.text(name).to_owned();
-                    if aliased.child_by_field_name("body").is_some() {
-                        // `typedef struct { … } Name;`
-                        self.structs.insert(name, aliased);
-                    } else {
-                        self.aliases.insert(name, aliased);
-                    }
+                    // `typedef struct { … } Name;`
+                    let is_struct = aliased.child_by_field_name("body").is_some();
+                    self.declare(self.text(name), aliased, is_struct);
                 }
                 return;
             }
@@ -78,20 +79,31 @@ impl<'a> Types<'a> {
         }
     }
 
+    /// Records a type, or that its name has two meanings: which one a compiler sees is then for its `#if`s to say.
+    fn declare(&mut self, name: &str, node: Node<'a>, is_struct: bool) {
+        let known = self.structs.get(name).or_else(|| self.aliases.get(name));
+        if known.is_some_and(|known| self.text(*known) != self.text(node)) {
+            self.ambiguous.insert(name.to_owned(), node);
+        }
+        if is_struct { &mut self.structs } else { &mut self.aliases }.insert(name.to_owned(), node);
+    }
+
     /// The type of memory a kernel reads or writes.
     pub(super) fn resolve_element(&mut self, node: Node<'a>, name: &str) -> Result<ValueType, Diagnostic> {
-        match self.text(node) {
-            "void" => Err(self.source.diagnostic(
+        if self.text(node) == "void" {
+            return Err(self.source.diagnostic(
                 node.byte_range(),
                 format!("`{name}` points to void"),
                 format!("say what it points to; for bytes `unsigned char* {name}`"),
-            )),
-            "bool" => Err(self.source.diagnostic(
+            ));
+        }
+        match self.resolve(node)? {
+            ValueType::Scalar(Scalar::Bool) => Err(self.source.diagnostic(
                 node.byte_range(),
                 "memory of bools could hold values that are neither true nor false",
                 format!("write `unsigned char* {name}`"),
             )),
-            _ => self.resolve(node),
+            element => Ok(element),
         }
     }
 
@@ -105,7 +117,7 @@ impl<'a> Types<'a> {
             "primitive_type" | "sized_type_specifier" | "type_identifier" | "qualified_identifier" => {}
             "struct_specifier" | "class_specifier" => {
                 if let Some(name) = node.child_by_field_name("name") {
-                    return self.resolve_struct(self.text(name).to_owned(), node);
+                    return self.resolve(name);
                 }
                 return refuse("a struct without a name".to_owned(), "declare it above the kernel");
             }
@@ -143,7 +155,21 @@ impl<'a> Types<'a> {
             }
         }
         let name = canonical(text);
+        if let Some(second) = self.ambiguous.get(&name) {
+            let (line, _) = self.source.position(second.start_byte());
+            return refuse(
+                format!("`{name}` is declared more than once, the last time on line {line}"),
+                "declare it once: launchers have one type for all backends",
+            );
+        }
         if let Some(scalar) = Scalar::from_cpp(&name) {
+            if matches!(scalar, Scalar::F16 | Scalar::Bf16) {
+                // With its namespace, as the compilers' checks spell it.
+                let spelled = (scalar, text.split_whitespace().collect::<String>());
+                if !self.halves.contains(&spelled) {
+                    self.halves.push(spelled);
+                }
+            }
             return Ok(ValueType::Scalar(scalar));
         }
         if let Some(vector) = vector_from_cpp(&name) {

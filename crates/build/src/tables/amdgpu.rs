@@ -76,7 +76,7 @@ fn from_metadata(metadata: &Value) -> HashMap<String, Kernel> {
                 vgprs: number(".vgpr_count"),
                 sgprs: number(".sgpr_count"),
                 code_size: 0,
-                spills: number(".vgpr_spill_count") + number(".sgpr_spill_count"),
+                spills: number(".vgpr_spill_count").saturating_add(number(".sgpr_spill_count")),
             };
             Some((name.to_owned(), kernel))
         })
@@ -94,4 +94,61 @@ fn with_code_sizes(mut kernels: HashMap<String, Kernel>, file: &ElfFile64<'_>) -
 
 fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
     map.as_map()?.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::{Section, damaged, elf};
+    use super::*;
+
+    /// A code object with one kernel of two parameters, and a hidden one.
+    fn code_object() -> Vec<u8> {
+        let text = |text: &str| Value::from(text);
+        let arg = |offset: u64, size: u64, kind: &str| {
+            let fields = [(".offset", offset.into()), (".size", size.into()), (".value_kind", text(kind))];
+            Value::Map(fields.into_iter().map(|(name, value): (_, Value)| (text(name), value)).collect())
+        };
+        let args =
+            vec![arg(0, 8, "global_buffer"), arg(8, 4, "by_value"), arg(16, 8, "hidden_block_count_x")];
+        let kernel = [
+            (".name", text("k")),
+            (".args", Value::Array(args)),
+            (".vgpr_spill_count", u32::MAX.into()),
+            (".sgpr_spill_count", u32::MAX.into()),
+        ];
+        let kernel = Value::Map(kernel.into_iter().map(|(name, value)| (text(name), value)).collect());
+        let metadata = Value::Map(vec![(text("amdhsa.kernels"), Value::Array(vec![kernel]))]);
+        let mut description = Vec::new();
+        rmpv::encode::write_value(&mut description, &metadata).unwrap();
+        let mut note = Vec::new();
+        for word in [7, description.len() as u32, METADATA] {
+            note.extend(word.to_le_bytes());
+        }
+        note.extend(b"AMDGPU\0\0");
+        note.extend(description);
+        note.resize(note.len().next_multiple_of(4), 0);
+        elf(&[Section { name: ".note", kind: object::elf::SHT_NOTE.0, data: note }])
+    }
+
+    #[test]
+    fn the_notes_name_kernels_and_what_is_passed() {
+        let kernels = kernels(&code_object()).unwrap();
+        assert_eq!(kernels["k"].params, [(0, 8), (8, 4)]);
+        assert_eq!(kernels["k"].spills, u32::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_ends_in_an_answer(bytes: Vec<u8>, notes: Vec<u8>) {
+            prop_assert!(kernels(&bytes).is_err());
+            let _ = kernels(&elf(&[Section { name: ".note", kind: object::elf::SHT_NOTE.0, data: notes }]));
+        }
+
+        #[test]
+        fn damage_ends_in_an_answer(damaged in damaged(code_object())) {
+            let _ = kernels(&damaged);
+        }
+    }
 }

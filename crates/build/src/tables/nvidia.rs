@@ -76,8 +76,9 @@ pub(crate) fn resources(log: &str) -> HashMap<(String, String), Resources> {
         let Some(key) = &current else { continue };
         let entry = || -> Resources { all.get(key).copied().unwrap_or_default() };
         if line.contains("bytes spill stores") {
-            let spills = number_before(line, " bytes spill stores").unwrap_or(0)
-                + number_before(line, " bytes spill loads").unwrap_or(0);
+            let spills = number_before(line, " bytes spill stores")
+                .unwrap_or(0)
+                .saturating_add(number_before(line, " bytes spill loads").unwrap_or(0));
             all.insert(key.clone(), Resources { spills, ..entry() });
         } else if line.contains("Used ") {
             let registers = number_before(line, " registers").unwrap_or(0);
@@ -106,6 +107,9 @@ pub(crate) fn warnings(log: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::{Section, damaged, elf};
     use super::*;
 
     const LOG: &str = "ptxas info    : 24 bytes gmem
@@ -138,5 +142,52 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
         let short = [4, KPARAM_INFO, 4, 0, 1, 2, 3, 4];
         assert_eq!(records(&short), None);
         assert_eq!(records(&[1, 2, 3, 4]), Some(Vec::new()));
+    }
+
+    /// A cubin with one kernel of two parameters.
+    fn cubin() -> Vec<u8> {
+        let mut info = Vec::new();
+        for (ordinal, offset, size) in [(1_u16, 8_u16, 4_u32), (0, 0, 8)] {
+            info.extend([FORMAT_SVAL, KPARAM_INFO, 12, 0, 0, 0, 0, 0]);
+            info.extend(ordinal.to_le_bytes());
+            info.extend(offset.to_le_bytes());
+            info.extend((size << 18).to_le_bytes());
+        }
+        let section = |name, data| Section { name, kind: 1, data };
+        elf(&[section(".nv.info.k", info), section(".text.k", vec![0; 32])])
+    }
+
+    #[test]
+    fn a_cubin_names_kernels_and_what_is_passed() {
+        let kernels = kernels(&cubin()).unwrap();
+        assert_eq!(kernels["k"], Kernel { params: vec![(0, 8), (8, 4)], code_size: 32 });
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_ends_in_an_answer(bytes: Vec<u8>, info: Vec<u8>, log: String) {
+            prop_assert!(kernels(&bytes).is_err());
+            let _ = kernels(&elf(&[Section { name: ".nv.info.k", kind: 1, data: info }]));
+            let _ = resources(&log);
+            let _ = warnings(&log);
+        }
+
+        #[test]
+        fn damage_ends_in_an_answer(damaged in damaged(cubin())) {
+            let _ = kernels(&damaged);
+        }
+
+        #[test]
+        fn words_of_ptxas_in_any_order_end_in_an_answer(
+            words in prop::collection::vec(
+                prop::sample::select(vec![
+                    "Compiling entry function '", "a' for 'sm_90'", "\n", "Used ", "99999999999", "4294967295",
+                    " bytes spill stores", " bytes spill loads", " registers", " bytes smem", ",", "é",
+                ]),
+                0..40,
+            ),
+        ) {
+            let _ = resources(&words.concat());
+        }
     }
 }

@@ -50,10 +50,19 @@ impl CxxCompiler {
             .cargo_warnings(false)
             .try_get_compiler()
             .map_err(|e| missing(vec![e.to_string()]))?;
-        if tool.is_like_msvc() {
-            return Err(missing(vec![format!("{}: MSVC is not supported", tool.path().display())]));
-        }
         let path = tool.path().to_owned();
+        // What is named may be no compiler at all, and many programs take any option without a word.
+        let macros = run(tool.to_command().args(["-E", "-dM", "-x", "c++", "/dev/null"]))
+            .map_err(|e| missing(vec![format!("{}: {e}", path.display())]))?;
+        if !String::from_utf8_lossy(&macros.stdout).contains("__cplusplus") {
+            let said = String::from_utf8_lossy(&macros.stderr);
+            let said =
+                said.lines().next().map_or("it said nothing".to_owned(), |line| format!("it said: {line}"));
+            return Err(missing(vec![format!(
+                "{}: asked for the macros of C++ (`-E -dM -x c++`), it did not answer as g++ and clang++ do; {said}",
+                path.display()
+            )]));
+        }
         let output = run(tool.to_command().arg("--version"))
             .map_err(|e| missing(vec![format!("{}: {e}", path.display())]))?;
         let version = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();

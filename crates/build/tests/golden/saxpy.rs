@@ -12,11 +12,9 @@ pub struct Line {
 }
 // SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there
 // is no padding between or after them.
-#[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
-unsafe impl ::gpustream::codegen::bytemuck::Zeroable for Line {}
+::gpustream::__generated!(unsafe impl (::gpustream::codegen::bytemuck::Zeroable) for Line);
 // SAFETY: as above.
-#[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
-unsafe impl ::gpustream::codegen::bytemuck::Pod for Line {}
+::gpustream::__generated!(unsafe impl (::gpustream::codegen::bytemuck::Pod) for Line);
 const _: () = assert!(::core::mem::size_of::<Line>() == 8 && ::core::mem::align_of::<Line>() == 4);
 
 /// The kernels of `k.cu`, loaded on one device.
@@ -35,12 +33,16 @@ impl Kernels {
     /// machine. May block for seconds.
     ///
     /// # Errors
-    /// `NoImageForDevice` where there is neither image nor run-time compiler; `ArgumentMismatch` where an image's
+    /// `InvalidModule` where an image is not the one that was built; `NoImageForDevice` where there is neither image nor run-time compiler; `ArgumentMismatch` where an image's
     /// parameters are not those these launchers were made for.
     pub fn load(device: &::gpustream::Device) -> ::gpustream::Result<Self> {
         const IMAGES: &[::gpustream::Image<'static>] = &[
             ::gpustream::Image { backend: "cpu", targets: &["LEVEL"], bytes: include_bytes!("k.LEVEL.so") },
             ::gpustream::Image { backend: "cpu", targets: &["LEVEL-checked"], bytes: include_bytes!("k.LEVEL-checked.so") },
+        ];
+        static CHECKSUMS: [::gpustream::codegen::Checksum; 2] = [
+            ::gpustream::codegen::Checksum::new("SHA-256"),
+            ::gpustream::codegen::Checksum::new("SHA-256"),
         ];
         const SOURCE: ::gpustream::Source<'static> = ::gpustream::Source {
             name: "k.cu",
@@ -50,7 +52,9 @@ impl Kernels {
             options: &[],
         };
         use ::gpustream::codegen::param;
-        let module = device.load_module(&::gpustream::ModuleSource { name: "k", images: IMAGES, source: Some(SOURCE) })?;
+        let source = ::gpustream::ModuleSource { name: "k", images: IMAGES, source: Some(SOURCE) };
+        // SAFETY: the images are those that were built from the source, as their checksums show.
+        let module = ::gpustream::__generated!(unsafe { ::gpustream::codegen::load(device, &source, &CHECKSUMS) })?;
         Ok(Self {
             kernel_saxpy: module.kernel_with("saxpy", &[param(0, 4), param(8, 8), param(16, 8), param(24, 8)])?,
             kernel_draw: module.kernel_with("draw", &[param(0, 8), param(8, 8), param(16, 4), param(20, 4)])?,
@@ -126,7 +130,7 @@ impl Kernels {
         }
         // SAFETY: the kernel is sound where its requirements hold, says its author; they were just checked.
         // Arguments match the compiled parameters, which were compared at load.
-        unsafe { self.kernel_saxpy.launch(stream, launch, &[::gpustream::Arg::value(&a), ::gpustream::Arg::read(&x), ::gpustream::Arg::write(&mut y), ::gpustream::Arg::value(&n)]) }
+        ::gpustream::__generated!(unsafe { self.kernel_saxpy.launch(stream, launch, &[::gpustream::Arg::value(&a), ::gpustream::Arg::read(&x), ::gpustream::Arg::write(&mut y), ::gpustream::Arg::value(&n)]) })
     }
 
     /// Launches `draw`.
@@ -199,9 +203,10 @@ impl Kernels {
         }
         // SAFETY: the kernel is sound where its requirements hold, says its author; they were just checked.
         // Arguments match the compiled parameters, which were compared at load.
-        unsafe { ::gpustream::codegen::launch(&self.kernel_draw, stream, &config, &[::gpustream::Arg::value(&line), ::gpustream::Arg::write(&mut image), ::gpustream::Arg::value(&rows), ::gpustream::Arg::value(&columns)]) }
+        ::gpustream::__generated!(unsafe { ::gpustream::codegen::launch(&self.kernel_draw, stream, &config, &[::gpustream::Arg::value(&line), ::gpustream::Arg::write(&mut image), ::gpustream::Arg::value(&rows), ::gpustream::Arg::value(&columns)]) })
     }
 
+    ::gpustream::__generated! {
     /// Launches `free_for_all`.
     ///
     /// Launched with the given shape. Does not block.
@@ -218,7 +223,7 @@ impl Kernels {
         launch: &::gpustream::Launch,
         x: &mut (impl ::gpustream::AsViewMut<i32> + ?Sized),
         up: bool,
-    ) -> ::gpustream::Result<()> {
+    ) -> (::gpustream::Result<()>) {
         if launch.is_empty() {
             return Ok(());
         }
@@ -226,6 +231,7 @@ impl Kernels {
         let up = u8::from(up);
         // SAFETY: the caller promises that what the kernel does is sound.
         // Arguments match the compiled parameters, which were compared at load.
-        unsafe { self.kernel_free_for_all.launch(stream, launch, &[::gpustream::Arg::write(&mut x), ::gpustream::Arg::value(&up)]) }
+        ::gpustream::__generated!(unsafe { self.kernel_free_for_all.launch(stream, launch, &[::gpustream::Arg::write(&mut x), ::gpustream::Arg::value(&up)]) })
+    }
     }
 }

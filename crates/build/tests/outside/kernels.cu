@@ -46,7 +46,8 @@ extern "C" __global__ void reverse(float* x) {
 }
 
 /// A Rust keyword as a name, and as a parameter's.
-/// requires: len(in) == 1
+/// requires: len(in) == 1,
+///     1 <= len(stream)
 extern "C" __global__ void match(float4 self, const volatile unsigned* in, float* stream) {
     if (threadIdx.x == 0) stream[0] = self.x + self.y + self.z + self.w + (float)*in;
 }

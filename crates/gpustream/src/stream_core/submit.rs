@@ -156,10 +156,11 @@ impl StreamCore {
             self.mark(&mut state)?;
         }
         if device.blocking && result.is_ok() {
-            let cell = self.mark(&mut state)?.cell.clone();
+            let cell = self.mark(&mut state).map(|mark| mark.cell.clone());
             drop(state);
             // SAFETY: the event was just recorded on this stream, which is alive.
-            unsafe { cell.synchronize() }.map_err(|error| error.with_operation(operation))?;
+            cell.and_then(|cell| unsafe { cell.synchronize() })
+                .map_err(|error| error.with_operation(operation))?;
         }
         result.map_err(|error| error.with_operation(operation))
     }

@@ -80,10 +80,13 @@ impl StreamTable {
         table.values().filter(|stream| which(stream)).cloned().collect()
     }
 
-    /// Lets go of the streams of a device's context whose handle is gone and whose work is done. The context's, since
-    /// the device that a shared stream was first taken from may be closed.
-    pub(crate) fn sweep(&self, device: &dyn hal::Device) {
-        let orphans = self.filter(|stream| stream.is_orphan() && stream.is_in_context_of(device));
+    /// Lets go of a device's streams whose handle is gone and whose work is done. Of those that were not made by us also
+    /// what was first taken from another handle of the device: that may be closed.
+    pub(crate) fn sweep(&self, device: &Arc<dyn hal::Device>) {
+        let is_of = |stream: &StreamCore| {
+            Arc::ptr_eq(&stream.device, device) || !stream.is_ours() && stream.is_in_context_of(&**device)
+        };
+        let orphans = self.filter(|stream| stream.is_orphan() && is_of(stream));
         for stream in orphans {
             // Asks the driver, so not with the table locked.
             let Ok(Some(clock)) = stream.query_alone() else { continue };

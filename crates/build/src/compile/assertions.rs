@@ -1,0 +1,258 @@
+//! Assertions that a compiler's types are those the launchers were made from.
+//!
+//! The parser reads a file as it is written; macros, `#if` and `#pragma` may make another one of it, and another one for
+//! each compiler. So these lines follow the file wherever it is compiled: in the translation unit of each backend, and in
+//! the source that travels with the launchers and is compiled at run time. They need no header (run-time compilers have
+//! none) and use no name that a macro could stand for: each one is undefined first.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use crate::diagnostic::SourceFile;
+use crate::signature::{Module, ParamType, Scalar, Struct, ValueType, vector_name};
+
+/// Words of the language that the assertions use.
+const WORDS: [&str; 21] = [
+    "static_assert",
+    "template",
+    "struct",
+    "class",
+    "enum",
+    "sizeof",
+    "alignof",
+    "decltype",
+    "const",
+    "volatile",
+    "void",
+    "bool",
+    "signed",
+    "unsigned",
+    "char",
+    "short",
+    "int",
+    "long",
+    "float",
+    "double",
+    "noexcept",
+];
+
+/// What they declare and call.
+const NAMES: [&str; 16] = [
+    "gs_check_same",
+    "gs_check_any",
+    "gs_check_fits",
+    "gs_check_kernel",
+    "gs_check_at",
+    "gs_check_holds",
+    "gs_check_count",
+    "gs_check_A",
+    "gs_check_B",
+    "gs_check_P",
+    "gs_check_N",
+    "gs_check_type",
+    "__builtin_offsetof",
+    "__restrict__",
+    "__INTADDR__",
+    "gs_check_offset",
+];
+
+/// Types and their comparison. `gs_check_any` stands for any one of several types. NVRTC has an `offsetof` of its own.
+const DECLARATIONS: &str = "\
+#if defined(__CUDACC_RTC__)
+#define gs_check_offset(gs_check_A, gs_check_B) __INTADDR__(&(((gs_check_A*)0)->gs_check_B))
+#else
+#define gs_check_offset(gs_check_A, gs_check_B) __builtin_offsetof(gs_check_A, gs_check_B)
+#endif
+template <class gs_check_A, class gs_check_B> struct gs_check_same { enum { gs_check_holds = 0 }; };
+template <class gs_check_A> struct gs_check_same<gs_check_A, gs_check_A> { enum { gs_check_holds = 1 }; };
+template <class... gs_check_P> struct gs_check_any {};
+template <class gs_check_A, class gs_check_B> struct gs_check_fits : gs_check_same<gs_check_A, gs_check_B> {};
+template <class gs_check_A> struct gs_check_fits<gs_check_A, gs_check_any<>> { enum { gs_check_holds = 0 }; };
+template <class gs_check_A, class gs_check_B, class... gs_check_P>
+struct gs_check_fits<gs_check_A, gs_check_any<gs_check_B, gs_check_P...>> {
+  enum { gs_check_holds = gs_check_same<gs_check_A, gs_check_B>::gs_check_holds ||
+                          gs_check_fits<gs_check_A, gs_check_any<gs_check_P...>>::gs_check_holds };
+};
+template <class gs_check_A, class gs_check_B>
+struct gs_check_fits<const gs_check_A, const gs_check_B> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, class gs_check_B>
+struct gs_check_fits<volatile gs_check_A, volatile gs_check_B> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, class gs_check_B>
+struct gs_check_fits<const volatile gs_check_A, const volatile gs_check_B> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, class gs_check_B>
+struct gs_check_fits<gs_check_A*, gs_check_B*> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, class gs_check_B>
+struct gs_check_fits<gs_check_A* __restrict__, gs_check_B*> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, class gs_check_B, decltype(sizeof(0)) gs_check_N>
+struct gs_check_fits<gs_check_A[gs_check_N], gs_check_B[gs_check_N]> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <decltype(sizeof(0)) gs_check_N, class... gs_check_P> struct gs_check_at {};
+template <class gs_check_A, class... gs_check_P>
+struct gs_check_at<0, gs_check_A, gs_check_P...> { typedef gs_check_A gs_check_type; };
+template <decltype(sizeof(0)) gs_check_N, class gs_check_A, class... gs_check_P>
+struct gs_check_at<gs_check_N, gs_check_A, gs_check_P...> : gs_check_at<gs_check_N - 1, gs_check_P...> {};
+template <class gs_check_A> struct gs_check_kernel {};
+template <class... gs_check_P> struct gs_check_kernel<void(gs_check_P...)> {
+  enum { gs_check_count = sizeof...(gs_check_P) };
+  template <decltype(sizeof(0)) gs_check_N, class gs_check_B>
+  struct gs_check_fits : ::gs_check_fits<typename gs_check_at<gs_check_N, gs_check_P...>::gs_check_type, gs_check_B> {};
+};
+template <class... gs_check_P>
+struct gs_check_kernel<void(gs_check_P...) noexcept> : gs_check_kernel<void(gs_check_P...)> {};
+static_assert(sizeof(long) == 8 && sizeof(long long) == 8 && sizeof(void*) == 8, \"long and pointers have 64 bits\");
+";
+
+/// What a compiler calls the lines that are nobody's.
+const PLACE: &str = "#line 1 \"checks-by-gpustream-build\"\n";
+
+/// The assertions for a file's structs and kernels, to stand behind it. What is said of a kernel is said at its lines of
+/// `file`.
+pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> String {
+    let mut text = format!("\n{PLACE}");
+    for name in undefined(module) {
+        let _ = writeln!(text, "#undef {name}");
+    }
+    text.push_str(DECLARATIONS);
+    for definition in &module.structs {
+        write_struct(&mut text, definition, module);
+    }
+    let file = file.replace('\\', "\\\\").replace('"', "\\\"");
+    let place = |offset: usize| format!("#line {} \"{file}\"\n", source.position(offset).0);
+    for kernel in &module.kernels {
+        let name = &kernel.name;
+        let _ = writeln!(
+            text,
+            "{}static_assert(gs_check_kernel<decltype({name})>::gs_check_count == {}, \"{name}: the compiler sees another \
+             number of parameters than its declaration has as written: does a macro change them?\");",
+            place(kernel.name_range.start),
+            kernel.params.len()
+        );
+        for (i, param) in kernel.params.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "{}static_assert(gs_check_kernel<decltype({name})>::gs_check_fits<{i}, {}>::gs_check_holds, \"{name}: \
+                 the compiler sees parameter {} as another type than its declaration has as written: does a macro or \
+                 an #if change it?\");",
+                place(param.range.start),
+                parameter(&param.ty, module),
+                param.name
+            );
+        }
+    }
+    text.push_str(PLACE);
+    text
+}
+
+/// Every name that the assertions use, since any of them could be a macro's.
+fn undefined(module: &Module) -> BTreeSet<&str> {
+    let mut names: BTreeSet<&str> = WORDS.into_iter().chain(NAMES).collect();
+    for definition in &module.structs {
+        names.insert(&definition.name);
+        names.extend(definition.fields.iter().map(|field| &*field.name));
+    }
+    names.extend(module.kernels.iter().map(|kernel| &*kernel.name));
+    names.extend(module.halves.iter().flat_map(|(_, name)| name.split("::")).filter(|part| !part.is_empty()));
+    names.extend(VECTORS);
+    names
+}
+
+/// All that [`vector_name`] can answer.
+const VECTORS: [&str; 40] = [
+    "char1",
+    "char2",
+    "char3",
+    "char4",
+    "uchar1",
+    "uchar2",
+    "uchar3",
+    "uchar4",
+    "short1",
+    "short2",
+    "short3",
+    "short4",
+    "ushort1",
+    "ushort2",
+    "ushort3",
+    "ushort4",
+    "int1",
+    "int2",
+    "int3",
+    "int4",
+    "uint1",
+    "uint2",
+    "uint3",
+    "uint4",
+    "longlong1",
+    "longlong2",
+    "longlong3",
+    "longlong4",
+    "ulonglong1",
+    "ulonglong2",
+    "ulonglong3",
+    "ulonglong4",
+    "float1",
+    "float2",
+    "float3",
+    "float4",
+    "double1",
+    "double2",
+    "double3",
+    "double4",
+];
+
+fn write_struct(text: &mut String, definition: &Struct, module: &Module) {
+    let name = &definition.name;
+    let _ = writeln!(
+        text,
+        "static_assert(sizeof({name}) == {} && alignof({name}) == {}, \"{name}: the compiler lays it out \
+         differently\");",
+        definition.size, definition.align
+    );
+    for field in &definition.fields {
+        let extents = field.extents.iter().map(|extent| format!("[{extent}]")).collect::<Vec<_>>().concat();
+        let _ = writeln!(
+            text,
+            "static_assert(gs_check_offset({name}, {0}) == {1}, \"{name}::{0}: the compiler places it \
+             elsewhere\");\nstatic_assert(gs_check_fits<decltype({name}::{0}), {2}{extents}>::gs_check_holds, \
+             \"{name}::{0}: the compiler sees another type than is written\");",
+            field.name,
+            field.offset,
+            value(&field.ty, module)
+        );
+    }
+}
+
+fn parameter(ty: &ParamType, module: &Module) -> String {
+    match ty {
+        ParamType::Value(ty) => value(ty, module),
+        ParamType::Pointer { element, mutable, volatile } => format!(
+            "{}{}{}*",
+            if *mutable { "" } else { "const " },
+            if *volatile { "volatile " } else { "" },
+            value(element, module)
+        ),
+    }
+}
+
+fn value(ty: &ValueType, module: &Module) -> String {
+    match ty {
+        ValueType::Struct { name, .. } => name.clone(),
+        ValueType::Vector { lane, lanes, .. } => vector_name(*lane, *lanes),
+        ValueType::Scalar(scalar) => match scalar {
+            Scalar::Bool => "bool".to_owned(),
+            Scalar::I8 => "signed char".to_owned(),
+            Scalar::U8 => "unsigned char".to_owned(),
+            Scalar::I16 => "short".to_owned(),
+            Scalar::U16 => "unsigned short".to_owned(),
+            Scalar::I32 => "int".to_owned(),
+            Scalar::U32 => "unsigned int".to_owned(),
+            Scalar::I64 | Scalar::Isize => "gs_check_any<long, long long>".to_owned(),
+            Scalar::U64 | Scalar::Usize => "gs_check_any<unsigned long, unsigned long long>".to_owned(),
+            Scalar::F32 => "float".to_owned(),
+            Scalar::F64 => "double".to_owned(),
+            Scalar::F16 | Scalar::Bf16 => {
+                let names = module.halves.iter().filter(|(half, _)| half == scalar).map(|(_, name)| &**name);
+                format!("gs_check_any<{}>", names.collect::<Vec<_>>().join(", "))
+            }
+        },
+    }
+}

@@ -1,0 +1,142 @@
+//! What the functions of a file use, themselves or through each other.
+//!
+//! Two questions are answered from it: does a kernel loop with `GS_FOR_EACH*`, and so is right for any grid; and can it
+//! come to a barrier of the whole grid.
+
+use std::collections::{HashMap, HashSet};
+
+use tree_sitter::Node;
+
+use super::tree;
+use crate::diagnostic::Result;
+
+const LOOP: &str = "GS_FOR_EACH";
+
+/// The portable header's barrier of a grid.
+const GRID_BARRIER: &str = "grid_barrier";
+/// Of the vendors' cooperative groups: what stands for a grid, and what waits in it.
+const GRID_GROUPS: [&str; 4] = ["this_grid", "grid_group", "this_multi_grid", "multi_grid_group"];
+const GROUP_WAITS: [&str; 3] = ["sync", "barrier_arrive", "barrier_wait"];
+
+type Words = HashSet<String>;
+
+/// The identifiers in everything that has a name in a file and its headers.
+pub(super) struct Calls {
+    /// Bodies of functions.
+    functions: HashMap<String, Words>,
+    /// Functions with their heads, macros, types, and variables with a value: whatever a name can stand for.
+    all: HashMap<String, Words>,
+}
+
+impl Calls {
+    /// Reads this file and `helpers`, the texts of the user's own headers.
+    pub(super) fn collect(text: &str, root: Node<'_>, helpers: &[String]) -> Result<Self> {
+        let mut calls = Self { functions: HashMap::new(), all: HashMap::new() };
+        calls.gather(text, root);
+        for helper in helpers {
+            calls.gather(helper, tree(helper)?.root_node());
+        }
+        Ok(calls)
+    }
+
+    /// Whether a kernel's body loops over elements, itself or through a function it calls.
+    pub(super) fn loops(&self, text: &str, body: Node<'_>) -> bool {
+        reached(text, body, &self.functions).iter().any(|word| word.starts_with(LOOP))
+    }
+
+    /// Whether a kernel can come to a barrier of the whole grid.
+    pub(super) fn meets(&self, text: &str, kernel: Node<'_>) -> bool {
+        let words = reached(text, kernel, &self.all);
+        let any = |of: &[&str]| of.iter().any(|word| words.contains(*word));
+        words.contains(GRID_BARRIER) || any(&GRID_GROUPS) && any(&GROUP_WAITS)
+    }
+
+    fn gather(&mut self, text: &str, node: Node<'_>) {
+        match node.kind() {
+            "function_definition" => {
+                if let Some(declarator) = node.child_by_field_name("declarator")
+                    && let Some(body) = node.child_by_field_name("body")
+                    && let Some(name) = function_name(text, declarator)
+                {
+                    identifiers(text, body, self.functions.entry(name.clone()).or_default());
+                    identifiers(text, node, self.all.entry(name).or_default());
+                    return;
+                }
+            }
+            "preproc_def" | "preproc_function_def" => {
+                if let Some(name) = node.child_by_field_name("name") {
+                    identifiers(text, node, self.all.entry(text[name.byte_range()].to_owned()).or_default());
+                }
+                return;
+            }
+            // Not returned from: their member functions have names of their own.
+            "struct_specifier" | "class_specifier" | "union_specifier" | "alias_declaration" => {
+                if let Some(name) = node.child_by_field_name("name") {
+                    identifiers(text, node, self.all.entry(text[name.byte_range()].to_owned()).or_default());
+                }
+            }
+            "declaration" => {
+                for name in initialised(text, node) {
+                    identifiers(text, node, self.all.entry(name).or_default());
+                }
+            }
+            _ => {}
+        }
+        let mut cursor = node.walk();
+        for child in node.children(&mut cursor) {
+            self.gather(text, child);
+        }
+    }
+}
+
+/// The identifiers in `node`, and in everything that these stand for.
+fn reached(text: &str, node: Node<'_>, named: &HashMap<String, Words>) -> Words {
+    let mut words = Words::new();
+    identifiers(text, node, &mut words);
+    let mut new: Vec<String> = words.iter().cloned().collect();
+    while let Some(word) = new.pop() {
+        for next in named.get(&word).into_iter().flatten() {
+            if words.insert(next.clone()) {
+                new.push(next.clone());
+            }
+        }
+    }
+    words
+}
+
+/// The names of the variables that a declaration gives a value.
+fn initialised(text: &str, declaration: Node<'_>) -> Words {
+    let mut names = Words::new();
+    let mut cursor = declaration.walk();
+    for child in declaration.children(&mut cursor).filter(|child| child.kind() == "init_declarator") {
+        if let Some(name) = child.child_by_field_name("declarator") {
+            identifiers(text, name, &mut names);
+        }
+    }
+    names
+}
+
+fn function_name(text: &str, declarator: Node<'_>) -> Option<String> {
+    if declarator.kind() == "function_declarator" {
+        let name = declarator.child_by_field_name("declarator")?;
+        return Some(text[name.byte_range()].rsplit("::").next()?.to_owned());
+    }
+    function_name(text, declarator.child_by_field_name("declarator")?)
+}
+
+fn identifiers(text: &str, node: Node<'_>, words: &mut Words) {
+    if node.child_count() == 0 {
+        if node.kind() == "preproc_arg" {
+            // The body of a macro is one token.
+            let split = text[node.byte_range()].split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.extend(split.map(str::to_owned));
+        } else if node.kind().ends_with("identifier") {
+            words.insert(text[node.byte_range()].to_owned());
+        }
+        return;
+    }
+    let mut cursor = node.walk();
+    for child in node.children(&mut cursor) {
+        identifiers(text, child, words);
+    }
+}

@@ -1,0 +1,55 @@
+//! Checksums of images: SHA-256, in hexadecimal digits.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gpustream_hal::{Error, ErrorKind, Image, Result};
+use sha2::{Digest, Sha256};
+
+/// What an image's bytes must be: against damage, and a file that is another build's.
+#[derive(Debug)]
+pub struct Checksum {
+    /// SHA-256 in hexadecimal digits.
+    sha256: &'static str,
+    /// Looked at before; an image that is part of a program does not change.
+    good: AtomicBool,
+}
+
+impl Checksum {
+    /// Of an image that is part of the program.
+    pub const fn new(sha256: &'static str) -> Self {
+        Self { sha256, good: AtomicBool::new(false) }
+    }
+
+    /// Whether these are the bytes.
+    pub(crate) fn check(&self, image: &Image<'_>) -> Result<()> {
+        // Relaxed: it stands for nothing but itself.
+        if self.good.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let found = sha256(image.bytes);
+        if found != self.sha256 {
+            return Err(Error::new(
+                ErrorKind::InvalidModule,
+                format!(
+                    "the {} image for {} is damaged or not the one that was built: its {} bytes have the SHA-256 \
+                     {found}, and the bindings were written for {}; build it again",
+                    image.backend,
+                    image.targets.join(", "),
+                    image.bytes.len(),
+                    self.sha256
+                ),
+            ));
+        }
+        self.good.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Of any bytes.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}

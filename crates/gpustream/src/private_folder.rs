@@ -1,0 +1,165 @@
+//! A folder that nobody else can write to, for files that are loaded as code.
+
+use std::ffi::{CString, OsStr};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Larger files are no cache entries.
+const MOST: u64 = 1 << 30;
+
+/// An opened folder of this user's. Files are named relative to it: the folder that was looked at is the one that is used,
+/// whatever happens to its path meanwhile.
+pub(crate) struct PrivateFolder(File);
+
+impl PrivateFolder {
+    /// Opens the folder, made with mode 0700 if it is not there. Where others can write to it, it is not theirs to fill
+    /// this way: then a folder of this user's own inside it.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        Self::open_private(path)
+            .or_else(|_| Self::open_private(&path.join(format!("gpustream-{}", effective_user()))))
+    }
+
+    fn open_private(path: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        // A link would be followed before anybody looks at whose it is.
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        if is_own(&folder.metadata()?) {
+            return Ok(Self(folder));
+        }
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "others can write to the folder"))
+    }
+
+    /// The contents of an ordinary file of this user's.
+    pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        // Without blocking, should a pipe have that name.
+        let mut file = self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || !is_own(&metadata) || metadata.len() > MOST {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "not an ordinary file of this user's",
+            ));
+        }
+        let mut bytes = Vec::with_capacity(metadata.len() as usize);
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Writes a file, or puts it in another one's place. It appears under its name when it is whole.
+    pub(crate) fn write(&self, name: &str, temporary: &str, parts: &[&[u8]]) -> io::Result<()> {
+        let mut file = self.open_at(temporary, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)?;
+        let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| {
+            let (from, to, folder) = (c_name(temporary)?, c_name(name)?, self.0.as_raw_fd());
+            // SAFETY: two names that end in zero, and the folder is open.
+            done(unsafe { libc::renameat(folder, from.as_ptr(), folder, to.as_ptr()) }).map(drop)
+        });
+        if written.is_err() {
+            let temporary = c_name(temporary)?;
+            // SAFETY: as above. Nothing can be done where it fails.
+            unsafe { libc::unlinkat(self.0.as_raw_fd(), temporary.as_ptr(), 0) };
+        }
+        written
+    }
+
+    /// Opens a file of this folder that is no link.
+    fn open_at(&self, name: &str, flags: libc::c_int) -> io::Result<File> {
+        let name = c_name(name)?;
+        let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        // SAFETY: the name ends in zero, and the folder is open.
+        let file = done(unsafe { libc::openat(self.0.as_raw_fd(), name.as_ptr(), flags, 0o600) })?;
+        // SAFETY: just opened, and nobody else's.
+        Ok(unsafe { File::from_raw_fd(file) })
+    }
+}
+
+/// Belongs to this user, and nobody else can write to it.
+fn is_own(metadata: &Metadata) -> bool {
+    metadata.uid() == effective_user() && metadata.mode() & 0o022 == 0
+}
+
+fn effective_user() -> u32 {
+    // SAFETY: it only answers.
+    unsafe { libc::geteuid() }
+}
+
+fn c_name(name: &str) -> io::Result<CString> {
+    Ok(CString::new(OsStr::new(name).as_bytes())?)
+}
+
+/// The answer of a system call, or its error.
+fn done(answer: libc::c_int) -> io::Result<libc::c_int> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_new_folder_is_this_users_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        let folder = PrivateFolder::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        folder.write("x", "x.tmp", &[b"one", b" two"]).unwrap();
+        assert_eq!(folder.read("x").unwrap(), b"one two");
+        assert_eq!(fs::metadata(path.join("x")).unwrap().mode() & 0o777, 0o600);
+        folder.write("x", "x.tmp", &[b"three"]).unwrap();
+        assert_eq!(folder.read("x").unwrap(), b"three");
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1, "nothing temporary is left");
+    }
+
+    #[test]
+    fn where_others_can_write_there_is_a_folder_of_ones_own_inside() {
+        let parent = tempfile::tempdir().unwrap();
+        let open = parent.path().join("open");
+        fs::create_dir(&open).unwrap();
+        mode(&open, 0o777);
+        fs::write(open.join("x"), "theirs").unwrap();
+        let folder = PrivateFolder::open(&open).unwrap();
+        assert!(folder.read("x").is_err());
+        folder.write("x", "x.tmp", &[b"mine"]).unwrap();
+        let own = open.join(format!("gpustream-{}", effective_user()));
+        assert_eq!(fs::read(own.join("x")).unwrap(), b"mine");
+        mode(&own, 0o770);
+        assert!(PrivateFolder::open(&open).is_err(), "that one is open to others too");
+    }
+
+    #[test]
+    fn links_pipes_and_others_files_are_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let (real, link) = (parent.path().join("real"), parent.path().join("link"));
+        let folder = PrivateFolder::open(&real).unwrap();
+        symlink(&real, &link).unwrap();
+        assert!(PrivateFolder::open_private(&link).is_err());
+
+        fs::write(parent.path().join("target"), "of a link").unwrap();
+        symlink(parent.path().join("target"), real.join("linked")).unwrap();
+        assert!(folder.read("linked").is_err());
+        assert!(folder.write("y", "linked", &[b"through"]).is_err());
+        assert_eq!(fs::read(parent.path().join("target")).unwrap(), b"of a link");
+        fs::write(real.join("writable"), "by others").unwrap();
+        mode(&real.join("writable"), 0o666);
+        assert!(folder.read("writable").is_err());
+        let pipe = CString::new(real.join("pipe").as_os_str().as_bytes()).unwrap();
+        // SAFETY: a name that ends in zero.
+        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        assert!(folder.read("pipe").is_err());
+        // A link in an entry's place is replaced, not written through.
+        folder.write("linked", "new", &[b"mine"]).unwrap();
+        assert_eq!(folder.read("linked").unwrap(), b"mine");
+        assert_eq!(fs::read(parent.path().join("target")).unwrap(), b"of a link");
+    }
+}
