@@ -58,6 +58,8 @@ pub(crate) struct Slab {
 struct SlabEntry {
     slab: Slab,
     first: u32,
+    /// What is there of its size, which is counted in granules.
+    bytes: usize,
 }
 
 struct OwnedList<L> {
@@ -134,10 +136,24 @@ impl<L: FreeList> Arena<L> {
             .map(|(_, (link, details))| (link.size, &details.holder))
     }
 
-    /// Adds a slab and hands out all of it, and nothing else that may be free.
-    pub(crate) fn take_new(&mut self, slab: Slab, holder: Holder) -> Option<Taken> {
+    /// Adds a slab of which `bytes` bytes are there and hands out all of it, and nothing else that may be free.
+    pub(crate) fn take_new(&mut self, slab: Slab, bytes: usize, holder: Holder) -> Option<Taken> {
         let id = self.add_slab(slab);
+        if let Some(entry) = self.slabs.iter_mut().flatten().find(|entry| entry.first == id) {
+            entry.bytes = bytes;
+        }
         self.hand_out(id, slab.size, holder)
+    }
+
+    /// Hands out a slab that is free from end to end, whoever used it last, and of which `bytes` bytes are there. Looks
+    /// at every slab.
+    pub(crate) fn take_slab(&mut self, bytes: usize, holder: Holder) -> Option<Taken> {
+        let is_free = |entry: &&SlabEntry| {
+            let first = &self.spans[entry.first as usize];
+            entry.bytes == bytes && matches!(first.state, State::Free(_)) && first.right == NONE
+        };
+        let id = self.slabs.iter().flatten().find(is_free)?.first;
+        self.hand_out(id, self.size(id), holder)
     }
 
     /// Adds a slab, all of it free: one range of that number.
@@ -147,7 +163,7 @@ impl<L: FreeList> Arena<L> {
             self.slabs.len() - 1
         });
         let first = self.new_span(slab.start, slab.size, index as u32);
-        self.slabs[index] = Some(SlabEntry { slab, first });
+        self.slabs[index] = Some(SlabEntry { slab, first, bytes: slab.size });
         self.reserved += slab.size;
         self.list(first, 0);
         first
@@ -280,7 +296,7 @@ impl<L: FreeList> Arena<L> {
     pub(crate) fn remove_idle_slabs(&mut self) -> Vec<Slab> {
         let mut removed = Vec::new();
         for index in 0..self.slabs.len() {
-            let Some(SlabEntry { slab, first }) = &self.slabs[index] else { continue };
+            let Some(SlabEntry { slab, first, .. }) = &self.slabs[index] else { continue };
             let (slab, first) = (*slab, *first);
             let span = &self.spans[first as usize];
             if span.state == State::Free(0) && span.right == NONE {

@@ -352,11 +352,13 @@ impl Memory {
 
     /// Memory that other streams still use: the first access on `stream` will wait for them.
     fn steal(self: &Arc<Self>, request: &Request, stream: &StreamCore) -> Option<Arc<Block>> {
-        if !self.is_pooled(request.kind) {
-            return None;
-        }
-        let state = &mut *lock(self.pool(request.kind));
-        let taken = state.arena(request.size).gather(request.size, MIXED, request.holder, |_| true)?;
+        let Request { kind, size, holder } = *request;
+        let state = &mut *lock(self.pool(kind));
+        let taken = if self.is_pooled(kind) {
+            state.arena(size).gather(size, MIXED, holder, |_| true)?
+        } else {
+            state.arena(size).take_slab(self.exact(holder.requested), holder)?
+        };
         state.hits += 1;
         Some(self.block(state, request, taken, Some(stream)))
     }
@@ -384,7 +386,7 @@ impl Memory {
             arena.add_slab(slab);
             arena.take(size, stream.map(|stream| stream.id), holder)
         } else {
-            arena.take_new(slab, holder)
+            arena.take_new(slab, self.exact(holder.requested), holder)
         };
         state.peak_reserved = state.peak_reserved.max(state.reserved());
         let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
@@ -392,8 +394,8 @@ impl Memory {
     }
 
     /// What the driver is asked for where it gives each allocation by itself: the length to the byte, since tools that
-    /// look for accesses beside it know no other. So what was freed serves no other request: it may be shorter than its
-    /// place says.
+    /// look for accesses beside it know no other. So what was freed serves no request of another length: it may be
+    /// shorter than its place in the books says.
     fn exact(&self, bytes: usize) -> usize {
         if self.device.info().checked { bytes } else { bytes.max(1) }
     }

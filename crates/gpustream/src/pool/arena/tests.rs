@@ -24,7 +24,7 @@ impl<L: FreeList> Arena<L> {
         let (mut free, mut reserved) = (0, 0);
         let mut counts = vec![0; self.lists.len()];
         for (index, entry) in self.slabs.iter().enumerate() {
-            let Some(SlabEntry { slab, first }) = entry else { continue };
+            let Some(SlabEntry { slab, first, .. }) = entry else { continue };
             let (mut id, mut at, mut left) = (*first, slab.start, NONE);
             let mut before = None;
             while id != NONE {
