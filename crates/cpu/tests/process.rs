@@ -312,13 +312,15 @@ fn a_module_that_the_loader_refuses_says_why() {
         }
         // One for the image, none for the loader.
         files.pop();
-        let error = bench.device.module_load(&image).unwrap_err();
+        // SAFETY: the compiler has just made the image.
+        let error = unsafe { bench.device.module_load(&image) }.unwrap_err();
         drop(files);
         assert_eq!(error.kind(), ErrorKind::InvalidModule, "{error}");
         for part in ["open files", "ulimit -n"] {
             assert!(error.message().contains(part), "no `{part}` in: {error}");
         }
-        bench.device.module_load(&image).unwrap();
+        // SAFETY: as above.
+        unsafe { bench.device.module_load(&image) }.unwrap();
     }
     // SAFETY: our own variable; the limit is lowered for the children only in that they inherit it.
     unsafe {

@@ -197,7 +197,7 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn history_agrees_with_one_per_byte(steps in prop::collection::vec(step(), 1..40)) {
+    fn history_agrees_with_one_per_byte(steps in prop::collection::vec(step(), 1..if cfg!(miri) { 8 } else { 40 })) {
         run(&steps)?;
     }
 
