@@ -13,7 +13,7 @@ tests! {
         a_graph_owns_what_it_uses, a_graph_dropped_in_use, closures_run_in_every_launch,
         panics_of_closures_are_reported, sizes_and_pictures, guards_keep_launches_out,
         guards_keep_every_kind_of_graph_out, forgotten_guards_keep_launches_out, an_empty_graph, graphs_of_another_opening, parts_are_tracked_apart,
-        forgotten_graphs;
+        forgotten_graphs, launches_of_two_threads_are_ordered;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -372,4 +372,36 @@ fn forgotten_graphs(device: &Device) -> Result<()> {
     assert_eq!(s.download(&y)?, [7; N]);
     drop(others);
     usable(device, &[&s])
+}
+
+/// Each launch changes what the other one reads, and nothing but the library keeps them apart. The many fills make it
+/// take its time to see who used what; all orders are tried in `interleavings`.
+fn launches_of_two_threads_are_ordered(device: &Device) -> Result<()> {
+    const ROUNDS: u32 = 40;
+    let kernels = sync::Kernels::load(device)?;
+    let streams = [device.stream()?, device.stream()?];
+    let mut x = streams[0].full(1 << 18, 1u32)?;
+    let mut others = (0..500).map(|_| streams[0].zeros::<u32>(1)).collect::<Result<Vec<_>>>()?;
+    device.synchronize()?;
+    let mut record = |s: &Stream| {
+        s.capture(|s| {
+            kernels.step(s, &mut x, 7, 1 << 18)?;
+            others.iter_mut().try_for_each(|other| s.fill(other, 1))
+        })
+    };
+    let graphs = [record(&streams[0])?, record(&streams[1])?];
+    for _ in 0..ROUNDS {
+        let together = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let launch = |index: usize| {
+                together.wait();
+                graphs[index].launch(&streams[index])
+            };
+            let other = scope.spawn(move || launch(0));
+            launch(1).and(other.join().unwrap())
+        })?;
+    }
+    let want = (0..2 * ROUNDS).fold(1, |x, _| next(x, 7));
+    assert!(streams[0].download(&x)?.iter().all(|&it| it == want));
+    Ok(())
 }

@@ -205,7 +205,13 @@ impl Drop for DeviceCore {
         let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
         let memory = self.memory.clone();
         host_call::outside(move || {
-            let done = raw.synchronize().is_ok() || streams.iter().all(|it| it.wait_idle().is_ok());
+            // Nothing is submitted to these any more, so a wait for the context is one for them.
+            let retired = table.filter(|stream| stream.is_retired() && stream.is_in_context_of(&*raw));
+            let synchronized = raw.synchronize().is_ok();
+            if synchronized {
+                retired.iter().for_each(|stream| stream.set_done(stream.submitted()));
+            }
+            let done = synchronized || streams.iter().all(|it| it.wait_idle().is_ok());
             // A wait that reports the device's loss does not say that nothing runs: the backend does, if it knows.
             let idle = done || raw.has_stopped();
             if !idle || !visitors.iter().all(|it| it.settle() || it.device.has_stopped()) {
@@ -221,7 +227,7 @@ impl Drop for DeviceCore {
             drop(parked);
             streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.close());
             memory.close();
-            drop(streams);
+            drop((streams, retired));
             table.sweep(&raw);
         });
     }

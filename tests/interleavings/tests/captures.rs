@@ -150,26 +150,32 @@ fn values_of_one_stream_share_its_captures() {
     });
 }
 
-/// Launches hold no borrow, so two may write at once. Whoever reads afterwards waits for both.
+/// Launches hold no borrow, so two may come at once. One goes before the other, and a reader waits for both.
 #[test]
-fn a_reader_waits_for_all_graphs_that_raced() {
+fn graphs_that_write_the_same_memory_are_ordered() {
     in_many_orders(|| {
         let driver = Driver::default();
         let device = driver.open();
         let (a, b, c) = (device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap());
+        let streams = [a.as_raw(), b.as_raw()];
         let mut x = c.alloc::<u32>(4).unwrap();
         let mut y = c.alloc::<u32>(4).unwrap();
         c.fill(&mut x, 1).unwrap();
         c.synchronize().unwrap();
         let first = a.capture(|a| a.fill(&mut x, 2)).unwrap();
         let second = b.capture(|b| b.fill(&mut x, 3)).unwrap();
-        let launching = thread::spawn(move || first.launch(&a).unwrap());
+        let launching = thread::spawn(move || {
+            first.launch(&a).unwrap();
+            (first, a)
+        });
         second.launch(&b).unwrap();
-        launching.join().unwrap();
+        let first = launching.join().unwrap();
+        assert!(driver.are_ordered(streams));
         c.copy(&x, &mut y).unwrap();
         c.synchronize().unwrap();
         let steps = driver.steps();
         assert_eq!((steps.len(), steps.last()), (4, Some(&COPY)), "{steps:?}");
+        drop(first);
     });
 }
 

@@ -173,7 +173,7 @@ impl StreamCore {
     }
 
     #[inline]
-    fn is_retired(&self) -> bool {
+    pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
 
@@ -293,8 +293,8 @@ impl StreamCore {
         drop(state);
         // SAFETY: it was just recorded on this stream, which is alive.
         unsafe { cell.synchronize() }?;
-        self.set_done(number);
         StreamTable::shared().set_done(&clock);
+        self.finish(number, cell);
         self.report_panic()
     }
 
@@ -315,6 +315,9 @@ impl StreamCore {
     pub(crate) fn wait_for_end(&self) -> Result<()> {
         let mut state = lock(&self.state);
         let number = state.number;
+        if self.is_known_done(number) {
+            return Ok(());
+        }
         if self.is_reachable() && state.capture.is_none() {
             self.mark_end(&mut state)?;
         }
@@ -323,7 +326,6 @@ impl StreamCore {
         match mark {
             // SAFETY: the event is alive and was recorded on this stream.
             Some(mark) => unsafe { mark.cell.synchronize() },
-            None if self.is_known_done(number) => Ok(()),
             None => Err(Error::new(
                 ErrorKind::Driver,
                 "no event tells when the stream's last operations are done",

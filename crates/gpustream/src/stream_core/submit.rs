@@ -12,8 +12,8 @@ use super::{Mark, StreamCore, StreamState};
 use crate::capture::Capture;
 use crate::device::{DeviceCore, Tracking};
 use crate::memory::Block;
-use crate::sync::{MutexGuard, lock};
-use crate::track::{Clock, History, Mode, Point, Use};
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::track::{Clock, Mode, Point, Use};
 
 /// The hint on a history that streams share: no stream's number.
 const MIXED: u64 = 0;
@@ -114,15 +114,17 @@ impl StreamCore {
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        let (mut ours, mut guarded) = (true, false);
+        let (mut ours, mut guarded, mut in_graph) = (true, false, false);
         for access in accesses.clone() {
             let access = access.borrow();
             ours &= access.block.history.hint() == self.id.0;
             guarded |= access.block.is_host() && access.mode != Mode::Shared;
+            in_graph |= access.block.in_graph.load(Ordering::Acquire);
         }
+        let mut entering = in_graph.then(enter_graph_memory);
         // The usual case: nobody but this stream has used the memory.
-        if !ours {
-            state = self.order(device, state, operation, accesses.clone())?;
+        if !ours || in_graph {
+            state = self.order(device, state, operation, accesses.clone(), &mut entering)?;
         }
         // Taken whatever comes of it: a driver that fails may have enqueued part, and where a backend panics the uses
         // entered here stay.
@@ -137,13 +139,14 @@ impl StreamCore {
                 history.insert(&access.range, access.mode, new)
             } else {
                 history.set_hint(MIXED);
-                self.enter_beside_others(&state, &mut history, access, new);
+                history.insert(&access.range, access.mode, new);
                 true
             };
             if longer && history.is_crowded() {
                 access.block.prune(&mut history);
             }
         }
+        drop(entering);
         let result = call(&*self.device, self.raw);
         if self.thread.is_some() {
             // Whoever waits for this from another thread finds the event. Also on failure, as above.
@@ -165,7 +168,7 @@ impl StreamCore {
         result.map_err(|error| error.with_operation(operation))
     }
 
-    /// Adds the waits that an operation with these accesses needs.
+    /// Adds the waits that an operation with these accesses needs. `entering` is held again when this returns, if it was.
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn order<'s, 'a>(
@@ -174,14 +177,17 @@ impl StreamCore {
         mut state: MutexGuard<'s, StreamState>,
         operation: Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
+        entering: &mut Option<MutexGuard<'static, ()>>,
     ) -> Result<MutexGuard<'s, StreamState>> {
         let mut missing = self.missing(&state, accesses.clone());
         if missing.is_empty() {
             return Ok(state);
         }
         while !missing.is_empty() {
+            let in_graph = entering.take().is_some();
             // Lets go of the lock meanwhile, so there may be something new to wait for.
             state = self.order_after(device, state, operation, &missing)?;
+            *entering = in_graph.then(enter_graph_memory);
             missing = self.missing(&state, accesses.clone());
         }
         // Not before: what this operation relies on must stay until it is entered.
@@ -199,43 +205,16 @@ impl StreamCore {
         for access in accesses {
             let access = access.borrow();
             let history = access.block.history.lock();
-            self.unordered(state, &history, access, &mut missing);
+            history.conflicts(&access.range, access.mode, |old| {
+                if old.point.stream != self.id && !state.clock.covers(old.point) {
+                    missing.push(*old);
+                }
+            });
             if history.is_only(self.id) {
                 history.set_hint(self.id.0);
             }
         }
         missing
-    }
-
-    /// Adds to `found` the uses in a history that conflict with `access` and that this stream is not ordered after.
-    fn unordered(
-        &self,
-        state: &StreamState,
-        history: &History,
-        access: &Access<'_>,
-        found: &mut SmallVec<[Use; 4]>,
-    ) {
-        history.conflicts(&access.range, access.mode, |old| {
-            if old.point.stream != self.id && !state.clock.covers(old.point) {
-                found.push(*old);
-            }
-        });
-    }
-
-    /// Enters a use of memory that other streams have used. Where graphs refer to it one of those uses may be new:
-    /// their launches hold no borrow, so one may have come in from another thread since we looked. It stays, as what
-    /// it is, beside this one. The two race, as the threads do, but the host is not let in and the memory is not
-    /// handed on before both are done.
-    fn enter_beside_others(&self, state: &StreamState, history: &mut History, access: &Access<'_>, new: Use) {
-        let mut unordered = SmallVec::new();
-        if access.block.in_graph.load(Ordering::Acquire) {
-            self.unordered(state, history, access, &mut unordered);
-        }
-        if unordered.is_empty() {
-            history.insert(&access.range, access.mode, new);
-        } else {
-            history.insert_beside(&access.range, access.mode, new);
-        }
     }
 
     /// Makes this stream wait for `missing`, or says that the user should have.
@@ -292,6 +271,14 @@ impl StreamCore {
         let mark = state.marks.iter().find(|mark| mark.number >= number);
         mark.map_or(&state.clock, |mark| &mark.clock).clone()
     }
+}
+
+/// Admits one thread at a time to memory that graphs refer to, from the look at who used it to its own use's entry. Other
+/// memory needs no such lock: its borrows keep conflicting operations of other threads out. A graph's launch holds none,
+/// and two that conflict would each find that the other is not there yet. Never held across a driver's call.
+fn enter_graph_memory() -> MutexGuard<'static, ()> {
+    static ENTERING: Mutex<()> = Mutex::new(());
+    lock(&ENTERING)
 }
 
 /// Leaves out the points that come before others anyway, so that each wait is needed.

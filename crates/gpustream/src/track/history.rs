@@ -55,13 +55,13 @@ struct Segment {
     end: usize,
     /// Whether anything has written these bytes since the allocation was handed out.
     written: bool,
-    /// The last writer; several where graphs race. Until something writes, the uses of earlier owners.
+    /// The last writer. Until something writes, the uses of earlier owners.
     writers: Uses,
     /// Readers since `writers`, one per stream.
     readers: Uses,
 }
 
-/// The last writers of every byte of an allocation, and the readers since.
+/// The last writer of every byte of an allocation, and the readers since.
 ///
 /// Segments are sorted and cover `0..len`; each starts where its predecessor ends. A buffer that is always used
 /// whole has one.
@@ -127,24 +127,6 @@ impl History {
         }
         self.insert_range(range, mode, new);
         true
-    }
-
-    /// Adds a use that is not ordered after all that was there: nothing is replaced, and later accesses are ordered
-    /// after both.
-    pub(crate) fn insert_beside(&mut self, range: &Range<usize>, mode: Mode, new: Use) {
-        if range.is_empty() {
-            return;
-        }
-        let first = self.split_at(range.start);
-        let last = self.split_at(range.end);
-        for segment in &mut self.segments[first..last] {
-            if mode == Mode::Write {
-                segment.written = true;
-                merge_use(&mut segment.writers, new.with_mode(mode));
-            } else {
-                merge_use(&mut segment.readers, new);
-            }
-        }
     }
 
     #[inline(never)]

@@ -1,7 +1,7 @@
 //! Who used which bytes last, and who is already ordered after whom. Pure logic: no driver, no locks.
 //!
 //! Every stream numbers what is submitted to it; a [`Point`] is one such number. An allocation's [`History`]
-//! remembers, per byte range, the last writers and the readers since. A stream's [`Clock`] says up to which
+//! remembers, per byte range, the last writer and the readers since. A stream's [`Clock`] says up to which
 //! number of every other stream it is ordered after. An access conflicts with what the history holds; each
 //! conflict that the clock does not cover needs a wait.
 

@@ -11,11 +11,10 @@ use super::{Clock, History, Mode, Point, StreamId, Use};
 
 const LEN: usize = 12;
 
-/// What one byte remembers: its last writers and the readers since, the latest of each stream, and whether it was
-/// written.
+/// What one byte remembers: its last writer, the latest reader of each stream since, and whether it was written.
 #[derive(Clone, Default)]
 struct Byte {
-    writers: BTreeSet<(u64, u64)>,
+    writer: Option<(u64, u64)>,
     readers: BTreeSet<(u64, u64)>,
     /// Of earlier owners, by stream: the last use, and the last that wrote.
     former: BTreeMap<u64, (u64, u64)>,
@@ -26,13 +25,13 @@ impl Byte {
     /// What a write of the byte conflicts with.
     fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let former = self.former.iter().map(|(&stream, &(last, _))| (stream, last));
-        self.writers.iter().chain(&self.readers).copied().chain(former)
+        self.writer.iter().chain(&self.readers).copied().chain(former)
     }
 
     /// What a read of it conflicts with.
     fn writes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let former = self.former.iter().map(|(&stream, &(_, wrote))| (stream, wrote));
-        self.writers.iter().copied().chain(former.filter(|&(_, wrote)| wrote > 0))
+        self.writer.into_iter().chain(former.filter(|&(_, wrote)| wrote > 0))
     }
 }
 
@@ -42,7 +41,6 @@ enum Step {
         stream: u64,
         range: Range<usize>,
         mode: Mode,
-        beside: bool,
     },
     SetWritten(Range<usize>),
     /// Everything up to this number of the stream is done.
@@ -63,8 +61,7 @@ fn mode() -> impl Strategy<Value = Mode> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        16 => (0..4u64, range(), mode(), prop::bool::weighted(0.2))
-            .prop_map(|(stream, range, mode, beside)| Step::Access { stream, range, mode, beside }),
+        16 => (0..4u64, range(), mode()).prop_map(|(stream, range, mode)| Step::Access { stream, range, mode }),
         1 => range().prop_map(Step::SetWritten),
         2 => (0..4u64, any::<u8>()).prop_map(|(stream, share)| Step::Done { stream, share }),
         1 => (1..=LEN).prop_map(Step::Recycle),
@@ -122,12 +119,6 @@ fn check(history: &History, bytes: &[Byte]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The latest of each stream stands for the others.
-fn enter(uses: &mut BTreeSet<(u64, u64)>, new: (u64, u64)) {
-    uses.retain(|old| old.0 != new.0);
-    uses.insert(new);
-}
-
 fn run(steps: &[Step]) -> Result<(), TestCaseError> {
     let operation = Operation { label: "test", location: Location::caller() };
     let mut history = History::new(LEN, false);
@@ -135,27 +126,17 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
     let mut numbers = [0u64; 4];
     for step in steps {
         match step.clone() {
-            Step::Access { stream, range, mode, beside } => {
+            Step::Access { stream, range, mode } => {
                 let range = range.start.min(bytes.len())..range.end.min(bytes.len());
                 numbers[stream as usize] += 1;
                 let new = (stream, numbers[stream as usize]);
-                let entry = Use::new(point(new), operation);
-                if beside {
-                    history.insert_beside(&range, mode, entry);
-                } else {
-                    history.insert(&range, mode, entry);
-                }
+                history.insert(&range, mode, Use::new(point(new), operation));
                 for byte in &mut bytes[range] {
-                    match mode {
-                        Mode::Write if beside => {
-                            byte.written = true;
-                            byte.former.remove(&stream);
-                            enter(&mut byte.writers, new);
-                        }
-                        Mode::Write => {
-                            *byte = Byte { writers: [new].into(), written: true, ..Byte::default() };
-                        }
-                        _ => enter(&mut byte.readers, new),
+                    if mode == Mode::Write {
+                        *byte = Byte { writer: Some(new), written: true, ..Byte::default() };
+                    } else {
+                        byte.readers.retain(|old| old.0 != new.0);
+                        byte.readers.insert(new);
                     }
                 }
             }
@@ -169,7 +150,7 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
                 let done = |old: (u64, u64)| old.0 == stream && old.1 <= until;
                 history.prune(|point| done(key(point)));
                 for byte in &mut bytes {
-                    byte.writers.retain(|&old| !done(old));
+                    byte.writer = byte.writer.filter(|&old| !done(old));
                     byte.readers.retain(|&old| !done(old));
                     byte.former.retain(|&stream, &mut (last, _)| !done((stream, last)));
                 }

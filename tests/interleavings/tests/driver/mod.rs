@@ -110,6 +110,16 @@ impl Driver {
         RawStream(stream)
     }
 
+    /// Whether one of two streams waits for the other.
+    pub(crate) fn are_ordered(&self, [a, b]: [RawStream; 2]) -> bool {
+        let world = &*self.0.lock().unwrap();
+        let waits = |stream: RawStream, other: RawStream| {
+            let work = &world.streams[&stream.0].work;
+            work.iter().any(|work| matches!(work, Work::After(it, _) if *it == other.0))
+        };
+        waits(a, b) || waits(b, a)
+    }
+
     /// Runs everything; says in which order the steps ran.
     pub(crate) fn steps(&self) -> Vec<u32> {
         let world = &mut *self.0.lock().unwrap();
