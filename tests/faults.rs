@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use conformance::harness::{Child, Gate, open_again, overlaps, refused, until};
 use conformance::{faulty, sync, tests};
-use gpustream::{Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Launch, Result};
+use gpustream::{Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Launch, Result, Stream};
 
 tests! {
     Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion, a_trap, host_access_after_a_fault,
@@ -26,11 +26,22 @@ const NOWHERE: usize = 0x0dea_d000_0000;
 
 /// Launches a kernel that writes where nothing is.
 fn break_device(device: &Device) -> Result<()> {
-    let kernels = faulty::Kernels::load(device)?;
-    let s = device.stream()?;
-    // SAFETY: this process is made to fail.
-    unsafe { kernels.wild(&s, &ONE, NOWHERE) }?;
-    s.synchronize()
+    Breaker::new(device)?.break_device()
+}
+
+/// What breaks a device while kernels wait: loading code may wait for them.
+struct Breaker(faulty::Kernels, Stream);
+
+impl Breaker {
+    fn new(device: &Device) -> Result<Self> {
+        Ok(Self(faulty::Kernels::load(device)?, device.stream()?))
+    }
+
+    fn break_device(&self) -> Result<()> {
+        // SAFETY: this process is made to fail.
+        unsafe { self.0.wild(&self.1, &ONE, NOWHERE) }?;
+        self.1.synchronize()
+    }
 }
 
 fn lost<T>(result: Result<T>, what: &str) {
@@ -155,6 +166,7 @@ fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()>
     if !overlaps(device) {
         return Ok(());
     }
+    let breaker = Breaker::new(device)?;
     let again = || open_again(device, DeviceOptions::default());
     let (owner, user) = (again()?, again()?);
     let kernels = sync::Kernels::load(&user)?;
@@ -166,7 +178,7 @@ fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()>
     kernels.arrive_and_set(&t, &mut here[1], gate.flag(), &mut pinned, 0xdead, LEN)?;
     kernels.arrive_and_set(&u, &mut here[2], gate.flag(), &mut buffer, 0xdead, LEN)?;
     until(|| Ok(here.iter().all(|here| here.get() != 0)))?;
-    lost(break_device(device), "the stream");
+    lost(breaker.break_device(), "the stream");
     drop((registered, pinned, buffer, s, t, u, kernels));
     drop((owner, user));
     let mine: Vec<Vec<u32>> = (0..4).map(|_| vec![0xaaaa_aaaa; LEN]).collect();
@@ -209,15 +221,16 @@ fn what_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -> Resul
 
 /// A download that fails has left the slice alone: nothing writes there later.
 fn downloads_beside_a_fault(device: &Device) -> Result<()> {
-    let s = device.stream()?;
+    let (breaker, s) = (Breaker::new(device)?, device.stream()?);
+    let kernels = sync::Kernels::load(device)?;
     let x = s.full(1 << 22, 0xdead_u32)?;
     let gate = Gate::new(device)?;
     s.synchronize()?;
-    sync::Kernels::load(device)?.spin(&s, &ONE, gate.flag())?;
+    kernels.spin(&s, &ONE, gate.flag())?;
     let mut values = vec![7u32; 1 << 22];
     std::thread::scope(|scope| {
         let download = scope.spawn(|| s.download_into(&x, &mut values));
-        lost(break_device(device), "the stream");
+        lost(breaker.break_device(), "the stream");
         gate.open();
         lost(download.join().expect("no panic"), "the download");
     });

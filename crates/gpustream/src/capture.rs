@@ -21,7 +21,7 @@ use crate::host_call::{self, RepeatedCall};
 use crate::memory::Block;
 use crate::node_recorder::{Attributed, HostNodes, NodeAdder};
 use crate::node_setter::NodeSetter;
-use crate::stream_core::{Access, EventCell, StreamCore, hazard};
+use crate::stream_core::{Access, ContextHold, EventCell, StreamCore, hazard};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, History, Point, StreamId, Use};
@@ -50,6 +50,8 @@ struct Inner {
     histories: HashMap<*const Block, History>,
     contents: Contents,
     explicit: Option<Explicit>,
+    /// Where the driver records: keeps the context from being waited for.
+    context: Option<ContextHold>,
 }
 
 /// A graph that is made node by node, each operation being a lane of its own.
@@ -80,8 +82,9 @@ impl Capture {
     /// Begins recording on `stream`.
     pub(crate) fn begin(stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
         stream.check_thread()?;
-        let capture =
-            Arc::new(Self { thread: Some(thread::current().id()), ..Self::new(stream.id, Inner::default()) });
+        let context = Some(ContextHold::for_capture(&*stream.device)?);
+        let inner = Inner { context, ..Inner::default() };
+        let capture = Arc::new(Self { thread: Some(thread::current().id()), ..Self::new(stream.id, inner) });
         let mut state = lock(&stream.state);
         if state.capture.is_some() {
             return Err(refused("capture a stream that is being captured already; end that capture first"));
@@ -393,6 +396,7 @@ impl Capture {
             fn drop(&mut self) {
                 self.0.ended.store(true, Ordering::Release);
                 self.1.histories.clear();
+                self.1.context = None;
                 for stream in self.1.lanes.drain().filter_map(|(_, lane)| lane.stream) {
                     lock(&stream.state).capture = None;
                 }

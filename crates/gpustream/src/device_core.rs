@@ -11,7 +11,7 @@ use crate::host_call;
 use crate::memory::Kind;
 use crate::pool::Memory;
 use crate::staging::Staging;
-use crate::stream_core::{StreamCore, StreamTable};
+use crate::stream_core::{ContextHold, StreamCore, StreamTable};
 use crate::sync::{Mutex, lock};
 use crate::track::{Point, StreamId};
 
@@ -108,7 +108,7 @@ impl DeviceCore {
     }
 
     /// Those that may use what belongs to this device: its own, and the backend's others if any has.
-    fn users(&self) -> Vec<Arc<StreamCore>> {
+    pub(crate) fn users(&self) -> Vec<Arc<StreamCore>> {
         let visited = self.visited.load(Ordering::Acquire);
         self.streams.filter(|stream| {
             self.owns(stream) || visited && stream.device.info().backend == self.info.backend
@@ -122,7 +122,7 @@ impl DeviceCore {
         users
     }
 
-    fn owns(&self, stream: &StreamCore) -> bool {
+    pub(crate) fn owns(&self, stream: &StreamCore) -> bool {
         Arc::ptr_eq(&stream.device, &self.raw)
     }
 
@@ -176,23 +176,27 @@ impl DeviceCore {
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let streams = self.wait_idle()?;
-        streams.iter().try_for_each(|stream| stream.report_panic())
-    }
-
-    /// As [`synchronize`](Self::synchronize), and leaves it to a later wait to report what panicked.
-    pub(crate) fn wait_idle(&self) -> Result<Vec<Arc<StreamCore>>> {
         host_call::check_outside()?;
         let streams = self.own_streams();
-        // Of the whole context: the driver waits for all of it, and cannot for a captured stream.
-        let all = self.streams.filter(|stream| stream.is_in_context_of(&*self.raw));
-        all.iter()
-            .try_for_each(|stream| stream.check_not_capturing("make the host wait for the whole device"))?;
+        let context = ContextHold::for_wait(&*self.raw)?;
         let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
         self.raw.synchronize()?;
+        drop(context);
         streams.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
-        Ok(streams)
+        streams.iter().try_for_each(|stream| stream.report_panic())
     }
+}
+
+/// Waits for the whole context, unless something is captured there; says whether that went well.
+fn is_synchronized(raw: &dyn hal::Device, table: &StreamTable) -> bool {
+    let Ok(_context) = ContextHold::for_wait(raw) else { return false };
+    // Nothing is submitted to these any more, so a wait for the context is one for them.
+    let retired = table.filter(|stream| stream.is_retired() && stream.is_in_context_of(raw));
+    let synchronized = raw.synchronize().is_ok();
+    if synchronized {
+        retired.iter().for_each(|stream| stream.set_done(stream.submitted()));
+    }
+    synchronized
 }
 
 impl Drop for DeviceCore {
@@ -205,16 +209,11 @@ impl Drop for DeviceCore {
         let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
         let memory = self.memory.clone();
         host_call::outside(move || {
-            // Nothing is submitted to these any more, so a wait for the context is one for them.
-            let retired = table.filter(|stream| stream.is_retired() && stream.is_in_context_of(&*raw));
-            let synchronized = raw.synchronize().is_ok();
-            if synchronized {
-                retired.iter().for_each(|stream| stream.set_done(stream.submitted()));
-            }
-            let done = synchronized || streams.iter().all(|it| it.wait_idle().is_ok());
+            // Stream by stream: a wait for the context would break what other handles of the device capture.
+            let done = streams.iter().all(|it| it.wait_idle().is_ok()) || is_synchronized(&*raw, &table);
             // A wait that reports the device's loss does not say that nothing runs: the backend does, if it knows.
             let idle = done || raw.has_stopped();
-            if !idle || !visitors.iter().all(|it| it.settle() || it.device.has_stopped()) {
+            if !idle || !visitors.iter().all(|it| it.settle().is_ok() || it.device.has_stopped()) {
                 // What may be in use stays with the process, and in the table the streams that may use it.
                 return std::mem::forget((parked, memory));
             }
@@ -227,7 +226,7 @@ impl Drop for DeviceCore {
             drop(parked);
             streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.close());
             memory.close();
-            drop((streams, retired));
+            drop(streams);
             table.sweep(&raw);
         });
     }

@@ -490,16 +490,16 @@ pub(super) fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
     size.max(wanted).checked_next_multiple_of(grain).unwrap_or(size)
 }
 
-/// Blocks until what was freed is out of use, and takes back what streams keep for their next copies. Where the device
-/// cannot be waited for, because a stream is being captured, that is left out.
+/// Blocks until what was freed is out of use, and takes back what streams keep for their next copies. Waits for each
+/// stream: a wait for the device would break what other threads capture.
 #[cold]
 fn wait_for_frees(device: &DeviceCore) -> Result<()> {
-    match device.wait_idle() {
-        Err(error) if error.kind() != ErrorKind::Captured => return Err(error),
-        _ => {}
-    }
-    for visitor in device.visitors() {
-        visitor.settle();
+    for stream in device.users() {
+        match stream.settle() {
+            Err(error) if stream.is_ours() && device.owns(&stream) => return Err(error),
+            // Another device's failure, or an end that no event tells of, only leaves more memory in use.
+            _ => {}
+        }
     }
     staging::let_go(device);
     Ok(())

@@ -9,6 +9,7 @@
 //! driver's call is made with, and whoever takes the lock a second time looks a second time. A capture begins under the
 //! lock together with the driver's, and the stream runs again only after the driver's has ended.
 
+mod context;
 mod mark;
 mod submit;
 mod table;
@@ -27,6 +28,7 @@ use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, Point, StreamId};
 
+pub(crate) use context::ContextHold;
 pub(crate) use mark::{EventCell, Mark};
 pub(crate) use submit::{Access, Waited, hazard};
 pub(crate) use table::{Adopting, StreamTable};
@@ -333,14 +335,12 @@ impl StreamCore {
         }
     }
 
-    /// As [`wait_for_end`](Self::wait_for_end), and remembers it where the work was done; says whether it was.
-    pub(crate) fn settle(&self) -> bool {
+    /// As [`wait_for_end`](Self::wait_for_end), and remembers that the work was done.
+    pub(crate) fn settle(&self) -> Result<()> {
         let number = self.submitted();
-        let ended = self.wait_for_end().is_ok();
-        if ended {
-            self.set_done(number);
-        }
-        ended
+        self.wait_for_end()?;
+        self.set_done(number);
+        Ok(())
     }
 
     /// Blocks until the submission of that number is done.

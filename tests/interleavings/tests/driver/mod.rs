@@ -361,6 +361,13 @@ unsafe impl Device for Opened {
         Arc::as_ptr(&self.0.0).addr()
     }
     fn synchronize(&self) -> Result<()> {
+        // A wait takes time.
+        for _ in 0..2 {
+            self.call(|world| {
+                let captured = world.streams.values().any(|queue| queue.capture.is_some());
+                assert!(!captured, "a wait for a context in which a stream is being captured");
+            })?;
+        }
         self.0.steps();
         Ok(())
     }

@@ -1,0 +1,61 @@
+//! Captures beside waits for a whole context: the driver breaks a capture when anybody waits for the context meanwhile, so
+//! each is refused while the other goes on.
+
+use std::collections::HashMap;
+
+use gpustream_hal::{self as hal, Error, ErrorKind, Result};
+
+use crate::capture::refused;
+use crate::sync::{Mutex, lock};
+
+type Key = (&'static str, usize);
+
+/// What goes on in a context, and how many times.
+enum Use {
+    Captures(usize),
+    Waits(usize),
+}
+
+static CONTEXTS: Mutex<Option<HashMap<Key, Use>>> = Mutex::new(None);
+
+/// Leave to capture in a context, or to wait for all of it, until it is dropped.
+pub(crate) struct ContextHold(Key);
+
+impl ContextHold {
+    /// # Errors
+    /// [`ErrorKind::Captured`] while a host thread waits for the context.
+    pub(crate) fn for_capture(device: &dyn hal::Device) -> Result<Self> {
+        Self::enter(device, Use::Captures(1))
+            .ok_or_else(|| Error::new(ErrorKind::Captured, "no capture can begin while a host thread waits for the whole device; wait for a stream or an event instead"))
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Captured`] while a stream of the context is being captured, by any handle of the device.
+    pub(crate) fn for_wait(device: &dyn hal::Device) -> Result<Self> {
+        Self::enter(device, Use::Waits(1)).ok_or_else(|| refused("make the host wait for the whole device"))
+    }
+
+    fn enter(device: &dyn hal::Device, new: Use) -> Option<Self> {
+        let key = (device.info().backend, device.context());
+        let mut contexts = lock(&CONTEXTS);
+        match (contexts.get_or_insert_default().entry(key).or_insert(Use::Captures(0)), new) {
+            (Use::Captures(count), Use::Captures(_)) | (Use::Waits(count), Use::Waits(_)) => *count += 1,
+            (free @ (Use::Captures(0) | Use::Waits(0)), new) => *free = new,
+            _ => return None,
+        }
+        Some(Self(key))
+    }
+}
+
+impl Drop for ContextHold {
+    fn drop(&mut self) {
+        let mut contexts = lock(&CONTEXTS);
+        let Some(contexts) = contexts.as_mut() else { return };
+        if let Some(Use::Captures(count) | Use::Waits(count)) = contexts.get_mut(&self.0) {
+            *count -= 1;
+            if *count == 0 {
+                contexts.remove(&self.0);
+            }
+        }
+    }
+}
