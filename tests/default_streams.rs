@@ -8,6 +8,7 @@ tests! {
     Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy, legacy_and_non_blocking_streams_overlap,
         threads_have_streams_of_their_own;
     Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, values_of_one_stream_share_its_capture,
+        a_stream_taken_anew_inside_a_capture,
         a_shared_stream_outlives_the_handle_it_came_from, long_copies_on_default_streams,
         another_threads_stream_is_refused, foreign_streams_are_one_queue, foreign_streams_may_go, priorities_are_known, the_lint_report_names_lines,
         no_lint_report_unasked;
@@ -152,6 +153,41 @@ fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// The driver goes on recording where the last value of a stream that joined has gone.
+fn a_stream_taken_anew_inside_a_capture(device: &Device) -> Result<()> {
+    let Some(own) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    drop(own);
+    let again = open_again(device, DeviceOptions::default())?;
+    let s = device.stream()?;
+    for elsewhere in [false, true] {
+        let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 1u32)?);
+        let mut host = device.pinned::<u32>(N)?;
+        s.synchronize()?;
+        let graph = s.capture(|s| {
+            s.fill(&mut x, 2)?;
+            let event = s.record()?;
+            let joined = device.default_stream(DefaultStream::PerThread)?;
+            joined.wait(&event)?;
+            if elsewhere {
+                std::thread::scope(|scope| scope.spawn(|| drop(joined)).join().unwrap());
+            } else {
+                drop(joined);
+            }
+            // As from another handle, which must find it too.
+            assert!(again.default_stream(DefaultStream::PerThread)?.synchronize().is_err());
+            device.default_stream(DefaultStream::PerThread)?.copy(&x, &mut host)?;
+            device.default_stream(DefaultStream::PerThread)?.fill(&mut y, 3)
+        })?;
+        assert_eq!(graph.dot().matches("label").count(), 3, "{}", graph.dot());
+        // It works as before, and the graph owns what it refers to.
+        assert_eq!(device.default_stream(DefaultStream::PerThread)?.download(&x)?, [1; N]);
+        drop((x, y));
+        graph.launch(&s)?;
+        assert_eq!(*host.read()?, [2; N]);
+    }
+    Ok(())
+}
+
 fn a_shared_stream_outlives_the_handle_it_came_from(device: &Device) -> Result<()> {
     let Some(own) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
     drop(own);
@@ -248,7 +284,7 @@ fn foreign_streams_may_go(device: &Device) -> Result<()> {
         drop(x);
         device.trim();
     }
-    device.synchronize()
+    conformance::harness::synchronize(device)
 }
 
 fn priorities_are_known(device: &Device) -> Result<()> {

@@ -114,11 +114,13 @@ impl Wake for Exits {
 }
 
 fn from_a_waker(device: &Device) -> Result<()> {
-    keep_busy(device)?;
+    // First: loading code may wait for what runs.
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.full(10, 1u32)?;
     let gate = Gate::new(device)?;
+    s.synchronize()?;
+    keep_busy(device)?;
     kernels.add_when(&s, gate.flag(), &mut x, 1, 10)?;
     let mut future = std::pin::pin!(s.finished());
     let waker = Waker::from(Arc::new(Exits));

@@ -128,7 +128,7 @@ fn a_graph_owns_what_it_uses(device: &Device) -> Result<()> {
     assert_eq!(ran.load(Ordering::SeqCst), 3);
     assert_eq!(Arc::strong_count(&ran), 2, "the graph holds the closure");
     drop((graph, others, pinned));
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     device.trim();
     assert_eq!(Arc::strong_count(&ran), 1, "with the graph the closure goes");
     Ok(())
@@ -382,7 +382,7 @@ fn launches_of_two_threads_are_ordered(device: &Device) -> Result<()> {
     let streams = [device.stream()?, device.stream()?];
     let mut x = streams[0].full(1 << 18, 1u32)?;
     let mut others = (0..500).map(|_| streams[0].zeros::<u32>(1)).collect::<Result<Vec<_>>>()?;
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     let mut record = |s: &Stream| {
         s.capture(|s| {
             kernels.step(s, &mut x, 7, 1 << 18)?;

@@ -164,7 +164,7 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, |s| crate::notify::block_on(s.record()?.done()))?;
     refused_inside(device, |s| s.device().synchronize())?;
     let x = device.stream()?.full(N, 1u32)?;
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     refused_inside(device, |s| s.download(&x))?;
     refused_inside(device, |s| s.download_into(&x, &mut [0; N]))?;
     refused_inside(device, |s| crate::notify::block_on(s.finished()))?;
@@ -187,7 +187,7 @@ fn an_allocation_is_refused(device: &Device) -> Result<()> {
 fn another_thread_is_refused(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let mut x = device.stream()?.full(N, 1u32)?;
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     let x = std::sync::Mutex::new(&mut x);
     refused_inside(device, |s| {
         let work = || kernels.step(s, *x.lock().unwrap(), 1, N);

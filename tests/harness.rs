@@ -446,6 +446,19 @@ pub fn until(mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
+/// Waits for the device, which is refused while another test of the same context captures.
+///
+/// # Errors
+/// Those of [`Device::synchronize`].
+pub fn synchronize(device: &Device) -> Result<()> {
+    loop {
+        match device.synchronize() {
+            Err(error) if error.kind() == ErrorKind::Captured => thread::yield_now(),
+            other => return other,
+        }
+    }
+}
+
 /// Asserts an error's kind, and that its message says each of `texts`.
 ///
 /// # Panics

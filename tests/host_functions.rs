@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 
-use conformance::harness::{Gate, open_again, refused, runs_beside_closures, streams_are_independent};
+use conformance::harness::{
+    Gate, open_again, refused, runs_beside_closures, streams_are_independent, synchronize,
+};
 use conformance::toolbox::{Answers, Toolbox};
 use conformance::{sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Event, Graph, Launch, Pinned, Result, Stream};
@@ -16,7 +18,7 @@ use crate::notify::block_on;
 tests! {
     Plain: they_run_in_order, later_work_waits_for_them, a_panic_is_reported_by_the_next_wait,
         a_panic_of_a_node_is_reported_by_the_next_wait, a_panic_that_panics_when_dropped,
-        a_blocked_one_holds_its_stream_alone, closures_of_streams_run_at_once_where_that_is_said, a_blocked_node_holds_its_launch_alone, the_last_handle_of_the_stream,
+        a_panic_is_reported_where_its_run_was_launched,         a_blocked_one_holds_its_stream_alone, closures_of_streams_run_at_once_where_that_is_said, a_blocked_node_holds_its_launch_alone, the_last_handle_of_the_stream,
         the_last_handles_of_everything, the_last_handles_in_a_node, a_graph_dropped_by_its_own_node,
         library_calls_are_refused, library_calls_of_a_node_are_refused, what_came_before_can_be_read,
         what_did_not_come_before_is_refused;
@@ -69,7 +71,7 @@ fn panics_reach_waits(device: &Device, submit: impl Fn(&Stream) -> Result<()>) -
     let waits: &[(&str, Wait)] = &[
         ("stream", |_, s, _, _| s.synchronize()),
         ("event", |_, _, event, _| event.synchronize()),
-        ("device", |device, _, _, _| device.synchronize()),
+        ("device", |device, _, _, _| synchronize(device)),
         ("guard", |_, _, _, host| host.read().map(drop)),
         ("query", |_, s, _, _| {
             while !s.is_done()? {}
@@ -115,6 +117,32 @@ fn a_panic_of_a_node_is_reported_by_the_next_wait(device: &Device) -> Result<()>
         }
         graph.as_ref().unwrap().launch(s)
     })
+}
+
+/// Also where the graph was launched elsewhere before the run began.
+fn a_panic_is_reported_where_its_run_was_launched(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let runs = Arc::new(AtomicU32::new(0));
+    let begun = runs.clone();
+    let graph = a.capture(|s| {
+        s.host_fn_repeat(move || {
+            if begun.fetch_add(1, Ordering::SeqCst) == 1 {
+                panicking();
+            }
+        })
+    })?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    for stream in [&b, &a, &b] {
+        // The runs follow each other, and the first may be done already.
+        graph.launch(stream)?;
+    }
+    gate.open();
+    b.synchronize()?;
+    refused(a.synchronize(), ErrorKind::HostPanic, &["on purpose"]);
+    assert_eq!(runs.load(Ordering::SeqCst), 3);
+    usable(device, &[&a, &b])
 }
 
 fn a_panic_that_panics_when_dropped(device: &Device) -> Result<()> {

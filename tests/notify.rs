@@ -2,8 +2,8 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -16,6 +16,7 @@ tests! {
         on_tokio, on_smol, what_follows_does_not_count, what_the_stream_waits_for_counts,
         what_the_stream_waits_for_later_does_not,
         finished_work_resolves_at_once, futures_outlive_everything, panics_are_reported, the_waker_may_change,
+        a_waker_that_waits_when_dropped,
         many_streams;
 }
 
@@ -290,6 +291,45 @@ fn the_waker_may_change(device: &Device) -> Result<()> {
     assert!(!first.0.load(Ordering::SeqCst));
     assert!(!is_pending(&mut finished));
     Ok(())
+}
+
+/// For what the thread that looks at events has to find, while the future that it was a waker of is due too.
+fn a_waker_that_waits_when_dropped(device: &Device) -> Result<()> {
+    struct Waits(Mutex<Option<Box<dyn FnOnce() -> Result<()> + Send>>>, Arc<AtomicBool>);
+    impl Wake for Waits {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let wait = self.0.lock().unwrap().take();
+            self.1.store(wait.is_some_and(|wait| wait().is_ok()), Ordering::SeqCst);
+        }
+    }
+
+    let kernels = sync::Kernels::load(device)?;
+    let (s, other) = (device.stream()?, device.stream()?);
+    let (gate, last) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let event = s.record()?;
+    let mut finished = s.finished();
+    kernels.spin(&other, &ONE, last.flag())?;
+    let mut others = other.finished();
+    let waited = Arc::new(AtomicBool::new(false));
+    let wait = move || {
+        gate.open();
+        until(|| event.is_done())?;
+        assert!(is_pending(&mut others));
+        last.open();
+        block_on(others)
+    };
+    let waker = Waker::from(Arc::new(Waits(Mutex::new(Some(Box::new(wait))), waited.clone())));
+    assert!(Pin::new(&mut finished).poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    assert!(!waited.load(Ordering::SeqCst));
+    // The future has the waker alone, and takes another in its place.
+    let _ = Pin::new(&mut finished).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(waited.load(Ordering::SeqCst));
+    block_on(finished)
 }
 
 /// In the order in which they are let go, not in that in which they were asked for.

@@ -199,7 +199,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     let mut buffers = streams.iter().map(|s| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
     let mut hosts = (0..8).map(|_| device.pinned::<u32>(8 * N)).collect::<Result<Vec<_>>>()?;
     let mut late = device.pinned::<u32>(N)?;
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     let gate = Gate::new(device)?;
     kernels.spin(&streams[0], &ONE, gate.flag())?;
     // SAFETY: this process is made to fail.

@@ -139,7 +139,7 @@ fn the_first_error_ends_it(device: &Device) -> Result<()> {
         Err(Failure::Library(error)) => assert_eq!(error.kind(), ErrorKind::Uninitialized),
         other => panic!("{other:?}"),
     }
-    device.synchronize()?;
+    conformance::harness::synchronize(&device)?;
     assert_eq!(device.memory_stats().used, 0);
     Ok(())
 }
@@ -180,7 +180,7 @@ fn panics_leave_everything_usable(device: &Device) -> Result<()> {
             assert_eq!(output, input);
         }
     }
-    device.synchronize()?;
+    conformance::harness::synchronize(&device)?;
     assert_eq!(device.memory_stats().used, 0);
     Ok(())
 }
@@ -291,7 +291,7 @@ fn the_first_error_ends_generating(device: &Device) -> Result<()> {
     };
     pipeline.generate(9, fill, sink)?;
     assert_eq!(sum, 9 * 300);
-    device.synchronize()?;
+    conformance::harness::synchronize(&device)?;
     assert_eq!(device.memory_stats().used, 0);
     Ok(())
 }

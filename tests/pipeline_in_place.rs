@@ -150,7 +150,7 @@ fn nothing_waits_but_host_access(device: &Device) -> Result<()> {
     };
     run(&mut a, &mut b, &round, None)?;
     round.on_host(&mut want_a, &mut want_b);
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
 
     let gate = Gate::new(device)?;
     round.number = 1;
@@ -300,7 +300,7 @@ fn what_fails_leaves_the_rest(device: &Device) -> Result<()> {
         round.on_host(&mut want_a, &mut want_b);
         assert_eq!((&*a.read()?, &*b.read()?), (&want_a[..], &want_b[..]), "{fails:?}");
     }
-    device.synchronize()?;
+    conformance::harness::synchronize(&device)?;
     assert_eq!(device.memory_stats().used, 0);
     Ok(())
 }

@@ -75,7 +75,7 @@ fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
         // So that nothing asks the driver for memory, which may wait for the kernel.
         drop([a.full(N, 0u32)?, a.full(N, 0u32)?, b.full(N, 0u32)?]);
         let (x, mut y) = (a.full(N, 5u32)?, a.zeros::<u32>(N)?);
-        device.synchronize()?;
+        conformance::harness::synchronize(&device)?;
         // Without a pool each goes back to the driver, which waits for all work: not behind the gate.
         device.trim();
         let gate = Gate::new(&device)?;
@@ -99,7 +99,7 @@ fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let mut out = b.zeros::<u32>(N / 8)?;
     let mut x = a.full(N, 5u32)?;
-    device.synchronize()?;
+    conformance::harness::synchronize(&device)?;
     let gate = Gate::new(&device)?;
     kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
     let address = x.as_raw();
@@ -276,7 +276,7 @@ fn everything_goes_back(device: &Device) -> Result<()> {
             let mut y = b.alloc::<u8>(size)?;
             b.copy(&x, &mut y)?;
         }
-        device.synchronize()?;
+        conformance::harness::synchronize(&device)?;
         device.trim();
         let stats = device.memory_stats();
         assert_eq!((stats.used, stats.reserved), (0, 0), "{stats:?}");

@@ -161,7 +161,7 @@ fn device_synchronize_waits_for_all(device: &Device) -> Result<()> {
     kernels.spin(&b, &ONE, gate.flag())?;
     std::thread::scope(|scope| {
         scope.spawn(|| gate.open());
-        device.synchronize()
+        conformance::harness::synchronize(device)
     })?;
     assert!(a.is_done()? && b.is_done()?);
     Ok(())
@@ -233,6 +233,7 @@ fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
     let mut x = s.zeros::<u32>(1)?;
     let (mut counted, mut y) = (other.zeros::<u32>(1)?, other.zeros::<u32>(1)?);
     let graph = other.capture(|s| kernels.step(s, &mut counted, 1, 1))?;
+    let unused = other.capture(|s| kernels.step(s, &mut y, 1, 1))?;
     let gate = Gate::new(device)?;
     let submitted = AtomicU32::new(0);
     kernels.spin(&s, &ONE, gate.flag())?;
@@ -255,6 +256,12 @@ fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
         // Others are not held up by the one that waits.
         other.fill(&mut y, 7)?;
         other.synchronize()?;
+        if device.info().backend == "cpu" {
+            // A driver may hold a lock of its own.
+            drop(unused);
+            device.trim();
+            drop(other.upload(&vec![1u32; 3 << 20])?);
+        }
         gate.open();
         launches.join().expect("no panic")
     })?;

@@ -98,7 +98,7 @@ fn boxes_are_ordered_with_everything_else(device: &Device) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let mut x = a.full(100, 1u32)?;
     let mut y = b.zeros::<u32>(25)?;
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&a, gate.flag(), &mut x, 4, 100)?;
     b.copy_box(&x, Pitched::rows(10).at(5, 5), &mut y, Pitched::rows(5), [5, 5, 1])?;

@@ -33,7 +33,7 @@ fn what_is_done_says_nothing_of_later_waits(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let (mut x, y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
     let (mut late, mut early) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&a, gate.flag(), &mut x, 5, N)?;
     a.copy(&x, &mut late)?;
@@ -51,7 +51,7 @@ fn a_reader_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let mut x = a.full(N, 1u32)?;
     let mut y = b.zeros::<u32>(N)?;
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
     b.copy(&x, &mut y)?;
@@ -66,7 +66,7 @@ fn a_writer_waits_for_readers_elsewhere(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let mut x = a.full(N, 1u32)?;
     let mut y = a.zeros::<u32>(N)?;
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     let gate = Gate::new(device)?;
     kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
     b.fill(&mut x, 2)?;
@@ -81,7 +81,7 @@ fn a_writer_waits_for_readers_elsewhere(device: &Device) -> Result<()> {
 fn a_writer_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let mut x = a.full(N, 1u32)?;
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
     b.fill(&mut x, 9)?;
@@ -95,7 +95,7 @@ fn readers_share(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let x = a.full(N, 5u32)?;
     let (mut y, mut z) = (a.zeros::<u32>(N)?, b.zeros::<u32>(N)?);
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     let gate = Gate::new(device)?;
     kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
     b.copy(&x, &mut z)?;
@@ -110,7 +110,7 @@ fn readers_share(device: &Device) -> Result<()> {
 fn ranges_are_tracked_apart(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let mut x = a.full(N, 1u32)?;
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     let gate = Gate::new(device)?;
     let (mut left, mut right) = x.split_at_mut(1111)?;
     kernels.add_when(&a, gate.flag(), &mut left, 1, 1111)?;
@@ -275,7 +275,7 @@ fn strict_accepts_what_the_host_saw(device: &Device) -> Result<()> {
     kernels.step(&b, &mut x, 1, N)?;
     b.record()?.synchronize()?;
     kernels.step(&a, &mut x, 1, N)?;
-    device.synchronize()?;
+    conformance::harness::synchronize(device)?;
     assert_eq!(b.download(&x)?, [31; N]);
     let mut host = device.pinned::<u32>(N)?;
     a.copy(&x, &mut host)?;

@@ -371,10 +371,15 @@ impl Capture {
     }
 
     /// Keeps a closure that every launch runs.
-    pub(crate) fn keep_call(&self, call: Arc<RepeatedCall>) {
-        match &self.setter {
-            Some(setter) => setter.keep_call(call),
-            None => lock(&self.inner).contents.calls.push(call),
+    pub(crate) fn keep_call(&self, stream: StreamId, call: &Arc<RepeatedCall>) {
+        if let Some(setter) = &self.setter {
+            return setter.keep_call(call.clone());
+        }
+        let inner = &mut *lock(&self.inner);
+        // A node's second operation will be refused: no launch would run it, and it would be waited for.
+        let lane = inner.explicit.as_ref().and_then(|_| inner.lanes.get(&stream));
+        if lane.is_none_or(|lane| lane.number == 0) {
+            inner.contents.calls.push(call.clone());
         }
     }
 

@@ -165,10 +165,10 @@ impl Device {
     }
 
     /// Keeps `what` until everything submitted so far is done.
-    pub(crate) fn park(&self, what: Box<dyn Send>) {
+    pub(crate) fn park(&self, what: Box<dyn Send>, owns: bool) {
         let device = self.clone();
         // Asks the streams how far they are.
-        host_call::outside(move || device.0.park(what));
+        host_call::outside(move || device.0.park(what, owns));
     }
 
     /// What the device is and can do.

@@ -1,8 +1,8 @@
 //! What all handles of one opened device share, and its end.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use gpustream_hal::{self as hal, DeviceInfo, Result, WaitPolicy};
 
@@ -21,7 +21,13 @@ struct Parked {
     /// Only ever dropped.
     _what: Box<dyn Send>,
     until: Vec<Point>,
+    device: Arc<dyn hal::Device>,
+    /// It may own anything, the last handles of its device among it.
+    owns: bool,
 }
+
+/// Of all devices. What is parked may own the last handles of its own device: nobody would come back to that.
+static PARKED: Mutex<Vec<Parked>> = Mutex::new(Vec::new());
 
 /// What all handles of one opened device share.
 pub(crate) struct DeviceCore {
@@ -34,7 +40,6 @@ pub(crate) struct DeviceCore {
     pub(crate) streams: Arc<StreamTable>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) staging: Staging,
-    parked: Mutex<Vec<Parked>>,
     /// Other devices of the backend by ordinal, and whether this one reaches their memory.
     peers: Mutex<HashMap<usize, bool>>,
     /// Whether streams of other devices have used this one's memory.
@@ -52,7 +57,6 @@ impl DeviceCore {
             memory: Memory::new(raw.clone(), streams.clone(), options.memory.or_environment()),
             streams,
             staging: Staging::new(options.staging),
-            parked: Mutex::default(),
             peers: Mutex::default(),
             visited: AtomicBool::new(false),
             raw,
@@ -150,7 +154,7 @@ impl DeviceCore {
 
     /// Whether everything submitted to this device's streams is known to be done.
     pub(crate) fn is_known_idle(&self) -> bool {
-        self.own_streams().iter().all(|stream| stream.is_known_done(stream.submitted()))
+        self.own_streams().iter().all(|stream| stream.is_known_done(stream.counted()))
     }
 
     pub(crate) fn sweep(&self) {
@@ -158,20 +162,44 @@ impl DeviceCore {
             return;
         }
         self.streams.sweep(&self.raw);
+        self.look_after_others();
+        let is_own = |parked: &Parked| Arc::ptr_eq(&parked.device, &self.raw);
         let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.is_known_done(point));
-        let free: Vec<Parked> = lock(&self.parked).extract_if(.., |parked| done(parked)).collect();
-        // Dropped with no lock held: a graph's closures may own anything.
-        drop(free);
+        let free: Vec<Parked> =
+            lock(&PARKED).extract_if(.., |parked| (parked.owns || is_own(parked)) && done(parked)).collect();
+        // Dropped with no lock held: a graph's closures may own anything. Where that is the last of another device, its end
+        // waits for work that this very thread may be about to let go on.
+        let (own, others): (Vec<_>, Vec<_>) = free.into_iter().partition(is_own);
+        drop(own);
+        if !others.is_empty() {
+            host_call::elsewhere(move || drop(others));
+        }
     }
 
-    /// Keeps `what` until everything submitted so far is done.
-    pub(crate) fn park(&self, what: Box<dyn Send>) {
+    /// Asks about the streams that other devices' parked closures wait for, if that may be all there is of the device.
+    fn look_after_others(&self) {
+        let others = |parked: &&Parked| parked.owns && !Arc::ptr_eq(&parked.device, &self.raw);
+        let until: Vec<Point> =
+            lock(&PARKED).iter().filter(others).flat_map(|parked| parked.until.iter().copied()).collect();
+        for point in until {
+            if let Some(stream) = self.stream(point.stream)
+                && !stream.is_known_done(point.number)
+            {
+                // As in `refresh`.
+                let _ = stream.query();
+            }
+        }
+    }
+
+    /// Keeps `what` until everything submitted so far is done. Where it `owns` values of the program's, and with them
+    /// perhaps this device, any other device lets go of it.
+    pub(crate) fn park(&self, what: Box<dyn Send>, owns: bool) {
         // Streams of another device matter only if they have used what belongs to this one; nobody asks the driver
         // about them here, so this would wait for them without need.
         let until =
-            self.users().into_iter().map(|stream| Point { stream: stream.id, number: stream.submitted() });
+            self.users().into_iter().map(|stream| Point { stream: stream.id, number: stream.counted() });
         let until = until.collect();
-        lock(&self.parked).push(Parked { _what: what, until });
+        lock(&PARKED).push(Parked { _what: what, until, device: self.raw.clone(), owns });
         self.refresh();
     }
 
@@ -192,9 +220,10 @@ fn is_synchronized(raw: &dyn hal::Device, table: &StreamTable) -> bool {
     let Ok(_context) = ContextHold::for_wait(raw) else { return false };
     // Nothing is submitted to these any more, so a wait for the context is one for them.
     let retired = table.filter(|stream| stream.is_retired() && stream.is_in_context_of(raw));
+    let ends: Vec<u64> = retired.iter().map(|stream| stream.submitted()).collect();
     let synchronized = raw.synchronize().is_ok();
     if synchronized {
-        retired.iter().for_each(|stream| stream.set_done(stream.submitted()));
+        retired.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
     }
     synchronized
 }
@@ -206,7 +235,8 @@ impl Drop for DeviceCore {
         let raw = self.raw.clone();
         let (table, streams) = (self.streams.clone(), self.own_streams());
         let visitors = self.visitors();
-        let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let parked: Vec<Parked> =
+            lock(&PARKED).extract_if(.., |parked| Arc::ptr_eq(&parked.device, &raw)).collect();
         let memory = self.memory.clone();
         host_call::outside(move || {
             // Stream by stream: a wait for the context would break what other handles of the device capture.

@@ -241,6 +241,7 @@ impl Graph {
         let pending = parts.contents.calls.iter().any(|call| call.is_pending());
         let another = pending.then(|| Exec::new(&parts.recorded)).transpose()?;
         let exec = another.as_ref().unwrap_or(&parts.exec).raw;
+        let owns = !parts.contents.calls.is_empty();
         // Until it is known what the executable refers to it keeps both.
         let new = Added { contents: &mut parts.contents, new: Some(contents) };
         // SAFETY: both are alive.
@@ -257,7 +258,7 @@ impl Graph {
             Box::new(std::mem::replace(parts, anew))
         };
         self.table = None;
-        self.device.park(old);
+        self.device.park(old, owns);
         Ok(outcome)
     }
 
@@ -271,7 +272,8 @@ impl Graph {
     /// [`ErrorKind::Captured`] for none or several operations, and for what no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another graph, or after [`update`](Self::update), which makes
     /// the nodes anew, and for a launch that is cooperative where the node's was not or in other clusters, or the
-    /// other way round: drivers cannot change that.
+    /// other way round: drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] where the
+    /// driver refuses, as CUDA does with memory of its own pool in a copy that was made for other memory.
     pub fn set(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         host_call::check_outside()?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
@@ -342,7 +344,8 @@ impl Drop for Graph {
     /// Returns at once: what pending runs use is kept until they are done.
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
-            self.device.park(Box::new(parts));
+            let owns = !parts.contents.calls.is_empty();
+            self.device.park(Box::new(parts), owns);
         }
     }
 }

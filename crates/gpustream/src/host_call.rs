@@ -65,10 +65,15 @@ static LEFT: Mutex<Left> = Mutex::new(Left { work: VecDeque::new(), has_thread: 
 /// Runs `work`, which calls the driver: now, or on another thread if this one is inside a host closure. Once the process is
 /// ending it is leaked.
 pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
-    if !is_inside() {
+    if is_inside() {
+        elsewhere(work);
+    } else {
         process::at_driver(work);
-        return;
     }
+}
+
+/// As [`outside`], on another thread in any case.
+pub(crate) fn elsewhere(work: impl FnOnce() + Send + 'static) {
     let mut left = lock(&LEFT);
     left.work.push_back(Box::new(work));
     if !left.has_thread && !process::is_ending() {
@@ -140,8 +145,9 @@ struct Runs {
     closures: VecDeque<(u64, Arc<dyn Fn() + Send + Sync>)>,
     launched: u64,
     begun: u64,
-    /// Where it was launched last: who reports a panic.
-    stream: Weak<StreamCore>,
+    /// Where it was launched, which is who reports a panic: the streams of runs that have not begun, each with the number
+    /// of its first one.
+    streams: VecDeque<(u64, Weak<StreamCore>)>,
 }
 
 impl RepeatedCall {
@@ -151,7 +157,10 @@ impl RepeatedCall {
 
     fn of(closure: Arc<dyn Fn() + Send + Sync>, recorded: Option<Arc<Self>>) -> Self {
         let closures = VecDeque::from([(0, closure)]);
-        Self { runs: Mutex::new(Runs { closures, launched: 0, begun: 0, stream: Weak::new() }), recorded }
+        Self {
+            runs: Mutex::new(Runs { closures, launched: 0, begun: 0, streams: VecDeque::new() }),
+            recorded,
+        }
     }
 
     /// For the executable's own node: what is put into that does not concern the recorded graph, nor its parents.
@@ -167,8 +176,11 @@ impl RepeatedCall {
 
     pub(crate) fn launched_on(&self, stream: &Arc<StreamCore>) {
         let mut runs = lock(&self.runs);
+        if runs.streams.back().is_none_or(|(_, last)| !std::ptr::eq(last.as_ptr(), Arc::as_ptr(stream))) {
+            let first = runs.launched;
+            runs.streams.push_back((first, Arc::downgrade(stream)));
+        }
         runs.launched += 1;
-        runs.stream = Arc::downgrade(stream);
     }
 
     /// The driver refused the launch.
@@ -230,9 +242,12 @@ pub(crate) unsafe extern "C" fn run_repeated(data: *mut c_void) {
     let call = unsafe { &*data.cast_const().cast::<RepeatedCall>() };
     let mut runs = lock(&call.runs);
     let passed = runs.pass();
+    while runs.streams.get(1).is_some_and(|(from, _)| *from <= runs.begun) {
+        runs.streams.pop_front();
+    }
     runs.begun += 1;
     let closure = runs.closures.front().map(|(_, closure)| closure.clone());
-    let stream = runs.stream.upgrade();
+    let stream = runs.streams.front().and_then(|(_, stream)| stream.upgrade());
     drop(runs);
     let run = move || {
         // Where they may do what a closure may.

@@ -55,7 +55,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.device.park(Box::new(self.core.clone()));
+        self.device.park(Box::new(self.core.clone()), false);
     }
 }
 

@@ -200,10 +200,9 @@ fn points(device: &DeviceCore, block: &Block, range: &std::ops::Range<usize>) ->
     for point in memory::pending(block, range, Mode::Read) {
         if let Some(stream) = device.stream(point.stream)
             && !stream.is_known_done(point.number)
+            && let Some(mark) = stream.mark_for(point.number)?
         {
-            if let Some(mark) = stream.mark_for(point.number)? {
-                points.push((stream, mark));
-            }
+            points.push((stream, mark));
         }
     }
     Ok(points)

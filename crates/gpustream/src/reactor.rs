@@ -43,6 +43,12 @@ struct WaitState {
     waker: Option<Waker>,
 }
 
+impl WaitState {
+    fn outcome(&mut self) -> Option<Result<()>> {
+        (self.remaining == 0).then(|| self.error.take().map_or(Ok(()), Err))
+    }
+}
+
 impl Wait {
     pub(crate) fn new(points: usize) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(WaitState { remaining: points, error: None, waker: None }) })
@@ -51,11 +57,20 @@ impl Wait {
     /// The outcome once there is one; until then `waker` is called when there may be.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<Result<()>> {
         let mut state = lock(&self.state);
-        if state.remaining > 0 {
-            state.waker.get_or_insert_with(|| waker.clone()).clone_from(waker);
-            return None;
+        if state.remaining > 0 && !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            drop(state);
+            // With no lock held: an executor's code may do anything, also where a waker is cloned or dropped.
+            let mut new = Some(waker.clone());
+            state = lock(&self.state);
+            if state.remaining > 0 {
+                mem::swap(&mut state.waker, &mut new);
+            }
+            let outcome = state.outcome();
+            drop(state);
+            drop(new);
+            return outcome;
         }
-        Some(state.error.take().map_or(Ok(()), Err))
+        state.outcome()
     }
 
     /// The future is gone, so nobody is to be woken.

@@ -242,8 +242,9 @@ impl Stream {
         capture.check_thread()?;
         let operation = Operation { label: "host_fn", location: Location::caller() };
         let call = Arc::new(RepeatedCall::new(closure));
+        // Dropped here, with nothing locked, where it is refused.
         let data = Arc::as_ptr(&call).cast_mut().cast();
-        capture.keep_call(call);
+        capture.keep_call(self.core.id, &call);
         self.submit(operation, [].iter(), |device, stream| {
             // SAFETY: the stream is alive, and the graph keeps what `data` points to.
             unsafe { device.stream_host_fn(stream, host_call::run_repeated, data) }

@@ -117,9 +117,16 @@ impl<'a, T: Pod> View<'a, T> {
         let host = self.host()?;
         let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read)?;
         memory::wait_for(&self.device.0, self.block, &self.bytes(), Mode::Read)?;
+        // SAFETY: it was just waited for, with the guard held.
+        Ok(unsafe { self.read_guard(host, guard) })
+    }
+
+    /// # Safety
+    /// The device is done writing here, and was when `guard` was held already; `host` is where the host sees this.
+    unsafe fn read_guard(self, host: HostPtr, guard: HostGuard<'a>) -> ReadGuard<'a, T> {
         // SAFETY: the range is inside pinned memory and aligned for T; writers are done, and the shared borrow and
         // the guard keep new ones out.
-        Ok(unsafe { ReadGuard::new(host.cast(), self.len, guard) })
+        unsafe { ReadGuard::new(host.cast(), self.len, guard) }
     }
 
     /// As [`read`](Self::read), without blocking.
@@ -127,7 +134,13 @@ impl<'a, T: Pod> View<'a, T> {
     /// # Errors
     /// [`ErrorKind::HostBorrowed`] while the device is still writing here.
     pub fn try_read(self) -> Result<ReadGuard<'a, T>> {
-        if self.is_ready()? { self.read() } else { Err(busy("writing to")) }
+        let host = self.host()?;
+        // In this order: a graph may be launched at any moment until the guard is held.
+        match HostGuard::try_hold(self.block, self.bytes(), Mode::Read) {
+            // SAFETY: the device is done, and the guard was held before it was asked.
+            Some(guard) if self.is_ready()? => Ok(unsafe { self.read_guard(host, guard) }),
+            _ => Err(busy("writing to")),
+        }
     }
 
     /// Whether [`read`](Self::read) would return at once. Never blocks.
@@ -218,10 +231,17 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         let range = self.view.bytes();
         let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write)?;
         memory::wait_for(&self.view.device.0, self.view.block, &range, Mode::Write)?;
-        self.view.block.history.lock().set_written(&range);
+        // SAFETY: it was just waited for, with the guard held.
+        Ok(unsafe { self.write_guard(host, guard) })
+    }
+
+    /// # Safety
+    /// The device is done with this memory, and was when `guard` was held already; `host` is where the host sees it.
+    unsafe fn write_guard(self, host: HostPtr, guard: HostGuard<'a>) -> WriteGuard<'a, T> {
+        self.view.block.history.lock().set_written(&self.view.bytes());
         // SAFETY: the range is inside pinned memory and aligned for T; all its users are done, and the exclusive
         // borrow and the guard keep new ones out.
-        Ok(unsafe { WriteGuard::new(host.cast(), self.view.len, guard) })
+        unsafe { WriteGuard::new(host.cast(), self.view.len, guard) }
     }
 
     /// As [`write`](Self::write), without blocking.
@@ -229,7 +249,12 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     /// # Errors
     /// [`ErrorKind::HostBorrowed`] while the device still uses this range.
     pub fn try_write(self) -> Result<WriteGuard<'a, T>> {
-        if self.is_ready()? { self.write() } else { Err(busy("using")) }
+        let host = self.view.host()?;
+        match HostGuard::try_hold(self.view.block, self.view.bytes(), Mode::Write) {
+            // SAFETY: the device is done, and the guard was held before it was asked.
+            Some(guard) if self.is_ready()? => Ok(unsafe { self.write_guard(host, guard) }),
+            _ => Err(busy("using")),
+        }
     }
 
     /// Whether [`write`](Self::write) would return at once. Never blocks.

@@ -37,16 +37,24 @@ impl<'a> HostGuard<'a> {
     /// Enters a guard. A launch that is being entered at this moment goes first; its run is then waited for.
     pub(crate) fn hold(block: &'a Block, range: Range<usize>, mode: Mode) -> Result<Self> {
         loop {
-            let mut guards = block.guards.lock();
-            if guards.replays == 0 {
-                guards.held.push((range.clone(), mode));
-                return Ok(Self { block, range, mode });
+            if let Some(guard) = Self::try_hold(block, range.clone(), mode) {
+                return Ok(guard);
             }
-            drop(guards);
             // The launch may wait for room behind the closure.
             host_call::check_outside()?;
             std::thread::yield_now();
         }
+    }
+
+    /// As [`hold`](Self::hold), without waiting for a launch.
+    pub(crate) fn try_hold(block: &'a Block, range: Range<usize>, mode: Mode) -> Option<Self> {
+        let mut guards = block.guards.lock();
+        if guards.replays > 0 {
+            return None;
+        }
+        guards.held.push((range.clone(), mode));
+        drop(guards);
+        Some(Self { block, range, mode })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The way back: to the pool when a block's owner goes, and to the driver when nothing uses a slab any more.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, TryLockError};
 
 use gpustream_hal::{HostPtr, RawBuffer, Result};
 
@@ -76,11 +76,7 @@ impl Memory {
         let follows = |stream: StreamId| {
             let Some(core) = self.streams.get(stream) else { return false };
             // The lock may be this thread's: buffers can be dropped anywhere.
-            let state = match core.state.try_lock() {
-                Ok(state) => state,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return false,
-            };
+            let Some(state) = core.try_state() else { return false };
             uses.iter().all(|old| old.point.stream == stream || state.clock.covers(old.point))
         };
         match uses.as_slice() {

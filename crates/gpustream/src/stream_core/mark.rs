@@ -145,8 +145,9 @@ impl StreamCore {
         if !matches!(self.query(), Ok(false)) {
             return;
         }
-        let mut state = lock(&self.state);
-        if state.capture.is_none() {
+        if let Some(mut state) = self.try_state()
+            && state.capture.is_none()
+        {
             self.forget_marks(&mut state);
             let _ = self.mark_end(&mut state);
         }

@@ -15,8 +15,8 @@ mod submit;
 mod table;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, TryLockError};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
 
@@ -60,6 +60,8 @@ pub(crate) struct StreamCore {
     pub(crate) device: Arc<dyn hal::Device>,
     pub(crate) state: Mutex<StreamState>,
     pub(crate) short_path: ShortPath,
+    /// The last number given out, for those who do not wait for the lock.
+    counted: AtomicU64,
     /// Everything up to this number is known to be done.
     completed: AtomicU64,
     /// How many dropped events the stream keeps; each holds the stream.
@@ -116,6 +118,7 @@ impl StreamCore {
             device,
             state: Mutex::new(state),
             short_path: ShortPath::default(),
+            counted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             resting: AtomicUsize::new(0),
             panicked: Mutex::new(None),
@@ -185,9 +188,19 @@ impl StreamCore {
         !self.is_elsewhere() && !self.is_retired()
     }
 
-    /// One more `Stream` refers to it.
-    pub(super) fn add_handle(&self, _: &Adopting<'_>) {
+    /// One more `Stream` refers to it; `false` if it is retired, and another core is to take its place. In a capture it
+    /// comes back instead: another core would not know that the driver puts its work into the graph.
+    pub(super) fn add_handle(&self, _: &Adopting<'_>) -> bool {
+        if self.is_retired() {
+            let state = lock(&self.state);
+            if state.capture.is_none() {
+                return false;
+            }
+            // With the lock held, so that the capture lasts until then.
+            self.retired.store(false, Ordering::Release);
+        }
         self.handles.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// A `Stream` of a stream that was not made by us goes. With the last goes its owner's promise that it is there:
@@ -212,6 +225,12 @@ impl StreamCore {
     /// The number of the last submission.
     pub(crate) fn submitted(&self) -> u64 {
         lock(&self.state).number
+    }
+
+    /// As [`submitted`](Self::submitted), or one more: the driver may not have been given that one yet. Never waits for a
+    /// thread that submits, which may itself wait for room in the stream.
+    pub(crate) fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Acquire)
     }
 
     /// Whether everything up to `number` is known to be done, without asking the driver.
@@ -241,7 +260,8 @@ impl StreamCore {
         }
     }
 
-    /// Whether everything submitted is done; never blocks. A stream that is being captured is not.
+    /// Whether everything submitted is done; never blocks. A stream that is being captured is not, nor one that somebody
+    /// is using at this moment: who submits may wait for room in it.
     pub(crate) fn query(&self) -> Result<bool> {
         let clock = self.query_alone()?;
         if let Some(clock) = &clock {
@@ -253,11 +273,20 @@ impl StreamCore {
     /// As [`query`](Self::query), but if it is, leaves it to the caller to tell the other streams what of theirs
     /// is done with it.
     pub(crate) fn query_alone(&self) -> Result<Option<Clock>> {
-        let state = lock(&self.state);
+        let Some(state) = self.try_state() else { return Ok(None) };
         if state.capture.is_some() {
             return Ok(None);
         }
         self.query_locked(state)
+    }
+
+    /// The state, unless somebody has it.
+    pub(crate) fn try_state(&self) -> Option<MutexGuard<'_, StreamState>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// As [`query_alone`](Self::query_alone), for a stream that is known not to be captured.

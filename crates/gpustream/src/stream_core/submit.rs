@@ -129,6 +129,7 @@ impl StreamCore {
         // Taken whatever comes of it: a driver that fails may have enqueued part, and where a backend panics the uses
         // entered here stay.
         state.number += 1;
+        self.counted.store(state.number, Ordering::Release);
         let point = Point { stream: self.id, number: state.number };
         for access in accesses.clone() {
             let access = access.borrow();

@@ -61,9 +61,8 @@ impl StreamTable {
     /// Two cores of one stream would not know of each other's captures.
     pub(crate) fn adopt(&self, stream: Arc<StreamCore>) -> Arc<StreamCore> {
         let adopting = self.adopting();
-        let known = self.filter(|known| !known.is_retired() && known.is_same_stream(&stream));
-        if let Some(known) = known.into_iter().next() {
-            known.add_handle(&adopting);
+        let mut known = self.filter(|known| known.is_same_stream(&stream)).into_iter();
+        if let Some(known) = known.find(|known| known.add_handle(&adopting)) {
             return known;
         }
         self.insert(stream.clone());

@@ -124,7 +124,9 @@ impl Driver {
     pub(crate) fn steps(&self) -> Vec<u32> {
         let world = &mut *self.0.lock().unwrap();
         let all: Vec<_> = world.streams.iter().map(|(&stream, queue)| (stream, queue.work.len())).collect();
-        all.into_iter().for_each(|(stream, until)| world.run(stream, until));
+        for (stream, until) in all {
+            world.run(stream, until);
+        }
         world.steps.clone()
     }
 }
@@ -134,6 +136,7 @@ struct Opened(Driver, DeviceInfo);
 
 impl Opened {
     /// A call of the driver's. Another thread may come before it.
+    #[allow(clippy::unnecessary_wraps, reason = "each caller answers with it")]
     fn call<T>(&self, call: impl FnOnce(&mut World) -> T) -> Result<T> {
         shuttle::thread::yield_now();
         Ok(call(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner)))
