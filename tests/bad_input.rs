@@ -5,14 +5,16 @@
 
 use std::fmt::Write;
 
-use conformance::harness::{Gate, open_again, refused};
+use conformance::harness::{Child, Gate, open_again, refused};
 use conformance::{sync, tests};
 use gpustream::{AsView, AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Result};
 
 tests! {
     Plain: names_of_devices, devices_that_are_not_there, reading_what_nothing_wrote, reading_what_was_partly_written,
         recycled_memory_is_unwritten, host_access_to_device_memory, kernels_of_another_device,
-        arguments_of_another_backend, host_access_during_a_copy_waits, a_device_describes_itself;
+        arguments_of_another_backend, host_access_during_a_copy_waits, a_device_describes_itself,
+        settings_that_are_not_allowed_are_refused_by_name;
+    Part: opening_again;
 }
 
 fn names_of_devices(_: &Device) -> Result<()> {
@@ -23,6 +25,33 @@ fn names_of_devices(_: &Device) -> Result<()> {
     }
     refused(Device::open("cpu:x"), ErrorKind::InvalidArgument, &["`cpu:x`", "cuda:0"]);
     refused(Device::open("vulkan"), ErrorKind::Unsupported, &["no backend", "`vulkan`", "cpu"]);
+    Ok(())
+}
+
+/// Every variable of the environment is obeyed, or refused by name.
+fn settings_that_are_not_allowed_are_refused_by_name(device: &Device) -> Result<()> {
+    for (variable, value, allowed) in [
+        ("GPUSTREAM_POOL", "foo", "`driver` or `none`"),
+        ("GPUSTREAM_STAGING_MIB", "x", "a number"),
+        ("GPUSTREAM_STAGING_THREADS", "-1", "a number"),
+        ("GPUSTREAM_BLOCKING", "yes", "0 or 1"),
+        ("GPUSTREAM_LINT", "2", "0 or 1"),
+        ("GPUSTREAM_ALLOC_LOG", "/proc/no/such/file", "cannot be written"),
+    ] {
+        let ended = Child::of(device, "bad_input::opening_again").env(variable, value).run()?;
+        for part in ["InvalidArgument", variable, value, allowed] {
+            assert!(
+                ended.output.contains(part),
+                "`{part}` is not said of {variable}={value}: {}",
+                ended.output
+            );
+        }
+        assert_ne!(ended.code, Some(0), "{variable}={value}: {}", ended.output);
+    }
+    Ok(())
+}
+
+fn opening_again(_: &Device) -> Result<()> {
     Ok(())
 }
 

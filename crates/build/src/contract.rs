@@ -48,9 +48,9 @@ pub(crate) struct Clause {
 }
 
 impl Clause {
-    /// Whether the condition asks for a least length of the memory behind a pointer parameter.
-    fn bounds_below(&self, pointer: usize) -> bool {
-        let (left, right) = (self.left.direction(pointer), self.right.direction(pointer));
+    /// Whether the condition asks for a least value of a length, or of the launch's.
+    fn bounds_below(&self, value: &Expr) -> bool {
+        let (left, right) = (self.left.direction(value), self.right.direction(value));
         match self.comparison {
             "<" | "<=" => right.rises || left.falls,
             ">" | ">=" => left.rises || right.falls,
@@ -85,27 +85,38 @@ pub(crate) enum LineKind {
     Misspelt,
 }
 
-/// Recognises a contract line by the word before its colon; gives the offset of what follows the colon.
+/// Words that begin a contract line, or are meant to.
+const WORDS: [&str; 7] =
+    ["require", "requires", "required", "cover", "covers", "precondition", "preconditions"];
+
+/// Recognises a contract line by the word before its colon; gives the offset of what follows the colon. One in other
+/// dress, or without its colon, is [`LineKind::Misspelt`]: read as prose it would check nothing.
 pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
-    let colon = line.find(':')?;
-    let word = line[..colon].trim();
-    let kind = match word {
-        "requires" => LineKind::Requires,
-        "covers" => LineKind::Covers,
-        _ => match word.to_lowercase().as_str() {
-            "require" | "requires" | "required" | "cover" | "covers" | "precondition" | "preconditions" => {
-                LineKind::Misspelt
-            }
-            _ => return None,
-        },
-    };
-    Some((kind, colon + 1))
+    if let Some(colon) = line.find(':') {
+        match line[..colon].trim() {
+            "requires" => return Some((LineKind::Requires, colon + 1)),
+            "covers" => return Some((LineKind::Covers, colon + 1)),
+            _ => {}
+        }
+    }
+    // `- requires:`, `**Requires**:`, `\\requires`, and colons of other alphabets.
+    let mark = |c: char| !c.is_alphanumeric();
+    let start = line.find(|c| !mark(c))?;
+    let word = line[start..].split(mark).next()?;
+    let after = start + word.len();
+    let rest = &line[after..];
+    let marks = &rest[..rest.find(|c| !mark(c)).unwrap_or(rest.len())];
+    let colon = marks.contains(&[':', '\u{ff1a}', '\u{fe55}', '\u{2236}', '\u{a789}', '\u{2d0}']);
+    let known = WORDS.contains(&word.to_ascii_lowercase().as_str());
+    let compares = matches!(word, "requires" | "covers") && rest.contains(&['<', '>', '=']);
+    let after = if rest.starts_with(':') { after + 1 } else { after };
+    (known && (colon || compares)).then_some((LineKind::Misspelt, after))
 }
 
 impl Contract {
-    /// Whether any condition asks for a least length of the memory behind a pointer parameter.
-    pub(crate) fn bounds_below(&self, pointer: usize) -> bool {
-        self.requires.iter().any(|clause| clause.bounds_below(pointer))
+    /// Whether any condition asks for a least value of a length, or of the launch's.
+    pub(crate) fn bounds_below(&self, value: &Expr) -> bool {
+        self.requires.iter().any(|clause| clause.bounds_below(value))
     }
 
     /// Adds one part of the contract, `range` being what follows the colon up to the next part.

@@ -78,6 +78,8 @@
 //!   `unsafe fn`.
 //! * Such a kernel says of every pointer how long its memory must be: some condition bounds `len(pointer)` from below.
 //!   `0 <= len(pointer)` does for one that is not touched. A pointer without such a condition is an error.
+//! * Such a kernel that uses an `extern __shared__` array says likewise how many bytes of dynamic shared memory there must
+//!   be: `4 * block.x <= shared`, or `0 <= shared` where it touches none.
 //! * The condition `cooperative` asks for all blocks to be on the device at once. The launcher then launches so, and a grid
 //!   that does not fit, or a device without cooperative launches, is an error. It belongs to kernels whose blocks wait for
 //!   each other. Where the generator finds a barrier of the grid in a kernel, in what the file defines or in a header of
@@ -87,7 +89,8 @@
 //!   `GS_FOR_EACH`, a grid of a few elements per thread (one that just fills the device if it uses shared memory).
 //!   `covers: x, y by 16, 16` is a grid of 16×16 blocks over x×y; the `by` part is optional in one dimension.
 //! * A line goes on in the next ones, until the other kind of line begins or the comment ends. So the contract comes last
-//!   in its comment, and what stands behind it and is no part of it is an error.
+//!   in its comment, and what stands behind it and is no part of it is an error. So is what looks like a contract line and
+//!   is none (`- requires:`, `Requires:`), and one in an ordinary comment above.
 //!
 //! # What a pointer takes
 //!

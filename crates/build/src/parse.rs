@@ -27,6 +27,7 @@ pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
         types: types::Types::collect(source, tree.root_node()),
         docs: doc::Docs::collect(source, tree.root_node()),
         calls: calls::Calls::collect(&source.text, tree.root_node(), helpers)?,
+        dynamic_shared: shared::dynamic_arrays(&source.text, tree.root_node(), helpers)?,
         kernels: Vec::new(),
         diagnostics: Vec::new(),
         warnings: Vec::new(),
@@ -45,9 +46,15 @@ pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
     diagnostics.sort_by_key(|d| (d.line, d.column));
     diagnostics.dedup();
     Error::check(diagnostics)?;
-    let dynamic_shared = shared::dynamic_arrays(&source.text, tree.root_node(), helpers)?;
     let (structs, halves) = file.types.into_used();
-    Ok(Module { name, structs, halves, kernels: file.kernels, dynamic_shared, warnings: file.warnings })
+    Ok(Module {
+        name,
+        structs,
+        halves,
+        kernels: file.kernels,
+        dynamic_shared: file.dynamic_shared,
+        warnings: file.warnings,
+    })
 }
 
 /// The file's stem names the generated file and appears in paths.
@@ -78,6 +85,8 @@ struct File<'a> {
     types: types::Types<'a>,
     docs: doc::Docs,
     calls: calls::Calls,
+    /// Names of `extern __shared__` arrays.
+    dynamic_shared: Vec<String>,
     kernels: Vec<crate::signature::Kernel>,
     diagnostics: Vec<Diagnostic>,
     warnings: Vec<String>,

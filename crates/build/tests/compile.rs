@@ -210,6 +210,12 @@ fn types_changed_behind_the_parsers_back_are_caught_on_the_cpu() {
 fn types_changed_behind_the_parsers_back_are_caught_by_nvcc() {
     if have_nvcc("types_changed_behind_the_parsers_back_are_caught_by_nvcc") {
         are_caught(&LIES, |k| k.backend(Backend::Cuda).cuda_arch("sm_80"));
+        // AMD's name, which NVIDIA's compiler leaves to anybody.
+        let text =
+            "typedef double hip_bfloat16;\nextern \"C\" __global__ void k(hip_bfloat16* p) { p[0] = 1; }\n";
+        let dir = tempfile::tempdir().unwrap();
+        let error = build(dir.path(), text, |k| k.backend(Backend::Cuda).cuda_arch("sm_80")).unwrap_err();
+        assert!(error.to_string().contains("no type of 16 bits"), "{error}");
     }
 }
 

@@ -268,7 +268,7 @@ impl Runner {
     fn end(&mut self, stop: Stop) -> Failure {
         if stop == Stop::Crashed {
             let crash = self.crash.take();
-            self.crash_address = crash.map(|crash| crash.address);
+            self.crash_address = crash.filter(Crash::is_access).map(|crash| crash.address);
             let message = crash.map_or_else(|| "crashes".into(), |crash| crash.to_string());
             self.failure = Some(self.failure_at(self.running_thread(), message));
         }

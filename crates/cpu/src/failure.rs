@@ -54,6 +54,13 @@ pub(crate) struct Crash {
     pub(crate) overflow: bool,
 }
 
+impl Crash {
+    /// Whether `address` is that of memory which the kernel wanted. A trap's is its own instruction's.
+    pub(crate) fn is_access(&self) -> bool {
+        !self.overflow && matches!(self.signal, libc::SIGSEGV | libc::SIGBUS)
+    }
+}
+
 impl std::fmt::Display for Crash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.overflow {

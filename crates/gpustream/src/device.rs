@@ -12,6 +12,7 @@ use gpustream_hal::{
 
 pub(crate) use crate::device_core::DeviceCore;
 pub use crate::device_options::{DeviceOptions, Tracking};
+use crate::environment::Environment;
 use crate::host_call;
 use crate::lint;
 use crate::memory::Kind;
@@ -143,9 +144,10 @@ impl Device {
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
         host_call::check_outside()?;
         process::check_not_forked()?;
+        let environment = Environment::read()?;
         let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
         process::register(raw.info().backend);
-        Ok(Self(Arc::new(DeviceCore::new(raw, options))))
+        Ok(Self(Arc::new(DeviceCore::new(raw, options, environment))))
     }
 
     /// Opens every device of every backend; what cannot be opened is left out. Inside a host closure, that is all.
@@ -328,7 +330,8 @@ impl Device {
     /// (`cuCtxSynchronize`).
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
+    /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked,
+    /// [`ErrorKind::Captured`] while any thread captures a stream of the device: drivers break the capture.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         lint::serialises("waiting for the whole device; wait for a stream or an event instead");

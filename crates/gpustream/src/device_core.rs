@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpustream_hal::{self as hal, DeviceInfo, Result, WaitPolicy};
 
 use crate::device_options::{DeviceOptions, Tracking};
+use crate::environment::Environment;
 use crate::host_call;
 use crate::memory::Kind;
 use crate::pool::Memory;
@@ -47,16 +48,21 @@ pub(crate) struct DeviceCore {
 }
 
 impl DeviceCore {
-    pub(crate) fn new(raw: Arc<dyn hal::Device>, options: DeviceOptions) -> Self {
+    pub(crate) fn new(raw: Arc<dyn hal::Device>, options: DeviceOptions, environment: Environment) -> Self {
         let streams = StreamTable::shared().clone();
         Self {
             info: raw.info().clone(),
             tracking: options.tracking,
             wait: options.wait,
-            blocking: std::env::var_os("GPUSTREAM_BLOCKING").is_some_and(|value| value == "1"),
-            memory: Memory::new(raw.clone(), streams.clone(), options.memory.or_environment()),
+            blocking: environment.blocking,
+            memory: Memory::new(
+                raw.clone(),
+                streams.clone(),
+                options.memory.or(environment.pool),
+                environment.log,
+            ),
             streams,
-            staging: Staging::new(options.staging),
+            staging: Staging::new(options.staging.or(environment.staging)),
             peers: Mutex::default(),
             visited: AtomicBool::new(false),
             raw,
@@ -206,6 +212,9 @@ impl DeviceCore {
     pub(crate) fn synchronize(&self) -> Result<()> {
         host_call::check_outside()?;
         let streams = self.own_streams();
+        drop(ContextHold::for_wait(&*self.raw)?);
+        // First by events, beside which others can capture; so the wait for the context is short. It tells of failures.
+        streams.iter().for_each(|stream| drop(stream.settle()));
         let context = ContextHold::for_wait(&*self.raw)?;
         let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
         self.raw.synchronize()?;

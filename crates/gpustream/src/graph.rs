@@ -99,7 +99,8 @@ impl Stream {
     ///
     /// The tracker orders operations inside the graph as it does outside. Copies must be between device and
     /// pinned memory; allocation, host waits and use from another thread are an [`ErrorKind::Captured`] at the call
-    /// that tried, after which stream and buffers work as before.
+    /// that tried, after which stream and buffers work as before. So is a capture that begins while another thread waits
+    /// for the whole device.
     pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         let (recorded, contents) = self.capture_parts(work)?;
         Graph::new(&self.device, recorded, contents)

@@ -56,6 +56,7 @@ mod copy;
 mod device;
 mod device_core;
 mod device_options;
+mod environment;
 mod event;
 mod flag;
 mod graph;

@@ -12,7 +12,7 @@ use crate::diagnostic::SourceFile;
 use crate::signature::{Module, ParamType, Scalar, Struct, ValueType, vector_name};
 
 /// Words of the language that the assertions use.
-const WORDS: [&str; 21] = [
+const WORDS: [&str; 23] = [
     "static_assert",
     "template",
     "struct",
@@ -34,6 +34,8 @@ const WORDS: [&str; 21] = [
     "float",
     "double",
     "noexcept",
+    "typedef",
+    "typename",
 ];
 
 /// What they declare and call.
@@ -112,6 +114,13 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
         let _ = writeln!(text, "#undef {name}");
     }
     text.push_str(DECLARATIONS);
+    // Their names are the vendors', so that a file may define them where a vendor does not.
+    for (_, name) in &module.halves {
+        let _ = writeln!(
+            text,
+            "static_assert(sizeof({name}) == 2 && alignof({name}) <= 2, \"{name}: to this compiler it is no type of 16 bits\");"
+        );
+    }
     for definition in &module.structs {
         write_struct(&mut text, definition, module);
     }

@@ -19,7 +19,7 @@ pub(crate) enum Expr {
     Binary(Operator, Box<Expr>, Box<Expr>),
 }
 
-/// Whether a value grows, or shrinks, where a length does.
+/// Whether a value grows, or shrinks, where another does.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Direction {
     pub(super) rises: bool,
@@ -63,14 +63,15 @@ impl Expr {
         self.any(&|e| matches!(e, Self::Negate(_) | Self::Binary(..)))
     }
 
-    /// How the value follows the length behind a pointer parameter.
-    pub(super) fn direction(&self, pointer: usize) -> Direction {
+    /// How the value follows that of `leaf`, a length or a value of the launch.
+    pub(super) fn direction(&self, leaf: &Self) -> Direction {
         match self {
-            Self::Len(index) => Direction { rises: *index == pointer, falls: false },
-            Self::Literal(_) | Self::Param(_) | Self::Launch(_) => Direction::default(),
-            Self::Negate(inner) => inner.direction(pointer).turned(),
+            Self::Literal(_) | Self::Param(_) | Self::Len(_) | Self::Launch(_) => {
+                Direction { rises: self == leaf, falls: false }
+            }
+            Self::Negate(inner) => inner.direction(leaf).turned(),
             Self::Binary(operator, left, right) => {
-                let (left, right) = (left.direction(pointer), right.direction(pointer));
+                let (left, right) = (left.direction(leaf), right.direction(leaf));
                 let right = match operator {
                     Operator::Add | Operator::Multiply => right,
                     Operator::Subtract | Operator::Divide => right.turned(),
@@ -328,6 +329,13 @@ impl<'a> Parser<'a> {
     fn number(&self, digits: &str, range: Range<usize>) -> Result<Expr, Diagnostic> {
         let plain: String = digits.chars().filter(|&c| c != '_' && c != '\'').collect();
         let plain = plain.trim_end_matches(['u', 'U', 'l', 'L']);
+        if plain.len() > 1 && plain.starts_with('0') && plain.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(self.source.diagnostic(
+                range,
+                format!("`{digits}` is octal in C++"),
+                "write it without the zero in front, as a decimal number",
+            ));
+        }
         let value = match plain.strip_prefix("0x").or_else(|| plain.strip_prefix("0X")) {
             Some(hex) => i128::from_str_radix(hex, 16),
             None => plain.parse(),

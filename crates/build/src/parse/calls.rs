@@ -1,7 +1,7 @@
 //! What the functions of a file use, themselves or through each other.
 //!
-//! Two questions are answered from it: does a kernel loop with `GS_FOR_EACH*`, and so is right for any grid; and can it
-//! come to a barrier of the whole grid.
+//! Three questions are answered from it: does a kernel loop with `GS_FOR_EACH*`, and so is right for any grid; can it come
+//! to a barrier of the whole grid; and does it use dynamic shared memory.
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,6 +49,15 @@ impl Calls {
         let words = reached(text, kernel, &self.all);
         let any = |of: &[&str]| of.iter().any(|word| words.contains(*word));
         words.contains(GRID_BARRIER) || any(&GRID_GROUPS) && any(&GROUP_WAITS)
+    }
+
+    /// The first of `names` that a kernel can come to.
+    pub(super) fn first_of<'n>(&self, text: &str, kernel: Node<'_>, names: &'n [String]) -> Option<&'n str> {
+        if names.is_empty() {
+            return None;
+        }
+        let words = reached(text, kernel, &self.all);
+        names.iter().map(String::as_str).find(|name| words.contains(*name))
     }
 
     fn gather(&mut self, text: &str, node: Node<'_>) {

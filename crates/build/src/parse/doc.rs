@@ -22,6 +22,8 @@ pub(super) struct Docs {
 }
 
 struct Block {
+    /// A contract line in an ordinary comment directly above.
+    stray: Option<Range<usize>>,
     lines: Vec<DocLine>,
     end_byte: usize,
     used: bool,
@@ -32,14 +34,28 @@ impl Docs {
         let mut comments = Vec::new();
         gather(root, &mut comments);
         let mut blocks: Vec<Block> = Vec::new();
+        // A contract in the ordinary comments above what follows, and where they end.
+        let mut ordinary: Option<(Range<usize>, usize)> = None;
         for range in comments {
-            let Some(mut lines) = doc_lines(&source.text, range.clone()) else { continue };
+            let Some(mut lines) = doc_lines(&source.text, range.clone()) else {
+                let goes_on = ordinary.filter(|(_, end)| adjacent(&source.text, *end, range.start));
+                let contract =
+                    goes_on.map(|(contract, _)| contract).or_else(|| stray(&source.text, range.clone()));
+                ordinary = contract.map(|contract| (contract, range.end));
+                continue;
+            };
+            let stray = ordinary.take().filter(|(_, end)| adjacent(&source.text, *end, range.start));
             match blocks.last_mut() {
                 Some(last) if adjacent(&source.text, last.end_byte, range.start) => {
                     last.lines.append(&mut lines);
                     last.end_byte = range.end;
                 }
-                _ => blocks.push(Block { lines, end_byte: range.end, used: false }),
+                _ => blocks.push(Block {
+                    stray: stray.map(|(contract, _)| contract),
+                    lines,
+                    end_byte: range.end,
+                    used: false,
+                }),
             }
         }
         let blanked = blanked(&source.text, blocks.iter().flat_map(|block| &block.lines));
@@ -64,19 +80,25 @@ impl Docs {
 
     /// Contract lines that belong to no kernel: they would silently check nothing.
     pub(super) fn unused_contracts(&self, source: &SourceFile) -> Vec<Diagnostic> {
-        self.blocks
-            .iter()
-            .filter(|block| !block.used)
-            .flat_map(|block| &block.lines)
-            .filter(|line| matches!(line.contract, Some((LineKind::Requires | LineKind::Covers, _))))
-            .map(|line| {
-                source.diagnostic(
-                    line.range.clone(),
-                    "this contract stands above no kernel",
-                    "put it directly above `extern \"C\" __global__`, with no blank line or other comment between",
-                )
-            })
-            .collect()
+        let is_contract =
+            |line: &DocLine| matches!(line.contract, Some((LineKind::Requires | LineKind::Covers, _)));
+        let unused = self.blocks.iter().filter(|block| !block.used).flat_map(|block| &block.lines);
+        let unused = unused.filter(|line| is_contract(line)).map(|line| {
+            source.diagnostic(
+                line.range.clone(),
+                "this contract stands above no kernel",
+                "put it directly above `extern \"C\" __global__`, with no blank line or other comment between",
+            )
+        });
+        let split = self.blocks.iter().filter(|block| block.used && block.lines.iter().any(is_contract));
+        let strays = split.filter_map(|block| block.stray.clone()).map(|range| {
+            source.diagnostic(
+                range,
+                "this part of the contract stands in an ordinary comment, which nothing reads",
+                "begin each of its lines with `///`",
+            )
+        });
+        unused.chain(strays).collect()
     }
 }
 
@@ -128,6 +150,21 @@ fn gather(node: Node<'_>, comments: &mut Vec<Range<usize>>) {
 /// Whether only white space with at most one line break lies between.
 fn adjacent(text: &str, end: usize, start: usize) -> bool {
     text.get(end..start).is_some_and(|gap| gap.trim().is_empty() && gap.matches('\n').count() <= 1)
+}
+
+/// The first contract line of an ordinary comment.
+fn stray(text: &str, range: Range<usize>) -> Option<Range<usize>> {
+    let mut at = range.start;
+    for line in text[range].split_inclusive('\n') {
+        let body = line.trim_end().trim_end_matches("*/");
+        let inner = body.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '/' | '*' | '!'));
+        let contract = line_kind(inner).is_some_and(|(kind, _)| kind != LineKind::Misspelt);
+        if contract {
+            return Some(at + body.len() - inner.len()..at + body.len());
+        }
+        at += line.len();
+    }
+    None
 }
 
 fn doc_lines(text: &str, range: Range<usize>) -> Option<Vec<DocLine>> {

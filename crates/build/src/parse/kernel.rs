@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tree_sitter::Node;
 
 use super::{Context, File, child_of_kind, doc};
-use crate::contract::{COOPERATIVE, Contract, Scope};
+use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Kernel, Param, ParamType};
 
@@ -65,7 +65,7 @@ impl<'a> File<'a> {
         let contract = self.contract(&name, &params, &doc_lines);
         let max_threads = launch_bounds(source, node);
         if let Some(contract) = &contract {
-            self.check_contract(contract, name_node, &params, max_threads);
+            self.check_contract(contract, node, name_node, &params, max_threads);
         }
         let mut contract = contract.unwrap_or_default();
         if contract.safe && !contract.cooperative && self.calls.meets(&source.text, node) {
@@ -106,6 +106,7 @@ impl<'a> File<'a> {
     fn check_contract(
         &mut self,
         contract: &Contract,
+        node: Node<'a>,
         name_node: Node<'a>,
         params: &[Param],
         max_threads: Option<u32>,
@@ -128,7 +129,7 @@ impl<'a> File<'a> {
             return;
         }
         for (index, param) in params.iter().enumerate() {
-            if matches!(param.ty, ParamType::Pointer { .. }) && !contract.bounds_below(index) {
+            if matches!(param.ty, ParamType::Pointer { .. }) && !contract.bounds_below(&Expr::Len(index)) {
                 let pointer = &param.name;
                 refuse(
                     param.range.clone(),
@@ -139,6 +140,17 @@ impl<'a> File<'a> {
                     ),
                 );
             }
+        }
+        if !contract.bounds_below(&Expr::Launch(LaunchValue::Shared))
+            && let Some(array) = self.calls.first_of(&source.text, node, &self.dynamic_shared)
+        {
+            refuse(
+                name_node.byte_range(),
+                format!("nothing in the contract of `{name}` says how much dynamic shared memory `{array}` must have"),
+                "add a condition such as `4 * block.x <= shared`, or `0 <= shared` where the kernel touches none of \
+                 it; without any `requires:` the launcher is an unsafe fn"
+                    .to_owned(),
+            );
         }
         for param in params {
             if matches!(param.ty, ParamType::Pointer { volatile: true, .. })

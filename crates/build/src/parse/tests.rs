@@ -362,6 +362,11 @@ fn contracts_that_say_nothing_sensible() {
         ("requires:", "1:14", &["empty `requires:`", "requires: nothing"]),
         ("Requires: n <= 4", "1:13", &["looks like a contract line", "lower case"]),
         ("require: n <= 4", "1:12", &["looks like a contract line"]),
+        ("- requires: n <= 4", "1:15", &["looks like a contract line"]),
+        ("**requires**: n <= 4", "1:14", &["looks like a contract line"]),
+        ("requires\u{ff1a} n <= 4", "1:12", &["looks like a contract line"]),
+        ("requires n <= 4", "1:12", &["looks like a contract line"]),
+        ("requires: n <= 010", "1:20", &["`010` is octal in C++"]),
         ("covers: m", "1:13", &["`m` is not a parameter"]),
         ("covers: w, h", "1:12", &["needs a block shape", "by 16, 16"]),
         ("covers: w, h by 16", "1:21", &["1 dimensions, the covered range 2"]),
@@ -452,6 +457,42 @@ fn a_safe_kernel_says_how_long_its_memory_must_be() {
     }
     assert_eq!(errors(&text("nothing")).len(), 2);
     assert!(!read("extern \"C\" __global__ void k(float* y) {}").kernels[0].contract.safe);
+}
+
+#[test]
+fn a_safe_kernel_says_how_much_shared_memory_it_needs() {
+    let text = |contract: &str| {
+        format!(
+            "__device__ float* tile() {{ extern __shared__ float tile_of_all[]; return tile_of_all; }}\n\
+             /// requires: {contract}\nextern \"C\" __global__ void k(int n) {{ tile()[threadIdx.x] = n; }}\n\
+             /// requires: nothing\nextern \"C\" __global__ void other(int n) {{}}"
+        )
+    };
+    for enough in ["4 * block.x <= shared", "shared == 4 * n", "0 <= shared"] {
+        assert!(read(&text(enough)).kernels[0].contract.safe, "{enough}");
+    }
+    for little in ["nothing", "block.x <= 32", "shared <= 4096", "shared != 0"] {
+        refused(&text(little), "3:28", &["how much dynamic shared memory `tile_of_all`", "unsafe fn"]);
+    }
+    let without = "extern \"C\" __global__ void k() { extern __shared__ float t[]; t[0] = 1; }";
+    assert!(!read(without).kernels[0].contract.safe);
+}
+
+#[test]
+fn a_contract_in_two_kinds_of_comment_is_refused() {
+    let kernel = "/// requires: n <= 4\nextern \"C\" __global__ void k(int n) {}";
+    for (comment, position) in [
+        ("// requires: 0 <= n\n", "1:4"),
+        ("// requires: 0 <= n\n// as said\n", "1:4"),
+        ("//! requires: 0 <= n\n", "1:5"),
+        ("/*! requires: 0 <= n */\n", "1:5"),
+        ("/* For all:\n * requires: 0 <= n\n */\n", "2:4"),
+    ] {
+        refused(&format!("{comment}{kernel}"), position, &["ordinary comment", "`///`"]);
+    }
+    for apart in ["// requires: 0 <= n\n\n", "// It requires: little.\n"] {
+        assert!(read(&format!("{apart}{kernel}")).kernels[0].contract.safe);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! the one that follows all uses, 0 where there are none. The file is named by `GPUSTREAM_ALLOC_LOG`; devices and processes append to it.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,17 +18,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn from_environment() -> Option<Self> {
-        let path = std::env::var_os("GPUSTREAM_ALLOC_LOG").filter(|path| !path.is_empty())?;
-        Self::append_to(Path::new(&path))
-    }
-
-    pub(super) fn append_to(path: &Path) -> Option<Self> {
+    pub(crate) fn append_to(path: &Path) -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // A log that cannot be written is not worth failing for: it is for the pool's own development.
-        let file = OpenOptions::new().create(true).append(true).open(path).ok()?;
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
         let pool = format!("{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Some(Self { file, pool })
+        Ok(Self { file, pool })
     }
 
     fn write(&self, line: std::fmt::Arguments<'_>) {

@@ -123,6 +123,7 @@ impl Memory {
         device: Arc<dyn hal::Device>,
         streams: Arc<StreamTable>,
         mut options: MemoryOptions,
+        log: Option<Log>,
     ) -> Arc<Self> {
         if options.pool == MemoryPool::Driver && !device.info().memory_pools {
             options.pool = MemoryPool::Library;
@@ -130,7 +131,6 @@ impl Memory {
         if options.pool == MemoryPool::Library && device.info().checked {
             options.pool = MemoryPool::Unpooled;
         }
-        let log = Log::from_environment();
         let (pools, driver, growth, orphans, closed) = Default::default();
         Arc::new(Self { pools, driver, growth, orphans, options, closed, device, streams, log })
     }

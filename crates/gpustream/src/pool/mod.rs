@@ -32,6 +32,7 @@ use std::panic::Location;
 
 use gpustream_hal::Operation;
 
+pub(crate) use log::Log;
 pub(crate) use memory::{Memory, Returned};
 pub(crate) use options::MemoryOptions;
 pub use options::MemoryPool;

@@ -23,14 +23,9 @@ pub(crate) struct MemoryOptions {
 
 impl MemoryOptions {
     /// What the environment says where the program says nothing.
-    pub(crate) fn or_environment(mut self) -> Self {
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty() && value != "0");
+    pub(crate) fn or(mut self, pool: Option<MemoryPool>) -> Self {
         if self.pool == MemoryPool::Library {
-            match set("GPUSTREAM_POOL").as_deref() {
-                Some("driver") => self.pool = MemoryPool::Driver,
-                Some("none") => self.pool = MemoryPool::Unpooled,
-                _ => {}
-            }
+            self.pool = pool.unwrap_or_default();
         }
         self
     }

@@ -76,6 +76,14 @@ pub(crate) struct StagingOptions {
     pub(crate) threads: usize,
 }
 
+impl StagingOptions {
+    /// What `other` says where this says nothing.
+    pub(crate) fn or(self, other: Self) -> Self {
+        let either = |own: usize, other| if own > 0 { own } else { other };
+        Self { ring: either(self.ring, other.ring), threads: either(self.threads, other.threads) }
+    }
+}
+
 /// A device's staging: its settings and what is under way.
 pub(crate) struct Staging {
     threads: usize,
@@ -84,22 +92,15 @@ pub(crate) struct Staging {
 
 impl Staging {
     pub(crate) fn new(options: StagingOptions) -> Self {
-        let from_environment = |name: &str, scale: usize| {
-            let value = std::env::var(name).ok()?.trim().parse::<usize>().ok()?;
-            (value > 0).then(|| value.saturating_mul(scale))
-        };
         let given = |value: usize| (value > 0).then_some(value);
         let threads = given(options.threads)
-            .or_else(|| from_environment("GPUSTREAM_STAGING_THREADS", 1))
             .unwrap_or_else(|| {
                 let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
                 (cores / 2).clamp(1, MOST_THREADS)
             })
             .min(THREADS_LIMIT);
         // Each thread fills one piece while another of its is being copied.
-        let ring = given(options.ring)
-            .or_else(|| from_environment("GPUSTREAM_STAGING_MIB", 1 << 20))
-            .unwrap_or(2 * threads * LONGEST_PIECE);
+        let ring = given(options.ring).unwrap_or(2 * threads * LONGEST_PIECE);
         Self { threads, credit: Credit::new(ring) }
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use gpustream_hal::{self as hal, Error, ErrorKind, Result};
 
 use crate::capture::refused;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, thread};
 
 type Key = (&'static str, usize);
 
@@ -16,17 +16,31 @@ enum Use {
     Waits(usize),
 }
 
+/// How often a capture looks whether a wait for its context is over before it is refused.
+const LOOKS: usize = if cfg!(shuttle) { 2 } else { 10_000 };
+
 static CONTEXTS: Mutex<Option<HashMap<Key, Use>>> = Mutex::new(None);
 
 /// Leave to capture in a context, or to wait for all of it, until it is dropped.
 pub(crate) struct ContextHold(Key);
 
 impl ContextHold {
+    /// Lets a host thread that waits for the context go first where that is over soon. Not for good: it may wait for
+    /// something that this thread does later.
+    ///
     /// # Errors
     /// [`ErrorKind::Captured`] while a host thread waits for the context.
     pub(crate) fn for_capture(device: &dyn hal::Device) -> Result<Self> {
-        Self::enter(device, Use::Captures(1))
-            .ok_or_else(|| Error::new(ErrorKind::Captured, "no capture can begin while a host thread waits for the whole device; wait for a stream or an event instead"))
+        for _ in 0..LOOKS {
+            if let Some(hold) = Self::enter(device, Use::Captures(1)) {
+                return Ok(hold);
+            }
+            thread::yield_now();
+        }
+        Err(Error::new(
+            ErrorKind::Captured,
+            "no capture can begin while a host thread waits for the whole device; wait for a stream or an event instead",
+        ))
     }
 
     /// # Errors

@@ -1,0 +1,70 @@
+//! What the environment sets, read whenever a device is opened. A value that is not allowed is an error that names its
+//! variable: ignored in silence, it would seem to have worked.
+
+use std::path::Path;
+
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use crate::pool::{Log, MemoryPool};
+use crate::staging::StagingOptions;
+
+pub(crate) struct Environment {
+    pub(crate) pool: Option<MemoryPool>,
+    pub(crate) staging: StagingOptions,
+    pub(crate) blocking: bool,
+    pub(crate) log: Option<Log>,
+}
+
+impl Environment {
+    pub(crate) fn read() -> Result<Self> {
+        // Read again where it is used, by what holds no device.
+        switch("GPUSTREAM_LINT")?;
+        let pool = variable("GPUSTREAM_POOL", "`driver` or `none`", |text| match text {
+            "0" => Some(None),
+            "driver" => Some(Some(MemoryPool::Driver)),
+            "none" => Some(Some(MemoryPool::Unpooled)),
+            _ => None,
+        })?;
+        let number =
+            |name| variable(name, "a number, 0 for the library's own choice", |text| text.parse().ok());
+        let ring = number("GPUSTREAM_STAGING_MIB")?.unwrap_or(0_usize).saturating_mul(1 << 20);
+        let threads = number("GPUSTREAM_STAGING_THREADS")?.unwrap_or(0_usize);
+        let path = std::env::var_os("GPUSTREAM_ALLOC_LOG").filter(|path| !path.is_empty());
+        let log = path.map(|path| {
+            Log::append_to(Path::new(&path)).map_err(|error| {
+                let text = format!("GPUSTREAM_ALLOC_LOG={}: cannot be written: {error}", path.display());
+                Error::new(ErrorKind::InvalidArgument, text)
+            })
+        });
+        Ok(Self {
+            pool: pool.flatten(),
+            staging: StagingOptions { ring, threads },
+            blocking: switch("GPUSTREAM_BLOCKING")?,
+            log: log.transpose()?,
+        })
+    }
+}
+
+fn switch(name: &str) -> Result<bool> {
+    let value = variable(name, "0 or 1", |text| match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    })?;
+    Ok(value.unwrap_or(false))
+}
+
+/// The value of a variable, none where it is not set or empty.
+fn variable<T>(name: &str, allowed: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>> {
+    let Some(value) = std::env::var_os(name) else { return Ok(None) };
+    let text = value.to_string_lossy();
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let refused = || {
+        let text = format!("{name}={text}: allowed is {allowed}; correct or unset it");
+        Error::new(ErrorKind::InvalidArgument, text)
+    };
+    parse(text).map(Some).ok_or_else(refused)
+}
