@@ -375,7 +375,7 @@ fn forgotten_graphs(device: &Device) -> Result<()> {
 }
 
 /// Each launch changes what the other one reads, and nothing but the library keeps them apart. The many fills make it
-/// take its time to see who used what; all orders are tried in `interleavings`.
+/// take its time to see who used what; many orders are tried in `interleavings`.
 fn launches_of_two_threads_are_ordered(device: &Device) -> Result<()> {
     const ROUNDS: u32 = 40;
     let kernels = sync::Kernels::load(device)?;

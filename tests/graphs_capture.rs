@@ -197,7 +197,7 @@ fn another_thread_is_refused(device: &Device) -> Result<()> {
 }
 
 /// One thread captures nothing, again and again, on a stream that another one uses: each operation is refused or runs.
-/// All orders of the two are tried in `interleavings`, on a model.
+/// Thousands of orders of the two are tried in `interleavings`, on a model.
 fn work_of_other_threads_stays_out(device: &Device) -> Result<()> {
     let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
     let (mut x, mut y) = (a.zeros::<u32>(N)?, a.zeros::<u32>(N)?);

@@ -295,7 +295,8 @@ fn the_waker_may_change(device: &Device) -> Result<()> {
 
 /// For what the thread that looks at events has to find, while the future that it was a waker of is due too.
 fn a_waker_that_waits_when_dropped(device: &Device) -> Result<()> {
-    struct Waits(Mutex<Option<Box<dyn FnOnce() -> Result<()> + Send>>>, Arc<AtomicBool>);
+    type Once = Box<dyn FnOnce() -> Result<()> + Send>;
+    struct Waits(Mutex<Option<Once>>, Arc<AtomicBool>);
     impl Wake for Waits {
         fn wake(self: Arc<Self>) {}
     }

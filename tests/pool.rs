@@ -111,7 +111,7 @@ fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
     let read = b.record()?;
     assert!(!read.is_done()?, "it did not wait for the kernel that still writes");
     gate.open();
-    assert_eq!(b.download(&out)?, [6; N / 8]);
+    assert!(b.download(&out)?.iter().all(|&it| it == 6));
     Ok(())
 }
 

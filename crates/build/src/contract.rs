@@ -106,9 +106,9 @@ pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
     let after = start + word.len();
     let rest = &line[after..];
     let marks = &rest[..rest.find(|c| !mark(c)).unwrap_or(rest.len())];
-    let colon = marks.contains(&[':', '\u{ff1a}', '\u{fe55}', '\u{2236}', '\u{a789}', '\u{2d0}']);
+    let colon = marks.contains([':', '\u{ff1a}', '\u{fe55}', '\u{2236}', '\u{a789}', '\u{2d0}']);
     let known = WORDS.contains(&word.to_ascii_lowercase().as_str());
-    let compares = matches!(word, "requires" | "covers") && rest.contains(&['<', '>', '=']);
+    let compares = matches!(word, "requires" | "covers") && rest.contains(['<', '>', '=']);
     let after = if rest.starts_with(':') { after + 1 } else { after };
     (known && (colon || compares)).then_some((LineKind::Misspelt, after))
 }

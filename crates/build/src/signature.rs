@@ -15,7 +15,7 @@ pub(crate) struct Module {
     pub(crate) kernels: Vec<Kernel>,
     /// Names of `extern __shared__` arrays, which the CPU's translation unit has to define.
     pub(crate) dynamic_shared: Vec<String>,
-    /// What the author should know.
+    /// Warnings for the author.
     pub(crate) warnings: Vec<String>,
 }
 

@@ -236,7 +236,7 @@ fn the_checks_travel_with_the_source() {
                 volatile unsigned* y, unsigned long long n) {\n    if (n > 1) y[0] = (unsigned)(x[0] * p.first);\n}\n";
     let built = build(dir.path(), text, cpu).unwrap();
     let written = fs::read_to_string(built.out_dir.join("k.source/kernel.cu")).unwrap();
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/asserted.cu");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/asserted.txt");
     if std::env::var_os("BLESS").is_some() {
         fs::write(&golden, &written).unwrap();
     }

@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     lost: AtomicBool,
     /// This process is a child of the one whose threads the device's are.
     forked: AtomicBool,
-    /// What ended the device, and when.
+    /// The error that ended the device, and when.
     end: OnceLock<(Error, Instant)>,
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use crate::abi::{Context, Entry, MAX_THREADS};
 use crate::switch;
 
-/// What a thread of a block has for its local variables, as on a GPU.
+/// Bytes that a thread of a block has for its local variables, as on a GPU.
 pub(crate) const LOCALS_BYTES: usize = 512 << 10;
 
 /// For the frames of the functions that a kernel calls, `printf` among them.

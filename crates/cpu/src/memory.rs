@@ -14,7 +14,7 @@ pub(crate) const ALIGN: usize = 256;
 /// In checked mode the most that kernels' vectors want, so that the end lies as close to what faults as can be.
 /// Elements that want more have sizes, and so lengths, that are multiples of it.
 const CHECKED_ALIGN: usize = 16;
-/// What faults on either side of an allocation in checked mode; whole pages, whatever their size.
+/// Bytes that fault on either side of an allocation in checked mode; whole pages, whatever their size.
 const GUARD: usize = 64 << 10;
 /// So many freed allocations stay unreachable in checked mode before their addresses are used again.
 const QUARANTINE: usize = 1024;

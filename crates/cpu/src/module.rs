@@ -125,7 +125,7 @@ impl Module {
     }
 }
 
-/// What the loader said; the error's own text names the call only.
+/// The loader's words; the error's own text names the call only.
 fn loader_text(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -34,7 +34,7 @@ const NOBODY: u64 = u64::MAX;
 
 struct Waiting<W> {
     waiters: Vec<(u64, W)>,
-    /// What the host threads that sleep in `reach` wait for.
+    /// The numbers that host threads asleep in `reach` wait for.
     hosts: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What a lost device still does, and what it says of that.
+//! A lost device: the work it still does, and the answers it gives.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 

@@ -1,4 +1,4 @@
-//! What a kernel's thread has for its local variables, and what becomes of one that needs more.
+//! The stack of a kernel's thread, and the fault of one that needs more.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 

@@ -354,7 +354,7 @@ mod tests {
         nvrtc.compile(&integers, "sm_90").unwrap();
 
         // What the bindings embed: types that are others than were parsed do not compile.
-        let text = include_str!("../../../tests/fixtures/asserted.cu");
+        let text = include_str!("../../../tests/fixtures/asserted.txt");
         let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[] };
         nvrtc.compile(&asserted, "sm_90").unwrap();
         for (lie, place) in

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpustream_hal::{Error, ErrorKind, Image, Result};
 use sha2::{Digest, Sha256};
 
-/// What an image's bytes must be: against damage, and a file that is another build's.
+/// The checksum of an image's bytes: against damage, and a file of another build.
 #[derive(Debug)]
 pub struct Checksum {
     /// SHA-256 in hexadecimal digits.
@@ -16,7 +16,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// Of an image that is part of the program.
+    /// The checksum of an image that is part of the program.
     pub const fn new(sha256: &'static str) -> Self {
         Self { sha256, good: AtomicBool::new(false) }
     }
@@ -46,7 +46,7 @@ impl Checksum {
     }
 }
 
-/// Of any bytes.
+/// The checksum of any bytes.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut digits, byte| {
         let _ = write!(digits, "{byte:02x}");

@@ -214,7 +214,9 @@ impl DeviceCore {
         let streams = self.own_streams();
         drop(ContextHold::for_wait(&*self.raw)?);
         // First by events, beside which others can capture; so the wait for the context is short. It tells of failures.
-        streams.iter().for_each(|stream| drop(stream.settle()));
+        for stream in &streams {
+            let _ = stream.settle();
+        }
         let context = ContextHold::for_wait(&*self.raw)?;
         let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
         self.raw.synchronize()?;

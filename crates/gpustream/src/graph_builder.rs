@@ -191,7 +191,7 @@ pub(crate) struct NodeTable {
     nodes: Vec<RawGraphNode>,
     /// Until there is a setter, which has it then.
     attributed: Attributed,
-    /// What the executable's nodes call, as for `attributed`.
+    /// The closures that the executable's nodes call, kept as `attributed` is.
     calls: NodeCalls,
     id: u64,
     /// Made by the first change.

@@ -169,7 +169,7 @@ impl RepeatedCall {
         Some(Self::of(newest, Some(self.clone())))
     }
 
-    /// What the recorded graph has.
+    /// The closure that the recorded graph has.
     pub(crate) fn recorded(self: &Arc<Self>) -> Arc<Self> {
         self.recorded.as_ref().unwrap_or(self).clone()
     }

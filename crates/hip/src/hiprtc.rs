@@ -312,7 +312,7 @@ mod tests {
         hiprtc.compile(&integers, "gfx90a").unwrap();
 
         // What the bindings embed: types that are others than were parsed do not compile.
-        let text = include_str!("../../../tests/fixtures/asserted.cu");
+        let text = include_str!("../../../tests/fixtures/asserted.txt");
         let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[] };
         hiprtc.compile(&asserted, "gfx90a").unwrap();
         for (lie, place) in

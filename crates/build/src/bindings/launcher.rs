@@ -33,7 +33,7 @@ pub(super) fn write(text: &mut String, kernel: &Kernel) {
     }
 }
 
-/// What closes an `unsafe fn`, which a macro of the library writes: the user's crate may forbid it.
+/// Closes an `unsafe fn`, which a macro of the library writes: the user's crate may forbid it.
 fn write_tail(text: &mut String, kernel: &Kernel) {
     if !kernel.contract.safe {
         let _ = writeln!(text, "    }}");

@@ -450,7 +450,7 @@ mod tests {
         Ok(expr)
     }
 
-    /// What launchers compute: nothing where anything overflows or is divided by zero.
+    /// The value that launchers compute: none where anything overflows or is divided by zero.
     fn value(expr: &Expr) -> Option<i128> {
         Some(match expr {
             Expr::Literal(value) => *value,

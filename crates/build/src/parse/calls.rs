@@ -1,4 +1,4 @@
-//! What the functions of a file use, themselves or through each other.
+//! The things that the functions of a file use, themselves or through each other.
 //!
 //! Three questions are answered from it: does a kernel loop with `GS_FOR_EACH*`, and so is right for any grid; can it come
 //! to a barrier of the whole grid; and does it use dynamic shared memory.
