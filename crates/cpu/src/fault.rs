@@ -37,7 +37,7 @@ thread_local! {
 
 /// The actions that were there before; set before ours can run.
 static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
-/// What a signal's previous handler has put in its own place: a [`Replaced`].
+/// The action that a signal's previous handler has put in its own place: a [`Replaced`].
 static REPLACED: [AtomicU8; SIGNALS.len()] = [const { AtomicU8::new(Replaced::Not as u8) }; SIGNALS.len()];
 static INSTALL: Once = Once::new();
 

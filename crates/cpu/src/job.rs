@@ -115,7 +115,7 @@ impl Job {
     /// Does the next chunk, and says how long it took.
     unsafe fn take(&self, worker: &mut Worker, units: u64, grain: u64, timed: bool) -> Option<Duration> {
         let first = self.next.fetch_add(grain, Ordering::Relaxed);
-        // Nobody is given what a lost device makes, so it stops where it can.
+        // A lost device's results are given to nobody, so it stops where it can.
         if worker.shared().is_lost() {
             self.next.store(units, Ordering::Relaxed);
             return None;

@@ -38,7 +38,7 @@ const WORDS: [&str; 23] = [
     "typename",
 ];
 
-/// What they declare and call.
+/// The names that they declare and call.
 const NAMES: [&str; 16] = [
     "gs_check_same",
     "gs_check_any",
@@ -103,7 +103,7 @@ struct gs_check_kernel<void(gs_check_P...) noexcept> : gs_check_kernel<void(gs_c
 static_assert(sizeof(long) == 8 && sizeof(long long) == 8 && sizeof(void*) == 8, \"long and pointers have 64 bits\");
 ";
 
-/// What a compiler calls the lines that are nobody's.
+/// The file name that compilers print for lines that are nobody's.
 const PLACE: &str = "#line 1 \"checks-by-gpustream-build\"\n";
 
 /// The assertions for a file's structs and kernels, to stand behind it. What is said of a kernel is said at its lines of

@@ -14,7 +14,7 @@ const LOOP: &str = "GS_FOR_EACH";
 
 /// The portable header's barrier of a grid.
 const GRID_BARRIER: &str = "grid_barrier";
-/// Of the vendors' cooperative groups: what stands for a grid, and what waits in it.
+/// The names in the vendors' cooperative groups that stand for a grid, and that wait in it.
 const GRID_GROUPS: [&str; 4] = ["this_grid", "grid_group", "this_multi_grid", "multi_grid_group"];
 const GROUP_WAITS: [&str; 3] = ["sync", "barrier_arrive", "barrier_wait"];
 

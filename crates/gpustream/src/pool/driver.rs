@@ -5,7 +5,7 @@
 //! first made to wait for the uses on all others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, TryLockError};
+use std::sync::Arc;
 
 use gpustream_hal::{Operation, RawBuffer, Result};
 
@@ -153,11 +153,7 @@ fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Op
             continue;
         };
         // The lock may be this thread's: buffers can be dropped anywhere. And nothing can be freed in a capture.
-        let usable = match stream.state.try_lock() {
-            Ok(state) => state.capture.is_none(),
-            Err(TryLockError::Poisoned(_)) => true,
-            Err(TryLockError::WouldBlock) => false,
-        };
+        let usable = stream.try_state().is_some_and(|state| state.capture.is_none());
         if !usable {
             return Some(returned);
         }
