@@ -145,10 +145,12 @@ impl Paper {
         self.state().fail_in.take().is_none()
     }
 
-    /// `bytes` from `start` on belong to somebody new, and what rounding adds to them.
+    /// `bytes` from `start` on belong to somebody new, and what rounding adds to them where the driver gave that much.
     pub(crate) fn new_owner(&self, start: usize, bytes: usize) {
-        let block = start..start + bytes.max(1).next_multiple_of(512);
-        self.state().log(Call::NewOwner { block });
+        let mut state = self.state();
+        let given = state.blocks.values().map(|(block, _)| block).find(|block| block.contains(&start)).unwrap();
+        let block = start..given.end.min(start + bytes.max(1).next_multiple_of(512));
+        state.log(Call::NewOwner { block });
     }
 
     /// From now on each such call does this first.
@@ -498,7 +500,7 @@ unsafe impl Graphs for Paper {}
 
 /// The one kernel of the paper device.
 pub(crate) fn kernel(device: &Device) -> Kernel {
-    let images = [Image { backend: "paper", targets: &["paper"], bytes: b"paper" }];
+    let images = [Image { backend: device.info().backend, targets: &["paper"], bytes: b"paper" }];
     let source = ModuleSource { name: "paper", images: &images, source: None };
     // SAFETY: the driver is a fake that runs nothing.
     unsafe { device.load_module(&source) }.unwrap().kernel("touch").unwrap()
