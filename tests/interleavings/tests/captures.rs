@@ -150,6 +150,27 @@ fn values_of_one_stream_share_its_captures() {
     });
 }
 
+/// No event can be recorded on it any more, and those that were are let go when a host thread has waited for them.
+#[test]
+fn work_of_a_stream_whose_value_is_gone_is_waited_for() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let stream = device.stream().unwrap();
+        // SAFETY: the driver keeps its streams.
+        let foreign = unsafe { device.stream_from_raw(driver.foreign_stream()) };
+        let (mut x, mut y) = (foreign.alloc::<u32>(4).unwrap(), device.pinned::<u32>(4).unwrap());
+        foreign.fill(&mut x, 5).unwrap();
+        foreign.fill(&mut y, 6).unwrap();
+        drop(foreign);
+        let waiting = thread::spawn(move || drop(y.read().unwrap()));
+        stream.fill(&mut x, 7).unwrap();
+        stream.synchronize().unwrap();
+        waiting.join().unwrap();
+        assert_eq!(driver.steps(), [5, 6, 7]);
+    });
+}
+
 /// Launches hold no borrow, so two may come at once. One goes before the other, and a reader waits for both.
 #[test]
 fn graphs_that_write_the_same_memory_are_ordered() {

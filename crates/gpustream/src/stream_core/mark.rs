@@ -90,8 +90,9 @@ impl StreamCore {
     fn covering<'s>(&self, state: &'s mut StreamState, number: u64) -> Result<Option<&'s Mark>> {
         match state.marks.iter().position(|mark| mark.number >= number) {
             Some(oldest) => Ok(Some(&state.marks[oldest])),
-            // A capture marks what was submitted before it, unless that was known to be done.
-            None if state.capture.is_some() && self.is_known_done(number) => Ok(None),
+            // Perhaps only by now; then its marks have gone, and no more may be possible: a capture has marked what was
+            // submitted before it, and the owner of a stream may have taken that away.
+            None if self.is_known_done(number) => Ok(None),
             None => self.mark(state).map(Some),
         }
     }
