@@ -23,7 +23,8 @@
 //! hip-runtime-sys while this one compiles, under the feature of that name (on by default here, off in
 //! `gpustream`'s feature `hip`). They are not imported from it because its build script fails where ROCm is
 //! not installed, and only the configuration of the workspace that is built can keep cargo from running it:
-//! every user who turns HIP on would have to write that configuration.
+//! every user who turns HIP on would have to write that configuration. A test proves them equal to those of HIP 6.2 to
+//! 7.14 as well (`tests/newer_bindings.rs`).
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod api;
