@@ -181,7 +181,7 @@ structure!(hipKernelNodeParams {
     sharedMemBytes: c_uint,
 });
 structure!(
-    /// The order of HIP 5 and 6.
+    /// The order of 5 and 6, and of AMD's headers of 7: see [`memset`](crate::memset).
     hipMemsetParams {
         dst: *mut c_void,
         elementSize: c_uint,
@@ -192,17 +192,20 @@ structure!(
     }
 );
 
-/// `hipMemsetParams` in the order it has from HIP 7.0 on, which is CUDA's.
+/// `hipMemsetParams` in the order that AMD's documentation gives it from HIP 7.0 on, which is CUDA's, and as long as in
+/// the other.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct hipMemsetParams7 {
+pub(crate) struct hipMemsetParamsDocumented {
     pub(crate) dst: *mut c_void,
     pub(crate) pitch: usize,
     pub(crate) value: c_uint,
     pub(crate) elementSize: c_uint,
     pub(crate) width: usize,
     pub(crate) height: usize,
+    pub(crate) rest: usize,
 }
+const _: () = assert!(size_of::<hipMemsetParamsDocumented>() == size_of::<hipMemsetParams>());
 
 /// A kernel node's attribute: a union that grew to 64 bytes and reads its first four for every flag.
 #[repr(C, align(8))]

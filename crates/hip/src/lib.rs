@@ -7,8 +7,8 @@
 //!
 //! The files have the names of the traits they implement, as in the other backends:
 //! [`device`], [`stream`], [`event`], [`buffer`], [`module`], [`launch`], [`graph`], [`error`]. Besides them
-//! [`ffi`] declares HIP's types, [`library`] finds and opens it, [`hiprtc`] compiles at run time, and [`arch`]
-//! compares processor names.
+//! [`ffi`] declares HIP's types, [`library`] finds and opens it, [`memset`] writes a fill's parameters in the order
+//! that it reads, [`hiprtc`] compiles at run time, and [`arch`] compares processor names.
 //!
 //! # Environment
 //!
@@ -38,6 +38,7 @@ mod graph;
 mod hiprtc;
 mod launch;
 mod library;
+mod memset;
 mod module;
 mod stream;
 
