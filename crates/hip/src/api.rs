@@ -2,7 +2,9 @@
 //!
 //! `required` functions exist in every version from 5.0 on; a library without one is refused when it is opened.
 //! `optional` ones may be absent: calling one then answers `Unsupported`, or the caller has another way.
-//! `unbound` ones are optional and newer than hip-runtime-sys, so that their prototypes come from ROCm's headers.
+//! `unbound` ones are optional and newer than hip-runtime-sys; `dropped` ones are optional, and ROCm's headers no longer
+//! have them, though its libraries do. A test compares all but the dropped ones with newer bindings
+//! (`tests/newer_bindings.rs`).
 #![allow(non_snake_case)]
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
@@ -35,11 +37,22 @@ macro_rules! is_required {
 
 /// Compares a prototype with hip-runtime-sys's: the same words, resolved among that crate's types. The
 /// constant is never used, so that no reference to the symbol reaches the linker.
-#[cfg(feature = "hip-runtime-sys")]
+#[cfg(all(feature = "hip-runtime-sys", not(newer_bindings)))]
 macro_rules! prove {
-    (unbound $name:ident($($ty:ty),*)) => {};
-    ($bound:ident $name:ident($($ty:ty),*)) => {
+    (unbound $name:ident($($arg:ident: $ty:ty),*)) => {};
+    ($bound:ident $name:ident($($arg:ident: $ty:ty),*)) => {
         const _: unsafe extern "C" fn($($ty),*) -> hip_runtime_sys::hipError_t = hip_runtime_sys::$name;
+    };
+}
+
+/// The same against newer bindings, as a call: ROCm 7 takes some pointers as `const` that were not before, and a call
+/// may pass either.
+#[cfg(all(feature = "hip-runtime-sys", newer_bindings))]
+macro_rules! prove {
+    (dropped $name:ident($($arg:ident: $ty:ty),*)) => {};
+    ($bound:ident $name:ident($($arg:ident: $ty:ty),*)) => {
+        // SAFETY: never called.
+        const _: unsafe fn($($ty),*) -> hipError_t = |$($arg),*| unsafe { $name($($arg),*) };
     };
 }
 
@@ -96,7 +109,8 @@ macro_rules! api {
         mod prototypes {
             use hip_runtime_sys::*;
             use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
-            $($( prove!($need $name($($ty),*)); )*)*
+            const _: [unsafe extern "C" fn(hipError_t) -> *const c_char; 2] = [hipGetErrorName, hipGetErrorString];
+            $($( prove!($need $name($($arg: $ty),*)); )*)*
         }
     };
 }
@@ -173,8 +187,9 @@ api! {
         );
     }
 
-    // One of the two answers: the second keeps its name and its old layout in 6 and 7, the first is theirs.
-    optional "4.2" {
+    // One of the two answers. In 6 and 7 the first keeps its old layout, and is exported only: in their headers the
+    // name stands for the second.
+    dropped "4.2" {
         hipGetDeviceProperties(properties: *mut hipDeviceProp_t, device: c_int);
     }
     unbound "6.0" {

@@ -25,6 +25,19 @@ impl Status {
     pub(crate) const GRAPH_EXEC_UPDATE_FAILURE: Self = Self(910);
 }
 
+#[cfg(feature = "hip-runtime-sys")]
+const _: () = {
+    use hip_runtime_sys::hipError_t as Bound;
+    assert!(size_of::<Status>() == size_of::<Bound>());
+    assert!(Status::SUCCESS.0 == Bound::hipSuccess as u32);
+    assert!(Status::INVALID_VALUE.0 == Bound::hipErrorInvalidValue as u32);
+    assert!(Status::NO_DEVICE.0 == Bound::hipErrorNoDevice as u32);
+    assert!(Status::INVALID_DEVICE.0 == Bound::hipErrorInvalidDevice as u32);
+    assert!(Status::NOT_READY.0 == Bound::hipErrorNotReady as u32);
+    assert!(Status::PEER_ACCESS_ALREADY_ENABLED.0 == Bound::hipErrorPeerAccessAlreadyEnabled as u32);
+    assert!(Status::GRAPH_EXEC_UPDATE_FAILURE.0 == Bound::hipErrorGraphExecUpdateFailure as u32);
+};
+
 /// A HIP function as the library's users know it.
 #[derive(Debug)]
 pub(crate) struct Function {

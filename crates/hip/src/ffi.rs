@@ -2,9 +2,10 @@
 //!
 //! They are declared here rather than imported, so that a user who turns HIP on needs neither ROCm nor a cargo
 //! configuration to build. With the feature `hip-runtime-sys` each declaration is compared with that crate's
-//! while this one compiles: every constant's value, every struct's size and field offsets, and (in
-//! [`api`](crate::api)) every prototype. Enumerations are plain integers, because newer versions of ROCm
-//! return values that older declarations lack.
+//! while this one compiles: every constant's value, every struct's size and its fields' offsets and sizes, and (in
+//! [`api`](crate::api)) every prototype. That crate ends with HIP 5.4: `tests/newer_bindings.rs` compiles this one with
+//! the bindings of later versions in its place, under the configuration `newer_bindings`. Enumerations are plain
+//! integers, because newer versions of ROCm return values that older declarations lack.
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -50,6 +51,11 @@ macro_rules! flags {
     };
 }
 
+#[cfg(feature = "hip-runtime-sys")]
+const fn size_of_field<S, F>(_field: fn(&S) -> F) -> usize {
+    size_of::<F>()
+}
+
 /// Declares a struct, field for field in HIP's order.
 macro_rules! structure {
     ($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty),* $(,)? }) => {
@@ -61,7 +67,11 @@ macro_rules! structure {
         const _: () = {
             use std::mem::offset_of;
             assert!(size_of::<$name>() == size_of::<hip_runtime_sys::$name>());
-            $(assert!(offset_of!($name, $field) == offset_of!(hip_runtime_sys::$name, $field));)*
+            $(
+                assert!(offset_of!($name, $field) == offset_of!(hip_runtime_sys::$name, $field));
+                let (ours, theirs) = (|s: &$name| s.$field, |s: &hip_runtime_sys::$name| s.$field);
+                assert!(size_of_field(ours) == size_of_field(theirs));
+            )*
         };
     };
 }
@@ -171,7 +181,7 @@ structure!(hipKernelNodeParams {
     sharedMemBytes: c_uint,
 });
 structure!(
-    /// The order of HIP 5 and 6.
+    /// The order of 5 and 6, and of AMD's headers of 7: see [`memset`](crate::memset).
     hipMemsetParams {
         dst: *mut c_void,
         elementSize: c_uint,
@@ -182,17 +192,20 @@ structure!(
     }
 );
 
-/// `hipMemsetParams` in the order it has from HIP 7.0 on, which is CUDA's.
+/// `hipMemsetParams` in the order that AMD's documentation gives it from HIP 7.0 on, which is CUDA's, and as long as in
+/// the other.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct hipMemsetParams7 {
+pub(crate) struct hipMemsetParamsDocumented {
     pub(crate) dst: *mut c_void,
     pub(crate) pitch: usize,
     pub(crate) value: c_uint,
     pub(crate) elementSize: c_uint,
     pub(crate) width: usize,
     pub(crate) height: usize,
+    pub(crate) rest: usize,
 }
+const _: () = assert!(size_of::<hipMemsetParamsDocumented>() == size_of::<hipMemsetParams>());
 
 /// A kernel node's attribute: a union that grew to 64 bytes and reads its first four for every flag.
 #[repr(C, align(8))]
@@ -235,10 +248,12 @@ impl PropertyLayout {
 const _: () = {
     use hip_runtime_sys::hipDeviceProp_t as Bound;
     use std::mem::offset_of;
-    let old = PropertyLayout::R0000;
+    // Headers from 6.0 on give the newer layout this name.
+    let layout = if cfg!(newer_bindings) { PropertyLayout::R0600 } else { PropertyLayout::R0000 };
     assert!(size_of::<Bound>() <= size_of::<hipDeviceProp_t>());
-    assert!(offset_of!(Bound, totalGlobalMem) == old.total_global_mem);
-    assert!(offset_of!(Bound, warpSize) == old.warp_size);
-    assert!(offset_of!(Bound, multiProcessorCount) == old.multiprocessors);
-    assert!(offset_of!(Bound, gcnArchName) == old.arch_name);
+    assert!(align_of::<Bound>() <= align_of::<hipDeviceProp_t>());
+    assert!(offset_of!(Bound, totalGlobalMem) == layout.total_global_mem);
+    assert!(offset_of!(Bound, warpSize) == layout.warp_size);
+    assert!(offset_of!(Bound, multiProcessorCount) == layout.multiprocessors);
+    assert!(offset_of!(Bound, gcnArchName) == layout.arch_name);
 };

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::ptr;
 
 use gpustream_hal::{
-    ErrorKind, FillPattern, GraphNode, GraphUpdate, Graphs, LaunchConfig, RawBuffer, RawFunction, RawGraph,
-    RawGraphExec, RawGraphNode, RawStream, Result,
+    ErrorKind, GraphNode, GraphUpdate, Graphs, LaunchConfig, RawFunction, RawGraph, RawGraphExec,
+    RawGraphNode, RawStream, Result,
 };
 
 use crate::buffer::{copy_params, pointer_of};
@@ -14,7 +14,7 @@ use crate::error::{Status, error};
 #[allow(clippy::wildcard_imports)] // Structs and results under HIP's own names.
 use crate::ffi::*;
 use crate::launch::check;
-use crate::library::Version;
+use crate::memset::Fill;
 use crate::module::function_of;
 use crate::stream::stream_of;
 
@@ -40,29 +40,6 @@ fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_vo
         gridDim: shape(config.grid),
         kernelParams: args.as_ptr().cast_mut(),
         sharedMemBytes: config.dynamic_shared,
-    }
-}
-
-/// A fill's parameters in the order that this version reads them: HIP 7.0 changed it.
-#[repr(C)]
-union MemsetParams {
-    old: hipMemsetParams,
-    new: hipMemsetParams7,
-}
-
-fn memset_params(version: Version, dst: RawBuffer, pattern: FillPattern, count: usize) -> MemsetParams {
-    let value = match pattern {
-        FillPattern::U8(value) => u32::from(value),
-        FillPattern::U16(value) => u32::from(value),
-        FillPattern::U32(value) => value,
-    };
-    // One row of `count` elements; its pitch is not looked at, but is checked against the row's bytes.
-    let (dst, element_size) = (pointer_of(dst), pattern.width() as u32);
-    let (height, width, pitch) = (1, count, count * pattern.width());
-    if version >= Version::new(7, 0) {
-        MemsetParams { new: hipMemsetParams7 { dst, pitch, value, elementSize: element_size, width, height } }
-    } else {
-        MemsetParams { old: hipMemsetParams { dst, elementSize: element_size, height, pitch, value, width } }
     }
 }
 
@@ -209,8 +186,9 @@ unsafe impl Graphs for HipDevice {
                     api.hipGraphAddMemcpyNode(new, graph, after, count, &raw const params).ok()?;
                 }
                 GraphNode::Fill { dst, pattern, count: elements } => {
-                    let params = memset_params(self.runtime.version, dst, pattern, elements);
-                    api.hipGraphAddMemsetNode(new, graph, after, count, (&raw const params).cast()).ok()?;
+                    let fill = Fill { dst, pattern, count: elements };
+                    let add = |params| api.hipGraphAddMemsetNode(new, graph, after, count, params);
+                    self.runtime.memset_order.call(&fill, add).ok()?;
                 }
                 GraphNode::Host { function, data } => {
                     let params = hipHostNodeParams { fn_: Some(function), userData: data };
@@ -319,8 +297,8 @@ unsafe impl Graphs for HipDevice {
                     api.hipGraphExecMemcpyNodeSetParams(exec, node, &raw mut params).ok()
                 }
                 GraphNode::Fill { dst, pattern, count } => {
-                    let params = memset_params(self.runtime.version, dst, pattern, count);
-                    api.hipGraphExecMemsetNodeSetParams(exec, node, (&raw const params).cast()).ok()
+                    let set = |params| api.hipGraphExecMemsetNodeSetParams(exec, node, params);
+                    self.runtime.memset_order.call(&Fill { dst, pattern, count }, set).ok()
                 }
                 GraphNode::Host { function, data } => {
                     let params = hipHostNodeParams { fn_: Some(function), userData: data };

@@ -2,6 +2,7 @@
 //!
 //! From HIP 7.0 on it is a library of its own, `libhiprtc.so.N`; up to 5.x its functions are also in
 //! libamdhip64.
+#![allow(non_camel_case_types, non_snake_case)] // HIPRTC's own names.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -16,51 +17,72 @@ use crate::api::symbol;
 use crate::error::{error, library_text};
 use crate::library::{Runtime, Version, rocm_roots};
 
-type Program = *mut c_void;
-/// `hiprtcResult`, as an integer for the same reason as [`Status`](crate::error::Status).
-type Code = u32;
+type hiprtcProgram = *mut c_void;
+/// An integer for the same reason as [`Status`](crate::error::Status).
+type hiprtcResult = u32;
 
-const SUCCESS: Code = 0;
-const COMPILATION: Code = 6;
+const SUCCESS: hiprtcResult = 0;
+const OUT_OF_MEMORY: hiprtcResult = 1;
+const INVALID_INPUT: hiprtcResult = 3;
+const INVALID_PROGRAM: hiprtcResult = 4;
+const INVALID_OPTION: hiprtcResult = 5;
+const COMPILATION: hiprtcResult = 6;
 
-/// The functions of one HIPRTC.
-struct Functions {
-    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Code,
-    create: unsafe extern "C" fn(
-        *mut Program,
-        *const c_char,
-        *const c_char,
-        c_int,
-        *const *const c_char,
-        *const *const c_char,
-    ) -> Code,
-    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> Code,
-    destroy: unsafe extern "C" fn(*mut Program) -> Code,
-    code_size: unsafe extern "C" fn(Program, *mut usize) -> Code,
-    code: unsafe extern "C" fn(Program, *mut c_char) -> Code,
-    log_size: unsafe extern "C" fn(Program, *mut usize) -> Code,
-    log: unsafe extern "C" fn(Program, *mut c_char) -> Code,
-    error_string: unsafe extern "C" fn(Code) -> *const c_char,
+// Compared with newer bindings alone: hip-runtime-sys has nothing of HIPRTC.
+#[cfg(all(feature = "hip-runtime-sys", newer_bindings))]
+const _: () = {
+    use hip_runtime_sys::hiprtcResult as Bound;
+    assert!(size_of::<hiprtcResult>() == size_of::<Bound>());
+    assert!(SUCCESS == Bound::HIPRTC_SUCCESS);
+    assert!(OUT_OF_MEMORY == Bound::HIPRTC_ERROR_OUT_OF_MEMORY);
+    assert!(INVALID_INPUT == Bound::HIPRTC_ERROR_INVALID_INPUT);
+    assert!(INVALID_PROGRAM == Bound::HIPRTC_ERROR_INVALID_PROGRAM);
+    assert!(INVALID_OPTION == Bound::HIPRTC_ERROR_INVALID_OPTION);
+    assert!(COMPILATION == Bound::HIPRTC_ERROR_COMPILATION);
+};
+
+/// Declares the functions, each with its prototype.
+macro_rules! functions {
+    ($( $name:ident($($arg:ident: $ty:ty),*) -> $answer:ty; )*) => {
+        /// The functions of one HIPRTC.
+        struct Functions {
+            $( $name: unsafe extern "C" fn($($ty),*) -> $answer, )*
+        }
+
+        impl Functions {
+            fn find(library: &Library) -> Option<Self> {
+                // SAFETY: the types are the functions' prototypes; the library is never closed.
+                unsafe { Some(Self { $( $name: symbol(library, stringify!($name))?, )* }) }
+            }
+        }
+
+        /// The same words, resolved among the bindings' types.
+        #[cfg(all(feature = "hip-runtime-sys", newer_bindings))]
+        #[allow(clippy::wildcard_imports)]
+        mod prototypes {
+            use hip_runtime_sys::*;
+            use std::ffi::{c_char, c_int};
+            $(
+                // SAFETY: never called.
+                const _: unsafe fn($($ty),*) -> $answer = |$($arg),*| unsafe { $name($($arg),*) };
+            )*
+        }
+    };
 }
 
-impl Functions {
-    fn find(library: &Library) -> Option<Self> {
-        // SAFETY: the types above are the prototypes of hiprtc.h, unchanged from 5.2 to 7; the library is
-        // never closed.
-        unsafe {
-            Some(Self {
-                version: symbol(library, "hiprtcVersion")?,
-                create: symbol(library, "hiprtcCreateProgram")?,
-                compile: symbol(library, "hiprtcCompileProgram")?,
-                destroy: symbol(library, "hiprtcDestroyProgram")?,
-                code_size: symbol(library, "hiprtcGetCodeSize")?,
-                code: symbol(library, "hiprtcGetCode")?,
-                log_size: symbol(library, "hiprtcGetProgramLogSize")?,
-                log: symbol(library, "hiprtcGetProgramLog")?,
-                error_string: symbol(library, "hiprtcGetErrorString")?,
-            })
-        }
-    }
+functions! {
+    hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> hiprtcResult;
+    hiprtcCreateProgram(
+        program: *mut hiprtcProgram, source: *const c_char, name: *const c_char,
+        count: c_int, headers: *mut *const c_char, names: *mut *const c_char
+    ) -> hiprtcResult;
+    hiprtcCompileProgram(program: hiprtcProgram, count: c_int, options: *mut *const c_char) -> hiprtcResult;
+    hiprtcDestroyProgram(program: *mut hiprtcProgram) -> hiprtcResult;
+    hiprtcGetCodeSize(program: hiprtcProgram, size: *mut usize) -> hiprtcResult;
+    hiprtcGetCode(program: hiprtcProgram, code: *mut c_char) -> hiprtcResult;
+    hiprtcGetProgramLogSize(program: hiprtcProgram, size: *mut usize) -> hiprtcResult;
+    hiprtcGetProgramLog(program: hiprtcProgram, log: *mut c_char) -> hiprtcResult;
+    hiprtcGetErrorString(result: hiprtcResult) -> *const c_char;
 }
 
 /// An opened HIPRTC.
@@ -105,7 +127,7 @@ impl Hiprtc {
     ) -> Self {
         let mut compiler = (0, 0);
         // SAFETY: both pointers are to live integers; on failure they stay zero.
-        let _ = unsafe { (functions.version)(&raw mut compiler.0, &raw mut compiler.1) };
+        let _ = unsafe { (functions.hiprtcVersion)(&raw mut compiler.0, &raw mut compiler.1) };
         Self { functions, path, runtime: runtime.version, compiler, _library: library }
     }
 
@@ -130,22 +152,26 @@ impl Hiprtc {
 
         let mut program = OwnedProgram { hiprtc: self, program: ptr::null_mut() };
         // SAFETY: every pointer is to a C string, or an array of them of the given length, that outlives the
-        // call; HIPRTC copies what it needs.
+        // call; HIPRTC writes to none of them and copies what it needs.
         let code = unsafe {
-            (self.functions.create)(
+            (self.functions.hiprtcCreateProgram)(
                 &raw mut program.program,
                 text.as_ptr(),
                 name.as_ptr(),
                 header_names.len() as c_int,
-                header_texts.as_ptr(),
-                header_names.as_ptr(),
+                header_texts.as_ptr().cast_mut(),
+                header_names.as_ptr().cast_mut(),
             )
         };
         self.check("hiprtcCreateProgram", code)?;
         let option_pointers = pointers(&options);
         // SAFETY: the program is alive; the options are C strings that outlive the call.
         let code = unsafe {
-            (self.functions.compile)(program.program, options.len() as c_int, option_pointers.as_ptr())
+            (self.functions.hiprtcCompileProgram)(
+                program.program,
+                options.len() as c_int,
+                option_pointers.as_ptr().cast_mut(),
+            )
         };
         if code == COMPILATION {
             let message = format!("HIPRTC refused {} for {processor}:\n{}", source.name, program.log());
@@ -160,16 +186,16 @@ impl Hiprtc {
         program.code()
     }
 
-    fn check(&self, call: &'static str, code: Code) -> Result<()> {
+    fn check(&self, call: &'static str, code: hiprtcResult) -> Result<()> {
         if code == SUCCESS {
             return Ok(());
         }
         // SAFETY: any number may be asked about; the answer is a static string.
-        let text = unsafe { library_text((self.functions.error_string)(code)) };
+        let text = unsafe { library_text((self.functions.hiprtcGetErrorString)(code)) };
         let kind = match code {
-            1 => ErrorKind::OutOfMemory,
-            3 | 5 => ErrorKind::InvalidArgument,
-            4 | COMPILATION => ErrorKind::InvalidModule,
+            OUT_OF_MEMORY => ErrorKind::OutOfMemory,
+            INVALID_INPUT | INVALID_OPTION => ErrorKind::InvalidArgument,
+            INVALID_PROGRAM | COMPILATION => ErrorKind::InvalidModule,
             _ => ErrorKind::Driver,
         };
         let message = text.unwrap_or_else(|| format!("HIPRTC error {code}"));
@@ -180,7 +206,7 @@ impl Hiprtc {
 /// A program, destroyed when dropped.
 struct OwnedProgram<'a> {
     hiprtc: &'a Hiprtc,
-    program: Program,
+    program: hiprtcProgram,
 }
 
 impl OwnedProgram<'_> {
@@ -189,12 +215,12 @@ impl OwnedProgram<'_> {
         let functions = &self.hiprtc.functions;
         let mut size = 0;
         // SAFETY: the program is alive; `size` too.
-        if unsafe { (functions.log_size)(self.program, &raw mut size) } != SUCCESS {
+        if unsafe { (functions.hiprtcGetProgramLogSize)(self.program, &raw mut size) } != SUCCESS {
             return String::new();
         }
         let mut log = vec![0_u8; size];
         // SAFETY: the buffer has the size that was asked for.
-        if unsafe { (functions.log)(self.program, log.as_mut_ptr().cast()) } != SUCCESS {
+        if unsafe { (functions.hiprtcGetProgramLog)(self.program, log.as_mut_ptr().cast()) } != SUCCESS {
             return String::new();
         }
         String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).to_owned()
@@ -204,11 +230,11 @@ impl OwnedProgram<'_> {
         let functions = &self.hiprtc.functions;
         let mut size = 0;
         // SAFETY: the program is alive; `size` too.
-        let code = unsafe { (functions.code_size)(self.program, &raw mut size) };
+        let code = unsafe { (functions.hiprtcGetCodeSize)(self.program, &raw mut size) };
         self.hiprtc.check("hiprtcGetCodeSize", code)?;
         let mut object = vec![0_u8; size];
         // SAFETY: the buffer has the size that was asked for.
-        let code = unsafe { (functions.code)(self.program, object.as_mut_ptr().cast()) };
+        let code = unsafe { (functions.hiprtcGetCode)(self.program, object.as_mut_ptr().cast()) };
         self.hiprtc.check("hiprtcGetCode", code)?;
         Ok(object)
     }
@@ -218,7 +244,7 @@ impl Drop for OwnedProgram<'_> {
     fn drop(&mut self) {
         if !self.program.is_null() {
             // SAFETY: it was created, and is not used again.
-            let _ = unsafe { (self.hiprtc.functions.destroy)(&raw mut self.program) };
+            let _ = unsafe { (self.hiprtc.functions.hiprtcDestroyProgram)(&raw mut self.program) };
         }
     }
 }

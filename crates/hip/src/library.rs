@@ -13,6 +13,7 @@ use libloading::Library;
 use crate::api::{Api, symbol};
 use crate::error::{Status, error};
 use crate::hiprtc::Hiprtc;
+use crate::memset::MemsetOrder;
 
 /// Library names, newest first. Python wheels and run-time packages lack the plain one. HIP 7.15, which comes
 /// with ROCm 10, still is `.so.7`; an `.so.8` that appeared would be an interface nobody here has read.
@@ -56,6 +57,7 @@ pub(crate) struct Runtime {
     pub(crate) version: Version,
     pub(crate) path: PathBuf,
     pub(crate) library: ManuallyDrop<Library>,
+    pub(crate) memset_order: MemsetOrder,
     /// What `hipInit(0)` said: a machine without a device fails here on some versions, later on others.
     initialised: Result<()>,
     hiprtc: OnceLock<Result<Hiprtc>>,
@@ -125,7 +127,8 @@ impl Runtime {
                 format!("{} is HIP {version}, older than {}; {INSTALL}", path.display(), Version::OLDEST),
             ));
         }
-        Ok(Self { api, version, path, library, initialised, hiprtc: OnceLock::new() })
+        let memset_order = MemsetOrder::of(version);
+        Ok(Self { api, version, path, library, memset_order, initialised, hiprtc: OnceLock::new() })
     }
 
     /// The number of devices, which is not zero.

@@ -29,13 +29,19 @@ fn shim() -> &'static Path {
 /// Runs a test through the shim of each version.
 fn each_version(test: impl Fn(&fake_cuda::Recorder, &dyn Device, u32)) {
     let recorder = fake_cuda::load();
-    for major in [5, 6, 7] {
+    let libraries = [
+        (5, "libamdhip64.so.5"),
+        (6, "libamdhip64.so.6"),
+        (7, "libamdhip64.so.7"),
+        (7, "libamdhip64-documented-memset.so.7"),
+    ];
+    for (major, library) in libraries {
         // SAFETY: the shim behaves as a libamdhip64.
-        let hip = unsafe { Hip::at(shim().join(format!("libamdhip64.so.{major}"))) };
-        let device = hip.open(0).unwrap_or_else(|error| panic!("HIP {major}: {error:?}"));
+        let hip = unsafe { Hip::at(shim().join(library)) };
+        let device = hip.open(0).unwrap_or_else(|error| panic!("{library}: {error:?}"));
         recorder.clear();
         test(&recorder, &*device, major);
-        assert_eq!(recorder.violations(), [""; 0], "HIP {major}");
+        assert_eq!(recorder.violations(), [""; 0], "{library}");
     }
 }
 

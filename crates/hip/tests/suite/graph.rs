@@ -141,8 +141,8 @@ unsafe extern "C" fn add_one(data: *mut c_void) {
     unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Every kind of node is added by its own function, runs, and is replaced by its own function; fills above all,
-/// whose parameters HIP 7 reordered.
+/// Every kind of node is added by its own function, runs, and is replaced by its own function. Fills too make one call
+/// each, where the library reads the order of AMD's headers.
 #[test]
 fn a_graph_is_built_of_every_kind_of_node() {
     let (recorder, device) = start();

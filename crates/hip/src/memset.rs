@@ -1,0 +1,204 @@
+//! A fill node's parameters, in the order of fields that the library reads.
+//!
+//! AMD's page on the changes of HIP 7.0 gives `hipMemsetParams` CUDA's order of fields. AMD's headers from 7.0 to 7.14 have
+//! the order of 5 and 6. So the library is asked: in the header's order first, and from 7.0 on, if it answers "invalid
+//! value", in the documented one. The order that it took is remembered. The answer can be trusted, because each order is
+//! invalid where the other is read: the size of an element is then 0, and HIP refuses a size that is not 1, 2 or 4
+//! (`ihipGraphAddMemsetNode` in AMD's `hip_graph.cpp`; `ihipGraphMemsetParams_validate` in `hip_memory.cpp` for nodes of
+//! executable graphs).
+
+use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use gpustream_hal::{FillPattern, RawBuffer};
+
+use crate::buffer::pointer_of;
+use crate::error::{Answer, Status};
+use crate::ffi::{hipMemsetParams, hipMemsetParamsDocumented};
+use crate::library::Version;
+
+/// A row of `count` elements to fill.
+pub(crate) struct Fill {
+    pub(crate) dst: RawBuffer,
+    pub(crate) pattern: FillPattern,
+    pub(crate) count: usize,
+}
+
+impl Fill {
+    fn value(&self) -> u32 {
+        match self.pattern {
+            FillPattern::U8(value) => value.into(),
+            FillPattern::U16(value) => value.into(),
+            FillPattern::U32(value) => value,
+        }
+    }
+
+    /// The documented order has the size where this one has the upper half of the height: 0.
+    fn header(&self) -> hipMemsetParams {
+        hipMemsetParams {
+            dst: pointer_of(self.dst),
+            elementSize: self.pattern.width() as u32,
+            height: 1,
+            pitch: self.count * self.pattern.width(),
+            value: self.value(),
+            width: self.count,
+        }
+    }
+
+    /// The header's order has the size where this one has the lower half of the pitch, which may therefore not be the
+    /// row's length: that may be 1, 2 or 4. Where there is one row, HIP does not use it.
+    fn documented(&self) -> hipMemsetParamsDocumented {
+        hipMemsetParamsDocumented {
+            dst: pointer_of(self.dst),
+            pitch: 0,
+            value: self.value(),
+            elementSize: self.pattern.width() as u32,
+            width: self.count,
+            height: 1,
+            rest: 0,
+        }
+    }
+}
+
+/// The order that a library reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Order {
+    Unknown,
+    Header,
+    Documented,
+}
+
+/// What is known of the order that a library reads. It goes from unknown to known once.
+pub(crate) struct MemsetOrder(AtomicU8);
+
+impl MemsetOrder {
+    pub(crate) const fn of(version: Version) -> Self {
+        let order = if version.major() < 7 { Order::Header } else { Order::Unknown };
+        Self(AtomicU8::new(order as u8))
+    }
+
+    /// Makes a call with the parameters of `fill`; a second one, where the order is not known and the first is refused.
+    pub(crate) fn call<'a>(
+        &self,
+        fill: &Fill,
+        call: impl Fn(*const hipMemsetParams) -> Answer<'a>,
+    ) -> Answer<'a> {
+        let header = || call(&fill.header());
+        let documented = || call(ptr::from_ref(&fill.documented()).cast());
+        let learn = |order, answer: &Answer<'_>| {
+            let success = answer.status == Some(Status::SUCCESS);
+            if success {
+                // Relaxed: nothing else is published, and threads that learn at once learn the same.
+                self.0.store(order as u8, Ordering::Relaxed);
+            }
+            success
+        };
+        let known = self.0.load(Ordering::Relaxed);
+        if known == Order::Header as u8 {
+            return header();
+        }
+        if known == Order::Documented as u8 {
+            return documented();
+        }
+        let first = header();
+        if learn(Order::Header, &first) || first.status != Some(Status::INVALID_VALUE) {
+            return first;
+        }
+        let second = documented();
+        // Refused in both orders, it is the fill that is invalid.
+        if learn(Order::Documented, &second) { second } else { first }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use libloading::Library;
+
+    use super::*;
+    use crate::api::Api;
+    use crate::error::Function;
+
+    /// Size of an element, rows, elements, value.
+    type Read = (u32, usize, usize, u32);
+
+    fn read(params: *const hipMemsetParams, order: Order) -> Read {
+        // SAFETY: the parameters are alive, and as long in both orders.
+        unsafe {
+            if order == Order::Header {
+                let params = *params;
+                (params.elementSize, params.height, params.width, params.value)
+            } else {
+                let params = *params.cast::<hipMemsetParamsDocumented>();
+                (params.elementSize, params.height, params.width, params.value)
+            }
+        }
+    }
+
+    fn fills() -> impl Iterator<Item = Fill> {
+        let patterns = [0, 1, 2, 4, 0x0102_0304, u32::MAX].into_iter().flat_map(|value| {
+            [FillPattern::U8(value as u8), FillPattern::U16(value as u16), FillPattern::U32(value)]
+        });
+        let counts = [1, 2, 3, 4, 8, 1 << 20, (1 << 32) - 1, 1 << 32, (1 << 32) + 1, (1 << 32) + 4, 1 << 50];
+        patterns.flat_map(move |pattern| {
+            counts.map(|count| Fill { dst: RawBuffer(0x0001_0000_0001), pattern, count })
+        })
+    }
+
+    #[test]
+    fn what_is_written_in_one_order_is_invalid_in_the_other() {
+        for fill in fills() {
+            let (header, documented) = (fill.header(), fill.documented());
+            let (header, documented) = (&raw const header, (&raw const documented).cast());
+            let meant = (fill.pattern.width() as u32, 1, fill.count, fill.value());
+            assert_eq!(read(header, Order::Header), meant);
+            assert_eq!(read(documented, Order::Documented), meant);
+            assert_eq!(read(header, Order::Documented).0, 0, "the size of an element");
+            assert_eq!(read(documented, Order::Header).0, 0, "the size of an element");
+        }
+    }
+
+    /// What a library of this version that reads in this order saw, call by call, each with its status.
+    fn asked(version: Version, reads: Order, fills: &[Fill]) -> Vec<Vec<u32>> {
+        static FUNCTION: Function = Function { name: "hipGraphExecMemsetNodeSetParams", since: "4.5" };
+        // SAFETY: none of its functions is called.
+        let library = Library::from(libloading::os::unix::Library::this());
+        // SAFETY: as above.
+        let (api, _) = unsafe { Api::load(&library) };
+        let order = MemsetOrder::of(version);
+        let ask = |fill: &Fill| {
+            let statuses = RefCell::new(Vec::new());
+            let answer = order.call(fill, |params| {
+                let (element, rows, count, _) = read(params, reads);
+                let valid = [1, 2, 4].contains(&element) && rows == 1 && count > 0;
+                let status = if valid { Status::SUCCESS } else { Status::INVALID_VALUE };
+                statuses.borrow_mut().push(status.0);
+                Answer { api: &api, function: &FUNCTION, status: Some(status) }
+            });
+            let statuses = statuses.into_inner();
+            assert_eq!(answer.status.map(|status| status.0), statuses.last().copied());
+            statuses
+        };
+        fills.iter().map(ask).collect()
+    }
+
+    #[test]
+    fn the_order_is_learned_from_the_first_fill_that_is_taken() {
+        let fill = |count| Fill { dst: RawBuffer(64), pattern: FillPattern::U8(1), count };
+        let fills = [fill(0), fill(1), fill(0), fill(4)];
+        let (six, seven) = (Version::new(6, 4), Version::new(7, 0));
+        assert_eq!(asked(six, Order::Header, &fills), [[1], [0], [1], [0]].map(Vec::from));
+        assert_eq!(
+            asked(seven, Order::Header, &fills),
+            [vec![1, 1], vec![0], vec![1], vec![0]],
+            "the header's order"
+        );
+        assert_eq!(
+            asked(seven, Order::Documented, &fills),
+            [vec![1, 1], vec![1, 0], vec![1], vec![0]],
+            "the documented order"
+        );
+    }
+}
