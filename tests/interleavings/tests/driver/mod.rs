@@ -54,6 +54,8 @@ struct World {
     launching: HashSet<usize>,
     next: usize,
     steps: Vec<u32>,
+    /// Memory of the host, which the operations here only name.
+    pinned: Vec<Vec<u128>>,
 }
 
 impl World {
@@ -255,14 +257,19 @@ unsafe impl Buffers for Opened {
     unsafe fn free(&self, _: RawBuffer) -> Result<()> {
         Ok(())
     }
-    fn pinned_alloc(&self, _: usize, _: PinnedOptions) -> Result<HostPtr> {
-        Err(Error::unsupported("that"))
+    fn pinned_alloc(&self, bytes: usize, _: PinnedOptions) -> Result<HostPtr> {
+        self.call(|world| {
+            let mut memory = vec![0u128; bytes.div_ceil(size_of::<u128>())];
+            let address = memory.as_mut_ptr().cast();
+            world.pinned.push(memory);
+            address
+        })
     }
     unsafe fn pinned_free(&self, _: HostPtr) -> Result<()> {
-        Err(Error::unsupported("that"))
+        Ok(())
     }
-    unsafe fn pinned_device_address(&self, _: HostPtr) -> Result<RawBuffer> {
-        Err(Error::unsupported("that"))
+    unsafe fn pinned_device_address(&self, ptr: HostPtr) -> Result<RawBuffer> {
+        Ok(RawBuffer(ptr as usize))
     }
     unsafe fn fill(&self, _: RawBuffer, pattern: FillPattern, _: usize, stream: RawStream) -> Result<()> {
         let value = match pattern {
