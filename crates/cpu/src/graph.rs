@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{
-    ErrorKind, GraphNode, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode, RawStream, Result,
+    self as hal, ErrorKind, GraphNode, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode, RawStream,
+    Result,
 };
 
 use crate::capture::{self, Capture};
@@ -78,20 +79,19 @@ fn same_kind(a: &Work, b: &Work) -> bool {
 /// A node's work.
 ///
 /// # Safety
-/// As for [`Graphs::graph_add_node`]; the node is not a child graph.
-unsafe fn work(node: &GraphNode<'_>) -> Result<Work> {
-    Ok(match *node {
-        GraphNode::Empty => Work::Empty,
-        GraphNode::Kernel { function, config, args } => {
+/// As for [`Graphs::graph_add_node`].
+unsafe fn work(work: &hal::Work<'_>) -> Result<Work> {
+    Ok(match *work {
+        hal::Work::Kernel { function, config, args } => {
             // SAFETY: passed on to the caller.
             Work::Launch(unsafe { launch::prepare(function, config, args) }?)
         }
-        GraphNode::CopyToDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src as usize, bytes },
-        GraphNode::CopyToHost { dst, src, bytes } => Work::Copy { dst: dst as usize, src: src.0, bytes },
-        GraphNode::CopyOnDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src.0, bytes },
-        GraphNode::Copy3d(ref copy) => Work::Copy3d(Box::new(Strided::new(copy))),
-        GraphNode::Fill { dst, pattern, count } => Work::Fill { dst: dst.0, pattern, count },
-        GraphNode::Host { function, data } => Work::Host { function, data: data as usize },
+        hal::Work::CopyToDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src as usize, bytes },
+        hal::Work::CopyToHost { dst, src, bytes } => Work::Copy { dst: dst as usize, src: src.0, bytes },
+        hal::Work::CopyOnDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src.0, bytes },
+        hal::Work::Copy3d(ref copy) => Work::Copy3d(Box::new(Strided::new(copy))),
+        hal::Work::Fill { dst, pattern, count } => Work::Fill { dst: dst.0, pattern, count },
+        hal::Work::Host { function, data } => Work::Host { function, data: data as usize },
         _ => return Err(unsupported("this kind of graph node")),
     })
 }
@@ -158,7 +158,8 @@ unsafe impl Graphs for CpuDevice {
             match *node {
                 // Taken before the graph's own lock: both may be the same graph.
                 GraphNode::Child(child) => Kind::Child(flatten(&lock(&Graph::borrow(child).nodes)).0),
-                _ => Kind::Work(work(node)?),
+                GraphNode::Empty => Kind::Work(Work::Empty),
+                GraphNode::Work(ref work) => Kind::Work(self::work(work)?),
             }
         };
         // SAFETY: passed on to the caller.
@@ -234,11 +235,8 @@ unsafe impl Graphs for CpuDevice {
         &self,
         exec: RawGraphExec,
         node: RawGraphNode,
-        work: &GraphNode<'_>,
+        work: &hal::Work<'_>,
     ) -> Result<()> {
-        if matches!(work, GraphNode::Child(_)) {
-            return Err(unsupported("replacing a child graph in an executable"));
-        }
         // SAFETY: passed on to the caller.
         let (exec, work) = unsafe { (Exec::borrow(exec), self::work(work)?) };
         let mut state = lock(&exec.state);

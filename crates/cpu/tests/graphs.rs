@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use gpustream_hal::{
     DefaultStream, ErrorKind, EventOptions, FillPattern, GraphNode, GraphUpdate, LaunchConfig, RawEvent,
-    RawGraph, RawGraphNode, RawStream,
+    RawGraph, RawGraphNode, RawStream, Work,
 };
 use support::{Arg, Bench, compile, options};
 
@@ -37,6 +37,9 @@ fn bench() -> Bench {
 
 const ONE: LaunchConfig = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
 
+/// For a node of another kind.
+unsafe extern "C" fn nothing(_: *mut c_void) {}
+
 fn add_kernel(
     bench: &Bench,
     graph: RawGraph,
@@ -45,7 +48,7 @@ fn add_kernel(
     args: &mut [Arg],
 ) -> RawGraphNode {
     let args: Vec<*mut c_void> = args.iter_mut().map(Arg::pointer).collect();
-    let node = GraphNode::Kernel { function: bench.function(name), config: &ONE, args: &args };
+    let node = GraphNode::Work(Work::Kernel { function: bench.function(name), config: &ONE, args: &args });
     // SAFETY: tests pass what their kernels take.
     unsafe { bench.device.graph_add_node(graph, after, &node) }.unwrap()
 }
@@ -85,13 +88,16 @@ fn nodes_run_after_what_they_depend_on() {
     let mut result = bench.memory::<i32>(1);
     // SAFETY: everything outlives the runs.
     let add = |after: &[_], node| unsafe { bench.device.graph_add_node(graph, after, &node) }.unwrap();
-    let fill = |dst, value| GraphNode::Fill { dst, pattern: FillPattern::U32(value), count: 1 };
+    let fill = |dst, value| GraphNode::Work(Work::Fill { dst, pattern: FillPattern::U32(value), count: 1 });
     let left = add(&[], fill(a.buffer, 3));
     let right = add(&[], fill(b.buffer, 4));
     let both = add_kernel(&bench, graph, &[left, right], "add", args![&c, &a, &b]);
     let gap = add(&[both], GraphNode::Empty);
     let more = add_kernel(&bench, graph, &[gap], "increment", args![&c, 10]);
-    add(&[more], GraphNode::CopyToHost { dst: result.buffer.0 as *mut u8, src: c.buffer, bytes: 4 });
+    add(
+        &[more],
+        GraphNode::Work(Work::CopyToHost { dst: result.buffer.0 as *mut u8, src: c.buffer, bytes: 4 }),
+    );
     // SAFETY: the graph is alive.
     assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), (6, 5));
     for times in [1, 1, 20] {
@@ -198,7 +204,7 @@ fn one_node_gets_other_arguments_and_pending_launches_keep_theirs() {
         let set = |by: i32| {
             let args = args![&x, by];
             let args: Vec<*mut c_void> = args.iter_mut().map(Arg::pointer).collect();
-            let work = GraphNode::Kernel { function: bench.function("increment"), config: &ONE, args: &args };
+            let work = Work::Kernel { function: bench.function("increment"), config: &ONE, args: &args };
             bench.device.graph_set_node(exec, node, &work).unwrap();
         };
         set(10);
@@ -212,7 +218,7 @@ fn one_node_gets_other_arguments_and_pending_launches_keep_theirs() {
         go.store(1, Ordering::Release);
         bench.sync(stream).unwrap();
         assert_eq!(x.as_ref()[0], 10 + 10 + 100);
-        let other = GraphNode::Empty;
+        let other = Work::Host { function: nothing, data: std::ptr::null_mut() };
         let error = bench.device.graph_set_node(exec, node, &other).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         let error = bench.device.graph_set_node(exec, RawGraphNode(7), &other).unwrap_err();

@@ -181,7 +181,6 @@ functions! {
         cuGraphExecMemcpyNodeSetParams(CUgraphExec, CUgraphNode, *const CUDA_MEMCPY3D, CUcontext);
         cuGraphExecMemsetNodeSetParams(CUgraphExec, CUgraphNode, *const CUDA_MEMSET_NODE_PARAMS, CUcontext);
         cuGraphExecHostNodeSetParams(CUgraphExec, CUgraphNode, *const CUDA_HOST_NODE_PARAMS);
-        cuGraphExecChildGraphNodeSetParams(CUgraphExec, CUgraphNode, CUgraph);
         cuGraphExecDestroy(CUgraphExec);
     }
     optional {

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
 };
 use gpustream_hal::{
     Copy3d, CopyEnd, Error, ErrorKind, FillPattern, GraphNode, GraphUpdate, Graphs, LaunchConfig, RawBuffer,
-    RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream, Result,
+    RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream, Result, Work,
 };
 
 use crate::buffer::{self, memcpy_3d};
@@ -104,7 +104,7 @@ unsafe impl Graphs for CudaDevice {
         unsafe {
             match *node {
                 GraphNode::Empty => call!(driver, cuGraphAddEmptyNode(out, graph, deps, count))?,
-                GraphNode::Kernel { function, config, args } => {
+                GraphNode::Work(Work::Kernel { function, config, args }) => {
                     let params = kernel(function, config, args);
                     call!(driver, cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params))?;
                     set_attributes(driver, added, &Attributes::of(config)).inspect_err(|_| {
@@ -112,18 +112,18 @@ unsafe impl Graphs for CudaDevice {
                         let _ = call!(driver, cuGraphDestroyNode(added));
                     })?;
                 }
-                GraphNode::Fill { dst, pattern, count: elements } => {
+                GraphNode::Work(Work::Fill { dst, pattern, count: elements }) => {
                     let params = fill(dst, pattern, elements);
                     call!(driver, cuGraphAddMemsetNode(out, graph, deps, count, &raw const params, context))?;
                 }
-                GraphNode::Host { function, data } => {
+                GraphNode::Work(Work::Host { function, data }) => {
                     let params = CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data };
                     call!(driver, cuGraphAddHostNode(out, graph, deps, count, &raw const params))?;
                 }
                 GraphNode::Child(child) => {
                     call!(driver, cuGraphAddChildGraphNode(out, graph, deps, count, raw(child)))?;
                 }
-                ref other => {
+                GraphNode::Work(ref other) => {
                     let params = copy(other)?;
                     call!(driver, cuGraphAddMemcpyNode(out, graph, deps, count, &raw const params, context))?;
                 }
@@ -195,12 +195,7 @@ unsafe impl Graphs for CudaDevice {
         Ok(GraphUpdate::Updated)
     }
 
-    unsafe fn graph_set_node(
-        &self,
-        exec: RawGraphExec,
-        node: RawGraphNode,
-        work: &GraphNode<'_>,
-    ) -> Result<()> {
+    unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
         // Without a current context the driver was seen to crash here.
         let driver = self.enter()?;
         let (exec, node, context) = (raw_exec(exec), node.0 as CUgraphNode, self.context.raw);
@@ -208,21 +203,17 @@ unsafe impl Graphs for CudaDevice {
         // for handles, arguments and what the work refers to.
         unsafe {
             match *work {
-                GraphNode::Empty => Ok(()),
-                GraphNode::Kernel { function, config, args } => {
+                Work::Kernel { function, config, args } => {
                     let params = kernel(function, config, args);
                     call!(driver, cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params))
                 }
-                GraphNode::Fill { dst, pattern, count } => {
+                Work::Fill { dst, pattern, count } => {
                     let params = fill(dst, pattern, count);
                     call!(driver, cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, context))
                 }
-                GraphNode::Host { function, data } => {
+                Work::Host { function, data } => {
                     let params = CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: data };
                     call!(driver, cuGraphExecHostNodeSetParams(exec, node, &raw const params))
-                }
-                GraphNode::Child(child) => {
-                    call!(driver, cuGraphExecChildGraphNodeSetParams(exec, node, raw(child)))
                 }
                 ref other => {
                     let params = copy(other)?;
@@ -257,12 +248,14 @@ fn kernel(function: RawFunction, config: &LaunchConfig, args: &[*mut c_void]) ->
 }
 
 /// The copy that a node makes; a one-dimensional one is one row.
-fn copy(node: &GraphNode<'_>) -> Result<CUDA_MEMCPY3D> {
-    let (dst, src, bytes) = match *node {
-        GraphNode::CopyToDevice { dst, src, bytes } => (CopyEnd::Device(dst), CopyEnd::Host(src), bytes),
-        GraphNode::CopyToHost { dst, src, bytes } => (CopyEnd::Host(dst), CopyEnd::Device(src), bytes),
-        GraphNode::CopyOnDevice { dst, src, bytes } => (CopyEnd::Device(dst), CopyEnd::Device(src), bytes),
-        GraphNode::Copy3d(ref copy) => return Ok(memcpy_3d(copy)),
+fn copy(work: &Work<'_>) -> Result<CUDA_MEMCPY3D> {
+    let (dst, src, bytes) = match *work {
+        Work::CopyToDevice { dst, src, bytes } => {
+            (CopyEnd::Device(dst), CopyEnd::Host(src.cast_mut()), bytes)
+        }
+        Work::CopyToHost { dst, src, bytes } => (CopyEnd::Host(dst), CopyEnd::Device(src), bytes),
+        Work::CopyOnDevice { dst, src, bytes } => (CopyEnd::Device(dst), CopyEnd::Device(src), bytes),
+        Work::Copy3d(ref copy) => return Ok(memcpy_3d(copy)),
         _ => return Err(Error::unsupported("this kind of graph node").with_backend("cuda")),
     };
     Ok(memcpy_3d(&Copy3d {

@@ -3,15 +3,15 @@
 use std::panic::Location;
 
 use bytemuck::Pod;
-use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result};
+use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result, Work};
 
 use crate::buffer::{Buffer, Owned};
-use crate::capture::refused;
 use crate::lint;
 use crate::memory::Kind;
+use crate::record::{Recording, Sink, refused};
 use crate::staging;
 use crate::stream::Stream;
-use crate::stream_core::Waited;
+use crate::stream_core::{Call, Kept, Submission, Waited};
 use crate::sync::lock;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
@@ -176,35 +176,38 @@ impl Stream {
         let reads = src.map(|src| src.access(Mode::Read));
         let writes = dst.map(|dst| dst.access(Mode::Write));
         let accesses = reads.iter().chain(&writes);
-        let copy = |device: &dyn hal::Device, stream| {
-            src.iter().zip(dst).try_for_each(|(src, dst)| self.enqueue_copy(src, dst, device, stream))
+        let mut several = |device: &dyn hal::Device, stream| {
+            src.iter().zip(dst).try_for_each(|(src, dst)| {
+                let copy = self.copy_work(src, dst)?;
+                // SAFETY: as below.
+                unsafe { copy.enqueue(device, stream) }
+            })
         };
-        self.core.submit(&self.device.0, operation, waited, accesses, |_| (), copy)
+        let call = match (src.as_slice(), dst.as_slice()) {
+            ([src], [dst]) => Call::Work(self.copy_work(src, dst)?),
+            _ => Call::Several(&mut several),
+        };
+        let (rules, kept) = (self.device.0.rules, Kept::Nothing);
+        // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
+        // overlap, and host access waits for the use entered with the tracker.
+        unsafe { self.core.submit(Submission { operation, rules, accesses, call, kept, waited }) }
     }
 
-    /// The driver call of a copy that is being submitted.
-    fn enqueue_copy<T: Pod>(
-        &self,
-        src: &View<'_, T>,
-        dst: &View<'_, T>,
-        device: &dyn hal::Device,
-        stream: RawStream,
-    ) -> Result<()> {
+    /// The driver's copy from one place to another.
+    #[inline]
+    fn copy_work<T: Pod>(&self, src: &View<'_, T>, dst: &View<'_, T>) -> Result<Work<'static>> {
         let bytes = src.bytes().len();
-        // SAFETY: both ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
-        // overlap, and host access waits for the use entered with the tracker.
-        unsafe {
-            match (src.block.is_host(), dst.block.is_host()) {
-                (true, false) => device.copy_to_device(dst.as_raw(), src.host()?, bytes, stream),
-                (false, true) => device.copy_to_host(dst.host()?, src.as_raw(), bytes, stream),
-                (false, false) if self.is_peer_copy(src, dst) => {
-                    let from = &src.device.0;
-                    from.visit();
-                    device.copy_from_peer(dst.as_raw(), src.as_raw(), from.info.ordinal, bytes, stream)
-                }
-                _ => device.copy_on_device(dst.as_raw(), src.as_raw(), bytes, stream),
+        Ok(match (src.block.is_host(), dst.block.is_host()) {
+            (true, false) => Work::CopyToDevice { dst: dst.as_raw(), src: src.host()?, bytes },
+            (false, true) => Work::CopyToHost { dst: dst.host()?, src: src.as_raw(), bytes },
+            (false, false) if self.is_peer_copy(src, dst) => {
+                let from = &src.device.0;
+                from.visit();
+                let src_ordinal = from.info.ordinal;
+                Work::CopyFromPeer { dst: dst.as_raw(), src: src.as_raw(), src_ordinal, bytes }
             }
-        }
+            _ => Work::CopyOnDevice { dst: dst.as_raw(), src: src.as_raw(), bytes },
+        })
     }
 
     /// Sets every element of `dst` to `value` in stream order.
@@ -223,10 +226,9 @@ impl Stream {
             return self.fill_by_doubling(&mut dst, value, operation);
         };
         let view = dst.view();
-        self.submit(operation, [view.access(Mode::Write)].iter(), |device, stream| {
-            // SAFETY: the range lies in a live block; the pattern is no wider than T, to which it is aligned.
-            unsafe { device.fill(view.as_raw(), pattern, bytes / pattern.width(), stream) }
-        })
+        let fill = Work::Fill { dst: view.as_raw(), pattern, count: bytes / pattern.width() };
+        // SAFETY: the range lies in a live block; the pattern is no wider than T, to which it is aligned.
+        unsafe { self.submit(operation, [view.access(Mode::Write)].iter(), Call::Work(fill)) }
     }
 
     /// A value that the drivers' fills cannot express: some copies of it are uploaded, then what is there is
@@ -237,7 +239,7 @@ impl Stream {
         value: T,
         operation: Operation,
     ) -> Result<()> {
-        if self.core.nodes.is_some() {
+        if !matches!(self.core.sink, Sink::Driver) {
             return Err(refused(
                 "make one node of a fill with a value wider than four bytes; fill before, and copy",
             ));
@@ -250,10 +252,9 @@ impl Stream {
         let accesses = [source.access(Mode::Read), view.access(Mode::Write)];
         let address = view.as_raw();
         let to_host = view.block.is_host();
-        let double = |device: &dyn hal::Device, stream: RawStream| {
+        let mut double = |device: &dyn hal::Device, stream: RawStream| {
             let mut filled = seed_bytes;
-            // SAFETY: all ranges lie in live blocks that are not freed before this use is done, and each copy
-            // reads below what it writes.
+            // SAFETY: as below, and each copy reads below what it writes.
             unsafe {
                 if to_host {
                     device.copy_on_device(address, source.as_raw(), seed_bytes, stream)?;
@@ -268,7 +269,8 @@ impl Stream {
             }
             Ok(())
         };
-        self.submit(operation, accesses.iter(), double)
+        // SAFETY: all ranges lie in live blocks that are not freed before this use is done.
+        unsafe { self.submit(operation, accesses.iter(), Call::Several(&mut double)) }
     }
 
     pub(crate) fn check_memory<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
@@ -298,8 +300,10 @@ impl Stream {
 
     fn check_written<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
         // What is captured has not written anything yet, so there is nothing to go by.
-        if lock(&self.core.state).capture.as_ref().is_some_and(|capture| capture.check_thread().is_ok()) {
-            return Ok(());
+        match &lock(&self.core.state).recording {
+            Recording::None => {}
+            Recording::Capture(capture) if capture.check_thread().is_err() => {}
+            _ => return Ok(()),
         }
         if src.block.history.lock().is_written(&src.bytes()) {
             return Ok(());

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpustream_hal::{self as hal, DeviceInfo, Result, WaitPolicy};
 
-use crate::device_options::{DeviceOptions, Tracking};
+use crate::device_options::DeviceOptions;
 use crate::environment::Environment;
 use crate::host_call;
 use crate::memory::Kind;
 use crate::pool::Memory;
 use crate::staging::Staging;
-use crate::stream_core::{ContextHold, StreamCore, StreamTable};
+use crate::stream_core::{ContextHold, Rules, StreamCore, StreamTable};
 use crate::sync::{Mutex, lock};
 use crate::track::{Point, StreamId};
 
@@ -34,10 +34,8 @@ static PARKED: Mutex<Vec<Parked>> = Mutex::new(Vec::new());
 pub(crate) struct DeviceCore {
     pub(crate) raw: Arc<dyn hal::Device>,
     pub(crate) info: DeviceInfo,
-    pub(crate) tracking: Tracking,
+    pub(crate) rules: Rules,
     pub(crate) wait: WaitPolicy,
-    /// Every operation is waited for, so that a fault is reported by the one that caused it.
-    pub(crate) blocking: bool,
     pub(crate) streams: Arc<StreamTable>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) staging: Staging,
@@ -52,9 +50,8 @@ impl DeviceCore {
         let streams = StreamTable::shared().clone();
         Self {
             info: raw.info().clone(),
-            tracking: options.tracking,
+            rules: Rules { tracking: options.tracking, blocking: environment.blocking },
             wait: options.wait,
-            blocking: environment.blocking,
             memory: Memory::new(
                 raw.clone(),
                 streams.clone(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
-use crate::capture::{CapturedPoint, refused};
 use crate::host_call;
+use crate::record::{CapturedPoint, refused};
 use crate::stream_core::{Mark, StreamCore};
 
 /// A point in a stream, made by [`Stream::record`](crate::Stream::record). It keeps its stream alive.

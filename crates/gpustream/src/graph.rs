@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, GraphUpdate, Operation, RawGraph, RawGraphExec, Result};
 
-use crate::capture::Capture;
 use crate::device::Device;
 use crate::graph_builder::{Node, NodeTable};
-use crate::graph_contents::Contents;
 use crate::host_call;
 use crate::memory::HostReplay;
-use crate::node_recorder::HostNodes;
+use crate::record::nodes::HostNodes;
+use crate::record::{Capture, Contents};
 use crate::stream::Stream;
 use crate::sync::{Mutex, lock};
 
@@ -206,7 +205,7 @@ impl Graph {
         let _replay = replay.map_err(|error| error.with_operation(operation))?;
         let what = "launch a graph inside it";
         stream.core.submit_outside_captures(
-            &stream.device.0,
+            stream.device.0.rules,
             operation,
             what,
             uses.accesses(),

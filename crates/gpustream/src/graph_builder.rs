@@ -4,23 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpustream_hal::{
-    self as hal, Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, RawStream, Result,
-    WaitPolicy,
+    self as hal, Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, Result, Work,
 };
 use smallvec::SmallVec;
 
-use crate::capture::Capture;
 use crate::copy::operation;
 use crate::device::Device;
 use crate::graph::{Graph, Recorded};
-use crate::graph_contents::{Contents, GraphUses};
 use crate::host_call::{self, run_repeated};
-use crate::node_recorder::{Attributed, HostNodes, NodeAdder, NodeRecorder};
-use crate::node_setter::{NodeCalls, NodeSetter, NodeSlot};
+use crate::record::attributes::Attributed;
+use crate::record::nodes::{Finished, HostNodes};
+use crate::record::setter::NodeCalls;
+use crate::record::{Contents, GraphUses, NodeAdder, NodeSetter, Sink};
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
-use crate::sync::lock;
-use crate::track::StreamId;
 
 /// A node of a graph under construction, and of the graph made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +48,9 @@ pub struct Node {
 pub struct GraphBuilder {
     device: Device,
     graph: Recorded,
-    recorder: Arc<NodeRecorder<NodeAdder>>,
-    capture: Arc<Capture>,
+    adder: Arc<NodeAdder>,
+    /// The stream that stands for each node while it is made.
+    stream: Stream,
     id: u64,
     /// How many levels of child graphs there are below.
     levels: usize,
@@ -68,12 +66,12 @@ impl Device {
         host_call::check_outside()?;
         let device = self.0.raw.clone();
         let raw = device.graph_create()?;
-        let adder = Arc::new(NodeAdder::default());
+        let adder = Arc::new(NodeAdder::new(device.clone(), raw));
         Ok(GraphBuilder {
             device: self.clone(),
-            recorder: Arc::new(NodeRecorder::new(device.clone(), adder.clone())),
             graph: Recorded { raw, device },
-            capture: Capture::of_nodes(adder, raw),
+            stream: node_stream(self, Sink::Node(adder.clone())),
+            adder,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             levels: 0,
         })
@@ -88,10 +86,20 @@ impl GraphBuilder {
     /// [`ErrorKind::Captured`] for none or several operations, and for what no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another builder. The builder stays usable.
     pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
-        let index = self.capture.operations();
-        let lane = self.capture.open_node(&self.indices(after)?);
-        let outcome = work(&node_stream(&self.device, self.recorder.clone(), &self.capture, lane));
-        if self.capture.operations() == index {
+        /// Also where the closure panics.
+        struct Closing<'a>(&'a NodeAdder);
+        impl Drop for Closing<'_> {
+            fn drop(&mut self) {
+                self.0.close();
+            }
+        }
+
+        let index = self.adder.operations();
+        self.adder.open(&self.indices(after)?);
+        let closing = Closing(&self.adder);
+        let outcome = work(&self.stream);
+        drop(closing);
+        if self.adder.operations() == index {
             outcome?;
             return Err(nothing());
         }
@@ -121,7 +129,7 @@ impl GraphBuilder {
                 return Err(too_deep(contents.levels));
             }
             let node = self.raw_node(after, operation, &GraphNode::Child(raw), &contents.uses)?;
-            self.capture.keep_all(contents);
+            self.adder.keep_all(contents);
             self.levels = self.levels.max(levels);
             Ok(node)
         })
@@ -134,13 +142,8 @@ impl GraphBuilder {
         node: &GraphNode<'_>,
         uses: &GraphUses,
     ) -> Result<Node> {
-        let index = self.capture.operations();
-        let lane = self.capture.open_node(&self.indices(after)?);
-        let device = &self.graph.device;
-        self.capture.enter_node(&self.device.0, lane, operation, uses, |graph, after| {
-            // SAFETY: all handles are alive and of this device, and the graph keeps what the node refers to.
-            unsafe { device.graph_add_node(graph, after, node) }
-        })?;
+        let index = self.adder.operations();
+        self.adder.add(self.device.0.rules.tracking, operation, node, uses, &self.indices(after)?)?;
         Ok(Node { index, builder: self.id })
     }
 
@@ -150,7 +153,7 @@ impl GraphBuilder {
 
     /// Makes the graph launchable (`cuGraphInstantiate`).
     pub fn build(self) -> Result<Graph> {
-        let (mut contents, nodes, attributed, host_nodes) = self.capture.finish_nodes();
+        let Finished { mut contents, nodes, attributed, host_nodes } = self.adder.finish();
         contents.levels = self.levels;
         let table = NodeTable { nodes, attributed, calls: Vec::new(), id: self.id, setter: None };
         Graph::of_nodes(&self.device, self.graph, contents, table, &host_nodes)
@@ -195,7 +198,7 @@ pub(crate) struct NodeTable {
     calls: NodeCalls,
     id: u64,
     /// Made by the first change.
-    setter: Option<(Stream, Arc<Capture>)>,
+    setter: Option<(Stream, Arc<NodeSetter>)>,
 }
 
 impl NodeTable {
@@ -214,7 +217,7 @@ impl NodeTable {
                 continue;
             };
             let Some(own) = call.for_executable().map(Arc::new) else { continue };
-            let work = GraphNode::Host { function: run_repeated, data: Arc::as_ptr(&own).cast_mut().cast() };
+            let work = Work::Host { function: run_repeated, data: Arc::as_ptr(&own).cast_mut().cast() };
             // SAFETY: the executable is alive and made of this node, and its graph keeps what the node calls.
             unsafe { device.graph_set_node(exec, node, &work) }?;
             *call = own.clone();
@@ -236,8 +239,7 @@ impl NodeTable {
         struct Closing<'a>(&'a NodeSetter, &'a mut Contents);
         impl Drop for Closing<'_> {
             fn drop(&mut self) {
-                self.0.slot().close();
-                self.0.let_go_of_call();
+                self.0.close();
                 if let Some(new) = self.0.take_new() {
                     self.1.merge(new);
                 }
@@ -247,41 +249,21 @@ impl NodeTable {
         let index = node.index_in(self.id)?;
         let Some(&node) = self.nodes.get(index) else { return Err(nothing()) };
         let (attributed, calls) = (&mut self.attributed, &mut self.calls);
-        let (stream, capture) = self
-            .setter
-            .get_or_insert_with(|| setter(device, exec, std::mem::take(attributed), std::mem::take(calls)));
-        let Some(setter) = capture.setter() else { return Err(nothing()) };
-        setter.slot().open(node);
+        let (stream, setter) = self.setter.get_or_insert_with(|| {
+            let (attributed, calls) = (std::mem::take(attributed), std::mem::take(calls));
+            let setter = Arc::new(NodeSetter::new(device.0.raw.clone(), exec, attributed, calls));
+            (node_stream(device, Sink::Set(setter.clone())), setter)
+        });
+        setter.open(node);
         let closing = Closing(setter, contents);
         work(stream)?;
-        let set = setter.slot().is_set();
+        let set = setter.is_set();
         drop(closing);
         if set { Ok(()) } else { Err(nothing()) }
     }
 }
 
-/// The stream whose calls go into nodes of `exec`.
-fn setter(
-    device: &Device,
-    exec: RawGraphExec,
-    attributed: Attributed,
-    calls: NodeCalls,
-) -> (Stream, Arc<Capture>) {
-    let slot = Arc::new(NodeSlot::new(exec, attributed, calls));
-    let capture = Capture::of_setter(NodeSetter::new(slot.clone()));
-    let recorder = Arc::new(NodeRecorder::new(device.0.raw.clone(), slot));
-    (node_stream(device, recorder, &capture, StreamId(u64::MAX)), capture)
-}
-
-/// A stream whose calls become a node.
-fn node_stream(
-    device: &Device,
-    recorder: Arc<dyn hal::Device>,
-    capture: &Arc<Capture>,
-    lane: StreamId,
-) -> Stream {
-    let mut core = StreamCore::new(lane, RawStream(0), recorder, WaitPolicy::default(), false);
-    core.nodes = Some(capture.clone());
-    lock(&core.state).capture = Some(capture.clone());
-    Stream { core: Arc::new(core), device: device.clone() }
+/// A stream that stands for a node.
+fn node_stream(device: &Device, sink: Sink) -> Stream {
+    Stream { core: Arc::new(StreamCore::of_nodes(sink, device.0.raw.clone())), device: device.clone() }
 }

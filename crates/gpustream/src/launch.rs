@@ -8,12 +8,11 @@ use std::mem::MaybeUninit;
 use std::panic::Location;
 
 use bytemuck::Pod;
-use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result};
+use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result, Work};
 
-use crate::capture::Capture;
 use crate::module::Kernel;
 use crate::stream::Stream;
-use crate::stream_core::{Access, Waited};
+use crate::stream_core::{Access, Call, Kept, Submission, Waited};
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
 use crate::volatile::{Volatile, VolatileMut};
@@ -368,12 +367,17 @@ impl Kernel {
         // SAFETY: the first `args.len()` were just written, and `check` saw that there are no more than fit.
         let pointers = unsafe { std::slice::from_raw_parts(pointers.as_ptr().cast(), args.len()) };
         let accesses = args.iter().filter_map(Arg::access);
-        let keep = |capture: &Capture| capture.keep(self.module());
-        stream.core.submit(&stream.device.0, operation, Waited::Alone, accesses, keep, |device, raw| {
-            // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory
-            // arguments are not freed before this use is done; the rest is this function's contract.
-            unsafe { device.launch(self.raw, config, pointers, raw) }
-        })
+        let submission = Submission {
+            operation,
+            rules: stream.device.0.rules,
+            accesses,
+            call: Call::Work(Work::Kernel { function: self.raw, config, args: pointers }),
+            kept: Kept::Module(self.module()),
+            waited: Waited::Alone,
+        };
+        // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments are
+        // not freed before this use is done; the rest is this function's contract.
+        unsafe { stream.core.submit(submission) }
     }
 }
 

@@ -49,7 +49,6 @@ pub mod fuzzing {
 }
 
 mod buffer;
-mod capture;
 mod checksum;
 mod compile_cache;
 mod copy;
@@ -61,15 +60,12 @@ mod event;
 mod flag;
 mod graph;
 mod graph_builder;
-mod graph_contents;
 mod host_call;
 mod launch;
 mod lint;
 mod managed;
 mod memory;
 mod module;
-mod node_recorder;
-mod node_setter;
 mod notify;
 mod pinned;
 mod pipeline;
@@ -77,6 +73,7 @@ mod pool;
 mod private_folder;
 mod process;
 mod reactor;
+mod record;
 mod staging;
 mod stream;
 mod stream_core;

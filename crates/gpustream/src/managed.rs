@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use bytemuck::Pod;
-use gpustream_hal::{Error, ErrorKind, ManagedAdvice, RawBuffer, Result};
+use gpustream_hal::{Error, ErrorKind, ManagedAdvice, RawBuffer, Result, Work};
 
 use crate::buffer::Owned;
 use crate::copy::{byte_len, operation};
@@ -15,6 +15,7 @@ use crate::memory::Kind;
 use crate::notify::Finished;
 use crate::pinned::{ReadGuard, WriteGuard};
 use crate::stream::Stream;
+use crate::stream_core::Call;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
@@ -140,10 +141,9 @@ impl Stream {
             return Ok(());
         }
         // Moving pages is no use of their contents, but those must not be freed meanwhile.
-        self.submit(operation, [view.access(Mode::Read)].iter(), |device, stream| {
-            // SAFETY: the range is managed memory, which is not freed before this use is done.
-            unsafe { device.managed_prefetch(view.as_raw(), bytes, place == Place::Device, stream) }
-        })
+        let prefetch = Work::Prefetch { buffer: view.as_raw(), bytes, to_device: place == Place::Device };
+        // SAFETY: the range is managed memory, which is not freed before this use is done.
+        unsafe { self.submit(operation, [view.access(Mode::Read)].iter(), Call::Work(prefetch)) }
     }
 }
 

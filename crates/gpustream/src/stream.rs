@@ -4,15 +4,15 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy};
+use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy, Work};
 
-use crate::capture::{Capture, CapturedPoint, refused};
 use crate::device::Device;
 use crate::event::{Event, Recorded, TimedEvent};
 use crate::host_call::{self, HostCall, RepeatedCall};
 use crate::lint;
-use crate::stream_core::{Access, EventCell, Mark, StreamCore, StreamState, Waited};
-use crate::sync::lock;
+use crate::record::{CapturedPoint, Recording, no_node, refused};
+use crate::stream_core::{Access, Call, EventCell, Kept, Mark, StreamCore, StreamState, Submission, Waited};
+use crate::sync::{MutexGuard, lock};
 use crate::track::{Clock, Point};
 
 /// A queue of work that the device runs in order, beside the other streams.
@@ -53,26 +53,25 @@ impl Stream {
     }
 
     /// Submits an operation that the tracker orders by what it touches.
+    ///
+    /// # Safety
+    /// The call is sound once the accesses are ordered, for as long as the blocks that they name are alive.
     #[inline]
-    pub(crate) fn submit<'a, I>(
-        &self,
-        operation: Operation,
-        accesses: I,
-        call: impl FnOnce(&dyn gpustream_hal::Device, RawStream) -> Result<()>,
-    ) -> Result<()>
+    pub(crate) unsafe fn submit<'a, I>(&self, operation: Operation, accesses: I, call: Call<'a>) -> Result<()>
     where
         I: Iterator<Item = &'a Access<'a>> + Clone,
     {
-        self.core.submit(&self.device.0, operation, Waited::Alone, accesses, |_| (), call)
+        let (rules, kept, waited) = (self.device.0.rules, Kept::Nothing, Waited::Alone);
+        // SAFETY: handed on.
+        unsafe { self.core.submit(Submission { operation, rules, accesses, call, kept, waited }) }
     }
 
     /// Marks this point of the stream (`cuEventRecord`).
     pub fn record(&self) -> Result<Event> {
         self.core.check_thread()?;
         let mut state = lock(&self.core.state);
-        if let Some(capture) = state.capture.clone() {
-            drop(state);
-            return self.record_captured(&capture);
+        if state.is_recorded() {
+            return self.record_inside(state);
         }
         let mut recorded = if let Some(recorded) = self.core.spare(&mut state) {
             recorded
@@ -91,7 +90,11 @@ impl Stream {
     }
 
     /// Records an event inside a capture: it happens in each launch.
-    fn record_captured(&self, capture: &Arc<Capture>) -> Result<Event> {
+    #[cold]
+    fn record_inside(&self, state: MutexGuard<'_, StreamState>) -> Result<Event> {
+        let Recording::Capture(capture) = &state.recording else { return Err(no_node()) };
+        let capture = capture.clone();
+        drop(state);
         capture.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::default())?;
         let captured = Some(capture.record(&self.core, &cell)?);
@@ -107,9 +110,8 @@ impl Stream {
         self.core.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::default().with_wait(wait))?;
         let mut state = lock(&self.core.state);
-        if let Some(capture) = state.capture.clone() {
-            drop(state);
-            return self.record_captured(&capture);
+        if state.is_recorded() {
+            return self.record_inside(state);
         }
         self.record_cell(&mut state, cell)
     }
@@ -150,7 +152,7 @@ impl Stream {
         let mut state = lock(&self.core.state);
         // An event stands for what its stream waited for, too, and that need not be numbered there.
         let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
-        if state.capture.is_some() {
+        if state.is_recorded() {
             // What has been reached is no dependency of the graph.
             return if points.all(|point| self.device.0.streams.is_known_done(point)) {
                 Ok(())
@@ -219,7 +221,7 @@ impl Stream {
         let none: [&Access<'_>; 0] = [];
         // A graph would run it again and again.
         self.core.submit_outside_captures(
-            &self.device.0,
+            self.device.0.rules,
             operation,
             once,
             none.iter().copied(),
@@ -238,17 +240,31 @@ impl Stream {
     #[track_caller]
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
         self.core.check_thread()?;
-        let Some(capture) = lock(&self.core.state).capture.clone() else { return self.host_fn(closure) };
-        capture.check_thread()?;
+        // Only the capturing thread gets further, and only that thread ends the capture.
+        let state = lock(&self.core.state);
+        match &state.recording {
+            Recording::Capture(capture) => capture.check_thread()?,
+            Recording::Node => {}
+            Recording::None => {
+                drop(state);
+                return self.host_fn(closure);
+            }
+        }
+        drop(state);
         let operation = Operation { label: "host_fn", location: Location::caller() };
-        let call = Arc::new(RepeatedCall::new(closure));
         // Dropped here, with nothing locked, where it is refused.
-        let data = Arc::as_ptr(&call).cast_mut().cast();
-        capture.keep_call(self.core.id, &call);
-        self.submit(operation, [].iter(), |device, stream| {
-            // SAFETY: the stream is alive, and the graph keeps what `data` points to.
-            unsafe { device.stream_host_fn(stream, host_call::run_repeated, data) }
-        })
+        let closure = Arc::new(RepeatedCall::new(closure));
+        let data = Arc::as_ptr(&closure).cast_mut().cast();
+        let submission = Submission {
+            operation,
+            rules: self.device.0.rules,
+            accesses: [].iter(),
+            call: Call::Work(Work::Host { function: host_call::run_repeated, data }),
+            kept: Kept::Closure(&closure),
+            waited: Waited::Alone,
+        };
+        // SAFETY: the function takes such data, which is kept; the stream is recorded.
+        unsafe { self.core.submit(submission) }
     }
 
     #[cold]

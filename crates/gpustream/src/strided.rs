@@ -1,11 +1,12 @@
 //! Copies of boxes out of larger arrays.
 
-use gpustream_hal::{Copy3d, CopyEnd, Error, ErrorKind, Result};
+use gpustream_hal::{Copy3d, CopyEnd, Error, ErrorKind, Result, Work};
 
 use bytemuck::Pod;
 
 use crate::copy::operation;
 use crate::stream::Stream;
+use crate::stream_core::Call;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
 
@@ -138,11 +139,9 @@ impl Stream {
             depth,
         };
         let accesses = [from.access(Mode::Read), to.access(Mode::Write)];
-        self.submit(operation, accesses.iter(), |device, stream| {
-            // SAFETY: every row lies in the spans, which lie in live blocks that are not freed before this use is
-            // done; the borrows rule out overlap, and host access waits for the use entered with the tracker.
-            unsafe { device.copy_3d(&copy, stream) }
-        })
+        // SAFETY: every row lies in the spans, which lie in live blocks that are not freed before this use is done; the
+        // borrows rule out overlap, and host access waits for the use entered with the tracker.
+        unsafe { self.submit(operation, accesses.iter(), Call::Work(Work::Copy3d(copy))) }
     }
 }
 

@@ -2,12 +2,7 @@
 //!
 //! Every method answers `Unsupported` until a backend overrides it.
 
-use std::ffi::c_void;
-
-use crate::{
-    Copy3d, Error, FillPattern, HostFn, HostPtr, LaunchConfig, RawBuffer, RawFunction, RawStream, Result,
-    handle,
-};
+use crate::{Error, RawStream, Result, Work, handle};
 
 handle! {
     /// A graph that can be edited: `CUgraph`, `hipGraph_t`.
@@ -32,66 +27,13 @@ pub enum GraphUpdate {
     TopologyChanged,
 }
 
-/// What a node does.
+/// A node of a graph.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub enum GraphNode<'a> {
     /// Nothing: a point that joins dependencies.
     Empty,
-    /// A kernel; arguments as for [`Launch::launch`](crate::Launch::launch).
-    Kernel {
-        /// The kernel.
-        function: RawFunction,
-        /// Its shape.
-        config: &'a LaunchConfig,
-        /// Pointers to its arguments, read before the call returns.
-        args: &'a [*mut c_void],
-    },
-    /// A copy from host to device.
-    CopyToDevice {
-        /// Where to.
-        dst: RawBuffer,
-        /// Where from; pinned.
-        src: HostPtr,
-        /// How much.
-        bytes: usize,
-    },
-    /// A copy from device to host.
-    CopyToHost {
-        /// Where to; pinned.
-        dst: HostPtr,
-        /// Where from.
-        src: RawBuffer,
-        /// How much.
-        bytes: usize,
-    },
-    /// A copy within the device.
-    CopyOnDevice {
-        /// Where to.
-        dst: RawBuffer,
-        /// Where from.
-        src: RawBuffer,
-        /// How much.
-        bytes: usize,
-    },
-    /// A strided copy.
-    Copy3d(Copy3d),
-    /// A fill of `count` elements.
-    Fill {
-        /// Where.
-        dst: RawBuffer,
-        /// With what.
-        pattern: FillPattern,
-        /// How many elements.
-        count: usize,
-    },
-    /// A host function.
-    Host {
-        /// What to call.
-        function: HostFn,
-        /// With what.
-        data: *mut c_void,
-    },
+    /// An operation, which [can be a node](Work::is_node).
+    Work(Work<'a>),
     /// Another graph, copied in.
     Child(RawGraph),
 }
@@ -224,12 +166,7 @@ pub unsafe trait Graphs {
     ///
     /// # Safety
     /// `node` is of the graph `exec` was made from; otherwise as [`graph_add_node`](Self::graph_add_node).
-    unsafe fn graph_set_node(
-        &self,
-        exec: RawGraphExec,
-        node: RawGraphNode,
-        work: &GraphNode<'_>,
-    ) -> Result<()> {
+    unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
         let _ = (exec, node, work);
         none()
     }

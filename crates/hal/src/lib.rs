@@ -60,6 +60,7 @@ pub mod launch;
 pub mod library;
 pub mod module;
 pub mod stream;
+pub mod work;
 
 pub use buffer::{Buffers, Copy3d, CopyEnd, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer};
 pub use device::{Backend, Device, DeviceInfo, Probe};
@@ -69,6 +70,7 @@ pub use graph::{GraphNode, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraph
 pub use launch::{Launch, LaunchConfig, Occupancy};
 pub use module::{FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
 pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams};
+pub use work::Work;
 
 /// Defines a `Copy` handle: a newtype over a pointer-sized integer, which is what CUDA's and HIP's are.
 macro_rules! handle {

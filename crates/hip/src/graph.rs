@@ -5,7 +5,7 @@ use std::ptr;
 
 use gpustream_hal::{
     ErrorKind, GraphNode, GraphUpdate, Graphs, LaunchConfig, RawFunction, RawGraph, RawGraphExec,
-    RawGraphNode, RawStream, Result,
+    RawGraphNode, RawStream, Result, Work,
 };
 
 use crate::buffer::{copy_params, pointer_of};
@@ -44,15 +44,13 @@ fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_vo
 }
 
 /// Source, destination, size and direction of a plain copy; `None` for other work.
-fn plain_copy(node: &GraphNode<'_>) -> Option<(*mut c_void, *const c_void, usize, hipMemcpyKind)> {
-    Some(match *node {
-        GraphNode::CopyToDevice { dst, src, bytes } => {
-            (pointer_of(dst), src.cast_const().cast(), bytes, hipMemcpyHostToDevice)
-        }
-        GraphNode::CopyToHost { dst, src, bytes } => {
+fn plain_copy(work: &Work<'_>) -> Option<(*mut c_void, *const c_void, usize, hipMemcpyKind)> {
+    Some(match *work {
+        Work::CopyToDevice { dst, src, bytes } => (pointer_of(dst), src.cast(), bytes, hipMemcpyHostToDevice),
+        Work::CopyToHost { dst, src, bytes } => {
             (dst.cast(), pointer_of(src).cast_const(), bytes, hipMemcpyDeviceToHost)
         }
-        GraphNode::CopyOnDevice { dst, src, bytes } => {
+        Work::CopyOnDevice { dst, src, bytes } => {
             (pointer_of(dst), pointer_of(src).cast_const(), bytes, hipMemcpyDeviceToDevice)
         }
         _ => return None,
@@ -160,7 +158,9 @@ unsafe impl Graphs for HipDevice {
         let (after, count): (*const hipGraphNode_t, _) = (dependencies.as_ptr().cast(), dependencies.len());
         let mut added = ptr::null_mut();
         let new = &raw mut added;
-        if let Some((dst, src, bytes, kind)) = plain_copy(node) {
+        if let GraphNode::Work(work) = node
+            && let Some((dst, src, bytes, kind)) = plain_copy(work)
+        {
             // SAFETY: handles and ranges are alive, by the trait's contract.
             unsafe { api.hipGraphAddMemcpyNode1D(new, graph, after, count, dst, src, bytes, kind) }.ok()?;
             return Ok(RawGraphNode(added as usize));
@@ -170,7 +170,7 @@ unsafe impl Graphs for HipDevice {
         unsafe {
             match *node {
                 GraphNode::Empty => api.hipGraphAddEmptyNode(new, graph, after, count).ok()?,
-                GraphNode::Kernel { function, config, args } => {
+                GraphNode::Work(Work::Kernel { function, config, args }) => {
                     check(config)?;
                     let params = kernel_params(function, config, args);
                     api.hipGraphAddKernelNode(new, graph, after, count, &raw const params).launched()?;
@@ -181,23 +181,23 @@ unsafe impl Graphs for HipDevice {
                         })?;
                     }
                 }
-                GraphNode::Copy3d(ref copy) => {
+                GraphNode::Work(Work::Copy3d(ref copy)) => {
                     let params = copy_params(copy);
                     api.hipGraphAddMemcpyNode(new, graph, after, count, &raw const params).ok()?;
                 }
-                GraphNode::Fill { dst, pattern, count: elements } => {
+                GraphNode::Work(Work::Fill { dst, pattern, count: elements }) => {
                     let fill = Fill { dst, pattern, count: elements };
                     let add = |params| api.hipGraphAddMemsetNode(new, graph, after, count, params);
                     self.runtime.memset_order.call(&fill, add).ok()?;
                 }
-                GraphNode::Host { function, data } => {
+                GraphNode::Work(Work::Host { function, data }) => {
                     let params = hipHostNodeParams { fn_: Some(function), userData: data };
                     api.hipGraphAddHostNode(new, graph, after, count, &raw const params).ok()?;
                 }
                 GraphNode::Child(child) => {
                     api.hipGraphAddChildGraphNode(new, graph, after, count, graph_of(child)).ok()?;
                 }
-                _ => return unknown_node(),
+                GraphNode::Work(_) => return unknown_node(),
             }
         }
         Ok(RawGraphNode(added as usize))
@@ -269,12 +269,7 @@ unsafe impl Graphs for HipDevice {
         Ok(GraphUpdate::Updated)
     }
 
-    unsafe fn graph_set_node(
-        &self,
-        exec: RawGraphExec,
-        node: RawGraphNode,
-        work: &GraphNode<'_>,
-    ) -> Result<()> {
+    unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
         self.bind()?;
         let api = &self.runtime.api;
         let (exec, node) = (exec_of(exec), node_of(node));
@@ -286,26 +281,22 @@ unsafe impl Graphs for HipDevice {
         // SAFETY: as for adding a node.
         unsafe {
             match *work {
-                GraphNode::Empty => Ok(()),
-                GraphNode::Kernel { function, config, args } => {
+                Work::Kernel { function, config, args } => {
                     check(config)?;
                     let params = kernel_params(function, config, args);
                     api.hipGraphExecKernelNodeSetParams(exec, node, &raw const params).launched()
                 }
-                GraphNode::Copy3d(ref copy) => {
+                Work::Copy3d(ref copy) => {
                     let mut params = copy_params(copy);
                     api.hipGraphExecMemcpyNodeSetParams(exec, node, &raw mut params).ok()
                 }
-                GraphNode::Fill { dst, pattern, count } => {
+                Work::Fill { dst, pattern, count } => {
                     let set = |params| api.hipGraphExecMemsetNodeSetParams(exec, node, params);
                     self.runtime.memset_order.call(&Fill { dst, pattern, count }, set).ok()
                 }
-                GraphNode::Host { function, data } => {
+                Work::Host { function, data } => {
                     let params = hipHostNodeParams { fn_: Some(function), userData: data };
                     api.hipGraphExecHostNodeSetParams(exec, node, &raw const params).ok()
-                }
-                GraphNode::Child(child) => {
-                    api.hipGraphExecChildGraphNodeSetParams(exec, node, graph_of(child)).ok()
                 }
                 _ => unknown_node(),
             }

@@ -1,7 +1,7 @@
 //! A HIP 7 that reads `hipMemsetParams` in the order that AMD documents for it, against AMD's headers.
 
 use fake_hip::{Options, Profile, Recorder};
-use gpustream_hal::{Device, ErrorKind, FillPattern, GraphNode, PinnedOptions, StreamOptions};
+use gpustream_hal::{Device, ErrorKind, FillPattern, GraphNode, PinnedOptions, StreamOptions, Work};
 
 fn names(recorder: &Recorder, work: impl FnOnce()) -> Vec<&'static str> {
     let ((), calls) = recorder.record(work);
@@ -18,26 +18,27 @@ fn the_order_is_found_once_and_fills_are_right() {
     let stream = device.stream_create(StreamOptions::default()).unwrap();
     let buffer = device.alloc(32).unwrap();
     let host = device.pinned_alloc(32, PinnedOptions::default()).unwrap();
-    let fill = |pattern, count| GraphNode::Fill { dst: buffer, pattern, count };
+    let fill = |pattern, count| Work::Fill { dst: buffer, pattern, count };
     // SAFETY: everything is alive until it is destroyed, after the last run.
     unsafe {
         let graph = device.graph_create().unwrap();
         // Invalid in both orders: an error, and nothing is learned from it.
         let tried = names(&recorder, || {
-            let error = device.graph_add_node(graph, &[], &fill(FillPattern::U8(1), 0)).unwrap_err();
+            let error =
+                device.graph_add_node(graph, &[], &GraphNode::Work(fill(FillPattern::U8(1), 0))).unwrap_err();
             assert_eq!((error.kind(), error.call()), (ErrorKind::InvalidArgument, Some(ADD)));
         });
         assert_eq!(tried, [ADD; 2]);
         let mut nodes = Vec::new();
         for calls in [2, 1] {
             let added = names(&recorder, || {
-                let first = fill(FillPattern::U32(0x0403_0201), 8);
+                let first = GraphNode::Work(fill(FillPattern::U32(0x0403_0201), 8));
                 nodes.push(device.graph_add_node(graph, &nodes.clone(), &first).unwrap());
             });
             assert_eq!(added, vec![ADD; calls]);
         }
         assert_eq!(device.graph_size(graph).unwrap(), (2, 1));
-        let copy = GraphNode::CopyToHost { dst: host, src: buffer, bytes: 32 };
+        let copy = GraphNode::Work(Work::CopyToHost { dst: host, src: buffer, bytes: 32 });
         device.graph_add_node(graph, &nodes[1..], &copy).unwrap();
         let exec = device.graph_instantiate(graph).unwrap();
         device.graph_launch(exec, stream).unwrap();

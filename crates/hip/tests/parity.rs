@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use fake_hip::{Call, Recorder};
 use gpustream_hal::{
     Copy3d, CopyEnd, Device, EventOptions, FillPattern, GraphNode, LaunchConfig, ManagedAdvice,
-    PinnedOptions, StreamOptions, WaitPolicy,
+    PinnedOptions, StreamOptions, WaitPolicy, Work,
 };
 
 /// What HIP calls by another name than CUDA, after `cu` and `hip` and the version suffix are taken away.
@@ -161,13 +161,13 @@ fn every_method(recorder: &Recorder, device: &dyn Device) -> Vec<(&'static str, 
         let graph = note!(graph_create());
         let nodes = [
             GraphNode::Empty,
-            GraphNode::Kernel { function, config: &config, args: &args },
-            GraphNode::CopyToDevice { dst: a, src: host, bytes: 64 },
-            GraphNode::CopyToHost { dst: host, src: a, bytes: 64 },
-            GraphNode::CopyOnDevice { dst: b, src: a, bytes: 64 },
-            GraphNode::Copy3d(strided),
-            GraphNode::Fill { dst: a, pattern: FillPattern::U32(1), count: 16 },
-            GraphNode::Host { function: add_one, data },
+            GraphNode::Work(Work::Kernel { function, config: &config, args: &args }),
+            GraphNode::Work(Work::CopyToDevice { dst: a, src: host, bytes: 64 }),
+            GraphNode::Work(Work::CopyToHost { dst: host, src: a, bytes: 64 }),
+            GraphNode::Work(Work::CopyOnDevice { dst: b, src: a, bytes: 64 }),
+            GraphNode::Work(Work::Copy3d(strided)),
+            GraphNode::Work(Work::Fill { dst: a, pattern: FillPattern::U32(1), count: 16 }),
+            GraphNode::Work(Work::Host { function: add_one, data }),
             GraphNode::Child(child),
         ];
         let mut handles = Vec::new();
@@ -180,7 +180,9 @@ fn every_method(recorder: &Recorder, device: &dyn Device) -> Vec<(&'static str, 
         note!(graph_upload(exec, stream));
         note!(graph_launch(exec, stream));
         for (handle, node) in handles.iter().zip(&nodes) {
-            note!(graph_set_node(exec, *handle, node));
+            if let GraphNode::Work(work) = node {
+                note!(graph_set_node(exec, *handle, work));
+            }
         }
         note!(graph_update(exec, graph));
         note!(stream_synchronize(stream));

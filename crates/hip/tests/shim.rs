@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::{
     Backend, Copy3d, CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphUpdate,
-    LaunchConfig, PinnedOptions, StreamOptions,
+    LaunchConfig, PinnedOptions, StreamOptions, Work,
 };
 use gpustream_hip::Hip;
 
@@ -199,12 +199,12 @@ fn graphs_of_every_kind_of_node() {
             let config = LaunchConfig::new([2, 1, 1], [32, 1, 1]);
             let nodes = [
                 GraphNode::Empty,
-                GraphNode::Fill { dst: a, pattern: FillPattern::U16(0x0201), count: 32 },
-                GraphNode::Kernel { function, config: &config, args: &args },
-                GraphNode::CopyOnDevice { dst: b, src: a, bytes: 64 },
-                GraphNode::CopyToHost { dst: host, src: b, bytes: 64 },
-                GraphNode::CopyToDevice { dst: a, src: host, bytes: 64 },
-                GraphNode::Host { function: add_one, data },
+                GraphNode::Work(Work::Fill { dst: a, pattern: FillPattern::U16(0x0201), count: 32 }),
+                GraphNode::Work(Work::Kernel { function, config: &config, args: &args }),
+                GraphNode::Work(Work::CopyOnDevice { dst: b, src: a, bytes: 64 }),
+                GraphNode::Work(Work::CopyToHost { dst: host, src: b, bytes: 64 }),
+                GraphNode::Work(Work::CopyToDevice { dst: a, src: host, bytes: 64 }),
+                GraphNode::Work(Work::Host { function: add_one, data }),
                 GraphNode::Child(captured),
             ];
             let mut handles = Vec::new();
@@ -219,9 +219,11 @@ fn graphs_of_every_kind_of_node() {
             device.stream_synchronize(stream).unwrap();
             assert_eq!(std::slice::from_raw_parts(host, 64), [1, 2].repeat(32), "HIP {major}");
             for (handle, node) in handles.iter().zip(&nodes) {
-                device.graph_set_node(exec, *handle, node).unwrap();
+                if let GraphNode::Work(work) = node {
+                    device.graph_set_node(exec, *handle, work).unwrap();
+                }
             }
-            let refill = GraphNode::Fill { dst: a, pattern: FillPattern::U8(7), count: 64 };
+            let refill = Work::Fill { dst: a, pattern: FillPattern::U8(7), count: 64 };
             device.graph_set_node(exec, handles[1], &refill).unwrap();
             device.graph_launch(exec, stream).unwrap();
             device.stream_synchronize(stream).unwrap();

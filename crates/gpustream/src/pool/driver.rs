@@ -62,7 +62,7 @@ impl DriverPool {
         block.history.lock().begin(size, Uses::new());
         let access = [Access { block: &*block, range: 0..size, mode: Mode::Write }];
         let outcome = stream.submit_outside_captures(
-            device,
+            device.rules,
             holder.operation,
             CAPTURED,
             access.iter(),
@@ -153,7 +153,7 @@ fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Op
             continue;
         };
         // The lock may be this thread's: buffers can be dropped anywhere. And nothing can be freed in a capture.
-        let usable = stream.try_state().is_some_and(|state| state.capture.is_none());
+        let usable = stream.try_state().is_some_and(|state| !state.is_recorded());
         if !usable {
             return Some(returned);
         }
@@ -176,7 +176,7 @@ fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Op
     let mut block = Arc::new(block);
     let accesses = [Access { block: &block, range: 0..size, mode: Mode::Write }];
     let outcome =
-        stream.submit_outside_captures(device, operation, CAPTURED, accesses.iter(), |raw, stream| {
+        stream.submit_outside_captures(device.rules, operation, CAPTURED, accesses.iter(), |raw, stream| {
             // SAFETY: the uses of the memory are done or ordered before this point: the access above saw to that.
             unsafe { raw.free_async(address, stream) }
         });

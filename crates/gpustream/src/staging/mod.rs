@@ -22,13 +22,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytemuck::Pod;
-use gpustream_hal::{Operation, Result};
+use gpustream_hal::{Operation, Result, Work};
 
 use crate::buffer::Owned;
 use crate::device::{Device, DeviceCore};
 use crate::memory::{self, Block, Kind, PAGE_LOCKED};
 use crate::stream::Stream;
-use crate::stream_core::Access;
+use crate::stream_core::{Access, Call};
 use crate::track::Mode;
 use crate::view::{AsView, View, ViewMut};
 
@@ -198,7 +198,7 @@ fn upload_inline(stream: &Stream, src: &[u8], target: Access<'_>, operation: Ope
     let to = target.block.address.offset(target.range.start);
     let access = [target];
     let device = &stream.device.0;
-    stream.core.submit_outside_captures(device, operation, CAPTURED, access.iter(), |device, raw| {
+    stream.core.submit_outside_captures(device.rules, operation, CAPTURED, access.iter(), |device, raw| {
         // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the
         // stream was made by the device and is not being captured.
         unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) }
@@ -230,17 +230,14 @@ fn copy_pinned(
 ) -> Result<()> {
     let (source, block, len) = (from.block, target.block, target.range.len());
     let to = block.address.offset(target.range.start);
-    stream.submit(operation, [from, target].iter(), |device, raw| {
-        // SAFETY: both blocks are alive and not freed before this use is done, and both callers have just written `len`
-        // bytes at `at`.
-        unsafe {
-            if block.is_host() {
-                device.copy_on_device(to, source.address.offset(at), len, raw)
-            } else {
-                device.copy_to_device(to, source.host.add(at), len, raw)
-            }
-        }
-    })
+    let copy = if block.is_host() {
+        Work::CopyOnDevice { dst: to, src: source.address.offset(at), bytes: len }
+    } else {
+        Work::CopyToDevice { dst: to, src: source.host.wrapping_add(at), bytes: len }
+    };
+    // SAFETY: both blocks are alive and not freed before this use is done, and both callers have just written `len` bytes
+    // at `at`.
+    unsafe { stream.submit(operation, [from, target].iter(), Call::Work(copy)) }
 }
 
 /// Somewhere that several threads write, each its own part.
@@ -324,16 +321,13 @@ fn fill_piece(
         // All of it, which is entered at less cost than a part.
         Access { block: piece, range: 0..size, mode: Mode::Write },
     ];
-    stream.submit(operation, accesses.iter(), |device, raw| {
-        // SAFETY: both blocks are alive and not freed before this use is done, and the piece is long enough.
-        unsafe {
-            if block.is_host() {
-                device.copy_on_device(piece.address, address, len, raw)
-            } else {
-                device.copy_to_host(piece.host, address, len, raw)
-            }
-        }
-    })
+    let copy = if block.is_host() {
+        Work::CopyOnDevice { dst: piece.address, src: address, bytes: len }
+    } else {
+        Work::CopyToHost { dst: piece.host, src: address, bytes: len }
+    };
+    // SAFETY: both blocks are alive and not freed before this use is done, and the piece is long enough.
+    unsafe { stream.submit(operation, accesses.iter(), Call::Work(copy)) }
 }
 
 /// Copies the first `len` bytes of a piece to `dst`, when they are there.

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, Result, WaitPolicy};
 
 use super::{StreamCore, StreamState, StreamTable};
-use crate::capture::refused;
 use crate::event::Recorded;
 use crate::host_call;
+use crate::record::refused;
 use crate::sync::{lock, thread};
 use crate::track::Clock;
 
@@ -115,7 +115,7 @@ impl StreamCore {
     /// Records an event at the stream's present end.
     pub(crate) fn mark<'s>(&self, state: &'s mut StreamState) -> Result<&'s Mark> {
         self.check_thread()?;
-        if state.capture.is_some() {
+        if state.is_recorded() {
             return Err(refused(
                 "wait for a stream that is being captured; its work runs when the graph is launched",
             ));
@@ -147,7 +147,7 @@ impl StreamCore {
             return;
         }
         if let Some(mut state) = self.try_state()
-            && state.capture.is_none()
+            && !state.is_recorded()
         {
             self.forget_marks(&mut state);
             let _ = self.mark_end(&mut state);

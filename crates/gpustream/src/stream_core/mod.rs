@@ -20,9 +20,9 @@ use std::sync::{Arc, TryLockError};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
 
-use crate::capture::{Capture, refused};
 use crate::event::Recorded;
 use crate::host_call;
+use crate::record::{Recording, Sink, refused};
 use crate::staging::ShortPath;
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -30,7 +30,7 @@ use crate::track::{Clock, Point, StreamId};
 
 pub(crate) use context::ContextHold;
 pub(crate) use mark::{EventCell, Mark};
-pub(crate) use submit::{Access, Waited, hazard};
+pub(crate) use submit::{Access, Call, Kept, Rules, Submission, Waited, hazard};
 pub(crate) use table::{Adopting, StreamTable};
 
 pub(crate) struct StreamState {
@@ -49,9 +49,7 @@ pub(crate) struct StreamState {
     spare: Vec<Box<Recorded>>,
     /// The device has let go of the stream; nothing comes back to it.
     closed: bool,
-    /// The recording that this stream takes part in. Set under this lock together with the driver's, and cleared after
-    /// it: only the capturing thread's calls reach the driver meanwhile.
-    pub(crate) capture: Option<Arc<Capture>>,
+    pub(crate) recording: Recording,
 }
 
 pub(crate) struct StreamCore {
@@ -68,8 +66,7 @@ pub(crate) struct StreamCore {
     resting: AtomicUsize,
     /// What a host closure's panic said, until a wait reports it.
     pub(crate) panicked: Mutex<Option<String>>,
-    /// What turns this stream's operations into nodes of a graph, where that is what it is for.
-    pub(crate) nodes: Option<Arc<Capture>>,
+    pub(crate) sink: Sink,
     /// Whether `raw` was made by us.
     owned: bool,
     /// How many `Stream`s refer to a stream that was not. Changed with the table's [`Adopting`] lock held.
@@ -110,7 +107,7 @@ impl StreamCore {
             free: Vec::new(),
             spare: Vec::new(),
             closed: false,
-            capture: None,
+            recording: Recording::None,
         };
         Self {
             id,
@@ -122,13 +119,21 @@ impl StreamCore {
             completed: AtomicU64::new(0),
             resting: AtomicUsize::new(0),
             panicked: Mutex::new(None),
-            nodes: None,
+            sink: Sink::Driver,
             owned,
             handles: AtomicUsize::new(1),
             wait,
             retired: AtomicBool::new(false),
             thread: None,
         }
+    }
+
+    /// A stream whose operations become nodes of graphs. It has no driver's stream.
+    pub(crate) fn of_nodes(sink: Sink, device: Arc<dyn hal::Device>) -> Self {
+        let mut core = Self::new(StreamId(0), RawStream(0), device, WaitPolicy::default(), false);
+        core.sink = sink;
+        lock(&core.state).recording = Recording::Node;
+        core
     }
 
     /// The default stream of the calling thread. The driver's handle means another stream on every thread, so
@@ -193,7 +198,7 @@ impl StreamCore {
     pub(super) fn add_handle(&self, _: &Adopting<'_>) -> bool {
         if self.is_retired() {
             let state = lock(&self.state);
-            if state.capture.is_none() {
+            if !state.is_recorded() {
                 return false;
             }
             // With the lock held, so that the capture lasts until then.
@@ -213,7 +218,7 @@ impl StreamCore {
         }
         let mut state = lock(&self.state);
         // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
-        if state.capture.is_none() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
+        if !state.is_recorded() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
             // SAFETY: the stream is alive.
             if unsafe { self.device.stream_synchronize(self.raw) }.is_ok() {
                 self.set_done(state.number);
@@ -274,7 +279,7 @@ impl StreamCore {
     /// is done with it.
     pub(crate) fn query_alone(&self) -> Result<Option<Clock>> {
         let Some(state) = self.try_state() else { return Ok(None) };
-        if state.capture.is_some() {
+        if state.is_recorded() {
             return Ok(None);
         }
         self.query_locked(state)
@@ -349,7 +354,7 @@ impl StreamCore {
         if self.is_known_done(number) {
             return Ok(());
         }
-        if self.is_reachable() && state.capture.is_none() {
+        if self.is_reachable() && !state.is_recorded() {
             self.mark_end(&mut state)?;
         }
         let mark = state.marks.back().filter(|mark| mark.number >= number).cloned();
@@ -415,7 +420,7 @@ impl StreamCore {
         // Before the lock, which somebody may hold who waits for this very closure.
         host_call::check_outside()?;
         let state = lock(&self.state);
-        if state.capture.is_some() { Err(refused(what)) } else { Ok(state) }
+        if state.is_recorded() { Err(refused(what)) } else { Ok(state) }
     }
 
     /// Refuses at once what would be refused later: another thread may begin a capture as soon as this returns.
@@ -438,6 +443,11 @@ impl StreamState {
     /// The number of the last submission.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Whether operations are recorded instead of run.
+    pub(crate) fn is_recorded(&self) -> bool {
+        !matches!(self.recording, Recording::None)
     }
 
     /// Forgets what the clock need not say: where the other stream's work is known to be done.

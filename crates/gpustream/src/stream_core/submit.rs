@@ -5,13 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result};
+use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result, Work};
 use smallvec::SmallVec;
 
-use super::{Mark, StreamCore, StreamState};
-use crate::capture::Capture;
-use crate::device::{DeviceCore, Tracking};
+use super::{Mark, StreamCore, StreamState, StreamTable};
+use crate::device::Tracking;
+use crate::host_call::RepeatedCall;
 use crate::memory::Block;
+use crate::module::ModuleCore;
+use crate::record::{Recording, Sink};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, Mode, Point, Use};
 
@@ -34,60 +36,98 @@ pub(crate) enum Waited {
     WithNext,
 }
 
-impl StreamCore {
-    /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use.
-    ///
-    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation. Where a capture
-    /// records it instead, `recorded` is told which, before.
+/// The options of a device that matter to each submission.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) tracking: Tracking,
+    /// Every operation is waited for, so that a fault is reported by the one that caused it.
+    pub(crate) blocking: bool,
+}
+
+/// One operation on its way to a stream.
+pub(crate) struct Submission<'a, I> {
+    pub(crate) operation: Operation,
+    pub(crate) rules: Rules,
+    /// The memory it touches.
+    pub(crate) accesses: I,
+    pub(crate) call: Call<'a>,
+    pub(crate) kept: Kept<'a>,
+    pub(crate) waited: Waited,
+}
+
+/// What an operation asks of the driver.
+pub(crate) enum Call<'a> {
+    /// One call, which can also be a node of a graph.
+    Work(Work<'a>),
+    /// Calls that no node can be made of, in this order.
+    Several(&'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
+}
+
+impl Call<'_> {
+    /// # Safety
+    /// The stream is alive and of `device`; otherwise as for [`StreamCore::submit`].
     #[inline]
-    pub(crate) fn submit<'a, I>(
-        &self,
-        device: &DeviceCore,
-        operation: Operation,
-        waited: Waited,
-        accesses: I,
-        recorded: impl FnOnce(&Capture),
-        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
-    ) -> Result<()>
+    pub(crate) unsafe fn enqueue(&mut self, device: &dyn hal::Device, stream: RawStream) -> Result<()> {
+        match self {
+            // SAFETY: handed on.
+            Self::Work(work) => unsafe { work.enqueue(device, stream) },
+            Self::Several(calls) => calls(device, stream),
+        }
+    }
+}
+
+/// What must live as long as a graph that the operation is recorded into, besides the memory.
+#[derive(Clone, Copy)]
+pub(crate) enum Kept<'a> {
+    Nothing,
+    Module(&'a Arc<ModuleCore>),
+    Closure(&'a Arc<RepeatedCall>),
+}
+
+impl StreamCore {
+    /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use; or records
+    /// it, where that is what the stream is for.
+    ///
+    /// # Safety
+    /// The calls are sound once the accesses are ordered, for as long as the blocks that they name and what is kept are
+    /// alive. A closure is kept by recordings alone: with one, the stream is recorded.
+    #[inline]
+    pub(crate) unsafe fn submit<'a, I>(&self, submission: Submission<'a, I>) -> Result<()>
     where
         I: Iterator<Item = &'a Access<'a>> + Clone,
     {
-        if let Some(nodes) = &self.nodes {
-            return self.record(nodes, device, operation, accesses, recorded, call);
-        }
-        self.check_thread().map_err(|error| error.with_operation(operation))?;
-        let state = lock(&self.state);
-        if let Some(capture) = &state.capture {
-            let capture = capture.clone();
-            drop(state);
-            // Only the capturing thread gets further, and only that thread ends the capture.
-            return self.record(&capture, device, operation, accesses, recorded, call);
-        }
-        self.run(device, state, operation, waited, accesses, call)
-    }
-
-    fn record<'a>(
-        &self,
-        capture: &Capture,
-        device: &DeviceCore,
-        operation: Operation,
-        accesses: impl Iterator<Item = &'a Access<'a>> + Clone,
-        recorded: impl FnOnce(&Capture),
-        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
-    ) -> Result<()> {
-        let record = || {
-            capture.check_thread()?;
-            recorded(capture);
-            capture.submit(device, self, operation, accesses, call)
+        let operation = submission.operation;
+        let recorded = match &self.sink {
+            // SAFETY: handed on.
+            Sink::Set(setter) => unsafe { setter.submit(submission) },
+            // SAFETY: handed on.
+            Sink::Node(adder) => unsafe { adder.submit(submission) },
+            Sink::Driver => {
+                self.check_thread().map_err(|error| error.with_operation(operation))?;
+                let state = lock(&self.state);
+                let Recording::Capture(capture) = &state.recording else {
+                    let Submission { rules, accesses, mut call, waited, .. } = submission;
+                    // SAFETY: the stream is alive, and the accesses are ordered by then.
+                    let call = |device: &dyn hal::Device, stream| unsafe { call.enqueue(device, stream) };
+                    return self.run(rules, state, operation, waited, accesses, call);
+                };
+                let capture = capture.clone();
+                drop(state);
+                // Only the capturing thread gets further, and only that thread ends the capture.
+                // SAFETY: handed on.
+                unsafe { capture.submit(self, submission) }
+            }
         };
-        record().map_err(|error| error.with_operation(operation))
+        recorded.map_err(|error| error.with_operation(operation))
     }
 
     /// As [`submit`](Self::submit), for what cannot be recorded: `what` says what that is.
+    ///
+    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation.
     #[inline]
     pub(crate) fn submit_outside_captures<'a, I>(
         &self,
-        device: &DeviceCore,
+        rules: Rules,
         operation: Operation,
         what: &str,
         accesses: I,
@@ -98,13 +138,13 @@ impl StreamCore {
     {
         let state = self.check_thread().and_then(|()| self.running(what));
         let state = state.map_err(|error| error.with_operation(operation))?;
-        self.run(device, state, operation, Waited::Alone, accesses, call)
+        self.run(rules, state, operation, Waited::Alone, accesses, call)
     }
 
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn run<'s, 'a, I>(
         &'s self,
-        device: &DeviceCore,
+        rules: Rules,
         mut state: MutexGuard<'s, StreamState>,
         operation: Operation,
         waited: Waited,
@@ -124,7 +164,7 @@ impl StreamCore {
         let mut entering = in_graph.then(enter_graph_memory);
         // The usual case: nobody but this stream has used the memory.
         if !ours || in_graph {
-            state = self.order(device, state, operation, accesses.clone(), &mut entering)?;
+            state = self.order(rules, state, operation, accesses.clone(), &mut entering)?;
         }
         // Taken whatever comes of it: a driver that fails may have enqueued part, and where a backend panics the uses
         // entered here stay.
@@ -159,7 +199,7 @@ impl StreamCore {
             // Host access waits for exactly this operation, so it needs an event of its own.
             self.mark(&mut state)?;
         }
-        if device.blocking && result.is_ok() {
+        if rules.blocking && result.is_ok() {
             let cell = self.mark(&mut state).map(|mark| mark.cell.clone());
             drop(state);
             // SAFETY: the event was just recorded on this stream, which is alive.
@@ -174,7 +214,7 @@ impl StreamCore {
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn order<'s, 'a>(
         &'s self,
-        device: &DeviceCore,
+        rules: Rules,
         mut state: MutexGuard<'s, StreamState>,
         operation: Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
@@ -187,7 +227,7 @@ impl StreamCore {
         while !missing.is_empty() {
             let in_graph = entering.take().is_some();
             // Lets go of the lock meanwhile, so there may be something new to wait for.
-            state = self.order_after(device, state, operation, &missing)?;
+            state = self.order_after(rules, state, operation, &missing)?;
             *entering = in_graph.then(enter_graph_memory);
             missing = self.missing(&state, accesses.clone());
         }
@@ -222,7 +262,7 @@ impl StreamCore {
     #[cold]
     fn order_after<'s>(
         &'s self,
-        device: &DeviceCore,
+        rules: Rules,
         state: MutexGuard<'s, StreamState>,
         operation: Operation,
         missing: &[Use],
@@ -231,8 +271,9 @@ impl StreamCore {
         let mut waits: SmallVec<[(Point, Option<Mark>); 4]> = SmallVec::new();
         let mut running: SmallVec<[(Point, Arc<Self>); 4]> = SmallVec::new();
         for old in missing {
-            let other = device.stream(old.point.stream).filter(|other| !other.is_done(old.point.number));
-            match (other, device.tracking) {
+            let other =
+                StreamTable::shared().get(old.point.stream).filter(|other| !other.is_done(old.point.number));
+            match (other, rules.tracking) {
                 (None, _) => waits.push((old.point, None)),
                 (Some(_), Tracking::Strict) if !old.recycled => {
                     return Err(hazard(operation, old.operation));

@@ -119,6 +119,21 @@ fn graphs_of_many_pieces_do_not_allocate() {
     assert_eq!(allocations(|| graph.launch(&stream)), 0);
 }
 
+/// But for the growth of lists: a node remembers no more than its predecessor, however long the chain is.
+#[test]
+fn nodes_of_a_chain_do_not_allocate() {
+    let Scene { stream, kernel, x, mut y } = Scene::new();
+    let mut builder = stream.device().graph().unwrap();
+    let mut last: Vec<Node> = Vec::new();
+    let mut add = || {
+        last = vec![builder.node(&last, |s| touch(&kernel, s, &x, &mut y))?];
+        Ok(())
+    };
+    (0..1000).for_each(|_| add().unwrap());
+    let lists = allocations(add) - 100; // the test's own
+    assert!(lists < 10, "{lists}");
+}
+
 #[test]
 fn setting_nodes_does_not_allocate() {
     let Scene { stream, kernel, x, mut y } = Scene::new();

@@ -9,7 +9,7 @@ use gpustream::hal::{
     Backend, Buffers, Copy3d, DefaultStream, Device, DeviceInfo, Error, EventOptions, Events, FillPattern,
     FunctionInfo, GraphNode, Graphs, HostFn, HostPtr, Image, Launch, LaunchConfig, Modules, ParamInfo,
     PinnedOptions, Probe, RawBuffer, RawEvent, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawModule,
-    RawStream, Result, StreamOptions, Streams,
+    RawStream, Result, StreamOptions, Streams, Work,
 };
 use gpustream::{DeviceOptions, Kernel, ModuleSource};
 
@@ -187,7 +187,7 @@ unsafe impl Graphs for Null {
     unsafe fn graph_launch(&self, _: RawGraphExec, _: RawStream) -> Result<()> {
         Ok(())
     }
-    unsafe fn graph_set_node(&self, _: RawGraphExec, _: RawGraphNode, _: &GraphNode<'_>) -> Result<()> {
+    unsafe fn graph_set_node(&self, _: RawGraphExec, _: RawGraphNode, _: &Work<'_>) -> Result<()> {
         Ok(())
     }
     unsafe fn graph_exec_destroy(&self, _: RawGraphExec) -> Result<()> {

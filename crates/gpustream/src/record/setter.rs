@@ -1,0 +1,222 @@
+//! Putting other work into single nodes of an executable.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+
+use gpustream_hal::{self as hal, RawGraphExec, RawGraphNode, Result};
+
+use super::attributes::Attributed;
+use super::contents::{Contents, Keep};
+use super::{no_node, refused, several_calls};
+use crate::host_call::RepeatedCall;
+use crate::stream_core::{Access, Call, Kept, Submission};
+use crate::sync::{Mutex, lock};
+
+/// Accesses of the last change that are remembered.
+const REMEMBERED: usize = 8;
+
+/// The executable's nodes that call a closure, and what they call.
+pub(crate) type NodeCalls = Vec<(RawGraphNode, Arc<RepeatedCall>)>;
+
+/// Takes the one operation that is to go into a node of an executable.
+///
+/// Made once per graph and used for every change, and it remembers what was put into the graph before: a change
+/// usually refers to the same memory and kernels again, and then there is nothing to do but to call the driver.
+/// Only the thread that makes the change may submit, so that takes no lock.
+pub(crate) struct NodeSetter {
+    device: Arc<dyn hal::Device>,
+    /// Alive while the setter is open.
+    exec: RawGraphExec,
+    attributed: Attributed,
+    calls: NodeCalls,
+    /// The node that the next operation goes into.
+    node: AtomicUsize,
+    stage: AtomicU8,
+    /// The thread that opened it.
+    thread: AtomicUsize,
+    /// The accesses of the last change, all of them known.
+    last: [LastAccess; REMEMBERED],
+    /// Where the last change's module lies. It is kept alive, so nothing else lies there.
+    last_module: AtomicUsize,
+    known: Mutex<Known>,
+    /// Whether there is something in `Known::new`.
+    has_new: AtomicBool,
+}
+
+/// Nothing is to be put into a node.
+const CLOSED: u8 = 0;
+/// One operation may come.
+const OPEN: u8 = 1;
+/// It came, and the driver has not taken it.
+const TAKEN: u8 = 2;
+/// The driver has taken it.
+const SET: u8 = 3;
+
+#[derive(Default)]
+struct Known {
+    /// All that was put into nodes.
+    all: Contents,
+    /// The part of it that the graph does not know of yet.
+    new: Contents,
+}
+
+/// Used by one thread at a time.
+#[derive(Default)]
+struct LastAccess {
+    /// Where the block lies. It is kept alive, so nothing else lies there.
+    block: AtomicUsize,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    mode: AtomicU8,
+}
+
+impl LastAccess {
+    #[inline]
+    fn is(&self, Access { block, range, mode }: &Access<'_>) -> bool {
+        self.block.load(Ordering::Relaxed) == Arc::as_ptr(block).addr()
+            && self.start.load(Ordering::Relaxed) == range.start
+            && self.end.load(Ordering::Relaxed) == range.end
+            && self.mode.load(Ordering::Relaxed) == *mode as u8
+    }
+
+    fn set(&self, Access { block, range, mode }: &Access<'_>) {
+        self.block.store(Arc::as_ptr(block).addr(), Ordering::Relaxed);
+        self.start.store(range.start, Ordering::Relaxed);
+        self.end.store(range.end, Ordering::Relaxed);
+        self.mode.store(*mode as u8, Ordering::Relaxed);
+    }
+}
+
+impl NodeSetter {
+    /// For nodes that `exec` was made from. It must outlive the setter's being open.
+    pub(crate) fn new(
+        device: Arc<dyn hal::Device>,
+        exec: RawGraphExec,
+        attributed: Attributed,
+        calls: NodeCalls,
+    ) -> Self {
+        let (node, stage, thread, last, last_module, known, has_new) = Default::default();
+        Self { device, exec, attributed, calls, node, stage, thread, last, last_module, known, has_new }
+    }
+
+    /// Lets one operation in, which goes into `node`.
+    #[inline]
+    pub(crate) fn open(&self, node: RawGraphNode) {
+        self.node.store(node.0, Ordering::Relaxed);
+        self.thread.store(this_thread(), Ordering::Relaxed);
+        self.stage.store(OPEN, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.stage.load(Ordering::Relaxed) == SET
+    }
+
+    /// Lets no more in.
+    #[inline]
+    pub(crate) fn close(&self) {
+        self.stage.store(CLOSED, Ordering::Relaxed);
+        self.thread.store(0, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn claim(&self) -> Result<()> {
+        if self.thread.load(Ordering::Relaxed) != this_thread() {
+            return Err(refused("set a node from another thread than the one that called `Graph::set`"));
+        }
+        // Only this thread gets here, so no swap is needed.
+        if self.stage.load(Ordering::Relaxed) != OPEN {
+            return Err(refused("put several operations into one node; add a node for each"));
+        }
+        self.stage.store(TAKEN, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Puts an operation into the node. What the operation touches is entered whatever the driver answers.
+    ///
+    /// # Safety
+    /// As for [`StreamCore::submit`](crate::stream_core::StreamCore::submit).
+    #[inline]
+    pub(crate) unsafe fn submit<'a>(
+        &self,
+        submission: Submission<'a, impl Iterator<Item = &'a Access<'a>> + Clone>,
+    ) -> Result<()> {
+        self.claim()?;
+        let Submission { accesses, call, kept, .. } = submission;
+        let work = match call {
+            Call::Work(work) if work.is_node() => work,
+            Call::Work(_) => return Err(no_node()),
+            Call::Several(_) => return Err(several_calls()),
+        };
+        for (index, access) in accesses.enumerate() {
+            let last = self.last.get(index);
+            if !last.is_some_and(|last| last.is(access)) {
+                self.enter(access, last);
+            }
+        }
+        let node = RawGraphNode(self.node.load(Ordering::Relaxed));
+        self.attributed.check(node, &work)?;
+        match kept {
+            Kept::Nothing => {}
+            Kept::Module(module) => {
+                if self.last_module.load(Ordering::Relaxed) != Arc::as_ptr(module).addr() {
+                    self.keep(module.clone());
+                    self.last_module.store(Arc::as_ptr(module).addr(), Ordering::Relaxed);
+                }
+            }
+            Kept::Closure(new) => {
+                if let Some((_, call)) = self.calls.iter().find(|(other, _)| *other == node) {
+                    // Not by the driver, which may have runs that are pending call the new one.
+                    call.replace(new);
+                    self.stage.store(SET, Ordering::Relaxed);
+                    return Ok(());
+                }
+            }
+        }
+        // SAFETY: while the setter is open the executable is alive, and `node` is one that it was made from; what the
+        // work refers to was entered, and the rest is handed on. A closure is put into no other node: those of closures
+        // are all in `calls`, and drivers refuse to change what kind of work a node does.
+        unsafe { self.device.graph_set_node(self.exec, node, &work) }?;
+        self.stage.store(SET, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn enter(&self, access: &Access<'_>, last: Option<&LastAccess>) {
+        let Access { block, range, mode } = access;
+        let Known { all, new } = &mut *lock(&self.known);
+        if all.uses.add(block, range, *mode) {
+            new.uses.add(block, range, *mode);
+            self.has_new.store(true, Ordering::Relaxed);
+        }
+        if let Some(last) = last {
+            last.set(access);
+        }
+    }
+
+    #[cold]
+    fn keep(&self, keep: Keep) {
+        let Known { all, new } = &mut *lock(&self.known);
+        if all.keep(keep.clone()) {
+            new.keep.push(keep);
+            self.has_new.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What the graph does not know of yet.
+    #[inline]
+    pub(crate) fn take_new(&self) -> Option<Contents> {
+        if !self.has_new.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.has_new.store(false, Ordering::Relaxed);
+        Some(std::mem::take(&mut lock(&self.known).new))
+    }
+}
+
+/// A number that no other living thread has, and not zero: the place of something of the thread's own.
+#[inline]
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}

@@ -1,0 +1,135 @@
+//! One operation of a device, as a value.
+
+use std::ffi::c_void;
+
+use crate::{
+    Copy3d, Device, FillPattern, HostFn, HostPtr, LaunchConfig, RawBuffer, RawFunction, RawStream, Result,
+};
+
+/// An operation that is one driver call, before it is known where it goes: into a stream ([`enqueue`](Self::enqueue)),
+/// into a new node of a graph ([`GraphNode::Work`](crate::GraphNode)), or into a node that is there
+/// ([`graph_set_node`](crate::Graphs::graph_set_node)).
+///
+/// Pointers and addresses are as for the method of the same operation, which each variant names.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Work<'a> {
+    /// [`Launch::launch`](crate::Launch::launch).
+    Kernel {
+        /// The kernel.
+        function: RawFunction,
+        /// Its shape.
+        config: &'a LaunchConfig,
+        /// Pointers to its arguments, read before the call returns.
+        args: &'a [*mut c_void],
+    },
+    /// [`Buffers::copy_to_device`](crate::Buffers::copy_to_device); in a graph `src` is pinned.
+    CopyToDevice {
+        /// Destination.
+        dst: RawBuffer,
+        /// Source.
+        src: *const u8,
+        /// Length.
+        bytes: usize,
+    },
+    /// [`Buffers::copy_inline`](crate::Buffers::copy_inline). No node of a graph.
+    CopyInline {
+        /// Destination.
+        dst: RawBuffer,
+        /// Source, read during the call.
+        src: *const u8,
+        /// Length.
+        bytes: usize,
+    },
+    /// [`Buffers::copy_to_host`](crate::Buffers::copy_to_host); in a graph `dst` is pinned.
+    CopyToHost {
+        /// Destination.
+        dst: HostPtr,
+        /// Source.
+        src: RawBuffer,
+        /// Length.
+        bytes: usize,
+    },
+    /// [`Buffers::copy_on_device`](crate::Buffers::copy_on_device).
+    CopyOnDevice {
+        /// Destination.
+        dst: RawBuffer,
+        /// Source.
+        src: RawBuffer,
+        /// Length.
+        bytes: usize,
+    },
+    /// [`Buffers::copy_from_peer`](crate::Buffers::copy_from_peer). No node of a graph.
+    CopyFromPeer {
+        /// Destination, on this device.
+        dst: RawBuffer,
+        /// Source, on the other device.
+        src: RawBuffer,
+        /// The other device.
+        src_ordinal: usize,
+        /// Length.
+        bytes: usize,
+    },
+    /// [`Buffers::copy_3d`](crate::Buffers::copy_3d).
+    Copy3d(Copy3d),
+    /// [`Buffers::fill`](crate::Buffers::fill).
+    Fill {
+        /// Destination.
+        dst: RawBuffer,
+        /// Value.
+        pattern: FillPattern,
+        /// Number of elements.
+        count: usize,
+    },
+    /// [`Streams::stream_host_fn`](crate::Streams::stream_host_fn). In a graph it is called once in each launch.
+    Host {
+        /// Function to call.
+        function: HostFn,
+        /// Its argument.
+        data: *mut c_void,
+    },
+    /// [`Buffers::managed_prefetch`](crate::Buffers::managed_prefetch). No node of a graph.
+    Prefetch {
+        /// Managed memory.
+        buffer: RawBuffer,
+        /// Length.
+        bytes: usize,
+        /// To the device, else to the host.
+        to_device: bool,
+    },
+}
+
+impl Work<'_> {
+    /// Submits the operation to `stream`, with the one call that it stands for.
+    ///
+    /// # Safety
+    /// As for that method of `device`.
+    #[inline]
+    pub unsafe fn enqueue(&self, device: &dyn Device, stream: RawStream) -> Result<()> {
+        // SAFETY: handed on.
+        unsafe {
+            match *self {
+                Self::Kernel { function, config, args } => device.launch(function, config, args, stream),
+                Self::CopyToDevice { dst, src, bytes } => device.copy_to_device(dst, src, bytes, stream),
+                Self::CopyInline { dst, src, bytes } => device.copy_inline(dst, src, bytes, stream),
+                Self::CopyToHost { dst, src, bytes } => device.copy_to_host(dst, src, bytes, stream),
+                Self::CopyOnDevice { dst, src, bytes } => device.copy_on_device(dst, src, bytes, stream),
+                Self::CopyFromPeer { dst, src, src_ordinal, bytes } => {
+                    device.copy_from_peer(dst, src, src_ordinal, bytes, stream)
+                }
+                Self::Copy3d(ref copy) => device.copy_3d(copy, stream),
+                Self::Fill { dst, pattern, count } => device.fill(dst, pattern, count, stream),
+                Self::Host { function, data } => device.stream_host_fn(stream, function, data),
+                Self::Prefetch { buffer, bytes, to_device } => {
+                    device.managed_prefetch(buffer, bytes, to_device, stream)
+                }
+            }
+        }
+    }
+
+    /// Whether a graph can have it as a node.
+    #[inline]
+    pub const fn is_node(&self) -> bool {
+        !matches!(self, Self::CopyInline { .. } | Self::CopyFromPeer { .. } | Self::Prefetch { .. })
+    }
+}
