@@ -9,14 +9,14 @@ use conformance::{Child, Gate, open_again, refused, sync, tests};
 use gpustream::{AsView, AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Result};
 
 tests! {
-    Plain: names_of_devices, devices_that_are_not_there, reading_what_nothing_wrote, reading_what_was_partly_written,
-        recycled_memory_is_unwritten, host_access_to_device_memory, kernels_of_another_device,
-        arguments_of_another_backend, host_access_during_a_copy_waits, a_device_describes_itself,
+    Plain: names_of_no_device_are_refused, devices_that_are_not_there, reading_what_nothing_wrote_is_refused, only_what_was_written_can_be_read,
+        recycled_memory_is_unwritten, host_access_to_device_memory_is_refused, kernels_of_another_device_are_refused,
+        arguments_of_another_backend_are_refused, host_access_during_a_copy_waits, a_device_describes_itself,
         settings_that_are_not_allowed_are_refused_by_name;
     Part: opening_again;
 }
 
-fn names_of_devices(_: &Device) -> Result<()> {
+fn names_of_no_device_are_refused(_: &Device) -> Result<()> {
     for name in ["", ":", "cpu:", "cpu:x", "cpu:-1", "cpu:0:0", "cuda:99999999999999999999"] {
         let Err(error) = Device::open(name) else { panic!("`{name}` was opened") };
         let kinds = [ErrorKind::InvalidArgument, ErrorKind::Unsupported];
@@ -60,7 +60,7 @@ fn devices_that_are_not_there(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn reading_what_nothing_wrote(device: &Device) -> Result<()> {
+fn reading_what_nothing_wrote_is_refused(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let x = s.alloc::<u32>(100)?;
     let mut y = s.zeros::<u32>(100)?;
@@ -77,7 +77,7 @@ fn reading_what_nothing_wrote(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn reading_what_was_partly_written(device: &Device) -> Result<()> {
+fn only_what_was_written_can_be_read(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.alloc::<u32>(100)?;
     s.fill(&mut x.slice_mut(10..90)?, 5)?;
@@ -109,7 +109,7 @@ fn recycled_memory_is_unwritten(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn host_access_to_device_memory(device: &Device) -> Result<()> {
+fn host_access_to_device_memory_is_refused(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.full(10, 1u32)?;
     refused(x.view().read(), ErrorKind::Unsupported, &["download"]);
@@ -118,7 +118,7 @@ fn host_access_to_device_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn kernels_of_another_device(device: &Device) -> Result<()> {
+fn kernels_of_another_device_are_refused(device: &Device) -> Result<()> {
     let other = open_again(device, DeviceOptions::default())?;
     let (mine, theirs) = (sync::Kernels::load(device)?, sync::Kernels::load(&other)?);
     let s = device.stream()?;
@@ -129,7 +129,7 @@ fn kernels_of_another_device(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn arguments_of_another_backend(device: &Device) -> Result<()> {
+fn arguments_of_another_backend_are_refused(device: &Device) -> Result<()> {
     if device.info().backend == "cpu" {
         // Nothing else need be there; the same refusal is tested on a device made for the purpose.
         return Ok(());

@@ -4,8 +4,8 @@ use conformance::{clusters::Kernels, refused, sync, tests};
 use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
 
 tests! {
-    Plain: a_block_is_a_cluster_by_itself, blocks_of_a_cluster_reach_each_other, clusters_in_graphs,
-        impossible_clusters, grids_that_are_chosen_are_rounded_up;
+    Plain: a_block_is_a_cluster_by_itself, blocks_of_a_cluster_reach_each_other, clusters_work_in_graphs,
+        impossible_clusters_are_refused, grids_that_are_chosen_are_rounded_up;
 }
 
 const THREADS: u32 = 96;
@@ -97,7 +97,7 @@ fn blocks_of_a_cluster_reach_each_other(device: &Device) -> Result<()> {
 }
 
 /// Captured, built node by node, and put into a node afterwards.
-fn clusters_in_graphs(device: &Device) -> Result<()> {
+fn clusters_work_in_graphs(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let mut scene = Scene::new(&s, [32, 1, 1])?;
@@ -123,7 +123,7 @@ fn clusters_in_graphs(device: &Device) -> Result<()> {
     scene.check(&s, [8, 1, 1], 5)
 }
 
-fn impossible_clusters(device: &Device) -> Result<()> {
+fn impossible_clusters_are_refused(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let mut scene = Scene::new(&s, [12, 6, 1])?;

@@ -8,8 +8,8 @@ use gpustream_kernels::convert::{Convert, ConvertTo};
 use conformance::{refused, tests};
 
 tests! {
-    Plain: every_16_bit_value_widens_and_comes_back, roundings, all_types_at_all_offsets, pinned_memory_on_either_side,
-        slices, different_lengths_are_refused;
+    Plain: every_16_bit_value_widens_and_comes_back, conversions_round_to_nearest, all_types_at_all_offsets, pinned_memory_on_either_side,
+        slices_are_converted_on_their_way, different_lengths_are_refused;
 }
 
 /// The same number, or both none.
@@ -50,7 +50,7 @@ fn every_16_bit_value_widens_and_comes_back(device: &Device) -> Result<()> {
 }
 
 /// Values at, just below and just above every tie, denormals, and those that overflow.
-fn roundings(device: &Device) -> Result<()> {
+fn conversions_round_to_nearest(device: &Device) -> Result<()> {
     let (s, convert) = (device.stream()?, Convert::load(device)?);
     let ties = (0..=u16::MAX).step_by(7).flat_map(|bits| {
         let half = f16::from_bits(bits).to_f32();
@@ -131,7 +131,7 @@ fn pinned_memory_on_either_side(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn slices(device: &Device) -> Result<()> {
+fn slices_are_converted_on_their_way(device: &Device) -> Result<()> {
     let (s, convert) = (device.stream()?, Convert::load(device)?);
     for n in [0, 1, 1000, 3_000_001] {
         let values: Vec<f32> = (0..n).map(|index| (index % 256) as f32).collect();

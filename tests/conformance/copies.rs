@@ -7,9 +7,9 @@ use gpustream::{Device, ErrorKind, Launch, PinnedOptions, Result};
 
 tests! {
     Plain: round_trips, round_trips_in_pieces, every_direction, views_at_any_offset, fills_of_every_type,
-        fills_of_odd_types, lengths_of_zero, halves_of_one_buffer, chunks, zeros_are_zero, pinned_memory_starts_zeroed,
+        fills_of_odd_types, a_length_of_zero_is_a_length, halves_of_one_buffer_are_copied_to_each_other, chunks_cover_a_buffer, zeros_are_zero, pinned_memory_starts_zeroed,
         upload_reads_its_slice_before_it_returns, download_waits_for_what_it_depends_on_alone,
-        write_combined_memory, elements_without_size, lengths_must_agree, slices_must_fit;
+        write_combined_memory_is_copied_from, elements_without_size_are_counted, lengths_must_agree, slices_must_fit;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -125,7 +125,7 @@ fn fills_of_odd_types(device: &Device) -> Result<()> {
 }
 
 /// Nothing is a length like any other.
-fn lengths_of_zero(device: &Device) -> Result<()> {
+fn a_length_of_zero_is_a_length(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let (mut x, mut y) = (s.alloc::<u32>(0)?, s.zeros::<u32>(0)?);
@@ -155,7 +155,7 @@ fn lengths_of_zero(device: &Device) -> Result<()> {
     s.synchronize()
 }
 
-fn halves_of_one_buffer(device: &Device) -> Result<()> {
+fn halves_of_one_buffer_are_copied_to_each_other(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.upload(&numbers(100))?;
     let (left, mut right) = x.split_at_mut(50)?;
@@ -165,7 +165,7 @@ fn halves_of_one_buffer(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn chunks(device: &Device) -> Result<()> {
+fn chunks_cover_a_buffer(device: &Device) -> Result<()> {
     let streams = [device.stream()?, device.stream()?, device.stream()?];
     let s = &streams[0];
     let mut x = s.zeros::<u32>(1000)?;
@@ -231,7 +231,7 @@ fn download_waits_for_what_it_depends_on_alone(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn write_combined_memory(device: &Device) -> Result<()> {
+fn write_combined_memory_is_copied_from(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut host = device.pinned_with::<u32>(1000, PinnedOptions::default().write_combined())?;
     host.write()?.copy_from_slice(&numbers(1000));
@@ -241,7 +241,7 @@ fn write_combined_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn elements_without_size(device: &Device) -> Result<()> {
+fn elements_without_size_are_counted(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.upload(&[(); 5])?;
     s.fill(&mut x, ())?;

@@ -7,10 +7,10 @@ tests! {
     Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy, legacy_and_non_blocking_streams_overlap,
         threads_have_streams_of_their_own;
     Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, values_of_one_stream_share_its_capture,
-        a_stream_taken_anew_inside_a_capture,
+        a_stream_taken_anew_inside_a_capture_is_still_part_of_it,
         a_shared_stream_outlives_the_handle_it_came_from, long_copies_on_default_streams,
         another_threads_stream_is_refused, foreign_streams_are_one_queue, foreign_streams_may_go, priorities_are_known, the_lint_report_names_lines,
-        no_lint_report_unasked;
+        nothing_is_reported_unasked;
     Part: serialise;
 }
 
@@ -153,7 +153,7 @@ fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
 }
 
 /// The driver goes on recording where the last value of a stream that joined has gone.
-fn a_stream_taken_anew_inside_a_capture(device: &Device) -> Result<()> {
+fn a_stream_taken_anew_inside_a_capture_is_still_part_of_it(device: &Device) -> Result<()> {
     let Some(own) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
     drop(own);
     let again = open_again(device, DeviceOptions::default())?;
@@ -337,7 +337,7 @@ fn the_lint_report_names_lines(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn no_lint_report_unasked(device: &Device) -> Result<()> {
+fn nothing_is_reported_unasked(device: &Device) -> Result<()> {
     let ended = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "0").run()?;
     assert_eq!((ended.code, ended.output.as_str()), (Some(0), ""));
     Ok(())

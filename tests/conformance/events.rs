@@ -9,7 +9,7 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, WaitPolicy};
 tests! {
     Plain: an_event_is_a_point_in_a_stream, a_wait_orders_streams, waiting_returns_at_once, an_event_outlives_its_stream,
         waiting_twice_is_fine, events_of_an_idle_stream_are_done, time_passes_between_timed_events,
-        a_timed_event_orders_too, events_of_another_opening, an_event_of_another_backend_is_refused, every_wait_policy_waits,
+        a_timed_event_orders_too, events_of_another_opening_are_waited_for, an_event_of_another_backend_is_refused, every_wait_policy_waits,
         an_event_has_a_wait_policy_of_its_own, forgotten_events,
         many_events, events_carry_what_their_stream_waited_for;
 }
@@ -153,7 +153,7 @@ fn a_timed_event_orders_too(device: &Device) -> Result<()> {
 }
 
 /// Two openings of one device wait for each other's events; the time between them is not defined.
-fn events_of_another_opening(device: &Device) -> Result<()> {
+fn events_of_another_opening_are_waited_for(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let other = open_again(device, DeviceOptions::default())?;
     let (mine, theirs) = (device.stream()?, other.stream()?);

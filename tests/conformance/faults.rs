@@ -8,11 +8,11 @@ use conformance::{Child, Gate, faulty, open_again, overlaps, refused, sync, test
 use gpustream::{Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Launch, Result, Stream};
 
 tests! {
-    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion, a_trap, host_access_after_a_fault,
-        closures_after_a_fault, dropping_everything_after_a_fault, memory_stays_while_work_beside_a_fault_may_run,
-        what_a_lost_device_was_to_write_is_refused_for_good, downloads_beside_a_fault;
+    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion, a_trap, host_access_after_a_fault_is_refused,
+        waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault, memory_stays_while_work_beside_a_fault_may_run,
+        what_a_lost_device_was_to_write_is_refused_for_good, a_download_that_a_fault_ends_leaves_the_slice_alone;
     Plain: other_processes_are_unaffected, blocking_names_the_operation;
-    CpuOnly: a_barrier_not_all_reach, a_grid_barrier_in_an_ordinary_launch, no_false_alarms_in_checked_mode_here, waits_last_until_work_beside_a_fault_ends,
+    CpuOnly: a_barrier_that_not_all_reach_is_named, a_grid_barrier_in_an_ordinary_launch_is_reported, no_false_alarms_in_checked_mode_here, waits_last_until_work_beside_a_fault_ends,
         off_by_one_is_noticed_at_every_length;
     Part: fault, fault_while_blocking, write_out_of_bounds, write_off_by_one, read_off_by_one, write_out_of_bounds_of_shared, write_out_of_bounds_of_array,
         compute_in_checked_mode;
@@ -117,7 +117,7 @@ fn a_trap(device: &Device) -> Result<()> {
 }
 
 /// No guard is given to memory that a failed copy was to write.
-fn host_access_after_a_fault(device: &Device) -> Result<()> {
+fn host_access_after_a_fault_is_refused(device: &Device) -> Result<()> {
     let kernels = faulty::Kernels::load(device)?;
     let s = device.stream()?;
     let x = s.full(10, 1u32)?;
@@ -135,7 +135,7 @@ fn host_access_after_a_fault(device: &Device) -> Result<()> {
 }
 
 /// They may run or not; waiting for them is an error in any case.
-fn closures_after_a_fault(device: &Device) -> Result<()> {
+fn waiting_for_closures_after_a_fault_is_an_error(device: &Device) -> Result<()> {
     lost(break_device(device), "the stream");
     let submitted = device.stream().and_then(|s| {
         s.host_fn(|| ())?;
@@ -145,7 +145,7 @@ fn closures_after_a_fault(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn dropping_everything_after_a_fault(device: &Device) -> Result<()> {
+fn everything_can_be_dropped_after_a_fault(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (x, host, flag) = (s.full(1000, 1u32)?, device.pinned::<u32>(1000)?, device.flag()?);
     let (event, kernels) = (s.record()?, sync::Kernels::load(device)?);
@@ -219,7 +219,7 @@ fn what_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -> Resul
 }
 
 /// A download that fails has left the slice alone: nothing writes there later.
-fn downloads_beside_a_fault(device: &Device) -> Result<()> {
+fn a_download_that_a_fault_ends_leaves_the_slice_alone(device: &Device) -> Result<()> {
     let (breaker, s) = (Breaker::new(device)?, device.stream()?);
     let kernels = sync::Kernels::load(device)?;
     let x = s.full(1 << 22, 0xdead_u32)?;
@@ -310,7 +310,7 @@ fn fault_while_blocking(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn a_barrier_not_all_reach(device: &Device) -> Result<()> {
+fn a_barrier_that_not_all_reach_is_named(device: &Device) -> Result<()> {
     let kernels = faulty::Kernels::load(device)?;
     let s = device.stream()?;
     // SAFETY: the backend looks for this.
@@ -325,7 +325,7 @@ fn a_barrier_not_all_reach(device: &Device) -> Result<()> {
 }
 
 /// Where one block waits for another that need not be running. A GPU would wait for ever.
-fn a_grid_barrier_in_an_ordinary_launch(device: &Device) -> Result<()> {
+fn a_grid_barrier_in_an_ordinary_launch_is_reported(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let ring = kernels.module().kernel("ring")?;
     let s = device.stream()?;

@@ -9,9 +9,9 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream};
 
 tests! {
     Plain: replays_wait_for_ordinary_work, ordinary_work_waits_for_replays, replays_follow_each_other,
-        a_graph_owns_what_it_uses, a_graph_dropped_in_use, closures_run_in_every_launch,
-        panics_of_closures_are_reported, sizes_and_pictures, guards_keep_launches_out,
-        guards_keep_every_kind_of_graph_out, forgotten_guards_keep_launches_out, an_empty_graph, graphs_of_another_opening, parts_are_tracked_apart,
+        a_graph_owns_what_it_uses, a_graph_dropped_in_use_finishes, closures_run_in_every_launch,
+        panics_of_closures_are_reported, graphs_tell_their_size_and_draw_themselves, guards_keep_launches_out,
+        guards_keep_every_kind_of_graph_out, forgotten_guards_keep_launches_out, an_empty_graph_can_be_launched, graphs_of_another_opening_are_refused, parts_are_tracked_apart,
         forgotten_graphs, launches_of_two_threads_are_ordered;
 }
 
@@ -133,7 +133,7 @@ fn a_graph_owns_what_it_uses(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn a_graph_dropped_in_use(device: &Device) -> Result<()> {
+fn a_graph_dropped_in_use_finishes(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut y = s.zeros::<u32>(N)?;
@@ -192,7 +192,7 @@ fn panics_of_closures_are_reported(device: &Device) -> Result<()> {
     usable(device, &[&a, &b])
 }
 
-fn sizes_and_pictures(device: &Device) -> Result<()> {
+fn graphs_tell_their_size_and_draw_themselves(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
@@ -299,7 +299,7 @@ fn forgotten_guards_keep_launches_out(device: &Device) -> Result<()> {
     usable(device, &[&s])
 }
 
-fn an_empty_graph(device: &Device) -> Result<()> {
+fn an_empty_graph_can_be_launched(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let graph = s.capture(|_| Ok(()))?;
     assert_eq!((graph.nodes(), graph.edges()), (0, 0));
@@ -308,7 +308,7 @@ fn an_empty_graph(device: &Device) -> Result<()> {
     s.synchronize()
 }
 
-fn graphs_of_another_opening(device: &Device) -> Result<()> {
+fn graphs_of_another_opening_are_refused(device: &Device) -> Result<()> {
     let other = open_again(device, DeviceOptions::default())?;
     let (s, t) = (device.stream()?, other.stream()?);
     let mut x = s.full(N, 1u32)?;

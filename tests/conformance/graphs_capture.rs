@@ -9,7 +9,7 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream, Tracki
 use crate::graphs::{N, next, usable};
 
 tests! {
-    Plain: capturing_runs_nothing, a_fork_and_its_join, the_tracker_orders_inside, strict_mode_inside,
+    Plain: capturing_runs_nothing, a_fork_and_its_join, the_tracker_orders_inside, strict_mode_reports_hazards_inside,
         captured_branches_run_at_once, a_host_wait_is_refused, an_allocation_is_refused, another_thread_is_refused,
         work_of_other_threads_stays_out, captures_do_not_nest, times_are_refused, outside_events_are_refused, events_of_ended_captures_are_refused,
         a_failing_closure_ends_the_capture, a_panic_ends_the_capture, many_nodes, fills_of_every_width;
@@ -93,7 +93,7 @@ fn the_tracker_orders_inside(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn strict_mode_inside(device: &Device) -> Result<()> {
+fn strict_mode_reports_hazards_inside(device: &Device) -> Result<()> {
     let device = &open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);

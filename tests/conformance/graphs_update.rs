@@ -11,7 +11,7 @@ use gpustream::{Device, Error, ErrorKind, GraphUpdate, Launch, Result, Stream};
 use crate::graphs::{N, next, usable};
 
 tests! {
-    Plain: an_update_of_the_same_shape, an_update_of_another_shape, a_failed_update_changes_nothing,
+    Plain: an_update_of_the_same_shape, an_update_of_another_shape_replaces_the_graph, a_failed_update_changes_nothing,
         single_nodes_are_set, a_closure_is_set, setting_nodes_is_checked, nodes_of_failing_closures_are_owned,
         each_call_may_be_a_threads_first, a_node_is_set_by_the_thread_that_asked, attributes_stay_as_made;
 }
@@ -34,7 +34,7 @@ fn an_update_of_the_same_shape(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn an_update_of_another_shape(device: &Device) -> Result<()> {
+fn an_update_of_another_shape_replaces_the_graph(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);

@@ -8,11 +8,11 @@ use gpustream::half::{bf16, f16};
 use gpustream::{Arg, Device, ErrorKind, Launch, Result};
 
 tests! {
-    Plain: every_scalar, structs_by_value, structs_in_memory, every_thread_runs_once, covering_in_two_dimensions,
-        dynamic_shared_memory, static_shared_memory, atomics, strided_launches, empty_launches,
+    Plain: every_scalar, structs_by_value, structs_in_memory, every_thread_runs_once, a_launch_covers_two_dimensions,
+        dynamic_shared_memory, static_shared_memory, atomics, strided_launches, an_empty_launch_does_nothing,
         limits_are_checked_before_the_driver, contracts_are_checked, arguments_are_checked, kernels_tell_their_limits,
-        attributes_the_device_lacks, all_blocks_of_a_grid_meet, early_launches_keep_the_order, occupancy_is_known,
-        much_and_little_shared_memory_at_once;
+        attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet, early_launches_keep_the_order, occupancy_is_known,
+        threads_launch_with_much_and_little_shared_memory_at_once;
     Warps: warp_facts, block_sums, barriers_that_vote;
 }
 
@@ -116,7 +116,7 @@ fn every_thread_runs_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn covering_in_two_dimensions(device: &Device) -> Result<()> {
+fn a_launch_covers_two_dimensions(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     for (width, height) in [(0, 5), (5, 0), (1, 1), (15, 7), (16, 8), (17, 9), (1000, 3), (3, 1000)] {
@@ -156,7 +156,7 @@ fn dynamic_shared_memory(device: &Device) -> Result<()> {
 }
 
 /// One kernel, launched by several threads with what needs to be asked for and what does not.
-fn much_and_little_shared_memory_at_once(device: &Device) -> Result<()> {
+fn threads_launch_with_much_and_little_shared_memory_at_once(device: &Device) -> Result<()> {
     let kernels = &Kernels::load(device)?;
     let info = device.info();
     let most = info.shared_memory_per_block_optin;
@@ -253,7 +253,7 @@ fn strided_launches(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn empty_launches(device: &Device) -> Result<()> {
+fn an_empty_launch_does_nothing(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.full(10, 2u32)?;
@@ -366,7 +366,7 @@ fn kernels_tell_their_limits(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn attributes_the_device_lacks(device: &Device) -> Result<()> {
+fn attributes_the_device_lacks_are_refused(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let info = device.info();

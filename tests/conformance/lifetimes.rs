@@ -7,7 +7,7 @@ use conformance::{Gate, open_again, sync, tests, until};
 use gpustream::{Device, DeviceOptions, Launch, Result};
 
 tests! {
-    Plain: a_buffer_dropped_in_use, pinned_memory_dropped_in_use, a_stream_dropped_in_use, kernels_dropped_in_use,
+    Plain: a_buffer_dropped_in_use_stays_until_it_is_read, pinned_memory_dropped_in_use, a_stream_dropped_in_use, kernels_dropped_in_use_finish,
         freed_memory_is_not_reused_early, freed_pinned_memory_is_not_reused_early, reuse_on_another_stream_waits,
         the_last_handle_waits, closures_own_what_they_hold, a_closure_drops_the_last_handle, forgotten_guards,
         forgotten_buffers, forgotten_streams, a_panic_leaves_the_device_usable, flags_live_as_long_as_their_kernels;
@@ -17,7 +17,7 @@ tests! {
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
-fn a_buffer_dropped_in_use(device: &Device) -> Result<()> {
+fn a_buffer_dropped_in_use_stays_until_it_is_read(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
     let x = a.full(N, 7u32)?;
@@ -76,7 +76,7 @@ fn a_stream_dropped_in_use(device: &Device) -> Result<()> {
 }
 
 /// The module goes while its kernel runs.
-fn kernels_dropped_in_use(device: &Device) -> Result<()> {
+fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let a = device.stream()?;
     let mut x = a.full(N, 7u32)?;

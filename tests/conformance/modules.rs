@@ -5,8 +5,8 @@ use gpustream::codegen::{self, Checksum};
 use gpustream::{Device, ErrorKind, Image, ModuleSource, ParamInfo, Result, Source};
 
 tests! {
-    Plain: an_unknown_kernel, parameters_that_differ, no_image_for_this_device, no_image_at_all, damaged_images, an_image_of_another_build,
-        source_that_does_not_compile, loaded_twice, everything_after_a_failure;
+    Plain: an_unknown_kernel, parameters_that_differ_are_refused, no_image_for_this_device, no_image_at_all, damaged_images_are_refused, an_image_of_another_build_is_refused,
+        source_that_does_not_compile, a_module_can_be_loaded_twice, loading_works_after_failures;
 }
 
 fn an_unknown_kernel(device: &Device) -> Result<()> {
@@ -21,7 +21,7 @@ fn an_unknown_kernel(device: &Device) -> Result<()> {
 }
 
 /// Bindings of another version of the source.
-fn parameters_that_differ(device: &Device) -> Result<()> {
+fn parameters_that_differ_are_refused(device: &Device) -> Result<()> {
     let kernels = args::Kernels::load(device)?;
     let module = kernels.module();
     let pointer = ParamInfo { offset: 0, size: 8 };
@@ -59,7 +59,7 @@ fn no_image_at_all(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn damaged_images(device: &Device) -> Result<()> {
+fn damaged_images_are_refused(device: &Device) -> Result<()> {
     let backend = device.info().backend;
     let arch = device.info().arch.clone();
     let targets = [arch.as_str()];
@@ -79,7 +79,7 @@ fn damaged_images(device: &Device) -> Result<()> {
 }
 
 /// What the bindings embed is held against the checksum that was written with them, before any loader sees it.
-fn an_image_of_another_build(device: &Device) -> Result<()> {
+fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
     static CHECKSUMS: [Checksum; 1] =
         [Checksum::new("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")];
     let targets = [device.info().arch.as_str()];
@@ -115,7 +115,7 @@ fn source_that_does_not_compile(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn loaded_twice(device: &Device) -> Result<()> {
+fn a_module_can_be_loaded_twice(device: &Device) -> Result<()> {
     let (first, second) = (sync::Kernels::load(device)?, sync::Kernels::load(device)?);
     let s = device.stream()?;
     let mut x = s.full(100, 1u32)?;
@@ -126,10 +126,10 @@ fn loaded_twice(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn everything_after_a_failure(device: &Device) -> Result<()> {
+fn loading_works_after_failures(device: &Device) -> Result<()> {
     for _ in 0..3 {
-        damaged_images(device)?;
-        loaded_twice(device)?;
+        damaged_images_are_refused(device)?;
+        a_module_can_be_loaded_twice(device)?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
 use crate::notify::{Woken, job};
 
 tests! {
-    Plain: dropped_futures, forgotten_futures, a_panicking_waker;
+    Plain: dropped_futures_harm_nobody, forgotten_futures, a_panicking_waker_harms_nobody_else;
     Isolated: ten_thousand_pending, an_idle_reactor_sleeps, a_fault_resolves_everything;
 }
 
@@ -38,7 +38,7 @@ fn each_kind(device: &Device, s: &Stream, x: &Buffer<u32>) -> Result<[Pending; 4
 }
 
 /// Polled or not.
-fn dropped_futures(device: &Device) -> Result<()> {
+fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let x = s.full(N, 1u32)?;
@@ -92,7 +92,7 @@ fn forgotten_futures(device: &Device) -> Result<()> {
 }
 
 /// An executor that panics when it is told harms nobody else.
-fn a_panicking_waker(device: &Device) -> Result<()> {
+fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     struct Panics(AtomicBool);
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {

@@ -13,7 +13,7 @@ use gpustream_kernels::reduce::Reduce;
 tests! {
     Plain: maps_with_any_pieces, more_than_the_device_has, pieces_that_give_back_a_sum, pieces_that_give_back_a_part,
         the_first_error_ends_it, panics_leave_everything_usable, lengths_must_agree, state_goes_on_from_piece_to_piece,
-        the_device_is_ahead_of_the_sink, the_first_error_ends_generating, in_strict_mode,
+        the_device_is_ahead_of_the_sink, the_first_error_ends_generating, a_pipeline_orders_itself_in_strict_mode,
         memory_is_held_by_the_line_that_runs_the_pipeline, an_earlier_pieces_results_are_not_handed_out,
         an_earlier_pieces_contents_are_not_generated_again;
 }
@@ -296,7 +296,7 @@ fn the_first_error_ends_generating(device: &Device) -> Result<()> {
 }
 
 /// A pipeline orders what it does itself.
-fn in_strict_mode(device: &Device) -> Result<()> {
+fn a_pipeline_orders_itself_in_strict_mode(device: &Device) -> Result<()> {
     let device = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let mut pipeline = device.pipeline().chunks(1000);
     let (input, mut output) = (vec![5u32; 9500], vec![0u32; 9500]);

@@ -11,8 +11,8 @@ use gpustream::{
 
 tests! {
     Plain: any_pieces_of_two_arrays, one_array_and_three, pieces_of_another_size_are_ordered, ranges_of_arrays,
-        nothing_waits_but_host_access, streams_order_other_work, arrays_beyond_the_limit, in_strict_mode,
-        lengths_must_agree, what_fails_leaves_the_rest, leaking_breaks_nothing;
+        nothing_waits_but_host_access, streams_order_other_work, arrays_may_be_larger_than_the_limit, a_pipeline_orders_itself_in_strict_mode,
+        lengths_must_agree, a_failing_piece_leaves_the_rest, leaking_breaks_nothing;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -193,7 +193,7 @@ fn streams_order_other_work(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn arrays_beyond_the_limit(device: &Device) -> Result<()> {
+fn arrays_may_be_larger_than_the_limit(device: &Device) -> Result<()> {
     const LIMIT: u64 = 8 << 20;
     let device = open_again(device, DeviceOptions::default().memory_limit(LIMIT))?;
     let mut round = Round::first(&device)?;
@@ -216,7 +216,7 @@ fn arrays_beyond_the_limit(device: &Device) -> Result<()> {
 }
 
 /// Pieces that meet their stream again need no waits; what another stream has used is ordered by hand.
-fn in_strict_mode(device: &Device) -> Result<()> {
+fn a_pipeline_orders_itself_in_strict_mode(device: &Device) -> Result<()> {
     let device = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let mut round = Round::first(&device)?;
     let [mut want_a, mut want_b] = [13, 14].map(|salt| values(1000, salt));
@@ -252,7 +252,7 @@ fn lengths_must_agree(device: &Device) -> Result<()> {
 
 /// What goes wrong in a piece, as an error or a panic, leaves the pieces before it done and the others as they were;
 /// the pipeline goes on.
-fn what_fails_leaves_the_rest(device: &Device) -> Result<()> {
+fn a_failing_piece_leaves_the_rest(device: &Device) -> Result<()> {
     #[derive(Clone, Copy, Debug)]
     enum Fails {
         Work,

@@ -6,7 +6,7 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream, Tracki
 tests! {
     Plain: a_reader_waits_for_a_writer_elsewhere, a_writer_waits_for_readers_elsewhere, a_writer_waits_for_a_writer_elsewhere,
         readers_share, ranges_are_tracked_apart, pinned_reads_wait_for_their_copy_alone, pinned_writes_wait_for_readers,
-        host_access_of_ranges, a_pipeline_over_two_streams, hand_overs_among_many_streams, strict_names_both_operations,
+        host_access_waits_for_its_range_alone, a_pipeline_over_two_streams, hand_overs_among_many_streams, strict_names_both_operations,
         strict_accepts_what_is_ordered, strict_accepts_what_the_host_saw, strict_leaves_everything_usable,
         a_download_is_tracked_too, flags_are_not_tracked, two_threads_submit_to_one_stream,
         what_is_done_says_nothing_of_later_waits;
@@ -165,7 +165,7 @@ fn pinned_writes_wait_for_readers(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn host_access_of_ranges(device: &Device) -> Result<()> {
+fn host_access_waits_for_its_range_alone(device: &Device) -> Result<()> {
     let Scene { kernels, a, .. } = scene(device)?;
     let mut host = device.pinned_from(&[1u32; N])?;
     let x = a.full(100, 7u32)?;
