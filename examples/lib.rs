@@ -1,14 +1,12 @@
 //! What the examples share: options, how they end, values in host memory, and aligned tables.
 
-mod table;
-
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::builder::RangedU64ValueParser;
 use gpustream::{Device, DeviceOptions, backends};
 
-pub use table::Table;
+pub use text::Table;
 
 /// The kernels of `overlap.cu`.
 pub mod overlap {

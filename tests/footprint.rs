@@ -1,10 +1,10 @@
 //! What the library itself takes of the host's memory while idle.
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use gpustream::Device;
 
 /// Resident bytes of this process that are its own (`/proc/self/statm`: resident without shared pages).
-#[cfg(target_os = "linux")]
 fn own_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
@@ -13,7 +13,6 @@ fn own_memory() -> u64 {
 
 /// A device, a stream and a first copy each way. The CPU's driver is part of the library, so that all of it counts.
 #[test]
-#[cfg(target_os = "linux")]
 fn an_idle_device_takes_less_than_eight_megabytes() {
     const MOST: u64 = 8 << 20;
     let values = vec![1u8; 1000];

@@ -5,15 +5,13 @@
 //! 200 unless set.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-use std::future::Future;
 use std::mem;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 
-use conformance::harness::Gate;
+use conformance::Gate;
+use conformance::executor::block_on;
 use conformance::sync::Kernels;
 use gpustream::{Buffer, Device, Flag, Graph, Pinned, Result, Stream};
 
@@ -21,25 +19,6 @@ const N: usize = 5000;
 const THREADS: u32 = 4;
 /// More than a staging ring's piece, so that a copy takes several.
 const LARGE: usize = 700_000;
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        thread::park();
-    }
-}
 
 /// What all threads use at once.
 struct Shared {

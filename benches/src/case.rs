@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use text::Bytes;
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
@@ -99,6 +101,14 @@ impl fmt::Display for Target {
 }
 
 impl Case {
+    /// The length of the slice, for a row of a curve.
+    pub(crate) fn slice(self) -> Option<usize> {
+        match self {
+            Self::Upload(bytes) | Self::Download(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// The rows of a device: `memory` bytes of it may be used, and sizes are smaller where `quick`.
     pub(crate) fn all(is_cpu: bool, memory: u64, quick: bool) -> Vec<Self> {
         let mut cases = vec![Self::Launch, Self::HandOver, Self::Record, Self::StreamQuery, Self::EventQuery];
@@ -246,20 +256,5 @@ impl fmt::Display for Case {
             Self::Pipeline(size) => write!(f, "two-array pipeline, 2 x {size} f64"),
             Self::Barrier => f.write_str("barrier of 256 threads, per thread"),
         }
-    }
-}
-
-/// A size in the largest unit that divides it.
-struct Bytes(usize);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-        for (shift, unit) in units {
-            if self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift) {
-                return write!(f, "{} {unit}", self.0 >> shift);
-            }
-        }
-        write!(f, "{} B", self.0)
     }
 }

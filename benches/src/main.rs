@@ -105,7 +105,7 @@ fn run(args: &Args) -> Result<ExitCode> {
         baseline: if is_cpu { host_loop::NAME } else { raw_cuda::NAME },
         rows: &rows,
     };
-    print!("{}", report.table());
+    println!("{}", report.table());
     if let Some(path) = &args.json {
         fs::write(path, report.json()).with_context(|| format!("cannot write {}", path.display()))?;
     }

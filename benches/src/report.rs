@@ -1,6 +1,7 @@
 //! The table and the JSON file.
 
-use std::fmt::Write as _;
+use serde_json::{Value, json};
+use text::Table;
 
 use crate::measure::Row;
 
@@ -21,23 +22,10 @@ pub(crate) const OURS: &str = "gpustream";
 impl Report<'_> {
     /// An aligned table: medians, and in brackets the values below which a tenth and nine tenths lie.
     pub(crate) fn table(&self) -> String {
-        let mut lines = vec![self.titles()];
-        lines.extend(self.rows.iter().map(|row| self.cells(row)));
-        let columns = lines[0].len();
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let mut text = String::new();
-        for line in &lines {
-            for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
-                let end = if column + 1 == columns { "\n" } else { "  " };
-                // Words to the left, numbers to the right.
-                let _ = match column {
-                    0 | 1 => write!(text, "{cell:<width$}{end}"),
-                    _ => write!(text, "{cell:>width$}{end}"),
-                };
-            }
-        }
-        text
+        let titles = self.titles();
+        let mut table = Table::new(titles.iter().map(String::as_str));
+        self.rows.iter().for_each(|row| table.row(self.cells(row)));
+        table.to_string()
     }
 
     fn titles(&self) -> Vec<String> {
@@ -80,40 +68,38 @@ impl Report<'_> {
         row.case.target(self.is_cpu)?.is_met(row.median(OURS)?, row.median(self.baseline))
     }
 
-    /// The same with every sample.
+    /// The same with every sample; a row is a line.
     pub(crate) fn json(&self) -> String {
-        let rows: Vec<String> = self.rows.iter().map(|row| self.row_json(row)).collect();
-        let device = string(&self.device);
+        let rows: Vec<String> = self.rows.iter().map(|row| format!("  {}", self.row_json(row))).collect();
         format!(
-            "{{\"device\": {device}, \"baseline\": {}, \"rows\": [\n{}\n]}}\n",
-            string(self.baseline),
+            "{{\"device\": {}, \"baseline\": {}, \"rows\": [\n{}\n]}}\n",
+            json!(self.device),
+            json!(self.baseline),
             rows.join(",\n")
         )
     }
 
-    fn row_json(&self, row: &Row) -> String {
-        let mut text =
-            format!("  {{\"what\": {}, \"unit\": {}", string(&row.case.to_string()), string(row.case.unit()));
+    fn row_json(&self, row: &Row) -> Value {
+        let mut value = json!({ "what": row.case.to_string(), "unit": row.case.unit() });
         for samples in &row.samples {
-            let values: Vec<String> = samples.values().iter().map(|value| json_number(*value)).collect();
-            let [low, median, high] = [0.1, 0.5, 0.9].map(|part| json_number(samples.quantile(part)));
-            let _ = write!(
-                text,
-                ", {}: {{\"median\": {median}, \"p10\": {low}, \"p90\": {high}, \"samples\": [{}]}}",
-                string(samples.contender),
-                values.join(", ")
-            );
+            let [low, median, high] = [0.1, 0.5, 0.9].map(|part| samples.quantile(part));
+            value[samples.contender] =
+                json!({ "median": median, "p10": low, "p90": high, "samples": samples.values() });
         }
         for (contender, failure) in &row.failures {
-            let _ = write!(text, ", {}: {{\"failed\": {}}}", string(contender), string(failure));
+            value[*contender] = json!({ "failed": failure });
+        }
+        if let Some(bytes) = row.case.slice() {
+            value["bytes"] = json!(bytes);
         }
         if let Some(ratio) = self.ratio(row) {
-            let _ = write!(text, ", \"ratio\": {}", json_number(ratio));
+            value["ratio"] = json!(ratio);
         }
         if let (Some(target), Some(met)) = (row.case.target(self.is_cpu), self.is_met(row)) {
-            let _ = write!(text, ", \"target\": {}, \"met\": {met}", string(&target.to_string()));
+            value["target"] = json!(target.to_string());
+            value["met"] = json!(met);
         }
-        text + "}"
+        value
     }
 }
 
@@ -128,35 +114,9 @@ fn number(value: f64) -> String {
     }
 }
 
-/// JSON has no word for what is not a number.
-fn json_number(value: f64) -> String {
-    if value.is_finite() { value.to_string() } else { "null".to_owned() }
-}
-
-fn string(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            '\n' => quoted.push_str("\\n"),
-            control if (control as u32) < 0x20 => {
-                let _ = write!(quoted, "\\u{:04x}", control as u32);
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn strings_are_escaped() {
-        assert_eq!(string("a \"b\"\\\n\u{1}"), r#""a \"b\"\\\n\u0001""#);
-    }
 
     #[test]
     fn numbers_keep_three_digits() {

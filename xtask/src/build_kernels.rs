@@ -8,8 +8,7 @@ use anyhow::{Context as _, bail};
 use gpustream_build::{Backend, Built, KernelReport, Kernels};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-
-use crate::table::Table;
+use text::{FileSize, Table};
 
 /// Compile kernels and show registers, spills, shared memory, size and time of each
 #[derive(clap::Args)]
@@ -111,7 +110,7 @@ fn own_kernels() -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn text(built: &Built) -> String {
-    let mut table = Table::new(&[
+    let mut table = Table::new([
         "kernel",
         "backend",
         "arch",
@@ -129,16 +128,14 @@ fn text(built: &Built) -> String {
     for kernel in built.files.iter().flat_map(|file| &file.kernels) {
         table.row(cells(kernel));
     }
-    let mut text = table.to_string();
-    text.push('\n');
-    let mut files = Table::new(&["file", "kernels", "time"]);
+    let mut files = Table::new(["file", "kernels", "time"]);
     for file in &built.files {
         let mut names: Vec<_> = file.kernels.iter().map(|k| &k.kernel).collect();
         names.sort();
         names.dedup();
-        files.row(vec![file.path.display().to_string(), names.len().to_string(), seconds(file.compile_time)]);
+        files.row([file.path.display().to_string(), names.len().to_string(), seconds(file.compile_time)]);
     }
-    text + &files.to_string()
+    format!("{table}\n\n{files}\n")
 }
 
 fn cells(kernel: &KernelReport) -> Vec<String> {
@@ -158,14 +155,10 @@ fn cells(kernel: &KernelReport) -> Vec<String> {
         number(kernel.wave_size),
         number(kernel.max_threads),
         occupancy.unwrap_or_default(),
-        kernel.code_size.map(bytes).unwrap_or_default(),
-        bytes(kernel.image_size),
+        kernel.code_size.map(|size| FileSize(size).to_string()).unwrap_or_default(),
+        FileSize(kernel.image_size).to_string(),
         kernel.compile_time.map(seconds).unwrap_or_default(),
     ]
-}
-
-fn bytes(bytes: u64) -> String {
-    if bytes < 10_000 { format!("{bytes} B") } else { format!("{:.1} kB", bytes as f64 / 1000.0) }
 }
 
 fn seconds(time: Duration) -> String {

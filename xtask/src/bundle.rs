@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
+use text::{FileSize, Table};
 
 use crate::cargo::{self, Executable};
-use crate::table::Table;
 
 /// Gather tests, examples and benchmarks with a run.sh for a GPU host without Rust
 #[derive(clap::Args)]
@@ -38,13 +38,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         None => crate::target_dir().join("bundle"),
     };
     clear(&out)?;
-    let mut table = Table::new(&["file", "size"]);
+    let mut table = Table::new(["file", "size"]);
     let mut glibc = Vec::new();
     for (folder, executable) in executables(args)? {
         let path = out.join(folder).join(&executable.name);
         strip(&executable.path, &path)?;
         glibc.extend(glibc_versions(&path));
-        table.row(vec![format!("{folder}/{}", executable.name), megabytes(fs::metadata(&path)?.len())]);
+        table
+            .row([format!("{folder}/{}", executable.name), FileSize(fs::metadata(&path)?.len()).to_string()]);
     }
     shim(&out.join("hip-shim"))?;
     let script = out.join(MARKER);
@@ -52,14 +53,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
 
     let total = size(&out)?;
-    table.row(vec!["hip-shim, run.sh".to_owned(), megabytes(size(&out.join("hip-shim"))?)]);
-    table.row(vec!["together".to_owned(), megabytes(total)]);
-    print!("{table}");
-    println!("\n{}/run.sh [tests|examples|bench|sanitize|shim] runs it", out.display());
+    table.row(["hip-shim, run.sh".to_owned(), FileSize(size(&out.join("hip-shim"))?).to_string()]);
+    table.row(["together".to_owned(), FileSize(total).to_string()]);
+    println!("{table}\n\n{}/run.sh [tests|examples|bench|sanitize|shim] runs it", out.display());
     if let Some((major, minor)) = glibc.into_iter().max() {
         println!("needs glibc {major}.{minor} or newer");
     }
-    ensure!(total <= MOST_BYTES, "the bundle is larger than {}", megabytes(MOST_BYTES));
+    ensure!(total <= MOST_BYTES, "the bundle is larger than {}", FileSize(MOST_BYTES));
     Ok(())
 }
 
@@ -131,10 +131,6 @@ fn size(folder: &Path) -> anyhow::Result<u64> {
         total += if kind.is_dir() { size(&path)? } else { fs::symlink_metadata(&path)?.len() };
     }
     Ok(total)
-}
-
-fn megabytes(bytes: u64) -> String {
-    format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
 #[cfg(test)]

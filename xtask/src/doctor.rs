@@ -8,8 +8,7 @@ use gpustream::hal::Probe;
 use gpustream::{Backend, Device, DeviceInfo, DeviceOptions, backends};
 use gpustream_build::toolchain::{CxxCompiler, HipCompiler, Missing, Nvcc};
 use serde_json::{Value, json};
-
-use crate::table::Table;
+use text::Table;
 
 /// Show backends, devices and compilers of this machine, what is missing and how to get it
 #[derive(clap::Args)]
@@ -145,7 +144,7 @@ impl Report {
     }
 
     fn devices(&self) -> Table {
-        let mut table = Table::new(&[
+        let mut table = Table::new([
             "device",
             "name",
             "arch",
@@ -166,7 +165,7 @@ impl Report {
                 table.row(cells);
                 continue;
             };
-            table.row(vec![
+            table.row([
                 device.name.clone(),
                 info.name.clone(),
                 info.arch.clone(),

@@ -4,10 +4,8 @@ mod bench;
 mod build_kernels;
 mod bundle;
 mod cargo;
-mod copy_curve;
 mod doctor;
 mod setup;
-mod table;
 mod test;
 
 use std::process::ExitCode;
@@ -29,7 +27,6 @@ enum Command {
     Doctor(doctor::Args),
     Test(test::Args),
     Bench(bench::Args),
-    CopyCurve(copy_curve::Args),
     Bundle(bundle::Args),
 }
 
@@ -43,7 +40,6 @@ fn main() -> ExitCode {
         Command::Doctor(args) => return doctor::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::CopyCurve(args) => copy_curve::run(&args),
         Command::Bundle(args) => bundle::run(&args),
     };
     match result {

@@ -1,7 +1,42 @@
 //! Instruction levels: which images this machine can run.
 
-/// Levels from least to most able.
-const LEVELS: [&str; 4] = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"];
+use cfg_if::cfg_if;
+use object::elf;
+
+cfg_if! {
+    if #[cfg(target_arch = "aarch64")] {
+        /// The processor that a module is for, in ELF's numbers.
+        pub(crate) const MACHINE: elf::Machine = elf::EM_AARCH64;
+        /// Levels from least to most able.
+        const LEVELS: [&str; 1] = ["aarch64"];
+
+        /// The index of this machine's level.
+        fn level() -> usize {
+            0
+        }
+    } else {
+        /// The processor that a module is for, in ELF's numbers.
+        pub(crate) const MACHINE: elf::Machine = elf::EM_X86_64;
+        /// Levels from least to most able.
+        const LEVELS: [&str; 4] = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"];
+
+        /// The index of this machine's level.
+        fn level() -> usize {
+            macro_rules! all {
+                ($($feature:tt),*) => { $(std::is_x86_feature_detected!($feature))&&* };
+            }
+            if !all!("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cmpxchg16b") {
+                0
+            } else if !all!("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe") {
+                1
+            } else if !all!("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl") {
+                2
+            } else {
+                3
+            }
+        }
+    }
+}
 
 /// What the name of an image for checked mode has after its level: its array bounds are checked.
 const CHECKED: &str = "-checked";
@@ -16,37 +51,13 @@ pub(crate) fn rank(target: &str, check: bool) -> Option<u32> {
 }
 
 fn level_rank(target: &str) -> Option<u32> {
-    if cfg!(target_arch = "aarch64") {
-        return (target == "aarch64").then_some(1);
-    }
     let rank = LEVELS.iter().position(|&level| level == target)?;
     (rank <= level()).then_some(rank as u32 + 1)
 }
 
 /// The best target of this machine.
 pub(crate) fn best() -> &'static str {
-    if cfg!(target_arch = "aarch64") { "aarch64" } else { LEVELS[level()] }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn level() -> usize {
-    macro_rules! all {
-        ($($feature:tt),*) => { $(std::is_x86_feature_detected!($feature))&&* };
-    }
-    if !all!("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cmpxchg16b") {
-        0
-    } else if !all!("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe") {
-        1
-    } else if !all!("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl") {
-        2
-    } else {
-        3
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn level() -> usize {
-    0
+    LEVELS[level()]
 }
 
 #[cfg(test)]
@@ -67,9 +78,9 @@ mod tests {
 
     #[test]
     fn images_with_checks_are_for_checked_mode() {
-        let least = if cfg!(target_arch = "aarch64") { "aarch64-checked" } else { "x86-64-checked" };
-        assert_eq!(rank(least, false), None);
-        assert!(rank(least, true) > rank(best(), true));
+        let least = format!("{}-checked", LEVELS[0]);
+        assert_eq!(rank(&least, false), None);
+        assert!(rank(&least, true) > rank(best(), true));
         assert_eq!(rank("-checked", true), None);
     }
 }

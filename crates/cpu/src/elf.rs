@@ -4,8 +4,8 @@ use gpustream_hal::{ErrorKind, Result};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, SymbolKind, elf};
 
-use crate::abi;
 use crate::error::error;
+use crate::{abi, arch};
 
 /// A thread-local variable of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +36,7 @@ impl Image {
         };
         let file = ElfFile64::<Endianness>::parse(bytes).map_err(|e| damaged(&e))?;
         let (header, endian) = (file.elf_header(), file.endian());
-        let machine = if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
-        if header.e_machine(endian) != machine {
+        if header.e_machine(endian) != arch::MACHINE {
             return Err(error(
                 ErrorKind::NoImageForDevice,
                 "the module image is for another processor: build it for this one",
@@ -118,10 +117,9 @@ mod tests {
             body.extend(data);
         }
         body.resize(body.len().next_multiple_of(8), 0);
-        let machine = if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
         let mut file = b"\x7fELF\x02\x01\x01".to_vec();
         file.resize(16, 0);
-        for half in [elf::ET_DYN.0, machine.0, 1, 0] {
+        for half in [elf::ET_DYN.0, arch::MACHINE.0, 1, 0] {
             file.extend(half.to_le_bytes());
         }
         for word in [0, 0, HEADER + body.len() as u64] {

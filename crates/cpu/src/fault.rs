@@ -20,14 +20,43 @@ use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Once, OnceLock};
 
+use cfg_if::cfg_if;
+
 use crate::block::Runner;
 use crate::failure::Crash;
 
-/// `__builtin_trap()` is an illegal instruction on x86-64, where SIGTRAP is a debugger's, and a SIGTRAP elsewhere.
-#[cfg(target_arch = "x86_64")]
-const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
-#[cfg(not(target_arch = "x86_64"))]
-const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+cfg_if! {
+    if #[cfg(target_arch = "aarch64")] {
+        /// `__builtin_trap()` is a SIGTRAP.
+        const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+
+        fn stack_pointer(registers: &libc::mcontext_t) -> usize {
+            registers.sp as usize
+        }
+
+        /// Makes the interrupted thread call `to(argument)` on another stack.
+        fn redirect(registers: &mut libc::mcontext_t, to: usize, stack: usize, argument: usize) {
+            registers.pc = to as u64;
+            registers.sp = stack as u64;
+            registers.regs[0] = argument as u64;
+        }
+    } else {
+        /// `__builtin_trap()` is an illegal instruction; SIGTRAP is a debugger's.
+        const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+
+        fn stack_pointer(registers: &libc::mcontext_t) -> usize {
+            registers.gregs[libc::REG_RSP as usize] as usize
+        }
+
+        /// Makes the interrupted thread call `to(argument)` on another stack.
+        fn redirect(registers: &mut libc::mcontext_t, to: usize, stack: usize, argument: usize) {
+            registers.gregs[libc::REG_RIP as usize] = to as i64;
+            registers.gregs[libc::REG_RSP as usize] = stack as i64;
+            registers.gregs[libc::REG_RDI as usize] = argument as i64;
+        }
+    }
+}
+
 const ALT_STACK_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -212,30 +241,4 @@ unsafe fn call(action: &libc::sigaction, signal: c_int, info: *mut libc::siginfo
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn stack_pointer(registers: &libc::mcontext_t) -> usize {
-    registers.gregs[libc::REG_RSP as usize] as usize
-}
-
-/// Makes the interrupted thread call `to(argument)` on another stack.
-#[cfg(target_arch = "x86_64")]
-fn redirect(registers: &mut libc::mcontext_t, to: usize, stack: usize, argument: usize) {
-    registers.gregs[libc::REG_RIP as usize] = to as i64;
-    registers.gregs[libc::REG_RSP as usize] = stack as i64;
-    registers.gregs[libc::REG_RDI as usize] = argument as i64;
-}
-
-#[cfg(target_arch = "aarch64")]
-fn stack_pointer(registers: &libc::mcontext_t) -> usize {
-    registers.sp as usize
-}
-
-/// Makes the interrupted thread call `to(argument)` on another stack.
-#[cfg(target_arch = "aarch64")]
-fn redirect(registers: &mut libc::mcontext_t, to: usize, stack: usize, argument: usize) {
-    registers.pc = to as u64;
-    registers.sp = stack as u64;
-    registers.regs[0] = argument as u64;
 }

@@ -76,16 +76,8 @@ pub mod fuzzing {
     }
 }
 
-/// As the crate `cfg-if` has it, for one condition.
-macro_rules! cfg_if {
-    (if #[cfg($condition:meta)] { $($here:item)* } else { $($elsewhere:item)* }) => {
-        $(#[cfg($condition)] $here)*
-        $(#[cfg(not($condition))] $elsewhere)*
-    };
-}
-
 // Elsewhere there is to be one error, and not one for each function of the system that is missing.
-cfg_if! {
+cfg_if::cfg_if! {
     if #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))] {
         pub mod abi;
         mod arch;

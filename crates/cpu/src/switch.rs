@@ -12,12 +12,14 @@
 //! jump; and 8 with the short way of `barrier.rs` on top.
 //! General coroutine libraries, which return to a common parent, mispredict three times per thread and barrier.
 
-#[cfg(target_arch = "aarch64")]
-mod aarch64;
-#[cfg(target_arch = "x86_64")]
-mod x86_64;
+cfg_if::cfg_if! {
+    if #[cfg(target_arch = "aarch64")] {
+        mod aarch64;
+        use aarch64 as processor;
+    } else {
+        mod x86_64;
+        use x86_64 as processor;
+    }
+}
 
-#[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::{barrier, call_frame, prefetch, prepare, switch, warp};
-#[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{barrier, call_frame, prefetch, prepare, switch, warp};
+pub(crate) use processor::{barrier, call_frame, prefetch, prepare, switch, warp};

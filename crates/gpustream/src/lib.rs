@@ -34,7 +34,6 @@
 //! | `GPUSTREAM_LINT=1` | report operations that silently serialise, once per line, on standard error |
 //! | `GPUSTREAM_POOL` | where device memory comes from: `driver` for the driver's pool, `none` for no pool |
 //! | `GPUSTREAM_STAGING_MIB`, `GPUSTREAM_STAGING_THREADS` | see [`DeviceOptions::staging_ring`], [`DeviceOptions::staging_threads`] |
-//! | `GPUSTREAM_ALLOC_LOG` | a file to which the pool's allocations and frees are appended, to be replayed against other policies |
 //! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept; where others can write to the folder, in one of the user's own inside it |
 //! | `GPUSTREAM_CHECK=1` | the CPU backend looks for accesses beside allocations, each of which it then makes by itself |
 

@@ -8,6 +8,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use cfg_if::cfg_if;
 use libloading::Library;
 
 /// A library that was opened, or why none was.
@@ -83,31 +84,33 @@ impl Search {
     }
 }
 
-/// The file that holds `address`, for diagnosis.
-#[cfg(unix)]
-#[must_use]
-pub fn file_of(address: usize) -> Option<PathBuf> {
-    use std::ffi::CStr;
-    use std::os::unix::ffi::OsStrExt;
+cfg_if! {
+    if #[cfg(unix)] {
+        /// The file that holds `address`, for diagnosis.
+        #[must_use]
+        pub fn file_of(address: usize) -> Option<PathBuf> {
+            use std::ffi::CStr;
+            use std::os::unix::ffi::OsStrExt;
 
-    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: dladdr reads no memory behind `address` and fills `info`, which lives on this stack.
-    if unsafe { libc::dladdr(address as *const _, info.as_mut_ptr()) } == 0 {
-        return None;
+            let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+            // SAFETY: dladdr reads no memory behind `address` and fills `info`, which lives on this stack.
+            if unsafe { libc::dladdr(address as *const _, info.as_mut_ptr()) } == 0 {
+                return None;
+            }
+            // SAFETY: zeroed is a valid Dl_info (pointers and integers), and dladdr has filled it.
+            let info = unsafe { info.assume_init() };
+            if info.dli_fname.is_null() {
+                return None;
+            }
+            // SAFETY: dli_fname is a NUL-terminated string that lives as long as the library, which is never closed.
+            let name = unsafe { CStr::from_ptr(info.dli_fname) };
+            Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+        }
+    } else {
+        /// The file that holds `address`, for diagnosis: not known on this system.
+        #[must_use]
+        pub fn file_of(_address: usize) -> Option<PathBuf> {
+            None
+        }
     }
-    // SAFETY: zeroed is a valid Dl_info (pointers and integers), and dladdr has filled it.
-    let info = unsafe { info.assume_init() };
-    if info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: dli_fname is a NUL-terminated string that lives as long as the library, which is never closed.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
-}
-
-/// The file that holds `address`, for diagnosis: not known on this system.
-#[cfg(not(unix))]
-#[must_use]
-pub fn file_of(_address: usize) -> Option<PathBuf> {
-    None
 }

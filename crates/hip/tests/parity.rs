@@ -10,29 +10,6 @@ use gpustream_hal::{
     PinnedOptions, StreamOptions, WaitPolicy, Work,
 };
 
-/// What HIP calls by another name than CUDA, after `cu` and `hip` and the version suffix are taken away.
-const RENAMED: &[(&str, &str)] = &[
-    ("CtxSynchronize", "DeviceSynchronize"),
-    ("CtxEnablePeerAccess", "DeviceEnablePeerAccess"),
-    ("MemAlloc", "Malloc"),
-    ("MemFree", "Free"),
-    ("MemAllocAsync", "MallocAsync"),
-    ("MemFreeAsync", "FreeAsync"),
-    ("MemAllocManaged", "MallocManaged"),
-    ("MemHostAlloc", "HostMalloc"),
-    ("MemFreeHost", "HostFree"),
-    ("MemHostRegister", "HostRegister"),
-    ("MemHostUnregister", "HostUnregister"),
-    ("MemHostGetDevicePointer", "HostGetDevicePointer"),
-    ("EventCreate", "EventCreateWithFlags"),
-    ("ModuleLoadDataEx", "ModuleLoadData"),
-    ("LaunchKernel", "ModuleLaunchKernel"),
-    ("LaunchKernelEx", "ModuleLaunchCooperativeKernel"),
-    ("OccupancyMaxActiveBlocksPerMultiprocessor", "ModuleOccupancyMaxActiveBlocksPerMultiprocessor"),
-    ("OccupancyMaxPotentialBlockSize", "ModuleOccupancyMaxPotentialBlockSize"),
-    ("GraphInstantiateWithFlags", "GraphInstantiate"),
-];
-
 /// What CUDA calls and HIP has no counterpart for, or does not need.
 const CUDA_ONLY: &[&str] = &[
     "DeviceGet",              // HIP's devices are their numbers.
@@ -41,21 +18,9 @@ const CUDA_ONLY: &[&str] = &[
     "FuncSetAttribute",       // Shared memory needs no opt-in.
 ];
 
-/// Plain copies in graphs have functions of their own in HIP.
-const PLAIN_COPY: [&str; 2] = ["GraphAddMemcpyNode1D", "GraphExecMemcpyNodeSetParams1D"];
-
-/// A call's name, without what tells the vendors apart.
-fn plain(call: &Call) -> Option<&'static str> {
-    let name = call.name.strip_prefix("cu").or_else(|| call.name.strip_prefix("hip")).unwrap();
-    let name = name.strip_suffix("_v2").unwrap_or(name);
-    if CUDA_ONLY.contains(&name) {
-        return None;
-    }
-    if PLAIN_COPY.contains(&name) {
-        return name.strip_suffix("1D");
-    }
-    let renamed = RENAMED.iter().find(|(cuda, _)| *cuda == name);
-    Some(renamed.map_or(name, |(_, hip)| hip))
+/// What a call does, unless CUDA alone needs it.
+fn word(call: &Call) -> Option<&'static str> {
+    Some(call.word()).filter(|word| !CUDA_ONLY.contains(word))
 }
 
 /// Sizes, counts and values of a call that the other one has too, by name: they must agree.
@@ -218,9 +183,9 @@ fn hip_makes_the_calls_that_cuda_makes() {
 
     assert_eq!(cuda.len(), hip.len());
     for ((method, cuda), (_, hip)) in cuda.iter().zip(&hip) {
-        let names = |calls: &[Call]| calls.iter().filter_map(plain).collect::<Vec<_>>();
-        assert_eq!(names(cuda), names(hip), "{method}: {cuda:?}\n{hip:?}");
-        let counted = cuda.iter().filter(|call| plain(call).is_some());
+        let words = |calls: &[Call]| calls.iter().filter_map(word).collect::<Vec<_>>();
+        assert_eq!(words(cuda), words(hip), "{method}: {cuda:?}\n{hip:?}");
+        let counted = cuda.iter().filter(|call| word(call).is_some());
         for (cuda, hip) in counted.zip(hip) {
             assert_eq!(shared_sizes(cuda, hip), shared_sizes(hip, cuda), "{method}: {cuda}, {hip}");
         }

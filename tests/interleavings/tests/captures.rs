@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::{future::Future, pin::pin};
 
 use driver::{COPY, Driver};
-use gpustream::{ErrorKind, Result, Stream};
+use gpustream::{Buffer, ErrorKind, Result, Stream};
 use shuttle::thread;
 
 /// Orders at random, and those in which few switches decide.
@@ -37,16 +37,37 @@ fn capture_nothing(stream: &Stream) {
     }
 }
 
+/// Two streams of a device, of which another thread may capture `b`.
+struct Scene {
+    driver: Driver,
+    a: Stream,
+    b: Arc<Stream>,
+    x: Buffer<u32>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b) = (device.stream().unwrap(), Arc::new(device.stream().unwrap()));
+        let x = a.alloc(4).unwrap();
+        Self { driver, a, b, x }
+    }
+
+    /// Has another thread capture `b`.
+    fn start_capturing(&self) -> thread::JoinHandle<()> {
+        let b = self.b.clone();
+        thread::spawn(move || capture_nothing(&b))
+    }
+}
+
 /// The stream's lock is given up for the other stream's between two looks.
 #[test]
 fn work_that_waits_for_another_stream_stays_out_of_a_capture() {
     in_many_orders(|| {
-        let driver = Driver::default();
-        let device = driver.open();
-        let (a, b) = (device.stream().unwrap(), Arc::new(device.stream().unwrap()));
-        let mut x = a.alloc::<u32>(4).unwrap();
-        let captured = b.clone();
-        let capturing = thread::spawn(move || capture_nothing(&captured));
+        let scene = Scene::new();
+        let capturing = scene.start_capturing();
+        let Scene { driver, a, b, mut x } = scene;
         a.fill(&mut x, 0x0101_0102).unwrap();
         let ran = unless_captured(b.fill(&mut x, 0x0101_0103)).is_some();
         capturing.join().unwrap();
@@ -78,12 +99,9 @@ fn waits_and_questions_are_refused_while_another_thread_captures() {
     ];
     for question in questions {
         in_many_orders(move || {
-            let driver = Driver::default();
-            let device = driver.open();
-            let (a, b) = (device.stream().unwrap(), Arc::new(device.stream().unwrap()));
-            let mut x = a.alloc::<u32>(4).unwrap();
-            let captured = b.clone();
-            let capturing = thread::spawn(move || capture_nothing(&captured));
+            let scene = Scene::new();
+            let capturing = scene.start_capturing();
+            let Scene { driver, a, b, mut x } = scene;
             let filled = unless_captured(b.fill(&mut x, 7)).is_some();
             unless_captured(question(&b));
             // Another stream finds the end of the captured one.
@@ -99,10 +117,7 @@ fn waits_and_questions_are_refused_while_another_thread_captures() {
 #[test]
 fn a_stream_that_joined_is_free_only_after_the_driver_has_let_go() {
     in_many_orders(|| {
-        let driver = Driver::default();
-        let device = driver.open();
-        let (a, b) = (device.stream().unwrap(), Arc::new(device.stream().unwrap()));
-        let mut x = a.alloc::<u32>(4).unwrap();
+        let Scene { driver, a, b, mut x } = Scene::new();
         let mut y = a.alloc::<u32>(4).unwrap();
         let joining = b.clone();
         let capturing = thread::spawn(move || {
@@ -204,10 +219,7 @@ fn graphs_that_write_the_same_memory_are_ordered() {
 #[test]
 fn one_graph_is_launched_by_one_thread_at_a_time() {
     in_many_orders(|| {
-        let driver = Driver::default();
-        let device = driver.open();
-        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
-        let mut x = a.alloc::<u32>(4).unwrap();
+        let Scene { driver, a, b, mut x } = Scene::new();
         let graph = Arc::new(a.capture(|a| a.fill(&mut x, 2)).unwrap());
         let same = graph.clone();
         let launching = thread::spawn(move || same.launch(&a).unwrap());

@@ -5,17 +5,10 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use gpustream::hal::{
-    self, Backend, Buffers, Copy3d, DefaultStream, EventOptions, Events, FillPattern, Graphs, HostFn,
-    HostPtr, Launch, LaunchConfig, Modules, Probe, RawBuffer, RawEvent, RawFunction, RawModule, RawStream,
-    Streams,
-};
-use gpustream::{
-    Device, DeviceInfo, DeviceOptions, Error, ErrorKind, FunctionInfo, Image, Kernel, ModuleSource,
-    ParamInfo, PinnedOptions, Result, StreamOptions,
-};
+use gpustream::hal::{HostFn, RawEvent, RawStream, Work};
+use gpustream::{Device, DeviceInfo, DeviceOptions, Error, ErrorKind, Image, Kernel, ModuleSource, Result};
+use noop::{Call as Asked, Model, Noop};
 
 use crate::order::{Call, Order, Set, Touch};
 
@@ -116,7 +109,7 @@ impl Paper {
     }
 
     pub(crate) fn open(self: &Arc<Self>, options: DeviceOptions) -> Device {
-        Device::open_on(&PaperBackend(self.clone()), 0, options).unwrap()
+        Device::open_on(&Noop::new(self.clone(), self.info.clone()), 0, options).unwrap()
     }
 
     /// Runs `calls`, and marks the records and waits they make as asked for.
@@ -254,131 +247,6 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, 256).unwrap()
 }
 
-struct PaperBackend(Arc<Paper>);
-
-// SAFETY: each opening makes a device of its own.
-unsafe impl Backend for PaperBackend {
-    fn name(&self) -> &'static str {
-        self.0.info.backend
-    }
-    fn device_count(&self) -> Result<usize> {
-        Ok(1)
-    }
-    fn open(&self, _: usize) -> Result<Arc<dyn hal::Device>> {
-        Ok(self.0.clone())
-    }
-    fn probe(&self) -> Probe {
-        Probe::default()
-    }
-}
-
-// SAFETY: work is noted on paper, and answers follow from what is written there.
-unsafe impl hal::Device for Paper {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-    fn synchronize(&self) -> Result<()> {
-        self.state().waitable("device_synchronize")?;
-        self.finish_all();
-        self.state().log(Call::DeviceSeen);
-        Ok(())
-    }
-    fn memory(&self) -> Result<(u64, u64)> {
-        Ok((0, 0))
-    }
-}
-
-// SAFETY: work is noted on paper, and answers follow from what is written there.
-unsafe impl Streams for Paper {
-    fn stream_create(&self, _: StreamOptions) -> Result<RawStream> {
-        let mut state = self.state();
-        state.fallible("stream_create")?;
-        state.live.streams += 1;
-        Ok(RawStream(state.id()))
-    }
-    unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
-        let mut state = self.state();
-        state.live.streams -= 1;
-        state.log(Call::StreamDestroy { stream: stream.0 });
-        Ok(())
-    }
-    fn stream_default(&self, _: DefaultStream) -> Result<RawStream> {
-        Err(Error::unsupported("a default stream"))
-    }
-    unsafe fn stream_query(&self, stream: RawStream) -> Result<bool> {
-        let mut state = self.state();
-        state.waitable("stream_query")?;
-        let done = state.order.seen_by_stream(stream.0).is_subset(&state.done);
-        let stream = stream.0;
-        state.log(if done { Call::StreamSeen { stream } } else { Call::StreamPending { stream } });
-        Ok(done)
-    }
-    unsafe fn stream_synchronize(&self, stream: RawStream) -> Result<()> {
-        self.state().waitable("stream_synchronize")?;
-        self.finish_stream(stream);
-        self.state().log(Call::StreamSeen { stream: stream.0 });
-        Ok(())
-    }
-    unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()> {
-        let mut state = self.state();
-        state.fallible("stream_wait_event")?;
-        let explicit = state.explicit;
-        state.log(Call::Wait { stream: stream.0, event: event.0, explicit });
-        Ok(())
-    }
-    unsafe fn stream_host_fn(&self, stream: RawStream, function: HostFn, data: *mut c_void) -> Result<()> {
-        let mut state = self.state();
-        state.fallible("stream_host_fn")?;
-        let op = state.order.ops();
-        state.pending.push((op, HostCall(function, data)));
-        state.log(Call::HostFn { stream: stream.0 });
-        Ok(())
-    }
-}
-
-// SAFETY: work is noted on paper, and answers follow from what is written there.
-unsafe impl Events for Paper {
-    fn event_create(&self, _: EventOptions) -> Result<RawEvent> {
-        let mut state = self.state();
-        state.fallible("event_create")?;
-        state.live.events += 1;
-        let event = state.id();
-        state.log(Call::EventCreate { event });
-        Ok(RawEvent(event))
-    }
-    unsafe fn event_destroy(&self, event: RawEvent) -> Result<()> {
-        let mut state = self.state();
-        state.live.events -= 1;
-        state.log(Call::EventDestroy { event: event.0 });
-        Ok(())
-    }
-    unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> Result<()> {
-        let mut state = self.state();
-        state.fallible("event_record")?;
-        let explicit = state.explicit;
-        state.log(Call::Record { event: event.0, stream: stream.0, explicit });
-        Ok(())
-    }
-    unsafe fn event_query(&self, event: RawEvent) -> Result<bool> {
-        let mut state = self.state();
-        state.waitable("event_query")?;
-        let done = state.order.seen_by_event(event.0).is_subset(&state.done);
-        let event = event.0;
-        state.log(if done { Call::EventSeen { event } } else { Call::EventPending { event } });
-        Ok(done)
-    }
-    unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()> {
-        self.state().waitable("event_synchronize")?;
-        let seen = self.state().order.seen_by_event(event.0);
-        self.finish(&seen);
-        self.state().log(Call::EventSeen { event: event.0 });
-        Ok(())
-    }
-    unsafe fn event_elapsed(&self, _: RawEvent, _: RawEvent) -> Result<Duration> {
-        Ok(Duration::ZERO)
-    }
-}
-
 fn read(start: usize, bytes: usize) -> Touch {
     Touch { range: start..start + bytes, write: false }
 }
@@ -387,117 +255,136 @@ fn write(start: usize, bytes: usize) -> Touch {
     Touch { range: start..start + bytes, write: true }
 }
 
-// SAFETY: device memory is a number, and pinned memory the allocator's; a copy writes only what the caller vouches for.
-unsafe impl Buffers for Paper {
-    fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
-        self.new_block("alloc", bytes, false).map(RawBuffer)
-    }
-    unsafe fn free(&self, buffer: RawBuffer) -> Result<()> {
-        self.free_block(buffer.0, false);
-        Ok(())
-    }
-    fn pinned_alloc(&self, bytes: usize, _: PinnedOptions) -> Result<HostPtr> {
-        self.new_block("pinned_alloc", bytes, true).map(|start| start as HostPtr)
-    }
-    unsafe fn pinned_free(&self, ptr: HostPtr) -> Result<()> {
-        self.free_block(ptr as usize, true);
-        Ok(())
-    }
-    unsafe fn pinned_device_address(&self, ptr: HostPtr) -> Result<RawBuffer> {
-        self.state().fallible("pinned_device_address")?;
-        Ok(RawBuffer(ptr as usize))
-    }
-    unsafe fn fill(
-        &self,
-        dst: RawBuffer,
-        pattern: FillPattern,
-        count: usize,
-        stream: RawStream,
-    ) -> Result<()> {
-        self.op("fill", stream, vec![write(dst.0, count * pattern.width())])
-    }
-    unsafe fn copy_to_device(
-        &self,
-        dst: RawBuffer,
-        src: *const u8,
-        bytes: usize,
-        stream: RawStream,
-    ) -> Result<()> {
-        self.op("copy_to_device", stream, vec![read(src as usize, bytes), write(dst.0, bytes)])
-    }
-    unsafe fn copy_to_host(
-        &self,
-        dst: HostPtr,
-        src: RawBuffer,
-        bytes: usize,
-        stream: RawStream,
-    ) -> Result<()> {
-        self.op("copy_to_host", stream, vec![read(src.0, bytes), write(dst as usize, bytes)])
-    }
-    unsafe fn copy_on_device(
-        &self,
-        dst: RawBuffer,
-        src: RawBuffer,
-        bytes: usize,
-        stream: RawStream,
-    ) -> Result<()> {
-        self.op("copy_on_device", stream, vec![read(src.0, bytes), write(dst.0, bytes)])
-    }
-    unsafe fn copy_3d(&self, _: &Copy3d, _: RawStream) -> Result<()> {
-        Err(Error::unsupported("a strided copy"))
-    }
-}
-
-// SAFETY: work is noted on paper, and answers follow from what is written there.
-unsafe impl Modules for Paper {
-    fn target_rank(&self, target: &str) -> Option<u32> {
-        (target == "paper").then_some(1)
-    }
-    unsafe fn module_load(&self, _: &[u8]) -> Result<RawModule> {
-        let mut state = self.state();
-        state.fallible("module_load")?;
-        state.live.modules += 1;
-        Ok(RawModule(state.id()))
-    }
-    unsafe fn module_unload(&self, _: RawModule) -> Result<()> {
-        self.state().live.modules -= 1;
-        Ok(())
-    }
-    unsafe fn module_function(&self, _: RawModule, _: &str) -> Result<RawFunction> {
-        self.state().fallible("module_function")?;
-        Ok(RawFunction(1))
-    }
-    unsafe fn function_params(&self, _: RawFunction) -> Result<Option<Vec<ParamInfo>>> {
-        Ok(None)
-    }
-    unsafe fn function_info(&self, _: RawFunction) -> Result<FunctionInfo> {
-        let mut info = FunctionInfo::default();
-        info.max_threads_per_block = 1024;
-        Ok(info)
-    }
-}
-
-// SAFETY: work is noted on paper, and answers follow from what is written there.
-unsafe impl Launch for Paper {
-    /// The one kernel takes triples of address, bytes and whether it writes.
-    unsafe fn launch(
-        &self,
-        _: RawFunction,
-        _: &LaunchConfig,
-        args: &[*mut c_void],
-        stream: RawStream,
-    ) -> Result<()> {
-        // SAFETY: the test passes 64-bit values alone.
-        let words: Vec<usize> = args.iter().map(|arg| unsafe { arg.cast::<usize>().read() }).collect();
-        let touches = words
-            .chunks_exact(3)
-            .map(|touch| Touch { range: touch[0]..touch[0] + touch[1], write: touch[2] == 1 });
-        self.op("launch", stream, touches.collect())
+// SAFETY: pinned memory is the allocator's, and a host function is called once.
+unsafe impl Model for Paper {
+    fn call(&self, call: Asked<'_>) -> Result<usize> {
+        match call {
+            Asked::Synchronize => {
+                self.state().waitable("device_synchronize")?;
+                self.finish_all();
+                self.state().log(Call::DeviceSeen);
+            }
+            Asked::StreamCreate => {
+                let mut state = self.state();
+                state.fallible("stream_create")?;
+                state.live.streams += 1;
+                return Ok(state.id());
+            }
+            Asked::StreamDestroy(RawStream(stream)) => {
+                let mut state = self.state();
+                state.live.streams -= 1;
+                state.log(Call::StreamDestroy { stream });
+            }
+            Asked::StreamQuery(RawStream(stream)) => {
+                let mut state = self.state();
+                state.waitable("stream_query")?;
+                let done = state.order.seen_by_stream(stream).is_subset(&state.done);
+                state.log(if done { Call::StreamSeen { stream } } else { Call::StreamPending { stream } });
+                return Ok(usize::from(done));
+            }
+            Asked::StreamSynchronize(stream) => {
+                self.state().waitable("stream_synchronize")?;
+                self.finish_stream(stream);
+                self.state().log(Call::StreamSeen { stream: stream.0 });
+            }
+            Asked::StreamWaitEvent(RawStream(stream), RawEvent(event)) => {
+                let mut state = self.state();
+                state.fallible("stream_wait_event")?;
+                let explicit = state.explicit;
+                state.log(Call::Wait { stream, event, explicit });
+            }
+            Asked::EventCreate => {
+                let mut state = self.state();
+                state.fallible("event_create")?;
+                state.live.events += 1;
+                let event = state.id();
+                state.log(Call::EventCreate { event });
+                return Ok(event);
+            }
+            Asked::EventDestroy(RawEvent(event)) => {
+                let mut state = self.state();
+                state.live.events -= 1;
+                state.log(Call::EventDestroy { event });
+            }
+            Asked::EventRecord(RawEvent(event), RawStream(stream)) => {
+                let mut state = self.state();
+                state.fallible("event_record")?;
+                let explicit = state.explicit;
+                state.log(Call::Record { event, stream, explicit });
+            }
+            Asked::EventQuery(RawEvent(event)) => {
+                let mut state = self.state();
+                state.waitable("event_query")?;
+                let done = state.order.seen_by_event(event).is_subset(&state.done);
+                state.log(if done { Call::EventSeen { event } } else { Call::EventPending { event } });
+                return Ok(usize::from(done));
+            }
+            Asked::EventSynchronize(RawEvent(event)) => {
+                self.state().waitable("event_synchronize")?;
+                let seen = self.state().order.seen_by_event(event);
+                self.finish(&seen);
+                self.state().log(Call::EventSeen { event });
+            }
+            Asked::Alloc { bytes } => return self.new_block("alloc", bytes, false),
+            Asked::Free(buffer) => self.free_block(buffer.0, false),
+            Asked::PinnedAlloc { bytes } => return self.new_block("pinned_alloc", bytes, true),
+            Asked::PinnedFree(ptr) => self.free_block(ptr as usize, true),
+            Asked::PinnedDeviceAddress(ptr) => {
+                self.state().fallible("pinned_device_address")?;
+                return Ok(ptr as usize);
+            }
+            Asked::ModuleLoad => {
+                let mut state = self.state();
+                state.fallible("module_load")?;
+                state.live.modules += 1;
+                return Ok(state.id());
+            }
+            Asked::ModuleUnload => self.state().live.modules -= 1,
+            Asked::ModuleFunction => self.state().fallible("module_function")?,
+            Asked::Submit(stream, work) => self.submit(stream, work)?,
+            _ => return Err(Error::unsupported("a graph")),
+        }
+        Ok(1)
     }
 }
 
-// SAFETY: nothing is implemented.
-unsafe impl Graphs for Paper {}
+impl Paper {
+    fn submit(&self, stream: RawStream, work: Work<'_>) -> Result<()> {
+        match work {
+            Work::Fill { dst, pattern, count } => {
+                self.op("fill", stream, vec![write(dst.0, count * pattern.width())])
+            }
+            Work::CopyToDevice { dst, src, bytes } => {
+                self.op("copy_to_device", stream, vec![read(src as usize, bytes), write(dst.0, bytes)])
+            }
+            Work::CopyToHost { dst, src, bytes } => {
+                self.op("copy_to_host", stream, vec![read(src.0, bytes), write(dst as usize, bytes)])
+            }
+            Work::CopyOnDevice { dst, src, bytes } => {
+                self.op("copy_on_device", stream, vec![read(src.0, bytes), write(dst.0, bytes)])
+            }
+            // The one kernel takes triples of address, bytes and whether it writes.
+            Work::Kernel { args, .. } => {
+                // SAFETY: the test passes 64-bit values alone.
+                let words: Vec<usize> =
+                    args.iter().map(|arg| unsafe { arg.cast::<usize>().read() }).collect();
+                let touches = words
+                    .chunks_exact(3)
+                    .map(|touch| Touch { range: touch[0]..touch[0] + touch[1], write: touch[2] == 1 });
+                self.op("launch", stream, touches.collect())
+            }
+            Work::Host { function, data } => {
+                let mut state = self.state();
+                state.fallible("stream_host_fn")?;
+                let op = state.order.ops();
+                state.pending.push((op, HostCall(function, data)));
+                state.log(Call::HostFn { stream: stream.0 });
+                Ok(())
+            }
+            _ => Err(Error::unsupported("a strided copy")),
+        }
+    }
+}
 
 /// The one kernel of the paper device.
 pub(crate) fn kernel(device: &Device) -> Kernel {

@@ -2,17 +2,11 @@
 //! for it. A call that would break a capture, or land in one unnoticed, panics.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use gpustream::DeviceOptions;
-use gpustream::hal::{
-    Backend, Buffers, Copy3d, DefaultStream, Device, DeviceInfo, Error, EventOptions, Events, FillPattern,
-    FunctionInfo, Graphs, HostFn, HostPtr, Launch, LaunchConfig, Modules, ParamInfo, PinnedOptions, Probe,
-    RawBuffer, RawEvent, RawFunction, RawGraph, RawGraphExec, RawModule, RawStream, Result, StreamOptions,
-    Streams,
-};
+use gpustream::hal::{DeviceInfo, Error, FillPattern, RawStream, Result, Work as Operation};
+use noop::{Call, Model, Noop};
 
 /// What a stream is given, in its order.
 #[derive(Clone, Debug)]
@@ -101,7 +95,8 @@ pub(crate) struct Driver(Arc<Mutex<World>>);
 
 impl Driver {
     pub(crate) fn open(&self) -> gpustream::Device {
-        gpustream::Device::open_on(self, 0, DeviceOptions::default()).unwrap()
+        let backend = Noop::new(self.clone(), DeviceInfo::new("model", 0));
+        gpustream::Device::open_on(&backend, 0, DeviceOptions::default()).unwrap()
     }
 
     /// Makes a stream that is not the library's.
@@ -133,255 +128,138 @@ impl Driver {
     }
 }
 
-/// A device opened on a context.
-struct Opened(Driver, DeviceInfo);
-
-impl Opened {
+impl Driver {
     /// A call of the driver's. Another thread may come before it.
     #[allow(clippy::unnecessary_wraps, reason = "each caller answers with it")]
     fn call<T>(&self, call: impl FnOnce(&mut World) -> T) -> Result<T> {
         shuttle::thread::yield_now();
-        Ok(call(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        Ok(call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// A call that answers with nothing.
+    fn tell(&self, call: impl FnOnce(&mut World)) -> Result<usize> {
+        self.call(call).map(|()| 0)
     }
 }
 
-// SAFETY: devices of this backend touch no memory.
-unsafe impl Backend for Driver {
-    fn name(&self) -> &'static str {
-        "model"
+// SAFETY: pinned memory stays as long as the driver, and no host function is called.
+unsafe impl Model for Driver {
+    fn context(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.0).addr())
     }
-    fn device_count(&self) -> Result<usize> {
-        Ok(1)
-    }
-    fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>> {
-        Ok(Arc::new(Opened(self.clone(), DeviceInfo::new("model", ordinal))))
-    }
-    fn probe(&self) -> Probe {
-        Probe::default()
-    }
-}
 
-// SAFETY: no memory is touched.
-unsafe impl Streams for Opened {
-    fn stream_create(&self, _: StreamOptions) -> Result<RawStream> {
-        Ok(self.0.foreign_stream())
-    }
-    unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
-        self.call(|world| {
-            world.running(stream, "the end");
-        })
-    }
-    fn stream_default(&self, _: DefaultStream) -> Result<RawStream> {
-        Err(Error::unsupported("that"))
-    }
-    unsafe fn stream_query(&self, stream: RawStream) -> Result<bool> {
-        self.call(|world| {
-            let queue = world.running(stream, "a question");
-            queue.done == queue.work.len()
-        })
-    }
-    unsafe fn stream_synchronize(&self, stream: RawStream) -> Result<()> {
-        self.call(|world| {
-            let until = world.running(stream, "a wait").work.len();
-            world.run(stream.0, until);
-        })
-    }
-    unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()> {
-        self.call(|world| match world.events[&event.0] {
-            Recorded::Never => {}
-            Recorded::At(other, until) => {
-                world.running(stream, "a wait for what is outside").work.push(Work::After(other, until));
+    fn call(&self, call: Call<'_>) -> Result<usize> {
+        match call {
+            Call::Synchronize => {
+                // A wait takes time.
+                for _ in 0..2 {
+                    self.call(|world| {
+                        let captured = world.streams.values().any(|queue| queue.capture.is_some());
+                        assert!(!captured, "a wait for a context in which a stream is being captured");
+                    })?;
+                }
+                self.steps();
+                Ok(0)
             }
-            Recorded::In(capture) => {
-                assert!(!world.ended.contains(&capture), "a wait for a capture that has ended");
+            Call::StreamCreate => Ok(self.foreign_stream().0),
+            Call::StreamDestroy(stream) => self.tell(|world| {
+                world.running(stream, "the end");
+            }),
+            Call::StreamQuery(stream) => self.call(|world| {
+                let queue = world.running(stream, "a question");
+                usize::from(queue.done == queue.work.len())
+            }),
+            Call::StreamSynchronize(stream) => self.tell(|world| {
+                let until = world.running(stream, "a wait").work.len();
+                world.run(stream.0, until);
+            }),
+            Call::StreamWaitEvent(stream, event) => self.tell(|world| match world.events[&event.0] {
+                Recorded::Never => {}
+                Recorded::At(other, until) => {
+                    world.running(stream, "a wait for what is outside").work.push(Work::After(other, until));
+                }
+                Recorded::In(capture) => {
+                    assert!(!world.ended.contains(&capture), "a wait for a capture that has ended");
+                    let queue = world.queue(stream);
+                    assert!(queue.capture.is_none_or(|old| old == capture), "a wait for another capture");
+                    queue.capture = Some(capture);
+                }
+            }),
+            Call::EventCreate => self.call(|world| {
+                let event = world.new_handle();
+                world.events.insert(event, Recorded::Never);
+                event
+            }),
+            Call::EventRecord(event, stream) => self.tell(|world| {
                 let queue = world.queue(stream);
-                assert!(queue.capture.is_none_or(|old| old == capture), "a wait for another capture");
-                queue.capture = Some(capture);
+                let recorded = match queue.capture {
+                    Some(capture) => Recorded::In(capture),
+                    None => Recorded::At(stream.0, queue.work.len()),
+                };
+                world.events.insert(event.0, recorded);
+            }),
+            Call::EventQuery(event) => self.call(|world| match world.events[&event.0] {
+                Recorded::Never => 1,
+                Recorded::At(stream, until) => usize::from(world.streams[&stream].done >= until),
+                Recorded::In(_) => panic!("a question about an event inside a capture"),
+            }),
+            Call::EventSynchronize(event) => self.tell(|world| match world.events[&event.0] {
+                Recorded::Never => {}
+                Recorded::At(stream, until) => world.run(stream, until),
+                Recorded::In(_) => panic!("a wait for an event inside a capture"),
+            }),
+            Call::Alloc { bytes } => self.call(|world| {
+                world.next += bytes;
+                (1 << 40) + world.next
+            }),
+            Call::PinnedAlloc { bytes } => self.call(|world| {
+                let mut memory = vec![0u128; bytes.div_ceil(size_of::<u128>())];
+                let address = memory.as_mut_ptr().addr();
+                world.pinned.push(memory);
+                address
+            }),
+            Call::PinnedDeviceAddress(address) => Ok(address.addr()),
+            Call::Submit(stream, Operation::Fill { pattern, .. }) => {
+                let value = match pattern {
+                    FillPattern::U8(value) => u32::from(value),
+                    FillPattern::U16(value) => u32::from(value),
+                    FillPattern::U32(value) => value,
+                };
+                self.tell(|world| world.step(stream, value))
             }
-        })
-    }
-    unsafe fn stream_host_fn(&self, _: RawStream, _: HostFn, _: *mut c_void) -> Result<()> {
-        Err(Error::unsupported("that"))
-    }
-}
-
-// SAFETY: as above.
-unsafe impl Events for Opened {
-    fn event_create(&self, _: EventOptions) -> Result<RawEvent> {
-        self.call(|world| {
-            let event = world.new_handle();
-            world.events.insert(event, Recorded::Never);
-            RawEvent(event)
-        })
-    }
-    unsafe fn event_destroy(&self, _: RawEvent) -> Result<()> {
-        Ok(())
-    }
-    unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> Result<()> {
-        self.call(|world| {
-            let queue = world.queue(stream);
-            let recorded = match queue.capture {
-                Some(capture) => Recorded::In(capture),
-                None => Recorded::At(stream.0, queue.work.len()),
-            };
-            world.events.insert(event.0, recorded);
-        })
-    }
-    unsafe fn event_query(&self, event: RawEvent) -> Result<bool> {
-        self.call(|world| match world.events[&event.0] {
-            Recorded::Never => true,
-            Recorded::At(stream, until) => world.streams[&stream].done >= until,
-            Recorded::In(_) => panic!("a question about an event inside a capture"),
-        })
-    }
-    unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()> {
-        self.call(|world| match world.events[&event.0] {
-            Recorded::Never => {}
-            Recorded::At(stream, until) => world.run(stream, until),
-            Recorded::In(_) => panic!("a wait for an event inside a capture"),
-        })
-    }
-    unsafe fn event_elapsed(&self, _: RawEvent, _: RawEvent) -> Result<Duration> {
-        Err(Error::unsupported("that"))
-    }
-}
-
-// SAFETY: as above.
-unsafe impl Buffers for Opened {
-    fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
-        self.call(|world| {
-            world.next += bytes;
-            RawBuffer((1 << 40) + world.next)
-        })
-    }
-    unsafe fn free(&self, _: RawBuffer) -> Result<()> {
-        Ok(())
-    }
-    fn pinned_alloc(&self, bytes: usize, _: PinnedOptions) -> Result<HostPtr> {
-        self.call(|world| {
-            let mut memory = vec![0u128; bytes.div_ceil(size_of::<u128>())];
-            let address = memory.as_mut_ptr().cast();
-            world.pinned.push(memory);
-            address
-        })
-    }
-    unsafe fn pinned_free(&self, _: HostPtr) -> Result<()> {
-        Ok(())
-    }
-    unsafe fn pinned_device_address(&self, ptr: HostPtr) -> Result<RawBuffer> {
-        Ok(RawBuffer(ptr as usize))
-    }
-    unsafe fn fill(&self, _: RawBuffer, pattern: FillPattern, _: usize, stream: RawStream) -> Result<()> {
-        let value = match pattern {
-            FillPattern::U8(value) => u32::from(value),
-            FillPattern::U16(value) => u32::from(value),
-            FillPattern::U32(value) => value,
-        };
-        self.call(|world| world.step(stream, value))
-    }
-    unsafe fn copy_to_device(&self, _: RawBuffer, _: *const u8, _: usize, _: RawStream) -> Result<()> {
-        Err(Error::unsupported("that"))
-    }
-    unsafe fn copy_to_host(&self, _: HostPtr, _: RawBuffer, _: usize, _: RawStream) -> Result<()> {
-        Err(Error::unsupported("that"))
-    }
-    unsafe fn copy_on_device(&self, _: RawBuffer, _: RawBuffer, _: usize, stream: RawStream) -> Result<()> {
-        self.call(|world| world.step(stream, COPY))
-    }
-    unsafe fn copy_3d(&self, _: &Copy3d, _: RawStream) -> Result<()> {
-        Err(Error::unsupported("that"))
-    }
-}
-
-// SAFETY: as above.
-unsafe impl Modules for Opened {
-    fn target_rank(&self, _: &str) -> Option<u32> {
-        None
-    }
-    unsafe fn module_load(&self, _: &[u8]) -> Result<RawModule> {
-        Err(Error::unsupported("that"))
-    }
-    unsafe fn module_unload(&self, _: RawModule) -> Result<()> {
-        Err(Error::unsupported("that"))
-    }
-    unsafe fn module_function(&self, _: RawModule, _: &str) -> Result<RawFunction> {
-        Err(Error::unsupported("that"))
-    }
-    unsafe fn function_params(&self, _: RawFunction) -> Result<Option<Vec<ParamInfo>>> {
-        Err(Error::unsupported("that"))
-    }
-    unsafe fn function_info(&self, _: RawFunction) -> Result<FunctionInfo> {
-        Err(Error::unsupported("that"))
-    }
-}
-
-// SAFETY: as above.
-unsafe impl Launch for Opened {
-    unsafe fn launch(&self, _: RawFunction, _: &LaunchConfig, _: &[*mut c_void], _: RawStream) -> Result<()> {
-        Err(Error::unsupported("that"))
-    }
-}
-
-// SAFETY: as above.
-unsafe impl Graphs for Opened {
-    unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
-        self.call(|world| {
-            let capture = world.new_handle();
-            world.running(stream, "a second capture").capture = Some(capture);
-            world.captures.insert(capture, Vec::new());
-        })
-    }
-    unsafe fn capture_end(&self, stream: RawStream) -> Result<RawGraph> {
-        self.call(|world| {
-            let capture = world.queue(stream).capture.expect("a stream that is being captured");
-            let streams = world.streams.values_mut();
-            streams.filter(|it| it.capture == Some(capture)).for_each(|it| it.capture = None);
-            world.ended.push(capture);
-            RawGraph(capture)
-        })
-    }
-    unsafe fn graph_size(&self, graph: RawGraph) -> Result<(usize, usize)> {
-        self.call(|world| (world.captures[&graph.0].len(), 0))
-    }
-    unsafe fn graph_destroy(&self, _: RawGraph) -> Result<()> {
-        Ok(())
-    }
-    unsafe fn graph_instantiate(&self, graph: RawGraph) -> Result<RawGraphExec> {
-        Ok(RawGraphExec(graph.0))
-    }
-    unsafe fn graph_launch(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
-        self.call(|world| assert!(world.launching.insert(exec.0), "two threads launch one executable"))?;
-        self.call(|world| {
-            world.launching.remove(&exec.0);
-            let steps = world.captures[&exec.0].clone();
-            world.running(stream, "a launch").work.push(Work::Graph(steps));
-        })
-    }
-    unsafe fn graph_exec_destroy(&self, _: RawGraphExec) -> Result<()> {
-        Ok(())
-    }
-}
-
-// SAFETY: as above.
-unsafe impl Device for Opened {
-    fn info(&self) -> &DeviceInfo {
-        &self.1
-    }
-    fn context(&self) -> usize {
-        Arc::as_ptr(&self.0.0).addr()
-    }
-    fn synchronize(&self) -> Result<()> {
-        // A wait takes time.
-        for _ in 0..2 {
-            self.call(|world| {
-                let captured = world.streams.values().any(|queue| queue.capture.is_some());
-                assert!(!captured, "a wait for a context in which a stream is being captured");
-            })?;
+            Call::Submit(stream, Operation::CopyOnDevice { .. }) => {
+                self.tell(|world| world.step(stream, COPY))
+            }
+            Call::CaptureBegin(stream) => self.tell(|world| {
+                let capture = world.new_handle();
+                world.running(stream, "a second capture").capture = Some(capture);
+                world.captures.insert(capture, Vec::new());
+            }),
+            Call::CaptureEnd(stream) => self.call(|world| {
+                let capture = world.queue(stream).capture.expect("a stream that is being captured");
+                let streams = world.streams.values_mut();
+                streams.filter(|it| it.capture == Some(capture)).for_each(|it| it.capture = None);
+                world.ended.push(capture);
+                capture
+            }),
+            Call::GraphSize(graph) => self.call(|world| world.captures[&graph.0].len()),
+            Call::GraphInstantiate(graph) => Ok(graph.0),
+            Call::GraphLaunch(exec, stream) => {
+                self.tell(|world| {
+                    assert!(world.launching.insert(exec.0), "two threads launch one executable");
+                })?;
+                self.tell(|world| {
+                    world.launching.remove(&exec.0);
+                    let steps = world.captures[&exec.0].clone();
+                    world.running(stream, "a launch").work.push(Work::Graph(steps));
+                })
+            }
+            Call::EventDestroy(_)
+            | Call::Free(_)
+            | Call::PinnedFree(_)
+            | Call::GraphDestroy
+            | Call::GraphExecDestroy => Ok(0),
+            _ => Err(Error::unsupported("that")),
         }
-        self.0.steps();
-        Ok(())
-    }
-    fn memory(&self) -> Result<(u64, u64)> {
-        Ok((0, 0))
     }
 }

@@ -1,0 +1,243 @@
+//! What comments say of a kernel: its documentation and its contract.
+
+use super::*;
+
+#[test]
+fn a_kernel_keeps_its_docs_and_contract() {
+    let module = read(
+        r#"#include <gpustream/kernel.cuh>
+/// y[i] += a * x[i]
+///   in any order
+/// requires: n <= len(x), n <= len(y)
+/// covers: n
+extern "C" __global__ void saxpy(float a, const float* __restrict__ x, float* __restrict__ y, size_t n)
+{
+    GS_FOR_EACH(i, n) { y[i] += a * x[i]; }
+}
+"#,
+    );
+    assert_eq!(module.name, "k");
+    let kernel = &module.kernels[0];
+    assert_eq!(kernel.name, "saxpy");
+    assert_eq!(kernel.docs, ["y[i] += a * x[i]", "  in any order"]);
+    assert!(kernel.strided && kernel.contract.safe);
+    let types: Vec<_> = kernel.params.iter().map(|p| (p.name.as_str(), p.ty.clone())).collect();
+    assert_eq!(
+        types,
+        [
+            ("a", ParamType::Value(ValueType::Scalar(Scalar::F32))),
+            ("x", pointer(Scalar::F32, false)),
+            ("y", pointer(Scalar::F32, true)),
+            ("n", ParamType::Value(ValueType::Scalar(Scalar::Usize))),
+        ]
+    );
+    assert_eq!(kernel.param_table(), [(0, 4), (8, 8), (16, 8), (24, 8)]);
+    let clauses: Vec<_> = kernel.contract.requires.iter().map(|c| c.text.as_str()).collect();
+    assert_eq!(clauses, ["n <= len(x)", "n <= len(y)"]);
+    assert_eq!(kernel.contract.covers.as_ref().map(|c| c.extents.clone()), Some(vec![Expr::Param(3)]));
+}
+
+#[test]
+fn docs_become_no_doc_tests() {
+    let module = read(
+        "/// Text.\n///     indented by four\n/// ```\n///     code();\n/// ```\n///\nextern \"C\" __global__ void k() {}\n",
+    );
+    assert_eq!(module.kernels[0].docs, ["Text.", "   indented by four", "```text", "    code();", "```"]);
+}
+
+/// A kernel with this contract line; the line is the first of the file.
+fn with_contract(line: &str) -> String {
+    format!(
+        "/// {line}\nextern \"C\" __global__ void k(int n, const float* x, float a, unsigned w, unsigned h) {{}}"
+    )
+}
+
+#[test]
+fn contracts_that_say_nothing_sensible_are_refused() {
+    for (line, position, parts) in [
+        ("requires: m <= len(x)", "1:15", &["`m` is not a parameter of kernel `k`", "n, len(x), w, h"][..]),
+        ("requires: n <= len(y)", "1:24", &["`y` is not a parameter"]),
+        ("requires: n <= len(n)", "1:24", &["not a pointer", "`n` alone"]),
+        ("requires: n <= x", "1:20", &["`x` is a pointer", "len(x)"]),
+        ("requires: a <= 1", "1:15", &["not an integer"]),
+        ("requires: 1 < 2", "1:15", &["names no parameter"]),
+        ("requires: n", "1:15", &["comparison is missing"]),
+        ("requires: n = 1", "1:17", &["`=` is no comparison", "`==`"]),
+        ("requires: 0 <= n < 4", "1:22", &["cannot be chained", "two conditions"]),
+        ("requires: n < 4 && n > 1", "1:21", &["no && and ||", "commas"]),
+        ("requires: n <= (w + h", "1:25", &["expected `)`"]),
+        ("requires: n <=", "1:18", &["expression is missing"]),
+        ("requires: n <= len", "1:20", &["len(pointer)"]),
+        ("requires: grid.w == 1", "1:15", &["`grid` has three parts", "grid.x"]),
+        ("requires: n <= 12abc", "1:20", &["not an integer"]),
+        ("requires: n @ 4", "1:17", &["not part of a contract's language"]),
+        ("requires: n <= 4 5", "1:22", &["expected `,`"]),
+        ("requires:", "1:14", &["empty `requires:`", "requires: nothing"]),
+        ("Requires: n <= 4", "1:13", &["looks like a contract line", "lower case"]),
+        ("require: n <= 4", "1:12", &["looks like a contract line"]),
+        ("- requires: n <= 4", "1:15", &["looks like a contract line"]),
+        ("**requires**: n <= 4", "1:14", &["looks like a contract line"]),
+        ("requires\u{ff1a} n <= 4", "1:12", &["looks like a contract line"]),
+        ("requires n <= 4", "1:12", &["looks like a contract line"]),
+        ("requires: n <= 010", "1:20", &["`010` is octal in C++"]),
+        ("covers: m", "1:13", &["`m` is not a parameter"]),
+        ("covers: w, h", "1:12", &["needs a block shape", "by 16, 16"]),
+        ("covers: w, h by 16", "1:21", &["1 dimensions, the covered range 2"]),
+        ("covers: w, h by 64, 64", "1:21", &["a block of 4096 threads"]),
+        ("covers: w, h by 0, 4", "1:21", &["`0` is no block size"]),
+        ("covers: n * grid.x", "1:12", &["cannot depend on the launch"]),
+        ("covers: w, h, n, w by 1, 1, 1, 1", "1:12", &["4 extents"]),
+    ] {
+        refused(&with_contract(line), position, parts);
+    }
+    refused(
+        "/// covers: n\n/// covers: n\nextern \"C\" __global__ void k(int n) {}",
+        "2:12",
+        &["second `covers:`"],
+    );
+}
+
+#[test]
+fn a_contract_goes_on_to_the_end_of_its_comment() {
+    let clauses = |text: &str| {
+        let kernel = &read(text).kernels[0];
+        let clauses: Vec<_> = kernel.contract.requires.iter().map(|c| c.text.clone()).collect();
+        (clauses, kernel.contract.covers.as_ref().map(|c| c.text.clone()))
+    };
+    let kernel = "extern \"C\" __global__ void k(const float* x, float* y, size_t n, size_t m) {}";
+    let both = vec!["n <= len(x)".to_owned(), "n * 2 <= len(y)".to_owned()];
+    for (comment, covers) in [
+        ("/// Docs.\n/// requires: n <= len(x),\n///   n * 2 <= len(y)\n/// covers: n\n", Some("n")),
+        ("/// requires: n <=\n///\n/// len(x), n *\n///  2 <= len(y)\n", None),
+        (
+            "/** é\n * requires: n <= len(x)\n *   , n * 2 <= len(y)\n * covers: n,\n *  m by 8,\n * 8\n */\n",
+            Some("n, m by 8, 8"),
+        ),
+        ("/// requires:\n///   n <= len(x), n\n/// * 2 <= len(y)\n", None),
+    ] {
+        assert_eq!(
+            clauses(&format!("{comment}{kernel}")),
+            (both.clone(), covers.map(str::to_owned)),
+            "{comment}"
+        );
+    }
+    for (comment, position, part) in [
+        ("/// requires: n <= len(x)\n///   and n <= len(y)\n", "2:7", "expected `,`"),
+        ("/// requires: n <= len(x)\n/// n <= len(y)\n", "2:5", "expected `,`"),
+        ("/// requires: n <= len(x), n <= len(y)\n///\n/// Nothing else.\n", "3:5", "expected `,`"),
+        ("/// requires: nothing\n///   n <= len(x)\n", "1:15", "`nothing` is not a parameter"),
+        ("/// covers: n\n/// n <= len(y)\n", "2:5", "expected `,`"),
+        ("/// requires: n <= len(x) \\\n n <= len(y)\n", "1:27", "not part of a contract's language"),
+    ] {
+        refused(&format!("{comment}{kernel}"), position, &[part]);
+    }
+    let docs = read("/// One.\n///\n/// requires: nothing\nextern \"C\" __global__ void k() {}").kernels[0]
+        .docs
+        .clone();
+    assert_eq!(docs, ["One."]);
+    let declared = "/// requires: n <= 4\nextern \"C\" __global__ void k(int n);\nextern \"C\" __global__ void k(int n) {}";
+    refused(declared, "1:14", &["above a declaration", "definition"]);
+}
+
+#[test]
+fn a_safe_kernel_says_how_long_its_memory_must_be() {
+    let text = |contract: &str| {
+        format!(
+            "/// requires: {contract}\nextern \"C\" __global__ void k(const float* x, float* y, int n) {{}}"
+        )
+    };
+    for enough in [
+        "n <= len(x), n <= len(y)",
+        "len(x) >= n, len(y) > n",
+        "len(x) == n, n == len(y)",
+        "n < len(x) / 2, n + 4 <= 3 * len(y) - 1",
+        "n - len(x) <= 0, -len(y) <= -n",
+        "n <= len(x) + len(y)",
+        "0 <= len(x), 0 <= len(y)",
+    ] {
+        assert!(read(&text(enough)).kernels[0].contract.safe, "{enough}");
+    }
+    for (little, position, pointer) in [
+        ("n <= len(x)", "2:46", "y"),
+        ("n <= len(y)", "2:30", "x"),
+        ("n <= len(x), len(y) <= n", "2:46", "y"),
+        ("n <= len(x), len(y) != n", "2:46", "y"),
+        ("n <= len(x), n <= 100 - len(y)", "2:46", "y"),
+        ("n <= len(x), n <= 100 / len(y)", "2:46", "y"),
+        ("n <= len(x), n <= len(y) % 8", "2:46", "y"),
+    ] {
+        refused(&text(little), position, &[&format!("how long `{pointer}` must be"), "unsafe fn"]);
+    }
+    assert_eq!(errors(&text("nothing")).len(), 2);
+    assert!(!read("extern \"C\" __global__ void k(float* y) {}").kernels[0].contract.safe);
+}
+
+#[test]
+fn a_safe_kernel_says_how_much_shared_memory_it_needs() {
+    let text = |contract: &str| {
+        format!(
+            "__device__ float* tile() {{ extern __shared__ float tile_of_all[]; return tile_of_all; }}\n\
+             /// requires: {contract}\nextern \"C\" __global__ void k(int n) {{ tile()[threadIdx.x] = n; }}\n\
+             /// requires: nothing\nextern \"C\" __global__ void other(int n) {{}}"
+        )
+    };
+    for enough in ["4 * block.x <= shared", "shared == 4 * n", "0 <= shared"] {
+        assert!(read(&text(enough)).kernels[0].contract.safe, "{enough}");
+    }
+    for little in ["nothing", "block.x <= 32", "shared <= 4096", "shared != 0"] {
+        refused(&text(little), "3:28", &["how much dynamic shared memory `tile_of_all`", "unsafe fn"]);
+    }
+    let without = "extern \"C\" __global__ void k() { extern __shared__ float t[]; t[0] = 1; }";
+    assert!(!read(without).kernels[0].contract.safe);
+}
+
+#[test]
+fn a_contract_in_two_kinds_of_comment_is_refused() {
+    let kernel = "/// requires: n <= 4\nextern \"C\" __global__ void k(int n) {}";
+    for (comment, position) in [
+        ("// requires: 0 <= n\n", "1:4"),
+        ("// requires: 0 <= n\n// as said\n", "1:4"),
+        ("//! requires: 0 <= n\n", "1:5"),
+        ("/*! requires: 0 <= n */\n", "1:5"),
+        ("/* For all:\n * requires: 0 <= n\n */\n", "2:4"),
+    ] {
+        refused(&format!("{comment}{kernel}"), position, &["ordinary comment", "`///`"]);
+    }
+    for apart in ["// requires: 0 <= n\n\n", "// It requires: little.\n"] {
+        assert!(read(&format!("{apart}{kernel}")).kernels[0].contract.safe);
+    }
+}
+
+#[test]
+fn a_contract_above_no_kernel_is_refused() {
+    for gap in ["\n", "// why\n", "__device__ int f() { return 1; }\n"] {
+        let text = format!("/// requires: n <= 4\n{gap}extern \"C\" __global__ void k(int n) {{}}");
+        refused(&text, "1:4", &["stands above no kernel", "directly above"]);
+    }
+}
+
+#[test]
+fn contract_expressions_keep_their_structure() {
+    let clause = |line: &str| {
+        let module = read(&with_contract(&format!("requires: {line}, 0 <= len(x)")));
+        let clause = &module.kernels[0].contract.requires[0];
+        format!("{:?} {} {:?}", clause.left, clause.comparison, clause.right)
+    };
+    let text = clause("(n + 1) * 2 - w / 3 % 4 >= -len(x)");
+    assert_eq!(
+        text,
+        "Binary(Subtract, Binary(Multiply, Binary(Add, Param(0), Literal(1)), Literal(2)), Binary(Remainder, \
+         Binary(Divide, Param(3), Literal(3)), Literal(4))) >= Negate(Len(1))"
+    );
+    assert_eq!(clause("block.y == 0x10"), "Launch(Block(1)) == Literal(16)");
+    assert_eq!(
+        clause("shared >= 4 * block.x"),
+        "Launch(Shared) >= Binary(Multiply, Literal(4), Launch(Block(0)))"
+    );
+    let module = read("/// requires: shared <= 4\nextern \"C\" __global__ void k(int shared) {}");
+    assert_eq!(module.kernels[0].contract.requires[0].left, Expr::Param(0));
+    assert!(!matches!(module.kernels[0].contract.requires[0].left, Expr::Launch(LaunchValue::Shared)));
+    let module = read(&with_contract("covers: w, h by 32, 8"));
+    assert_eq!(module.kernels[0].contract.covers.as_ref().unwrap().block, Some(vec![32, 8]));
+    assert_eq!(module.kernels[0].usual_block(), 256);
+}

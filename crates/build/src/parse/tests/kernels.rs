@@ -1,0 +1,99 @@
+//! Which functions of a file are its kernels, and what they may be called.
+
+use super::*;
+
+#[test]
+fn kernels_are_found_in_every_usual_dress() {
+    let module = read(
+        r#"
+/** Block comment.
+ * Second line.
+ *  requires: nothing
+ */
+extern "C" __global__ void __launch_bounds__(256, 2) a(int n) {}
+extern "C" __launch_bounds__(128) __global__ void b(void) {}
+extern "C" {
+  /// Inside.
+  __global__ void c(int /* unnamed */) {}
+}
+extern "C" __global__ void d(int later);
+extern "C" __global__ void d(int later) {}
+// requires: this is an ordinary comment
+extern "C" __global__ void e(int n = 3) {}
+__device__ void helper(float& x) {}
+template <typename T> __device__ void generic(T* x) {}
+"#,
+    );
+    let names: Vec<_> = module.kernels.iter().map(|k| k.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c", "d", "e"]);
+    assert_eq!(module.kernels[0].docs, ["Block comment.", "Second line."]);
+    assert!(module.kernels[0].contract.safe && module.kernels[0].contract.requires.is_empty());
+    assert_eq!(module.kernels[0].max_threads, Some(256));
+    assert_eq!(module.kernels[1].max_threads, Some(128));
+    assert!(module.kernels[1].params.is_empty());
+    assert_eq!(module.kernels[2].docs, ["Inside."]);
+    assert_eq!(module.kernels[2].params[0].name, "arg0");
+    assert!(!module.kernels[4].contract.safe);
+}
+
+#[test]
+fn kernels_without_a_name_to_find_are_refused() {
+    refused(
+        "template <typename T>\n__global__ void k(T* x) {}\n",
+        "2:17",
+        &["kernel `k` is a template", "`extern \"C\"` kernel per type", "__global__ void k_f32(float* x"],
+    );
+    refused(
+        "__global__ void k(int x) {}",
+        "1:1",
+        &["not `extern \"C\"`", "write `extern \"C\" __global__ void k(…)`"],
+    );
+    refused("extern \"C++\" __global__ void k(int x) {}", "1:14", &["not `extern \"C\"`"]);
+    refused(
+        "namespace a {\nextern \"C\" __global__ void k() {}\n}",
+        "2:28",
+        &["stands in a namespace", "move it out"],
+    );
+    refused("struct A {\n  static __global__ void k() {}\n};", "2:26", &["member of a class"]);
+    refused(
+        "#ifdef FOO\nextern \"C\" __global__ void k() {}\n#endif",
+        "2:28",
+        &["stands in an #if", "into the kernel's body"],
+    );
+    refused(
+        "#define K(name) extern \"C\" __global__ void name(float* x) {}\nK(a)\n",
+        "1:28",
+        &["made by a macro", "write each kernel out"],
+    );
+    refused("extern \"C\" __global__ int k(int x) { return x; }", "1:23", &["does not return void"]);
+    refused("extern \"C\" __global__ void* k(int x) { return 0; }", "1:23", &["does not return void"]);
+    refused("extern \"C\" __global__ void load(int x) {}", "1:28", &["own `load`", "rename"]);
+    refused("int x;\n", "1:1", &["no kernel in this file", "extern \"C\" __global__ void"]);
+}
+
+#[test]
+fn include_guards_are_no_condition() {
+    read("#ifndef A_CU\n#define A_CU\nextern \"C\" __global__ void k() {}\n#endif\n");
+}
+
+#[test]
+fn names_that_collide_are_refused() {
+    let text = "extern \"C\" __global__ void k(int x) {}\nextern \"C\" __global__ void k(float x) {}\n";
+    refused(text, "2:28", &["`k` is already defined on line 1"]);
+    refused("extern \"C\" __global__ void k(int x, int x) {}", "1:37", &["two parameters `x`"]);
+    refused(
+        "/// covers: n\nextern \"C\" __global__ void k(size_t n) {}\nextern \"C\" __global__ void k_with(int x) {}\n",
+        "3:28",
+        &["generated launcher of `k`"],
+    );
+}
+
+#[test]
+fn too_many_parameters_are_refused() {
+    let list = |n: usize| (0..n).map(|i| format!("int p{i}")).collect::<Vec<_>>().join(", ");
+    let text = |n| format!("extern \"C\" __global__ void k({}) {{}}", list(n));
+    assert_eq!(read(&text(64)).kernels[0].params.len(), 64);
+    let errors = errors(&text(65));
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].contains("65 parameters; the most is 64"), "{errors:?}");
+}

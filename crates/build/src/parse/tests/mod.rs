@@ -1,0 +1,95 @@
+//! What is read out of a file, and every way in which a file is refused.
+
+mod bodies;
+mod contracts;
+mod kernels;
+mod types;
+
+use proptest::prelude::*;
+
+use super::parse;
+use crate::contract::{Expr, LaunchValue};
+use crate::diagnostic::SourceFile;
+use crate::signature::{Module, ParamType, Scalar, ValueType};
+
+fn read(text: &str) -> Module {
+    parse(&SourceFile::new("k.cu", text), &[]).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The errors as `line:column: message | help`.
+fn errors(text: &str) -> Vec<String> {
+    let Err(error) = parse(&SourceFile::new("k.cu", text), &[]) else {
+        panic!("accepted:\n{text}");
+    };
+    assert!(!error.diagnostics().is_empty(), "{error}");
+    let line = |d: &crate::Diagnostic| format!("{}:{}: {} | {}", d.line, d.column, d.message, d.help);
+    error.diagnostics().iter().map(line).collect()
+}
+
+/// One error at `position` (`line:column`) whose text contains all of `parts`.
+#[track_caller]
+fn refused(text: &str, position: &str, parts: &[&str]) {
+    let errors = errors(text);
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    assert!(errors[0].starts_with(&format!("{position}: ")), "wanted {position}: {}", errors[0]);
+    for part in parts {
+        assert!(errors[0].contains(part), "no `{part}` in {}", errors[0]);
+    }
+}
+
+fn pointer(scalar: Scalar, mutable: bool) -> ParamType {
+    ParamType::Pointer { element: ValueType::Scalar(scalar), mutable, volatile: false }
+}
+
+#[test]
+fn every_error_of_a_file_is_reported_in_order() {
+    let text = r#"/// requires: n <= len(z)
+extern "C" __global__ void a(float& r, int n) {}
+__global__ void b(Unknown u) {}
+/// requires: r <= 4
+extern "C" __global__ void c(float& r) {}
+"#;
+    let positions: Vec<_> =
+        errors(text).iter().map(|e| e.splitn(3, ':').take(2).collect::<Vec<_>>().join(":")).collect();
+    // The last contract names a parameter that was refused: one error is enough for it.
+    assert_eq!(positions, ["1:24", "2:30", "3:1", "3:19", "5:30"]);
+}
+
+#[test]
+fn broken_text_around_a_kernel_is_no_silent_loss() {
+    let errors = errors("int f( { \nextern \"C\" __global__ void k(int n) {}\n");
+    assert!(errors.iter().any(|e| e.contains("cannot be read")), "{errors:#?}");
+}
+
+#[test]
+fn file_names_must_be_identifiers() {
+    let error = parse(&SourceFile::new("kernels/my-kernel.cu", ""), &[]).unwrap_err().to_string();
+    assert!(error.contains("my_kernel.cu"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_comment_ends_in_an_answer(comment: String) {
+        let text = format!("/// {comment}\nextern \"C\" __global__ void k(const float* x, int n) {{}}\n/** {comment}");
+        let _ = parse(&SourceFile::new("k.cu", text), &[]);
+    }
+
+    #[test]
+    fn any_words_end_in_an_answer(
+        words in prop::collection::vec(
+            prop::sample::select(vec![
+                "extern \"C\" __global__ void ", "k", "(", ")", "{", "}", "float", "* ", "x", ", ", "int ", "n", "\n",
+                "/// requires: ", "/// covers: ", "/// ", "/** ", " */", "/*", "n <= len(x)", "cooperative", " by 16",
+                "#define ", "#ifdef A\n", "#endif\n", "struct S", ";", "typedef ", "const ", "volatile ", "<", ">", "é",
+                "template <class T> ", "namespace ", "gs::grid_barrier", "\\", "\"", "\r", "bool ", "[2]", "=",
+            ]),
+            0..60,
+        ),
+    ) {
+        let text = words.concat();
+        let _ = parse(&SourceFile::new("k.cu", text.clone()), &[]);
+        let _ = parse(&SourceFile::new("k.cu", "extern \"C\" __global__ void f() {}\n"), &[text]);
+    }
+}

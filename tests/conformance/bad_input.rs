@@ -1,0 +1,180 @@
+//! Every mistake a caller can make is an error of the right kind that says what to do, and changes nothing.
+//!
+//! Shapes, contracts and arguments are in `launch`, lengths and slices in `copies`, other devices in `memory`, modules
+//! in `modules`; here is what remains.
+
+use std::fmt::Write;
+
+use conformance::{Child, Gate, open_again, refused, sync, tests};
+use gpustream::{AsView, AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Result};
+
+tests! {
+    Plain: names_of_no_device_are_refused, devices_that_are_not_there, reading_what_nothing_wrote_is_refused, only_what_was_written_can_be_read,
+        recycled_memory_is_unwritten, host_access_to_device_memory_is_refused, kernels_of_another_device_are_refused,
+        arguments_of_another_backend_are_refused, host_access_during_a_copy_waits, a_device_describes_itself,
+        settings_that_are_not_allowed_are_refused_by_name;
+    Part: opening_again;
+}
+
+fn names_of_no_device_are_refused(_: &Device) -> Result<()> {
+    for name in ["", ":", "cpu:", "cpu:x", "cpu:-1", "cpu:0:0", "cuda:99999999999999999999"] {
+        let Err(error) = Device::open(name) else { panic!("`{name}` was opened") };
+        let kinds = [ErrorKind::InvalidArgument, ErrorKind::Unsupported];
+        assert!(kinds.contains(&error.kind()), "{name}: {error:?}");
+    }
+    refused(Device::open("cpu:x"), ErrorKind::InvalidArgument, &["`cpu:x`", "cuda:0"]);
+    refused(Device::open("vulkan"), ErrorKind::Unsupported, &["no backend", "`vulkan`", "cpu"]);
+    Ok(())
+}
+
+/// Every variable of the environment is obeyed, or refused by name.
+fn settings_that_are_not_allowed_are_refused_by_name(device: &Device) -> Result<()> {
+    for (variable, value, allowed) in [
+        ("GPUSTREAM_POOL", "foo", "`driver` or `none`"),
+        ("GPUSTREAM_STAGING_MIB", "x", "a number"),
+        ("GPUSTREAM_STAGING_THREADS", "-1", "a number"),
+        ("GPUSTREAM_BLOCKING", "yes", "0 or 1"),
+        ("GPUSTREAM_LINT", "2", "0 or 1"),
+        ("GPUSTREAM_ALLOC_LOG", "/proc/no/such/file", "cannot be written"),
+    ] {
+        let ended = Child::of(device, "bad_input::opening_again").env(variable, value).run()?;
+        for part in ["InvalidArgument", variable, value, allowed] {
+            assert!(
+                ended.output.contains(part),
+                "`{part}` is not said of {variable}={value}: {}",
+                ended.output
+            );
+        }
+        assert_ne!(ended.code, Some(0), "{variable}={value}: {}", ended.output);
+    }
+    Ok(())
+}
+
+fn opening_again(_: &Device) -> Result<()> {
+    Ok(())
+}
+
+fn devices_that_are_not_there(device: &Device) -> Result<()> {
+    let name = format!("{}:4000", device.info().backend);
+    refused(Device::open(&name), ErrorKind::NoDevice, &["4000"]);
+    Ok(())
+}
+
+fn reading_what_nothing_wrote_is_refused(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let x = s.alloc::<u32>(100)?;
+    let mut y = s.zeros::<u32>(100)?;
+    let say = &["nothing has written", "zeros", "assume_written"];
+    let line = line!() + 1;
+    let Err(error) = s.download(&x) else { panic!("nothing wrote it") };
+    assert_eq!(error.kind(), ErrorKind::Uninitialized);
+    let mut place = String::new();
+    write!(place, "{}:{line}", file!()).unwrap();
+    assert!(error.to_string().contains(&place), "{error}");
+    refused(s.copy(&x, &mut y), ErrorKind::Uninitialized, say);
+    refused(s.download_into(&x, &mut [0; 100]), ErrorKind::Uninitialized, say);
+    assert_eq!(s.download(&y)?, [0; 100]);
+    Ok(())
+}
+
+fn only_what_was_written_can_be_read(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut x = s.alloc::<u32>(100)?;
+    s.fill(&mut x.slice_mut(10..90)?, 5)?;
+    assert_eq!(s.download(&x.slice(10..90)?)?, [5; 80]);
+    for range in [0..100, 9..11, 89..91] {
+        refused(s.download(&x.slice(range)?), ErrorKind::Uninitialized, &[]);
+    }
+    s.upload_into(&[5; 10], &mut x.slice_mut(..10)?)?;
+    // What a kernel may write counts as written.
+    let kernels = sync::Kernels::load(device)?;
+    kernels.step(&s, &mut x.slice_mut(90..)?, 0, 10)?;
+    s.fill(&mut x.slice_mut(90..)?, 5)?;
+    assert_eq!(s.download(&x)?, [5; 100]);
+    // What the library does not see can be declared.
+    let mut z = s.alloc::<u32>(10)?;
+    // SAFETY: its contents are not looked at.
+    unsafe { z.view_mut().assume_written() };
+    s.download(&z).map(drop)
+}
+
+fn recycled_memory_is_unwritten(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let x = s.full(1000, 0x5ec3_e700u32)?;
+    let address = x.as_raw();
+    drop(x);
+    let again = s.alloc::<u32>(1000)?;
+    assert_eq!(again.as_raw(), address);
+    refused(s.download(&again), ErrorKind::Uninitialized, &[]);
+    Ok(())
+}
+
+fn host_access_to_device_memory_is_refused(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut x = s.full(10, 1u32)?;
+    refused(x.view().read(), ErrorKind::Unsupported, &["download"]);
+    refused(x.view_mut().write(), ErrorKind::Unsupported, &["device memory"]);
+    assert_eq!(s.download(&x)?, [1; 10]);
+    Ok(())
+}
+
+fn kernels_of_another_device_are_refused(device: &Device) -> Result<()> {
+    let other = open_again(device, DeviceOptions::default())?;
+    let (mine, theirs) = (sync::Kernels::load(device)?, sync::Kernels::load(&other)?);
+    let s = device.stream()?;
+    let mut x = s.full(10, 1u32)?;
+    refused(theirs.step(&s, &mut x, 1, 10), ErrorKind::DeviceMismatch, &["the kernel", "cannot reach"]);
+    mine.step(&s, &mut x, 1, 10)?;
+    assert_eq!(s.download(&x)?, [6; 10]);
+    Ok(())
+}
+
+fn arguments_of_another_backend_are_refused(device: &Device) -> Result<()> {
+    if device.info().backend == "cpu" {
+        // Nothing else need be there; the same refusal is tested on a device made for the purpose.
+        return Ok(());
+    }
+    let other = Device::open("cpu")?;
+    let kernels = sync::Kernels::load(device)?;
+    let (s, t) = (device.stream()?, other.stream()?);
+    let mut theirs = t.full(10, 1u32)?;
+    let say = &["a memory argument", "cannot reach"];
+    refused(kernels.step(&s, &mut theirs, 1, 10), ErrorKind::DeviceMismatch, say);
+    let flag = other.flag()?;
+    refused(kernels.spin(&s, &Launch::new([1; 3], [1; 3]), &flag), ErrorKind::DeviceMismatch, say);
+    assert_eq!(t.download(&theirs)?, [1; 10]);
+    s.synchronize()
+}
+
+/// The borrow rules out a write during a copy that writes; that one reads makes the host wait, not fail.
+fn host_access_during_a_copy_waits(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut host = device.pinned_from(&[1u32; 100])?;
+    let mut x = s.zeros::<u32>(100)?;
+    s.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &Launch::new([1; 3], [1; 3]), gate.flag())?;
+    s.copy(&host, &mut x)?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| gate.open());
+        host.write().map(|mut guard| guard.fill(2))
+    })?;
+    assert_eq!(s.download(&x)?, [1; 100]);
+    Ok(())
+}
+
+fn a_device_describes_itself(device: &Device) -> Result<()> {
+    let info = device.info();
+    assert!(!info.name.is_empty() && !info.arch.is_empty(), "{info:?}");
+    assert!([32, 64].contains(&info.warp_size), "{info:?}");
+    assert!(
+        info.multiprocessors > 0 && info.total_memory > 0 && info.max_threads_per_block >= 1024,
+        "{info:?}"
+    );
+    assert!(info.shared_memory_per_block_optin >= info.shared_memory_per_block, "{info:?}");
+    assert!(info.shared_memory_per_block >= 32 << 10, "{info:?}");
+    let text = device.to_string();
+    assert!(text.contains(&info.name) && text.contains(info.backend), "{text}");
+    Ok(())
+}

@@ -1,0 +1,344 @@
+//! The streams that the driver makes, priorities, streams that others made, and what silently serialises.
+
+use conformance::{Child, Gate, open_again, overlaps, refused, sync, tests};
+use gpustream::{DefaultStream, Device, DeviceOptions, ErrorKind, Launch, Result, Stream, StreamOptions};
+
+tests! {
+    Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy, legacy_and_non_blocking_streams_overlap,
+        threads_have_streams_of_their_own;
+    Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, values_of_one_stream_share_its_capture,
+        a_stream_taken_anew_inside_a_capture_is_still_part_of_it,
+        a_shared_stream_outlives_the_handle_it_came_from, long_copies_on_default_streams,
+        another_threads_stream_is_refused, foreign_streams_are_one_queue, foreign_streams_may_go, priorities_are_known, the_lint_report_names_lines,
+        nothing_is_reported_unasked;
+    Part: serialise;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+const N: usize = 3000;
+
+/// None where the backend has none.
+fn default_stream(device: &Device, which: DefaultStream) -> Result<Option<Stream>> {
+    match device.default_stream(which) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn legacy_waits_for_blocking_streams(device: &Device) -> Result<()> {
+    let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
+    let kernels = sync::Kernels::load(device)?;
+    let blocking = device.stream_with(StreamOptions::default().blocking_with_default())?;
+    let mut x = legacy.full(N, 1u32)?;
+    legacy.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&blocking, &ONE, gate.flag())?;
+    kernels.step(&legacy, &mut x, 1, N)?;
+    let event = legacy.record()?;
+    assert!(!event.is_done()?, "the legacy stream waits for the blocking one");
+    gate.open();
+    event.synchronize()?;
+    assert_eq!(legacy.download(&x)?, [6; N]);
+    Ok(())
+}
+
+fn blocking_streams_wait_for_legacy(device: &Device) -> Result<()> {
+    let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
+    let kernels = sync::Kernels::load(device)?;
+    let blocking = device.stream_with(StreamOptions::default().blocking_with_default())?;
+    let mut x = blocking.full(N, 1u32)?;
+    blocking.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&legacy, &ONE, gate.flag())?;
+    kernels.step(&blocking, &mut x, 1, N)?;
+    let event = blocking.record()?;
+    assert!(!event.is_done()?, "the blocking stream waits for the legacy one");
+    gate.open();
+    event.synchronize()?;
+    assert_eq!(blocking.download(&x)?, [6; N]);
+    Ok(())
+}
+
+fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
+    let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
+    if !overlaps(device) {
+        return Ok(());
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    s.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&legacy, &ONE, gate.flag())?;
+    kernels.step(&s, &mut x, 1, N)?;
+    s.synchronize()?;
+    assert!(!legacy.record()?.is_done()?);
+    gate.open();
+    legacy.synchronize()
+}
+
+/// Two kernels, each waiting for the other, on the default streams of two threads.
+fn threads_have_streams_of_their_own(device: &Device) -> Result<()> {
+    if default_stream(device, DefaultStream::PerThread)?.is_none() || !overlaps(device) {
+        return Ok(());
+    }
+    let kernels = &sync::Kernels::load(device)?;
+    let (first, second) = (device.flag()?, device.flag()?);
+    std::thread::scope(|scope| {
+        let work = |mut here: gpustream::Flag, there: gpustream::Flag| {
+            move || -> Result<()> {
+                let s = device.default_stream(DefaultStream::PerThread)?;
+                kernels.arrive(&s, &ONE, &mut here, &there)?;
+                s.synchronize()
+            }
+        };
+        let other = scope.spawn(work(first.clone(), second.clone()));
+        work(second.clone(), first.clone())()?;
+        other.join().unwrap()
+    })
+}
+
+fn memory_is_tracked_over_default_streams(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let mut want = 1u32;
+    for value in 0..20 {
+        for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
+            if let Some(default) = default_stream(device, which)? {
+                kernels.step(&default, &mut x, value, N)?;
+                want = want.wrapping_mul(5).wrapping_add(value);
+            }
+        }
+        kernels.step(&s, &mut x, value, N)?;
+        want = want.wrapping_mul(5).wrapping_add(value);
+    }
+    assert_eq!(s.download(&x)?, vec![want; N]);
+    Ok(())
+}
+
+/// Dropping the value leaves the driver's stream as it is.
+fn a_default_stream_is_borrowed(device: &Device) -> Result<()> {
+    for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
+        for round in 0..5u32 {
+            let Some(s) = default_stream(device, which)? else { continue };
+            let x = s.full(N, round)?;
+            assert_eq!(s.download(&x)?, vec![round; N]);
+        }
+    }
+    Ok(())
+}
+
+/// Taken twice, also through another handle of the device, it is one stream of the driver's: what one value submits
+/// while the other is captured is part of the graph.
+fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
+    let Some(s) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    let again = open_again(device, DeviceOptions::default())?;
+    let foreign = device.stream()?;
+    // SAFETY: the streams outlive the values and their work.
+    let (default, adopted) =
+        unsafe { (device.stream_from_raw(s.as_raw()), device.stream_from_raw(foreign.as_raw())) };
+    let here = device.default_stream(DefaultStream::PerThread)?;
+    let there = again.default_stream(DefaultStream::PerThread)?;
+    for (captured, other) in [(&s, &here), (&s, &default), (&s, &there), (&there, &s), (&foreign, &adopted)] {
+        let mut x = other.full(N, 1u32)?;
+        other.synchronize()?;
+        let graph = captured.capture(|_| other.fill(&mut x, 2))?;
+        assert_eq!((graph.nodes(), other.download(&x)?[0]), (1, 1), "{captured:?} and {other:?}");
+        graph.launch(captured)?;
+        captured.synchronize()?;
+        assert_eq!(other.download(&x)?, [2; N]);
+    }
+    Ok(())
+}
+
+/// The driver goes on recording where the last value of a stream that joined has gone.
+fn a_stream_taken_anew_inside_a_capture_is_still_part_of_it(device: &Device) -> Result<()> {
+    let Some(own) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    drop(own);
+    let again = open_again(device, DeviceOptions::default())?;
+    let s = device.stream()?;
+    for elsewhere in [false, true] {
+        let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 1u32)?);
+        let mut host = device.pinned::<u32>(N)?;
+        s.synchronize()?;
+        let graph = s.capture(|s| {
+            s.fill(&mut x, 2)?;
+            let event = s.record()?;
+            let joined = device.default_stream(DefaultStream::PerThread)?;
+            joined.wait(&event)?;
+            if elsewhere {
+                std::thread::scope(|scope| scope.spawn(|| drop(joined)).join().unwrap());
+            } else {
+                drop(joined);
+            }
+            // As from another handle, which must find it too.
+            assert!(again.default_stream(DefaultStream::PerThread)?.synchronize().is_err());
+            device.default_stream(DefaultStream::PerThread)?.copy(&x, &mut host)?;
+            device.default_stream(DefaultStream::PerThread)?.fill(&mut y, 3)
+        })?;
+        assert_eq!(graph.dot().matches("label").count(), 3, "{}", graph.dot());
+        // It works as before, and the graph owns what it refers to.
+        assert_eq!(device.default_stream(DefaultStream::PerThread)?.download(&x)?, [1; N]);
+        drop((x, y));
+        graph.launch(&s)?;
+        assert_eq!(*host.read()?, [2; N]);
+    }
+    Ok(())
+}
+
+fn a_shared_stream_outlives_the_handle_it_came_from(device: &Device) -> Result<()> {
+    let Some(own) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    drop(own);
+    let kernels = sync::Kernels::load(device)?;
+    let first = open_again(device, DeviceOptions::default())?;
+    let of_first = first.default_stream(DefaultStream::PerThread)?;
+    let mut gone = of_first.full(N, 1u32)?;
+    let s = device.default_stream(DefaultStream::PerThread)?;
+    let mut x = s.full(N, 1u32)?;
+    of_first.fill(&mut gone, 2)?;
+    drop((gone, of_first, first));
+    kernels.step(&s, &mut x, 1, N)?;
+    // Another stream still finds what the shared one did.
+    let t = device.stream()?;
+    kernels.step(&t, &mut x, 2, N)?;
+    assert_eq!(t.download(&x)?, [32; N]);
+    drop(x);
+    device.trim();
+    s.synchronize()
+}
+
+/// Copies that several threads would make go by this one alone, since the others have streams of their own.
+fn long_copies_on_default_streams(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default().staging_threads(4))?;
+    for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
+        let Some(s) = default_stream(&device, which)? else { continue };
+        for round in 0..20u8 {
+            let values: Vec<u8> = (0..5 << 20).map(|index: usize| (index % 251) as u8 ^ round).collect();
+            let x = s.upload(&values)?;
+            assert!(s.download(&x)? == values, "{which:?}, round {round}");
+        }
+    }
+    Ok(())
+}
+
+/// The driver's handle means the calling thread's stream, so from elsewhere it would be another queue.
+fn another_threads_stream_is_refused(device: &Device) -> Result<()> {
+    let Some(s) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
+    let kernels = &sync::Kernels::load(device)?;
+    let mut x = s.full(N, 1u32)?;
+    kernels.step(&s, &mut x, 1, N)?;
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                refused(s.record(), ErrorKind::InvalidArgument, &["thread"]);
+                refused(s.synchronize(), ErrorKind::InvalidArgument, &["thread"]);
+                refused(kernels.step(&s, &mut x, 2, N), ErrorKind::InvalidArgument, &["thread"]);
+                // The memory can be used from here, on another stream.
+                let t = device.stream()?;
+                kernels.step(&t, &mut x, 3, N)?;
+                assert_eq!(t.download(&x)?, [33; N]);
+                Ok(())
+            })
+            .join()
+    })
+    .unwrap()
+}
+
+fn foreign_streams_are_one_queue(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let owner = device.stream()?;
+    // SAFETY: `owner` outlives the value and its work.
+    let adopted = unsafe { device.stream_from_raw(owner.as_raw()) };
+    let mut x = owner.full(N, 1u32)?;
+    let mut want = 1u32;
+    for value in 0..20 {
+        kernels.step(if value % 2 == 0 { &adopted } else { &owner }, &mut x, value, N)?;
+        want = want.wrapping_mul(5).wrapping_add(value);
+    }
+    assert_eq!(adopted.download(&x)?, vec![want; N]);
+    drop(adopted);
+    assert_eq!(owner.download(&x)?, vec![want; N], "the stream is still there");
+    Ok(())
+}
+
+/// Once the value is gone and the work is done, the owner destroys the stream; nothing asks it any more.
+fn foreign_streams_may_go(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    for _ in 0..10 {
+        let raw = device.raw().stream_create(StreamOptions::default())?;
+        // SAFETY: destroyed after the value is gone and all work is done.
+        let adopted = unsafe { device.stream_from_raw(raw) };
+        let mut x = adopted.full(N, 1u32)?;
+        kernels.step(&adopted, &mut x, 1, N)?;
+        drop(adopted);
+        // SAFETY: nobody else uses the stream.
+        unsafe {
+            device.raw().stream_synchronize(raw)?;
+            device.raw().stream_destroy(raw)?;
+        }
+        kernels.step(&s, &mut x, 2, N)?;
+        assert_eq!(s.download(&x)?, [32; N]);
+        drop(x);
+        device.trim();
+    }
+    conformance::synchronize(device)
+}
+
+fn priorities_are_known(device: &Device) -> Result<()> {
+    let (least, greatest) = device.info().stream_priorities;
+    assert!(greatest <= least, "lower is more urgent: {least} to {greatest}");
+    let urgent = device.stream_with(StreamOptions::default().with_priority(greatest))?;
+    let idle = device.stream_with(StreamOptions::default().with_priority(least))?;
+    let kernels = sync::Kernels::load(device)?;
+    let mut x = idle.full(N, 1u32)?;
+    // Order goes before urgency.
+    kernels.step(&idle, &mut x, 1, N)?;
+    kernels.step(&urgent, &mut x, 2, N)?;
+    assert_eq!(urgent.download(&x)?, [32; N]);
+    Ok(())
+}
+
+/// What a child does under `GPUSTREAM_LINT=1`.
+fn serialise(device: &Device) -> Result<()> {
+    for _ in 0..3 {
+        device.synchronize()?;
+        drop(device.stream_with(StreamOptions::default().blocking_with_default())?);
+        drop(default_stream(device, DefaultStream::Legacy)?);
+        device.trim();
+    }
+    let s = device.stream()?;
+    for _ in 0..3 {
+        // The memory of each goes back before the next, where nothing is kept.
+        drop(s.upload(&[1u32; 10])?);
+        s.synchronize()?;
+    }
+    Ok(())
+}
+
+fn the_lint_report_names_lines(device: &Device) -> Result<()> {
+    let child = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "1");
+    let ended = child.env("GPUSTREAM_POOL", "none").run()?;
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    let mut parts = vec![
+        "waiting for the whole device",
+        "a stream that waits for the legacy default stream",
+        "the legacy default stream waits for every blocking stream",
+        "an ordinary slice is copied by the host",
+    ];
+    if device.info().free_synchronizes {
+        parts.extend(["returning memory to the driver", "this allocation first returns freed memory"]);
+    }
+    for part in parts {
+        let of_this_file = |line: &&str| line.contains(part) && line.contains("default_streams.rs:");
+        assert_eq!(ended.output.lines().filter(of_this_file).count(), 1, "{part}, once: {}", ended.output);
+    }
+    Ok(())
+}
+
+fn nothing_is_reported_unasked(device: &Device) -> Result<()> {
+    let ended = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "0").run()?;
+    assert_eq!((ended.code, ended.output.as_str()), (Some(0), ""));
+    Ok(())
+}

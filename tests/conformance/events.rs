@@ -1,0 +1,271 @@
+//! Events mark points in streams; streams and host threads wait for them.
+
+use std::mem;
+use std::time::{Duration, Instant};
+
+use conformance::{Gate, open_again, refused, sync, tests, until};
+use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, WaitPolicy};
+
+tests! {
+    Plain: an_event_is_a_point_in_a_stream, a_wait_orders_streams, waiting_returns_at_once, an_event_outlives_its_stream,
+        waiting_twice_is_fine, events_of_an_idle_stream_are_done, time_passes_between_timed_events,
+        a_timed_event_orders_too, events_of_another_opening_are_waited_for, an_event_of_another_backend_is_refused, every_wait_policy_waits,
+        an_event_has_a_wait_policy_of_its_own, forgotten_events,
+        many_events, events_carry_what_their_stream_waited_for;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+/// It is done when what came before it is, whatever comes after.
+fn an_event_is_a_point_in_a_stream(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&s, &ONE, first.flag())?;
+    let event = s.record()?;
+    kernels.spin(&s, &ONE, second.flag())?;
+    assert!(!event.is_done()?);
+    first.open();
+    event.synchronize()?;
+    assert!(event.is_done()?);
+    assert!(!s.is_done()?, "what follows the event still runs");
+    second.open();
+    s.synchronize()
+}
+
+/// Without the wait b would read the flag before a sets it: a only ends after the host has seen b submit.
+fn a_wait_orders_streams(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    // SAFETY: the event orders the two streams, which is what is tested.
+    let untracked = open_again(device, unsafe { DeviceOptions::default().without_tracking() })?;
+    let kernels_untracked = sync::Kernels::load(&untracked)?;
+    for (device, kernels) in [(device, &kernels), (&untracked, &kernels_untracked)] {
+        let (a, b) = (device.stream()?, device.stream()?);
+        let mut x = a.full(1000, 1u32)?;
+        let mut y = b.zeros::<u32>(1000)?;
+        a.synchronize()?;
+        b.synchronize()?;
+        let gate = Gate::new(device)?;
+        kernels.add_when(&a, gate.flag(), &mut x, 41, 1000)?;
+        let event = a.record()?;
+        b.wait(&event)?;
+        kernels.mix(&b, &x, &mut y, 1000)?;
+        assert!(!b.is_done()?);
+        gate.open();
+        assert_eq!(b.download(&y)?, [42; 1000]);
+    }
+    Ok(())
+}
+
+fn waiting_returns_at_once(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    let event = a.record()?;
+    b.wait(&event)?;
+    assert!(!b.is_done()? && !event.is_done()?);
+    gate.open();
+    b.synchronize()?;
+    assert!(event.is_done()?);
+    Ok(())
+}
+
+/// The stream's handle goes first, while its work runs.
+fn an_event_outlives_its_stream(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    let (event, timed) = (a.record()?, a.record_timed()?);
+    drop(a);
+    // What looks for streams that are no longer needed.
+    drop((device.stream()?, device.stream()?));
+    assert!(!event.is_done()?);
+    b.wait(&event)?;
+    gate.open();
+    event.synchronize()?;
+    timed.synchronize()?;
+    b.synchronize()?;
+    drop((device.stream()?, device.stream()?));
+    assert!(event.is_done()? && timed.is_done()?);
+    event.synchronize()?;
+    b.wait(&event)
+}
+
+fn waiting_twice_is_fine(device: &Device) -> Result<()> {
+    let (a, b) = (device.stream()?, device.stream()?);
+    let x = a.full(100, 3u32)?;
+    let event = a.record()?;
+    for _ in 0..3 {
+        b.wait(&event)?;
+        a.wait(&event)?;
+        event.synchronize()?;
+    }
+    assert_eq!(b.download(&x)?, [3; 100]);
+    Ok(())
+}
+
+fn events_of_an_idle_stream_are_done(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let event = s.record()?;
+    event.synchronize()?;
+    assert!(event.is_done()?);
+    device.stream()?.wait(&event)
+}
+
+fn time_passes_between_timed_events(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let gate = Gate::new(device)?;
+    // Around all of it, and within: however long this thread is kept waiting, one is longer and the other shorter.
+    let around = Instant::now();
+    let start = s.record_timed()?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let end = s.record_timed()?;
+    start.synchronize()?;
+    let within = Instant::now();
+    let least = Duration::from_millis(5);
+    // Not to let something happen meanwhile, but to have an amount of time to compare with.
+    until(|| Ok(within.elapsed() > least))?;
+    gate.open();
+    let elapsed = end.elapsed_since(&start)?;
+    // The clocks are not the same.
+    let most = around.elapsed() + around.elapsed() / 2;
+    assert!(elapsed > least / 2 && elapsed < most, "{elapsed:?} of {most:?}");
+    assert_eq!(start.elapsed_since(&start)?, Duration::ZERO);
+    Ok(())
+}
+
+fn a_timed_event_orders_too(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut x = a.full(100, 1u32)?;
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, 100)?;
+    let timed = a.record_timed()?;
+    b.wait(timed.as_event())?;
+    assert!(!b.is_done()?);
+    gate.open();
+    assert_eq!(b.download(&x)?, [2; 100]);
+    Ok(())
+}
+
+/// Two openings of one device wait for each other's events; the time between them is not defined.
+fn events_of_another_opening_are_waited_for(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let other = open_again(device, DeviceOptions::default())?;
+    let (mine, theirs) = (device.stream()?, other.stream()?);
+    let gate = Gate::new(device)?;
+    kernels.spin(&mine, &ONE, gate.flag())?;
+    theirs.wait(&mine.record()?)?;
+    assert!(!theirs.is_done()?);
+    gate.open();
+    theirs.synchronize()?;
+    let (early, late) = (mine.record_timed()?, theirs.record_timed()?);
+    refused(late.elapsed_since(&early), ErrorKind::DeviceMismatch, &["one device"]);
+    Ok(())
+}
+
+/// A stream of one backend cannot wait for another's.
+fn an_event_of_another_backend_is_refused(device: &Device) -> Result<()> {
+    if device.info().backend == "cpu" {
+        // Nothing else need be there; the same refusal is tested on a device made for the purpose.
+        return Ok(());
+    }
+    let other = Device::open("cpu")?;
+    let (mine, theirs) = (device.stream()?, other.stream()?);
+    refused(mine.wait(&theirs.record()?), ErrorKind::DeviceMismatch, &["the event"]);
+    mine.wait(&mine.record()?)
+}
+
+fn every_wait_policy_waits(device: &Device) -> Result<()> {
+    for policy in [WaitPolicy::Spin, WaitPolicy::Yield, WaitPolicy::Block] {
+        let device = open_again(device, DeviceOptions::default().wait(policy))?;
+        let kernels = sync::Kernels::load(&device)?;
+        let s = device.stream()?;
+        let gate = Gate::new(&device)?;
+        kernels.spin(&s, &ONE, gate.flag())?;
+        let event = s.record()?;
+        std::thread::scope(|scope| {
+            scope.spawn(|| gate.open());
+            event.synchronize()
+        })?;
+        assert!(event.is_done()?, "{policy:?}");
+        // The stream, and memory, likewise.
+        let mut host = device.pinned_from(&[1u32; 10])?;
+        let gate = Gate::new(&device)?;
+        kernels.add_when(&s, gate.flag(), &mut host, 1, 10)?;
+        std::thread::scope(|scope| {
+            scope.spawn(|| gate.open());
+            s.synchronize()
+        })?;
+        assert_eq!(*host.read()?, [2; 10]);
+        let gate = Gate::new(&device)?;
+        kernels.add_when(&s, gate.flag(), &mut host, 1, 10)?;
+        std::thread::scope(|scope| {
+            scope.spawn(|| gate.open());
+            host.read().map(|values| assert_eq!(*values, [3; 10]))
+        })?;
+    }
+    Ok(())
+}
+
+/// Whatever the device's own way is.
+fn an_event_has_a_wait_policy_of_its_own(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    for policy in [WaitPolicy::Spin, WaitPolicy::Yield, WaitPolicy::Block] {
+        let gate = Gate::new(device)?;
+        kernels.spin(&s, &ONE, gate.flag())?;
+        let event = s.record_with(policy)?;
+        assert!(!event.is_done()?);
+        std::thread::scope(|scope| {
+            scope.spawn(|| gate.open());
+            event.synchronize()
+        })?;
+        assert!(event.is_done()? && s.is_done()?, "{policy:?}");
+    }
+    Ok(())
+}
+
+fn forgotten_events(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut x = s.zeros::<u32>(10)?;
+    for value in 0..100 {
+        s.fill(&mut x, value)?;
+        mem::forget(s.record()?);
+    }
+    assert_eq!(s.download(&x)?, [99; 10]);
+    Ok(())
+}
+
+fn many_events(device: &Device) -> Result<()> {
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut x = a.zeros::<u32>(10)?;
+    let mut events = Vec::new();
+    for value in 0..300 {
+        a.fill(&mut x, value)?;
+        events.push(a.record()?);
+    }
+    for event in events.iter().rev() {
+        b.wait(event)?;
+        event.synchronize()?;
+    }
+    assert_eq!(b.download(&x)?, [299; 10]);
+    Ok(())
+}
+
+/// Through a stream that nothing was ever submitted to.
+fn events_carry_what_their_stream_waited_for(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    b.wait(&a.record()?)?;
+    c.wait(&b.record()?)?;
+    assert!(!c.is_done()?, "c waits for a through b");
+    gate.open();
+    c.synchronize()
+}

@@ -1,0 +1,140 @@
+//! A process that exits while the library's threads are at work, wherever it does: it ends, and with its own code.
+
+use std::process::exit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use conformance::executor::is_pending;
+use conformance::exits::{CODE, RUNS, exit_from_a_drop, exit_from_a_waker};
+use conformance::{Child, Gate, open_again, sync, tests, until};
+use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream};
+
+tests! {
+    Alone: the_process_ends_with_its_own_code;
+    Isolated: a_forked_process_opens_no_device;
+    Part: from_a_thread, from_a_closure, from_a_waker, from_a_drop, from_several_threads;
+}
+
+fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
+    let mut parts = vec!["from_a_thread", "from_a_waker", "from_a_drop", "from_several_threads"];
+    // A vendor's driver may wait, in its own exit handler, for the closure that runs the handler.
+    if device.info().backend == "cpu" {
+        parts.push("from_a_closure");
+    }
+    for part in parts {
+        for run in 0..RUNS {
+            let ended = Child::of(device, &format!("exit::{part}")).run()?;
+            assert_eq!(ended.code, Some(CODE), "{part}, run {run}: {}", ended.output);
+        }
+    }
+    Ok(())
+}
+
+/// Neither drivers nor the library's threads survive a fork: a new device would wait for ever, or worse.
+fn a_forked_process_opens_no_device(device: &Device) -> Result<()> {
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
+        fn _exit(code: i32) -> !;
+    }
+    let name = format!("{}:{}", device.info().backend, device.info().ordinal);
+    // SAFETY: the child makes the calls under test, which only read, and ends.
+    let child = unsafe { fork() };
+    if child == 0 {
+        let told = |refused: Option<gpustream::Error>| {
+            refused.is_some_and(|error| error.message().contains("was forked from process"))
+        };
+        let all_told = told(Device::open(&name).err()) && told(device.stream().err());
+        // SAFETY: no requirement.
+        unsafe { _exit(if all_told { CODE } else { 1 }) }
+    }
+    let mut status = 0;
+    // SAFETY: the pointer is to a live integer.
+    assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status >> 8, CODE);
+    device.stream()?.synchronize()
+}
+
+/// Counts its drops, which the library's thread makes.
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Keeps the library's threads at work: one asks about a stream that gets nowhere, the other has a thousand things to
+/// destroy and has begun.
+fn keep_busy(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (stuck, s) = (device.stream()?, device.stream()?);
+    let mut x = stuck.full(10, 1u32)?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&stuck, gate.flag(), &mut x, 1, 10)?;
+    let mut future = stuck.finished();
+    assert!(is_pending(&mut future));
+    let events =
+        (0..1000).map(|_| s.record_with(gpustream::WaitPolicy::Block)).collect::<Result<Vec<_>>>()?;
+    s.host_fn(move || drop::<Vec<Event>>(events))?;
+    s.synchronize()?;
+    std::mem::forget((future, gate, x, stuck, s));
+    Ok(())
+}
+
+fn from_a_thread(device: &Device) -> Result<()> {
+    keep_busy(device)?;
+    exit(CODE)
+}
+
+fn from_a_closure(device: &Device) -> Result<()> {
+    keep_busy(device)?;
+    device.stream()?.host_fn(|| exit(CODE))?;
+    loop {
+        thread::park();
+    }
+}
+
+fn from_a_waker(device: &Device) -> Result<()> {
+    // First: loading code may wait for what runs.
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(10, 1u32)?;
+    let gate = Gate::new(device)?;
+    s.synchronize()?;
+    keep_busy(device)?;
+    kernels.add_when(&s, gate.flag(), &mut x, 1, 10)?;
+    exit_from_a_waker(s.finished(), || gate.open())
+}
+
+/// What a closure drops last is destroyed by the library's thread, and with it the program's own values.
+fn from_a_drop(device: &Device) -> Result<()> {
+    keep_busy(device)?;
+    // A device of its own, on which nothing is stuck.
+    exit_from_a_drop(open_again(device, DeviceOptions::default())?)
+}
+
+/// While others submit, wait and drop.
+fn from_several_threads(device: &Device) -> Result<()> {
+    keep_busy(device)?;
+    let going = Arc::new(AtomicUsize::new(0));
+    for _ in 0..2 {
+        let (device, going) = (device.clone(), going.clone());
+        thread::spawn(move || {
+            loop {
+                let work = || -> Result<(Stream, Flag)> {
+                    let s = device.stream()?;
+                    let flag = device.flag()?;
+                    let held = Dropped(going.clone());
+                    s.host_fn(move || drop(held))?;
+                    s.synchronize()?;
+                    Ok((s, flag))
+                };
+                drop(work());
+            }
+        });
+    }
+    until(|| Ok(going.load(Ordering::SeqCst) > 10))?;
+    exit(CODE)
+}

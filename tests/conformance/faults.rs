@@ -1,0 +1,472 @@
+//! What goes wrong on the device is reported to whoever waits, and ends nothing but that device.
+//!
+//! A fault may leave the process's driver context unusable, so each happens in a process of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use conformance::{Child, Gate, faulty, open_again, overlaps, refused, sync, tests, until};
+use gpustream::{Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Launch, Result, Stream};
+
+tests! {
+    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion, a_trap, host_access_after_a_fault_is_refused,
+        waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault, memory_stays_while_work_beside_a_fault_may_run,
+        what_a_lost_device_was_to_write_is_refused_for_good, a_download_that_a_fault_ends_leaves_the_slice_alone;
+    Plain: other_processes_are_unaffected, blocking_names_the_operation;
+    CpuOnly: a_barrier_that_not_all_reach_is_named, a_grid_barrier_in_an_ordinary_launch_is_reported, no_false_alarms_in_checked_mode_here, waits_last_until_work_beside_a_fault_ends,
+        off_by_one_is_noticed_at_every_length;
+    Part: fault, fault_while_blocking, write_out_of_bounds, write_off_by_one, read_off_by_one, write_out_of_bounds_of_shared, write_out_of_bounds_of_array,
+        compute_in_checked_mode;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+/// No process has this address mapped.
+const NOWHERE: usize = 0x0dea_d000_0000;
+
+/// Launches a kernel that writes where nothing is.
+fn break_device(device: &Device) -> Result<()> {
+    Breaker::new(device)?.break_device()
+}
+
+/// What breaks a device while kernels wait: loading code may wait for them.
+struct Breaker(faulty::Kernels, Stream);
+
+impl Breaker {
+    fn new(device: &Device) -> Result<Self> {
+        Ok(Self(faulty::Kernels::load(device)?, device.stream()?))
+    }
+
+    fn break_device(&self) -> Result<()> {
+        // SAFETY: this process is made to fail.
+        unsafe { self.0.wild(&self.1, &ONE, NOWHERE) }?;
+        self.1.synchronize()
+    }
+}
+
+fn lost<T>(result: Result<T>, what: &str) {
+    match result {
+        Ok(_) => panic!("{what} knows nothing of the fault"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceLost, "{what}: {error}"),
+    }
+}
+
+/// Each kind of wait, having been asked before and after the fault.
+fn an_illegal_address_reaches_every_wait(device: &Device) -> Result<()> {
+    let (kernels, broken) = (sync::Kernels::load(device)?, faulty::Kernels::load(device)?);
+    let (s, other) = (device.stream()?, device.stream()?);
+    let mut host = device.pinned::<u32>(10)?;
+    let mut x = s.full(10, 1u32)?;
+    s.synchronize()?;
+    // SAFETY: this process is made to fail.
+    unsafe { broken.wild(&s, &ONE, NOWHERE) }?;
+    let event = s.record();
+    let copied = s.copy(&x, &mut host);
+    lost(s.synchronize(), "the stream");
+    lost(s.synchronize(), "the stream, again");
+    lost(s.is_done(), "a query of the stream");
+    // The device may have failed before these were submitted.
+    match event {
+        Ok(event) => {
+            lost(event.synchronize(), "the event");
+            lost(event.is_done(), "a query of the event");
+        }
+        Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceLost),
+    }
+    match copied {
+        Ok(()) => {
+            lost(host.read(), "pinned memory");
+            lost(host.is_ready(), "a query of pinned memory");
+        }
+        Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceLost),
+    }
+    lost(device.synchronize(), "the device");
+    lost(s.download(&x), "a download");
+    lost(other.synchronize(), "another stream");
+    // A launch may still be taken, but nothing says that it succeeded.
+    let later = kernels.step(&other, &mut x, 1, 10).and_then(|()| other.synchronize());
+    lost(later, "later work");
+    Ok(())
+}
+
+fn a_failed_assertion(device: &Device) -> Result<()> {
+    let kernels = faulty::Kernels::load(device)?;
+    let s = device.stream()?;
+    kernels.assert_less(&s, &Launch::new([4, 1, 1], [32, 1, 1]), 1, 2)?;
+    s.synchronize()?;
+    kernels.assert_less(&s, &Launch::new([4, 1, 1], [32, 1, 1]), 2, 1)?;
+    let Err(error) = s.synchronize() else { panic!("2 is not less than 1") };
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    if device.info().backend == "cpu" {
+        for part in ["assert_less", "a < b", "faults.cu"] {
+            assert!(error.to_string().contains(part), "`{error}` does not say `{part}`");
+        }
+    }
+    Ok(())
+}
+
+fn a_trap(device: &Device) -> Result<()> {
+    let kernels = faulty::Kernels::load(device)?;
+    let s = device.stream()?;
+    kernels.give_up(&s, &ONE)?;
+    let Err(error) = s.synchronize() else { panic!("the kernel gave up") };
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    if device.info().backend == "cpu" {
+        assert!(error.to_string().contains("give_up"), "{error}");
+    }
+    Ok(())
+}
+
+/// No guard is given to memory that a failed copy was to write.
+fn host_access_after_a_fault_is_refused(device: &Device) -> Result<()> {
+    let kernels = faulty::Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(10, 1u32)?;
+    let mut host = device.pinned::<u32>(10)?;
+    s.synchronize()?;
+    let gate = Gate::new(device)?;
+    sync::Kernels::load(device)?.spin(&s, &ONE, gate.flag())?;
+    // SAFETY: this process is made to fail.
+    unsafe { kernels.wild(&s, &ONE, NOWHERE) }?;
+    s.copy(&x, &mut host)?;
+    gate.open();
+    lost(host.read(), "a reading guard");
+    lost(host.write(), "a writing guard");
+    Ok(())
+}
+
+/// They may run or not; waiting for them is an error in any case.
+fn waiting_for_closures_after_a_fault_is_an_error(device: &Device) -> Result<()> {
+    lost(break_device(device), "the stream");
+    let submitted = device.stream().and_then(|s| {
+        s.host_fn(|| ())?;
+        s.synchronize()
+    });
+    lost(submitted, "a stream with a closure");
+    Ok(())
+}
+
+fn everything_can_be_dropped_after_a_fault(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let (x, host, flag) = (s.full(1000, 1u32)?, device.pinned::<u32>(1000)?, device.flag()?);
+    let (event, kernels) = (s.record()?, sync::Kernels::load(device)?);
+    lost(break_device(device), "the stream");
+    drop((x, host, flag, event, kernels));
+    device.trim();
+    let mine = open_again(device, DeviceOptions::default());
+    drop((s, mine));
+    Ok(())
+}
+
+/// Kernels wait at a gate while another one fails. All that they use is dropped meanwhile: memory of two handles of the
+/// device, streams, code. The program's own memory must not be where theirs was.
+fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()> {
+    // More than an allocator keeps for the next request.
+    const LEN: usize = 9 << 20;
+    if !overlaps(device) {
+        return Ok(());
+    }
+    let breaker = Breaker::new(device)?;
+    let again = || open_again(device, DeviceOptions::default());
+    let (owner, user) = (again()?, again()?);
+    let kernels = sync::Kernels::load(&user)?;
+    let [s, t, u] = [user.stream()?, user.stream()?, user.stream()?];
+    let mut registered = owner.register(vec![0u32; LEN])?;
+    let (mut pinned, mut buffer) = (owner.pinned::<u32>(LEN)?, u.zeros::<u32>(LEN)?);
+    let (gate, mut here) = (Gate::new(device)?, [device.flag()?, device.flag()?, device.flag()?]);
+    kernels.arrive_and_set(&s, &mut here[0], gate.flag(), &mut registered, 0xdead, LEN)?;
+    kernels.arrive_and_set(&t, &mut here[1], gate.flag(), &mut pinned, 0xdead, LEN)?;
+    kernels.arrive_and_set(&u, &mut here[2], gate.flag(), &mut buffer, 0xdead, LEN)?;
+    until(|| Ok(here.iter().all(|here| here.get() != 0)))?;
+    lost(breaker.break_device(), "the stream");
+    drop((registered, pinned, buffer, s, t, u, kernels));
+    drop((owner, user));
+    let mine: Vec<Vec<u32>> = (0..4).map(|_| vec![0xaaaa_aaaa; LEN]).collect();
+    gate.open();
+    // A GPU's fault has ended them; the CPU's go on to their end.
+    if device.info().backend == "cpu" {
+        until(|| Ok(here.iter().all(|here| here.get() == 2)))?;
+        until(|| Ok(device.raw().has_stopped()))?;
+    }
+    lost(device.synchronize(), "the device");
+    assert!(mine.iter().flatten().all(|&x| x == 0xaaaa_aaaa), "a kernel wrote to memory that was freed");
+    Ok(())
+}
+
+/// Nobody is given memory that a failed device was to write, also when its streams and itself are gone.
+fn what_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -> Result<()> {
+    let user = open_again(device, DeviceOptions::default())?;
+    let kernels = faulty::Kernels::load(&user)?;
+    let s = user.stream()?;
+    let x = s.full(1000, 1u32)?;
+    let (mut pinned, mut registered) = (device.pinned::<u32>(1000)?, device.register(vec![0u32; 1000])?);
+    let gate = Gate::new(device)?;
+    s.synchronize()?;
+    sync::Kernels::load(&user)?.spin(&s, &ONE, gate.flag())?;
+    // SAFETY: this process is made to fail.
+    unsafe { kernels.wild(&s, &ONE, NOWHERE) }?;
+    s.copy(&x, &mut pinned)?;
+    s.copy(&x, &mut registered)?;
+    gate.open();
+    lost(s.synchronize(), "the stream");
+    drop((x, s, kernels, user));
+    for memory in [&mut pinned, &mut registered] {
+        lost(memory.read(), "a reading guard");
+        lost(memory.write(), "a writing guard");
+        lost(memory.try_read(), "a try");
+        lost(memory.is_ready(), "a query");
+    }
+    Ok(())
+}
+
+/// A download that fails has left the slice alone: nothing writes there later.
+fn a_download_that_a_fault_ends_leaves_the_slice_alone(device: &Device) -> Result<()> {
+    let (breaker, s) = (Breaker::new(device)?, device.stream()?);
+    let kernels = sync::Kernels::load(device)?;
+    let x = s.full(1 << 22, 0xdead_u32)?;
+    let gate = Gate::new(device)?;
+    s.synchronize()?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let mut values = vec![7u32; 1 << 22];
+    std::thread::scope(|scope| {
+        let download = scope.spawn(|| s.download_into(&x, &mut values));
+        lost(breaker.break_device(), "the stream");
+        gate.open();
+        lost(download.join().expect("no panic"), "the download");
+    });
+    lost(device.synchronize(), "the device");
+    assert!(values.iter().all(|&x| x == 7), "the slice was written");
+    Ok(())
+}
+
+/// A wait for work beside a fault returns when that has ended, or says that it may run on.
+fn waits_last_until_work_beside_a_fault_ends(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.zeros::<u32>(1000)?;
+    s.synchronize()?;
+    let (gate, mut here) = (Gate::new(device)?, device.flag()?);
+    kernels.arrive(&s, &ONE, &mut here, gate.flag())?;
+    kernels.add_when(&s, gate.flag(), &mut x, 1, 1000)?;
+    until(|| Ok(here.get() != 0))?;
+    lost(break_device(device), "another stream");
+    let (waiting, opened) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            waiting.store(true, Ordering::SeqCst);
+            lost(s.synchronize(), "the stream");
+            let in_time = opened.load(Ordering::SeqCst);
+            assert!(in_time || !device.raw().has_stopped(), "the kernel was not waited for");
+        });
+        until(|| Ok(waiting.load(Ordering::SeqCst)))?;
+        (0..1000).for_each(|_| std::thread::yield_now());
+        opened.store(true, Ordering::SeqCst);
+        gate.open();
+        Ok(())
+    })
+}
+
+/// A fault in a child, while work of this process runs, and again.
+fn other_processes_are_unaffected(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(1000, 1u32)?;
+    for _ in 0..2 {
+        kernels.step(&s, &mut x, 1, 1000)?;
+        let ended = Child::of(device, "faults::fault").run()?;
+        assert_eq!(ended.code, Some(1), "{}", ended.output);
+        assert!(ended.output.contains("DeviceLost"), "{}", ended.output);
+        s.synchronize()?;
+    }
+    assert_eq!(s.download(&x)?, [31; 1000]);
+    Ok(())
+}
+
+fn fault(device: &Device) -> Result<()> {
+    break_device(device)
+}
+
+/// With `GPUSTREAM_BLOCKING=1` the failing call itself reports it, by name and line.
+fn blocking_names_the_operation(device: &Device) -> Result<()> {
+    let ended = Child::of(device, "faults::fault_while_blocking").env("GPUSTREAM_BLOCKING", "1").run()?;
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    Ok(())
+}
+
+fn fault_while_blocking(device: &Device) -> Result<()> {
+    let (fine, kernels) = (sync::Kernels::load(device)?, faulty::Kernels::load(device)?);
+    let s = device.stream()?;
+    let mut x = s.full(10, 1u32)?;
+    fine.step(&s, &mut x, 1, 10)?;
+    let line = line!() + 2;
+    // SAFETY: this process is made to fail.
+    let result = unsafe { kernels.wild(&s, &ONE, NOWHERE) };
+    let Err(error) = result else { panic!("the call returned before the fault") };
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    let operation = error.operation().expect("an operation");
+    assert_eq!(
+        (operation.label, operation.location.file(), operation.location.line()),
+        ("wild", file!(), line)
+    );
+    Ok(())
+}
+
+fn a_barrier_that_not_all_reach_is_named(device: &Device) -> Result<()> {
+    let kernels = faulty::Kernels::load(device)?;
+    let s = device.stream()?;
+    // SAFETY: the backend looks for this.
+    unsafe { kernels.divergent(&s, &Launch::new([3, 1, 1], [8, 1, 1]), 5) }?;
+    let Err(error) = s.synchronize() else { panic!("thread 5 never came") };
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    let text = error.to_string();
+    for part in ["divergent", "block", "thread", "5"] {
+        assert!(text.contains(part), "`{text}` does not say `{part}`");
+    }
+    Ok(())
+}
+
+/// Where one block waits for another that need not be running. A GPU would wait for ever.
+fn a_grid_barrier_in_an_ordinary_launch_is_reported(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let ring = kernels.module().kernel("ring")?;
+    let s = device.stream()?;
+    let (mut x, mut next, mut arrivals) = (s.zeros::<u32>(64)?, s.zeros::<u32>(64)?, s.zeros::<u32>(1)?);
+    let launch = |blocks, x: &mut Buffer<u32>, next: &mut Buffer<u32>, arrivals: &mut Buffer<u32>| {
+        let args =
+            [Arg::write(x), Arg::write(next), Arg::write(arrivals), Arg::value(&2u32), Arg::value(&64usize)];
+        // SAFETY: the arrays have the length that is told; the backend looks for the barrier.
+        unsafe { ring.launch(&s, &Launch::new([blocks, 1, 1], [8, 1, 1]), &args) }
+    };
+    launch(1, &mut x, &mut next, &mut arrivals)?;
+    s.synchronize()?;
+    launch(64, &mut x, &mut next, &mut arrivals)?;
+    let Err(error) = s.synchronize() else { panic!("64 blocks met") };
+    let text = error.to_string();
+    for part in ["`ring`", "grid barrier", "not cooperative", "sync.cu:"] {
+        assert!(text.contains(part), "`{text}` does not say `{part}`");
+    }
+    Ok(())
+}
+
+/// Runs the checked children, and one that does nothing wrong.
+fn no_false_alarms_in_checked_mode_here(device: &Device) -> Result<()> {
+    let checked = |part: &str| Child::of(device, part).env("GPUSTREAM_CHECK", "1").run();
+    let ended = checked("faults::compute_in_checked_mode")?;
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    for (part, kernel) in [
+        ("faults::write_out_of_bounds", "write_at"),
+        ("faults::write_out_of_bounds_of_shared", "shared_overrun"),
+        ("faults::write_out_of_bounds_of_array", "shared_array_overrun"),
+    ] {
+        let ended = checked(part)?;
+        assert_eq!(ended.code, Some(1), "{part} was not noticed: {}", ended.output);
+        assert!(ended.output.contains("DeviceLost") && ended.output.contains(kernel), "{}", ended.output);
+    }
+    Ok(())
+}
+
+fn write_out_of_bounds(device: &Device) -> Result<()> {
+    let kernels = faulty::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.zeros::<u32>(1000)?;
+    // SAFETY: beyond what was asked for, but within what the checked allocation has around it.
+    unsafe { kernels.write_at(&s, &ONE, &mut x, 1000, 7) }?;
+    s.synchronize()
+}
+
+fn off_by_one_is_noticed_at_every_length(device: &Device) -> Result<()> {
+    for part in ["faults::write_off_by_one", "faults::read_off_by_one"] {
+        let ended =
+            Child::of(device, part).env("GPUSTREAM_CHECK", "1").env("GPUSTREAM_CPU_THREADS", "1").run()?;
+        assert_eq!(ended.code, Some(0), "{part}: {}", ended.output);
+    }
+    Ok(())
+}
+
+/// Each on a device of its own, since one that is lost is replaced.
+fn write_off_by_one(device: &Device) -> Result<()> {
+    for len in [0usize, 1, 4, 250, 1000, 1025] {
+        for index in [len, usize::MAX] {
+            for kind in 0..3 {
+                let device = open_again(device, DeviceOptions::default())?;
+                let kernels = faulty::Kernels::load(&device)?;
+                let s = device.stream()?;
+                let (mut buffer, mut pinned, mut managed);
+                let mut x = match kind {
+                    0 => {
+                        buffer = s.zeros::<u32>(len)?;
+                        buffer.view_mut()
+                    }
+                    1 => {
+                        pinned = device.pinned::<u32>(len)?;
+                        pinned.view_mut()
+                    }
+                    _ => {
+                        managed = device.managed::<u32>(len)?;
+                        managed.view_mut()
+                    }
+                };
+                // SAFETY: beside a checked allocation of a device that this ends.
+                let launched = unsafe { kernels.write_at(&s, &ONE, &mut x, index, 7) };
+                // Also the call may find the device gone, where an event is recorded behind the kernel.
+                let Err(error) = launched.and_then(|()| s.synchronize()) else {
+                    panic!("{kind}: index {index} of {len} went unnoticed")
+                };
+                assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+                let text = error.to_string();
+                for part in ["write_at", &format!("of {} bytes", 4 * len)] {
+                    assert!(text.contains(part), "`{part}` is missing in: {text}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where the length is a multiple of 16 bytes the first byte behind it is noticed, else the next such one.
+fn read_off_by_one(device: &Device) -> Result<()> {
+    for len in [0usize, 1, 4, 5, 128, 250, 1000, 1024, 1025] {
+        let device = open_again(device, DeviceOptions::default())?;
+        let kernels = faulty::Kernels::load(&device)?;
+        let s = device.stream()?;
+        let (x, mut seen) = (s.zeros::<u32>(len)?, s.zeros::<u32>(1)?);
+        // SAFETY: beside a checked allocation of a device that this ends.
+        unsafe { kernels.read_at(&s, &ONE, &x, len.next_multiple_of(4), &mut seen) }?;
+        let Err(error) = s.synchronize() else { panic!("a read behind {len} went unnoticed") };
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        assert!(error.to_string().contains("read_at"), "{error}");
+    }
+    Ok(())
+}
+
+fn write_out_of_bounds_of_shared(device: &Device) -> Result<()> {
+    let kernels = faulty::Kernels::load(device)?;
+    let s = device.stream()?;
+    // SAFETY: as above.
+    unsafe { kernels.shared_overrun(&s, &Launch::new([1; 3], [4, 1, 1]).shared(64), 16) }?;
+    s.synchronize()
+}
+
+fn write_out_of_bounds_of_array(device: &Device) -> Result<()> {
+    let kernels = faulty::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut out = s.zeros::<u32>(1)?;
+    // SAFETY: beyond the row, but within the array.
+    unsafe { kernels.shared_array_overrun(&s, &ONE, &mut out, 16) }?;
+    s.synchronize()
+}
+
+fn compute_in_checked_mode(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(1000, 1u32)?;
+    kernels.step(&s, &mut x, 1, 1000)?;
+    let bounds = faulty::Kernels::load(device)?;
+    // SAFETY: the last element, and the last word of shared memory.
+    unsafe {
+        bounds.write_at(&s, &ONE, &mut x, 999, 7)?;
+        bounds.shared_overrun(&s, &Launch::new([1; 3], [4, 1, 1]).shared(64), 15)?;
+    }
+    assert_eq!(s.download(&x)?[998..], [6, 7]);
+    refused(kernels.step(&s, &mut x, 1, 1001), ErrorKind::ContractViolated, &[]);
+    Ok(())
+}

@@ -1,0 +1,365 @@
+//! Capturing: what is recorded, and what may not happen meanwhile.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::thread;
+
+use conformance::{Gate, open_again, refused, sync, tests};
+use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream, Tracking};
+
+use crate::graphs::{N, next, usable};
+
+tests! {
+    Plain: capturing_runs_nothing, a_fork_and_its_join, the_tracker_orders_inside, strict_mode_reports_hazards_inside,
+        captured_branches_run_at_once, a_host_wait_is_refused, an_allocation_is_refused, another_thread_is_refused,
+        work_of_other_threads_stays_out, captures_do_not_nest, times_are_refused, outside_events_are_refused, events_of_ended_captures_are_refused,
+        a_failing_closure_ends_the_capture, a_panic_ends_the_capture, many_nodes, fills_of_every_width;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+fn capturing_runs_nothing(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let graph = s.capture(|s| {
+        kernels.step(s, &mut x, 1, N)?;
+        kernels.step(s, &mut x, 2, N)
+    })?;
+    assert_eq!(s.download(&x)?, [1; N]);
+    graph.upload(&s)?;
+    let mut want = 1;
+    for _ in 0..10 {
+        graph.launch(&s)?;
+        want = next(next(want, 1), 2);
+    }
+    assert_eq!(s.download(&x)?, vec![want; N]);
+    Ok(())
+}
+
+/// A second stream joins by waiting for an event recorded inside, and is joined again by itself.
+fn a_fork_and_its_join(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let (mut x, mut y, mut z) = (a.full(N, 1u32)?, a.full(N, 2u32)?, a.zeros::<u32>(N)?);
+    let graph = a.capture(|a| {
+        kernels.step(a, &mut x, 1, N)?;
+        b.wait(&a.record()?)?;
+        kernels.step(&b, &mut y, 2, N)?;
+        kernels.step(a, &mut x, 3, N)?;
+        a.wait(&b.record()?)?;
+        kernels.mix(a, &x, &mut z, N)?;
+        // Left to its own: the capture's end joins it.
+        kernels.mix(&b, &x, &mut y, N)
+    })?;
+    let (mut want_x, mut want_y, mut want_z) = (1u32, 2u32, 0u32);
+    for _ in 0..5 {
+        graph.launch(&a)?;
+        want_x = next(next(want_x, 1), 3);
+        want_z = next(want_z, want_x);
+        want_y = next(next(want_y, 2), want_x);
+    }
+    assert_eq!(b.download(&x)?, vec![want_x; N]);
+    assert_eq!(b.download(&y)?, vec![want_y; N]);
+    assert_eq!(b.download(&z)?, vec![want_z; N]);
+    usable(device, &[&a, &b])
+}
+
+/// Nothing but the tracker says that the branches meet.
+fn the_tracker_orders_inside(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
+    let (mut x, mut y) = (a.full(N, 1u32)?, a.full(N, 2u32)?);
+    let graph = a.capture(|a| {
+        let start = a.record()?;
+        b.wait(&start)?;
+        c.wait(&start)?;
+        for value in 0..10 {
+            kernels.mix(&b, &x, &mut y, N)?;
+            kernels.mix(&c, &y, &mut x, N)?;
+            kernels.step(a, &mut x, value, N)?;
+        }
+        Ok(())
+    })?;
+    let (mut want_x, mut want_y) = (1u32, 2u32);
+    for _ in 0..3 {
+        graph.launch(&c)?;
+        for value in 0..10 {
+            want_y = next(want_y, want_x);
+            want_x = next(next(want_x, want_y), value);
+        }
+    }
+    assert_eq!(a.download(&x)?, vec![want_x; N]);
+    assert_eq!(a.download(&y)?, vec![want_y; N]);
+    Ok(())
+}
+
+fn strict_mode_reports_hazards_inside(device: &Device) -> Result<()> {
+    let device = &open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut x = a.full(N, 1u32)?;
+    a.synchronize()?;
+    let graph = a.capture(|a| {
+        b.wait(&a.record()?)?;
+        kernels.step(a, &mut x, 1, N)?;
+        refused(kernels.step(&b, &mut x, 2, N), ErrorKind::Hazard, &["step"]);
+        b.wait(&a.record()?)?;
+        kernels.step(&b, &mut x, 2, N)
+    })?;
+    graph.launch(&a)?;
+    refused(b.download(&x), ErrorKind::Hazard, &["graph", "download"]);
+    assert_eq!(a.download(&x)?, vec![next(next(1, 1), 2); N]);
+    Ok(())
+}
+
+/// Two kernels, each waiting for the other's flag: they end only if both run at once.
+fn captured_branches_run_at_once(device: &Device) -> Result<()> {
+    if !device.info().concurrent_kernels {
+        return Ok(());
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let (mut first, mut second) = (device.flag()?, device.flag()?);
+    let (see_first, see_second) = (first.clone(), second.clone());
+    let graph = a.capture(|a| {
+        b.wait(&a.record()?)?;
+        kernels.arrive(a, &ONE, &mut first, &see_second)?;
+        kernels.arrive(&b, &ONE, &mut second, &see_first)
+    })?;
+    for _ in 0..3 {
+        see_first.set(0);
+        see_second.set(0);
+        graph.launch(&a)?;
+        a.synchronize()?;
+        assert_eq!((see_first.get(), see_second.get()), (1, 1));
+    }
+    Ok(())
+}
+
+/// Refuses inside a capture, which goes on, and afterwards all is as before.
+fn refused_inside<T>(device: &Device, offence: impl Fn(&Stream) -> Result<T>) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let graph = s.capture(|s| {
+        kernels.step(s, &mut x, 1, N)?;
+        refused(offence(s), ErrorKind::Captured, &[]);
+        kernels.step(s, &mut x, 2, N)
+    })?;
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
+    // Where the closure hands the error on, the capture ends with it.
+    refused(s.capture(|s| offence(s).map(drop)), ErrorKind::Captured, &[]);
+    kernels.step(&s, &mut x, 3, N)?;
+    assert_eq!(s.download(&x)?, vec![next(next(next(1, 1), 2), 3); N]);
+    usable(device, &[&s])
+}
+
+fn a_host_wait_is_refused(device: &Device) -> Result<()> {
+    refused_inside(device, Stream::synchronize)?;
+    refused_inside(device, Stream::is_done)?;
+    refused_inside(device, |s| s.record()?.synchronize())?;
+    refused_inside(device, |s| s.record()?.is_done())?;
+    refused_inside(device, |s| conformance::executor::block_on(s.record()?.done()))?;
+    refused_inside(device, |s| s.device().synchronize())?;
+    let x = device.stream()?.full(N, 1u32)?;
+    conformance::synchronize(device)?;
+    refused_inside(device, |s| s.download(&x))?;
+    refused_inside(device, |s| s.download_into(&x, &mut [0; N]))?;
+    refused_inside(device, |s| conformance::executor::block_on(s.finished()))?;
+    // A future would resolve at once, with what the graph has not written.
+    refused_inside(device, |s| s.download_async(&x))?;
+    refused(
+        device.graph()?.node(&[], |s| s.download_async(&x).map(drop)),
+        ErrorKind::Captured,
+        &["download"],
+    );
+    refused_inside(device, |s| s.host_fn(|| ()))
+}
+
+fn an_allocation_is_refused(device: &Device) -> Result<()> {
+    refused_inside(device, |s| s.alloc::<u32>(N))?;
+    refused_inside(device, |s| s.zeros::<u32>(N))?;
+    refused_inside(device, |s| s.upload(&[1u32; N]))
+}
+
+fn another_thread_is_refused(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let mut x = device.stream()?.full(N, 1u32)?;
+    conformance::synchronize(device)?;
+    let x = std::sync::Mutex::new(&mut x);
+    refused_inside(device, |s| {
+        let work = || kernels.step(s, *x.lock().unwrap(), 1, N);
+        thread::scope(|scope| scope.spawn(work).join()).unwrap()
+    })?;
+    refused_inside(device, |s| thread::scope(|scope| scope.spawn(|| s.record()).join()).unwrap())
+}
+
+/// One thread captures nothing, again and again, on a stream that another one uses: each operation is refused or runs.
+/// Thousands of orders of the two are tried in `interleavings`, on a model.
+fn work_of_other_threads_stays_out(device: &Device) -> Result<()> {
+    let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
+    let (mut x, mut y) = (a.zeros::<u32>(N)?, a.zeros::<u32>(N)?);
+    a.synchronize()?;
+    let captured = &b;
+    thread::scope(|scope| {
+        let capturing = scope.spawn(move || {
+            (0..300).try_for_each(|_| captured.capture(|_| Ok(())).map(|graph| assert_eq!(graph.nodes(), 0)))
+        });
+        let mut want = 0;
+        for value in 1.. {
+            let last = capturing.is_finished();
+            // Waits for `a`, so the stream's lock is taken twice.
+            a.fill(&mut x, value)?;
+            match b.copy(&x, &mut y) {
+                Ok(()) => want = value,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Captured, "{error}"),
+            }
+            match b.synchronize() {
+                Err(error) if error.kind() != ErrorKind::Captured => return Err(error),
+                _ => assert_eq!(c.download(&y)?, [want; N]),
+            }
+            if last {
+                break;
+            }
+        }
+        capturing.join().unwrap()
+    })?;
+    usable(device, &[&a, &b, &c])
+}
+
+fn captures_do_not_nest(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    s.synchronize()?;
+    let graph = s.capture(|s| s.fill(&mut x, 2))?;
+    refused_inside(device, |s| s.capture(|_| Ok(())))?;
+    refused_inside(device, |s| graph.launch(s))?;
+    // Two captures at once, on streams of their own, are nobody's business.
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut inner = None;
+    let outer = a.capture(|a| {
+        a.fill(&mut x.slice_mut(..10)?, 3)?;
+        let event = a.record()?;
+        inner = Some(b.capture(|b| {
+            refused(b.wait(&event), ErrorKind::Captured, &["another capture"]);
+            b.fill(&mut x.slice_mut(10..20)?, 4)
+        })?);
+        a.fill(&mut x.slice_mut(20..30)?, 5)
+    })?;
+    graph.launch(&s)?;
+    outer.launch(&a)?;
+    inner.as_ref().unwrap().launch(&b)?;
+    let got = s.download(&x)?;
+    assert_eq!([got[0], got[10], got[20], got[30]], [3, 4, 5, 2]);
+    Ok(())
+}
+
+fn times_are_refused(device: &Device) -> Result<()> {
+    refused_inside(device, Stream::record_timed)
+}
+
+fn outside_events_are_refused(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (s, other) = (device.stream()?, device.stream()?);
+    let gate = Gate::new(device)?;
+    kernels.spin(&other, &ONE, gate.flag())?;
+    let event = other.record()?;
+    refused(s.capture(|s| s.wait(&event)), ErrorKind::Captured, &["outside"]);
+    gate.open();
+    other.synchronize()?;
+    usable(device, &[&s, &other])?;
+    // What has been reached is no dependency.
+    s.capture(|s| s.wait(&event)).map(drop)
+}
+
+fn events_of_ended_captures_are_refused(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut x = a.full(N, 1u32)?;
+    let mut inside = None;
+    let graph = a.capture(|a| {
+        kernels.step(a, &mut x, 1, N)?;
+        inside = Some(a.record()?);
+        Ok(())
+    })?;
+    let event = inside.unwrap();
+    refused(b.wait(&event), ErrorKind::Captured, &["has ended"]);
+    refused(event.synchronize(), ErrorKind::Captured, &[]);
+    refused(event.is_done(), ErrorKind::Captured, &[]);
+    graph.launch(&b)?;
+    assert_eq!(b.download(&x)?, [6; N]);
+    usable(device, &[&a, &b])
+}
+
+/// The streams that had joined are free again too.
+fn a_failing_closure_ends_the_capture(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut x = a.full(N, 1u32)?;
+    for _ in 0..3 {
+        let failed = a.capture(|a| {
+            b.wait(&a.record()?)?;
+            kernels.step(&b, &mut x, 1, N)?;
+            kernels.step(a, &mut x, 1, N + 1)
+        });
+        refused(failed, ErrorKind::ContractViolated, &["n <= len(x)"]);
+        kernels.step(&b, &mut x, 0, N)?;
+        kernels.step(&a, &mut x, 0, N)?;
+    }
+    assert_eq!(b.download(&x)?, [5u32.pow(6); N]);
+    usable(device, &[&b, &a])
+}
+
+fn a_panic_ends_the_capture(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut x = a.full(N, 1u32)?;
+    let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
+        a.capture(|a| {
+            b.wait(&a.record()?)?;
+            kernels.step(&b, &mut x, 1, N)?;
+            panic::resume_unwind(Box::new("on purpose"))
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(b.download(&x)?, [1; N]);
+    usable(device, &[&b, &a])
+}
+
+fn many_nodes(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(10, 1u32)?;
+    let graph = s.capture(|s| (0..1000).try_for_each(|value| kernels.step(s, &mut x, value, 10)))?;
+    assert_eq!((graph.nodes(), graph.edges()), (1000, 999));
+    graph.launch(&s)?;
+    graph.launch(&s)?;
+    let once = |x| (0..1000).fold(x, next);
+    assert_eq!(s.download(&x)?, [once(once(1)); 10]);
+    Ok(())
+}
+
+/// A wide value comes from memory that the graph owns. A node is one operation, and it takes several.
+fn fills_of_every_width(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.zeros::<f64>(N)?, s.zeros::<[u32; 3]>(N)?);
+    let graph = s.capture(|s| {
+        s.fill(&mut x, 1.25)?;
+        s.fill(&mut y, [1, 2, 3])
+    })?;
+    // What comes into the place of a seed that is gone would be copied.
+    drop((0..8).map(|_| device.pinned_from(&[7u8; 4096])).collect::<Result<Vec<_>>>()?);
+    for _ in 0..2 {
+        graph.launch(&s)?;
+        assert_eq!((s.download(&x)?, s.download(&y)?), (vec![1.25; N], vec![[1, 2, 3]; N]));
+        s.fill(&mut x, 0.0)?;
+        s.fill(&mut y, [0; 3])?;
+    }
+    let mut builder = device.graph()?;
+    refused(builder.node(&[], |s| s.fill(&mut x, 1.25)), ErrorKind::Captured, &["wider than four bytes"]);
+    builder.node(&[], |s| s.fill(&mut y, [9; 3]))?;
+    builder.build()?.launch(&s)?;
+    assert_eq!(s.download(&y)?, vec![[9; 3]; N]);
+    Ok(())
+}

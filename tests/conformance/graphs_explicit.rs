@@ -1,0 +1,159 @@
+//! Graphs made node by node.
+
+use conformance::{refused, sync, tests};
+use gpustream::{Device, ErrorKind, Launch, Result, Stream};
+
+use crate::graphs::{N, next};
+
+tests! {
+    Plain: built_branches_run_at_once, children_and_joins, nodes_are_single_operations, grid_barriers_in_graphs,
+        early_launches_in_graphs, children_nest_as_deep_as_is_said;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+fn built_branches_run_at_once(device: &Device) -> Result<()> {
+    if !device.info().concurrent_kernels {
+        return Ok(());
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut first, mut second) = (device.flag()?, device.flag()?);
+    let (see_first, see_second) = (first.clone(), second.clone());
+    let mut x = s.full(N, 1u32)?;
+    let mut builder = device.graph()?;
+    let start = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
+    let left = builder.node(&[start], |s| kernels.arrive(s, &ONE, &mut first, &see_second))?;
+    let right = builder.node(&[start], |s| kernels.arrive(s, &ONE, &mut second, &see_first))?;
+    builder.node(&[left, right], |s| kernels.step(s, &mut x, 2, N))?;
+    let graph = builder.build()?;
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
+    Ok(())
+}
+
+fn children_and_joins(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let child = s.capture(|s| {
+        kernels.step(s, &mut x, 1, N)?;
+        kernels.step(s, &mut x, 2, N)
+    })?;
+    let mut builder = device.graph()?;
+    let first = builder.child(&[], &child)?;
+    let beside = builder.node(&[], |s| kernels.step(s, &mut y, 3, N))?;
+    let both = builder.join(&[first, beside])?;
+    builder.node(&[both], |s| kernels.mix(s, &x, &mut y, N))?;
+    // Ordered by what it touches, with no edge said.
+    builder.child(&[], &child)?;
+    let graph = builder.build()?;
+    drop(child);
+    let (mut want_x, mut want_y) = (1, 2);
+    for _ in 0..4 {
+        graph.launch(&s)?;
+        want_x = next(next(want_x, 1), 2);
+        want_y = next(next(want_y, 3), want_x);
+        want_x = next(next(want_x, 1), 2);
+    }
+    assert_eq!(s.download(&x)?, vec![want_x; N]);
+    assert_eq!(s.download(&y)?, vec![want_y; N]);
+    Ok(())
+}
+
+fn nodes_are_single_operations(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let mut builder = device.graph()?;
+    refused(builder.node(&[], |_| Ok(())), ErrorKind::Captured, &["submit one operation"]);
+    refused(builder.node(&[], Stream::synchronize), ErrorKind::Captured, &[]);
+    refused(builder.node(&[], |s| s.zeros::<u32>(N).map(drop)), ErrorKind::Captured, &[]);
+    refused(builder.node(&[], |s| s.host_fn(|| ())), ErrorKind::Captured, &[]);
+    let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
+    builder.node(&[node], |s| kernels.step(s, &mut x, 2, N))?;
+    let graph = builder.build()?;
+    assert_eq!((graph.nodes(), graph.edges()), (2, 1));
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
+    Ok(())
+}
+
+/// Each round of the kernel needs what another block wrote in the one before.
+fn grid_barriers_in_graphs(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let blocks = kernels.module().kernel("ring")?.occupancy(128, 0)? * device.info().multiprocessors;
+    let launch = Launch::new([blocks, 1, 1], [128, 1, 1]).cooperative();
+    let mut want: Vec<u32> = (0..N as u32).collect();
+    let (mut x, mut after, mut arrivals) = (s.upload(&want)?, s.zeros::<u32>(N)?, s.zeros::<u32>(1)?);
+    let captured = s.capture(|s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 3, N));
+    let mut builder = device.graph()?;
+    let node = builder.node(&[], |s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 4, N));
+    if !device.info().cooperative_launch {
+        refused(captured, ErrorKind::Unsupported, &["a cooperative launch"]);
+        refused(node, ErrorKind::Unsupported, &["a cooperative launch"]);
+        return Ok(());
+    }
+    let (captured, node, mut built) = (captured?, node?, builder.build()?);
+    captured.launch(&s)?;
+    built.launch(&s)?;
+    built.set(node, |s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 5, N))?;
+    built.launch(&s)?;
+    for _ in 0..3 + 4 + 5 {
+        want = (0..N).map(|i| next(want[i], want[(i + 1) % N])).collect();
+    }
+    assert_eq!(s.download(&x)?, want);
+    Ok(())
+}
+
+fn early_launches_in_graphs(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    // SAFETY: the kernel waits for its predecessor before it reads or writes.
+    let launch = unsafe { Launch::new([16, 1, 1], [128, 1, 1]).early_dependent() };
+    let captured =
+        s.capture(|s| (0..20).try_for_each(|value| kernels.early_step(s, &launch, &mut x, value, N)))?;
+    assert_eq!((captured.nodes(), captured.edges()), (20, 19));
+    let mut builder = device.graph()?;
+    let mut last = builder.node(&[], |s| kernels.early_step(s, &launch, &mut x, 20, N))?;
+    for value in 21..40 {
+        last = builder.node(&[last], |s| kernels.early_step(s, &launch, &mut x, value, N))?;
+    }
+    let built = builder.build()?;
+    for graph in [&captured, &built, &captured, &built] {
+        graph.launch(&s)?;
+    }
+    let want = (0..2).fold(1, |x, _| (0..40).fold(x, next));
+    assert_eq!(s.download(&x)?, vec![want; N]);
+    Ok(())
+}
+
+/// Graphs in graphs in graphs; more levels than drivers' recursion bears are refused where they are asked for.
+fn children_nest_as_deep_as_is_said(device: &Device) -> Result<()> {
+    const LEVELS: u32 = 64;
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let mut graph = s.capture(|s| kernels.step(s, &mut x, 0, N))?;
+    for level in 1..=LEVELS {
+        let mut builder = device.graph()?;
+        builder.child(&[], &graph)?;
+        builder.node(&[], |s| kernels.step(s, &mut x, level, N))?;
+        graph = builder.build()?;
+    }
+    let mut builder = device.graph()?;
+    refused(
+        builder.child(&[], &graph).map(drop),
+        ErrorKind::InvalidArgument,
+        &["64 levels", "add its parts"],
+    );
+    let beside = builder.node(&[], |s| kernels.step(s, &mut x, 7, N))?;
+    builder.join(&[beside])?;
+    builder.build()?.launch(&s)?;
+    graph.launch(&s)?;
+    let want = (0..=LEVELS).fold(next(1, 7), next);
+    assert_eq!(s.download(&x)?, vec![want; N]);
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! Changing a graph: all of it by recording anew, or the work of single nodes.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use conformance::{Gate, refused, sync, tests};
+use gpustream::{Device, Error, ErrorKind, GraphUpdate, Launch, Result, Stream};
+
+use crate::graphs::{N, next, usable};
+
+tests! {
+    Plain: an_update_of_the_same_shape, an_update_of_another_shape_replaces_the_graph, a_failed_update_changes_nothing,
+        single_nodes_are_set, a_closure_is_set, setting_nodes_is_checked, nodes_of_failing_closures_are_owned,
+        each_call_may_be_a_threads_first, a_node_is_set_by_the_thread_that_asked, attributes_stay_as_made;
+}
+
+fn an_update_of_the_same_shape(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let gate = Gate::new(device)?;
+    let mut graph = s.capture(|s| kernels.add_when(s, gate.flag(), &mut x, 1, N))?;
+    s.synchronize()?;
+    graph.launch(&s)?;
+    // The launch under way keeps the old work.
+    let outcome = graph.update(&s, |s| kernels.add_when(s, gate.flag(), &mut y, 10, N))?;
+    assert_eq!(outcome, GraphUpdate::Updated);
+    graph.launch(&s)?;
+    gate.open();
+    assert_eq!(s.download(&x)?, [2; N]);
+    assert_eq!(s.download(&y)?, [12; N]);
+    Ok(())
+}
+
+fn an_update_of_another_shape_replaces_the_graph(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let mut graph = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
+    graph.launch(&s)?;
+    let outcome = graph.update(&s, |s| {
+        kernels.step(s, &mut y, 2, N)?;
+        s.copy(&y, &mut x)
+    })?;
+    assert_eq!(outcome, GraphUpdate::TopologyChanged);
+    assert_eq!(graph.nodes(), 2);
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, [12; N]);
+    assert_eq!(s.download(&y)?, [12; N]);
+    Ok(())
+}
+
+fn a_failed_update_changes_nothing(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let mut graph = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
+    let failed = graph.update(&s, |s| {
+        kernels.step(s, &mut y, 2, N)?;
+        s.synchronize()
+    });
+    refused(failed, ErrorKind::Captured, &["host wait"]);
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, [6; N]);
+    assert_eq!(s.download(&y)?, [2; N]);
+    usable(device, &[&s])
+}
+
+fn single_nodes_are_set(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let (mut host, mut other_host) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
+    let mut builder = device.graph()?;
+    let up = builder.node(&[], |s| s.fill(&mut y, 3))?;
+    let run = builder.node(&[up], |s| kernels.mix(s, &y, &mut x, N))?;
+    let down = builder.node(&[run], |s| s.copy(&x, &mut host))?;
+    let mut graph = builder.build()?;
+    graph.launch(&s)?;
+    graph.set(up, |s| s.fill(&mut y, 4))?;
+    graph.set(down, |s| s.copy(&x, &mut other_host))?;
+    graph.launch(&s)?;
+    assert_eq!(*host.read()?, [8; N]);
+    assert_eq!(*other_host.read()?, [44; N]);
+    // Other memory, which the graph now owns and tracks.
+    {
+        let z = s.full(N, 100u32)?;
+        graph.set(run, |s| kernels.mix(s, &z, &mut x, N))?;
+    }
+    let others = (0..10).map(|_| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    for round in 0..100u32 {
+        if round % 2 == 0 {
+            graph.set(up, |s| s.fill(&mut y, round))?;
+        }
+        graph.launch(&s)?;
+    }
+    let want = (0..100).fold(44, |x, _| next(x, 100));
+    assert_eq!(*other_host.read()?, vec![want; N]);
+    assert_eq!(device.stream()?.download(&y)?, [98; N]);
+    drop(others);
+    Ok(())
+}
+
+/// Runs that were launched before keep the old one; the graph owns both.
+fn a_closure_is_set(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let gate = Gate::new(device)?;
+    let count = Arc::new(AtomicU32::new(0));
+    let adding = |amount: u32| {
+        let count = count.clone();
+        move || {
+            count.fetch_add(amount, Ordering::SeqCst);
+        }
+    };
+    let mut builder = device.graph()?;
+    let first = builder.node(&[], |s| kernels.add_when(s, gate.flag(), &mut x, 1, N))?;
+    let node = builder.node(&[first], |s| s.host_fn_repeat(adding(1)))?;
+    let joined = builder.join(&[node])?;
+    let mut graph = builder.build()?;
+    s.synchronize()?;
+    graph.launch(&s)?;
+    graph.set(node, |s| s.host_fn_repeat(adding(100)))?;
+    graph.launch(&s)?;
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+    gate.open();
+    s.synchronize()?;
+    assert_eq!(count.load(Ordering::SeqCst), 101);
+    graph.set(node, |s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("on purpose"))))?;
+    graph.launch(&s)?;
+    refused(s.synchronize(), ErrorKind::HostPanic, &["on purpose"]);
+    // Another kind of work does not go into it, nor anything into a point where nodes meet.
+    assert!(graph.set(node, |s| s.fill(&mut x, 9)).is_err());
+    assert!(graph.set(joined, |s| s.fill(&mut x, 9)).is_err());
+    graph.set(node, |s| s.host_fn_repeat(adding(1000)))?;
+    graph.launch(&s)?;
+    s.synchronize()?;
+    assert_eq!(count.load(Ordering::SeqCst), 1101);
+    assert_eq!(s.download(&x)?, [5; N]);
+    Ok(())
+}
+
+fn setting_nodes_is_checked(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let mut builder = device.graph()?;
+    let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
+    let mut graph = builder.build()?;
+    let mut builder = device.graph()?;
+    let stranger = builder.node(&[], |s| kernels.step(s, &mut x, 2, N))?;
+    refused(builder.node(&[node], |s| s.fill(&mut x, 1)), ErrorKind::InvalidArgument, &["another graph"]);
+    drop(builder);
+    refused(
+        graph.set(stranger, |s| kernels.step(s, &mut x, 3, N)),
+        ErrorKind::InvalidArgument,
+        &["another graph"],
+    );
+    refused(graph.set(node, |_| Ok(())), ErrorKind::Captured, &["nothing"]);
+    let twice = graph.set(node, |s| {
+        kernels.step(s, &mut x, 1, N)?;
+        kernels.step(s, &mut x, 1, N)
+    });
+    refused(twice, ErrorKind::Captured, &["several operations"]);
+    refused(graph.set(node, Stream::synchronize), ErrorKind::Captured, &[]);
+    graph.set(node, |s| kernels.step(s, &mut x, 4, N))?;
+    graph.launch(&s)?;
+    assert_eq!(s.download(&x)?, [9; N]);
+    let mut captured = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
+    refused(captured.set(node, |s| kernels.step(s, &mut x, 3, N)), ErrorKind::InvalidArgument, &["update"]);
+    Ok(())
+}
+
+/// A driver may want a context that a thread has only once it called something.
+fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
+    fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        thread::scope(|scope| scope.spawn(work).join()).unwrap()
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, mut host) = (s.full(N, 1u32)?, device.pinned::<u32>(N)?);
+    let mut builder = elsewhere(|| device.graph())?;
+    let step = elsewhere(|| builder.node(&[], |s| kernels.step(s, &mut x, 1, N)))?;
+    let down = elsewhere(|| builder.node(&[step], |s| s.copy(&x, &mut host)))?;
+    let mut graph = elsewhere(|| builder.build())?;
+    elsewhere(|| graph.set(step, |s| kernels.step(s, &mut x, 2, N)))?;
+    elsewhere(|| graph.set(down, |s| s.copy(&x, &mut host)))?;
+    elsewhere(|| graph.upload(&s))?;
+    elsewhere(|| graph.launch(&s))?;
+    assert_eq!(*host.read()?, [7; N]);
+    elsewhere(|| graph.update(&s, |s| s.fill(&mut x, 9)))?;
+    elsewhere(|| graph.launch(&s))?;
+    elsewhere(|| {
+        drop(graph);
+        Ok(())
+    })?;
+    assert_eq!(elsewhere(|| s.download(&x))?, [9; N]);
+    Ok(())
+}
+
+fn a_node_is_set_by_the_thread_that_asked(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let (mut x, mut y) = (s.full(N, 0u32)?, s.full(N, 0u32)?);
+    let mut builder = device.graph()?;
+    let node = builder.node(&[], |s| s.fill(&mut x, 1))?;
+    let mut graph = builder.build()?;
+    graph.set(node, |s| {
+        let other = thread::scope(|scope| scope.spawn(|| s.fill(&mut y, 2)).join()).unwrap();
+        refused(other, ErrorKind::Captured, &["another thread"]);
+        s.fill(&mut x, 3)
+    })?;
+    graph.launch(&s)?;
+    assert_eq!((s.download(&x)?, s.download(&y)?), (vec![3; N], vec![0; N]));
+    Ok(())
+}
+
+/// The driver has taken the new work, so the graph owns and tracks what it refers to, however the closure ends.
+fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut x, w) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let mut builder = device.graph()?;
+    let node = builder.node(&[], |s| kernels.mix(s, &w, &mut x, N))?;
+    let other = builder.node(&[node], |s| kernels.mix(s, &w, &mut x, N))?;
+    let mut graph = builder.build()?;
+    let (mut y, z) = (s.full(N, 7u32)?, s.full(N, 9u32)?);
+    refused(
+        graph.set(node, |s| {
+            kernels.mix(s, &y, &mut x, N)?;
+            Err(Error::new(ErrorKind::InvalidArgument, "on purpose"))
+        }),
+        ErrorKind::InvalidArgument,
+        &["on purpose"],
+    );
+    let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
+        graph.set(other, |s| {
+            kernels.mix(s, &z, &mut x, N)?;
+            panic::resume_unwind(Box::new("on purpose"))
+        })
+    }));
+    assert!(panicked.is_err());
+    drop(z);
+    let others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
+    let gate = Gate::new(device)?;
+    let other_stream = device.stream()?;
+    kernels.add_when(&other_stream, gate.flag(), &mut y, 1, N)?;
+    graph.launch(&s)?;
+    assert!(!s.is_done()?, "the launch waits for what another stream does to y");
+    gate.open();
+    assert_eq!(s.download(&x)?, vec![next(next(1, 8), 9); N]);
+    drop(others);
+    Ok(())
+}
+
+/// A node that is not cooperative would let a grid's barrier hang, so a launch that is must not get into it.
+fn attributes_stay_as_made(device: &Device) -> Result<()> {
+    const SHAPE: Launch = Launch::new([2, 1, 1], [8, 1, 1]);
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let info = device.info();
+    let others =
+        [(SHAPE.cooperative(), info.cooperative_launch), (SHAPE.cluster([2, 1, 1]), info.cluster_launch)];
+    for (other, _) in others.iter().filter(|(_, present)| *present) {
+        for (made, set) in [(&SHAPE, other), (other, &SHAPE)] {
+            let mut x = s.full(10, 1u32)?;
+            let mut builder = device.graph()?;
+            let node = builder.node(&[], |s| kernels.step_with(s, made, &mut x, 1, 10))?;
+            let mut graph = builder.build()?;
+            let changed = graph.set(node, |s| kernels.step_with(s, set, &mut x, 2, 10));
+            refused(changed, ErrorKind::InvalidArgument, &["cannot be changed", "build the graph anew"]);
+            graph.launch(&s)?;
+            assert_eq!(s.download(&x)?, [next(1, 1); 10]);
+            graph.set(node, |s| kernels.step_with(s, made, &mut x, 3, 10))?;
+            graph.launch(&s)?;
+            assert_eq!(s.download(&x)?, [next(next(1, 1), 3); 10]);
+        }
+    }
+    Ok(())
+}

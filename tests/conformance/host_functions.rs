@@ -1,0 +1,489 @@
+//! Host closures in stream order: whatever they do, they hold up their own stream at most.
+
+use std::panic;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+
+use conformance::executor::block_on;
+use conformance::toolbox::{Answers, Toolbox};
+use conformance::{
+    Gate, open_again, refused, runs_beside_closures, streams_are_independent, sync, synchronize, tests,
+};
+use gpustream::{Device, DeviceOptions, ErrorKind, Event, Graph, Launch, Pinned, Result, Stream};
+
+use crate::graphs::usable;
+
+tests! {
+    Plain: they_run_in_order, later_work_waits_for_them, a_panic_is_reported_by_the_next_wait,
+        a_panic_of_a_node_is_reported_by_the_next_wait, a_panic_that_panics_when_dropped,
+        a_panic_is_reported_where_its_run_was_launched,         a_blocked_one_holds_its_stream_alone, closures_of_streams_run_at_once_where_that_is_said, a_blocked_node_holds_its_launch_alone, the_last_handle_of_the_stream,
+        the_last_handles_of_everything, the_last_handles_in_a_node, a_graph_dropped_by_its_own_node,
+        library_calls_are_refused, library_calls_of_a_node_are_refused, what_came_before_can_be_read,
+        what_did_not_come_before_is_refused;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+const N: usize = 3000;
+
+fn they_run_in_order(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..100 {
+        let order = order.clone();
+        s.host_fn(move || order.lock().unwrap().push(number))?;
+    }
+    s.synchronize()?;
+    assert_eq!(*order.lock().unwrap(), (0..100).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// One holds its stream up as a kernel does.
+fn later_work_waits_for_them(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut done = device.flag()?;
+    let (open, closed) = mpsc::channel::<()>();
+    let seen = done.clone();
+    let early = Arc::new(AtomicU32::new(0));
+    let early_in = early.clone();
+    s.host_fn(move || {
+        let _ = closed.recv();
+        early_in.store(seen.get() + 1, Ordering::SeqCst);
+    })?;
+    kernels.raise_flag(&s, &ONE, &mut done, 7)?;
+    assert!(!s.is_done()?);
+    drop(open);
+    s.synchronize()?;
+    assert_eq!(early.load(Ordering::SeqCst), 1, "the kernel ran before the closure had ended");
+    assert_eq!(done.get(), 7);
+    Ok(())
+}
+
+fn panicking() {
+    panic::resume_unwind(Box::new("on purpose"));
+}
+
+/// Each kind of wait, by `submit` putting something that panics on a stream; once, and the work around it is done.
+fn panics_reach_waits(device: &Device, submit: impl Fn(&Stream) -> Result<()>) -> Result<()> {
+    type Wait = fn(&Device, &Stream, &Event, &Pinned<u32>) -> Result<()>;
+    let waits: &[(&str, Wait)] = &[
+        ("stream", |_, s, _, _| s.synchronize()),
+        ("event", |_, _, event, _| event.synchronize()),
+        ("device", |device, _, _, _| synchronize(device)),
+        ("guard", |_, _, _, host| host.read().map(drop)),
+        ("query", |_, s, _, _| {
+            while !s.is_done()? {}
+            Ok(())
+        }),
+        ("download", |_, s, _, host| s.download(host).map(drop)),
+        ("future of the stream", |_, s, _, _| block_on(s.finished())),
+        ("future of the event", |_, _, event, _| block_on(event.done())),
+        ("future of the memory", |_, _, _, host| block_on(host.ready())),
+    ];
+    // Not the device that other tests wait for.
+    let device = &open_again(device, DeviceOptions::default())?;
+    let kernels = sync::Kernels::load(device)?;
+    let (s, beside) = (device.stream()?, device.stream()?);
+    let mut x = s.full(N, 1u32)?;
+    let mut host = device.pinned::<u32>(N)?;
+    for (what, wait) in waits {
+        s.fill(&mut x, 1)?;
+        submit(&s)?;
+        kernels.step(&s, &mut x, 2, N)?;
+        s.copy(&x, &mut host)?;
+        let event = s.record()?;
+        let Err(error) = wait(device, &s, &event, &host) else { panic!("{what}: no word of the panic") };
+        assert_eq!(error.kind(), ErrorKind::HostPanic, "{what}: {error}");
+        assert!(error.message().contains("on purpose"), "{what}: {error}");
+        wait(device, &s, &event, &host).unwrap_or_else(|error| panic!("{what}: once more: {error}"));
+        assert_eq!(*host.read()?, [7; N], "{what}: what comes after it is done");
+        beside.synchronize()?;
+    }
+    usable(device, &[&s, &beside])
+}
+
+fn a_panic_is_reported_by_the_next_wait(device: &Device) -> Result<()> {
+    panics_reach_waits(device, |s| s.host_fn(panicking))
+}
+
+fn a_panic_of_a_node_is_reported_by_the_next_wait(device: &Device) -> Result<()> {
+    let graph = Mutex::new(None);
+    panics_reach_waits(device, |s| {
+        let graph = &mut *graph.lock().unwrap();
+        if graph.is_none() {
+            *graph = Some(s.capture(|s| s.host_fn_repeat(panicking))?);
+        }
+        graph.as_ref().unwrap().launch(s)
+    })
+}
+
+/// Also where the graph was launched elsewhere before the run began.
+fn a_panic_is_reported_where_its_run_was_launched(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let runs = Arc::new(AtomicU32::new(0));
+    let begun = runs.clone();
+    let graph = a.capture(|s| {
+        s.host_fn_repeat(move || {
+            if begun.fetch_add(1, Ordering::SeqCst) == 1 {
+                panicking();
+            }
+        })
+    })?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    for stream in [&b, &a, &b] {
+        // The runs follow each other, and the first may be done already.
+        graph.launch(stream)?;
+    }
+    gate.open();
+    b.synchronize()?;
+    refused(a.synchronize(), ErrorKind::HostPanic, &["on purpose"]);
+    assert_eq!(runs.load(Ordering::SeqCst), 3);
+    usable(device, &[&a, &b])
+}
+
+fn a_panic_that_panics_when_dropped(device: &Device) -> Result<()> {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic::resume_unwind(Box::new("again"));
+        }
+    }
+    let s = device.stream()?;
+    s.host_fn(|| panic::resume_unwind(Box::new(Bomb)))?;
+    refused(s.synchronize(), ErrorKind::HostPanic, &["no message"]);
+    let held = Bomb;
+    s.host_fn(move || drop(held))?;
+    refused(s.synchronize(), ErrorKind::HostPanic, &["again"]);
+    usable(device, &[&s])
+}
+
+/// While `block` holds `s` up: work of other streams is taken, and where they have queues of their own it is done and
+/// waited for in every way; where they do not, it is as soon as `s` goes on.
+fn others_go_on(device: &Device, s: &Stream, block: impl Fn(Receiver<()>) -> Result<()>) -> Result<()> {
+    if !runs_beside_closures() {
+        return Ok(());
+    }
+    let beside = streams_are_independent(device);
+    let kernels = sync::Kernels::load(device)?;
+    let streams = [device.stream()?, device.stream()?];
+    let mut mine = s.full(N, 1u32)?;
+    let mut theirs = [streams[0].full(N, 1u32)?, streams[1].full(N, 1u32)?];
+    let mut host = device.pinned::<u32>(N)?;
+    s.synchronize()?;
+    let mut want = 1u32;
+    for value in 0..3 {
+        let (open, closed) = mpsc::channel();
+        block(closed)?;
+        kernels.step(s, &mut mine, value, N)?;
+        let after = s.record()?;
+        want = want.wrapping_mul(5).wrapping_add(value);
+        assert!(!s.is_done()? && !after.is_done()?, "it is blocked");
+        if !beside {
+            for (stream, x) in streams.iter().zip(&mut theirs) {
+                kernels.step(stream, x, value, N)?;
+            }
+            drop(open);
+            assert_eq!(streams[0].download(&theirs[0])?, [want; N]);
+            assert_eq!(streams[1].download(&theirs[1])?, [want; N]);
+            assert_eq!(s.download(&mine)?, [want; N]);
+            continue;
+        }
+        for (stream, x) in streams.iter().zip(&mut theirs) {
+            kernels.step(stream, x, value, N)?;
+            stream.record()?.synchronize()?;
+            stream.copy(x, &mut host)?;
+            assert_eq!(*host.read()?, [want; N]);
+            block_on(stream.finished())?;
+            stream.synchronize()?;
+            assert_eq!(stream.download(x)?, [want; N]);
+        }
+        assert!(!s.is_done()? && !after.is_done()?, "it is blocked");
+        drop(open);
+        assert_eq!(s.download(&mine)?, [want; N]);
+    }
+    Ok(())
+}
+
+fn a_blocked_one_holds_its_stream_alone(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    others_go_on(device, &s, |closed| {
+        s.host_fn(move || {
+            let _ = closed.recv();
+        })
+    })
+}
+
+fn a_blocked_node_holds_its_launch_alone(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let door = Arc::new(Mutex::new(None::<Receiver<()>>));
+    let inside = door.clone();
+    let graph = s.capture(|s| {
+        s.host_fn_repeat(move || {
+            let closed = inside.lock().unwrap().take();
+            let _ = closed.map(|closed| closed.recv());
+        })
+    })?;
+    others_go_on(device, &s, |closed| {
+        *door.lock().unwrap() = Some(closed);
+        graph.launch(&s)
+    })
+}
+
+/// Where they do not run at once they run one after the other, so none may wait for another.
+fn closures_of_streams_run_at_once_where_that_is_said(device: &Device) -> Result<()> {
+    let streams = (0..3).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    let arrived = Arc::new(AtomicU32::new(0));
+    let all = if device.info().concurrent_host_functions { streams.len() as u32 } else { 1 };
+    for s in &streams {
+        let arrived = arrived.clone();
+        s.host_fn(move || {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            while arrived.load(Ordering::SeqCst) < all {
+                std::thread::yield_now();
+            }
+        })?;
+    }
+    streams.iter().try_for_each(Stream::synchronize)?;
+    assert_eq!(arrived.load(Ordering::SeqCst), 3);
+    Ok(())
+}
+
+fn the_last_handle_of_the_stream(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let beside = device.stream()?;
+    let mut x = beside.full(N, 1u32)?;
+    for value in 0..10 {
+        let s = Arc::new(device.stream()?);
+        let (give, take) = mpsc::channel::<Arc<Stream>>();
+        let (tell, told) = mpsc::channel();
+        s.host_fn(move || {
+            drop(take.recv());
+            let _ = tell.send(());
+        })?;
+        // What comes after it is done all the same.
+        kernels.step(&s, &mut x, value, N)?;
+        give.send(s).unwrap();
+        assert_eq!(told.recv(), Ok(()));
+    }
+    let want = (0..10).fold(1u32, |x, value| x.wrapping_mul(5).wrapping_add(value));
+    assert_eq!(beside.download(&x)?, [want; N]);
+    usable(device, &[&beside])
+}
+
+/// One of each of what a device has, with work pending on it; all that keeps `device` open.
+fn one_of_each(device: Device) -> Result<(Arc<Stream>, impl Send)> {
+    let s = Arc::new(device.stream()?);
+    let kernels = sync::Kernels::load(&device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut tools = Toolbox::new(&device, &s)?;
+    let gate = Gate::new(&device)?;
+    kernels.add_when(&s, gate.flag(), &mut x, 1, N)?;
+    let graph = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
+    graph.launch(&s)?;
+    let registered = device.register(vec![1u32; N])?;
+    let default = device.default_stream(gpustream::DefaultStream::Legacy).ok();
+    let download = s.download_async(&x)?;
+    let events = (0..100).map(|_| s.record()).collect::<Result<Vec<_>>>()?;
+    let timed = s.record_timed()?;
+    let builder = device.graph()?;
+    tools.submit()?;
+    gate.open();
+    let held = (kernels, x, tools, graph, registered, default, download, events, timed, builder, gate);
+    Ok((s, (held, device)))
+}
+
+/// Waits for what earlier closures left to another thread. It gives memory back, for which a driver may wait until the
+/// device is idle, and keep everybody's calls waiting meanwhile; a closure that waits for one who calls would not end.
+fn wait_for_what_is_left() {
+    let at_it = || {
+        let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        threads
+            .filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok())
+            .any(|name| name.trim_end() == "gpustream-drop")
+    };
+    while at_it() {
+        std::thread::yield_now();
+    }
+}
+
+fn the_last_handles_of_everything(device: &Device) -> Result<()> {
+    for _ in 0..3 {
+        wait_for_what_is_left();
+        let (s, held) = one_of_each(open_again(device, DeviceOptions::default())?)?;
+        let (give, take) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        s.host_fn(move || {
+            drop(take.recv());
+            let _ = tell.send(());
+        })?;
+        assert!(give.send((s, held)).is_ok());
+        assert_eq!(told.recv(), Ok(()));
+    }
+    usable(device, &[&device.stream()?])
+}
+
+fn the_last_handles_in_a_node(device: &Device) -> Result<()> {
+    for _ in 0..3 {
+        wait_for_what_is_left();
+        let (s, held) = one_of_each(open_again(device, DeviceOptions::default())?)?;
+        let (give, take) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let (take, tell) = (Mutex::new(take), Mutex::new(tell));
+        let graph = s.capture(|s| {
+            s.host_fn_repeat(move || {
+                drop(take.lock().unwrap().recv());
+                let _ = tell.lock().unwrap().send(());
+            })
+        })?;
+        graph.launch(&s)?;
+        assert!(give.send((s, graph, held)).is_ok());
+        assert_eq!(told.recv(), Ok(()));
+    }
+    usable(device, &[&device.stream()?])
+}
+
+/// With launches of it pending, and the stream too.
+fn a_graph_dropped_by_its_own_node(device: &Device) -> Result<()> {
+    if !runs_beside_closures() {
+        return Ok(());
+    }
+    wait_for_what_is_left();
+    let kernels = sync::Kernels::load(device)?;
+    let beside = device.stream()?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let (give, take) = mpsc::channel::<(Graph, Stream)>();
+    let (tell, told) = mpsc::channel();
+    let (take, tell) = (Mutex::new(take), Mutex::new(tell));
+    let graph = s.capture(|s| {
+        s.host_fn_repeat(move || {
+            if let Ok(own) = take.lock().unwrap().recv() {
+                drop(own);
+                let _ = tell.lock().unwrap().send(());
+            }
+        })?;
+        kernels.step(s, &mut x, 1, N)
+    })?;
+    graph.launch(&s)?;
+    graph.launch(&s)?;
+    give.send((graph, s)).unwrap();
+    drop(give);
+    assert_eq!(told.recv(), Ok(()));
+    assert_eq!(beside.download(&x)?, [31; N]);
+    usable(device, &[&beside])
+}
+
+/// Has a closure that `submit` gives to the toolbox's stream call everything, while work behind it is pending.
+fn answers(
+    device: &Device,
+    submit: impl FnOnce(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>>,
+) -> Result<Answers> {
+    let s = Arc::new(device.stream()?);
+    let mut tools = Toolbox::new(device, &s)?;
+    tools.load_kernels()?;
+    let calls = tools.calls();
+    s.synchronize()?;
+    let (give, take) = mpsc::channel::<Toolbox>();
+    let (tell, told) = mpsc::channel();
+    let (take, tell) = (Mutex::new(take), Mutex::new(tell));
+    let graph = submit(
+        &s,
+        Box::new(move || {
+            let Ok(mut tools) = take.lock().unwrap().recv() else { return };
+            let answers = tools.call_everything();
+            tools.call_the_harmless();
+            let _ = tell.lock().unwrap().send((answers, tools));
+        }),
+    )?;
+    tools.submit()?;
+    assert!(give.send(tools).is_ok());
+    let (answers, tools) = told.recv().expect("the closure's answers; it may have panicked");
+    s.synchronize()?;
+    drop((tools, graph));
+    usable(device, &[&s])?;
+    assert_eq!(answers.len(), calls);
+    Ok(answers)
+}
+
+fn all_refused(answers: &Answers) {
+    let wrong: Vec<_> = answers.iter().filter(|(_, kind)| *kind != Some(ErrorKind::InHostClosure)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+fn library_calls_are_refused(device: &Device) -> Result<()> {
+    let answers = answers(device, |s, closure| {
+        s.host_fn(closure)?;
+        Ok(None)
+    })?;
+    all_refused(&answers);
+    Ok(())
+}
+
+fn library_calls_of_a_node_are_refused(device: &Device) -> Result<()> {
+    let answers = answers(device, |s, closure| {
+        let graph = s.capture(|s| s.host_fn_repeat(closure))?;
+        graph.launch(s)?;
+        Ok(Some(graph))
+    })?;
+    all_refused(&answers);
+    Ok(())
+}
+
+/// What its stream did before it, and what that had waited for, needs no question to the driver.
+fn what_came_before_can_be_read(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let (mut x, mut y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
+    let (mut first, mut second) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
+    a.synchronize()?;
+    b.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&b, gate.flag(), &mut y, 5, N)?;
+    b.copy(&y, &mut second)?;
+    a.wait(&b.record()?)?;
+    kernels.step(&a, &mut x, 3, N)?;
+    a.copy(&x, &mut first)?;
+    let (tell, told) = mpsc::channel();
+    a.host_fn(move || {
+        let mut read = || -> Result<(u32, u32)> {
+            assert!(first.is_ready()? && second.is_ready()?);
+            second.write()?[0] = 100;
+            Ok((first.read()?.iter().sum(), second.read()?.iter().sum()))
+        };
+        let _ = tell.send(read());
+    })?;
+    assert!(told.try_recv().is_err());
+    gate.open();
+    let sums = told.recv().expect("the closure's answer")?;
+    assert_eq!(sums, (8 * N as u32, 7 * (N as u32 - 1) + 100));
+    a.synchronize()
+}
+
+/// Work behind the closure, or of a stream that its own has not waited for: an error where a wait would be for ever.
+fn what_did_not_come_before_is_refused(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let x = a.full(N, 1u32)?;
+    let mut behind = device.pinned::<u32>(N)?;
+    let mut beside = device.pinned_from(&[1u32; N])?;
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&b, gate.flag(), &mut beside, 5, N)?;
+    let (give, take) = mpsc::channel::<[Pinned<u32>; 2]>();
+    let (tell, told) = mpsc::channel();
+    a.host_fn(move || {
+        let Ok(both) = take.recv() else { return };
+        let kinds = both.iter().map(|host| host.read().map(drop).map_err(|error| error.kind()));
+        let _ = tell.send((kinds.collect::<Vec<_>>(), both));
+    })?;
+    a.copy(&x, &mut behind)?;
+    give.send([behind, beside]).unwrap();
+    let (kinds, [behind, beside]) = told.recv().expect("the closure's answer");
+    assert_eq!(kinds, [Err(ErrorKind::InHostClosure); 2]);
+    gate.open();
+    assert_eq!((behind.read()?[0], beside.read()?[0]), (1, 6));
+    a.synchronize()
+}

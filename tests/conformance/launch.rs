@@ -1,0 +1,498 @@
+//! Launches have the shape they were asked for, and kernels get the arguments they were given.
+
+use std::collections::HashSet;
+
+use conformance::args::{Kernels, Mixed, Nested};
+use conformance::{refused, sync, tests, warps};
+use gpustream::half::{bf16, f16};
+use gpustream::{Arg, Device, ErrorKind, Launch, Result};
+
+tests! {
+    Plain: every_scalar, structs_by_value, structs_in_memory, every_thread_runs_once, a_launch_covers_two_dimensions,
+        dynamic_shared_memory, static_shared_memory, atomics, strided_launches, an_empty_launch_does_nothing,
+        limits_are_checked_before_the_driver, contracts_are_checked, arguments_are_checked, kernels_tell_their_limits,
+        attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet, early_launches_keep_the_order, occupancy_is_known,
+        threads_launch_with_much_and_little_shared_memory_at_once;
+    Warps: warp_facts, block_sums, barriers_that_vote;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+fn every_scalar(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut out = s.zeros::<f64>(14)?;
+    let (half, brain) = (f16::from_f32(0.5), bf16::from_f32(-3.0));
+    kernels.scalars(
+        &s,
+        &ONE,
+        true,
+        -100,
+        200,
+        -30_000,
+        60_000,
+        i32::MIN,
+        u32::MAX,
+        -(1 << 52),
+        1 << 53,
+        1.25,
+        -2.5e300,
+        half,
+        brain,
+        1 << 40,
+        &mut out,
+    )?;
+    let want = [
+        1.0,
+        -100.0,
+        200.0,
+        -30_000.0,
+        60_000.0,
+        -2_147_483_648.0,
+        4_294_967_295.0,
+        -4_503_599_627_370_496.0,
+        9_007_199_254_740_992.0,
+        1.25,
+        -2.5e300,
+        0.5,
+        -3.0,
+        1_099_511_627_776.0,
+    ];
+    assert_eq!(s.download(&out)?, want);
+    Ok(())
+}
+
+fn structs_by_value(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut out = s.zeros::<f64>(7)?;
+    let inner = Mixed { wide: 1.5, pair: [0.0, 2.5], number: -3, halves: [0, 4] };
+    kernels.by_value(&s, &ONE, 7, Nested { inner, last: -5 }, 8, &mut out)?;
+    assert_eq!(s.download(&out)?, [7.0, 1.5, 2.5, -3.0, 4.0, -5.0, 8.0]);
+    Ok(())
+}
+
+fn structs_in_memory(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let values: Vec<Mixed> = (0..999)
+        .map(|i| Mixed { wide: f64::from(i), pair: [i as f32, -1.0], number: i, halves: [1, 2] })
+        .collect();
+    let mut x = s.upload(&values)?;
+    kernels.swap_pairs(&s, &mut x, 999)?;
+    let want: Vec<Mixed> = values.iter().map(|v| Mixed { pair: [v.pair[1], v.pair[0]], ..*v }).collect();
+    assert_eq!(s.download(&x)?, want);
+    Ok(())
+}
+
+/// In three dimensions of grid and block, odd ones among them.
+fn every_thread_runs_once(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (grid, block) in [
+        ([1, 1, 1], [1, 1, 1]),
+        ([5, 1, 1], [33, 1, 1]),
+        ([1, 7, 1], [1, 13, 1]),
+        ([1, 1, 3], [1, 1, 9]),
+        ([3, 5, 7], [4, 3, 2]),
+        ([2, 3, 1], [31, 1, 5]),
+        ([300, 1, 1], [256, 1, 1]),
+    ] {
+        let threads = grid.iter().chain(&block).product::<u32>() as usize;
+        let mut out = s.full(threads, u64::MAX)?;
+        kernels.r#where(&s, &Launch::new(grid, block), &mut out)?;
+        let mut seen = HashSet::new();
+        for (index, place) in s.download(&out)?.into_iter().enumerate() {
+            let field = |shift: u32| (place >> shift & 1023) as u32;
+            let (b, t) = ([field(50), field(40), field(30)], [field(20), field(10), field(0)]);
+            assert!((0..3).all(|axis| b[axis] < grid[axis] && t[axis] < block[axis]), "{b:?} {t:?}");
+            let in_grid = b[0] + grid[0] * (b[1] + grid[1] * b[2]);
+            let in_block = t[0] + block[0] * (t[1] + block[1] * t[2]);
+            let threads_in_block: u32 = block.iter().product();
+            assert_eq!((in_grid * threads_in_block + in_block) as usize, index, "{grid:?} {block:?}");
+            assert!(seen.insert(place));
+        }
+    }
+    Ok(())
+}
+
+fn a_launch_covers_two_dimensions(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (width, height) in [(0, 5), (5, 0), (1, 1), (15, 7), (16, 8), (17, 9), (1000, 3), (3, 1000)] {
+        let mut x = s.zeros::<u32>(width * height)?;
+        kernels.plane(&s, &mut x, width, height)?;
+        let want: Vec<u32> = (1..=(width * height) as u32).collect();
+        assert_eq!(s.download(&x)?, want, "{width}×{height}");
+    }
+    Ok(())
+}
+
+fn reversed(blocks: u32, threads: u32) -> Vec<u32> {
+    (0..blocks).flat_map(|block| (0..threads).rev().map(move |thread| block * threads + thread)).collect()
+}
+
+fn dynamic_shared_memory(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (blocks, threads) in [(1, 1), (3, 7), (5, 64), (9, 257), (2, 1024)] {
+        let mut x = s.upload(&(0..blocks * threads).collect::<Vec<u32>>())?;
+        let launch = Launch::new([blocks, 1, 1], [threads, 1, 1]).shared(4 * threads);
+        kernels.reverse_dynamic(&s, &launch, &mut x)?;
+        assert_eq!(s.download(&x)?, reversed(blocks, threads), "{blocks} blocks of {threads}");
+    }
+    // As much as a block may have after asking for it.
+    let most = device.info().shared_memory_per_block_optin;
+    let mut x = s.upload(&(0..64).collect::<Vec<u32>>())?;
+    kernels.reverse_dynamic(&s, &Launch::new([1; 3], [64, 1, 1]).shared(most), &mut x)?;
+    assert_eq!(s.download(&x)?, reversed(1, 64));
+    let too_much = Launch::new([1; 3], [64, 1, 1]).shared(most + 1);
+    refused(
+        kernels.reverse_dynamic(&s, &too_much, &mut x),
+        ErrorKind::InvalidLaunch,
+        &["shared memory", "reverse_dynamic"],
+    );
+    Ok(())
+}
+
+/// One kernel, launched by several threads with what needs to be asked for and what does not.
+fn threads_launch_with_much_and_little_shared_memory_at_once(device: &Device) -> Result<()> {
+    let kernels = &Kernels::load(device)?;
+    let info = device.info();
+    let most = info.shared_memory_per_block_optin;
+    // Kernels of one name are one kernel.
+    let again = kernels.module().kernel("reverse_dynamic")?;
+    assert!(again.occupancy(64, most)? >= 1);
+    let work = |shared: u32| {
+        move || -> Result<()> {
+            let s = device.stream()?;
+            let mut x = s.upload(&(0..64).collect::<Vec<u32>>())?;
+            for _ in 0..100 {
+                kernels.reverse_dynamic(&s, &Launch::new([1; 3], [64, 1, 1]).shared(shared), &mut x)?;
+            }
+            assert_eq!(s.download(&x)?, (0..64).collect::<Vec<u32>>());
+            Ok(())
+        }
+    };
+    let between = u32::midpoint(info.shared_memory_per_block, most);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = [256, between, most, (between + 1).min(most), most]
+            .map(|shared| scope.spawn(work(shared)))
+            .into();
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap())
+    })
+}
+
+fn occupancy_is_known(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let kernel = kernels.module().kernel("step")?;
+    let limit = kernel.info().max_threads_per_block;
+    let blocks = kernel.occupancy(128, 0)?;
+    assert!(blocks >= 1);
+    assert!(kernel.occupancy(limit, 0)? <= blocks);
+    let (grid, block) = kernel.suggested_block(0)?;
+    assert!(grid >= 1 && (1..=limit).contains(&block), "{grid} blocks of {block}");
+    // As much shared memory as there is, and what is beyond it.
+    let most = device.info().shared_memory_per_block_optin - kernel.info().static_shared;
+    let few = kernel.occupancy(128, most)?;
+    assert!((1..=blocks).contains(&few), "{few} of {blocks}");
+    assert!(kernel.suggested_block(most)?.1 >= 1);
+    for (threads, shared) in [(128, most + 1), (128, u32::MAX), (0, 0), (limit + 1, 0)] {
+        assert_eq!(kernel.occupancy(threads, shared)?, 0, "{threads} threads, {shared} bytes");
+    }
+    refused(kernel.suggested_block(most + 1), ErrorKind::InvalidLaunch, &["step", "shared memory"]);
+    // What it suggests can be launched.
+    let s = device.stream()?;
+    let mut x = s.full(10_007, 2u32)?;
+    kernels.step_with(&s, &Launch::new([grid, 1, 1], [block, 1, 1]), &mut x, 1, 10_007)?;
+    assert_eq!(s.download(&x)?, vec![11; 10_007]);
+    Ok(())
+}
+
+fn static_shared_memory(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.upload(&(0..128 * 50).collect::<Vec<u32>>())?;
+    kernels.reverse_static(&s, &Launch::new([50, 1, 1], [128, 1, 1]), &mut x)?;
+    assert_eq!(s.download(&x)?, reversed(50, 128));
+    Ok(())
+}
+
+fn atomics(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let (mut narrow, mut wide, mut real, mut local) =
+        (s.zeros::<u32>(1)?, s.full(1, 1u64 << 40)?, s.zeros::<f32>(1)?, s.zeros::<u32>(1)?);
+    kernels.count(
+        &s,
+        &Launch::new([37, 1, 1], [129, 1, 1]),
+        &mut narrow,
+        &mut wide,
+        &mut real,
+        &mut local,
+    )?;
+    let all = 37 * 129;
+    assert_eq!(s.download(&narrow)?, [all]);
+    assert_eq!(s.download(&wide)?, [(1 << 40) + u64::from(all)]);
+    assert_eq!(s.download(&real)?, [all as f32]);
+    assert_eq!(s.download(&local)?, [all]);
+    Ok(())
+}
+
+/// Any grid is right for a kernel that loops.
+fn strided_launches(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    for n in [1, 100, 100_003] {
+        for launch in [Launch::strided(n), Launch::covering(n), Launch::new([3, 2, 1], [16, 4, 1]), ONE] {
+            let mut x = s.full(n, 2u32)?;
+            kernels.step_with(&s, &launch, &mut x, 1, n)?;
+            assert_eq!(s.download(&x)?, vec![11; n], "{launch:?}");
+        }
+    }
+    Ok(())
+}
+
+fn an_empty_launch_does_nothing(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(10, 2u32)?;
+    kernels.step(&s, &mut x, 1, 0)?;
+    kernels.step_with(&s, &Launch::covering(0), &mut x, 1, 10)?;
+    kernels.step_with(&s, &Launch::strided(0), &mut x, 1, 10)?;
+    assert_eq!(s.download(&x)?, [2; 10]);
+    Ok(())
+}
+
+fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(10, 2u32)?;
+    let info = device.info();
+    let axis = |limits: [u32; 3], axis: usize, add: u32| {
+        let mut shape = [1; 3];
+        shape[axis] = limits[axis].saturating_add(add);
+        shape
+    };
+    for dimension in 0..3 {
+        let name = ["along x", "along y", "along z"][dimension];
+        let mut none = [1; 3];
+        none[dimension] = 0;
+        let mut launches = vec![Launch::new(none, [1; 3]), Launch::new([1; 3], none)];
+        launches.push(Launch::new([1; 3], axis(info.max_block, dimension, 1)));
+        if info.max_grid[dimension] < u32::MAX {
+            launches.push(Launch::new(axis(info.max_grid, dimension, 1), [1; 3]));
+        }
+        for launch in launches {
+            refused(
+                kernels.step_with(&s, &launch, &mut x, 1, 10),
+                ErrorKind::InvalidLaunch,
+                &[name, "allows"],
+            );
+        }
+    }
+    // Each dimension fits, the product does not.
+    let many = [info.max_block[0].min(64), info.max_block[1].min(64), 1];
+    if many[0] * many[1] > info.max_threads_per_block {
+        let launch = Launch::new([1; 3], many);
+        refused(
+            kernels.step_with(&s, &launch, &mut x, 1, 10),
+            ErrorKind::InvalidLaunch,
+            &["step", "threads"],
+        );
+    }
+    refused(
+        kernels.step_with(&s, &Launch::covering(usize::MAX), &mut x, 1, 10),
+        ErrorKind::InvalidLaunch,
+        &["blocks in the grid"],
+    );
+    assert_eq!(s.download(&x)?, [2; 10], "a refused launch did something");
+    Ok(())
+}
+
+fn contracts_are_checked(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(10, 2u32)?;
+    let mut y = s.full(9, 2u32)?;
+    let line = line!() + 1;
+    let Err(error) = kernels.mix(&s, &x, &mut y, 10) else { panic!("10 elements do not fit into 9") };
+    assert_eq!(error.kind(), ErrorKind::ContractViolated);
+    let text = error.to_string();
+    for part in ["mix", "n <= len(y)", "n = 10", "len(y) = 9", file!(), &line.to_string()] {
+        assert!(text.contains(part), "`{text}` does not say `{part}`");
+    }
+    kernels.mix(&s, &x.slice(..9)?, &mut y, 9)?;
+    assert_eq!(s.download(&y)?, [12; 9]);
+    Ok(())
+}
+
+/// The untyped way in.
+fn arguments_are_checked(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let kernel = kernels.module().kernel("no_contract")?;
+    let s = device.stream()?;
+    let mut x = s.zeros::<u32>(1)?;
+    let (wide, narrow) = (1u64, 1u32);
+    // SAFETY: the kernel writes one element; launches with other arguments are refused.
+    unsafe {
+        let too_few = kernel.launch(&s, &ONE, &[]);
+        let too_many = kernel.launch(&s, &ONE, &[Arg::write(&mut x), Arg::value(&wide)]);
+        if device.info().backend == "cpu" {
+            refused(too_few, ErrorKind::ArgumentMismatch, &["no_contract", "takes 1 parameter"]);
+            refused(too_many, ErrorKind::ArgumentMismatch, &["no_contract", "given 2"]);
+            refused(
+                kernel.launch(&s, &ONE, &[Arg::value(&narrow)]),
+                ErrorKind::ArgumentMismatch,
+                &["8", "4"],
+            );
+        } else if let Err(error) = too_few {
+            assert_eq!(error.kind(), ErrorKind::ArgumentMismatch, "{error}");
+        }
+        let many: Vec<Arg<'_>> = (0..65).map(|_| Arg::value(&wide)).collect();
+        refused(kernel.launch(&s, &ONE, &many), ErrorKind::ArgumentMismatch, &["65"]);
+        kernel.launch(&s, &ONE, &[Arg::write(&mut x)])?;
+    }
+    assert_eq!(s.download(&x)?, [7]);
+    Ok(())
+}
+
+fn kernels_tell_their_limits(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let kernel = kernels.module().kernel("reverse_static")?;
+    assert_eq!(kernel.name(), "reverse_static");
+    assert!(kernel.device().is_same(device));
+    assert!(kernel.info().static_shared >= 512, "{:?}", kernel.info());
+    Ok(())
+}
+
+fn attributes_the_device_lacks_are_refused(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let info = device.info();
+    let mut x = s.full(10, 2u32)?;
+    let cooperative = kernels.step_with(&s, &Launch::new([1; 3], [10, 1, 1]).cooperative(), &mut x, 1, 10);
+    let clusters =
+        kernels.step_with(&s, &Launch::new([2, 1, 1], [8, 1, 1]).cluster([2, 1, 1]), &mut x, 1, 10);
+    let mut want = 2;
+    for (result, present) in [(cooperative, info.cooperative_launch), (clusters, info.cluster_launch)] {
+        if present {
+            result?;
+            want = want * 5 + 1;
+        } else {
+            refused(result, ErrorKind::Unsupported, &["is not supported"]);
+        }
+    }
+    assert_eq!(s.download(&x)?, [want; 10]);
+    Ok(())
+}
+
+/// As many blocks as are on the device at once, each round needing what another block wrote in the one before.
+fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
+    const THREADS: u32 = 128;
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let info = device.info();
+    let at_once = kernels.module().kernel("ring")?.occupancy(THREADS, 0)? * info.multiprocessors;
+    let n = 10_007;
+    let start: Vec<u32> = (0..n as u32).collect();
+    let (mut next, mut arrivals) = (s.zeros::<u32>(n)?, s.zeros::<u32>(1)?);
+    let mut x = s.upload(&start)?;
+    // Not asked to be cooperative: the kernel's contract says that it must be.
+    let launch = Launch::new([at_once, 1, 1], [THREADS, 1, 1]);
+    let mut want = start;
+    for rounds in [1u32, 20, 3] {
+        let ran = kernels.ring(&s, &launch, &mut x, &mut next, &mut arrivals, rounds, n);
+        if !info.cooperative_launch {
+            refused(ran, ErrorKind::Unsupported, &["a cooperative launch is not supported", info.backend]);
+            return Ok(());
+        }
+        ran?;
+        for _ in 0..rounds {
+            want = (0..n).map(|i| want[i].wrapping_mul(5).wrapping_add(want[(i + 1) % n])).collect();
+        }
+    }
+    assert_eq!(s.download(&x)?, want);
+    // One block too many for all to be there at once: refused, and not a grid that waits for ever.
+    let too_many = Launch::new([at_once + 1, 1, 1], [THREADS, 1, 1]);
+    let refusal = kernels.ring(&s, &too_many, &mut x, &mut next, &mut arrivals, 1, n);
+    assert!(refusal.is_err(), "{} blocks are not on the device at once", at_once + 1);
+    assert_eq!(s.download(&x)?, want);
+    Ok(())
+}
+
+/// Where the device has none, plain order is a right answer.
+fn early_launches_keep_the_order(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let n = 4096;
+    let mut x = s.full(n, 1u32)?;
+    // SAFETY: the kernel waits for its predecessor before it reads or writes.
+    let launch = unsafe { Launch::new([32, 1, 1], [128, 1, 1]).early_dependent() };
+    let mut want = 1u32;
+    for round in 0..200 {
+        kernels.early_step(&s, &launch, &mut x, round, n)?;
+        want = want.wrapping_mul(5).wrapping_add(round);
+    }
+    kernels.step(&s, &mut x, 7, n)?;
+    assert_eq!(s.download(&x)?, vec![want.wrapping_mul(5).wrapping_add(7); n]);
+    Ok(())
+}
+
+fn warp_facts(device: &Device) -> Result<()> {
+    let kernels = warps::Kernels::load(device)?;
+    let s = device.stream()?;
+    let size = device.info().warp_size;
+    for threads in [1, 2, size - 1, size, size + 1, 2 * size, 200, 256] {
+        for limit in [0, 1, threads / 2, threads] {
+            let mut out = s.full(8 * threads as usize, u64::MAX)?;
+            kernels.warp_facts(&s, &Launch::new([1; 3], [threads, 1, 1]), &mut out, limit)?;
+            let got = s.download(&out)?;
+            for (me, facts) in got.chunks_exact(8).enumerate() {
+                let me = me as u32;
+                let first = me / size * size;
+                let last = (first + size).min(threads);
+                let votes =
+                    (first..last).filter(|&other| other < limit).map(|other| 1u64 << (other - first)).sum();
+                let down = if me + 1 < last { me + 1 } else { me };
+                // A neighbour that does not exist has nothing to give.
+                let other = if me ^ 1 < last { u64::from(me ^ 1) } else { facts[4] };
+                let want = [
+                    u64::from(size),
+                    u64::from(me - first),
+                    u64::from(down),
+                    u64::from(first),
+                    other,
+                    u64::from(first < limit),
+                    u64::from(last <= limit),
+                    votes,
+                ];
+                assert_eq!(facts, want, "thread {me} of {threads}, limit {limit}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn block_sums(device: &Device) -> Result<()> {
+    let kernels = warps::Kernels::load(device)?;
+    let s = device.stream()?;
+    for threads in [1u32, 2, 31, 32, 33, 63, 64, 65, 127, 500, 1024] {
+        let mut out = s.zeros::<u64>(2)?;
+        kernels.block_sum(&s, &Launch::new([1; 3], [threads, 1, 1]), &mut out)?;
+        assert_eq!(s.download(&out)?[0], u64::from(threads * (threads + 1) / 2), "{threads} threads");
+    }
+    Ok(())
+}
+
+fn barriers_that_vote(device: &Device) -> Result<()> {
+    let kernels = warps::Kernels::load(device)?;
+    let s = device.stream()?;
+    for (threads, limit) in [(1, 0), (1, 1), (33, 0), (33, 1), (100, 99), (100, 100), (256, 17)] {
+        let mut out = s.full(3, -1i32)?;
+        kernels.barrier_votes(&s, &Launch::new([1; 3], [threads, 1, 1]), &mut out, limit)?;
+        let want = [limit.min(threads) as i32, i32::from(limit >= threads), i32::from(limit > 0)];
+        assert_eq!(s.download(&out)?, want, "{threads} threads, limit {limit}");
+    }
+    Ok(())
+}

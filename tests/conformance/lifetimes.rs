@@ -1,0 +1,330 @@
+//! Dropping returns at once, nothing goes while it is in use, and leaking breaks nothing.
+
+use std::mem;
+use std::sync::mpsc;
+
+use conformance::{Gate, open_again, sync, tests, until};
+use gpustream::{Device, DeviceOptions, Launch, Result};
+
+tests! {
+    Plain: a_buffer_dropped_in_use_stays_until_it_is_read, pinned_memory_dropped_in_use, a_stream_dropped_in_use, kernels_dropped_in_use_finish,
+        freed_memory_is_not_reused_early, freed_pinned_memory_is_not_reused_early, reuse_on_another_stream_waits,
+        the_last_handle_waits, closures_own_what_they_hold, a_closure_drops_the_last_handle, forgotten_guards,
+        forgotten_buffers, forgotten_streams, a_panic_leaves_the_device_usable, flags_live_as_long_as_their_kernels;
+    Alone: everything_is_returned;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+const N: usize = 3000;
+
+fn a_buffer_dropped_in_use_stays_until_it_is_read(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let x = a.full(N, 7u32)?;
+    let mut y = a.zeros::<u32>(N)?;
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
+    drop(x);
+    // Whoever asks for memory now must not get what a still reads.
+    let others = (0..10).map(|_| b.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    b.synchronize()?;
+    assert!(!a.is_done()?);
+    gate.open();
+    assert_eq!(a.download(&y)?, [7; N]);
+    drop(others);
+    Ok(())
+}
+
+fn pinned_memory_dropped_in_use(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let a = device.stream()?;
+    let host = device.pinned_from(&[7u32; N])?;
+    let mut x = a.zeros::<u32>(N)?;
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    a.copy(&host, &mut x)?;
+    drop(host);
+    let mut others = (0..10).map(|_| device.pinned::<u32>(N)).collect::<Result<Vec<_>>>()?;
+    for other in &mut others {
+        other.write()?.fill(1);
+    }
+    assert!(!a.is_done()?);
+    gate.open();
+    assert_eq!(a.download(&x)?, [7; N]);
+    Ok(())
+}
+
+fn a_stream_dropped_in_use(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut x = a.full(N, 7u32)?;
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    kernels.step(&a, &mut x, 2, N)?;
+    drop(a);
+    // What looks for streams to let go of.
+    drop((device.stream()?, device.stream()?));
+    let mut y = b.alloc::<u32>(N)?;
+    b.copy(&x, &mut y)?;
+    assert!(!b.is_done()?);
+    gate.open();
+    assert_eq!(b.download(&y)?, [42; N]);
+    Ok(())
+}
+
+/// The module goes while its kernel runs.
+fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let a = device.stream()?;
+    let mut x = a.full(N, 7u32)?;
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    drop(kernels);
+    // Not `trim`, which may wait for the device. This looks for what can go.
+    drop(device.stream()?);
+    gate.open();
+    assert_eq!(a.download(&x)?, [8; N]);
+    Ok(())
+}
+
+/// The same stream may have a block again at once; what it does there comes after the block's last use.
+fn freed_memory_is_not_reused_early(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let a = device.stream()?;
+    let mut y = a.zeros::<u32>(N)?;
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    for value in 0..20u32 {
+        let x = a.full(N, value)?;
+        kernels.mix(&a, &x, &mut y, N)?;
+    }
+    gate.open();
+    let want = (0..20).fold(0u32, |sum, value| sum.wrapping_mul(5).wrapping_add(value));
+    assert_eq!(a.download(&y)?, [want; N]);
+    Ok(())
+}
+
+fn freed_pinned_memory_is_not_reused_early(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let a = device.stream()?;
+    let mut x = a.zeros::<u32>(N)?;
+    let mut sum = a.zeros::<u32>(N)?;
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    for value in 0..20u32 {
+        // The host writes to it at once, whatever the device still reads.
+        let host = device.pinned_from(&[value; N])?;
+        a.copy(&host, &mut x)?;
+        kernels.mix(&a, &x, &mut sum, N)?;
+    }
+    gate.open();
+    let want = (0..20).fold(0u32, |sum, value| sum.wrapping_mul(5).wrapping_add(value));
+    assert_eq!(a.download(&sum)?, [want; N]);
+    Ok(())
+}
+
+/// A block that a still uses, allocated again on a, and used by b.
+fn reuse_on_another_stream_waits(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let x = a.full(N, 7u32)?;
+    let mut y = a.zeros::<u32>(N)?;
+    a.synchronize()?;
+    let address = x.as_raw();
+    let gate = Gate::new(device)?;
+    kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
+    drop(x);
+    let mut again = a.alloc::<u32>(N)?;
+    assert_eq!(again.as_raw(), address, "the stream's own memory is there for it at once");
+    b.fill(&mut again, 1)?;
+    assert!(!b.is_done()?, "b waits for the former owner's reader");
+    gate.open();
+    assert_eq!(a.download(&y)?, [7; N]);
+    assert_eq!(b.download(&again)?, [1; N]);
+    Ok(())
+}
+
+/// Dropping everything waits for the work, once, at the end.
+fn the_last_handle_waits(device: &Device) -> Result<()> {
+    let mine = open_again(device, DeviceOptions::default())?;
+    let kernels = sync::Kernels::load(&mine)?;
+    let s = mine.stream()?;
+    let gate = Gate::new(device)?;
+    let (sender, done) = mpsc::channel();
+    s.host_fn(move || sender.send(()).unwrap())?;
+    let mut x = s.zeros::<u32>(N)?;
+    kernels.step(&s, &mut x, 1, N)?;
+    s.synchronize()?;
+    let (sender, later) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    s.host_fn(move || {
+        let _ = wait.recv();
+        sender.send(()).unwrap();
+    })?;
+    kernels.step(&s, &mut x, 1, N)?;
+    drop((kernels, s, x));
+    assert!(later.try_recv().is_err(), "the work has not been done yet");
+    std::thread::scope(|scope| {
+        scope.spawn(move || drop(go));
+        drop(mine);
+    });
+    assert!(later.try_recv().is_ok(), "the last handle went before the work was done");
+    assert!(done.try_recv().is_ok());
+    drop(gate);
+    Ok(())
+}
+
+fn closures_own_what_they_hold(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let x = s.full(N, 7u32)?;
+    let host = device.pinned::<u32>(N)?;
+    let mut y = s.zeros::<u32>(N)?;
+    s.copy(&x, &mut y)?;
+    let event = s.record()?;
+    s.host_fn(move || drop((x, host, event)))?;
+    assert_eq!(s.download(&y)?, [7; N]);
+    Ok(())
+}
+
+fn a_closure_drops_the_last_handle(device: &Device) -> Result<()> {
+    let mine = open_again(device, DeviceOptions::default())?;
+    let s = mine.stream()?;
+    let x = s.full(N, 7u32)?;
+    let (sender, done) = mpsc::channel();
+    let held = (x, sync::Kernels::load(&mine)?, mine.clone());
+    s.host_fn(move || {
+        drop(held);
+        sender.send(()).unwrap();
+    })?;
+    drop((s, mine));
+    assert_eq!(done.recv(), Ok(()));
+    // The device it belongs to is as usable as before.
+    let s = device.stream()?;
+    assert_eq!(s.download(&s.full(N, 3u32)?)?, [3; N]);
+    Ok(())
+}
+
+fn forgotten_guards(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut host = device.pinned::<u32>(N)?;
+    let mut guard = host.write()?;
+    guard.fill(5);
+    mem::forget(guard);
+    let mut x = s.alloc::<u32>(N)?;
+    s.copy(&host, &mut x)?;
+    mem::forget(host.read()?);
+    s.fill(&mut x, 6)?;
+    s.copy(&x, &mut host)?;
+    assert_eq!(*host.read()?, [6; N]);
+    Ok(())
+}
+
+fn forgotten_buffers(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut y = b.zeros::<u32>(N)?;
+    let host = device.pinned_from(&[9u32; N])?;
+    a.synchronize()?;
+    b.synchronize()?;
+    let gate = Gate::new(device)?;
+    let mut x = a.full(N, 7u32)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    kernels.mix(&b, &x, &mut y, N)?;
+    b.copy(&host, &mut x.slice_mut(..)?)?;
+    mem::forget((x, host));
+    gate.open();
+    assert_eq!(b.download(&y)?, [8; N]);
+    Ok(())
+}
+
+fn forgotten_streams(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let b = device.stream()?;
+    let mut x = b.full(N, 1u32)?;
+    for value in 0..10 {
+        let a = device.stream()?;
+        kernels.step(&a, &mut x, value, N)?;
+        mem::forget(a);
+    }
+    let want = (0..10).fold(1u32, |x, value| x.wrapping_mul(5).wrapping_add(value));
+    assert_eq!(b.download(&x)?, [want; N]);
+    Ok(())
+}
+
+/// A guard and work in flight while the host unwinds.
+fn a_panic_leaves_the_device_usable(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| -> Result<()> {
+        let s = device.stream()?;
+        let mut x = s.zeros::<u32>(N)?;
+        let mut host = device.pinned::<u32>(N)?;
+        kernels.step(&s, &mut x, 1, N)?;
+        s.copy(&x, &mut host)?;
+        let _guard = host.write()?;
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }));
+    assert!(unwound.is_err());
+    let s = device.stream()?;
+    assert_eq!(s.download(&s.full(N, 3u32)?)?, [3; N]);
+    Ok(())
+}
+
+/// The flag's memory is not handed to the next flag while a kernel watches it.
+fn flags_live_as_long_as_their_kernels(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let mut late = device.flag()?;
+    kernels.raise_flag(&s, &ONE, &mut late, 5)?;
+    let address = late.clone();
+    drop(late);
+    drop(address);
+    let others = (0..10).map(|_| device.flag()).collect::<Result<Vec<_>>>()?;
+    gate.open();
+    s.synchronize()?;
+    assert!(others.iter().all(|flag| flag.get() == 0), "a dropped flag's kernel wrote to another flag");
+    Ok(())
+}
+
+/// Memory of the device is back to where it was once a device's handles are gone.
+fn everything_is_returned(device: &Device) -> Result<()> {
+    let work = || -> Result<()> {
+        let mine = open_again(device, DeviceOptions::default())?;
+        let kernels = sync::Kernels::load(&mine)?;
+        let streams = (0..8).map(|_| mine.stream()).collect::<Result<Vec<_>>>()?;
+        let mut keep = Vec::new();
+        for (index, s) in streams.iter().cycle().take(64).enumerate() {
+            let mut x = s.full(1000 * index + 1, 1u32)?;
+            kernels.step(s, &mut x, 1, 1000 * index + 1)?;
+            let mut host = mine.pinned::<u32>(x.len())?;
+            s.copy(&x, &mut host)?;
+            keep.push((x, host, s.record()?));
+        }
+        assert!(mine.memory_stats().used > 7 << 20, "{:?}", mine.memory_stats());
+        drop(keep);
+        until(|| {
+            mine.synchronize()?;
+            mine.trim();
+            Ok(mine.memory_stats().reserved == 0)
+        })?;
+        assert_eq!(mine.memory_stats().used, 0);
+        Ok(())
+    };
+    // The first time loads what stays loaded.
+    work()?;
+    let (before, _) = device.memory()?;
+    (0..5).try_for_each(|_| work())?;
+    let (after, _) = device.memory()?;
+    // On the CPU this is the whole machine's free memory, which others use too.
+    if device.info().backend != "cpu" {
+        assert!(after + (1 << 20) >= before, "{} bytes are gone", before - after);
+    }
+    Ok(())
+}

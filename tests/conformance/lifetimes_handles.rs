@@ -1,0 +1,342 @@
+//! Memory of another handle of the device, or of another device, lives as long as what refers to it: the handle's end
+//! takes nothing away.
+
+use std::mem;
+use std::sync::Arc;
+use std::thread;
+
+use conformance::{Gate, open_again, sync, tests, until};
+use gpustream::{AsViewMut, Device, DeviceOptions, Graph, Launch, MemoryPool, Result, Stream};
+
+tests! {
+    Plain: a_captured_graph_keeps_memory_of_a_closed_handle, a_set_node_keeps_memory_of_a_closed_handle,
+        an_updated_graph_keeps_memory_of_a_closed_handle, a_child_keeps_memory_of_a_closed_handle,
+        a_graph_keeps_host_memory_of_a_closed_handle, a_graph_built_over_two_handles_outlives_both_buffers,
+        a_handle_closes_while_a_graph_is_pending, a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle,
+        a_handle_closes_inside_a_capture, a_forgotten_graph_harms_nobody, what_a_pending_graphs_closure_owns_goes_with_it, a_handle_opened_later_gets_other_memory;
+}
+
+const ALL: [MemoryPool; 3] = [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled];
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+/// Large enough for pages of its own.
+const N: usize = 1 << 20;
+
+/// Memory that would take the place of what was freed too early; intact at the end.
+struct Bystanders {
+    vectors: Vec<Vec<u32>>,
+    device: Device,
+    stream: Stream,
+    buffers: Vec<gpustream::Buffer<u32>>,
+}
+
+impl Bystanders {
+    fn new(device: &Device) -> Result<Self> {
+        let device = open_again(device, DeviceOptions::default().pool(MemoryPool::Unpooled))?;
+        let stream = device.stream()?;
+        let buffers = (0..3).map(|_| stream.full(N, 0xaaaa_aaaa_u32)).collect::<Result<_>>()?;
+        stream.synchronize()?;
+        Ok(Self { vectors: vec![vec![0xaaaa_aaaa; N]; 3], device, stream, buffers })
+    }
+
+    #[track_caller]
+    fn check(self) {
+        assert!(
+            self.vectors.iter().all(|vector| *vector == vec![0xaaaa_aaaa; N]),
+            "the program's memory changed"
+        );
+        for buffer in &self.buffers {
+            let values = self.stream.download(buffer).unwrap();
+            assert!(values == vec![0xaaaa_aaaa; N], "another handle's memory changed");
+        }
+        drop((self.buffers, self.stream, self.device));
+    }
+}
+
+/// Under each way to get memory: makes a graph of `device` over memory of a handle that is gone before it is launched.
+fn under_each(
+    device: &Device,
+    policies: &[MemoryPool],
+    make: impl Fn(&Stream, &mut gpustream::Buffer<u32>, &mut gpustream::Pinned<u32>) -> Result<Graph>,
+) -> Result<()> {
+    for &policy in policies {
+        let s = device.stream()?;
+        let mut seen = device.pinned::<u32>(N)?;
+        let graph = {
+            let other = open_again(device, DeviceOptions::default().pool(policy))?;
+            let t = other.stream()?;
+            let mut y = t.zeros::<u32>(N)?;
+            t.synchronize()?;
+            make(&s, &mut y, &mut seen)?
+        };
+        let bystanders = Bystanders::new(device)?;
+        for _ in 0..2 {
+            graph.launch(&s)?;
+            assert!(*seen.read()? == vec![7; N], "{policy:?}");
+        }
+        drop(graph);
+        s.synchronize()?;
+        bystanders.check();
+    }
+    Ok(())
+}
+
+fn a_captured_graph_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
+    under_each(device, &ALL, |s, y, seen| {
+        s.capture(|s| {
+            s.fill(y, 7)?;
+            s.copy(y, seen)
+        })
+    })
+}
+
+fn a_set_node_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
+    // CUDA refuses to put memory of the driver's pool into a copy that was made for other memory.
+    let policies = if device.info().backend == "cpu" { &ALL[..] } else { &[ALL[0], ALL[2]] };
+    under_each(device, policies, |s, y, seen| {
+        let mut own = s.zeros::<u32>(N)?;
+        s.synchronize()?;
+        let mut builder = s.device().graph()?;
+        let fill = builder.node(&[], |s| s.fill(&mut own, 1))?;
+        let down = builder.node(&[fill], |s| s.copy(&own, seen))?;
+        let mut graph = builder.build()?;
+        graph.set(fill, |s| s.fill(y, 7))?;
+        graph.set(down, |s| s.copy(y, seen))?;
+        Ok(graph)
+    })
+}
+
+fn an_updated_graph_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
+    under_each(device, &ALL, |s, y, seen| {
+        let mut own = s.zeros::<u32>(N)?;
+        s.synchronize()?;
+        let mut graph = s.capture(|s| {
+            s.fill(&mut own, 1)?;
+            s.copy(&own, seen)
+        })?;
+        graph.update(s, |s| {
+            s.fill(y, 7)?;
+            s.copy(y, seen)
+        })?;
+        Ok(graph)
+    })
+}
+
+fn a_child_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
+    under_each(device, &ALL, |s, y, seen| {
+        let child = s.capture(|s| s.fill(y, 7))?;
+        let mut builder = s.device().graph()?;
+        let first = builder.child(&[], &child)?;
+        drop(child);
+        builder.node(&[first], |s| s.copy(y, seen))?;
+        builder.build()
+    })
+}
+
+/// Pinned, write-combined, registered and managed memory.
+fn a_graph_keeps_host_memory_of_a_closed_handle(device: &Device) -> Result<()> {
+    fn captured(s: &Stream, x: &mut gpustream::Buffer<u32>, host: &mut impl AsViewMut<u32>) -> Result<Graph> {
+        s.capture(|s| {
+            s.fill(x, 7)?;
+            s.copy(x, host)?;
+            s.fill(x, 0)?;
+            s.copy(host, x)
+        })
+    }
+
+    for what in 0..3 {
+        let s = device.stream()?;
+        let mut x = s.zeros::<u32>(N)?;
+        s.synchronize()?;
+        let graph = {
+            let other = open_again(device, DeviceOptions::default())?;
+            match what {
+                0 => captured(&s, &mut x, &mut other.pinned::<u32>(N)?)?,
+                1 => captured(&s, &mut x, &mut other.register(vec![1u32; N])?)?,
+                _ if !device.info().managed_memory => continue,
+                _ => captured(&s, &mut x, &mut other.managed::<u32>(N)?)?,
+            }
+        };
+        let bystanders = Bystanders::new(device)?;
+        let pinned = device.pinned_from(&vec![0xaaaa_aaaa_u32; N])?;
+        for _ in 0..2 {
+            graph.launch(&s)?;
+            assert!(s.download(&x)? == vec![7; N], "{what}");
+        }
+        drop(graph);
+        s.synchronize()?;
+        assert!(*pinned.read()? == vec![0xaaaa_aaaa; N]);
+        bystanders.check();
+    }
+    Ok(())
+}
+
+fn a_graph_built_over_two_handles_outlives_both_buffers(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut seen = device.pinned::<u32>(N)?;
+    let graph = {
+        let handles =
+            [open_again(device, DeviceOptions::default())?, open_again(device, DeviceOptions::default())?];
+        let (a, b) = (handles[0].stream()?, handles[1].stream()?);
+        let (mut x, mut y) = (a.full(N, 3u32)?, b.zeros::<u32>(N)?);
+        conformance::synchronize(device)?;
+        let graph = s.capture(|s| {
+            s.copy(&x, &mut y)?;
+            s.fill(&mut x, 5)?;
+            s.copy(&y, &mut seen)
+        })?;
+        drop((x, y));
+        graph
+    };
+    let bystanders = Bystanders::new(device)?;
+    graph.launch(&s)?;
+    assert!(*seen.read()? == vec![3; N]);
+    graph.launch(&s)?;
+    assert!(*seen.read()? == vec![5; N]);
+    drop(graph);
+    bystanders.check();
+    Ok(())
+}
+
+/// The handle waits for the run, and its memory for the graph.
+fn a_handle_closes_while_a_graph_is_pending(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut seen = device.pinned::<u32>(N)?;
+    let other = open_again(device, DeviceOptions::default())?;
+    let t = other.stream()?;
+    let mut y = t.zeros::<u32>(N)?;
+    t.synchronize()?;
+    let graph = s.capture(|s| {
+        s.fill(&mut y, 7)?;
+        s.copy(&y, &mut seen)
+    })?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    graph.launch(&s)?;
+    thread::scope(|scope| {
+        let closing = scope.spawn(move || drop((y, t, other)));
+        gate.open();
+        closing.join().unwrap();
+    });
+    let bystanders = Bystanders::new(device)?;
+    assert!(*seen.read()? == vec![7; N]);
+    graph.launch(&s)?;
+    assert!(*seen.read()? == vec![7; N]);
+    drop(graph);
+    bystanders.check();
+    Ok(())
+}
+
+fn a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut seen = device.pinned::<u32>(N)?;
+    let graph = {
+        let other = open_again(device, DeviceOptions::default())?;
+        let mut y = other.stream()?.zeros::<u32>(N)?;
+        other.synchronize()?;
+        s.capture(|s| {
+            s.fill(&mut y, 7)?;
+            s.copy(&y, &mut seen)
+        })?
+    };
+    // So that nothing has to ask the driver, which may wait for the kernel.
+    let bystanders = Bystanders::new(device)?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    graph.launch(&s)?;
+    drop(graph);
+    // What looks for things to let go of.
+    drop(device.stream()?);
+    gate.open();
+    assert!(*seen.read()? == vec![7; N]);
+    bystanders.check();
+    Ok(())
+}
+
+fn a_handle_closes_inside_a_capture(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut seen = device.pinned::<u32>(N)?;
+    let other = open_again(device, DeviceOptions::default())?;
+    let mut y = other.stream()?.zeros::<u32>(N)?;
+    other.synchronize()?;
+    let graph = s.capture(|s| {
+        s.fill(&mut y, 7)?;
+        s.copy(&y, &mut seen)?;
+        // On another thread: this one may not wait while it captures.
+        thread::spawn(move || drop((y, other))).join().unwrap();
+        Ok(())
+    })?;
+    let bystanders = Bystanders::new(device)?;
+    graph.launch(&s)?;
+    assert!(*seen.read()? == vec![7; N]);
+    drop(graph);
+    bystanders.check();
+    Ok(())
+}
+
+fn a_forgotten_graph_harms_nobody(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    {
+        let other = open_again(device, DeviceOptions::default())?;
+        let mut y = other.stream()?.zeros::<u32>(N)?;
+        other.synchronize()?;
+        let graph = s.capture(|s| s.fill(&mut y, 7))?;
+        graph.launch(&s)?;
+        mem::forget(graph);
+    }
+    let bystanders = Bystanders::new(device)?;
+    s.synchronize()?;
+    bystanders.check();
+    Ok(())
+}
+
+/// While a graph holds a closed handle's memory, and after.
+fn a_handle_opened_later_gets_other_memory(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let (graph, address) = {
+        let other = open_again(device, DeviceOptions::default())?;
+        let mut y = other.stream()?.zeros::<u32>(N)?;
+        other.synchronize()?;
+        (s.capture(|s| s.fill(&mut y, 7))?, y.as_raw())
+    };
+    let later = open_again(device, DeviceOptions::default())?;
+    let t = later.stream()?;
+    let x = t.full(N, 3u32)?;
+    assert_ne!(x.as_raw(), address);
+    graph.launch(&s)?;
+    s.synchronize()?;
+    assert!(t.download(&x)? == vec![3; N]);
+    drop(graph);
+    assert!(t.download(&t.full(N, 4u32)?)? == vec![4; N]);
+    Ok(())
+}
+
+/// Also where that holds the last handle of the graph's own device, while something else of the context still runs.
+fn what_a_pending_graphs_closure_owns_goes_with_it(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (gate, later) = (Gate::new(device)?, Gate::new(device)?);
+    let beside = device.stream()?;
+    let token = Arc::new(());
+    let closed = open_again(device, DeviceOptions::default())?;
+    let s = closed.stream()?;
+    let owned = (closed.pinned::<u32>(N)?, token.clone());
+    let graph = s.capture(|s| {
+        s.host_fn_repeat(move || {
+            let _ = &owned;
+        })
+    })?;
+    kernels.spin(&beside, &ONE, gate.flag())?;
+    s.wait(&beside.record()?)?;
+    graph.launch(&s)?;
+    kernels.spin(&beside, &ONE, later.flag())?;
+    drop((graph, s, closed));
+    gate.open();
+    (0..3).try_for_each(|_| device.stream().map(drop))?;
+    later.open();
+    until(|| {
+        drop(device.stream()?);
+        Ok(Arc::strong_count(&token) == 1)
+    })
+}

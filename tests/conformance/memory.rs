@@ -1,0 +1,206 @@
+//! Allocation: reuse, statistics, and running out.
+
+use conformance::{Gate, open_again, refused, sync, tests};
+use gpustream::{Device, DeviceOptions, ErrorKind, Piece, Result, Stream, StreamOptions};
+
+tests! {
+    Plain: freed_memory_is_reused, statistics_add_up, peaks_are_remembered, trimming_returns_what_is_free,
+        too_much_is_an_error_and_less_still_works, lengths_that_overflow_are_refused, elements_of_no_size_may_be_as_many_as_can_be,
+        options_at_their_extremes_work, alignment, memory_is_told, openings_share_memory, backends_are_apart;
+}
+
+fn freed_memory_is_reused(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let first = s.zeros::<u32>(10_000)?.as_raw();
+    for _ in 0..100 {
+        assert_eq!(s.zeros::<u32>(10_000)?.as_raw(), first);
+    }
+    assert!(device.memory_stats().reserved < 8 << 20, "{:?}", device.memory_stats());
+    Ok(())
+}
+
+fn statistics_add_up(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    assert_eq!(device.memory_stats().used, 0);
+    let s = device.stream()?;
+    let x = s.alloc::<u8>(100_000)?;
+    let used = device.memory_stats().used;
+    assert!((100_000..=125_000).contains(&used), "{used}");
+    drop(x);
+    let stats = device.memory_stats();
+    assert_eq!(stats.used, 0);
+    assert!(stats.reserved >= 100_000, "kept for the next: {stats:?}");
+    Ok(())
+}
+
+fn peaks_are_remembered(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let s = device.stream()?;
+    for size in [1000, 1_000_000, 2000] {
+        drop(s.alloc::<u8>(size)?);
+    }
+    let peak = device.memory_stats().peak;
+    assert!((1_000_000..=1_250_000).contains(&peak), "{peak}");
+    Ok(())
+}
+
+fn trimming_returns_what_is_free(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let s = device.stream()?;
+    let keep = s.full(1000, 3u32)?;
+    drop(s.full(1_000_000, 1u8)?);
+    s.synchronize()?;
+    assert!(device.trim() >= 1_000_000);
+    assert_eq!(s.download(&keep)?, [3; 1000]);
+    Ok(())
+}
+
+fn too_much_is_an_error_and_less_still_works(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(1000, 3u32)?;
+    let (_, total) = device.memory()?;
+    for bytes in [total as usize * 2, 1 << 50, isize::MAX as usize] {
+        refused(s.alloc::<u8>(bytes).map(drop), ErrorKind::OutOfMemory, &["bytes"]);
+        refused(s.zeros::<u8>(bytes).map(drop), ErrorKind::OutOfMemory, &["bytes"]);
+    }
+    refused(device.pinned::<u8>(1 << 50).map(drop), ErrorKind::OutOfMemory, &["bytes"]);
+    kernels.step(&s, &mut x, 1, 1000)?;
+    assert_eq!(s.download(&x)?, [16; 1000]);
+    assert_eq!(s.download(&s.full(1 << 20, 9u8)?)?, vec![9; 1 << 20]);
+    assert_eq!(device.pinned_from(&vec![7u8; 1 << 20])?.read()?.len(), 1 << 20);
+    Ok(())
+}
+
+fn lengths_that_overflow_are_refused(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    refused(s.alloc::<u64>(usize::MAX / 4).map(drop), ErrorKind::OutOfMemory, &["address space"]);
+    refused(s.full(usize::MAX, 1u32).map(drop), ErrorKind::OutOfMemory, &["address space"]);
+    refused(
+        device.pinned::<[u64; 100]>(usize::MAX / 64).map(drop),
+        ErrorKind::OutOfMemory,
+        &["address space"],
+    );
+    Ok(())
+}
+
+fn alignment(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    for len in [1, 3, 511, 513, 70_001] {
+        let x = s.alloc::<u8>(len)?;
+        assert!(x.as_raw().0.is_multiple_of(256), "{:?}", x.as_raw());
+        let host = device.pinned::<u8>(len)?;
+        assert!((host.read()?.as_ptr() as usize).is_multiple_of(64));
+    }
+    Ok(())
+}
+
+fn memory_is_told(device: &Device) -> Result<()> {
+    let (free, total) = device.memory()?;
+    assert!(0 < free && free <= total, "{free} of {total}");
+    assert_eq!(total, device.info().total_memory);
+    Ok(())
+}
+
+/// Two openings of one device share its memory, and each keeps its own statistics.
+fn openings_share_memory(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let other = open_again(device, DeviceOptions::default())?;
+    assert!(!device.is_same(&other) && device.is_same(&device.clone()));
+    let (mine, theirs) = (device.stream()?, other.stream()?);
+    let mut x = mine.full(1000, 1u32)?;
+    mine.synchronize()?;
+    let gate = Gate::new(device)?;
+    let mut y = theirs.full(1000, 2u32)?;
+    kernels.add_when(&mine, gate.flag(), &mut x, 1, 1000)?;
+    // Ordered like streams of one opening.
+    theirs.copy(&x, &mut y)?;
+    assert!(!theirs.is_done()?);
+    gate.open();
+    assert_eq!(theirs.download(&y)?, [2; 1000]);
+    kernels.mix(&mine, &y, &mut x, 1000)?;
+    assert_eq!(theirs.download(&x)?, [12; 1000]);
+    // And freed after the last use of either.
+    let late = Gate::new(device)?;
+    kernels.copy_when(&mine, late.flag(), &y, &mut x, 1000)?;
+    drop(y);
+    // Dropping the other device's last handle waits for its work, and for what uses its memory.
+    late.open();
+    drop((theirs, other));
+    assert_eq!(mine.download(&x)?, [2; 1000]);
+    Ok(())
+}
+
+/// What no driver can do at once goes through the host.
+fn backends_are_apart(device: &Device) -> Result<()> {
+    if device.info().backend == "cpu" {
+        // Nothing else need be there; the same refusals are tested on a device made for the purpose.
+        return Ok(());
+    }
+    let other = Device::open("cpu")?;
+    let (mine, theirs) = (device.stream()?, other.stream()?);
+    let mut x = mine.full(10, 1u32)?;
+    let y = theirs.full(10, 2u32)?;
+    let say = &["cannot reach", "through the host"];
+    refused(mine.copy(&y, &mut x), ErrorKind::DeviceMismatch, say);
+    refused(theirs.download(&x), ErrorKind::DeviceMismatch, say);
+    refused(theirs.fill(&mut x, 1), ErrorKind::DeviceMismatch, say);
+    mine.upload_into(&theirs.download(&y)?, &mut x)?;
+    assert_eq!(mine.download(&x)?, [2; 10]);
+    Ok(())
+}
+
+/// As many as a vector can have.
+fn elements_of_no_size_may_be_as_many_as_can_be(device: &Device) -> Result<()> {
+    const MOST: usize = usize::MAX;
+    let s = device.stream()?;
+    let values = vec![(); MOST];
+    let mut x = s.upload(&values)?;
+    assert_eq!((x.len(), s.download(&x)?.len()), (MOST, MOST));
+    s.fill(&mut x, ())?;
+    s.copy(&x.slice(1..)?, &mut s.alloc::<()>(MOST - 1)?)?;
+    assert_eq!(x.chunks(MOST / 2)?.map(|chunk| chunk.len()).collect::<Vec<_>>(), [MOST / 2, MOST / 2, 1]);
+    for mut host in [device.register(values)?, device.pinned::<()>(MOST)?, device.pinned_from(&[(); MOST])?] {
+        s.copy(&x, &mut host)?;
+        assert_eq!(host.read()?.len(), MOST);
+        assert_eq!(host.write()?.len(), MOST);
+    }
+    let mut output = vec![(); 10];
+    device
+        .pipeline()
+        .chunks(3)
+        .map(&[(); 10], &mut output, |s, piece| s.copy(&piece.input, &mut piece.output))
+}
+
+fn options_at_their_extremes_work(device: &Device) -> Result<()> {
+    const MOST: usize = usize::MAX;
+    let values: Vec<u8> = (0..3 << 20).map(|at: u32| at as u8).collect();
+    let options = DeviceOptions::default();
+    for options in [
+        options.staging_threads(MOST),
+        options.staging_ring(MOST),
+        options.staging_ring(1),
+        options.staging_threads(MOST).staging_ring(1),
+        options.staging_threads(1).staging_ring(MOST),
+        options.memory_limit(u64::MAX),
+    ] {
+        let device = open_again(device, options)?;
+        let s = device.stream()?;
+        assert!(s.download(&s.upload(&values)?)? == values, "{options:?}");
+    }
+    let none = open_again(device, options.memory_limit(0))?;
+    refused(none.stream()?.upload(&values).map(drop), ErrorKind::OutOfMemory, &["limit of 0 bytes"]);
+    let mut output = vec![0u8; 10];
+    let copy = |s: &Stream, piece: &mut Piece<'_, u8, u8>| s.copy(&piece.input, &mut piece.output);
+    device.pipeline().chunks(4).depth(MOST).map(&values[..10], &mut output, copy)?;
+    assert_eq!(output, values[..10]);
+    let refusal = device.pipeline().chunks(MOST).map(&values[..10], &mut output, copy);
+    refused(refusal, ErrorKind::OutOfMemory, &[]);
+    let source = |_: &mut [u8]| Ok::<_, gpustream::Error>(0);
+    let refusal = device.pipeline().results(MOST).run(source, copy, |_, _| Ok(())).map(drop);
+    refused(refusal, ErrorKind::OutOfMemory, &[]);
+    for priority in [i32::MIN, i32::MAX] {
+        device.stream_with(StreamOptions::default().with_priority(priority))?.synchronize()?;
+    }
+    Ok(())
+}

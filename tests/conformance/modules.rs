@@ -1,0 +1,135 @@
+//! Loading kernels, and what can be wrong with an image.
+
+use conformance::{args, refused, sync, tests};
+use gpustream::codegen::{self, Checksum};
+use gpustream::{Device, ErrorKind, Image, ModuleSource, ParamInfo, Result, Source};
+
+tests! {
+    Plain: an_unknown_kernel, parameters_that_differ_are_refused, no_image_for_this_device, no_image_at_all, damaged_images_are_refused, an_image_of_another_build_is_refused,
+        source_that_does_not_compile, a_module_can_be_loaded_twice, loading_works_after_failures;
+}
+
+fn an_unknown_kernel(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    refused(
+        kernels.module().kernel("no_such_kernel"),
+        ErrorKind::KernelNotFound,
+        &["no_such_kernel", "sync"],
+    );
+    refused(kernels.module().kernel(""), ErrorKind::KernelNotFound, &[]);
+    kernels.module().kernel("spin").map(drop)
+}
+
+/// Bindings of another version of the source.
+fn parameters_that_differ_are_refused(device: &Device) -> Result<()> {
+    let kernels = args::Kernels::load(device)?;
+    let module = kernels.module();
+    let pointer = ParamInfo { offset: 0, size: 8 };
+    module.kernel_with("no_contract", &[pointer])?;
+    let wrong = module.kernel_with("no_contract", &[pointer, ParamInfo { offset: 8, size: 4 }]);
+    match wrong {
+        // A driver that cannot say what a kernel's parameters are.
+        Ok(_) if device.info().backend != "cpu" => {}
+        other => refused(other, ErrorKind::ArgumentMismatch, &["no_contract", "same source"]),
+    }
+    Ok(())
+}
+
+fn no_image_for_this_device(device: &Device) -> Result<()> {
+    let images = [
+        Image { backend: "vulkan", targets: &["spirv"], bytes: b"" },
+        Image { backend: device.info().backend, targets: &["sm_1", "gfx1", "pdp-11"], bytes: b"" },
+    ];
+    let source = ModuleSource { name: "elsewhere", images: &images, source: None };
+    let arch = device.info().arch.as_str();
+    refused(
+        // SAFETY: none of the images is for any device.
+        unsafe { device.load_module(&source) },
+        ErrorKind::NoImageForDevice,
+        &["elsewhere", "vulkan", "pdp-11", arch],
+    );
+    Ok(())
+}
+
+fn no_image_at_all(device: &Device) -> Result<()> {
+    let source = ModuleSource { name: "empty", images: &[], source: None };
+    // SAFETY: there is no image in it.
+    let loaded = unsafe { device.load_module(&source) };
+    refused(loaded, ErrorKind::NoImageForDevice, &["empty", "no images"]);
+    Ok(())
+}
+
+fn damaged_images_are_refused(device: &Device) -> Result<()> {
+    let backend = device.info().backend;
+    let arch = device.info().arch.clone();
+    let targets = [arch.as_str()];
+    let elf = [&b"\x7fELF\x02\x01\x01"[..], &[0; 500]].concat();
+    for bytes in [&b""[..], b"not a module", &[0; 4096], &elf] {
+        let images = [Image { backend, targets: &targets, bytes }];
+        let source = ModuleSource { name: "damaged", images: &images, source: None };
+        // SAFETY: none of these has anything in it that a loader could run.
+        let Err(error) = (unsafe { device.load_module(&source) }) else {
+            panic!("{} damaged bytes were loaded", bytes.len())
+        };
+        let kinds = [ErrorKind::InvalidModule, ErrorKind::NoImageForDevice];
+        assert!(kinds.contains(&error.kind()), "{error:?}");
+        assert!(error.message().contains("damaged"), "{error}");
+    }
+    Ok(())
+}
+
+/// What the bindings embed is held against the checksum that was written with them, before any loader sees it.
+fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
+    static CHECKSUMS: [Checksum; 1] =
+        [Checksum::new("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")];
+    let targets = [device.info().arch.as_str()];
+    let load = |bytes: &[u8]| {
+        let images = [Image { backend: device.info().backend, targets: &targets, bytes }];
+        let source = ModuleSource { name: "embedded", images: &images, source: None };
+        // SAFETY: neither of the two has anything in it that a loader could run.
+        unsafe { codegen::load(device, &source, &CHECKSUMS) }
+    };
+    let changed = load(b"tesT");
+    refused(
+        changed,
+        ErrorKind::InvalidModule,
+        &["embedded", "not the one that was built", "9f86d081", "build it again"],
+    );
+    let Err(error) = load(b"test") else { panic!("four letters were loaded") };
+    assert!(!error.message().contains("not the one that was built"), "the loader's own words: {error}");
+    Ok(())
+}
+
+fn source_that_does_not_compile(device: &Device) -> Result<()> {
+    let text = "extern \"C\" __global__ void k(int* x) { *x = undeclared_thing; }";
+    let source = Source { name: "wrong.cu", text, headers: &[], options: &[] };
+    let source = ModuleSource { name: "wrong", images: &[], source: Some(source) };
+    // SAFETY: there is no image in it.
+    let Err(error) = (unsafe { device.load_module(&source) }) else { panic!("it compiled") };
+    match error.kind() {
+        // A backend, or a machine, without a run-time compiler.
+        ErrorKind::NoImageForDevice => assert!(error.message().contains("wrong"), "{error}"),
+        ErrorKind::InvalidModule => assert!(error.message().contains("undeclared_thing"), "{error}"),
+        _ => panic!("{error:?}"),
+    }
+    Ok(())
+}
+
+fn a_module_can_be_loaded_twice(device: &Device) -> Result<()> {
+    let (first, second) = (sync::Kernels::load(device)?, sync::Kernels::load(device)?);
+    let s = device.stream()?;
+    let mut x = s.full(100, 1u32)?;
+    first.step(&s, &mut x, 1, 100)?;
+    drop(first);
+    second.step(&s, &mut x, 2, 100)?;
+    assert_eq!(s.download(&x)?, [32; 100]);
+    Ok(())
+}
+
+fn loading_works_after_failures(device: &Device) -> Result<()> {
+    for _ in 0..3 {
+        damaged_images_are_refused(device)?;
+        a_module_can_be_loaded_twice(device)?;
+    }
+    Ok(())
+}

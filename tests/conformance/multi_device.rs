@@ -1,0 +1,212 @@
+//! Several devices of one backend: events, waits, tracking and copies between them.
+//!
+//! The CPU presents several in a child; a GPU backend with one device is skipped.
+
+use conformance::{Child, Gate, refused, sync, tests};
+use gpustream::{Device, ErrorKind, Launch, Pitched, Result};
+
+tests! {
+    Plain: halving_over_all_devices, waits_between_devices, tracking_between_devices, copies_between_devices,
+        memory_dropped_in_use_elsewhere, graphs_stay_on_their_device, boxes_between_devices;
+    Part: halving, waits, tracking, copies, dropping, graphs, boxes;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+const N: usize = 3000;
+
+fn with_several(device: &Device, part: &str) -> Result<()> {
+    let ended =
+        Child::of(device, &format!("multi_device::{part}")).env("GPUSTREAM_CPU_DEVICES", "3").run()?;
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    Ok(())
+}
+
+fn halving_over_all_devices(device: &Device) -> Result<()> {
+    with_several(device, "halving")
+}
+
+fn waits_between_devices(device: &Device) -> Result<()> {
+    with_several(device, "waits")
+}
+
+fn tracking_between_devices(device: &Device) -> Result<()> {
+    with_several(device, "tracking")
+}
+
+fn copies_between_devices(device: &Device) -> Result<()> {
+    with_several(device, "copies")
+}
+
+fn memory_dropped_in_use_elsewhere(device: &Device) -> Result<()> {
+    with_several(device, "dropping")
+}
+
+fn graphs_stay_on_their_device(device: &Device) -> Result<()> {
+    with_several(device, "graphs")
+}
+
+fn boxes_between_devices(device: &Device) -> Result<()> {
+    with_several(device, "boxes")
+}
+
+/// All devices of this one's backend; fewer than two are none.
+fn devices(device: &Device) -> Vec<Device> {
+    let backend = device.info().backend;
+    let all: Vec<_> = Device::all().into_iter().filter(|other| other.info().backend == backend).collect();
+    if all.len() < 2 {
+        eprintln!("{backend} has one device: skipped");
+        return Vec::new();
+    }
+    all
+}
+
+/// A vector over all devices, halved pairwise until one value is left.
+fn halving(device: &Device) -> Result<()> {
+    let devices = devices(device);
+    if devices.is_empty() {
+        return Ok(());
+    }
+    let streams = devices.iter().map(Device::stream).collect::<Result<Vec<_>>>()?;
+    let kernels = devices.iter().map(sync::Kernels::load).collect::<Result<Vec<_>>>()?;
+    let mut parts =
+        (0..devices.len()).map(|i| streams[i].upload(&vec![i as u32 + 1; N])).collect::<Result<Vec<_>>>()?;
+    let mut wants: Vec<u32> = (1..=devices.len() as u32).collect();
+    while parts.len() > 1 {
+        let half = parts.len().div_ceil(2);
+        let upper = parts.split_off(half);
+        for (i, part) in upper.iter().enumerate() {
+            let mut near = streams[i].alloc::<u32>(N)?;
+            streams[i].copy(part, &mut near)?;
+            kernels[i].mix(&streams[i], &near, &mut parts[i], N)?;
+            wants[i] = wants[i].wrapping_mul(5).wrapping_add(wants[half + i]);
+        }
+        wants.truncate(half);
+    }
+    assert_eq!(streams[0].download(&parts[0])?, vec![wants[0]; N]);
+    Ok(())
+}
+
+fn waits(device: &Device) -> Result<()> {
+    let devices = devices(device);
+    let [first, second, ..] = &devices[..] else { return Ok(()) };
+    let kernels = sync::Kernels::load(first)?;
+    let (a, b) = (first.stream()?, second.stream()?);
+    let gate = Gate::new(first)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    let event = a.record()?;
+    b.wait(&event)?;
+    let x = b.full(N, 1u32)?;
+    assert!(!b.is_done()?, "the other device's stream waits");
+    gate.open();
+    assert_eq!(b.download(&x)?, [1; N]);
+    assert!(event.is_done()?);
+    refused(b.record_timed()?.elapsed_since(&a.record_timed()?), ErrorKind::DeviceMismatch, &["two devices"]);
+    Ok(())
+}
+
+/// Memory of one device, used by streams of both.
+fn tracking(device: &Device) -> Result<()> {
+    let devices = devices(device);
+    let [first, second, ..] = &devices[..] else { return Ok(()) };
+    let (here, there) = (sync::Kernels::load(first)?, sync::Kernels::load(second)?);
+    let (a, b) = (first.stream()?, second.stream()?);
+    let mut x = a.full(N, 1u32)?;
+    a.synchronize()?;
+    let gate = Gate::new(first)?;
+    here.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    match there.step(&b, &mut x, 3, N) {
+        Err(error) if error.kind() == ErrorKind::DeviceMismatch => return Ok(()), // no peer access
+        outcome => outcome?,
+    }
+    assert!(!b.is_done()?);
+    gate.open();
+    let mut want = 13u32;
+    for value in 0..20 {
+        here.step(&a, &mut x, value, N)?;
+        there.step(&b, &mut x, value + 1, N)?;
+        want = want.wrapping_mul(5).wrapping_add(value).wrapping_mul(5).wrapping_add(value + 1);
+    }
+    assert_eq!(a.download(&x)?, vec![want; N]);
+    Ok(())
+}
+
+/// In both directions, on either device's stream, of any part.
+fn copies(device: &Device) -> Result<()> {
+    let devices = devices(device);
+    let [first, second, ..] = &devices[..] else { return Ok(()) };
+    let (a, b) = (first.stream()?, second.stream()?);
+    let values: Vec<u32> = (0..N as u32).collect();
+    let x = a.upload(&values)?;
+    let (mut y, mut z) = (b.zeros::<u32>(N)?, a.zeros::<u32>(N)?);
+    b.copy(&x, &mut y)?;
+    assert_eq!(b.download(&y)?, values);
+    b.copy(&x.slice(1..101)?, &mut y.slice_mut(200..300)?)?;
+    a.copy(&y, &mut z)?;
+    let got = a.download(&z)?;
+    assert_eq!((got[199], &got[200..300], got[300]), (199, &values[1..101], 300));
+    Ok(())
+}
+
+/// In both directions, on either device's stream, in two and in three dimensions.
+fn boxes(device: &Device) -> Result<()> {
+    let devices = devices(device);
+    let [first, second, ..] = &devices[..] else { return Ok(()) };
+    let (a, b) = (first.stream()?, second.stream()?);
+    let values: Vec<u32> = (1..=600).collect();
+    let x = a.upload(&values)?;
+    let (mut y, mut z) = (b.zeros::<u32>(100)?, a.zeros::<u32>(800)?);
+    let (from, near) = (Pitched::rows(20).at(3, 4), Pitched::rows(10).at(1, 2));
+    match b.copy_box(&x, from, &mut y, near, [5, 6, 1]) {
+        Err(error) if error.kind() == ErrorKind::DeviceMismatch => return Ok(()), // no peer access
+        outcome => outcome?,
+    }
+    let mut want = vec![0; 100];
+    for row in 0..6 {
+        want[10 * (2 + row) + 1..][..5].copy_from_slice(&values[20 * (4 + row) + 3..][..5]);
+    }
+    assert_eq!(b.download(&y)?, want);
+    // Two planes of three rows, each plane of five rows in one array and of ten in the other.
+    a.copy_box(&y, Pitched::planes(10, 5), &mut z, Pitched::planes(20, 10).at_plane(7, 1, 2), [10, 3, 2])?;
+    let mut there = vec![0; 800];
+    for (plane, row) in (0..2).flat_map(|plane| (0..3).map(move |row| (plane, row))) {
+        there[20 * (10 * (2 + plane) + 1 + row) + 7..][..10]
+            .copy_from_slice(&want[10 * (5 * plane + row)..][..10]);
+    }
+    assert_eq!(a.download(&z)?, there);
+    Ok(())
+}
+
+fn dropping(device: &Device) -> Result<()> {
+    let devices = devices(device);
+    let [first, second, ..] = &devices[..] else { return Ok(()) };
+    let there = sync::Kernels::load(second)?;
+    let (a, b) = (first.stream()?, second.stream()?);
+    let x = a.full(N, 7u32)?;
+    let mut y = b.zeros::<u32>(N)?;
+    let gate = Gate::new(second)?;
+    there.spin(&b, &ONE, gate.flag())?;
+    b.copy(&x, &mut y)?;
+    drop(x);
+    let others = (0..10).map(|_| a.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    gate.open();
+    assert_eq!(b.download(&y)?, [7; N]);
+    drop(others);
+    Ok(())
+}
+
+fn graphs(device: &Device) -> Result<()> {
+    let devices = devices(device);
+    let [first, second, ..] = &devices[..] else { return Ok(()) };
+    let (a, b) = (first.stream()?, second.stream()?);
+    let mut x = a.full(N, 1u32)?;
+    let graph = a.capture(|a| {
+        refused(b.wait(&a.record()?), ErrorKind::Captured, &["another device"]);
+        a.fill(&mut x, 2)
+    })?;
+    refused(graph.launch(&b), ErrorKind::DeviceMismatch, &[]);
+    graph.launch(&a)?;
+    assert_eq!(a.download(&x)?, [2; N]);
+    let y = b.full(N, 3u32)?;
+    assert_eq!(b.download(&y)?, [3; N]);
+    Ok(())
+}

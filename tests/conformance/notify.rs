@@ -1,0 +1,332 @@
+//! Futures resolve when the device gets there, on any executor.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+
+use conformance::executor::{block_on, is_pending};
+use conformance::{Gate, refused, sync, tests, until};
+use gpustream::{Device, ErrorKind, Launch, Result};
+
+tests! {
+    Plain: a_stream_finishes, an_event_is_reached, pinned_memory_is_ready, a_download_arrives, on_a_bare_executor,
+        on_tokio, on_smol, what_follows_does_not_count, what_the_stream_waits_for_counts,
+        what_the_stream_waits_for_later_does_not,
+        finished_work_resolves_at_once, futures_outlive_everything, panics_are_reported, the_waker_may_change,
+        a_waker_that_waits_when_dropped,
+        many_streams;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+const N: usize = 3000;
+
+/// Says whether it was woken.
+#[derive(Default)]
+pub(crate) struct Woken(pub(crate) AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn a_stream_finishes(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let mut finished = s.finished();
+    assert!(is_pending(&mut finished) && is_pending(&mut finished));
+    gate.open();
+    block_on(finished)?;
+    assert!(s.is_done()?);
+    Ok(())
+}
+
+fn an_event_is_reached(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&s, &ONE, first.flag())?;
+    let event = s.record()?;
+    kernels.spin(&s, &ONE, second.flag())?;
+    let mut done = event.done();
+    assert!(is_pending(&mut done));
+    first.open();
+    block_on(done)?;
+    assert!(event.is_done()? && !s.is_done()?);
+    Ok(())
+}
+
+fn pinned_memory_is_ready(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(N, 4u32)?;
+    let mut host = device.pinned::<u32>(N)?;
+    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&s, &ONE, first.flag())?;
+    s.copy(&x.slice(..100)?, &mut host.slice_mut(..100)?)?;
+    kernels.spin(&s, &ONE, second.flag())?;
+    let mut ready = host.ready();
+    assert!(is_pending(&mut ready));
+    block_on(host.slice(100..)?.ready())?;
+    first.open();
+    block_on(ready)?;
+    assert_eq!(host.read()?[..101], [&[4; 100][..], &[0]].concat());
+    assert!(!s.is_done()?, "what follows the copy still runs");
+    Ok(())
+}
+
+fn a_download_arrives(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&s, gate.flag(), &mut x, 1, N)?;
+    let download = s.download_async(&x.slice(10..20)?)?;
+    // It has its place in the order.
+    s.fill(&mut x, 9)?;
+    drop(x);
+    gate.open();
+    assert_eq!(block_on(download)?, [2; 10]);
+    let y = s.alloc::<u32>(N)?;
+    refused(s.download_async(&y), ErrorKind::Uninitialized, &[]);
+    Ok(())
+}
+
+/// Jobs, each of several stages on a stream of its own.
+pub(crate) async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) -> Result<()> {
+    let s = device.stream()?;
+    let mut x = s.full(N, seed)?;
+    let mut host = device.pinned::<u32>(N)?;
+    let mut want = seed;
+    for value in 0..5 {
+        kernels.step(&s, &mut x, value, N)?;
+        want = want.wrapping_mul(5).wrapping_add(value);
+        s.finished().await?;
+        s.copy(&x, &mut host)?;
+        host.ready().await?;
+        // Not beyond an await: a guard stays on its thread.
+        assert_eq!(host.read()?[N - 1], want);
+        s.record()?.done().await?;
+    }
+    assert_eq!(s.download_async(&x)?.await?, vec![want; N]);
+    Ok(())
+}
+
+fn on_a_bare_executor(device: &Device) -> Result<()> {
+    let kernels = Arc::new(sync::Kernels::load(device)?);
+    block_on(job(device.clone(), kernels, 7))
+}
+
+fn on_tokio(device: &Device) -> Result<()> {
+    let kernels = Arc::new(sync::Kernels::load(device)?);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(async {
+        let jobs: Vec<_> =
+            (0..50).map(|seed| tokio::spawn(job(device.clone(), kernels.clone(), seed))).collect();
+        for job in jobs {
+            job.await.unwrap()?;
+        }
+        Ok(())
+    })
+}
+
+fn on_smol(device: &Device) -> Result<()> {
+    let kernels = Arc::new(sync::Kernels::load(device)?);
+    smol::block_on(async {
+        let jobs: Vec<_> =
+            (0..50).map(|seed| smol::spawn(job(device.clone(), kernels.clone(), seed))).collect();
+        for job in jobs {
+            job.await?;
+        }
+        Ok(())
+    })
+}
+
+/// The point is that of the call.
+fn what_follows_does_not_count(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&s, &ONE, first.flag())?;
+    let finished = s.finished();
+    kernels.spin(&s, &ONE, second.flag())?;
+    first.open();
+    block_on(finished)?;
+    assert!(!s.is_done()?);
+    Ok(())
+}
+
+/// Though nothing was submitted behind the wait.
+fn what_the_stream_waits_for_counts(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
+    let x = b.full(N, 1u32)?;
+    b.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    b.wait(&a.record()?)?;
+    c.wait(&b.record()?)?;
+    let mut futures = [b.finished(), b.record()?.done(), c.finished(), c.record()?.done()];
+    assert!(futures.iter_mut().all(is_pending));
+    gate.open();
+    futures.into_iter().try_for_each(block_on)?;
+    assert!(a.is_done()? && b.is_done()? && c.is_done()?);
+    assert_eq!(b.download(&x)?, [1; N]);
+    Ok(())
+}
+
+/// Whichever is asked about first.
+fn what_the_stream_waits_for_later_does_not(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, s) = (device.stream()?, device.stream()?);
+    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&a, &ONE, second.flag())?;
+    let event = a.record()?;
+    kernels.spin(&s, &ONE, first.flag())?;
+    let (mut before, earlier) = (s.finished(), s.record()?);
+    s.wait(&event)?;
+    let (mut after, later) = (s.finished(), s.record()?);
+    let (mut earlier, mut later) = (earlier.done(), later.done());
+    assert!([&mut later, &mut after, &mut earlier, &mut before].into_iter().all(is_pending));
+    first.open();
+    until(|| Ok(!is_pending(&mut before)))?;
+    until(|| Ok(!is_pending(&mut earlier)))?;
+    assert!(is_pending(&mut after) && is_pending(&mut later));
+    second.open();
+    block_on(after)?;
+    block_on(later)
+}
+
+fn finished_work_resolves_at_once(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut x = s.full(N, 1u32)?;
+    s.fill(&mut x, 2)?;
+    let event = s.record()?;
+    s.synchronize()?;
+    assert!(!is_pending(&mut s.finished()) && !is_pending(&mut event.done()));
+    assert!(!is_pending(&mut device.pinned::<u32>(N)?.ready()));
+    Ok(())
+}
+
+/// Stream, buffer, event and device handle go first.
+fn futures_outlive_everything(device: &Device) -> Result<()> {
+    let device = conformance::open_again(device, gpustream::DeviceOptions::default())?;
+    let gate = Gate::new(&device)?;
+    let (finished, done, download) = {
+        let kernels = sync::Kernels::load(&device)?;
+        let s = device.stream()?;
+        let mut x = s.full(N, 1u32)?;
+        kernels.add_when(&s, gate.flag(), &mut x, 6, N)?;
+        let event = s.record()?;
+        (s.finished(), event.done(), s.download_async(&x)?)
+    };
+    drop(device);
+    gate.open();
+    assert_eq!(block_on(download)?, [7; N]);
+    block_on(done)?;
+    block_on(finished)
+}
+
+fn panics_are_reported(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    s.host_fn(|| std::panic::resume_unwind(Box::new("on purpose")))?;
+    refused(block_on(s.finished()), ErrorKind::HostPanic, &["on purpose"]);
+    block_on(s.finished())?;
+    let kernels = sync::Kernels::load(device)?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    s.host_fn(|| std::panic::resume_unwind(Box::new("later")))?;
+    let mut finished = s.finished();
+    assert!(is_pending(&mut finished));
+    gate.open();
+    refused(block_on(finished), ErrorKind::HostPanic, &["later"]);
+    Ok(())
+}
+
+/// A future may move to another task between polls; the last one is woken.
+fn the_waker_may_change(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let mut finished = s.finished();
+    let (first, last) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+    for woken in [&first, &last] {
+        let waker = woken.clone().into();
+        assert!(Pin::new(&mut finished).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    gate.open();
+    until(|| Ok(last.0.load(Ordering::SeqCst)))?;
+    assert!(!first.0.load(Ordering::SeqCst));
+    assert!(!is_pending(&mut finished));
+    Ok(())
+}
+
+/// For what the thread that looks at events has to find, while the future that it was a waker of is due too.
+fn a_waker_that_waits_when_dropped(device: &Device) -> Result<()> {
+    type Once = Box<dyn FnOnce() -> Result<()> + Send>;
+    struct Waits(Mutex<Option<Once>>, Arc<AtomicBool>);
+    impl Wake for Waits {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let wait = self.0.lock().unwrap().take();
+            self.1.store(wait.is_some_and(|wait| wait().is_ok()), Ordering::SeqCst);
+        }
+    }
+
+    let kernels = sync::Kernels::load(device)?;
+    let (s, other) = (device.stream()?, device.stream()?);
+    let (gate, last) = (Gate::new(device)?, Gate::new(device)?);
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let event = s.record()?;
+    let mut finished = s.finished();
+    kernels.spin(&other, &ONE, last.flag())?;
+    let mut others = other.finished();
+    let waited = Arc::new(AtomicBool::new(false));
+    let wait = move || {
+        gate.open();
+        until(|| event.is_done())?;
+        assert!(is_pending(&mut others));
+        last.open();
+        block_on(others)
+    };
+    let waker = Waker::from(Arc::new(Waits(Mutex::new(Some(Box::new(wait))), waited.clone())));
+    assert!(Pin::new(&mut finished).poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    assert!(!waited.load(Ordering::SeqCst));
+    // The future has the waker alone, and takes another in its place.
+    let _ = Pin::new(&mut finished).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(waited.load(Ordering::SeqCst));
+    block_on(finished)
+}
+
+/// In the order in which they are let go, not in that in which they were asked for.
+fn many_streams(device: &Device) -> Result<()> {
+    let streams = (0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    let mut doors = Vec::new();
+    let mut futures = Vec::new();
+    for s in &streams {
+        let (open, closed) = std::sync::mpsc::channel::<()>();
+        s.host_fn(move || {
+            let _ = closed.recv();
+        })?;
+        let mut finished = s.finished();
+        if device.info().backend == "cpu" {
+            assert!(is_pending(&mut finished));
+        }
+        futures.push(finished);
+        doors.push(open);
+    }
+    // The drivers may run all host functions on one thread, in the order of submission.
+    for (door, future) in doors.into_iter().zip(futures) {
+        drop(door);
+        block_on(future)?;
+    }
+    Ok(())
+}

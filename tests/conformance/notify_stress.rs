@@ -1,0 +1,247 @@
+//! Futures that are dropped, forgotten or many, executors that panic, and faults: nobody else notices, and nobody hangs.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::{mem, panic};
+
+use conformance::executor::{block_on, is_pending};
+use conformance::reactor_thread::ReactorThread;
+use conformance::{Gate, faulty, refused, sync, tests, until};
+use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
+
+use crate::notify::{Woken, job};
+
+tests! {
+    Plain: dropped_futures_harm_nobody, forgotten_futures, a_panicking_waker_harms_nobody_else;
+    Isolated: ten_thousand_pending, an_idle_reactor_sleeps, a_fault_resolves_everything;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+const N: usize = 3000;
+
+type Pending = Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// One of each kind, for work that is pending.
+fn each_kind(device: &Device, s: &Stream, x: &Buffer<u32>) -> Result<[Pending; 4]> {
+    let mut host = device.pinned::<u32>(N)?;
+    s.copy(x, &mut host)?;
+    let download = s.download_async(x)?;
+    Ok([
+        Box::pin(s.finished()),
+        Box::pin(s.record()?.done()),
+        Box::pin(host.ready()),
+        Box::pin(async { download.await.map(drop) }),
+    ])
+}
+
+/// Polled or not.
+fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(N, 1u32)?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let woken = Arc::new(Woken::default());
+    for _ in 0..30 {
+        drop(each_kind(device, &s, &x)?);
+        for mut future in each_kind(device, &s, &x)? {
+            let polled = future.as_mut().poll(&mut Context::from_waker(&woken.clone().into()));
+            assert!(polled.is_pending());
+        }
+    }
+    let finished = s.finished();
+    gate.open();
+    block_on(finished)?;
+    until(|| Ok(Arc::strong_count(&woken) == 1))?;
+    assert!(!woken.0.load(Ordering::SeqCst), "nobody waited any more");
+    assert_eq!(s.download(&x)?, [1; N]);
+    Ok(())
+}
+
+/// Polled or not. The memory that a forgotten download is to fill is never given to anyone else.
+fn forgotten_futures(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(N, 1u32)?;
+    s.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let woken = Arc::new(Woken::default());
+    for _ in 0..10 {
+        mem::forget(each_kind(device, &s, &x)?);
+        let mut futures = each_kind(device, &s, &x)?;
+        for future in &mut futures {
+            assert!(future.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending());
+        }
+        mem::forget(futures);
+    }
+    let mut others = (0..20).map(|_| device.pinned::<u32>(N)).collect::<Result<Vec<_>>>()?;
+    for other in &mut others {
+        other.write()?.fill(5);
+    }
+    gate.open();
+    s.synchronize()?;
+    for other in &others {
+        assert_eq!(*other.read()?, [5; N]);
+    }
+    // They are resolved like any other.
+    until(|| Ok(Arc::strong_count(&woken) == 1 && woken.0.load(Ordering::SeqCst)))
+}
+
+/// An executor that panics when it is told harms nobody else.
+fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
+    struct Panics(AtomicBool);
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+            panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let streams = [device.stream()?, device.stream()?];
+    let gate = Gate::new(device)?;
+    let waker = Arc::new(Panics(AtomicBool::new(false)));
+    let mut futures = Vec::new();
+    for s in &streams {
+        kernels.spin(s, &ONE, gate.flag())?;
+        for number in 0..10 {
+            let mut finished = s.finished();
+            if number % 2 == 0 {
+                let waker = waker.clone().into();
+                assert!(Pin::new(&mut finished).poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            futures.push(finished);
+        }
+    }
+    let (first, last) = (futures.swap_remove(1), futures.swap_remove(3));
+    gate.open();
+    block_on(first)?;
+    until(|| Ok(waker.0.load(Ordering::SeqCst)))?;
+    block_on(last)?;
+    futures.into_iter().try_for_each(block_on)?;
+    // Nor those who come later.
+    let gate = Gate::new(device)?;
+    kernels.spin(&streams[0], &ONE, gate.flag())?;
+    let mut finished = streams[0].finished();
+    assert!(is_pending(&mut finished));
+    gate.open();
+    block_on(finished)
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+fn ten_thousand_pending(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let streams = (0..4).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    let first = &streams[0];
+    let gate = Gate::new(device)?;
+    kernels.spin(first, &ONE, gate.flag())?;
+    let event = first.record()?;
+    let mut x = (0..4).map(|i| streams[i].full(10, 1u32)).collect::<Result<Vec<_>>>()?;
+    let mut futures = Vec::new();
+    let mut before = 0;
+    for round in 0..10_000 {
+        let s = &streams[round % 4];
+        if round < 4 {
+            s.wait(&event)?;
+        }
+        if round < 400 {
+            kernels.step(s, &mut x[round % 4], 1, 10)?;
+        }
+        let mut finished = s.finished();
+        assert!(is_pending(&mut finished));
+        futures.push(finished);
+        if round == 0 {
+            before = threads();
+        }
+    }
+    // A busy CPU may have added some for the streams, though none for the futures.
+    assert!(threads() <= before + 8, "{before} threads became {}", threads());
+    gate.open();
+    futures.into_iter().try_for_each(block_on)?;
+    for (s, x) in streams.iter().zip(&x) {
+        let want = (0..100).fold(1u32, |x, _| x.wrapping_mul(5).wrapping_add(1));
+        assert_eq!(s.download(x)?, [want; 10]);
+    }
+    Ok(())
+}
+
+fn an_idle_reactor_sleeps(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let mut finished = s.finished();
+    assert!(is_pending(&mut finished));
+    gate.open();
+    block_on(finished)?;
+    let Some(reactor) = ReactorThread::find() else { return Ok(()) }; // no such files here
+    // It may take the thread a while to see that nobody waits.
+    until(|| Ok(reactor.sleeps_until_woken() != Some(false)))?;
+    let before = reactor.switches();
+    for _ in 0..100 {
+        s.record()?;
+        s.synchronize()?;
+    }
+    assert_eq!(reactor.switches(), before, "the reactor runs though nobody waits");
+    Ok(())
+}
+
+/// All of them with the error: none hangs, and none says that all went well.
+fn a_fault_resolves_everything(device: &Device) -> Result<()> {
+    let (kernels, broken) = (sync::Kernels::load(device)?, faulty::Kernels::load(device)?);
+    let streams = (0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    let mut buffers = streams.iter().map(|s| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    let mut hosts = (0..8).map(|_| device.pinned::<u32>(8 * N)).collect::<Result<Vec<_>>>()?;
+    let mut late = device.pinned::<u32>(N)?;
+    conformance::synchronize(device)?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&streams[0], &ONE, gate.flag())?;
+    // SAFETY: this process is made to fail.
+    unsafe { broken.wild(&streams[0], &ONE, 0x0dea_d000_0000) }?;
+    let event = streams[0].record()?;
+    let mut futures: Vec<Pending> = Vec::new();
+    for round in 0..100 {
+        let (s, x) = (&streams[round % 8], &mut buffers[round % 8]);
+        s.wait(&event)?;
+        kernels.step(s, x, 1, N)?;
+        // All streams write to each piece of memory, so that its futures have as many points to wait for.
+        s.copy(x, &mut hosts[round / 8 % 8].slice_mut(round % 8 * N..(round % 8 + 1) * N)?)?;
+        let mut future: Pending = match round / 8 % 4 {
+            0 => Box::pin(s.finished()),
+            1 => Box::pin(s.record()?.done()),
+            2 => Box::pin(hosts[round / 8 % 8].ready()),
+            _ => {
+                let download = s.download_async(x)?;
+                Box::pin(async { download.await.map(drop) })
+            }
+        };
+        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        futures.push(future);
+    }
+    // Of a stream whose value goes before the fault.
+    // SAFETY: its owner outlives it.
+    let adopted = unsafe { device.stream_from_raw(streams[7].as_raw()) };
+    adopted.copy(&buffers[7], &mut late)?;
+    let mut future: Pending = Box::pin(adopted.finished());
+    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    futures.push(future);
+    drop(adopted);
+    gate.open();
+    for future in futures {
+        refused(block_on(future), ErrorKind::DeviceLost, &[]);
+    }
+    // The one thread that sees to all of them is still there.
+    for (s, host) in streams.iter().zip(&hosts) {
+        refused(block_on(s.finished()), ErrorKind::DeviceLost, &[]);
+        refused(block_on(host.ready()), ErrorKind::DeviceLost, &[]);
+    }
+    refused(late.read(), ErrorKind::DeviceLost, &[]);
+    let cpu = Device::open("cpu")?;
+    block_on(job(cpu.clone(), Arc::new(sync::Kernels::load(&cpu)?), 3))
+}

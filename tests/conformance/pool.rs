@@ -1,0 +1,384 @@
+//! Where device memory comes from: the library's pool, the driver's, or the driver's plain allocator. What a program
+//! sees is the same.
+
+use std::sync::{Barrier, mpsc};
+use std::thread;
+
+use conformance::{Gate, open_again, refused, sync, tests};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool, Result, Stream};
+
+tests! {
+    Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use, reads_of_reused_memory_wait_for_its_last_use, streams_that_are_ordered_share,
+        a_hundred_times_until_it_is_full, threads_do_not_pass_the_limit_together, the_limit_names_who_holds_the_memory, a_snapshot_names_lines,
+        everything_goes_back, sizes_around_every_class, threads_allocate_at_once, a_panic_is_left_to_a_wait,
+        a_host_closure_is_refused_at_once, a_capture_refuses_allocations;
+    Alone: a_hundred_times_until_the_device_is_full;
+}
+
+const MIB: usize = 1 << 20;
+const POLICIES: [MemoryPool; 3] = [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled];
+
+/// The policies that the device has.
+fn policies(device: &Device) -> impl Iterator<Item = MemoryPool> {
+    let pools = device.info().memory_pools;
+    POLICIES.into_iter().filter(move |&policy| policy != MemoryPool::Driver || pools)
+}
+
+fn under_each(device: &Device, test: impl Fn(DeviceOptions) -> Result<()>) -> Result<()> {
+    policies(device).try_for_each(|policy| test(DeviceOptions::default().pool(policy)))
+}
+
+/// Reproducible, and different each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % limit
+    }
+}
+
+/// Buffers come and go on three streams; each keeps what it was filled with until it goes.
+fn contents_stay_apart(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let streams = [device.stream()?, device.stream()?, device.stream()?];
+        let mut random = Numbers(7);
+        let mut live: Vec<(Buffer<u32>, u32)> = Vec::new();
+        for value in 0..400u32 {
+            if live.len() > 20 {
+                let (buffer, value) = live.swap_remove(random.below(live.len()));
+                let got = streams[random.below(3)].download(&buffer)?;
+                assert!(got.iter().all(|&it| it == value), "{value} in {} elements", got.len());
+            }
+            let log = 4 + random.below(14);
+            let len = 1 + random.below(1 << log);
+            live.push((streams[random.below(3)].full(len, value)?, value));
+        }
+        for (buffer, value) in live {
+            assert!(streams[0].download(&buffer)?.iter().all(|&it| it == value));
+        }
+        assert_eq!(device.memory_stats().used, 0);
+        Ok(())
+    })
+}
+
+fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        const N: usize = 1 << 16;
+        let device = open_again(device, options)?;
+        let kernels = sync::Kernels::load(&device)?;
+        let (a, b) = (device.stream()?, device.stream()?);
+        // So that nothing asks the driver for memory, which may wait for the kernel.
+        drop([a.full(N, 0u32)?, a.full(N, 0u32)?, b.full(N, 0u32)?]);
+        let (x, mut y) = (a.full(N, 5u32)?, a.zeros::<u32>(N)?);
+        conformance::synchronize(&device)?;
+        // Without a pool each goes back to the driver, which waits for all work: not behind the gate.
+        device.trim();
+        let gate = Gate::new(&device)?;
+        kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
+        drop(x);
+        // Perhaps the same memory: then the fill waits.
+        let filled = b.full(N, 9u32);
+        gate.open();
+        assert_eq!(a.download(&y)?, vec![5; N]);
+        assert_eq!(b.download(&filled?)?, vec![9; N]);
+        Ok(())
+    })
+}
+
+/// What a kernel reads before anything has written it is unspecified, and may not change under it: a contract that checks
+/// an index relies on that.
+fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
+    const N: usize = 6 * MIB / 4;
+    let device = open_again(device, DeviceOptions::default().memory_limit(8 * MIB as u64))?;
+    let kernels = sync::Kernels::load(&device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut out = b.zeros::<u32>(N / 8)?;
+    let mut x = a.full(N, 5u32)?;
+    conformance::synchronize(&device)?;
+    let gate = Gate::new(&device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let address = x.as_raw();
+    drop(x);
+    // Nothing else is left below the limit.
+    let fresh = b.alloc::<u32>(N)?;
+    assert_eq!(fresh.as_raw(), address);
+    kernels.mix(&b, &fresh, &mut out, N / 8)?;
+    let read = b.record()?;
+    assert!(!read.is_done()?, "it did not wait for the kernel that still writes");
+    gate.open();
+    assert!(b.download(&out)?.iter().all(|&it| it == 6));
+    Ok(())
+}
+
+/// What one stream freed is another's as soon as it waits for it, and then nobody asks the driver.
+fn streams_that_are_ordered_share(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let x = a.full(3 * MIB, 1u8)?;
+    let address = x.as_raw();
+    drop(x);
+    b.wait(&a.record()?)?;
+    let before = device.memory_stats();
+    let y = b.full(16 * MIB - 1, 2u8)?;
+    let after = device.memory_stats();
+    assert_eq!((y.as_raw(), after.misses, after.hits), (address, before.misses, before.hits + 1));
+    Ok(())
+}
+
+fn threads_do_not_pass_the_limit_together(device: &Device) -> Result<()> {
+    const LIMIT: usize = 8 * MIB;
+    under_each(device, |options| {
+        let device = open_again(device, options.memory_limit(LIMIT as u64))?;
+        let streams = (0..4).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+        for _ in 0..50 {
+            let (start, end) = (Barrier::new(streams.len()), Barrier::new(streams.len()));
+            let work = |stream: &Stream| {
+                start.wait();
+                let held = stream.alloc::<u8>(LIMIT / 4 * 3);
+                end.wait();
+                held.map(drop).is_ok()
+            };
+            let got = thread::scope(|scope| {
+                let threads: Vec<_> = streams.iter().map(|stream| scope.spawn(|| work(stream))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).filter(|&got| got).count()
+            });
+            assert_eq!(got, 1, "{:?}", device.memory_stats());
+        }
+        assert!(device.memory_stats().peak_reserved <= LIMIT as u64, "{:?}", device.memory_stats());
+        Ok(())
+    })
+}
+
+/// Without a limit, the driver is who says that there is no more. Not where memory is the host's, which has no end that
+/// a test should look for.
+fn a_hundred_times_until_the_device_is_full(device: &Device) -> Result<()> {
+    if device.info().backend == "cpu" {
+        return Ok(());
+    }
+    for policy in policies(device) {
+        let device = open_again(device, DeviceOptions::default().pool(policy))?;
+        let stream = device.stream()?;
+        let piece = device.memory()?.1 as usize / 16;
+        // Where nothing is kept, the driver maps all of it each time, which takes half a second.
+        let rounds = if policy == MemoryPool::Library { 100 } else { 4 };
+        for round in 0..rounds {
+            let mut held = Vec::new();
+            let refusal = loop {
+                match stream.alloc::<u8>(piece) {
+                    Ok(mut buffer) => {
+                        stream.fill(&mut buffer.slice_mut(..1000)?, round)?;
+                        held.push(buffer);
+                    }
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(refusal.kind(), ErrorKind::OutOfMemory, "{refusal}");
+            assert!((12..=16).contains(&held.len()), "round {round}: {} sixteenths", held.len());
+            assert_eq!(stream.download(&held[round as usize % held.len()].slice(..1000)?)?, [round; 1000]);
+        }
+        assert_eq!((device.memory_stats().used, device.memory_stats().live), (0, 0));
+        device.trim();
+    }
+    Ok(())
+}
+
+/// Sizes of up to a sixteenth of the limit, until there is no more; then all go, in another order.
+fn a_hundred_times_until_it_is_full(device: &Device) -> Result<()> {
+    const LIMIT: usize = 64 * MIB;
+    under_each(device, |options| {
+        let device = open_again(device, options.memory_limit(LIMIT as u64))?;
+        let streams = [device.stream()?, device.stream()?];
+        let mut random = Numbers(3);
+        for round in 0..100 {
+            let mut held = Vec::new();
+            let mut bytes = 0;
+            loop {
+                let size = MIB / 2 + random.below(LIMIT / 16);
+                match streams[held.len() % 2].alloc::<u8>(size) {
+                    Ok(buffer) => held.push(buffer),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+                        break;
+                    }
+                }
+                bytes += size;
+            }
+            assert!(bytes <= LIMIT && bytes > LIMIT / 2, "round {round}: {bytes} bytes before it was full");
+            assert!(device.memory_stats().reserved <= LIMIT as u64, "{:?}", device.memory_stats());
+            while !held.is_empty() {
+                drop(held.swap_remove(random.below(held.len())));
+            }
+            // Nothing is in the way of what needs nearly all of it.
+            if round % 10 == 9 {
+                let mut all = streams[round % 2].alloc::<u8>(LIMIT - 4 * MIB)?;
+                streams[round % 2].fill(&mut all, 1)?;
+            }
+        }
+        assert_eq!((device.memory_stats().used, device.memory_stats().live), (0, 0));
+        Ok(())
+    })
+}
+
+fn the_limit_names_who_holds_the_memory(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options.memory_limit(32 * MIB as u64))?;
+        let s = device.stream()?;
+        let mut x = s.full(16 * MIB, 3u8)?;
+        let line = file!();
+        refused(
+            s.alloc::<u8>(24 * MIB).map(drop),
+            ErrorKind::OutOfMemory,
+            &["limit of 32.0 MiB", "no room for 24.0 MiB", "1 live allocations hold 16.0 MiB", line],
+        );
+        // What there is works on, and room is room again.
+        s.fill(&mut x.slice_mut(..10)?, 4)?;
+        assert_eq!(s.download(&x.slice(5..15)?)?, [4, 4, 4, 4, 4, 3, 3, 3, 3, 3]);
+        drop(x);
+        assert_eq!(s.download(&s.full(24 * MIB, 1u8)?)?.len(), 24 * MIB);
+        Ok(())
+    })
+}
+
+fn a_snapshot_names_lines(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let s = device.stream()?;
+        let held: Vec<Buffer<u8>> = (0..3).map(|_| s.zeros::<u8>(1000)).collect::<Result<_>>()?;
+        let (here, other) = (line!() - 1, s.upload(&[1u64; 500])?);
+        let snapshot = device.memory_snapshot();
+        assert_eq!(snapshot.stats.live, 4);
+        let found: Vec<(u32, usize, u64)> = snapshot
+            .holders
+            .iter()
+            .map(|it| {
+                assert_eq!(it.operation.location.file(), file!());
+                (it.operation.location.line(), it.count, it.bytes)
+            })
+            .collect();
+        assert_eq!(found, [(here + 1, 1, 4000), (here, 3, 3000)]);
+        drop((held, other));
+        assert_eq!(device.memory_snapshot().holders.len(), 0);
+        Ok(())
+    })
+}
+
+fn everything_goes_back(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let (a, b) = (device.stream()?, device.stream()?);
+        for size in [1, 1000, MIB, 40 * MIB] {
+            let x = a.full(size, 1u8)?;
+            let mut y = b.alloc::<u8>(size)?;
+            b.copy(&x, &mut y)?;
+        }
+        conformance::synchronize(&device)?;
+        device.trim();
+        let stats = device.memory_stats();
+        assert_eq!((stats.used, stats.reserved), (0, 0), "{stats:?}");
+        Ok(())
+    })
+}
+
+/// Each size is its own up to the last byte, and its neighbours keep theirs.
+fn sizes_around_every_class(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let s = device.stream()?;
+        let sizes = (0..22).flat_map(|log| [(1usize << log) - 1, 1 << log, (1 << log) + 1]);
+        let held: Vec<Buffer<u8>> = sizes.map(|size| s.full(size, size as u8 | 1)).collect::<Result<_>>()?;
+        for buffer in &held {
+            let want = buffer.len() as u8 | 1;
+            assert!(s.download(buffer)?.iter().all(|&it| it == want), "{} bytes", buffer.len());
+        }
+        Ok(())
+    })
+}
+
+fn threads_allocate_at_once(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4u32)
+                .map(|thread| {
+                    let device = &device;
+                    scope.spawn(move || -> Result<()> {
+                        let s = device.stream()?;
+                        let mut random = Numbers(u64::from(thread) + 1);
+                        for round in 0..50 {
+                            let value = thread << 16 | round;
+                            let x = s.full(1 + random.below(100_000), value)?;
+                            let mut y = s.alloc::<u32>(x.len())?;
+                            s.copy(&x, &mut y)?;
+                            drop(x);
+                            assert!(s.download(&y)?.iter().all(|&it| it == value));
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("the thread's own assertions"))
+        })?;
+        assert_eq!(device.memory_stats().used, 0);
+        Ok(())
+    })
+}
+
+/// An allocation waits for the device before it gives up, and says nothing of what it finds.
+fn a_panic_is_left_to_a_wait(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options.memory_limit(8 * MIB as u64))?;
+        let s = device.stream()?;
+        let held = s.alloc::<u8>(6 * MIB)?;
+        s.host_fn(|| panic!("on purpose"))?;
+        refused(s.alloc::<u8>(6 * MIB).map(drop), ErrorKind::OutOfMemory, &["no room"]);
+        refused(s.synchronize(), ErrorKind::HostPanic, &["on purpose"]);
+        drop(held);
+        Ok(())
+    })
+}
+
+/// A closure that waited for the device would wait for itself.
+fn a_host_closure_is_refused_at_once(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options.memory_limit(8 * MIB as u64))?;
+        let (s, other) = (device.stream()?, device.stream()?);
+        let held = s.alloc::<u8>(6 * MIB)?;
+        let (sender, receiver) = mpsc::channel();
+        s.host_fn(move || sender.send(other.alloc::<u8>(6 * MIB).map(drop)).unwrap_or(()))?;
+        let answer = receiver.recv().expect("the closure's answer");
+        refused(answer, ErrorKind::InHostClosure, &["a host closure"]);
+        drop(held);
+        s.synchronize()
+    })
+}
+
+/// By whatever thread, and what was there before is freed all the same.
+fn a_capture_refuses_allocations(device: &Device) -> Result<()> {
+    under_each(device, |options| {
+        let device = open_again(device, options)?;
+        let s = device.stream()?;
+        let (mut x, before) = (s.full(1000, 1u32)?, s.full(1000, 2u32)?);
+        s.synchronize()?;
+        let graph = s.capture(|s| {
+            s.fill(&mut x, 3)?;
+            refused(s.alloc::<u32>(MIB).map(drop), ErrorKind::Captured, &["allocate inside it"]);
+            thread::scope(|scope| {
+                scope
+                    .spawn(|| refused(s.alloc::<u32>(MIB).map(drop), ErrorKind::Captured, &[]))
+                    .join()
+                    .unwrap();
+            });
+            drop(before);
+            Ok(())
+        })?;
+        assert_eq!(graph.nodes(), 1);
+        graph.launch(&s)?;
+        assert_eq!(s.download(&x)?, [3; 1000]);
+        assert_eq!(s.download(&s.full(1000, 4u32)?)?, [4; 1000]);
+        Ok(())
+    })
+}

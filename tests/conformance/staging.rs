@@ -1,0 +1,187 @@
+//! Copies of ordinary slices: any length, alignment and number of threads, beside whatever else the device does.
+
+use bytemuck::Pod;
+use conformance::{Gate, open_again, sync, tests};
+use gpustream::{Device, DeviceOptions, Launch, Result};
+
+tests! {
+    Plain: odd_sizes, unaligned_slices, slices_of_pinned_memory, many_threads_on_one_stream,
+        many_threads_on_streams_of_their_own, beside_a_stream_that_runs, short_uploads_follow_each_other,
+        the_ring_bounds_what_is_pinned, any_number_of_threads_and_any_ring_do;
+}
+
+const MIB: usize = 1 << 20;
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+/// No two pieces alike.
+fn numbers(n: usize, seed: u32) -> Vec<u32> {
+    (0..n as u32).map(|i| (i ^ seed).wrapping_mul(0x9e37_79b9)).collect()
+}
+
+fn there_and_back<T: Pod + PartialEq>(device: &Device, values: &[T], what: &str) -> Result<()> {
+    let s = device.stream()?;
+    let x = s.upload(values)?;
+    let mut y = s.alloc::<T>(values.len())?;
+    s.copy(&x, &mut y)?;
+    assert!(s.download(&y)? == values, "{what}");
+    Ok(())
+}
+
+/// Around the ends of a chunk, of a piece, and of what one thread copies.
+fn odd_sizes(device: &Device) -> Result<()> {
+    for base in [8 << 10, 64 << 10, 256 << 10, 512 << 10, MIB, 2 * MIB, 5 * MIB] {
+        for by in [-13isize, -1, 0, 1, 7] {
+            let bytes = usize::saturating_add_signed(base, by);
+            let values: Vec<u8> =
+                (0..bytes).map(|i| (i as u32).wrapping_mul(0x9e37_79b9).to_ne_bytes()[3]).collect();
+            there_and_back(device, &values, &format!("{bytes} bytes"))?;
+        }
+    }
+    Ok(())
+}
+
+fn unaligned_slices(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let values: Vec<u8> = (0..4 * MIB + 99).map(|i| (i % 251) as u8).collect();
+    for from in [1, 3, 7, 33, 63] {
+        for len in [1, 100, 70_000, 3 * MIB + 1] {
+            let mut x = s.zeros::<u8>(len + from)?;
+            s.upload_into(&values[from..from + len], &mut x.slice_mut(from..)?)?;
+            let mut back = vec![0; len + 5];
+            s.download_into(&x.slice(from..)?, &mut back[5..])?;
+            assert!(back[5..] == values[from..from + len], "{len} bytes from {from}");
+            assert_eq!(back[..5], [0; 5]);
+        }
+    }
+    Ok(())
+}
+
+/// A driver would copy these later, when they may be something else already.
+fn slices_of_pinned_memory(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    for n in [10, 10_000, 300_000] {
+        let mut host = device.pinned_from(&numbers(n, 1))?;
+        let mut x = s.upload(&numbers(n, 2))?;
+        s.synchronize()?;
+        let gate = Gate::new(device)?;
+        kernels.spin(&s, &ONE, gate.flag())?;
+        s.upload_into(&host.read()?, &mut x)?;
+        host.write()?.fill(0);
+        gate.open();
+        s.download_into(&x, &mut host.write()?)?;
+        assert!(*host.read()? == numbers(n, 1), "{n} elements");
+    }
+    Ok(())
+}
+
+fn many_threads_on_one_stream(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..6u32)
+            .map(|thread| {
+                let s = &s;
+                scope.spawn(move || -> Result<()> {
+                    for round in 0..8 {
+                        let values = numbers([100, 10_000, 700_000][round % 3] + round, thread);
+                        let x = s.upload(&values)?;
+                        assert!(s.download(&x)? == values, "thread {thread}, round {round}");
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("the thread's own assertions"))
+    })
+}
+
+fn many_threads_on_streams_of_their_own(device: &Device) -> Result<()> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..6u32)
+            .map(|thread| {
+                scope.spawn(move || -> Result<()> {
+                    for round in 0..4 {
+                        let values = numbers([5, 1_500_000][round % 2] + round, thread);
+                        there_and_back(device, &values, &format!("thread {thread}, round {round}"))?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("the thread's own assertions"))
+    })
+}
+
+/// Neither direction waits for another stream's kernel.
+fn beside_a_stream_that_runs(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (busy, free) = (device.stream()?, device.stream()?);
+    let values = numbers(2 * MIB, 5);
+    // Memory and threads are there already: asking the driver for memory may wait for the kernel.
+    let mut x = free.upload(&values)?;
+    let mut back = free.download(&x)?;
+    conformance::synchronize(device)?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&busy, &ONE, gate.flag())?;
+    for round in 0..3 {
+        let part = &values[round..];
+        free.upload_into(part, &mut x.slice_mut(round..)?)?;
+        free.download_into(&x, &mut back)?;
+        assert!(back[round..] == *part);
+    }
+    assert!(!busy.is_done()?);
+    gate.open();
+    busy.synchronize()
+}
+
+/// Many behind each other, none of which the device has got yet when the last has been submitted.
+fn short_uploads_follow_each_other(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.zeros::<u32>(100 * 1000)?;
+    // As much pinned memory as the uploads will need.
+    drop(device.pinned::<u8>(4 * MIB)?);
+    s.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    for (index, mut piece) in x.chunks_mut(1000)?.enumerate() {
+        s.upload_into(&numbers(1000, index as u32), &mut piece)?;
+    }
+    assert!(!s.is_done()?);
+    gate.open();
+    let got = s.download(&x)?;
+    for (index, piece) in got.chunks(1000).enumerate() {
+        assert!(piece == numbers(1000, index as u32), "upload {index}");
+    }
+    Ok(())
+}
+
+fn the_ring_bounds_what_is_pinned(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default().staging_ring(4 * MIB).staging_threads(2))?;
+    let s = device.stream()?;
+    let values = numbers(8 * MIB, 1);
+    let mut x = s.alloc::<u32>(values.len())?;
+    for _ in 0..3 {
+        s.upload_into(&values, &mut x)?;
+        for _ in 0..300 {
+            s.upload_into(&values[..10_000], &mut x.slice_mut(..10_000)?)?;
+        }
+    }
+    let most = device.pinned_stats().peak_reserved;
+    assert!(most <= 16 * MIB as u64, "{most} bytes for a ring of {}", 4 * MIB);
+    assert!(s.download(&x)? == values);
+    s.synchronize()?;
+    device.trim();
+    assert_eq!(device.pinned_stats().reserved, 0, "nothing is kept when idle");
+    Ok(())
+}
+
+fn any_number_of_threads_and_any_ring_do(device: &Device) -> Result<()> {
+    for (threads, ring) in [(1, 0), (4, 0), (4, MIB), (3, 1)] {
+        let options = DeviceOptions::default().staging_threads(threads).staging_ring(ring);
+        let device = open_again(device, options)?;
+        let what = format!("{threads} threads and a ring of {ring} bytes");
+        there_and_back(&device, &numbers(5 * MIB + 3, 9), &what)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! Streams run beside each other, in order within themselves, and nothing that enqueues waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use conformance::{Gate, overlaps, sync, tests, until};
+use gpustream::{DefaultStream, Device, ErrorKind, Launch, Result, StreamOptions};
+
+tests! {
+    Plain: kernels_overlap, enqueueing_returns, a_stream_is_in_order, copies_overlap_kernels, done_is_asked_without_waiting,
+        priorities_are_clamped, many_streams_at_once, synchronize_waits_for_its_own_stream_alone,
+        device_synchronize_waits_for_all, default_streams, streams_from_other_threads,
+        the_host_prepares_while_the_device_works, a_full_stream_makes_whoever_submits_wait;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+/// Two kernels, each waiting for the other: they end only if both run at once.
+fn kernels_overlap(device: &Device) -> Result<()> {
+    if !overlaps(device) {
+        return Ok(());
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let (mut first, mut second) = (device.flag()?, device.flag()?);
+    let (see_first, see_second) = (first.clone(), second.clone());
+    kernels.arrive(&a, &ONE, &mut first, &see_second)?;
+    kernels.arrive(&b, &ONE, &mut second, &see_first)?;
+    a.synchronize()?;
+    b.synchronize()
+}
+
+/// Everything that enqueues returns while a kernel before it runs.
+fn enqueueing_returns(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.zeros::<u32>(1000)?;
+    let mut y = s.zeros::<u32>(1000)?;
+    let mut host = device.pinned::<u32>(1000)?;
+    s.upload_into(&[1u32; 1000], &mut x)?;
+    s.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    kernels.step(&s, &mut x, 1, 1000)?;
+    s.copy(&x, &mut y)?;
+    s.fill(&mut x, 9)?;
+    s.copy(&y, &mut host)?;
+    s.upload_into(&[2u32; 1000], &mut x)?;
+    let ran = Arc::new(AtomicU32::new(0));
+    let counter = ran.clone();
+    s.host_fn(move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    })?;
+    let event = s.record()?;
+    assert!(!s.is_done()? && !event.is_done()? && !host.is_ready()?);
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    gate.open();
+    s.synchronize()?;
+    assert_eq!(*host.read()?, [6; 1000]);
+    assert_eq!(s.download(&x)?, [2; 1000]);
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    Ok(())
+}
+
+/// Steps whose result depends on their order.
+fn a_stream_is_in_order(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(5000, 1u32)?;
+    let mut y = s.zeros::<u32>(5000)?;
+    let (mut want_x, mut want_y) = (1u32, 0u32);
+    for value in 0..200 {
+        kernels.step(&s, &mut x, value, 5000)?;
+        kernels.mix(&s, &x, &mut y, 5000)?;
+        want_x = want_x.wrapping_mul(5).wrapping_add(value);
+        want_y = want_y.wrapping_mul(5).wrapping_add(want_x);
+    }
+    assert_eq!(s.download(&y)?, vec![want_y; 5000]);
+    Ok(())
+}
+
+/// Copies of one stream, in each direction, while a kernel of another spins.
+fn copies_overlap_kernels(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let source = device.pinned_from(&(0..10_000u32).collect::<Vec<_>>())?;
+    let mut target = device.pinned::<u32>(10_000)?;
+    let (mut x, mut y) = (b.zeros::<u32>(10_000)?, b.zeros::<u32>(10_000)?);
+    b.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    b.copy(&source, &mut x)?;
+    b.copy(&x, &mut y)?;
+    b.copy(&y, &mut target)?;
+    b.synchronize()?;
+    assert_eq!(*target.read()?, *source.read()?);
+    assert_eq!(b.download(&y)?, *source.read()?);
+    assert!(!a.is_done()?, "the kernel still runs");
+    gate.open();
+    a.synchronize()
+}
+
+fn done_is_asked_without_waiting(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    assert!(s.is_done()?, "an unused stream is done");
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    assert!(!s.is_done()?);
+    gate.open();
+    until(|| s.is_done())
+}
+
+fn priorities_are_clamped(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    for priority in [i32::MIN, -1, 0, 1, i32::MAX] {
+        let s = device.stream_with(StreamOptions::default().with_priority(priority))?;
+        let mut x = s.zeros::<u32>(10)?;
+        kernels.step(&s, &mut x, 1, 10)?;
+        assert_eq!(s.download(&x)?, [1; 10], "priority {priority}");
+    }
+    Ok(())
+}
+
+/// A chain through many streams, made at once and dropped at once.
+fn many_streams_at_once(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let streams = (0..64).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    let mut x = streams[0].zeros::<u32>(100)?;
+    let mut want = 0u32;
+    for (value, s) in streams.iter().enumerate() {
+        kernels.step(s, &mut x, value as u32, 100)?;
+        want = want.wrapping_mul(5).wrapping_add(value as u32);
+    }
+    drop(streams);
+    let s = device.stream()?;
+    assert_eq!(s.download(&x)?, vec![want; 100]);
+    Ok(())
+}
+
+fn synchronize_waits_for_its_own_stream_alone(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let mut x = b.zeros::<u32>(10)?;
+    b.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    kernels.step(&b, &mut x, 1, 10)?;
+    b.synchronize()?;
+    assert!(!a.is_done()?);
+    assert_eq!(b.download(&x)?, [1; 10]);
+    Ok(())
+}
+
+fn device_synchronize_waits_for_all(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    let gate = Gate::new(device)?;
+    kernels.spin(&a, &ONE, gate.flag())?;
+    kernels.spin(&b, &ONE, gate.flag())?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| gate.open());
+        conformance::synchronize(device)
+    })?;
+    assert!(a.is_done()? && b.is_done()?);
+    Ok(())
+}
+
+fn default_streams(device: &Device) -> Result<()> {
+    for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
+        let s = match device.default_stream(which) {
+            Ok(s) => s,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                continue;
+            }
+        };
+        let x = s.full(100, 5u32)?;
+        let other = device.stream_with(StreamOptions::default().blocking_with_default())?;
+        assert_eq!(other.download(&x)?, [5; 100]);
+    }
+    Ok(())
+}
+
+/// Streams, buffers and kernels go from thread to thread.
+fn streams_from_other_threads(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.zeros::<u32>(1000)?;
+    for value in 1..=4 {
+        let (kernels, s, x) = (&kernels, &s, &mut x);
+        std::thread::scope(|scope| scope.spawn(move || kernels.step(s, x, value, 1000)).join()).unwrap()?;
+    }
+    assert_eq!(s.download(&x)?, vec![125 + 2 * 25 + 3 * 5 + 4; 1000]);
+    Ok(())
+}
+
+/// Two buffers in turns: each is open to the host again as soon as it has been copied, though the kernel of the batch
+/// before has not ended. If it had to end first, its gate would stay shut.
+fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
+    const BATCHES: u32 = 8;
+    const N: usize = 1000;
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut hosts = [device.pinned::<u32>(N)?, device.pinned::<u32>(N)?];
+    let mut inputs = [s.zeros::<u32>(N)?, s.zeros::<u32>(N)?];
+    let mut sum = s.zeros::<u32>(N)?;
+    let gates = (0..BATCHES).map(|_| Gate::new(device)).collect::<Result<Vec<_>>>()?;
+    let mut want = 0u32;
+    for batch in 0..BATCHES {
+        let turn = batch as usize % 2;
+        hosts[turn].write()?.fill(batch);
+        s.copy(&hosts[turn], &mut inputs[turn])?;
+        kernels.add_when(&s, gates[batch as usize].flag(), &mut inputs[turn], 7, N)?;
+        kernels.mix(&s, &inputs[turn], &mut sum, N)?;
+        want = want.wrapping_mul(5).wrapping_add(batch + 7);
+        assert!(!s.is_done()?);
+        if let Some(before) = batch.checked_sub(1) {
+            gates[before as usize].open();
+        }
+    }
+    gates[BATCHES as usize - 1].open();
+    assert_eq!(s.download(&sum)?, vec![want; N]);
+    Ok(())
+}
+
+/// A stream takes about a thousand operations; whoever submits more goes on when there is room, and nothing is lost.
+fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
+    const LAUNCHES: u32 = 5000;
+    let kernels = sync::Kernels::load(device)?;
+    let (s, other) = (device.stream()?, device.stream()?);
+    let mut x = s.zeros::<u32>(1)?;
+    let (mut counted, mut y) = (other.zeros::<u32>(1)?, other.zeros::<u32>(1)?);
+    let graph = other.capture(|s| kernels.step(s, &mut counted, 1, 1))?;
+    let unused = other.capture(|s| kernels.step(s, &mut y, 1, 1))?;
+    let gate = Gate::new(device)?;
+    let submitted = AtomicU32::new(0);
+    kernels.spin(&s, &ONE, gate.flag())?;
+    std::thread::scope(|scope| {
+        let launches = scope.spawn(|| {
+            for _ in 0..LAUNCHES {
+                kernels.step(&s, &mut x, 1, 1)?;
+                graph.launch(&s)?;
+                submitted.fetch_add(2, Ordering::SeqCst);
+            }
+            s.synchronize()
+        });
+        // On a GPU it depends on the driver.
+        let room = if device.info().backend == "cpu" { 1000 } else { 1 };
+        until(|| Ok(submitted.load(Ordering::SeqCst) >= room))?;
+        (0..1000).for_each(|_| std::thread::yield_now());
+        if device.info().backend == "cpu" {
+            assert!(submitted.load(Ordering::SeqCst) <= 1024, "a stream takes any number of operations");
+        }
+        // Others are not held up by the one that waits.
+        other.fill(&mut y, 7)?;
+        other.synchronize()?;
+        if device.info().backend == "cpu" {
+            // A driver may hold a lock of its own.
+            drop(unused);
+            device.trim();
+            drop(other.upload(&vec![1u32; 3 << 20])?);
+        }
+        gate.open();
+        launches.join().expect("no panic")
+    })?;
+    let expected = (0..LAUNCHES).fold(0u32, |x, _| x.wrapping_mul(5).wrapping_add(1));
+    assert_eq!(s.download(&x)?, [expected]);
+    drop(graph);
+    assert_eq!(s.download(&counted)?, [expected]);
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! Kernels that wait until a test lets them go, and tools under which they cannot.
+
+use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use gpustream::{Device, Flag, Result};
+
+/// Set to 1 where a tool runs kernels one after another, whatever their streams.
+pub(crate) const SERIAL: &str = "GPUSTREAM_TEST_SERIAL";
+/// How long a gate stays closed under such a tool.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) fn is_serial() -> bool {
+    env::var(SERIAL).is_ok_and(|value| value == "1")
+}
+
+/// Whether work runs beside a closure that blocks. Where it does not, the test is skipped, by name.
+pub fn runs_beside_closures() -> bool {
+    GAVE_UP.fetch_or(is_serial(), Ordering::SeqCst);
+    !is_serial()
+}
+
+/// Whether a gate opened by itself since the last look: then the test waited for what cannot run beside another
+/// kernel here, and its outcome says nothing.
+pub(crate) fn gave_up() -> bool {
+    GAVE_UP.swap(false, Ordering::SeqCst)
+}
+
+static GAVE_UP: AtomicBool = AtomicBool::new(false);
+
+/// A flag that kernels wait for, opened at the latest when it goes, so that a failed test does not hang.
+#[derive(Debug)]
+pub struct Gate(Flag);
+
+impl Gate {
+    /// A closed gate.
+    ///
+    /// # Errors
+    /// Those of [`Device::flag`].
+    pub fn new(device: &Device) -> Result<Self> {
+        let flag = device.flag()?;
+        if is_serial() {
+            let flag = flag.clone();
+            thread::spawn(move || {
+                thread::sleep(PATIENCE);
+                if flag.get() == 0 {
+                    GAVE_UP.store(true, Ordering::SeqCst);
+                    flag.set(1);
+                }
+            });
+        }
+        Ok(Self(flag))
+    }
+
+    /// The flag, for kernels.
+    pub fn flag(&self) -> &Flag {
+        &self.0
+    }
+
+    /// Lets the kernels pass.
+    pub fn open(&self) {
+        self.0.set(1);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+/// Spins until `condition` holds. The test's time limit ends it where it never does.
+///
+/// # Errors
+/// Those of the condition.
+pub fn until(mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    while !condition()? {
+        thread::yield_now();
+    }
+    Ok(())
+}

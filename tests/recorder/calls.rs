@@ -1,0 +1,477 @@
+//! The driver calls of the public API, on drivers that log them: exactly these, and the same for CUDA and HIP.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use std::thread;
+
+use fake_cuda::codes;
+use gpustream::{
+    Arg, AsViewMut, Buffer, Device, Error, ErrorKind, Kernel, Launch, Result, Stream, ViewMut, WaitPolicy,
+};
+use recorder::{Call, Live, Recorder};
+
+use crate::fakes::{FAKES, Fake, ONE, increment, load_kernel, run_kernel};
+
+/// One opened fake device, with the kernel that adds 1 to words.
+struct Scene {
+    device: Device,
+    kernel: Kernel,
+    /// Dropped last: the others call the driver when they are dropped, and that must not be in another test's turn.
+    recorder: Recorder,
+}
+
+impl Scene {
+    fn new(fake: &Fake) -> Self {
+        let recorder = (fake.load)();
+        let device = Device::open(fake.name).unwrap();
+        let kernel = load_kernel(fake, &device).unwrap();
+        run_kernel(&recorder);
+        Self { device, kernel, recorder }
+    }
+
+    fn launch(&self, stream: &Stream, x: &mut impl AsViewMut<u32>) -> Result<()> {
+        increment(&self.kernel, stream, ONE, x)
+    }
+
+    /// The calls that `work` makes, in words both vendors share.
+    fn calls(&self, work: impl FnOnce()) -> Vec<&'static str> {
+        let ((), calls) = self.recorder.record(work);
+        // Events are made once and used again.
+        calls.iter().map(Call::word).filter(|word| *word != "make event").collect()
+    }
+}
+
+/// Runs a scene on both drivers. What it answers must be the same.
+fn on_both<T: PartialEq + std::fmt::Debug>(scene: impl Fn(&Scene, &Fake) -> T) {
+    let [cuda, hip] = FAKES.each_ref().map(|fake| {
+        let stage = Scene::new(fake);
+        let answer = scene(&stage, fake);
+        let Scene { recorder, device, kernel } = stage;
+        recorder.release();
+        drop((device, kernel));
+        assert_eq!(recorder.violations(), [""; 0], "{}", fake.name);
+        answer
+    });
+    assert_eq!(cuda, hip, "CUDA and HIP differ");
+}
+
+#[test]
+fn a_launch_is_one_call_beside_the_context_check() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(10).unwrap();
+        scene.launch(&s, &mut x).unwrap();
+        scene.recorder.clear();
+        scene.launch(&s, &mut x).unwrap();
+        let calls = scene.recorder.calls();
+        let (checks, work): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.is_context_check());
+        assert!(checks.len() <= 1, "{calls:?}");
+        assert_eq!(work.iter().map(|call| call.word()).collect::<Vec<_>>(), ["launch"]);
+    });
+}
+
+#[test]
+fn one_stream_makes_no_event_call() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let (mut x, mut y) = (s.zeros::<u32>(10).unwrap(), s.zeros::<u32>(10).unwrap());
+        let calls = scene.calls(|| {
+            scene.launch(&s, &mut x).unwrap();
+            s.copy(&x, &mut y).unwrap();
+            s.fill(&mut x, 3).unwrap();
+            scene.launch(&s, &mut y).unwrap();
+        });
+        assert_eq!(calls, ["launch", "on device", "fill", "launch"]);
+        assert_eq!(s.download(&y).unwrap(), [2; 10]);
+        calls
+    });
+}
+
+#[test]
+fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
+    on_both(|scene, _| {
+        let (a, b) = (scene.device.stream().unwrap(), scene.device.stream().unwrap());
+        let mut x = a.zeros::<u32>(10).unwrap();
+        let first = scene.calls(|| scene.launch(&b, &mut x).unwrap());
+        assert_eq!(first, ["record", "wait", "launch"]);
+        let second = scene.calls(|| scene.launch(&b, &mut x).unwrap());
+        assert_eq!(second, ["launch"]);
+        let back = scene.calls(|| scene.launch(&a, &mut x).unwrap());
+        assert_eq!(back, ["record", "wait", "launch"]);
+        let said = scene.calls(|| {
+            let event = a.record().unwrap();
+            b.wait(&event).unwrap();
+            b.wait(&event).unwrap();
+            scene.launch(&b, &mut x).unwrap();
+        });
+        assert_eq!(said, ["record", "wait", "launch"]);
+        assert_eq!(a.download(&x).unwrap(), [4; 10]);
+        [first, second, back, said]
+    });
+}
+
+#[test]
+fn pinned_memory_costs_one_record() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(10).unwrap();
+        let mut host = scene.device.pinned_from(&[5u32; 10]).unwrap();
+        let to = scene.calls(|| s.copy(&host, &mut x).unwrap());
+        assert_eq!(to, ["to device", "record"]);
+        let from = scene.calls(|| s.copy(&x, &mut host).unwrap());
+        assert_eq!(from, ["to host", "record"]);
+        assert_eq!(*host.read().unwrap(), [5; 10]);
+        [to, from]
+    });
+}
+
+/// It waits on the event of its copy, and for nothing that comes after.
+#[test]
+fn a_pinned_read_waits_for_its_copy() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.full(10, 7u32).unwrap();
+        let mut host = scene.device.pinned::<u32>(10).unwrap();
+        s.synchronize().unwrap();
+        scene.recorder.hold();
+        s.copy(&x, &mut host).unwrap();
+        scene.launch(&s, &mut x).unwrap();
+        assert!(!host.is_ready().unwrap());
+        scene.recorder.clear();
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| assert_eq!(*host.read().unwrap(), [7; 10]));
+            scene.recorder.wait_until_someone_waits();
+            // The copy and its record; the kernel stays pending.
+            scene.recorder.step(2);
+            reader.join().unwrap();
+        });
+        assert!(scene.recorder.pending() > 0, "the kernel was waited for");
+        let calls = scene.recorder.words();
+        assert_eq!(calls, ["sync event"]);
+        scene.recorder.release();
+        calls
+    });
+}
+
+/// Two arrays in pieces, round after round: the copies, the launches, and one record for the host to wait for.
+#[test]
+fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
+    const PIECE: [&str; 7] = ["to device", "to device", "launch", "launch", "to host", "to host", "record"];
+    on_both(|scene, _| {
+        for depth in [1, 2, 3, 4] {
+            let [mut a, mut b] = [scene.device.pinned::<u32>(35).unwrap(), scene.device.pinned(35).unwrap()];
+            let mut pipeline = scene.device.pipeline().chunks(10).depth(depth);
+            let mut round = || {
+                pipeline.in_place([&mut a, &mut b], |stream, [a, b]| {
+                    scene.launch(stream, a)?;
+                    scene.launch(stream, b)
+                })
+            };
+            round().unwrap();
+            // However far the host is ahead, beyond this it only asks now and then which events have been reached.
+            scene.recorder.hold();
+            let mut calls = scene.calls(|| (0..100).for_each(|_| round().unwrap()));
+            scene.recorder.release();
+            let asked = calls.extract_if(.., |word| *word == "ask event").count();
+            assert!(asked <= 100, "{asked} questions for 400 pieces");
+            assert_eq!(calls.len(), 400 * PIECE.len());
+            for piece in calls.chunks(PIECE.len()) {
+                assert_eq!(piece, PIECE, "depth {depth}");
+            }
+            assert_eq!((&*a.read().unwrap(), &*b.read().unwrap()), (&[101; 35][..], &[101; 35][..]));
+        }
+    });
+}
+
+/// The state goes on while a picture of it travels: only the stream that copies waits.
+#[test]
+fn a_generated_piece_is_one_hand_over() {
+    on_both(|scene, _| {
+        let launch = |stream: &Stream, piece: &mut ViewMut<'_, u32>| scene.launch(stream, piece);
+        let ahead = ["launch", "record", "wait", "to host", "record"];
+        let sink = |_, _: &[u32]| Ok::<_, Error>(());
+        let mut pipeline = scene.device.pipeline().chunks(10).depth(2);
+        pipeline.generate(3, launch, sink).unwrap();
+        let calls = scene.calls(|| pipeline.generate(4, launch, sink).unwrap());
+        let one = [&["sync event"], &ahead[..]].concat();
+        assert_eq!(calls, [&ahead.repeat(2)[..], &one.repeat(2), &["sync event"; 2]].concat());
+        let mut pipeline = pipeline.depth(1);
+        let calls = scene.calls(|| pipeline.generate(2, launch, sink).unwrap());
+        assert_eq!(calls, ["launch", "to host", "record", "sync event"].repeat(2));
+    });
+}
+
+#[test]
+fn memory_is_freed_after_its_last_use_on_every_stream() {
+    on_both(|scene, _| {
+        let (a, b) = (scene.device.stream().unwrap(), scene.device.stream().unwrap());
+        // Large enough for an allocation of its own.
+        let x = a.zeros::<u32>(16 << 20).unwrap();
+        let mut y = b.alloc::<u32>(1).unwrap();
+        a.synchronize().unwrap();
+        scene.device.trim();
+        let before = scene.recorder.live().bytes;
+        scene.recorder.hold();
+        a.copy(&x.slice(..1).unwrap(), &mut y).unwrap();
+        let mut z = b.alloc::<u32>(1).unwrap();
+        b.copy(&x.slice(1..2).unwrap(), &mut z).unwrap();
+        let dropping = scene.calls(|| drop(x));
+        assert_eq!(dropping, [""; 0], "dropping calls nothing");
+        scene.device.trim();
+        assert!(scene.recorder.live().bytes >= before, "freed while two streams read it");
+        // a's share: the copy.
+        scene.recorder.step(1);
+        scene.device.trim();
+        assert!(scene.recorder.live().bytes >= before, "freed while a stream reads it");
+        scene.recorder.release();
+        scene.device.synchronize().unwrap();
+        scene.device.trim();
+        assert!(scene.recorder.live().bytes < before, "never freed");
+    });
+}
+
+#[test]
+fn nothing_is_destroyed_while_in_use_and_everything_in_the_end() {
+    for fake in &FAKES {
+        let Scene { recorder, device, kernel } = Scene::new(fake);
+        let before = Live { modules: recorder.live().modules - 1, ..recorder.live() };
+        recorder.hold();
+        let streams: Vec<Stream> = (0..4).map(|_| device.stream().unwrap()).collect();
+        let host = device.pinned_from(&[1u32; 10]).unwrap();
+        let mut buffers = Vec::new();
+        for s in &streams {
+            let mut x = s.alloc::<u32>(10).unwrap();
+            s.copy(&host, &mut x).unwrap();
+            s.host_fn(|| ()).unwrap();
+            buffers.push((s.record().unwrap(), x));
+        }
+        let keep = device.stream().unwrap();
+        drop((host, buffers, streams, kernel));
+        drop(device.stream().unwrap());
+        device.trim();
+        recorder.release();
+        drop((keep, device));
+        assert_eq!(recorder.violations(), [""; 0], "{}", fake.name);
+        let after = recorder.live();
+        assert_eq!(Live { bytes: 0, ..after }, Live { bytes: 0, ..before }, "{}", fake.name);
+    }
+}
+
+/// As much as there is, and not what the launch at hand needs: those of other threads may need more.
+#[test]
+fn shared_memory_beyond_the_default_is_asked_for_once() {
+    on_both(|scene, fake| {
+        let info = scene.device.info();
+        let most = info.shared_memory_per_block_optin;
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(1).unwrap();
+        let mut launch = |shared| {
+            let launch = Launch::new([1; 3], [1; 3]).shared(shared);
+            // SAFETY: the kernel stays within the buffer.
+            let launch =
+                || unsafe { scene.kernel.launch(&s, &launch, &[Arg::write(&mut x), Arg::value(&1u64)]) };
+            scene.recorder.record(launch)
+        };
+        let default = info.shared_memory_per_block;
+        for (round, shared) in [default, most - 1, default, default + 1, most].into_iter().enumerate() {
+            let (outcome, calls) = launch(shared.min(most));
+            outcome.unwrap();
+            let asks = fake.name == "cuda" && round == 1;
+            assert_eq!(calls.len(), 1 + usize::from(asks), "{calls:?}");
+            if asks {
+                assert_eq!(calls[0].name, "cuFuncSetAttribute");
+                assert_eq!(calls[0].arg("value"), u64::from(most));
+            }
+        }
+        let (outcome, calls) = launch(most + 1);
+        assert_eq!((outcome.unwrap_err().kind(), calls), (ErrorKind::InvalidLaunch, vec![]));
+    });
+}
+
+/// For streams and events, whatever the process has told the driver.
+#[test]
+fn waiting_policies_become_calls_and_flags() {
+    on_both(|scene, fake| {
+        // In both vendors' words.
+        let blocking = |calls: &[Call]| {
+            let made: Vec<_> = calls.iter().filter(|call| call.word() == "make event").collect();
+            made.iter().map(|call| call.arg("flags") & 1 == 1).collect::<Vec<_>>()
+        };
+        let words = |calls: &[Call]| -> Vec<_> {
+            calls
+                .iter()
+                .map(Call::word)
+                .filter(|word| !["make event", "destroy event"].contains(word))
+                .collect()
+        };
+        for (policy, stream_calls, event_call) in [
+            (WaitPolicy::Spin, vec!["record", "sync event"], "sync event"),
+            (WaitPolicy::Yield, vec!["record", "ask event"], "ask event"),
+            (WaitPolicy::Block, vec!["record", "sync event"], "sync event"),
+        ] {
+            // The device's own.
+            let device =
+                Device::open_with(fake.name, gpustream::DeviceOptions::default().wait(policy)).unwrap();
+            let s = device.stream().unwrap();
+            let mut x = s.zeros::<u32>(1).unwrap();
+            s.fill(&mut x, 1).unwrap();
+            let ((), calls) = scene.recorder.record(|| s.synchronize().unwrap());
+            assert_eq!(words(&calls), stream_calls, "{policy:?}");
+            assert!(blocking(&calls).iter().all(|&blocks| blocks == (policy == WaitPolicy::Block)));
+            s.fill(&mut x, 2).unwrap();
+            let ((), calls) = scene.recorder.record(|| s.record().unwrap().synchronize().unwrap());
+            assert_eq!(words(&calls), ["record", event_call], "{policy:?}");
+            assert_eq!(blocking(&calls), [policy == WaitPolicy::Block], "{policy:?}");
+            // One event's, on a device that spins.
+            let t = scene.device.stream().unwrap();
+            let ((), calls) = scene.recorder.record(|| t.record_with(policy).unwrap().synchronize().unwrap());
+            assert_eq!(words(&calls), ["record", event_call], "{policy:?}");
+            assert_eq!(blocking(&calls), [policy == WaitPolicy::Block], "{policy:?}");
+        }
+    });
+}
+
+#[test]
+fn codes_become_kinds() {
+    on_both(|scene, fake| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(10).unwrap();
+        let kinds = [
+            (codes::OUT_OF_MEMORY, ErrorKind::OutOfMemory),
+            (codes::INVALID_VALUE, ErrorKind::InvalidLaunch),
+            (codes::NOT_FOUND, ErrorKind::KernelNotFound),
+            (codes::NOT_SUPPORTED, ErrorKind::Unsupported),
+            (codes::CAPTURE_UNSUPPORTED, ErrorKind::Captured),
+            (701, ErrorKind::InvalidLaunch),
+            (123_456, ErrorKind::Driver),
+        ];
+        for (code, kind) in kinds {
+            scene.recorder.fail_next("launch", code);
+            let error = scene.launch(&s, &mut x).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!((error.call(), error.code()), (Some(fake.launch), Some(i64::from(code))), "{error}");
+            let operation = error.operation().unwrap();
+            assert_eq!((operation.label, operation.location.file()), ("increment", file!()));
+        }
+        scene.launch(&s, &mut x).unwrap();
+        assert_eq!(s.download(&x).unwrap(), [1; 10]);
+    });
+}
+
+/// A bit of everything that allocates, submits and waits.
+fn scenario(scene: &Scene) -> Result<Vec<u32>> {
+    let (a, b) = (scene.device.stream()?, scene.device.stream()?);
+    let mut x = a.upload(&[1u32; 1000])?;
+    let mut y = b.zeros::<u32>(1000)?;
+    b.copy(&x, &mut y)?;
+    scene.launch(&a, &mut x)?;
+    scene.launch(&b, &mut y)?;
+    let mut host = scene.device.pinned::<u32>(1000)?;
+    a.copy(&y, &mut host)?;
+    drop(host.read()?);
+    b.host_fn(|| ())?;
+    let event = a.record()?;
+    b.wait(&event)?;
+    b.copy(&host, &mut x)?;
+    let out = b.download(&x)?;
+    event.synchronize()?;
+    let mut pipeline = scene.device.pipeline().chunks(600).depth(2);
+    pipeline.in_place([&mut host], |stream, [piece]| scene.launch(stream, piece))?;
+    let work = |stream: &Stream, piece: &mut ViewMut<'_, u32>| stream.copy(&y.slice(..600)?, piece);
+    let mut last = 0;
+    pipeline.generate(3, work, |_, piece| {
+        last = piece[599];
+        Ok::<_, Error>(())
+    })?;
+    assert_eq!((host.read()?[999], last), (3, 2));
+    scene.device.synchronize()?;
+    Ok(out)
+}
+
+/// Whichever call fails, the error comes back and everything is usable afterwards.
+#[test]
+fn a_failure_at_any_call_leaves_everything_usable() {
+    for fake in &FAKES {
+        let mut failures = 0;
+        for n in 0.. {
+            let scene = Scene::new(fake);
+            scene.recorder.fail_at(n, codes::OUT_OF_MEMORY);
+            let result = scenario(&scene);
+            if !scene.recorder.disarm() {
+                assert_eq!(result.unwrap(), [2; 1000], "{}", fake.name);
+                break;
+            }
+            if let Err(error) = result {
+                assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{}: call {n}: {error}", fake.name);
+                failures += 1;
+            }
+            let again =
+                scenario(&scene).unwrap_or_else(|error| panic!("{}: after call {n}: {error}", fake.name));
+            assert_eq!(again, [2; 1000], "{}: after call {n}", fake.name);
+            let Scene { recorder, device, kernel } = scene;
+            drop((device, kernel));
+            assert_eq!(recorder.violations(), [""; 0], "{}: call {n}", fake.name);
+            assert!(n < 1000, "the scenario has no end");
+        }
+        assert!(failures > 20, "{}: only {failures} calls failed", fake.name);
+    }
+}
+
+#[test]
+fn a_fault_reaches_every_wait() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(10).unwrap();
+        let mut host = scene.device.pinned::<u32>(10).unwrap();
+        s.synchronize().unwrap();
+        scene.recorder.hold();
+        s.copy(&x, &mut host).unwrap();
+        let event = s.record().unwrap();
+        scene.recorder.fault_kernel("increment", codes::ILLEGAL_ADDRESS);
+        scene.launch(&s, &mut x).unwrap();
+        scene.recorder.lose_device(0, codes::ILLEGAL_ADDRESS);
+        let kinds = [
+            s.synchronize().unwrap_err().kind(),
+            s.is_done().unwrap_err().kind(),
+            event.synchronize().unwrap_err().kind(),
+            event.is_done().unwrap_err().kind(),
+            host.read().unwrap_err().kind(),
+            scene.device.synchronize().unwrap_err().kind(),
+            s.download(&x).unwrap_err().kind(),
+        ];
+        assert_eq!(kinds, [ErrorKind::DeviceLost; 7]);
+        scene.recorder.release();
+    });
+}
+
+/// Drivers set attributes for nodes of a graph and not of an executable, where a plain node would run it without.
+#[test]
+fn nodes_keep_their_launch_attributes() {
+    on_both(|scene, _| {
+        let s = scene.device.stream().unwrap();
+        let mut x = s.zeros::<u32>(10).unwrap();
+        let plain = Launch::new([1; 3], [1; 3]);
+        let step = |s: &Stream, launch: &Launch, x: &mut Buffer<u32>, count: u64| {
+            // SAFETY: the kernel stays within the buffer.
+            unsafe { scene.kernel.launch(s, launch, &[Arg::write(x), Arg::value(&count)]) }
+        };
+        let mut builder = scene.device.graph().unwrap();
+        let shapes = [plain, plain.cooperative()];
+        let nodes = shapes.map(|made| builder.node(&[], |s| step(s, &made, &mut x, 10)).unwrap());
+        let mut graph = builder.build().unwrap();
+        for (node, [made, other]) in nodes.into_iter().zip([shapes, [shapes[1], shapes[0]]]) {
+            let calls = scene.calls(|| {
+                let refused = graph.set(node, |s| step(s, &other, &mut x, 5)).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+                assert!(refused.message().contains("a cooperative launch"), "{refused}");
+            });
+            assert_eq!(calls, [""; 0]);
+            graph.launch(&s).unwrap();
+            graph.set(node, |s| step(s, &made, &mut x, 5)).unwrap();
+        }
+        graph.launch(&s).unwrap();
+        // Both nodes on all, then one on half, then both on half.
+        assert_eq!(s.download(&x).unwrap(), [6, 6, 6, 6, 6, 3, 3, 3, 3, 3]);
+    });
+}

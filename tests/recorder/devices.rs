@@ -1,0 +1,304 @@
+//! What work between devices asks of the drivers, on drivers that log it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use fake_cuda::codes;
+use gpustream::hal::StreamOptions;
+use gpustream::{Device, DeviceOptions, ErrorKind, MemoryPool};
+use recorder::{Call, Recorder};
+
+/// Runs a scene on two devices of both drivers.
+fn on_both(scene: impl Fn(&Recorder, [&Device; 2])) {
+    crate::fakes::play(|fake, recorder| {
+        let devices = [0, 1].map(|ordinal| Device::open(&format!("{}:{ordinal}", fake.name)).unwrap());
+        scene(recorder, devices.each_ref());
+        recorder.release();
+    });
+}
+
+/// What the calls do, without the making of what is used again.
+fn words(calls: &[Call]) -> Vec<&str> {
+    calls.iter().map(Call::word).filter(|word| !["DeviceGet", "make event"].contains(word)).collect()
+}
+
+#[test]
+fn access_is_turned_on_by_the_first_use_that_needs_it() {
+    on_both(|recorder, [first, second]| {
+        let (a, b) = (first.stream().unwrap(), second.stream().unwrap());
+        let mut x = a.full(100, 1u32).unwrap();
+        let mut y = b.full(100, 0x0102_0304u32).unwrap();
+        // A copy needs none.
+        let ((), calls) = recorder.record(|| b.copy(&x, &mut y).unwrap());
+        assert_eq!(words(&calls), ["record", "wait", "from peer"]);
+        let ((), calls) = recorder.record(|| b.copy(&x, &mut y).unwrap());
+        assert_eq!(words(&calls), ["from peer"]);
+        let ((), calls) = recorder.record(|| b.fill(&mut x, 0x0506_0708).unwrap());
+        assert_eq!(words(&calls), ["can access?", "enable access", "fill"]);
+        let ((), calls) = recorder.record(|| b.fill(&mut x, 0x0506_0709).unwrap());
+        assert_eq!(words(&calls), ["fill"]);
+        // The other way round is another question.
+        let ((), calls) = recorder.record(|| a.fill(&mut y, 0x0708_0901).unwrap());
+        assert_eq!(words(&calls), ["can access?", "enable access", "record", "wait", "fill"]);
+        assert_eq!(b.download(&x).unwrap(), [0x0506_0709; 100]);
+        assert_eq!(b.download(&y).unwrap(), [0x0708_0901; 100]);
+    });
+}
+
+/// The drivers copy through the host by themselves; nothing else works, and that is said before the driver is asked.
+#[test]
+fn devices_that_do_not_reach_each_other_copy() {
+    on_both(|recorder, [first, second]| {
+        recorder.set_apart(true);
+        let (a, b) = (first.stream().unwrap(), second.stream().unwrap());
+        let mut x = a.upload(&(0..100).collect::<Vec<u32>>()).unwrap();
+        let mut y = b.full(100, 0x0102_0304u32).unwrap();
+        for _ in 0..2 {
+            let (error, calls) = recorder.record(|| b.fill(&mut x, 1).unwrap_err());
+            assert_eq!(error.kind(), ErrorKind::DeviceMismatch, "{error}");
+            assert!(error.message().contains("copy through the host"), "{error}");
+            assert!(words(&calls).iter().all(|word| *word == "can access?"), "{calls:?}");
+            b.copy(&x, &mut y).unwrap();
+        }
+        assert_eq!(b.download(&y).unwrap(), (0..100).collect::<Vec<_>>());
+        a.fill(&mut x, 7).unwrap();
+        assert_eq!(a.download(&x).unwrap(), [7; 100]);
+    });
+}
+
+#[test]
+fn events_order_devices() {
+    on_both(|recorder, [first, second]| {
+        let (a, b) = (first.stream().unwrap(), second.stream().unwrap());
+        let mut x = a.alloc::<u32>(100).unwrap();
+        let mut y = b.alloc::<u32>(100).unwrap();
+        recorder.hold();
+        a.fill(&mut x, 0x0102_0304).unwrap();
+        let ((), calls) = recorder.record(|| b.wait(&a.record().unwrap()).unwrap());
+        assert_eq!(words(&calls), ["record", "wait"]);
+        b.fill(&mut y, 0x0102_0304).unwrap();
+        assert!(!b.is_done().unwrap());
+        // The first device's two operations, then what they held up.
+        recorder.step(2);
+        assert!(a.is_done().unwrap() && !b.is_done().unwrap());
+        recorder.step(2);
+        assert!(b.is_done().unwrap());
+    });
+}
+
+/// What the second device still reads is not given back to the first one's driver.
+#[test]
+fn memory_outlives_its_use_elsewhere() {
+    on_both(|recorder, [first, second]| {
+        let (a, b) = (first.stream().unwrap(), second.stream().unwrap());
+        let x = a.full(1 << 20, 0x0102_0304u32).unwrap();
+        let mut y = b.alloc::<u32>(1 << 20).unwrap();
+        a.synchronize().unwrap();
+        recorder.hold();
+        b.copy(&x, &mut y).unwrap();
+        let before = recorder.live().bytes;
+        drop((x, a));
+        first.trim();
+        assert_eq!(recorder.live().bytes, before, "freed while the other device reads it");
+        recorder.release();
+        b.synchronize().unwrap();
+        first.trim();
+        assert!(recorder.live().bytes < before, "never freed");
+        assert_eq!(b.download(&y.slice(..10).unwrap()).unwrap(), [0x0102_0304; 10]);
+    });
+}
+
+/// Not even when its device goes: that waits for the other one.
+#[test]
+fn a_device_waits_for_those_who_use_its_memory() {
+    on_both(|recorder, [first, second]| {
+        let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
+        let b = second.stream().unwrap();
+        let mut y = b.alloc::<u32>(1 << 20).unwrap();
+        let (a, before) = (own.stream().unwrap(), recorder.live().bytes);
+        let x = a.full(1 << 20, 0x0102_0304u32).unwrap();
+        a.synchronize().unwrap();
+        recorder.hold();
+        b.copy(&x, &mut y).unwrap();
+        let held = recorder.live().bytes;
+        let dropping = thread::spawn(move || drop((x, a, own)));
+        recorder.wait_until_someone_waits_or(|| dropping.is_finished());
+        assert!(!dropping.is_finished() && recorder.live().bytes == held, "it has not waited");
+        recorder.release();
+        dropping.join().unwrap();
+        assert_eq!(recorder.live().bytes, before);
+        assert_eq!(b.download(&y.slice(..10).unwrap()).unwrap(), [0x0102_0304; 10]);
+    });
+}
+
+/// A device that goes may still be at work on the other one's memory.
+#[test]
+fn a_use_counts_until_it_is_done_though_its_device_goes() {
+    on_both(|recorder, [first, _]| {
+        let own = Device::open(&format!("{}:1", first.info().backend)).unwrap();
+        let (a, b) = (first.stream().unwrap(), own.stream().unwrap());
+        let x = a.full(1 << 20, 0x0102_0304u32).unwrap();
+        let mut y = b.alloc::<u32>(1 << 20).unwrap();
+        a.synchronize().unwrap();
+        recorder.hold();
+        b.copy(&x, &mut y).unwrap();
+        let held = recorder.live().bytes;
+        drop((x, a));
+        let dropping = thread::spawn(move || drop((y, b, own)));
+        recorder.wait_until_someone_waits_or(|| dropping.is_finished());
+        first.trim();
+        assert_eq!(recorder.live().bytes, held, "freed while the other device reads it");
+        recorder.release();
+        dropping.join().unwrap();
+        first.trim();
+        assert!(recorder.live().bytes < held, "never freed");
+    });
+}
+
+/// A stream of another library whose end nobody could mark when its value went.
+#[test]
+fn an_end_that_was_not_marked_is_not_taken_for_reached() {
+    on_both(|recorder, [first, second]| {
+        let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
+        let raw = second.raw().stream_create(StreamOptions::default()).unwrap();
+        // SAFETY: destroyed below, when its work is done.
+        let b = unsafe { second.stream_from_raw(raw) };
+        let (a, mut y) = (own.stream().unwrap(), b.alloc::<u32>(1 << 20).unwrap());
+        let x = a.full(1 << 20, 0x0102_0304u32).unwrap();
+        a.synchronize().unwrap();
+        recorder.hold();
+        b.copy(&x, &mut y).unwrap();
+        let held = recorder.live().bytes;
+        for call in ["record", "sync stream"] {
+            recorder.fail_next(call, codes::OUT_OF_MEMORY);
+        }
+        drop(b);
+        assert!(recorder.disarm(), "{:?}", recorder.words());
+        drop((x, a, own));
+        assert_eq!(recorder.live().bytes, held, "freed while it may be in use");
+        recorder.release();
+        // SAFETY: nobody uses it any more, and its work is done.
+        unsafe { second.raw().stream_destroy(raw) }.unwrap();
+    });
+}
+
+/// What the stream had been given before is waited for, and its capture goes on.
+#[test]
+fn a_device_goes_while_a_stream_that_used_its_memory_is_captured() {
+    on_both(|recorder, [first, second]| {
+        let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
+        let (a, b) = (own.stream().unwrap(), second.stream().unwrap());
+        let x = a.full(1000, 0x0102_0304u32).unwrap();
+        let mut y = b.alloc::<u32>(1000).unwrap();
+        a.synchronize().unwrap();
+        recorder.hold();
+        b.copy(&x, &mut y).unwrap();
+        let held = recorder.live().bytes;
+        let graph = b
+            .capture(|b| {
+                let dropping = thread::spawn(move || drop((x, a, own)));
+                recorder.wait_until_someone_waits_or(|| dropping.is_finished());
+                assert_eq!(recorder.live().bytes, held, "it has not waited");
+                recorder.release();
+                dropping.join().unwrap();
+                assert!(recorder.live().bytes < held, "never freed");
+                b.fill(&mut y, 0x0102_0305)
+            })
+            .unwrap();
+        graph.launch(&b).unwrap();
+        assert_eq!(b.download(&y).unwrap(), [0x0102_0305; 1000]);
+    });
+}
+
+/// They cannot have used its memory, and may wait for this very thread.
+#[test]
+fn a_device_does_not_wait_for_streams_of_another_backend() {
+    on_both(|_, [first, second]| {
+        let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
+        let (a, b) = (own.stream().unwrap(), second.stream().unwrap());
+        let mut y = b.alloc::<u32>(100).unwrap();
+        b.copy(&a.full(100, 1u32).unwrap(), &mut y).unwrap();
+        let cpu = Device::open("cpu").unwrap();
+        let s = cpu.stream().unwrap();
+        let (open, opened) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        s.host_fn(move || tell.send(opened.recv_timeout(Duration::from_mins(5)).is_ok()).unwrap()).unwrap();
+        drop((a, own));
+        open.send(()).unwrap();
+        assert!(told.recv().unwrap(), "it has waited for the closure");
+        s.synchronize().unwrap();
+    });
+}
+
+/// A handle that goes takes nothing with it that a graph of another one refers to, and leaves nothing else. What the
+/// graph held goes when no run of it is pending, each piece once: the fakes count.
+#[test]
+fn a_graph_keeps_what_it_refers_to_of_a_handle_that_goes() {
+    for policy in [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled] {
+        on_both(|recorder, [first, second]| {
+            let backend = first.info().backend;
+            for (ordinal, device) in [(0, first), (1, first), (0, second)] {
+                let s = device.stream().unwrap();
+                // Events and the like are made once.
+                let warm = s.capture(|_| Ok(())).unwrap();
+                warm.launch(&s).unwrap();
+                s.synchronize().unwrap();
+                let before = recorder.live();
+                let other =
+                    Device::open_with(&format!("{backend}:{ordinal}"), DeviceOptions::default().pool(policy))
+                        .unwrap();
+                let t = other.stream().unwrap();
+                // What the driver's pool gives another device's graph does not reach.
+                let foreign = ordinal != device.info().ordinal;
+                if foreign && policy == MemoryPool::Driver {
+                    continue;
+                }
+                let (mut y, unused) = (t.zeros::<u32>(1 << 20).unwrap(), t.zeros::<u32>(8 << 20).unwrap());
+                let (mut host, spare) =
+                    (other.pinned::<u32>(1000).unwrap(), other.pinned::<u32>(1 << 20).unwrap());
+                other.synchronize().unwrap();
+                let graph = s
+                    .capture(|s| {
+                        s.fill(&mut y, 0x0102_0304)?;
+                        s.copy(&y.slice(..1000)?, &mut host)
+                    })
+                    .unwrap();
+                drop((y, host, unused, spare, t, other));
+                let held = recorder.live();
+                let kept = (held.buffers - before.buffers, held.pinned - before.pinned);
+                assert_eq!(
+                    kept,
+                    (1, 1),
+                    "{policy:?} on {ordinal}: what the graph refers to is to stay, and no more"
+                );
+                assert_eq!(held.streams, before.streams, "{policy:?}");
+                graph.launch(&s).unwrap();
+                s.synchronize().unwrap();
+                recorder.hold();
+                graph.launch(&s).unwrap();
+                drop(graph);
+                device.trim();
+                let pending = recorder.live();
+                assert_eq!(
+                    (pending.bytes, pending.pinned),
+                    (held.bytes, held.pinned),
+                    "{policy:?}: freed in use"
+                );
+                recorder.release();
+                s.synchronize().unwrap();
+                // What looks for things to let go of.
+                drop(device.stream().unwrap());
+                let after = recorder.live();
+                assert_eq!(
+                    (after.bytes, after.pinned),
+                    (before.bytes, before.pinned),
+                    "{policy:?}: never freed"
+                );
+            }
+        });
+    }
+}

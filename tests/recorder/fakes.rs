@@ -1,0 +1,93 @@
+//! The fake drivers that log, and how a scene is played on both.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpustream::{Arg, AsViewMut, Device, Image, Kernel, Launch, ModuleSource, Result, Stream};
+use recorder::{Recorder, module};
+
+/// A fake driver and what it calls things.
+pub(crate) struct Fake {
+    pub(crate) name: &'static str,
+    pub(crate) load: fn() -> Recorder,
+    target: &'static str,
+    /// The function that launches.
+    pub(crate) launch: &'static str,
+}
+
+pub(crate) const FAKES: [Fake; 2] = [
+    Fake { name: "cuda", load: fake_cuda::load, target: "sm_90", launch: "cuLaunchKernel" },
+    Fake {
+        name: "hip",
+        load: || fake_hip::load(fake_hip::Profile::Rocm6),
+        target: "gfx90a",
+        launch: "hipModuleLaunchKernel",
+    },
+];
+
+/// Plays a scene on each driver. Afterwards no rule has been broken.
+pub(crate) fn play(scene: impl Fn(&Fake, &Recorder)) {
+    for fake in &FAKES {
+        let recorder = (fake.load)();
+        scene(fake, &recorder);
+        assert_eq!(recorder.violations(), [""; 0], "{}", fake.name);
+    }
+}
+
+/// As [`play`], and nothing lives that did not before.
+pub(crate) fn on_each(scene: impl Fn(&Fake, &Recorder)) {
+    play(|fake, recorder| {
+        let before = recorder.live();
+        scene(fake, recorder);
+        // What closures and futures left to other threads is on its way.
+        let deadline = Instant::now() + Duration::from_mins(5);
+        while recorder.live() != before {
+            assert!(Instant::now() < deadline, "{}: {before:?} became {:?}", fake.name, recorder.live());
+            thread::yield_now();
+        }
+    });
+}
+
+/// Plays a scene on a device of each driver.
+pub(crate) fn on_both(scene: impl Fn(&Recorder, &Device)) {
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        scene(recorder, &device);
+        recorder.release();
+    });
+}
+
+pub(crate) const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+/// Has the driver run the kernel of [`load_kernel`].
+pub(crate) fn run_kernel(recorder: &Recorder) {
+    recorder.on_kernel("increment", |run| {
+        let (start, count) = (run.pointer::<u32>(0), run.integer(1) as usize);
+        // SAFETY: `increment` passes memory and its length.
+        unsafe { std::slice::from_raw_parts_mut(start, count) }.iter_mut().for_each(|word| *word += 1);
+        true
+    });
+}
+
+/// A kernel that takes an address and a count of 32-bit words, and adds 1 to each.
+pub(crate) fn load_kernel(fake: &Fake, device: &Device) -> Result<Kernel> {
+    let bytes = module(&[("increment", &[8, 8])]);
+    let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes }];
+    let source = ModuleSource { name: "test", images: &images, source: None };
+    // SAFETY: the driver is a fake, and the image is its own.
+    unsafe { device.load_module(&source) }?.kernel("increment")
+}
+
+/// Launches that kernel on all of `memory`.
+#[track_caller]
+pub(crate) fn increment(
+    kernel: &Kernel,
+    stream: &Stream,
+    launch: Launch,
+    memory: &mut impl AsViewMut<u32>,
+) -> Result<()> {
+    let count = memory.view_mut().len() as u64;
+    // SAFETY: the kernel stays within the memory.
+    unsafe { kernel.launch(stream, &launch, &[Arg::write(memory), Arg::value(&count)]) }
+}

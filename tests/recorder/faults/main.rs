@@ -1,0 +1,119 @@
+//! Every driver call that the API makes fails once, on drivers that log: what had to be undone is, what was there
+//! before works on, and nothing is left behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+#[path = "../fakes.rs"]
+mod fakes;
+mod scenes;
+mod stage;
+mod undone;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fake_cuda::codes;
+use gpustream::{ErrorKind, MemoryPool, Result};
+use recorder::{Live, Recorder};
+
+use crate::fakes::{FAKES, Fake};
+use stage::Stage;
+
+type Scene = fn(&mut Stage) -> Result<u64>;
+
+const POLICIES: [MemoryPool; 3] = [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled];
+
+/// A failure: code, kind of error, and whether work is pending at the time.
+type Failure = (u32, ErrorKind, bool);
+
+/// A code that is retried, and one that nobody knows.
+const FAILURES: [Failure; 3] = [
+    (codes::OUT_OF_MEMORY, ErrorKind::OutOfMemory, false),
+    (codes::OUT_OF_MEMORY, ErrorKind::OutOfMemory, true),
+    (123_456, ErrorKind::Driver, true),
+];
+
+/// How long other threads may take to let go of what they hold.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the fakes' calls are that give something back; where one fails, that thing stays.
+fn gives_back(call: &str) -> bool {
+    ["Free", "Destroy", "Unload", "Unregister"].iter().any(|word| call.contains(word))
+        && !call.contains("Async")
+}
+
+/// How many objects there are more in `after` than in `before`.
+fn left(before: Live, after: Live) -> usize {
+    let counts = |live: Live| {
+        let Live { streams, events, modules, graphs, graph_execs, buffers, pinned, .. } = live;
+        [streams, events, modules, graphs, graph_execs, buffers, pinned]
+    };
+    counts(after).iter().zip(counts(before)).map(|(after, before)| after.saturating_sub(before)).sum()
+}
+
+fn play(fake: &'static Fake, policy: MemoryPool, scene: Scene, (code, kind, put_off): Failure) {
+    let recorder: Recorder = (fake.load)();
+    if put_off {
+        recorder.put_off();
+    }
+    let open = || Stage::open(&recorder, fake, policy).unwrap();
+    let want = scene(&mut open()).unwrap();
+    let (mut calls, mut failures) = (0, 0);
+    for n in 0.. {
+        assert!(n < 2000, "the scene has no end");
+        let before = recorder.live();
+        let mut stage = open();
+        recorder.clear();
+        recorder.fail_at(n, code);
+        let result = scene(&mut stage);
+        if !recorder.disarm() {
+            assert_eq!(result.unwrap(), want);
+            break;
+        }
+        let call = recorder.calls().swap_remove(n);
+        let what = format!("{}, {policy:?}, put off: {put_off}, code {code} for call {n}, {call}", fake.name);
+        match result {
+            Ok(got) => assert_eq!(got, want, "{what}"),
+            Err(error) => {
+                assert_eq!(error.kind(), kind, "{what}: {error}");
+                failures += 1;
+            }
+        }
+        let again = scene(&mut stage).unwrap_or_else(|error| panic!("after {what}: {error}"));
+        assert_eq!(again, want, "after {what}");
+        drop(stage);
+        let allowed = usize::from(gives_back(call.name) || call.is_context_check());
+        let start = Instant::now();
+        // What a future waited for goes when the thread that looks at events has seen that the future is gone.
+        while left(before, recorder.live()) > allowed {
+            let after = recorder.live();
+            assert!(start.elapsed() < PATIENCE, "{what}: before {before:?}, after {after:?}");
+            thread::yield_now();
+        }
+        assert_eq!(recorder.violations(), [""; 0], "{what}");
+        calls = n + 1;
+    }
+    assert!(failures > 0 || calls == 0, "{}, {policy:?}: no failure became an error", fake.name);
+}
+
+fn play_all(scene: Scene) {
+    for fake in &FAKES {
+        for policy in POLICIES {
+            for failure in FAILURES {
+                play(fake, policy, scene, failure);
+            }
+        }
+    }
+}
+
+macro_rules! scenes {
+    ($($scene:ident),* $(,)?) => {$(
+        #[test]
+        fn $scene() {
+            play_all(scenes::$scene);
+        }
+    )*};
+}
+scenes! {
+    opening, streams_and_events, host_closures, device_memory, scarce_memory, host_memory, short_copies, long_copies,
+    boxes, pipelines, pipelines_in_place, kernels, conversions, captures, built_graphs, futures, peers,
+}

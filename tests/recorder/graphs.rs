@@ -1,0 +1,277 @@
+//! What captures ask of the drivers, on drivers that log it: a call that would break one is never made.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use fake_cuda::codes;
+use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, MemoryPool, Result, Stream};
+
+use crate::fakes::{on_both, on_each};
+
+/// A driver breaks the capture off when it hears of any of these, and ROCm 6 the stream with it.
+#[test]
+fn misuse_is_refused_before_the_driver_hears_of_it() {
+    on_both(|recorder, device| {
+        let (s, other) = (device.stream().unwrap(), device.stream().unwrap());
+        let mut x = s.full(1000, 1u32).unwrap();
+        let y = s.full(1000, 2u32).unwrap();
+        let mut pending = other.full(1000, 3u32).unwrap();
+        let graph = s.capture(|s| s.fill(&mut pending, 4)).unwrap();
+        device.synchronize().unwrap();
+        recorder.hold();
+        other.fill(&mut pending, 5).unwrap();
+        let outside = other.record().unwrap();
+        let captured = s
+            .capture(|s| {
+                s.fill(&mut x, 6)?;
+                let inside = s.record()?;
+                let offences: [(&str, &dyn Fn() -> Result<()>); 19] = [
+                    ("synchronize", &|| s.synchronize()),
+                    ("is_done", &|| s.is_done().map(drop)),
+                    ("device.synchronize", &|| device.synchronize()),
+                    ("event.synchronize", &|| inside.synchronize()),
+                    ("event.is_done", &|| inside.is_done().map(drop)),
+                    ("alloc", &|| s.alloc::<u32>(1000).map(drop)),
+                    ("zeros", &|| s.zeros::<u32>(1000).map(drop)),
+                    ("upload", &|| s.upload(&[1u32; 1000]).map(drop)),
+                    ("long upload", &|| s.upload(&vec![1u32; 1 << 22]).map(drop)),
+                    ("download", &|| s.download(&y).map(drop)),
+                    ("download_into", &|| s.download_into(&y, &mut [0; 1000])),
+                    ("host_fn", &|| s.host_fn(|| ())),
+                    ("record_timed", &|| s.record_timed().map(drop)),
+                    ("wait for what is outside", &|| s.wait(&outside)),
+                    ("capture", &|| s.capture(|_| Ok(())).map(drop)),
+                    ("launch", &|| graph.launch(s)),
+                    ("upload of a graph", &|| graph.upload(s)),
+                    ("record on another thread", &|| on_another_thread(|| s.record().map(drop))),
+                    ("copy on another thread", &|| on_another_thread(|| s.host_fn_repeat(|| ()))),
+                ];
+                for (what, offence) in offences {
+                    let (outcome, calls) = recorder.record(offence);
+                    let Err(error) = outcome else { panic!("{what} was accepted") };
+                    assert_eq!(error.kind(), ErrorKind::Captured, "{what}: {error}");
+                    // An event that is made and goes again is nothing to the capture.
+                    let heard: Vec<_> = calls
+                        .iter()
+                        .filter(|call| {
+                            !call.name.contains("EventCreate") && !call.name.contains("EventDestroy")
+                        })
+                        .collect();
+                    assert!(heard.is_empty(), "{what}: {heard:?}");
+                }
+                s.fill(&mut x, 7)
+            })
+            .unwrap();
+        assert_eq!((captured.nodes(), captured.edges()), (2, 1));
+        recorder.release();
+        captured.launch(&s).unwrap();
+        assert_eq!(s.download(&x).unwrap(), [7; 1000]);
+        assert_eq!(s.download(&y).unwrap(), [2; 1000]);
+    });
+}
+
+fn on_another_thread(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    thread::scope(|scope| scope.spawn(work).join()).unwrap()
+}
+
+#[test]
+fn captures_of_nothing_and_refused_ones_leave_nothing() {
+    on_both(|recorder, device| {
+        let s = device.stream().unwrap();
+        let before = recorder.live();
+        for _ in 0..3 {
+            let graph = s.capture(|_| Ok(())).unwrap();
+            graph.launch(&s).unwrap();
+            s.synchronize().unwrap();
+            drop(graph);
+            assert!(s.capture(Stream::synchronize).is_err());
+        }
+        device.synchronize().unwrap();
+        device.trim();
+        let after = recorder.live();
+        assert_eq!((after.graphs, after.graph_execs), (before.graphs, before.graph_execs));
+    });
+}
+
+/// Closures that note in which order they are called.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<u32>>>);
+
+impl Notes {
+    fn noting(&self, number: u32) -> impl Fn() + Send + Sync + use<> {
+        let notes = self.0.clone();
+        move || notes.lock().unwrap().push(number)
+    }
+
+    fn take(&self) -> Vec<u32> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// HIP looks into a node when a run comes to it: what was put there since is not for that run.
+#[test]
+fn pending_runs_keep_the_closures_they_were_launched_with() {
+    on_both(|recorder, device| {
+        let s = device.stream().unwrap();
+        let notes = Notes::default();
+        let mut builder = device.graph().unwrap();
+        let first = builder.node(&[], |s| s.host_fn_repeat(notes.noting(1))).unwrap();
+        let second = builder.node(&[first], |s| s.host_fn_repeat(notes.noting(10))).unwrap();
+        let mut graph = builder.build().unwrap();
+        for _ in 0..3 {
+            recorder.hold();
+            graph.set(first, |s| s.host_fn_repeat(notes.noting(1))).unwrap();
+            graph.launch(&s).unwrap();
+            graph.launch(&s).unwrap();
+            // No run is for the 2.
+            graph.set(first, |s| s.host_fn_repeat(notes.noting(2))).unwrap();
+            graph.set(first, |s| s.host_fn_repeat(notes.noting(3))).unwrap();
+            graph.launch(&s).unwrap();
+            graph.set(first, |s| s.host_fn_repeat(notes.noting(4))).unwrap();
+            graph.set(second, |s| s.host_fn_repeat(notes.noting(40))).unwrap();
+            graph.launch(&s).unwrap();
+            recorder.release();
+            s.synchronize().unwrap();
+            assert_eq!(notes.take(), [1, 10, 1, 10, 3, 10, 4, 40]);
+            graph.set(second, |s| s.host_fn_repeat(notes.noting(10))).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_closure_is_put_into_a_node_without_the_driver() {
+    on_both(|recorder, device| {
+        let s = device.stream().unwrap();
+        let held = Arc::new(());
+        let mut builder = device.graph().unwrap();
+        let node = builder.node(&[], |s| s.host_fn_repeat(|| ())).unwrap();
+        let mut graph = builder.build().unwrap();
+        for _ in 0..10 {
+            let mine = held.clone();
+            let put = || graph.set(node, |s| s.host_fn_repeat(move || drop(mine.clone())));
+            let (outcome, calls) = recorder.record(put);
+            outcome.unwrap();
+            assert_eq!(calls, []);
+        }
+        // Those that no run was for are gone.
+        assert_eq!(Arc::strong_count(&held), 2);
+        graph.launch(&s).unwrap();
+        s.synchronize().unwrap();
+        graph.set(node, |s| s.host_fn_repeat(|| ())).unwrap();
+        assert_eq!(Arc::strong_count(&held), 1);
+    });
+}
+
+#[test]
+fn an_update_leaves_pending_runs_their_closures() {
+    on_both(|recorder, device| {
+        let s = device.stream().unwrap();
+        let notes = Notes::default();
+        let record = |number| {
+            let notes = &notes;
+            move |s: &Stream| {
+                s.host_fn_repeat(notes.noting(number))?;
+                s.host_fn_repeat(notes.noting(10 * number))
+            }
+        };
+        let mut graph = s.capture(record(1)).unwrap();
+        recorder.hold();
+        graph.launch(&s).unwrap();
+        assert_eq!(graph.update(&s, record(2)).unwrap(), GraphUpdate::Updated);
+        graph.launch(&s).unwrap();
+        graph.launch(&s).unwrap();
+        // Refused and without effect, and of another shape.
+        assert!(graph.update(&s, |s| record(3)(s).and_then(|()| s.synchronize())).is_err());
+        assert_eq!(
+            graph.update(&s, |s| s.host_fn_repeat(notes.noting(4))).unwrap(),
+            GraphUpdate::TopologyChanged
+        );
+        graph.launch(&s).unwrap();
+        recorder.release();
+        s.synchronize().unwrap();
+        assert_eq!(notes.take(), [1, 10, 2, 20, 2, 20, 4]);
+        // With nothing pending the executable is the same one.
+        let (updated, calls) = recorder.record(|| graph.update(&s, |s| s.host_fn_repeat(notes.noting(5))));
+        assert_eq!(updated.unwrap(), GraphUpdate::Updated);
+        assert!(calls.iter().all(|call| !call.name.contains("Instantiate")), "{calls:?}");
+        graph.launch(&s).unwrap();
+        s.synchronize().unwrap();
+        assert_eq!(notes.take(), [5]);
+    });
+}
+
+/// A parent has a copy of what its child recorded; what is put into the child's own nodes is not for it, nor the other
+/// way round, whatever is pending.
+#[test]
+fn a_child_and_its_parent_keep_closures_of_their_own() {
+    on_both(|recorder, device| {
+        let (s, t) = (device.stream().unwrap(), device.stream().unwrap());
+        let notes = Notes::default();
+        let mut builder = device.graph().unwrap();
+        let inner = builder.node(&[], |s| s.host_fn_repeat(notes.noting(1))).unwrap();
+        let mut child = builder.build().unwrap();
+        child.launch(&s).unwrap();
+        child.set(inner, |s| s.host_fn_repeat(notes.noting(2))).unwrap();
+        let mut builder = device.graph().unwrap();
+        let outer = builder.node(&[], |s| s.host_fn_repeat(notes.noting(10))).unwrap();
+        let middle = builder.child(&[outer], &child).unwrap();
+        builder.child(&[middle], &child).unwrap();
+        let mut parent = builder.build().unwrap();
+        s.synchronize().unwrap();
+        notes.take();
+        recorder.hold();
+        parent.launch(&s).unwrap();
+        child.launch(&t).unwrap();
+        child.set(inner, |s| s.host_fn_repeat(notes.noting(3))).unwrap();
+        parent.set(outer, |s| s.host_fn_repeat(notes.noting(20))).unwrap();
+        parent.launch(&s).unwrap();
+        child.launch(&t).unwrap();
+        recorder.release();
+        s.synchronize().unwrap();
+        t.synchronize().unwrap();
+        let (child, parent): (Vec<u32>, _) =
+            notes.take().into_iter().partition(|number| [2, 3].contains(number));
+        assert_eq!((child, parent), (vec![2, 3], vec![10, 1, 1, 20, 1, 1]));
+    });
+}
+
+/// It may have put part of the new work in, or all. The graph keeps what both refer to until an update succeeds.
+#[test]
+fn memory_of_an_update_that_the_driver_fails_stays() {
+    on_each(|fake, recorder| {
+        let device =
+            Device::open_with(fake.name, DeviceOptions::default().pool(MemoryPool::Unpooled)).unwrap();
+        let s = device.stream().unwrap();
+        for (failing, other_shape) in [("update", false), ("instantiate", true)] {
+            let mut x = s.full(1000, 1u32).unwrap();
+            let mut graph = s.capture(|s| s.fill(&mut x, 0x0102_0304)).unwrap();
+            let mut y = s.full(1 << 20, 1u32).unwrap();
+            s.synchronize().unwrap();
+            recorder.fail_next(failing, codes::OUT_OF_MEMORY);
+            let failed = graph.update(&s, |s| {
+                s.fill(&mut y, 0x0102_0305)?;
+                if other_shape { s.fill(&mut y, 0x0102_0306) } else { Ok(()) }
+            });
+            recorder.disarm();
+            assert_eq!(failed.unwrap_err().kind(), ErrorKind::OutOfMemory, "{}", fake.name);
+            let held = recorder.live().bytes;
+            drop((x, y));
+            device.trim();
+            assert_eq!(recorder.live().bytes, held, "{}: the executable may refer to it", fake.name);
+            graph.launch(&s).unwrap();
+            // The next one that succeeds makes the old memory go.
+            let mut z = s.full(1000, 1u32).unwrap();
+            graph.update(&s, |s| s.fill(&mut z, 0x0102_0307)).unwrap();
+            s.synchronize().unwrap();
+            drop(device.stream().unwrap());
+            device.trim();
+            assert!(recorder.live().bytes < held, "{}: never freed", fake.name);
+            graph.launch(&s).unwrap();
+            assert_eq!(s.download(&z).unwrap(), [0x0102_0307; 1000]);
+        }
+        recorder.release();
+    });
+}

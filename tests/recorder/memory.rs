@@ -1,0 +1,80 @@
+//! The driver calls that copies of ordinary memory make, on drivers that log them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use recorder::Call;
+
+use crate::fakes::on_both;
+
+fn words(calls: &[Call]) -> Vec<&str> {
+    calls.iter().map(Call::word).collect()
+}
+
+#[test]
+fn a_short_upload_is_one_call() {
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let mut x = stream.upload(&[0u8; 100]).unwrap();
+        for round in 0..100u8 {
+            let ((), calls) = recorder.record(|| stream.upload_into(&[round; 100], &mut x).unwrap());
+            let inline = device.info().inline_copies > 0;
+            assert_eq!(words(&calls), [if inline { "to device, inline" } else { "to device" }]);
+            // Where the bytes go along with the command, nothing is page-locked for them.
+            assert_eq!(device.pinned_stats().reserved == 0, inline);
+        }
+        assert_eq!(stream.download(&x).unwrap(), [99; 100]);
+    });
+}
+
+/// What is asked of the driver beside the copies themselves, each time a chunk is full.
+#[test]
+fn many_short_uploads_make_few_other_calls() {
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let values: Vec<u32> = (0..16 << 10).collect();
+        let mut x = stream.upload(&values).unwrap();
+        let ((), calls) = recorder.record(|| {
+            (0..256).for_each(|_| stream.upload_into(&values, &mut x).unwrap());
+        });
+        let copies = words(&calls).iter().filter(|word| **word == "to device").count();
+        assert_eq!(copies, 256);
+        assert!(calls.len() < 300, "{} calls for 256 copies of 64 KiB", calls.len());
+        assert_eq!(stream.download(&x).unwrap(), values);
+        assert!(device.pinned_stats().reserved <= 4 << 20, "{:?}", device.pinned_stats());
+    });
+}
+
+#[test]
+fn a_short_download_is_a_copy_and_a_wait_for_it() {
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let x = stream.upload(&[7u8; 100]).unwrap();
+        let mut values = [0; 100];
+        // Events are made once and used again.
+        (0..50).for_each(|_| stream.download_into(&x, &mut values).unwrap());
+        for _ in 0..100 {
+            let ((), calls) = recorder.record(|| stream.download_into(&x, &mut values).unwrap());
+            assert_eq!(words(&calls), ["to host", "record", "sync event"]);
+        }
+        assert_eq!(values, [7; 100]);
+    });
+}
+
+/// While the device does not come along, what is under way stays within the limit, and nothing is overwritten.
+#[test]
+fn short_uploads_ahead_of_the_device_keep_what_they_were_given() {
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let mut x = stream.zeros::<u8>(4000 << 10).unwrap();
+        stream.synchronize().unwrap();
+        recorder.hold();
+        for (index, piece) in x.chunks_mut(1 << 10).unwrap().enumerate() {
+            let mut piece = piece;
+            stream.upload_into(&[index as u8; 1 << 10], &mut piece).unwrap();
+        }
+        recorder.release();
+        let values = stream.download(&x).unwrap();
+        assert!(values.chunks(1 << 10).enumerate().all(|(index, piece)| piece == [index as u8; 1 << 10]));
+    });
+}

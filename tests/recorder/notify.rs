@@ -1,0 +1,158 @@
+//! What futures and host closures ask of the drivers, on drivers that log it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use conformance::executor::is_pending;
+use conformance::reactor_thread::ReactorThread;
+use conformance::toolbox::Toolbox;
+use gpustream::{Device, ErrorKind, Result, Stream};
+use recorder::Recorder;
+
+use crate::fakes::on_both;
+
+/// The closure calls all there is, then drops the last handles of all of it: the stream it runs on, and the device.
+fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<()>) {
+    on_both(|_, device| {
+        let mine = Device::open(device.info().backend).unwrap();
+        let stream = Arc::new(mine.stream().unwrap());
+        let mut tools = Toolbox::new(&mine, &stream).unwrap();
+        let calls = tools.calls();
+        let events: Vec<_> = (0..100).map(|_| (stream.record(), stream.record_timed())).collect();
+        let (give, take) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let (take, tell) = (Mutex::new(take), Mutex::new(tell));
+        let closure = Box::new(move || {
+            let (mut tools, held): (Toolbox, _) = take.lock().unwrap().recv().unwrap();
+            let answers = tools.call_everything();
+            drop((tools, held));
+            tell.lock().unwrap().send(answers).unwrap();
+        });
+        submit(&stream, closure).unwrap();
+        tools.submit().unwrap();
+        let registered = mine.register(vec![1u32; 1000]).unwrap();
+        let builder = mine.graph().unwrap();
+        give.send((tools, (mine, stream, events, registered, builder))).unwrap();
+        let answers = told.recv().expect("the closure's answers; it may have panicked");
+        assert!(answers.iter().all(|(_, kind)| *kind == Some(ErrorKind::InHostClosure)), "{answers:?}");
+        assert_eq!(answers.len(), calls);
+    });
+}
+
+#[test]
+fn a_closure_reaches_no_driver() {
+    calls_inside(|stream, closure| stream.host_fn(closure));
+}
+
+#[test]
+fn a_node_reaches_no_driver() {
+    calls_inside(|stream, closure| {
+        // Dropped while its launch is pending.
+        stream.capture(|s| s.host_fn_repeat(closure))?.launch(stream)
+    });
+}
+
+/// Drivers may not be called by their own callbacks, where these destroy their last handle.
+#[test]
+fn what_a_closure_drops_is_destroyed_outside_of_it() {
+    on_both(|recorder, device| {
+        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let held = (b.record().unwrap(), b.record_timed().unwrap(), b.alloc::<u32>(16 << 20).unwrap(), b);
+        recorder.hold();
+        a.host_fn(move || drop(held)).unwrap();
+        recorder.release();
+        a.synchronize().unwrap();
+        device.synchronize().unwrap();
+        device.trim();
+    });
+}
+
+/// What threads other than this one have called so far.
+fn calls_elsewhere(recorder: &Recorder) -> usize {
+    let me = thread::current().id();
+    recorder.calls().iter().filter(|call| call.thread != me).count()
+}
+
+/// The reactor goes to sleep until it is woken, and is not, while this thread submits and asks.
+fn sleeps(recorder: &Recorder, stream: &Stream) {
+    let reactor = ReactorThread::find().expect("a reactor");
+    // It may take the thread a while to see that nobody waits.
+    while reactor.sleeps_until_woken() == Some(false) {
+        thread::yield_now();
+    }
+    let look = || (calls_elsewhere(recorder), reactor.switches());
+    let before = look();
+    for _ in 0..1000 {
+        let event = stream.record().unwrap();
+        assert!(!event.is_done().unwrap());
+    }
+    assert_eq!(before, look());
+}
+
+/// Whatever goes on meanwhile: nobody polls, and nobody is woken.
+#[test]
+fn an_idle_reactor_does_nothing() {
+    on_both(|recorder, device| {
+        let (stream, busy) = (device.stream().unwrap(), device.stream().unwrap());
+        let mut x = stream.alloc::<u32>(10).unwrap();
+        let mut y = busy.alloc::<u32>(10).unwrap();
+        recorder.hold();
+        stream.fill(&mut x, 1).unwrap();
+        let mut finished = stream.finished();
+        assert!(is_pending(&mut finished));
+        let asked = calls_elsewhere(recorder);
+        while calls_elsewhere(recorder) == asked {
+            thread::yield_now();
+        }
+        // After the last future has resolved, …
+        recorder.release();
+        while is_pending(&mut finished) {
+            thread::yield_now();
+        }
+        recorder.hold();
+        busy.fill(&mut y, 1).unwrap();
+        sleeps(recorder, &busy);
+        // … and after the last one was dropped, though its work goes on.
+        let mut futures = [busy.finished(), stream.finished(), busy.record().unwrap().done()];
+        assert!(is_pending(&mut futures[0]) && is_pending(&mut futures[2]));
+        drop(futures);
+        sleeps(recorder, &busy);
+        assert!(!busy.is_done().unwrap());
+    });
+}
+
+/// It sleeps between looks, and looks once for a stream however many wait for it.
+#[test]
+fn long_waits_cost_little() {
+    const LOOKS: usize = 40;
+    on_both(|recorder, device| {
+        let stream = device.stream().unwrap();
+        let mut x = stream.alloc::<u32>(10).unwrap();
+        recorder.hold();
+        stream.fill(&mut x, 1).unwrap();
+        let mut futures: Vec<_> = (0..100).map(|_| stream.finished()).collect();
+        assert!(futures.iter_mut().all(is_pending));
+        let begun = Instant::now();
+        // By then it pauses for two milliseconds between looks.
+        while begun.elapsed() < Duration::from_millis(50) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let (before, start) = (calls_elsewhere(recorder), Instant::now());
+        while calls_elsewhere(recorder) < before + 2 * LOOKS {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let (looks, time) = (calls_elsewhere(recorder) - before, start.elapsed());
+        // A look is a context check and a question. On a busy machine it takes longer, never less.
+        let least = Duration::from_millis(looks as u64 / 2);
+        assert!(time > least, "{looks} calls in {time:?}");
+        recorder.release();
+        while futures.iter_mut().any(is_pending) {
+            thread::yield_now();
+        }
+    });
+}

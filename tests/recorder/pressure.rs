@@ -1,0 +1,271 @@
+//! What the pools ask of the driver when it has no more memory: under each policy, on drivers that log.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use std::thread;
+
+use gpustream::hal::StreamOptions;
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool};
+use recorder::{Call, Recorder};
+
+const POLICIES: [MemoryPool; 3] = [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled];
+
+const MIB: usize = 1 << 20;
+
+/// Of a device's calls those about its memory, and those that wait.
+fn words(calls: &[Call]) -> Vec<&'static str> {
+    let concerns = |word: &&str| ["alloc", "free", "sync"].iter().any(|about| word.starts_with(about));
+    calls.iter().map(Call::word).filter(concerns).collect()
+}
+
+/// A device of `mib` MiB, on both drivers.
+fn on_both(mib: usize, options: DeviceOptions, scene: impl Fn(&Recorder, &Device)) {
+    crate::fakes::on_each(|fake, recorder| {
+        recorder.set_memory(0, mib * MIB);
+        let device = Device::open_with(fake.name, options).unwrap();
+        scene(recorder, &device);
+        recorder.release();
+    });
+}
+
+fn pool(policy: MemoryPool) -> DeviceOptions {
+    DeviceOptions::default().pool(policy)
+}
+
+/// Runs `work`, which blocks until the device has come along, and lets it come along then.
+fn while_someone_waits<T: Send>(recorder: &Recorder, work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let work = scope.spawn(work);
+        recorder.wait_until_someone_waits_or(|| work.is_finished());
+        recorder.release();
+        work.join().unwrap()
+    })
+}
+
+#[test]
+fn cached_memory_is_returned_first() {
+    on_both(20, pool(MemoryPool::Library), |recorder, device| {
+        let s = device.stream().unwrap();
+        drop(s.alloc::<u8>(16 * MIB).unwrap());
+        let (x, calls) = recorder.record(|| s.alloc::<u8>(18 * MIB).unwrap());
+        assert_eq!(words(&calls), ["alloc", "free", "alloc"]);
+        drop(x);
+        // A slab like the others, then one just long enough, then with what is cached returned.
+        let keep = s.alloc::<u8>(17 * MIB).unwrap();
+        let (_y, calls) = recorder.record(|| s.alloc::<u8>(2 * MIB).unwrap());
+        assert_eq!(words(&calls), ["alloc", "alloc"]);
+        drop(keep);
+    });
+}
+
+#[test]
+fn idle_memory_of_another_kind_is_returned_too() {
+    for policy in POLICIES {
+        on_both(20, pool(policy), |recorder, device| {
+            let s = device.stream().unwrap();
+            if !device.info().managed_memory {
+                return;
+            }
+            drop(device.managed::<u8>(16 * MIB).unwrap());
+            let (_x, calls) = recorder.record(|| s.alloc::<u8>(18 * MIB).unwrap());
+            // An allocation in order that failed counts as the stream's work.
+            let steps = match policy {
+                MemoryPool::Driver => vec!["alloc in order", "sync event", "free", "alloc in order"],
+                _ => vec!["alloc", "free", "alloc"],
+            };
+            assert_eq!(words(&calls), steps, "{policy:?}");
+        });
+    }
+}
+
+/// What a stream keeps for its next copies among it.
+#[test]
+fn page_locked_memory_is_returned_too() {
+    for policy in [MemoryPool::Library, MemoryPool::Unpooled] {
+        on_both(100, pool(policy), |recorder, device| {
+            let s = device.stream().unwrap();
+            let _x = s.upload(&vec![1u8; MIB / 2]).unwrap();
+            s.synchronize().unwrap();
+            recorder.fail_next("alloc pinned", 2);
+            let (_host, calls) = recorder.record(|| device.pinned::<u8>(2 * MIB).unwrap());
+            let steps = ["alloc pinned", "free pinned", "alloc pinned"];
+            assert_eq!(words(&calls), steps, "{policy:?}");
+        });
+    }
+}
+
+#[test]
+fn frees_that_are_pending_are_waited_for() {
+    on_both(20, pool(MemoryPool::Library), |recorder, device| {
+        let s = device.stream().unwrap();
+        let mut small = s.alloc::<u8>(1000).unwrap();
+        recorder.hold();
+        s.fill(&mut small, 1).unwrap();
+        drop(small);
+        let (_x, calls) =
+            recorder.record(|| while_someone_waits(recorder, || s.alloc::<u8>(19 * MIB).unwrap()));
+        assert_eq!(words(&calls), ["alloc", "alloc", "sync event", "free", "alloc"]);
+    });
+    let others = [
+        (MemoryPool::Driver, &["alloc in order", "sync event", "alloc in order"][..]),
+        (MemoryPool::Unpooled, &["alloc", "sync event", "free", "alloc"]),
+    ];
+    for (policy, steps) in others {
+        on_both(20, pool(policy), |recorder, device| {
+            let s = device.stream().unwrap();
+            let mut x = s.alloc::<u8>(16 * MIB).unwrap();
+            recorder.hold();
+            s.fill(&mut x.slice_mut(..10).unwrap(), 1).unwrap();
+            drop(x);
+            let (_x, calls) =
+                recorder.record(|| while_someone_waits(recorder, || s.alloc::<u8>(18 * MIB).unwrap()));
+            assert_eq!(words(&calls), steps, "{policy:?}");
+        });
+    }
+}
+
+/// Also where they are pending on another device.
+#[test]
+fn frees_that_wait_for_a_peer_are_waited_for() {
+    on_both(20, pool(MemoryPool::Library), |recorder, device| {
+        let other = Device::open(&format!("{}:1", device.info().backend)).unwrap();
+        let (s, far) = (device.stream().unwrap(), other.stream().unwrap());
+        let small = s.full(1000, 1u8).unwrap();
+        let mut copy = far.alloc::<u8>(1000).unwrap();
+        s.synchronize().unwrap();
+        recorder.hold();
+        far.copy(&small, &mut copy).unwrap();
+        drop(small);
+        let (_x, calls) =
+            recorder.record(|| while_someone_waits(recorder, || s.alloc::<u8>(19 * MIB).unwrap()));
+        let want = ["alloc", "alloc", "sync event", "free", "alloc"];
+        assert_eq!(words(&calls), want);
+    });
+}
+
+/// What another stream still uses is taken over without a wait of the host's.
+#[test]
+fn memory_in_use_passes_to_another_stream() {
+    for policy in [MemoryPool::Library, MemoryPool::Unpooled] {
+        on_both(20, pool(policy), |recorder, device| {
+            let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+            let mut x = a.alloc::<u8>(16 * MIB).unwrap();
+            let address = x.as_raw();
+            recorder.hold();
+            a.fill(&mut x.slice_mut(..10).unwrap(), 1).unwrap();
+            drop(x);
+            let (mut x, calls) = recorder.record(|| b.alloc::<u8>(16 * MIB).unwrap());
+            assert_eq!((words(&calls), x.as_raw()), (vec!["alloc"], address), "{policy:?}");
+            let ((), calls) = recorder.record(|| b.fill(&mut x.slice_mut(..10).unwrap(), 2).unwrap());
+            assert!(calls.iter().any(|call| call.name.ends_with("StreamWaitEvent")), "{calls:?}");
+            recorder.release();
+            assert_eq!(b.download(&x.slice(..10).unwrap()).unwrap(), [2; 10]);
+        });
+    }
+}
+
+#[test]
+fn in_the_end_the_error_says_who_has_the_memory() {
+    for policy in POLICIES {
+        on_both(20, pool(policy), |recorder, device| {
+            let s = device.stream().unwrap();
+            let held: Vec<_> = (0..4).map(|_| s.alloc::<u8>(4 * MIB).unwrap()).collect();
+            let line = line!() - 1;
+            let (error, calls) = recorder.record(|| s.alloc::<u8>(6 * MIB).unwrap_err());
+            let asked = match policy {
+                // For a slab, and then for just so much.
+                MemoryPool::Library => vec!["alloc"; 4],
+                MemoryPool::Driver => vec!["alloc in order", "sync event", "alloc in order"],
+                _ => vec!["alloc"; 2],
+            };
+            assert_eq!(words(&calls), asked, "{policy:?}");
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+            let text = error.to_string();
+            let holder = format!("most is held by `alloc` at {}:{line} (16.0 MiB in 4)", file!());
+            for part in ["no room for 6.0 MiB", "4 live allocations hold 16.0 MiB", &holder] {
+                assert!(text.contains(part), "{policy:?}: `{part}` is missing in: {text}");
+            }
+            drop(held);
+            s.alloc::<u8>(6 * MIB).unwrap();
+        });
+    }
+}
+
+/// Whatever is pending at the time, and whatever sizes there were before: nothing is lost on the way.
+#[test]
+fn a_hundred_times_until_the_driver_has_no_more() {
+    const DEVICE: usize = 64;
+    for policy in POLICIES {
+        on_both(DEVICE, pool(policy), |recorder, device| {
+            recorder.put_off();
+            let streams = [device.stream().unwrap(), device.stream().unwrap()];
+            let mut random = 3u64;
+            let mut below = |limit: usize| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random >> 33) as usize % limit
+            };
+            for round in 0..100 {
+                let mut held: Vec<Buffer<u8>> = Vec::new();
+                let mut bytes = 0;
+                loop {
+                    let size = MIB / 2 + below(DEVICE * MIB / 16);
+                    let stream = &streams[below(2)];
+                    match stream.alloc::<u8>(size) {
+                        Ok(mut buffer) => {
+                            stream.fill(&mut buffer.slice_mut(..10).unwrap(), 1).unwrap();
+                            held.push(buffer);
+                            bytes += size;
+                        }
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+                            break;
+                        }
+                    }
+                }
+                assert!(
+                    bytes > DEVICE * MIB / 2,
+                    "{policy:?}, round {round}: {bytes} bytes before it was full"
+                );
+                while !held.is_empty() {
+                    drop(held.swap_remove(below(held.len())));
+                }
+                // Nothing is in the way of what needs nearly all of it.
+                if round % 10 == 9 {
+                    drop(streams[round / 10 % 2].alloc::<u8>((DEVICE - 1) * MIB).unwrap());
+                }
+            }
+            device.synchronize().unwrap();
+            device.trim();
+            device.synchronize().unwrap();
+            let stats = device.memory_stats();
+            assert_eq!((stats.used, stats.live, stats.reserved), (0, 0, 0), "{policy:?}: {stats:?}");
+            assert_eq!(recorder.live().bytes, 0, "{policy:?}");
+        });
+    }
+}
+
+/// The driver's pool frees in the order of a stream: not of one that its owner may have destroyed.
+#[test]
+fn memory_outlives_the_foreign_stream_it_was_made_on() {
+    on_both(20, pool(MemoryPool::Driver), |recorder, device| {
+        let raw = device.raw().stream_create(StreamOptions::default()).unwrap();
+        // SAFETY: destroyed below, when the value is gone and the work is done.
+        let s = unsafe { device.stream_from_raw(raw) };
+        let (x, y) = (s.full(1000, 1u8).unwrap(), s.full(1000, 1u8).unwrap());
+        recorder.hold();
+        s.copy(&x, &mut device.pinned::<u8>(1000).unwrap()).unwrap();
+        drop(s);
+        let ((), calls) = recorder.record(|| {
+            drop(x);
+            recorder.release();
+            drop(y);
+            device.trim();
+        });
+        let of_stream = |call: &&Call| call.args.contains(&("stream", raw.0 as u64));
+        assert_eq!(calls.iter().find(of_stream), None, "its owner may have destroyed it");
+        assert_eq!((device.memory_stats().reserved, recorder.live().buffers), (0, 0));
+        // SAFETY: nobody uses it any more, and its work is done.
+        unsafe { device.raw().stream_destroy(raw) }.unwrap();
+    });
+}
