@@ -75,9 +75,9 @@ fn write_struct(text: &mut String, definition: &Struct) {
         text,
         "// SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there\n\
          // is no padding between or after them.\n\
-         ::gpustream::__generated!(unsafe impl (::gpustream::codegen::bytemuck::Zeroable) for {name});\n\
+         ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for {name});\n\
          // SAFETY: as above.\n\
-         ::gpustream::__generated!(unsafe impl (::gpustream::codegen::bytemuck::Pod) for {name});\n\
+         ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for {name});\n\
          const _: () = assert!(::core::mem::size_of::<{name}>() == {} && ::core::mem::align_of::<{name}>() == {});\n",
         definition.size, definition.align
     );

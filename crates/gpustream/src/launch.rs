@@ -384,8 +384,6 @@ pub mod codegen {
         Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Stream,
     };
 
-    pub use bytemuck;
-
     pub use crate::checksum::Checksum;
     pub use crate::module::load_built as load;
 

@@ -86,8 +86,35 @@ mod track;
 mod view;
 mod volatile;
 
+pub use bytemuck;
 pub use gpustream_hal as hal;
 pub use half;
+
+/// What elements of memory and values given to kernels are: plain data, for which any bytes are a value
+/// (`bytemuck`'s trait).
+///
+/// The numbers are, [`half::f16`], arrays of them, and the structs in generated bindings. A struct of one's own derives it;
+/// the crate need not depend on `bytemuck`:
+///
+/// ```
+/// # let device = gpustream::Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// #[derive(Clone, Copy, Debug, PartialEq, gpustream::Pod, gpustream::Zeroable)]
+/// #[bytemuck(crate = "gpustream::bytemuck")]
+/// #[repr(C)]
+/// struct Particle {
+///     place: [f32; 3],
+///     mass: f32,
+/// }
+///
+/// let particle = Particle { place: [1.0, 2.0, 3.0], mass: 4.0 };
+/// let particles = stream.full(100, particle)?;
+/// assert_eq!(stream.download(&particles)?[99], particle);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+pub use bytemuck::Pod;
+/// What bytes of zero are a value of, as [`Pod`] wants it (`bytemuck`'s trait).
+pub use bytemuck::Zeroable;
 
 pub use buffer::Buffer;
 pub use device::{Device, DeviceOptions, Tracking, backends};

@@ -38,12 +38,24 @@ pub struct ViewMut<'a, T> {
 
 /// What can be read as `len` elements of `T`. Sealed: bounds are checked on one view and used on the next, so all
 /// views of a value must agree.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no memory that a device can read as elements of type `{T}`",
+    label = "a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one goes here",
+    note = "upload a slice or a vector first, and pass the buffer: `let buffer = stream.upload(&slice)?;`",
+    note = "a `Flag` is read by `volatile` parameters alone"
+)]
 pub trait AsView<T: Pod>: sealed::Sealed {
     /// The view itself.
     fn view(&self) -> View<'_, T>;
 }
 
 /// What can be written as `len` elements of `T`. Sealed, as [`AsView`] is.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no memory that a device can write as elements of type `{T}`",
+    label = "a `&mut Buffer<{T}>`, a `&mut Pinned<{T}>` or a `&mut ViewMut` of one goes here",
+    note = "give the device memory of its own, and download from there: `let mut buffer = stream.alloc(slice.len())?;`",
+    note = "a `View` is shared, so that it can only be read; a `Flag` is written by `volatile` parameters alone"
+)]
 pub trait AsViewMut<T: Pod>: AsView<T> {
     /// The view itself.
     fn view_mut(&mut self) -> ViewMut<'_, T>;
