@@ -87,7 +87,7 @@ fn write_kernels_struct(text: &mut String, unit: &Unit) {
     let Module { kernels, .. } = &unit.module;
     let _ = writeln!(
         text,
-        "/// The kernels of `{}`, loaded on one device.\n{ALLOW}\n#[derive(Debug)]\npub struct Kernels {{\n    \
+        "/// The kernels of `{}`, loaded on one device. Clones are handles of the same module.\n{ALLOW}\n#[derive(Clone, Debug)]\npub struct Kernels {{\n    \
          module: ::gpustream::Module,",
         file_name(unit)
     );

@@ -1,5 +1,6 @@
 //! Device memory.
 
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -87,6 +88,6 @@ owner_methods!(Buffer);
 
 impl<T> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} elements, {:?})", self.len, self.memory.block().address)
+        write!(f, "Buffer<{}>({} elements, {:?})", type_name::<T>(), self.len, self.memory.block().address)
     }
 }

@@ -22,6 +22,15 @@ use crate::stream_core::{Mark, StreamCore};
 /// assert!(event.is_done()?);
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// A task awaits it, on any executor:
+///
+/// ```
+/// # async fn work(stream: &gpustream::Stream) -> gpustream::Result<()> {
+/// let event = stream.record()?;
+/// event.await?;
+/// # Ok(()) }
+/// ```
 pub struct Event(ManuallyDrop<Box<Recorded>>);
 
 /// What an event is made of. Goes back to its stream when the event is dropped and serves for the next one, so that

@@ -1,5 +1,6 @@
 //! Memory that migrates between host and device.
 
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -165,6 +166,6 @@ owner_methods!(Managed);
 
 impl<T> fmt::Debug for Managed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Managed({} elements, {:p})", self.len, self.memory.block().host)
+        write!(f, "Managed<{}>({} elements, {:p})", type_name::<T>(), self.len, self.memory.block().host)
     }
 }

@@ -1,5 +1,6 @@
 //! Page-locked host memory: the device copies from and to it without the host's help, and kernels reach it.
 
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
@@ -12,7 +13,7 @@ use crate::copy::{byte_len, operation};
 use crate::device::Device;
 use crate::host_call;
 use crate::memory::{HostGuard, Kind, Registration};
-use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
+use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment, owner_methods};
 
 /// `len` elements of page-locked host memory, made by [`Device::pinned`].
 ///
@@ -125,10 +126,8 @@ impl<T: Pod> Pinned<T> {
     }
 }
 
-/// Kernels may see elements of 2, 4, 8 or 16 bytes, or of a multiple of that, as vectors (`float4`), which want that
-/// alignment where Rust's arrays do not.
 fn check_alignment(address: usize, element: usize) -> Result<()> {
-    let wanted = 1 << element.trailing_zeros().min(4);
+    let wanted = kernel_alignment(element);
     if address.is_multiple_of(wanted) {
         return Ok(());
     }
@@ -159,7 +158,7 @@ owner_methods!(Pinned);
 
 impl<T> fmt::Debug for Pinned<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pinned({} elements, {:p})", self.len, self.memory.block().host)
+        write!(f, "Pinned<{}>({} elements, {:p})", type_name::<T>(), self.len, self.memory.block().host)
     }
 }
 

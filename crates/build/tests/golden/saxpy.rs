@@ -17,9 +17,9 @@ pub struct Line {
 ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for Line);
 const _: () = assert!(::core::mem::size_of::<Line>() == 8 && ::core::mem::align_of::<Line>() == 4);
 
-/// The kernels of `k.cu`, loaded on one device.
+/// The kernels of `k.cu`, loaded on one device. Clones are handles of the same module.
 #[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Kernels {
     module: ::gpustream::Module,
     kernel_saxpy: ::gpustream::Kernel,

@@ -148,7 +148,8 @@ impl Paper {
     /// `bytes` from `start` on belong to somebody new, and what rounding adds to them where the driver gave that much.
     pub(crate) fn new_owner(&self, start: usize, bytes: usize) {
         let mut state = self.state();
-        let given = state.blocks.values().map(|(block, _)| block).find(|block| block.contains(&start)).unwrap();
+        let given =
+            state.blocks.values().map(|(block, _)| block).find(|block| block.contains(&start)).unwrap();
         let block = start..given.end.min(start + bytes.max(1).next_multiple_of(512));
         state.log(Call::NewOwner { block });
     }
