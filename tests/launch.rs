@@ -404,7 +404,8 @@ fn attributes_the_device_lacks(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let info = device.info();
     let mut x = s.full(10, 2u32)?;
-    let cooperative = kernels.step_with(&s, &Launch::new([1; 3], [10, 1, 1]).cooperative(), &mut x, 1, 10);
+    let cooperative =
+        kernels.step_with(&s, &Launch::new([1; 3], [10, 1, 1]).cooperative(true), &mut x, 1, 10);
     let clusters =
         kernels.step_with(&s, &Launch::new([2, 1, 1], [8, 1, 1]).cluster([2, 1, 1]), &mut x, 1, 10);
     let mut want = 2;

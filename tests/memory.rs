@@ -282,7 +282,7 @@ fn options_at_their_extremes(device: &Device) -> Result<()> {
     let refusal = device.pipeline().results(MOST).run(source, copy, |_, _| Ok(())).map(drop);
     refused(refusal, ErrorKind::OutOfMemory, &[]);
     for priority in [i32::MIN, i32::MAX] {
-        device.stream_with(StreamOptions::default().with_priority(priority))?.synchronize()?;
+        device.stream_with(StreamOptions::default().priority(priority))?.synchronize()?;
     }
     Ok(())
 }

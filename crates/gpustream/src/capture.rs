@@ -183,9 +183,9 @@ impl Capture {
         });
         for old in missing {
             match device.tracking {
-                Tracking::Strict => return Err(hazard(operation, old.operation)),
-                Tracking::Off => {}
-                Tracking::Auto => Self::join(inner, old.point.stream, id)?,
+                Some(Tracking::Strict) => return Err(hazard(operation, old.operation)),
+                None => {}
+                Some(Tracking::Auto) => Self::join(inner, old.point.stream, id)?,
             }
         }
         Ok(())

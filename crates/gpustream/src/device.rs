@@ -201,7 +201,7 @@ impl Device {
             );
         }
         let (least, greatest) = self.0.info.stream_priorities;
-        let options = options.with_priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
+        let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
         let core = Arc::new(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, true));
         self.0.sweep();

@@ -34,7 +34,7 @@ static PARKED: Mutex<Vec<Parked>> = Mutex::new(Vec::new());
 pub(crate) struct DeviceCore {
     pub(crate) raw: Arc<dyn hal::Device>,
     pub(crate) info: DeviceInfo,
-    pub(crate) tracking: Tracking,
+    pub(crate) tracking: Option<Tracking>,
     pub(crate) wait: WaitPolicy,
     /// Every operation is waited for, so that a fault is reported by the one that caused it.
     pub(crate) blocking: bool,

@@ -77,7 +77,7 @@ impl Stream {
         let mut recorded = if let Some(recorded) = self.core.spare(&mut state) {
             recorded
         } else {
-            let options = EventOptions::default().with_wait(self.device.0.wait);
+            let options = EventOptions::default().wait(self.device.0.wait);
             let cell = EventCell::new(&self.core.device, options)?;
             let mark = Mark { number: 0, record: 0, cell, clock: Clock::default() };
             Box::new(Recorded { mark, stream: self.core.clone(), captured: None, ordinary: true })
@@ -105,7 +105,7 @@ impl Stream {
     /// As [`record`](Self::record), for an event for which host threads wait in this way and not in the device's.
     pub fn record_with(&self, wait: WaitPolicy) -> Result<Event> {
         self.core.check_thread()?;
-        let cell = EventCell::new(&self.core.device, EventOptions::default().with_wait(wait))?;
+        let cell = EventCell::new(&self.core.device, EventOptions::default().wait(wait))?;
         let mut state = lock(&self.core.state);
         if let Some(capture) = state.capture.clone() {
             drop(state);
@@ -124,7 +124,8 @@ impl Stream {
     /// Marks this point and takes the device's time when it is reached.
     pub fn record_timed(&self) -> Result<TimedEvent> {
         self.core.check_thread()?;
-        let cell = EventCell::new(&self.core.device, EventOptions::timed().with_wait(self.device.0.wait))?;
+        let cell =
+            EventCell::new(&self.core.device, EventOptions::default().timing(true).wait(self.device.0.wait))?;
         let mut state = self.core.running("take the time inside it; record timed events around a launch")?;
         Ok(TimedEvent(self.record_cell(&mut state, cell)?))
     }

@@ -81,7 +81,7 @@ fn managed_memory_waits_for_the_device_before_the_host_may_touch_it() {
 fn write_combined_memory_is_uploaded_from() {
     let device = Device::open("cpu").unwrap();
     let stream = device.stream().unwrap();
-    let mut host = device.pinned_with::<f32>(1000, PinnedOptions::default().write_combined()).unwrap();
+    let mut host = device.pinned_with::<f32>(1000, PinnedOptions::default().write_combined(true)).unwrap();
     host.write().unwrap().fill(2.5);
     let mut on_device = stream.alloc::<f32>(1000).unwrap();
     stream.copy(&host, &mut on_device).unwrap();

@@ -234,10 +234,10 @@ impl StreamCore {
             let other = device.stream(old.point.stream).filter(|other| !other.is_done(old.point.number));
             match (other, device.tracking) {
                 (None, _) => waits.push((old.point, None)),
-                (Some(_), Tracking::Strict) if !old.recycled => {
+                (Some(_), Some(Tracking::Strict)) if !old.recycled => {
                     return Err(hazard(operation, old.operation));
                 }
-                (Some(_), Tracking::Off) if !old.recycled => waits.push((old.point, None)),
+                (Some(_), None) if !old.recycled => waits.push((old.point, None)),
                 (Some(other), _) => match running.iter_mut().find(|(point, _)| point.stream == other.id) {
                     Some((point, _)) => point.number = point.number.max(old.point.number),
                     None => running.push((old.point, other)),
