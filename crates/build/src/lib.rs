@@ -25,6 +25,8 @@
 //! kernels.saxpy(&stream, 3.0, &x, &mut y, n)?;
 //! ```
 //!
+//! The module `guide::writing_kernels` of `gpustream` goes through a kernel file from top to bottom.
+//!
 //! # What happens to a file
 //!
 //! 1. **Parsing.** Every `extern "C" __global__ void` kernel of the file becomes a method of the generated

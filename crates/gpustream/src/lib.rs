@@ -19,6 +19,8 @@
 //! Kernels are C++ that nvcc, hipcc and a host compiler accept; the crate `gpustream-build` compiles them in a
 //! `build.rs` and writes typed launchers, which [`include_kernels!`] brings in.
 //!
+//! Two guides: [writing kernels](guide::writing_kernels), and [coming from cudarc](guide::coming_from_cudarc).
+//!
 //! # Soundness
 //!
 //! Safe calls cannot race: every operation's memory is tracked per byte range, and [`Tracking::Auto`] adds the
@@ -27,16 +29,7 @@
 //!
 //! # Environment
 //!
-//! | variable | meaning |
-//! |---|---|
-//! | `GPUSTREAM_DEVICE` | what [`Device::best`] opens: `cpu`, `cuda:0`, `hip:1` |
-//! | `GPUSTREAM_BLOCKING=1` | wait for every operation, so that a fault names the one that caused it |
-//! | `GPUSTREAM_LINT=1` | report operations that silently serialise, once per line, on standard error |
-//! | `GPUSTREAM_POOL` | where device memory comes from: `driver` for the driver's pool, `none` for no pool |
-//! | `GPUSTREAM_STAGING_MIB`, `GPUSTREAM_STAGING_THREADS` | see [`DeviceOptions::staging_ring`], [`DeviceOptions::staging_threads`] |
-//! | `GPUSTREAM_ALLOC_LOG` | a file to which the pool's allocations and frees are appended, to be replayed against other policies |
-//! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept; where others can write to the folder, in one of the user's own inside it |
-//! | `GPUSTREAM_CHECK=1` | the CPU backend looks for accesses beside allocations, each of which it then makes by itself |
+#![doc = include_str!("environment.md")]
 
 /// Entries for `fuzz/`.
 #[cfg(fuzzing)]
@@ -62,6 +55,7 @@ mod flag;
 mod graph;
 mod graph_builder;
 mod graph_contents;
+pub mod guide;
 mod host_call;
 mod launch;
 mod lint;
