@@ -118,6 +118,7 @@
 //!
 //! Bindings compile in a crate that has `#![forbid(unsafe_code)]`: their own `unsafe` is written by a hidden macro of
 //! `gpustream`, which this lint does not look into.
+#![warn(clippy::missing_errors_doc)]
 
 /// Entries for `fuzz/`.
 #[cfg(fuzzing)]

@@ -58,6 +58,8 @@ impl Drop for Owned {
 /// `len` elements of device memory, made by [`Stream::alloc`](crate::Stream::alloc) and its kin.
 ///
 /// Dropping it returns at once: the memory is used again only after its last use on any stream.
+///
+/// Is `Send` and `Sync`. Calls that write take it by `&mut`, those that read by `&`, from any thread.
 pub struct Buffer<T> {
     memory: Owned,
     len: usize,

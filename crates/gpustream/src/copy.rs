@@ -71,12 +71,18 @@ impl Stream {
     }
 
     /// Allocates `len` elements and clears them in stream order.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc).
     #[track_caller]
     pub fn zeros<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         self.full_for(len, T::zeroed(), operation("zeros"))
     }
 
     /// Allocates `len` elements and sets each to `value` in stream order.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc) and [`fill`](Self::fill).
     #[track_caller]
     pub fn full<T: Pod>(&self, len: usize, value: T) -> Result<Buffer<T>> {
         self.full_for(len, value, operation("full"))
@@ -113,6 +119,9 @@ impl Stream {
 
     /// Allocates device memory and copies `values` into it. The slice is copied out before the call returns;
     /// the device gets it in stream order, through pinned memory.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc).
     #[track_caller]
     pub fn upload<T: Pod>(&self, values: &[T]) -> Result<Buffer<T>> {
         let mut buffer = self.alloc_for(values.len(), operation("upload"))?;
@@ -159,6 +168,10 @@ impl Stream {
     }
 
     /// Copies `src` into a slice of equal length. Blocks, as [`download`](Self::download) does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has written some
+    /// of `src`, [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach.
     #[track_caller]
     pub fn download_into<T: Pod>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut [T]) -> Result<()> {
         let operation = operation("download");
@@ -259,6 +272,11 @@ impl Stream {
     /// Sets every element of `dst` to `value` in stream order.
     ///
     /// Values that repeat a pattern of 1, 2 or 4 bytes are one driver call; others are copied once and doubled.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach; [`ErrorKind::OutOfMemory`] where a value that is
+    /// no pattern of four bytes finds no pinned memory to be copied from; [`ErrorKind::Captured`] for such a value as a node
+    /// of a graph.
     #[track_caller]
     pub fn fill<T: Pod>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
         self.fill_for(&mut dst.view_mut(), value, operation("fill"))

@@ -253,6 +253,8 @@ fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
 }
 
 /// One argument of a launch.
+///
+/// Is neither `Send` nor `Sync`: it points to a value of the calling thread. Dropping it does nothing.
 pub struct Arg<'a> {
     kind: ArgKind<'a>,
 }

@@ -27,9 +27,24 @@
 //! waits that are missing. No guarantee rests on a destructor: leaking any value leaks its memory and nothing
 //! else.
 //!
+//! # Threads, and what dropping does
+//!
+//! All types are `Send` and `Sync`, except [`Arg`] and [`Pipeline`]. Dropping returns at once and frees nothing that the device
+//! still uses; only the last handle of a [`Device`], whatever holds it, waits for the device's work. Types that are `Copy`
+//! are plain data.
+//!
+//! # Errors
+//!
+//! A call's documentation names the kinds of error of its own. Besides, any call that reaches the driver answers
+//! [`ErrorKind::DeviceLost`] once the device has failed, [`ErrorKind::InHostClosure`] inside a host closure,
+//! [`ErrorKind::InvalidArgument`] on another thread's default stream, and [`ErrorKind::Driver`] for what the driver has
+//! against it; and calls that submit work answer [`ErrorKind::Hazard`] under [`Tracking::Strict`],
+//! [`ErrorKind::HostBorrowed`] for memory under a guard, and [`ErrorKind::Captured`] for what a capture cannot record.
+//!
 //! # Environment
 //!
 #![doc = include_str!("environment.md")]
+#![warn(clippy::missing_errors_doc)]
 
 /// Entries for `fuzz/`.
 #[cfg(fuzzing)]

@@ -61,10 +61,15 @@ impl Drop for Shared {
 }
 
 /// Kernels loaded on one device. Clones are handles of the same module.
+///
+/// Is `Send` and `Sync`. Dropping the last handle and the last kernel returns at once; the driver unloads the module when no
+/// kernel of it is pending.
 #[derive(Clone)]
 pub struct Module(Arc<Shared>);
 
 /// A kernel of a loaded module.
+///
+/// Is `Send` and `Sync`. Keeps its module loaded.
 #[derive(Clone)]
 pub struct Kernel {
     pub(crate) raw: RawFunction,
@@ -250,6 +255,9 @@ impl Kernel {
 ///
 /// # Safety
 /// The images were built from the source, and the checksums are theirs, in the same order.
+///
+/// # Errors
+/// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] where an image's checksum is another one.
 pub unsafe fn load_built(
     device: &Device,
     source: &ModuleSource<'_>,

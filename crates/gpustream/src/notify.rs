@@ -36,6 +36,8 @@ type Points = SmallVec<[(Arc<StreamCore>, Mark); 1]>;
 /// Resolves when the points it was made for have been reached, or with the error if the device fails.
 ///
 /// Works on any executor.
+///
+/// Is `Send` and `Sync`. Dropping it stops the waiting and nothing else: the device works on.
 #[must_use = "the device works on by itself; only `.await` tells when it got there"]
 pub struct Finished(State);
 
@@ -241,6 +243,8 @@ fn points(device: &DeviceCore, block: &Block, range: &std::ops::Range<usize>) ->
 }
 
 /// Resolves with the elements that [`Stream::download_async`] copies.
+///
+/// Is `Send` and `Sync`. Dropping it returns at once: the copy is made all the same, and its memory is used again afterwards.
 #[must_use = "the copy is under way; only `.await` hands over its elements"]
 #[derive(Debug)]
 pub struct Download<T> {

@@ -31,6 +31,8 @@ use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment, owner_meth
 /// assert_eq!(*host.read()?, [7; 4]);             // blocks until the last copy is done
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// Is `Send` and `Sync`. Dropping it returns at once: the memory is used again only after its last use on any stream.
 pub struct Pinned<T> {
     memory: Owned,
     len: usize,
@@ -95,11 +97,17 @@ impl<T: Pod> Pinned<T> {
     }
 
     /// Blocks until the device is done writing here, then gives the host access.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed before it was done.
     pub fn read(&self) -> Result<ReadGuard<'_, T>> {
         self.view().read()
     }
 
     /// Blocks until the device is done with this memory, then gives the host access.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
     pub fn write(&mut self) -> Result<WriteGuard<'_, T>> {
         self.view_mut().write()
     }
@@ -121,6 +129,9 @@ impl<T: Pod> Pinned<T> {
     }
 
     /// Whether [`read`](Self::read) would return at once. Never blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_ready(&self) -> Result<bool> {
         self.view().is_ready()
     }
@@ -163,6 +174,8 @@ impl<T> fmt::Debug for Pinned<T> {
 }
 
 /// Read access to pinned memory. New device writers are kept out by the borrow.
+///
+/// Is `Send` and `Sync`. Dropping it lets the device write here again.
 pub struct ReadGuard<'a, T> {
     values: &'a [T],
     _held: HostGuard<'a>,
@@ -191,6 +204,8 @@ impl<T: fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
 }
 
 /// Write access to pinned memory. Device users are kept out by the borrow.
+///
+/// Is `Send` and `Sync`. Dropping it lets the device use the memory again; nothing is copied.
 pub struct WriteGuard<'a, T> {
     values: &'a mut [T],
     _held: HostGuard<'a>,

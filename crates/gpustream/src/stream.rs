@@ -35,6 +35,8 @@ use crate::track::{Clock, Point};
 /// assert_eq!(b.download(&y)?, [1.0; 1000]);
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// Is `Send` and `Sync`. Threads that submit to one stream take turns; each call is one place in its order.
 pub struct Stream {
     pub(crate) core: Arc<StreamCore>,
     pub(crate) device: Device,
@@ -67,6 +69,9 @@ impl Stream {
     }
 
     /// Marks this point of the stream (`cuEventRecord`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn record(&self) -> Result<Event> {
         self.core.check_thread()?;
         let mut state = lock(&self.core.state);
@@ -103,6 +108,9 @@ impl Stream {
     }
 
     /// As [`record`](Self::record), for an event for which host threads wait in this way and not in the device's.
+    ///
+    /// # Errors
+    /// As for [`record`](Self::record).
     pub fn record_with(&self, wait: WaitPolicy) -> Result<Event> {
         self.core.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::default().wait(wait))?;
@@ -122,6 +130,9 @@ impl Stream {
     }
 
     /// Marks this point and takes the device's time when it is reached.
+    ///
+    /// # Errors
+    /// As for [`record`](Self::record); [`ErrorKind::Captured`] inside a capture, whose events take no time.
     pub fn record_timed(&self) -> Result<TimedEvent> {
         self.core.check_thread()?;
         let cell =
@@ -206,6 +217,9 @@ impl Stream {
     ///
     /// Dropping anything is fine, flags work, and guards on pinned memory are given where the device was done with it
     /// before the closure in this stream's order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] inside a capture, which would run the closure many times.
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
         let once = "run a closure once that a graph runs many times; use `host_fn_repeat`";
@@ -236,6 +250,9 @@ impl Stream {
 
     /// As [`host_fn`](Self::host_fn), for a closure that can run many times: inside a capture it becomes a node of
     /// the graph, which owns it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] where another thread captures the stream.
     #[track_caller]
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
         self.core.check_thread()?;

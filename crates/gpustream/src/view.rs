@@ -19,6 +19,8 @@ use crate::track::Mode;
 ///
 /// Anything that is read takes an [`AsView`]: a [`Buffer`](crate::Buffer), a [`Pinned`](crate::Pinned), or a view
 /// of a range of one.
+///
+/// Is `Send` and `Sync`. A view is a borrow: dropping it does nothing.
 pub struct View<'a, T> {
     pub(crate) block: &'a Arc<Block>,
     pub(crate) device: &'a Device,
@@ -32,6 +34,8 @@ pub struct View<'a, T> {
 /// An exclusive view of `len` elements of device or pinned memory.
 ///
 /// Anything that is written takes an [`AsViewMut`].
+///
+/// Is `Send` and `Sync`. A view is a borrow: dropping it does nothing.
 pub struct ViewMut<'a, T> {
     view: View<'a, T>,
     exclusive: PhantomData<&'a mut [T]>,
@@ -210,6 +214,9 @@ impl<'a, T: Pod> View<'a, T> {
     }
 
     /// Whether [`read`](Self::read) would return at once. Never blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_ready(&self) -> Result<bool> {
         memory::is_ready(&self.device.0, self.block, &self.bytes(), Mode::Read)
     }
@@ -332,6 +339,9 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     }
 
     /// Whether [`write`](Self::write) would return at once. Never blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_ready(&self) -> Result<bool> {
         memory::is_ready(&self.view.device.0, self.view.block, &self.view.bytes(), Mode::Write)
     }

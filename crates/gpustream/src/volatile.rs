@@ -13,6 +13,8 @@ use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, sealed};
 
 /// Memory that a kernel reads through a `volatile` pointer.
+///
+/// Is `Send` and `Sync`. Dropping it does nothing.
 pub struct Volatile<'a, T> {
     pub(crate) view: View<'a, T>,
     /// Touched from several sides at once, and so not ordered.
@@ -20,6 +22,8 @@ pub struct Volatile<'a, T> {
 }
 
 /// Memory that a kernel writes through a `volatile` pointer.
+///
+/// Is `Send` and `Sync`. Dropping it does nothing.
 pub struct VolatileMut<'a, T>(pub(crate) Volatile<'a, T>);
 
 /// What a kernel can read through a `volatile` pointer: a [`Flag`](crate::Flag), and all that is an [`AsView`], which is

@@ -1,5 +1,7 @@
 //! The list of environment variables is one, and names every variable that the crates read.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};

@@ -24,6 +24,7 @@
 //! `gpustream`'s feature `hip`). They are not imported from it because its build script fails where ROCm is
 //! not installed, and only the configuration of the workspace that is built can keep cargo from running it:
 //! every user who turns HIP on would have to write that configuration.
+#![warn(clippy::missing_errors_doc)]
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod api;
