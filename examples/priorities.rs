@@ -53,8 +53,8 @@ fn behind_a_queue(
     priority: i32,
 ) -> Result<(Duration, Duration)> {
     let (least, _) = device.info().stream_priorities;
-    let background = device.stream_with(StreamOptions::default().with_priority(least))?;
-    let stream = device.stream_with(StreamOptions::default().with_priority(priority))?;
+    let background = device.stream_with(StreamOptions::default().priority(least))?;
+    let stream = device.stream_with(StreamOptions::default().priority(priority))?;
     let mut long = background.full(args.size, 1u32)?;
     let mut short = stream.full(1000, 1u32)?;
     stream.synchronize()?;

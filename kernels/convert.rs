@@ -71,6 +71,9 @@ impl Convert {
 
     /// Uploads `values` as elements of another type. The slice is copied out before the call returns; the device
     /// converts in stream order.
+    ///
+    /// # Errors
+    /// As for [`Stream::upload`].
     #[track_caller]
     pub fn upload<T: ConvertTo<U>, U: Pod>(&self, stream: &Stream, values: &[T]) -> Result<Buffer<U>> {
         let source = stream.upload(values)?;
@@ -80,6 +83,9 @@ impl Convert {
     }
 
     /// Downloads `src` as elements of another type. Blocks, as [`Stream::download`] does.
+    ///
+    /// # Errors
+    /// As for [`Stream::download`].
     #[track_caller]
     pub fn download<T: ConvertTo<U>, U: Pod>(
         &self,

@@ -22,6 +22,7 @@
 //!
 //! All of them take any length, beyond 2³¹ elements too, and views at any offset. Results are the same in every run
 //! with the same device, lengths and offsets. None of them blocks.
+#![warn(clippy::missing_errors_doc)]
 
 pub mod convert;
 pub mod reduce;

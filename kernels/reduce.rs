@@ -31,6 +31,9 @@ impl Reduce {
     }
 
     /// The sum of all elements, 0 for none. `f16` and `bf16` are summed in `f32`.
+    ///
+    /// # Errors
+    /// `DeviceMismatch` for memory that the stream cannot reach, `OutOfMemory` for the partial results.
     #[track_caller]
     pub fn sum<T: Reducible>(
         &self,
@@ -47,6 +50,9 @@ impl Reduce {
     }
 
     /// The smallest element, +∞ for none. NaN is passed over, as by `f32::min`; of −0 and 0 either may come.
+    ///
+    /// # Errors
+    /// As for [`sum`](Self::sum).
     #[track_caller]
     pub fn min<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
         let x = x.view();
@@ -59,6 +65,9 @@ impl Reduce {
     }
 
     /// The largest element, −∞ for none. NaN is passed over, as by `f32::max`; of −0 and 0 either may come.
+    ///
+    /// # Errors
+    /// As for [`sum`](Self::sum).
     #[track_caller]
     pub fn max<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
         let x = x.view();

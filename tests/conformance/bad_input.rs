@@ -123,7 +123,8 @@ fn kernels_of_another_device_are_refused(device: &Device) -> Result<()> {
     let (mine, theirs) = (sync::Kernels::load(device)?, sync::Kernels::load(&other)?);
     let s = device.stream()?;
     let mut x = s.full(10, 1u32)?;
-    refused(theirs.step(&s, &mut x, 1, 10), ErrorKind::DeviceMismatch, &["the kernel", "cannot reach"]);
+    let say = &["the kernel `step`", "another handle", "Kernels::load(stream.device())"];
+    refused(theirs.step(&s, &mut x, 1, 10), ErrorKind::DeviceMismatch, say);
     mine.step(&s, &mut x, 1, 10)?;
     assert_eq!(s.download(&x)?, [6; 10]);
     Ok(())

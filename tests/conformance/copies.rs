@@ -233,7 +233,7 @@ fn download_waits_for_what_it_depends_on_alone(device: &Device) -> Result<()> {
 
 fn write_combined_memory_is_copied_from(device: &Device) -> Result<()> {
     let s = device.stream()?;
-    let mut host = device.pinned_with::<u32>(1000, PinnedOptions::default().write_combined())?;
+    let mut host = device.pinned_with::<u32>(1000, PinnedOptions::default().write_combined(true))?;
     host.write()?.copy_from_slice(&numbers(1000));
     let mut x = s.alloc::<u32>(1000)?;
     s.copy(&host, &mut x)?;

@@ -28,7 +28,7 @@ fn default_stream(device: &Device, which: DefaultStream) -> Result<Option<Stream
 fn legacy_waits_for_blocking_streams(device: &Device) -> Result<()> {
     let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
     let kernels = sync::Kernels::load(device)?;
-    let blocking = device.stream_with(StreamOptions::default().blocking_with_default())?;
+    let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
     let mut x = legacy.full(N, 1u32)?;
     legacy.synchronize()?;
     let gate = Gate::new(device)?;
@@ -45,7 +45,7 @@ fn legacy_waits_for_blocking_streams(device: &Device) -> Result<()> {
 fn blocking_streams_wait_for_legacy(device: &Device) -> Result<()> {
     let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
     let kernels = sync::Kernels::load(device)?;
-    let blocking = device.stream_with(StreamOptions::default().blocking_with_default())?;
+    let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
     let mut x = blocking.full(N, 1u32)?;
     blocking.synchronize()?;
     let gate = Gate::new(device)?;
@@ -289,8 +289,8 @@ fn foreign_streams_may_go(device: &Device) -> Result<()> {
 fn priorities_are_known(device: &Device) -> Result<()> {
     let (least, greatest) = device.info().stream_priorities;
     assert!(greatest <= least, "lower is more urgent: {least} to {greatest}");
-    let urgent = device.stream_with(StreamOptions::default().with_priority(greatest))?;
-    let idle = device.stream_with(StreamOptions::default().with_priority(least))?;
+    let urgent = device.stream_with(StreamOptions::default().priority(greatest))?;
+    let idle = device.stream_with(StreamOptions::default().priority(least))?;
     let kernels = sync::Kernels::load(device)?;
     let mut x = idle.full(N, 1u32)?;
     // Order goes before urgency.
@@ -304,7 +304,7 @@ fn priorities_are_known(device: &Device) -> Result<()> {
 fn serialise(device: &Device) -> Result<()> {
     for _ in 0..3 {
         device.synchronize()?;
-        drop(device.stream_with(StreamOptions::default().blocking_with_default())?);
+        drop(device.stream_with(StreamOptions::default().blocking_with_default(true))?);
         drop(default_stream(device, DefaultStream::Legacy)?);
         device.trim();
     }

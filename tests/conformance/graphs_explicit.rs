@@ -84,7 +84,7 @@ fn grid_barriers_in_graphs(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let blocks = kernels.module().kernel("ring")?.occupancy(128, 0)? * device.info().multiprocessors;
-    let launch = Launch::new([blocks, 1, 1], [128, 1, 1]).cooperative();
+    let launch = Launch::new([blocks, 1, 1], [128, 1, 1]).cooperative(true);
     let mut want: Vec<u32> = (0..N as u32).collect();
     let (mut x, mut after, mut arrivals) = (s.upload(&want)?, s.zeros::<u32>(N)?, s.zeros::<u32>(1)?);
     let captured = s.capture(|s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 3, N));

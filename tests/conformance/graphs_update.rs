@@ -262,7 +262,7 @@ fn attributes_stay_as_made(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let info = device.info();
     let others =
-        [(SHAPE.cooperative(), info.cooperative_launch), (SHAPE.cluster([2, 1, 1]), info.cluster_launch)];
+        [(SHAPE.cooperative(true), info.cooperative_launch), (SHAPE.cluster([2, 1, 1]), info.cluster_launch)];
     for (other, _) in others.iter().filter(|(_, present)| *present) {
         for (made, set) in [(&SHAPE, other), (other, &SHAPE)] {
             let mut x = s.full(10, 1u32)?;

@@ -61,7 +61,7 @@ fn kernels_reach_registered_memory(device: &Device) -> Result<()> {
 fn write_combined_memory_feeds_kernels_and_copies(device: &Device) -> Result<()> {
     let kernels = elementwise::Kernels::load(device)?;
     let s = device.stream()?;
-    let mut host = device.pinned_with::<f32>(5000, PinnedOptions::default().write_combined())?;
+    let mut host = device.pinned_with::<f32>(5000, PinnedOptions::default().write_combined(true))?;
     let mut y = s.full(5000, 1.0f32)?;
     for round in 1..4u8 {
         // Waits for the copy and the kernel of the round before.

@@ -12,7 +12,8 @@ tests! {
         dynamic_shared_memory, static_shared_memory, atomics, strided_launches, an_empty_launch_does_nothing,
         limits_are_checked_before_the_driver, contracts_are_checked, arguments_are_checked, kernels_tell_their_limits,
         attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet, early_launches_keep_the_order, occupancy_is_known,
-        threads_launch_with_much_and_little_shared_memory_at_once;
+        threads_launch_with_much_and_little_shared_memory_at_once,
+        kernels_are_found_by_names_made_at_run_time, kernels_are_cloned;
     Warps: warp_facts, block_sums, barriers_that_vote;
 }
 
@@ -181,6 +182,38 @@ fn threads_launch_with_much_and_little_shared_memory_at_once(device: &Device) ->
             .into();
         workers.into_iter().try_for_each(|worker| worker.join().unwrap())
     })
+}
+
+fn kernels_are_found_by_names_made_at_run_time(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut x = s.full(100, 1u32)?;
+    for part in ["st", "ste"] {
+        let name = format!("{part}{}", &"step"[part.len()..]);
+        let step = kernels.module().kernel(&name)?;
+        drop(name);
+        assert_eq!(step.name(), "step");
+        // SAFETY: 100 elements are there, and the kernel takes them, a number to add and how many they are.
+        unsafe { step.launch(&s, &ONE, &[Arg::write(&mut x), Arg::value(&1u32), Arg::value(&100usize)]) }?;
+        let too_few = [Arg::value(&1u32)];
+        // SAFETY: it is refused.
+        let refusal = unsafe { step.launch(&s, &ONE, &too_few) };
+        refused(refusal, ErrorKind::ArgumentMismatch, &["`step` at", "launch.rs"]);
+    }
+    let missing = ["no", "such"].join("_");
+    refused(kernels.module().kernel(&missing), ErrorKind::KernelNotFound, &["no_such"]);
+    Ok(())
+}
+
+fn kernels_are_cloned(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let other = kernels.clone();
+    drop(kernels);
+    let s = device.stream()?;
+    let mut x = s.full(10, 1u32)?;
+    other.step(&s, &mut x, 1, 10)?;
+    assert_eq!(s.download(&x)?, [6; 10]);
+    Ok(())
 }
 
 fn occupancy_is_known(device: &Device) -> Result<()> {
@@ -371,7 +404,8 @@ fn attributes_the_device_lacks_are_refused(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let info = device.info();
     let mut x = s.full(10, 2u32)?;
-    let cooperative = kernels.step_with(&s, &Launch::new([1; 3], [10, 1, 1]).cooperative(), &mut x, 1, 10);
+    let cooperative =
+        kernels.step_with(&s, &Launch::new([1; 3], [10, 1, 1]).cooperative(true), &mut x, 1, 10);
     let clusters =
         kernels.step_with(&s, &Launch::new([2, 1, 1], [8, 1, 1]).cluster([2, 1, 1]), &mut x, 1, 10);
     let mut want = 2;

@@ -6,6 +6,7 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Piece, Result, Stream, StreamO
 tests! {
     Plain: freed_memory_is_reused, statistics_add_up, peaks_are_remembered, trimming_returns_what_is_free,
         too_much_is_an_error_and_less_still_works, lengths_that_overflow_are_refused, elements_of_no_size_may_be_as_many_as_can_be,
+        duplicates_are_apart, views_are_cast, memory_names_its_elements, what_allocated_is_named,
         options_at_their_extremes_work, alignment, memory_is_told, openings_share_memory, backends_are_apart;
 }
 
@@ -150,6 +151,86 @@ fn backends_are_apart(device: &Device) -> Result<()> {
     Ok(())
 }
 
+fn duplicates_are_apart(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let (s, other) = (device.stream()?, device.stream()?);
+    let gate = Gate::new(device)?;
+    let mut x = s.full(1000, 1u32)?;
+    kernels.add_when(&s, gate.flag(), &mut x, 1, 1000)?;
+    // Ordered by what they touch, as any copy.
+    let whole = other.duplicate(&x)?;
+    let part = other.duplicate(&x.slice(10..20)?)?;
+    s.fill(&mut x, 9)?;
+    gate.open();
+    assert_eq!((other.download(&whole)?, other.download(&part)?), (vec![2; 1000], vec![2; 10]));
+    assert_eq!(s.download(&s.duplicate(&device.pinned_from(&[1u8, 2, 3])?)?)?, [1, 2, 3]);
+    refused(
+        s.duplicate(&s.alloc::<u8>(10)?).map(drop),
+        ErrorKind::Uninitialized,
+        &["`duplicate` at", "memory.rs"],
+    );
+    assert_eq!(s.duplicate(&s.alloc::<u8>(0)?)?.len(), 0);
+    Ok(())
+}
+
+fn views_are_cast(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let mut x = s.upload(&(0..64u32).collect::<Vec<_>>())?;
+    let quads = x.cast::<[u32; 4]>()?;
+    assert_eq!((quads.len(), s.download(&quads.slice(3..4)?)?), (16, vec![[12, 13, 14, 15]]));
+    assert_eq!(s.download(&quads.slice(1..2)?.cast::<u32>()?)?, [4, 5, 6, 7]);
+    assert_eq!(x.slice(5..5)?.cast::<u8>()?.len(), 0);
+    s.fill(&mut x.slice_mut(8..16)?.cast_mut::<[u16; 4]>()?, [1, 2, 3, 4])?;
+    s.fill(&mut x.cast_mut::<u8>()?.slice_mut(..4)?, 0xff)?;
+    let values = s.download(&x)?;
+    assert_eq!((values[0], values[1], values[7]), (u32::MAX, 1, 7));
+    assert_eq!(values[8..17], [[0x2_0001, 0x4_0003].repeat(4), vec![16]].concat());
+
+    let say = &["2 elements of `u32`", "8 bytes are 2 more than a multiple of the 3"];
+    refused(x.slice(..2)?.cast::<[u8; 3]>(), ErrorKind::InvalidArgument, say);
+    let start = x.slice_mut(1..5)?.cast_mut::<[u32; 4]>().map(|view| view.len());
+    refused(start, ErrorKind::InvalidArgument, &["a multiple of 16 bytes", "slice where that is one"]);
+    refused(x.cast::<()>(), ErrorKind::InvalidArgument, &["`()` has no size"]);
+
+    // On the host they need what Rust wants of a reference, and nothing more of what was written counts.
+    let mut host = device.pinned_from(&[1u8, 0, 2, 0, 3, 0, 4, 0, 5])?;
+    assert_eq!(*host.slice(..8)?.cast::<u16>()?.read()?, [1, 2, 3, 4]);
+    refused(host.slice(1..5)?.cast::<u16>(), ErrorKind::InvalidArgument, &["a multiple of 2 bytes"]);
+    host.slice_mut(4..8)?.cast_mut::<u32>()?.write()?[0] = u32::from_ne_bytes([6, 7, 8, 9]);
+    assert_eq!(*host.read()?, [1, 0, 2, 0, 6, 7, 8, 9, 5]);
+    let unwritten = s.alloc::<u32>(4)?;
+    refused(s.download(&unwritten.cast::<u8>()?), ErrorKind::Uninitialized, &[]);
+    Ok(())
+}
+
+fn memory_names_its_elements(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let (x, host) = (s.zeros::<f32>(3)?, device.pinned::<[u8; 2]>(4)?);
+    for (shown, begins) in [
+        (format!("{x:?}"), "Buffer<f32>(3 elements, "),
+        (format!("{host:?}"), "Pinned<[u8; 2]>(4 elements, "),
+        (format!("{:?}", x.slice(1..)?), "View<f32>(2 elements at byte 4 of "),
+    ] {
+        assert!(shown.starts_with(begins), "{shown}");
+    }
+    Ok(())
+}
+
+fn what_allocated_is_named(device: &Device) -> Result<()> {
+    const MUCH: usize = 1 << 40;
+    let device = open_again(device, DeviceOptions::default().memory_limit(64 << 20))?;
+    let s = device.stream()?;
+    refused(s.zeros::<u64>(MUCH).map(drop), ErrorKind::OutOfMemory, &["`zeros` at", "memory.rs"]);
+    refused(s.full(MUCH, 1u64).map(drop), ErrorKind::OutOfMemory, &["`full` at", "memory.rs"]);
+    let held = (s.zeros::<u8>(100)?, s.full(200, 1u8)?, s.upload(&[1u8; 300])?, s.alloc::<u8>(400)?);
+    let more = s.duplicate(&held.0.slice(..50)?)?;
+    let mut labels: Vec<_> = device.memory_snapshot().holders.iter().map(|it| it.operation.label).collect();
+    labels.sort_unstable();
+    assert_eq!(labels, ["alloc", "duplicate", "full", "upload", "zeros"]);
+    drop((held, more));
+    Ok(())
+}
+
 /// As many as a vector can have.
 fn elements_of_no_size_may_be_as_many_as_can_be(device: &Device) -> Result<()> {
     const MOST: usize = usize::MAX;
@@ -200,7 +281,7 @@ fn options_at_their_extremes_work(device: &Device) -> Result<()> {
     let refusal = device.pipeline().results(MOST).run(source, copy, |_, _| Ok(())).map(drop);
     refused(refusal, ErrorKind::OutOfMemory, &[]);
     for priority in [i32::MIN, i32::MAX] {
-        device.stream_with(StreamOptions::default().with_priority(priority))?.synchronize()?;
+        device.stream_with(StreamOptions::default().priority(priority))?.synchronize()?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use conformance::{Gate, refused, sync, tests, until};
 use gpustream::{Device, ErrorKind, Launch, Result};
 
 tests! {
-    Plain: a_stream_finishes, an_event_is_reached, pinned_memory_is_ready, a_download_arrives, on_a_bare_executor,
+    Plain: a_stream_finishes, an_event_is_reached, an_event_is_awaited, pinned_memory_is_ready, a_download_arrives, on_a_bare_executor,
         on_tokio, on_smol, what_follows_does_not_count, what_the_stream_waits_for_counts,
         what_the_stream_waits_for_later_does_not,
         finished_work_resolves_at_once, futures_outlive_everything, panics_are_reported, the_waker_may_change,
@@ -57,6 +57,23 @@ fn an_event_is_reached(device: &Device) -> Result<()> {
     first.open();
     block_on(done)?;
     assert!(event.is_done()? && !s.is_done()?);
+    Ok(())
+}
+
+fn an_event_is_awaited(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let s = device.stream()?;
+    let gate = Gate::new(device)?;
+    kernels.spin(&s, &ONE, gate.flag())?;
+    let event = s.record()?;
+    assert!(is_pending(&mut (&event).into_future()));
+    gate.open();
+    block_on(async {
+        (&event).await?;
+        assert!(event.is_done()?);
+        event.await
+    })?;
+    assert!(s.is_done()?);
     Ok(())
 }
 

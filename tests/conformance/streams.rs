@@ -114,7 +114,7 @@ fn done_is_asked_without_waiting(device: &Device) -> Result<()> {
 fn priorities_are_clamped(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     for priority in [i32::MIN, -1, 0, 1, i32::MAX] {
-        let s = device.stream_with(StreamOptions::default().with_priority(priority))?;
+        let s = device.stream_with(StreamOptions::default().priority(priority))?;
         let mut x = s.zeros::<u32>(10)?;
         kernels.step(&s, &mut x, 1, 10)?;
         assert_eq!(s.download(&x)?, [1; 10], "priority {priority}");
@@ -176,7 +176,7 @@ fn default_streams(device: &Device) -> Result<()> {
             }
         };
         let x = s.full(100, 5u32)?;
-        let other = device.stream_with(StreamOptions::default().blocking_with_default())?;
+        let other = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
         assert_eq!(other.download(&x)?, [5; 100]);
     }
     Ok(())

@@ -25,7 +25,7 @@ unsafe impl Backend for Wide {
     }
     fn open(&self, _: usize) -> Result<Arc<dyn hal::Device>> {
         // A value of its own each time, as the trait promises.
-        gpustream_cpu::open_with(CpuOptions::from_env().with_warp_64(true))
+        gpustream_cpu::open_with(CpuOptions::from_env().warp_size(64))
     }
     fn probe(&self) -> Probe {
         Probe::default()

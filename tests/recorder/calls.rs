@@ -457,7 +457,7 @@ fn nodes_keep_their_launch_attributes() {
             unsafe { scene.kernel.launch(s, launch, &[Arg::write(x), Arg::value(&count)]) }
         };
         let mut builder = scene.device.graph().unwrap();
-        let shapes = [plain, plain.cooperative()];
+        let shapes = [plain, plain.cooperative(true)];
         let nodes = shapes.map(|made| builder.node(&[], |s| step(s, &made, &mut x, 10)).unwrap());
         let mut graph = builder.build().unwrap();
         for (node, [made, other]) in nodes.into_iter().zip([shapes, [shapes[1], shapes[0]]]) {

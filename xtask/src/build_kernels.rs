@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let progress = progress_bar();
     let bar = progress.clone();
     let built = kernels
-        .on_progress(move |done, total, label| {
+        .progress(move |done, total, label| {
             bar.set_length(total as u64);
             bar.set_position(done as u64);
             bar.set_message(label.to_owned());

@@ -75,9 +75,9 @@ fn write_struct(text: &mut String, definition: &Struct) {
         text,
         "// SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there\n\
          // is no padding between or after them.\n\
-         ::gpustream::__generated!(unsafe impl (::gpustream::codegen::bytemuck::Zeroable) for {name});\n\
+         ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for {name});\n\
          // SAFETY: as above.\n\
-         ::gpustream::__generated!(unsafe impl (::gpustream::codegen::bytemuck::Pod) for {name});\n\
+         ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for {name});\n\
          const _: () = assert!(::core::mem::size_of::<{name}>() == {} && ::core::mem::align_of::<{name}>() == {});\n",
         definition.size, definition.align
     );
@@ -87,7 +87,7 @@ fn write_kernels_struct(text: &mut String, unit: &Unit) {
     let Module { kernels, .. } = &unit.module;
     let _ = writeln!(
         text,
-        "/// The kernels of `{}`, loaded on one device.\n{ALLOW}\n#[derive(Debug)]\npub struct Kernels {{\n    \
+        "/// The kernels of `{}`, loaded on one device. Clones are handles of the same module.\n{ALLOW}\n#[derive(Clone, Debug)]\npub struct Kernels {{\n    \
          module: ::gpustream::Module,",
         file_name(unit)
     );

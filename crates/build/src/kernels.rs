@@ -175,7 +175,7 @@ impl Kernels {
 
     /// Calls `progress(done, total, name of what was done last)` after each compilation, from several threads.
     #[must_use]
-    pub fn on_progress(mut self, progress: impl Fn(usize, usize, &str) + Send + Sync + 'static) -> Self {
+    pub fn progress(mut self, progress: impl Fn(usize, usize, &str) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }

@@ -25,6 +25,8 @@
 //! kernels.saxpy(&stream, 3.0, &x, &mut y, n)?;
 //! ```
 //!
+//! The module `guide::writing_kernels` of `gpustream` goes through a kernel file from top to bottom.
+//!
 //! # What happens to a file
 //!
 //! 1. **Parsing.** Every `extern "C" __global__ void` kernel of the file becomes a method of the generated
@@ -116,6 +118,7 @@
 //!
 //! Bindings compile in a crate that has `#![forbid(unsafe_code)]`: their own `unsafe` is written by a hidden macro of
 //! `gpustream`, which this lint does not look into.
+#![warn(clippy::missing_errors_doc)]
 
 /// Entries for `fuzz/`.
 #[cfg(fuzzing)]

@@ -228,6 +228,10 @@ pub fn backend() -> &'static dyn Backend {
 /// # Errors
 /// Where the system gives no threads.
 pub fn open_with(options: CpuOptions) -> Result<Arc<dyn Device>> {
+    if !matches!(options.warp_size, 32 | 64) {
+        let message = format!("a warp of {} lanes; 32 and 64 are possible", options.warp_size);
+        return Err(error(ErrorKind::InvalidArgument, message));
+    }
     let shared = Shared::start(0, 1, options)?;
     Ok(Arc::new(CpuDevice::new(shared, 1)))
 }

@@ -65,6 +65,7 @@
 //! | `GPUSTREAM_CHECK` | `1`: red zones around allocations of every length (`memory.rs`) and dynamic shared memory (`check.rs`), bounds of shared arrays in images made for it ([`flags::CHECKED_GCC`]) |
 //!
 //! Linux on x86-64 and aarch64. Not there: cooperative launches, clusters (`Unsupported`), compiling at run time.
+#![warn(clippy::missing_errors_doc)]
 
 /// Entries for `fuzz/`.
 #[cfg(fuzzing)]

@@ -42,23 +42,23 @@ impl CpuOptions {
         Ok(Self { workers: workers()?, warp_size: warp_size()?, check: check()? })
     }
 
-    /// Another number of workers; 0 counts as 1.
+    /// Sets the number of workers; 0 counts as 1.
     #[must_use]
-    pub const fn with_workers(mut self, workers: usize) -> Self {
+    pub const fn workers(mut self, workers: usize) -> Self {
         self.workers = if workers == 0 { 1 } else { workers };
         self
     }
 
-    /// Warps of 64 lanes, or of 32.
+    /// Sets the lanes of a warp: 32, or 64. Opening a device refuses any other number.
     #[must_use]
-    pub const fn with_warp_64(mut self, wide: bool) -> Self {
-        self.warp_size = if wide { 64 } else { 32 };
+    pub const fn warp_size(mut self, lanes: u32) -> Self {
+        self.warp_size = lanes;
         self
     }
 
-    /// Checked mode on or off.
+    /// Sets whether the device looks for what a GPU would not notice.
     #[must_use]
-    pub const fn with_check(mut self, check: bool) -> Self {
+    pub const fn check(mut self, check: bool) -> Self {
         self.check = check;
         self
     }

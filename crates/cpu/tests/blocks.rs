@@ -150,7 +150,7 @@ fn barriers_that_vote() {
 #[test]
 fn barriers_in_a_row() {
     // One worker, so that blocks of all sizes use the same fibers.
-    let bench = Bench::with(options().with_workers(1), &BASIC_IMAGE);
+    let bench = Bench::with(options().workers(1), &BASIC_IMAGE);
     let stream = bench.stream();
     for threads in [1, 2, 3, 256, 31, 1024, 64] {
         let out = bench.memory::<i32>(threads * 3);
@@ -231,7 +231,7 @@ extern "C" __global__ void mixed(int* out) {
 fn shuffles_at_32_and_64() {
     for wide in [false, true] {
         let size = if wide { 64 } else { 32 };
-        let bench = Bench::with(options().with_warp_64(wide), &WARPS_IMAGE);
+        let bench = Bench::with(options().warp_size(if wide { 64 } else { 32 }), &WARPS_IMAGE);
         let stream = bench.stream();
         let n = 150;
         let [down, up, cross, idx] = [(); 4].map(|()| bench.memory::<i32>(n));
@@ -260,7 +260,7 @@ fn shuffles_at_32_and_64() {
 fn votes_at_32_and_64() {
     for wide in [false, true] {
         let size = if wide { 64 } else { 32 };
-        let bench = Bench::with(options().with_warp_64(wide), &WARPS_IMAGE);
+        let bench = Bench::with(options().warp_size(if wide { 64 } else { 32 }), &WARPS_IMAGE);
         let stream = bench.stream();
         let n = 100;
         let (ballot, some) = (bench.memory::<u64>(n), bench.memory::<u64>(n));
@@ -307,7 +307,7 @@ fn parts_of_a_warp_and_lanes_that_returned() {
 fn threads_that_return_leave_those_that_wait_to_go_on() {
     for (threads, waiting) in [(96, 40), (96, 33), (64, 1), (1024, 1000), (128, 127)] {
         // A device of its own, whose worker has no fibers yet: as many are made as are needed.
-        let bench = Bench::with(options().with_workers(1), &WARPS_IMAGE);
+        let bench = Bench::with(options().workers(1), &WARPS_IMAGE);
         let stream = bench.stream();
         let counts = bench.memory::<i32>(32);
         for _ in 0..3 {
@@ -322,7 +322,7 @@ fn threads_that_return_leave_those_that_wait_to_go_on() {
 #[test]
 fn shuffles_and_barriers_together() {
     for wide in [false, true] {
-        let bench = Bench::with(options().with_warp_64(wide), &WARPS_IMAGE);
+        let bench = Bench::with(options().warp_size(if wide { 64 } else { 32 }), &WARPS_IMAGE);
         let stream = bench.stream();
         for threads in [64, 256, 1000, 1024] {
             let out = bench.memory::<i32>(5);
@@ -476,4 +476,15 @@ fn crashes_are_errors_and_not_the_end() {
         assert_says(&fault("divide", 1, 1, Some(0)), &["`divide`", "SIGFPE"]);
     }
     assert_says(&fault("illegal", 1, 1, None), &["`illegal`"]);
+}
+
+#[test]
+fn warps_have_32_or_64_lanes() {
+    for lanes in [0, 1, 33, 128] {
+        let Err(error) = gpustream_cpu::open_with(options().warp_size(lanes)) else {
+            panic!("a device with warps of {lanes}")
+        };
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains(&format!("{lanes} lanes")), "{error}");
+    }
 }

@@ -34,7 +34,7 @@ static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile_checked(KERNELS));
 
 /// Runs a kernel in checked mode; the message it ends with, if it fails.
 fn outcome(check: bool, name: &str, at: i32, bytes: usize) -> Option<String> {
-    let bench = Bench::with(options().with_check(check), &IMAGE);
+    let bench = Bench::with(options().check(check), &IMAGE);
     let stream = bench.stream();
     let memory = bench.memory::<u8>(bytes);
     let mut config = LaunchConfig::new([4, 1, 1], [8, 1, 1]);

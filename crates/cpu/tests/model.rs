@@ -115,15 +115,15 @@ struct Machine {
 static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
     [1, 3]
         .map(|workers| {
-            let device = open_with(CpuOptions::default().with_workers(workers)).unwrap();
+            let device = open_with(CpuOptions::default().workers(workers)).unwrap();
             let streams = std::array::from_fn(|index| match index {
                 0 => device.stream_default(DefaultStream::Legacy).unwrap(),
                 _ if BLOCKING.contains(&index) => {
-                    device.stream_create(StreamOptions::default().blocking_with_default()).unwrap()
+                    device.stream_create(StreamOptions::default().blocking_with_default(true)).unwrap()
                 }
                 _ => device.stream_create(StreamOptions::default()).unwrap(),
             });
-            let events = [EventOptions::default(), EventOptions::timed()]
+            let events = [EventOptions::default(), EventOptions::default().timing(true)]
                 .map(|options| std::array::from_fn(|_| device.event_create(options).unwrap()));
             Machine { device, streams, events }
         })

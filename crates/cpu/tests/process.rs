@@ -61,7 +61,7 @@ fn a_crash_in_a_host_function_ends_the_process() {
     fn play() {
         let _ = crashing_kernel("null");
         println!("the kernel's crash is an error");
-        let bench = Bench::with(options().with_workers(1), &compile(KERNELS));
+        let bench = Bench::with(options().workers(1), &compile(KERNELS));
         let out = bench.memory::<i32>(1);
         let stream = bench.stream();
         bench.launch(stream, "waits", 1, 2, args![&out]);

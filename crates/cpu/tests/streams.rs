@@ -60,7 +60,7 @@ fn a_stream_keeps_its_order() {
 fn two_kernels_of_two_streams_run_at_once() {
     // With one worker too: each waits for the other to have begun.
     for workers in [1, 2] {
-        let bench = Bench::with(options().with_workers(workers), &IMAGE);
+        let bench = Bench::with(options().workers(workers), &IMAGE);
         let (a, b) = (bench.stream(), bench.stream());
         let (x, y) = (bench.flag(), bench.flag());
         bench.launch(a, "meet", 1, 1, args![x, y]);
@@ -162,7 +162,7 @@ fn every_way_of_waiting_waits() {
         let bench = bench();
         let stream = bench.stream();
         let (go, done) = (bench.flag(), AtomicU32::new(0));
-        let event = bench.device.event_create(EventOptions::default().with_wait(wait)).unwrap();
+        let event = bench.device.event_create(EventOptions::default().wait(wait)).unwrap();
         bench.launch(stream, "spin", 1, 1, args![go, 1u32]);
         bench.record(event, stream);
         std::thread::scope(|scope| {
@@ -187,7 +187,8 @@ fn every_way_of_waiting_waits() {
 fn timed_events_measure_what_lies_between() {
     let bench = bench();
     let stream = bench.stream();
-    let [start, end] = [(); 2].map(|()| bench.device.event_create(EventOptions::timed()).unwrap());
+    let [start, end] =
+        [(); 2].map(|()| bench.device.event_create(EventOptions::default().timing(true)).unwrap());
     let plain = bench.device.event_create(EventOptions::default()).unwrap();
     let go = bench.flag();
     bench.record(start, stream);
@@ -252,7 +253,7 @@ fn a_destroyed_stream_finishes_its_work() {
 }
 
 fn defaults(bench: &Bench) -> (RawStream, RawStream, RawStream) {
-    let blocking = StreamOptions::default().blocking_with_default();
+    let blocking = StreamOptions::default().blocking_with_default(true);
     (
         bench.device.stream_default(DefaultStream::Legacy).unwrap(),
         bench.device.stream_create(blocking).unwrap(),
@@ -334,11 +335,10 @@ fn per_thread_streams_differ_between_threads() {
 #[test]
 fn urgent_streams_go_first_where_they_queue() {
     // One worker, kept busy, so that both streams queue.
-    let bench = Bench::with(options().with_workers(1), &IMAGE);
+    let bench = Bench::with(options().workers(1), &IMAGE);
     let (least, most) = bench.device.info().stream_priorities;
     let blocker = bench.stream();
-    let make =
-        |priority| bench.device.stream_create(StreamOptions::default().with_priority(priority)).unwrap();
+    let make = |priority| bench.device.stream_create(StreamOptions::default().priority(priority)).unwrap();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
     // The watchdog adds a worker after a while; only an uninterrupted round says anything.
     for _ in 0..200 {

@@ -21,6 +21,7 @@
 //! * `GPUSTREAM_CUDA_LIBRARY`: the driver library to open instead of searching (a path, or a name for the
 //!   dynamic linker).
 //! * `GPUSTREAM_NVRTC_LIBRARY`: likewise for the run-time compiler.
+#![warn(clippy::missing_errors_doc)]
 
 mod backend;
 mod buffer;

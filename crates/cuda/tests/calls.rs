@@ -72,21 +72,22 @@ fn a_launch_is_one_call_beside_the_context_check() {
 #[test]
 fn streams_and_events() {
     let (recorder, device) = open();
-    let options = StreamOptions::default().with_priority(-3);
+    let options = StreamOptions::default().priority(-3);
     let stream = calls!(recorder, ["cuStreamCreateWithPriority"], device.stream_create(options));
     let call = recorder.work()[0].clone();
     assert_eq!((call.arg("flags"), call.arg("priority") as i32), (1, -3), "non-blocking");
-    let blocking = StreamOptions::default().blocking_with_default();
+    let blocking = StreamOptions::default().blocking_with_default(true);
     let other = calls!(recorder, ["cuStreamCreateWithPriority"], device.stream_create(blocking));
     assert_eq!(recorder.work()[0].arg("flags"), 0);
 
     let event = calls!(recorder, ["cuEventCreate"], device.event_create(EventOptions::default()));
     assert_eq!(recorder.work()[0].arg("flags"), 2, "no timing");
-    let blocking = EventOptions::default().with_wait(WaitPolicy::Block);
+    let blocking = EventOptions::default().wait(WaitPolicy::Block);
     let blocking = calls!(recorder, ["cuEventCreate"], device.event_create(blocking));
     assert_eq!(recorder.work()[0].arg("flags"), 3, "no timing, sleep");
-    let timed =
-        [0, 1].map(|_| calls!(recorder, ["cuEventCreate"], device.event_create(EventOptions::timed())));
+    let timed = [0, 1].map(|_| {
+        calls!(recorder, ["cuEventCreate"], device.event_create(EventOptions::default().timing(true)))
+    });
     assert_eq!(recorder.work()[0].arg("flags"), 0);
 
     calls!(recorder, ["cuEventRecord"], device.event_record(event, stream));
@@ -200,7 +201,7 @@ fn memory() {
     assert_eq!(recorder.work()[0].arg("flags"), 1, "global");
     let pinned = calls!(recorder, ["cuMemHostAlloc"], device.pinned_alloc(1000, PinnedOptions::default()));
     assert_eq!(recorder.work()[0].arg("flags"), 3, "portable, mapped");
-    let combined = PinnedOptions::default().write_combined();
+    let combined = PinnedOptions::default().write_combined(true);
     let combined = calls!(recorder, ["cuMemHostAlloc"], device.pinned_alloc(1000, combined));
     assert_eq!(recorder.work()[0].arg("flags"), 7, "portable, mapped, write-combined");
     calls!(recorder, ["cuMemHostGetDevicePointer_v2"], device.pinned_device_address(pinned));

@@ -1,5 +1,6 @@
 //! Device memory.
 
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -57,6 +58,8 @@ impl Drop for Owned {
 /// `len` elements of device memory, made by [`Stream::alloc`](crate::Stream::alloc) and its kin.
 ///
 /// Dropping it returns at once: the memory is used again only after its last use on any stream.
+///
+/// Is `Send` and `Sync`. Calls that write take it by `&mut`, those that read by `&`, from any thread.
 pub struct Buffer<T> {
     memory: Owned,
     len: usize,
@@ -87,6 +90,6 @@ owner_methods!(Buffer);
 
 impl<T> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} elements, {:?})", self.len, self.memory.block().address)
+        write!(f, "Buffer<{}>({} elements, {:?})", type_name::<T>(), self.len, self.memory.block().address)
     }
 }

@@ -14,7 +14,7 @@ use crate::stream::Stream;
 use crate::stream_core::{Call, Kept, Submission, Waited};
 use crate::sync::lock;
 use crate::track::Mode;
-use crate::view::{AsView, AsViewMut, View};
+use crate::view::{AsView, AsViewMut, View, ViewMut};
 
 /// The size of `len` elements in bytes.
 pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
@@ -32,8 +32,25 @@ pub(crate) fn operation(label: &'static str) -> Operation {
 }
 
 impl Stream {
-    /// Allocates `len` elements of device memory. Their contents are unspecified; downloading or copying from
-    /// them before something wrote them is an [`ErrorKind::Uninitialized`].
+    /// Allocates `len` elements of device memory. Their contents are unspecified: bytes that nothing has written, or that
+    /// an earlier allocation left there.
+    ///
+    /// Downloading them, or copying from them, before something wrote them is an [`ErrorKind::Uninitialized`]. Fills, uploads
+    /// and copies count as writing the elements that they write. **A kernel counts as writing all that it was given
+    /// for writing**, since only its source says what it writes: elements that a kernel left out are handed out as they
+    /// are, and what a kernel reads is not checked. So give a kernel that writes a part a view of that part, and take
+    /// [`zeros`](Self::zeros) or [`full`](Self::full) where it may leave out any.
+    ///
+    /// ```
+    /// # use gpustream::ErrorKind;
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let mut x = stream.alloc::<u32>(4)?;
+    /// stream.fill(&mut x.slice_mut(..3)?, 7)?;
+    /// assert_eq!(stream.download(&x.slice(..3)?)?, [7; 3]);
+    /// assert_eq!(stream.download(&x).unwrap_err().kind(), ErrorKind::Uninitialized);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`], after cached memory was given back and pending frees were waited for; it says
@@ -54,21 +71,57 @@ impl Stream {
     }
 
     /// Allocates `len` elements and clears them in stream order.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc).
     #[track_caller]
     pub fn zeros<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
-        self.full(len, T::zeroed())
+        self.full_for(len, T::zeroed(), operation("zeros"))
     }
 
     /// Allocates `len` elements and sets each to `value` in stream order.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc) and [`fill`](Self::fill).
     #[track_caller]
     pub fn full<T: Pod>(&self, len: usize, value: T) -> Result<Buffer<T>> {
-        let mut buffer = self.alloc_for(len, operation("fill"))?;
-        self.fill(&mut buffer, value)?;
+        self.full_for(len, value, operation("full"))
+    }
+
+    fn full_for<T: Pod>(&self, len: usize, value: T, operation: Operation) -> Result<Buffer<T>> {
+        let mut buffer = self.alloc_for(len, operation)?;
+        self.fill_for(&mut buffer.view_mut(), value, operation)?;
+        Ok(buffer)
+    }
+
+    /// Allocates as many elements as `src` has and copies them there, in stream order: what `clone` is for a vector.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let mut x = stream.upload(&[1, 2, 3])?;
+    /// let before = stream.duplicate(&x)?;
+    /// stream.fill(&mut x, 0)?;
+    /// assert_eq!(stream.download(&before)?, [1, 2, 3]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc) and [`copy`](Self::copy).
+    #[track_caller]
+    pub fn duplicate<T: Pod>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
+        let operation = operation("duplicate");
+        let src = src.view();
+        let mut buffer = self.alloc_for(src.len(), operation)?;
+        self.copy_for(&src, &buffer.view_mut().view(), operation)?;
         Ok(buffer)
     }
 
     /// Allocates device memory and copies `values` into it. The slice is copied out before the call returns;
     /// the device gets it in stream order, through pinned memory.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc).
     #[track_caller]
     pub fn upload<T: Pod>(&self, values: &[T]) -> Result<Buffer<T>> {
         let mut buffer = self.alloc_for(values.len(), operation("upload"))?;
@@ -115,6 +168,10 @@ impl Stream {
     }
 
     /// Copies `src` into a slice of equal length. Blocks, as [`download`](Self::download) does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has written some
+    /// of `src`, [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach.
     #[track_caller]
     pub fn download_into<T: Pod>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut [T]) -> Result<()> {
         let operation = operation("download");
@@ -140,16 +197,21 @@ impl Stream {
         let operation = operation("copy");
         let (src, dst) = (src.view(), dst.view_mut());
         check_lengths(src.len(), dst.len())?;
-        if self.is_peer_copy(&src, &dst.view()) {
-            self.check_written(&src, operation)?;
-            return self.submit_copy(&src, &dst.view(), operation).map_err(|error| match error.kind() {
+        self.copy_for(&src, &dst.view(), operation)
+    }
+
+    /// Copies between memory of equal length; the caller holds `dst` exclusively.
+    fn copy_for<T: Pod>(&self, src: &View<'_, T>, dst: &View<'_, T>, operation: Operation) -> Result<()> {
+        if self.is_peer_copy(src, dst) {
+            self.check_written(src, operation)?;
+            return self.submit_copy(src, dst, operation).map_err(|error| match error.kind() {
                 ErrorKind::Unsupported => self.foreign("the memory").with_operation(operation),
                 _ => error,
             });
         }
-        self.check_source(&src, operation)?;
-        self.check_memory(&dst.view())?;
-        self.submit_copy(&src, &dst.view(), operation)
+        self.check_source(src, operation)?;
+        self.check_memory(dst)?;
+        self.submit_copy(src, dst, operation)
     }
 
     /// Copies without checks: lengths agree, devices are this stream's, `dst` is held exclusively.
@@ -213,17 +275,24 @@ impl Stream {
     /// Sets every element of `dst` to `value` in stream order.
     ///
     /// Values that repeat a pattern of 1, 2 or 4 bytes are one driver call; others are copied once and doubled.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach; [`ErrorKind::OutOfMemory`] where a value that is
+    /// no pattern of four bytes finds no pinned memory to be copied from; [`ErrorKind::Captured`] for such a value as a node
+    /// of a graph.
     #[track_caller]
     pub fn fill<T: Pod>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
-        let operation = operation("fill");
-        let mut dst = dst.view_mut();
+        self.fill_for(&mut dst.view_mut(), value, operation("fill"))
+    }
+
+    fn fill_for<T: Pod>(&self, dst: &mut ViewMut<'_, T>, value: T, operation: Operation) -> Result<()> {
         self.check_memory(&dst.view())?;
         let bytes = dst.view().bytes().len();
         if bytes == 0 {
             return Ok(());
         }
         let Some(pattern) = pattern(bytemuck::bytes_of(&value)) else {
-            return self.fill_by_doubling(&mut dst, value, operation);
+            return self.fill_by_doubling(dst, value, operation);
         };
         let view = dst.view();
         let fill = Work::Fill { dst: view.as_raw(), pattern, count: bytes / pattern.width() };
@@ -235,7 +304,7 @@ impl Stream {
     /// copied behind itself until the range is full.
     fn fill_by_doubling<T: Pod>(
         &self,
-        dst: &mut crate::view::ViewMut<'_, T>,
+        dst: &mut ViewMut<'_, T>,
         value: T,
         operation: Operation,
     ) -> Result<()> {

@@ -44,6 +44,8 @@ use crate::{Flag, Module, ModuleSource};
 /// println!("{device}");
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// Is `Send` and `Sync`. Any thread may use any handle.
 #[derive(Clone)]
 pub struct Device(pub(crate) Arc<DeviceCore>);
 
@@ -90,6 +92,9 @@ impl Device {
     }
 
     /// As [`best`](Self::best), with options.
+    ///
+    /// # Errors
+    /// As for [`best`](Self::best).
     pub fn best_with(options: DeviceOptions) -> Result<Self> {
         host_call::check_outside()?;
         if let Some(name) = std::env::var_os("GPUSTREAM_DEVICE").filter(|name| !name.is_empty()) {
@@ -122,6 +127,9 @@ impl Device {
     }
 
     /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
     pub fn open_with(name: &str, options: DeviceOptions) -> Result<Self> {
         let (wanted, ordinal) = parse_name(name)?;
         let all = backends();
@@ -141,6 +149,10 @@ impl Device {
     }
 
     /// Opens a device of any backend, a third party's included.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DriverMissing`] and [`ErrorKind::NoDevice`] with what was looked for, [`ErrorKind::InvalidArgument`] for an
+    /// environment variable whose value is not allowed.
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
         host_call::check_outside()?;
         process::check_not_forked()?;
@@ -179,11 +191,17 @@ impl Device {
     }
 
     /// Makes a non-blocking stream of ordinary priority (`cuStreamCreateWithPriority`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`], or what the driver has against one more stream.
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamOptions::default())
     }
 
     /// Makes a stream. The priority is clamped to what the device has.
+    ///
+    /// # Errors
+    /// As for [`stream`](Self::stream).
     #[track_caller]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         host_call::check_outside()?;
@@ -201,7 +219,7 @@ impl Device {
             );
         }
         let (least, greatest) = self.0.info.stream_priorities;
-        let options = options.with_priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
+        let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
         let core = Arc::new(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, true));
         self.0.sweep();
@@ -274,18 +292,27 @@ impl Device {
     }
 
     /// Allocates page-locked host memory for `len` elements, all zero bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] where the driver can lock no more memory.
     #[track_caller]
     pub fn pinned<T: Pod>(&self, len: usize) -> Result<Pinned<T>> {
         Pinned::zeroed(self, len, PinnedOptions::default())
     }
 
     /// As [`pinned`](Self::pinned), with options.
+    ///
+    /// # Errors
+    /// As for [`pinned`](Self::pinned).
     #[track_caller]
     pub fn pinned_with<T: Pod>(&self, len: usize, options: PinnedOptions) -> Result<Pinned<T>> {
         Pinned::zeroed(self, len, options)
     }
 
     /// Allocates page-locked host memory and copies `values` into it, on this thread.
+    ///
+    /// # Errors
+    /// As for [`pinned`](Self::pinned).
     #[track_caller]
     pub fn pinned_from<T: Pod>(&self, values: &[T]) -> Result<Pinned<T>> {
         Pinned::from_slice(self, values)
@@ -305,6 +332,9 @@ impl Device {
     }
 
     /// Makes a flag that the host and running kernels can both read and write at any time.
+    ///
+    /// # Errors
+    /// As for [`pinned`](Self::pinned).
     #[track_caller]
     pub fn flag(&self) -> Result<Flag> {
         Flag::new(self)
@@ -340,6 +370,9 @@ impl Device {
 
     /// Free and total device memory at this moment, in bytes (`cuMemGetInfo`). What this library keeps for the
     /// next allocations counts as taken; see [`trim`](Self::trim).
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn memory(&self) -> Result<(u64, u64)> {
         host_call::check_outside()?;
         self.0.raw.memory()

@@ -14,27 +14,41 @@ pub enum Tracking {
     Auto,
     /// The user: a missing wait is an [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) that names both operations with file and line.
     Strict,
-    /// Nobody checks; see [`DeviceOptions::without_tracking`].
-    #[doc(hidden)]
-    Off,
 }
 
 /// How to open a device.
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// ```
+/// use gpustream::{Device, DeviceOptions, Tracking, WaitPolicy};
+/// let options = DeviceOptions::default().tracking(Tracking::Strict).wait(WaitPolicy::Block).memory_limit(1 << 30);
+/// let device = Device::open_with("cpu", options)?;
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
 pub struct DeviceOptions {
-    pub(crate) tracking: Tracking,
+    /// None where neither the library nor the user was asked to: see [`without_tracking`](Self::without_tracking).
+    pub(crate) tracking: Option<Tracking>,
     pub(crate) wait: WaitPolicy,
     pub(crate) memory: MemoryOptions,
     pub(crate) staging: StagingOptions,
 }
 
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        Self {
+            tracking: Some(Tracking::default()),
+            wait: WaitPolicy::default(),
+            memory: MemoryOptions::default(),
+            staging: StagingOptions::default(),
+        }
+    }
+}
+
 impl DeviceOptions {
-    /// Sets who orders operations.
+    /// Sets who orders operations. For nobody see [`without_tracking`](Self::without_tracking).
     #[must_use]
     pub fn tracking(mut self, tracking: Tracking) -> Self {
-        if tracking != Tracking::Off {
-            self.tracking = tracking;
-        }
+        self.tracking = Some(tracking);
         self
     }
 
@@ -88,7 +102,7 @@ impl DeviceOptions {
     /// The caller orders all operations of different streams that touch the same memory, host access included.
     #[must_use]
     pub unsafe fn without_tracking(mut self) -> Self {
-        self.tracking = Tracking::Off;
+        self.tracking = None;
         self
     }
 }

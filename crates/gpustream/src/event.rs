@@ -22,6 +22,17 @@ use crate::stream_core::{Mark, StreamCore};
 /// assert!(event.is_done()?);
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// A task awaits it, on any executor:
+///
+/// ```
+/// # async fn work(stream: &gpustream::Stream) -> gpustream::Result<()> {
+/// let event = stream.record()?;
+/// event.await?;
+/// # Ok(()) }
+/// ```
+///
+/// Is `Send` and `Sync`. Dropping it waits for nothing: what waits for it goes on waiting.
 pub struct Event(ManuallyDrop<Box<Recorded>>);
 
 /// What an event is made of. Goes back to its stream when the event is dropped and serves for the next one, so that
@@ -95,6 +106,8 @@ impl fmt::Debug for Event {
 /// An [`Event`] that also takes the device's time, made by [`Stream::record_timed`](crate::Stream::record_timed).
 ///
 /// A type of its own, because a timestamp costs the device time that plain ordering need not pay.
+///
+/// Is `Send` and `Sync`. Dropping it waits for nothing.
 #[derive(Debug)]
 pub struct TimedEvent(pub(crate) Event);
 

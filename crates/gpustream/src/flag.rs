@@ -26,6 +26,8 @@ use crate::volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 /// go.set(1);
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// Is `Send` and `Sync`. Dropping the last clone returns at once, and the word is used again only after the last kernel that takes it.
 #[derive(Clone)]
 pub struct Flag(Arc<Owned>);
 

@@ -33,6 +33,8 @@ use crate::sync::{Mutex, lock};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Is `Send` and `Sync`. Dropping it returns at once: runs that are pending finish, and what they use stays until then.
 pub struct Graph {
     parts: Option<Parts>,
     /// The nodes, where they were made one by one. Not among the parts: it holds the device, which holds parked parts.
@@ -100,6 +102,9 @@ impl Stream {
     /// pinned memory; allocation, host waits and use from another thread are an [`ErrorKind::Captured`] at the call
     /// that tried, after which stream and buffers work as before. So is a capture that begins while another thread waits
     /// for the whole device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] for what cannot be recorded, and whatever `work` returns.
     pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         let (recorded, contents) = self.capture_parts(work)?;
         Graph::new(&self.device, recorded, contents)
@@ -287,6 +292,9 @@ impl Graph {
     }
 
     /// Does the first launch's preparation now (`cuGraphUpload`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] for one that is being captured.
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         if !self.device.is_same(&stream.device) {
             return Err(stream.foreign("the graph"));

@@ -45,6 +45,8 @@ pub struct Node {
 /// # let _ = down; Ok(())
 /// # }
 /// ```
+///
+/// Is `Send` and `Sync`. Dropping it drops the nodes, which have not run.
 pub struct GraphBuilder {
     device: Device,
     graph: Recorded,
@@ -61,6 +63,9 @@ const MOST_LEVELS: usize = 64;
 
 impl Device {
     /// Begins a graph of explicit nodes (`cuGraphCreate`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the backend has no graphs.
     pub fn graph(&self) -> Result<GraphBuilder> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         host_call::check_outside()?;
@@ -108,6 +113,9 @@ impl GraphBuilder {
     }
 
     /// Adds a node that does nothing and runs after `after`: a point where branches meet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a node of another graph.
     #[track_caller]
     pub fn join(&mut self, after: &[Node]) -> Result<Node> {
         self.raw_node(after, operation("join"), &GraphNode::Empty, &GraphUses::default())
@@ -152,6 +160,9 @@ impl GraphBuilder {
     }
 
     /// Makes the graph launchable (`cuGraphInstantiate`).
+    ///
+    /// # Errors
+    /// What the driver has against the graph.
     pub fn build(self) -> Result<Graph> {
         let Finished { mut contents, nodes, attributed, host_nodes } = self.adder.finish();
         contents.levels = self.levels;

@@ -34,7 +34,7 @@ const BLOCK: u32 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
     shape: Shape,
-    dynamic_shared: u32,
+    shared: u32,
     cooperative: bool,
     cluster: [u32; 3],
     early_dependent: bool,
@@ -59,7 +59,7 @@ enum Shape {
 
 impl Launch {
     const fn with_shape(shape: Shape) -> Self {
-        Self { shape, dynamic_shared: 0, cooperative: false, cluster: [1, 1, 1], early_dependent: false }
+        Self { shape, shared: 0, cooperative: false, cluster: [1, 1, 1], early_dependent: false }
     }
 
     /// `grid` blocks of `block` threads, in x, y, z.
@@ -89,18 +89,18 @@ impl Launch {
         Self::with_shape(Shape::Filling(elements))
     }
 
-    /// Dynamic shared memory per block, in bytes.
+    /// Sets the dynamic shared memory of each block, in bytes.
     #[must_use]
     pub const fn shared(mut self, bytes: u32) -> Self {
-        self.dynamic_shared = bytes;
+        self.shared = bytes;
         self
     }
 
-    /// All blocks are resident at once, so that a grid-wide barrier works. A grid that does not fit is refused. Launchers
-    /// of kernels whose contract has the condition `cooperative` launch so whether it was asked for or not.
+    /// Sets whether all blocks are resident at once, so that a grid-wide barrier works. A grid that does not fit is refused.
+    /// Launchers of kernels whose contract has the condition `cooperative` launch so whatever this says.
     #[must_use]
-    pub const fn cooperative(mut self) -> Self {
-        self.cooperative = true;
+    pub const fn cooperative(mut self, cooperative: bool) -> Self {
+        self.cooperative = cooperative;
         self
     }
 
@@ -173,7 +173,7 @@ impl Launch {
             return Err(beyond_device(grid, block, info));
         }
         let mut config = LaunchConfig::new(grid.map(|blocks| blocks as u32), block);
-        config.dynamic_shared = self.dynamic_shared;
+        config.dynamic_shared = self.shared;
         config.cooperative = self.cooperative;
         config.cluster = self.cluster;
         config.early_dependent = self.early_dependent && info.early_dependent_launch;
@@ -252,6 +252,8 @@ fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
 }
 
 /// One argument of a launch.
+///
+/// Is neither `Send` nor `Sync`: it points to a value of the calling thread. Dropping it does nothing.
 pub struct Arg<'a> {
     kind: ArgKind<'a>,
 }
@@ -388,8 +390,6 @@ pub mod codegen {
         Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Stream,
     };
 
-    pub use bytemuck;
-
     pub use crate::checksum::Checksum;
     pub use crate::module::load_built as load;
 
@@ -408,7 +408,7 @@ pub mod codegen {
     /// choice becomes one that fits on the device at once; any other one is refused by the driver where it does not.
     pub fn resolve_cooperative(launch: &Launch, kernel: &Kernel, stream: &Stream) -> Result<LaunchConfig> {
         let info = stream.device().info();
-        let mut config = launch.cooperative().resolve(info)?;
+        let mut config = launch.cooperative(true).resolve(info)?;
         if launch.is_devices_choice() && info.cooperative_launch {
             let threads = config.block.iter().product();
             let at_once =

@@ -19,23 +19,32 @@
 //! Kernels are C++ that nvcc, hipcc and a host compiler accept; the crate `gpustream-build` compiles them in a
 //! `build.rs` and writes typed launchers, which [`include_kernels!`] brings in.
 //!
+//! Two guides: [writing kernels](guide::writing_kernels), and [coming from cudarc](guide::coming_from_cudarc).
+//!
 //! # Soundness
 //!
 //! Safe calls cannot race: every operation's memory is tracked per byte range, and [`Tracking::Auto`] adds the
 //! waits that are missing. No guarantee rests on a destructor: leaking any value leaks its memory and nothing
 //! else.
 //!
+//! # Threads, and what dropping does
+//!
+//! All types are `Send` and `Sync`, except [`Arg`] and [`Pipeline`]. Dropping returns at once and frees nothing that the device
+//! still uses; only the last handle of a [`Device`], whatever holds it, waits for the device's work. Types that are `Copy`
+//! are plain data.
+//!
+//! # Errors
+//!
+//! A call's documentation names the kinds of error of its own. Besides, any call that reaches the driver answers
+//! [`ErrorKind::DeviceLost`] once the device has failed, [`ErrorKind::InHostClosure`] inside a host closure,
+//! [`ErrorKind::InvalidArgument`] on another thread's default stream, and [`ErrorKind::Driver`] for what the driver has
+//! against it; and calls that submit work answer [`ErrorKind::Hazard`] under [`Tracking::Strict`],
+//! [`ErrorKind::HostBorrowed`] for memory under a guard, and [`ErrorKind::Captured`] for what a capture cannot record.
+//!
 //! # Environment
 //!
-//! | variable | meaning |
-//! |---|---|
-//! | `GPUSTREAM_DEVICE` | what [`Device::best`] opens: `cpu`, `cuda:0`, `hip:1` |
-//! | `GPUSTREAM_BLOCKING=1` | wait for every operation, so that a fault names the one that caused it |
-//! | `GPUSTREAM_LINT=1` | report operations that silently serialise, once per line, on standard error |
-//! | `GPUSTREAM_POOL` | where device memory comes from: `driver` for the driver's pool, `none` for no pool |
-//! | `GPUSTREAM_STAGING_MIB`, `GPUSTREAM_STAGING_THREADS` | see [`DeviceOptions::staging_ring`], [`DeviceOptions::staging_threads`] |
-//! | `GPUSTREAM_CACHE_DIR` | where images compiled at run time are kept; where others can write to the folder, in one of the user's own inside it |
-//! | `GPUSTREAM_CHECK=1` | the CPU backend looks for accesses beside allocations, each of which it then makes by itself |
+#![doc = include_str!("environment.md")]
+#![warn(clippy::missing_errors_doc)]
 
 /// Entries for `fuzz/`.
 #[cfg(fuzzing)]
@@ -59,6 +68,7 @@ mod event;
 mod flag;
 mod graph;
 mod graph_builder;
+pub mod guide;
 mod host_call;
 mod launch;
 mod lint;
@@ -82,8 +92,35 @@ mod track;
 mod view;
 mod volatile;
 
+pub use bytemuck;
 pub use gpustream_hal as hal;
 pub use half;
+
+/// What elements of memory and values given to kernels are: plain data, for which any bytes are a value
+/// (`bytemuck`'s trait).
+///
+/// The numbers are, [`half::f16`], arrays of them, and the structs in generated bindings. A struct of one's own derives it;
+/// the crate need not depend on `bytemuck`:
+///
+/// ```
+/// # let device = gpustream::Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// #[derive(Clone, Copy, Debug, PartialEq, gpustream::Pod, gpustream::Zeroable)]
+/// #[bytemuck(crate = "gpustream::bytemuck")]
+/// #[repr(C)]
+/// struct Particle {
+///     place: [f32; 3],
+///     mass: f32,
+/// }
+///
+/// let particle = Particle { place: [1.0, 2.0, 3.0], mass: 4.0 };
+/// let particles = stream.full(100, particle)?;
+/// assert_eq!(stream.download(&particles)?[99], particle);
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+pub use bytemuck::Pod;
+/// What bytes of zero are a value of, as [`Pod`] wants it (`bytemuck`'s trait).
+pub use bytemuck::Zeroable;
 
 pub use buffer::Buffer;
 pub use device::{Device, DeviceOptions, Tracking, backends};

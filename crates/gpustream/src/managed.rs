@@ -1,5 +1,6 @@
 //! Memory that migrates between host and device.
 
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -35,6 +36,8 @@ use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 /// assert_eq!(table.read()?[7], 1);
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// Is `Send` and `Sync`. Dropping it returns at once; the driver gets the memory back later, after its last use.
 pub struct Managed<T> {
     memory: Owned,
     len: usize,
@@ -75,11 +78,17 @@ impl Device {
 
 impl<T: Pod> Managed<T> {
     /// Blocks until the device is done writing here, then gives the host access.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed before it was done.
     pub fn read(&self) -> Result<ReadGuard<'_, T>> {
         self.view().read()
     }
 
     /// Blocks until the device is done with this memory, then gives the host access.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
     pub fn write(&mut self) -> Result<WriteGuard<'_, T>> {
         self.view_mut().write()
     }
@@ -101,6 +110,9 @@ impl<T: Pod> Managed<T> {
     }
 
     /// Whether [`read`](Self::read) would return at once. Never blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_ready(&self) -> Result<bool> {
         self.view().is_ready()
     }
@@ -111,6 +123,9 @@ impl<T: Pod> Managed<T> {
     }
 
     /// Says how the memory will be used (`cuMemAdvise`). Changes speed, never contents.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for advice that the driver does not know.
     pub fn advise(&self, advice: ManagedAdvice) -> Result<()> {
         host_call::check_outside()?;
         let view = self.view();
@@ -165,6 +180,6 @@ owner_methods!(Managed);
 
 impl<T> fmt::Debug for Managed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Managed({} elements, {:p})", self.len, self.memory.block().host)
+        write!(f, "Managed<{}>({} elements, {:p})", type_name::<T>(), self.len, self.memory.block().host)
     }
 }

@@ -1,8 +1,9 @@
 //! Modules: loading compiled kernels, or compiling them at run time.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use gpustream_hal::{
     self as hal, Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source,
@@ -60,10 +61,15 @@ impl Drop for Shared {
 }
 
 /// Kernels loaded on one device. Clones are handles of the same module.
+///
+/// Is `Send` and `Sync`. Dropping the last handle and the last kernel returns at once; the driver unloads the module when no
+/// kernel of it is pending.
 #[derive(Clone)]
 pub struct Module(Arc<Shared>);
 
 /// A kernel of a loaded module.
+///
+/// Is `Send` and `Sync`. Keeps its module loaded.
 #[derive(Clone)]
 pub struct Kernel {
     pub(crate) raw: RawFunction,
@@ -118,11 +124,12 @@ impl Module {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Finds a kernel by its C name.
+    /// Finds a kernel by its C name, which may be made at run time. The process keeps one copy of the name of each kernel
+    /// that was found.
     ///
     /// # Errors
     /// [`ErrorKind::KernelNotFound`].
-    pub fn kernel(&self, name: &'static str) -> Result<Kernel> {
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
         host_call::check_outside()?;
         if name.is_empty() {
             let message = format!("module `{}` was asked for a kernel without a name", self.0.name);
@@ -137,9 +144,10 @@ impl Module {
         let (params, info) = unsafe { (device.function_params(raw)?, device.function_info(raw)?) };
         let declared = || {
             let declared = lock(&self.0.declared);
-            declared.iter().find(|(other, _)| *other == name).map(|(_, sizes)| sizes.clone())
+            declared.iter().find(|&&(other, _)| other == name).map(|(_, sizes)| sizes.clone())
         };
         let params = params.map(|params| params.iter().map(|param| param.size).collect()).or_else(declared);
+        let name = kept(name);
         Ok(Kernel { raw, name, info, params, may_share_most: Arc::default(), module: self.clone() })
     }
 
@@ -148,7 +156,7 @@ impl Module {
     ///
     /// # Errors
     /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::ArgumentMismatch`] where the two differ.
-    pub fn kernel_with(&self, name: &'static str, params: &[ParamInfo]) -> Result<Kernel> {
+    pub fn kernel_with(&self, name: &str, params: &[ParamInfo]) -> Result<Kernel> {
         let mut kernel = self.kernel(name)?;
         let expected = || params.iter().map(|param| param.size);
         if let Some(found) = &kernel.params
@@ -166,11 +174,23 @@ impl Module {
         }
         if kernel.params.is_none() {
             let sizes: Arc<[usize]> = expected().collect();
-            lock(&self.0.declared).push((name, sizes.clone()));
+            lock(&self.0.declared).push((kernel.name, sizes.clone()));
             kernel.params = Some(sizes);
         }
         Ok(kernel)
     }
+}
+
+/// The process's copy of a kernel's name. Errors, graphs and logs name operations long after a module is gone.
+fn kept(name: &str) -> &'static str {
+    static NAMES: OnceLock<Mutex<BTreeSet<&'static str>>> = OnceLock::new();
+    let mut names = lock(NAMES.get_or_init(Mutex::default));
+    if let Some(kept) = names.get(name) {
+        return kept;
+    }
+    let kept = name.to_owned().leak();
+    names.insert(kept);
+    kept
 }
 
 impl Kernel {
@@ -235,6 +255,9 @@ impl Kernel {
 ///
 /// # Safety
 /// The images were built from the source, and the checksums are theirs, in the same order.
+///
+/// # Errors
+/// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] where an image's checksum is another one.
 pub unsafe fn load_built(
     device: &Device,
     source: &ModuleSource<'_>,

@@ -1,6 +1,7 @@
 //! Futures that resolve when the device gets somewhere.
 //!
-//! They own what they wait for and borrow nothing, so one that is dropped or leaked harms nobody.
+//! They own what they wait for and borrow nothing, so one that is dropped or leaked harms nobody. What they wait for is under
+//! way before the first poll, and does not stop where they are dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -35,7 +36,9 @@ type Points = SmallVec<[(Arc<StreamCore>, Mark); 1]>;
 /// Resolves when the points it was made for have been reached, or with the error if the device fails.
 ///
 /// Works on any executor.
-#[must_use = "a future does nothing until it is awaited"]
+///
+/// Is `Send` and `Sync`. Dropping it stops the waiting and nothing else: the device works on.
+#[must_use = "the device works on by itself; only `.await` tells when it got there"]
 pub struct Finished(State);
 
 enum State {
@@ -158,8 +161,19 @@ impl Stream {
         Finished::new(mark())
     }
 
-    /// Copies `src` to the host in stream order and resolves with its elements. Needs as much pinned memory for
-    /// the time being, which the future owns.
+    /// Copies `src` to the host in stream order and resolves with its elements. The copy is submitted by this call, whether
+    /// the future is ever awaited or not. It needs as much pinned memory for the time being, which the future owns.
+    ///
+    /// ```
+    /// # async fn work() -> gpustream::Result<()> {
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let mut x = stream.upload(&[1, 2, 3])?;
+    /// let values = stream.download_async(&x)?;
+    /// stream.fill(&mut x, 0)?;                       // after the copy
+    /// assert_eq!(values.await?, [1, 2, 3]);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As for [`download`](Self::download).
@@ -178,6 +192,26 @@ impl Event {
     pub fn done(&self) -> Finished {
         let points = Points::from_buf([(self.recorded().stream.clone(), self.recorded().mark.clone())]);
         Finished::new(self.check_not_captured().map(|()| points))
+    }
+}
+
+impl IntoFuture for Event {
+    type Output = Result<()>;
+    type IntoFuture = Finished;
+
+    /// [`done`](Event::done): `event.await`.
+    fn into_future(self) -> Finished {
+        self.done()
+    }
+}
+
+impl IntoFuture for &Event {
+    type Output = Result<()>;
+    type IntoFuture = Finished;
+
+    /// [`done`](Event::done): `(&event).await`, for an event that is used again.
+    fn into_future(self) -> Finished {
+        self.done()
     }
 }
 
@@ -209,7 +243,9 @@ fn points(device: &DeviceCore, block: &Block, range: &std::ops::Range<usize>) ->
 }
 
 /// Resolves with the elements that [`Stream::download_async`] copies.
-#[must_use = "a future does nothing until it is awaited"]
+///
+/// Is `Send` and `Sync`. Dropping it returns at once: the copy is made all the same, and its memory is used again afterwards.
+#[must_use = "the copy is under way; only `.await` hands over its elements"]
 #[derive(Debug)]
 pub struct Download<T> {
     finished: Finished,

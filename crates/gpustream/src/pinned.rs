@@ -1,5 +1,6 @@
 //! Page-locked host memory: the device copies from and to it without the host's help, and kernels reach it.
 
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
@@ -12,7 +13,7 @@ use crate::copy::{byte_len, operation};
 use crate::device::Device;
 use crate::host_call;
 use crate::memory::{HostGuard, Kind, Registration};
-use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
+use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment, owner_methods};
 
 /// `len` elements of page-locked host memory, made by [`Device::pinned`].
 ///
@@ -30,6 +31,8 @@ use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 /// assert_eq!(*host.read()?, [7; 4]);             // blocks until the last copy is done
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// Is `Send` and `Sync`. Dropping it returns at once: the memory is used again only after its last use on any stream.
 pub struct Pinned<T> {
     memory: Owned,
     len: usize,
@@ -94,11 +97,17 @@ impl<T: Pod> Pinned<T> {
     }
 
     /// Blocks until the device is done writing here, then gives the host access.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed before it was done.
     pub fn read(&self) -> Result<ReadGuard<'_, T>> {
         self.view().read()
     }
 
     /// Blocks until the device is done with this memory, then gives the host access.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
     pub fn write(&mut self) -> Result<WriteGuard<'_, T>> {
         self.view_mut().write()
     }
@@ -120,15 +129,16 @@ impl<T: Pod> Pinned<T> {
     }
 
     /// Whether [`read`](Self::read) would return at once. Never blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_ready(&self) -> Result<bool> {
         self.view().is_ready()
     }
 }
 
-/// Kernels may see elements of 2, 4, 8 or 16 bytes, or of a multiple of that, as vectors (`float4`), which want that
-/// alignment where Rust's arrays do not.
 fn check_alignment(address: usize, element: usize) -> Result<()> {
-    let wanted = 1 << element.trailing_zeros().min(4);
+    let wanted = kernel_alignment(element);
     if address.is_multiple_of(wanted) {
         return Ok(());
     }
@@ -159,11 +169,13 @@ owner_methods!(Pinned);
 
 impl<T> fmt::Debug for Pinned<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pinned({} elements, {:p})", self.len, self.memory.block().host)
+        write!(f, "Pinned<{}>({} elements, {:p})", type_name::<T>(), self.len, self.memory.block().host)
     }
 }
 
 /// Read access to pinned memory. New device writers are kept out by the borrow.
+///
+/// Is `Send` and `Sync`. Dropping it lets the device write here again.
 pub struct ReadGuard<'a, T> {
     values: &'a [T],
     _held: HostGuard<'a>,
@@ -192,6 +204,8 @@ impl<T: fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
 }
 
 /// Write access to pinned memory. Device users are kept out by the borrow.
+///
+/// Is `Send` and `Sync`. Dropping it lets the device use the memory again; nothing is copied.
 pub struct WriteGuard<'a, T> {
     values: &'a mut [T],
     _held: HostGuard<'a>,

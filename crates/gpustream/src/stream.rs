@@ -35,6 +35,8 @@ use crate::track::{Clock, Point};
 /// assert_eq!(b.download(&y)?, [1.0; 1000]);
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// Is `Send` and `Sync`. Threads that submit to one stream take turns; each call is one place in its order.
 pub struct Stream {
     pub(crate) core: Arc<StreamCore>,
     pub(crate) device: Device,
@@ -67,6 +69,9 @@ impl Stream {
     }
 
     /// Marks this point of the stream (`cuEventRecord`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn record(&self) -> Result<Event> {
         self.core.check_thread()?;
         let mut state = lock(&self.core.state);
@@ -76,7 +81,7 @@ impl Stream {
         let mut recorded = if let Some(recorded) = self.core.spare(&mut state) {
             recorded
         } else {
-            let options = EventOptions::default().with_wait(self.device.0.wait);
+            let options = EventOptions::default().wait(self.device.0.wait);
             let cell = EventCell::new(&self.core.device, options)?;
             let mark = Mark { number: 0, record: 0, cell, clock: Clock::default() };
             Box::new(Recorded { mark, stream: self.core.clone(), captured: None, ordinary: true })
@@ -106,9 +111,12 @@ impl Stream {
     }
 
     /// As [`record`](Self::record), for an event for which host threads wait in this way and not in the device's.
+    ///
+    /// # Errors
+    /// As for [`record`](Self::record).
     pub fn record_with(&self, wait: WaitPolicy) -> Result<Event> {
         self.core.check_thread()?;
-        let cell = EventCell::new(&self.core.device, EventOptions::default().with_wait(wait))?;
+        let cell = EventCell::new(&self.core.device, EventOptions::default().wait(wait))?;
         let mut state = lock(&self.core.state);
         if state.is_recorded() {
             return self.record_inside(state);
@@ -124,9 +132,13 @@ impl Stream {
     }
 
     /// Marks this point and takes the device's time when it is reached.
+    ///
+    /// # Errors
+    /// As for [`record`](Self::record); [`ErrorKind::Captured`] inside a capture, whose events take no time.
     pub fn record_timed(&self) -> Result<TimedEvent> {
         self.core.check_thread()?;
-        let cell = EventCell::new(&self.core.device, EventOptions::timed().with_wait(self.device.0.wait))?;
+        let cell =
+            EventCell::new(&self.core.device, EventOptions::default().timing(true).wait(self.device.0.wait))?;
         let mut state = self.core.running("take the time inside it; record timed events around a launch")?;
         Ok(TimedEvent(self.record_cell(&mut state, cell)?))
     }
@@ -207,6 +219,9 @@ impl Stream {
     ///
     /// Dropping anything is fine, flags work, and guards on pinned memory are given where the device was done with it
     /// before the closure in this stream's order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] inside a capture, which would run the closure many times.
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
         let once = "run a closure once that a graph runs many times; use `host_fn_repeat`";
@@ -237,6 +252,9 @@ impl Stream {
 
     /// As [`host_fn`](Self::host_fn), for a closure that can run many times: inside a capture it becomes a node of
     /// the graph, which owns it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] where another thread captures the stream.
     #[track_caller]
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
         self.core.check_thread()?;

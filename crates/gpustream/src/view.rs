@@ -1,5 +1,6 @@
 //! Views: typed ranges of a buffer or of pinned memory.
 
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
@@ -18,6 +19,8 @@ use crate::track::Mode;
 ///
 /// Anything that is read takes an [`AsView`]: a [`Buffer`](crate::Buffer), a [`Pinned`](crate::Pinned), or a view
 /// of a range of one.
+///
+/// Is `Send` and `Sync`. A view is a borrow: dropping it does nothing.
 pub struct View<'a, T> {
     pub(crate) block: &'a Arc<Block>,
     pub(crate) device: &'a Device,
@@ -31,6 +34,8 @@ pub struct View<'a, T> {
 /// An exclusive view of `len` elements of device or pinned memory.
 ///
 /// Anything that is written takes an [`AsViewMut`].
+///
+/// Is `Send` and `Sync`. A view is a borrow: dropping it does nothing.
 pub struct ViewMut<'a, T> {
     view: View<'a, T>,
     exclusive: PhantomData<&'a mut [T]>,
@@ -38,12 +43,25 @@ pub struct ViewMut<'a, T> {
 
 /// What can be read as `len` elements of `T`. Sealed: bounds are checked on one view and used on the next, so all
 /// views of a value must agree.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no memory that a device can read as elements of type `{T}`",
+    label = "a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one goes here",
+    note = "upload a slice or a vector first, and pass the buffer: `let buffer = stream.upload(&slice)?;`",
+    note = "memory of other elements is cast: `buffer.cast::<{T}>()?`",
+    note = "a `Flag` is read by `volatile` parameters alone"
+)]
 pub trait AsView<T: Pod>: sealed::Sealed {
     /// The view itself.
     fn view(&self) -> View<'_, T>;
 }
 
 /// What can be written as `len` elements of `T`. Sealed, as [`AsView`] is.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no memory that a device can write as elements of type `{T}`",
+    label = "a `&mut Buffer<{T}>`, a `&mut Pinned<{T}>` or a `&mut ViewMut` of one goes here",
+    note = "give the device memory of its own, and download from there: `let mut buffer = stream.alloc(slice.len())?;`",
+    note = "a `View` is shared, so that it can only be read; a `Flag` is written by `volatile` parameters alone"
+)]
 pub trait AsViewMut<T: Pod>: AsView<T> {
     /// The view itself.
     fn view_mut(&mut self) -> ViewMut<'_, T>;
@@ -109,6 +127,58 @@ impl<'a, T: Pod> View<'a, T> {
         Self { start: self.start + from * size_of::<T>(), len: size.min(self.len - from), ..self }
     }
 
+    /// The same bytes as elements of another type, as kernels that read vectors want them: `f32` as `[f32; 4]` (`float4`).
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let x = stream.upload(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])?;
+    /// assert_eq!(stream.download(&x.cast::<[f32; 4]>()?)?, [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]);
+    /// assert!(x.slice(..6)?.cast::<[f32; 4]>().is_err());   // one vector and a half
+    /// assert!(x.slice(1..5)?.cast::<[f32; 4]>().is_err());  // kernels want a multiple of 16 bytes
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] where the bytes are no whole number of such elements, or begin at an address that
+    /// kernels cannot read such elements from.
+    pub fn cast<U: Pod>(self) -> Result<View<'a, U>> {
+        let Self { block, device, start, .. } = self;
+        let bytes = self.bytes().len();
+        let aligned =
+            |address: usize| address.is_multiple_of(align_of::<U>().max(kernel_alignment(size_of::<U>())));
+        // No element fits where it has no size.
+        match bytes.checked_rem(size_of::<U>()) {
+            Some(0)
+                if aligned(self.as_raw().0) && (!block.is_host() || aligned(block.host.addr() + start)) =>
+            {
+                Ok(View { block, device, start, len: bytes / size_of::<U>(), element: PhantomData })
+            }
+            rest => Err(self.not_castable::<U>(rest)),
+        }
+    }
+
+    #[cold]
+    fn not_castable<U: Pod>(&self, rest: Option<usize>) -> Error {
+        let (from, to, size) = (type_name::<T>(), type_name::<U>(), size_of::<U>());
+        let why = match rest {
+            None => format!("`{to}` has no size"),
+            Some(0) => format!(
+                "kernels want `{to}` at a multiple of {} bytes, and the view begins at {:?}; slice where that is one",
+                align_of::<U>().max(kernel_alignment(size)),
+                self.as_raw(),
+            ),
+            Some(rest) => format!(
+                "{} bytes are {rest} more than a multiple of the {size} that one takes; slice as many as make whole ones",
+                self.bytes().len()
+            ),
+        };
+        Error::new(
+            ErrorKind::InvalidArgument,
+            format!("{} elements of `{from}` are no elements of `{to}`: {why}", self.len),
+        )
+    }
+
     /// Blocks until the device is done writing here, then gives the host access.
     ///
     /// # Errors
@@ -144,6 +214,9 @@ impl<'a, T: Pod> View<'a, T> {
     }
 
     /// Whether [`read`](Self::read) would return at once. Never blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_ready(&self) -> Result<bool> {
         memory::is_ready(&self.device.0, self.block, &self.bytes(), Mode::Read)
     }
@@ -222,6 +295,14 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         Ok(self.view.chunks(size)?.map(ViewMut::new))
     }
 
+    /// The same bytes as elements of another type; see [`View::cast`].
+    ///
+    /// # Errors
+    /// As for [`View::cast`].
+    pub fn cast_mut<U: Pod>(self) -> Result<ViewMut<'a, U>> {
+        Ok(ViewMut::new(self.view.cast()?))
+    }
+
     /// Blocks until the device is done with this range, then gives the host access.
     ///
     /// # Errors
@@ -258,6 +339,9 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     }
 
     /// Whether [`write`](Self::write) would return at once. Never blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_ready(&self) -> Result<bool> {
         memory::is_ready(&self.view.device.0, self.view.block, &self.view.bytes(), Mode::Write)
     }
@@ -299,17 +383,15 @@ impl<T: Pod> AsViewMut<T> for ViewMut<'_, T> {
 
 impl<T> fmt::Debug for View<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "View({} elements at byte {} of {:?})", self.len, self.start, self.block.address)
+        let Self { block, start, len, .. } = self;
+        write!(f, "View<{}>({len} elements at byte {start} of {:?})", type_name::<T>(), block.address)
     }
 }
 
 impl<T> fmt::Debug for ViewMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "ViewMut({} elements at byte {} of {:?})",
-            self.view.len, self.view.start, self.view.block.address
-        )
+        let View { block, start, len, .. } = self.view;
+        write!(f, "ViewMut<{}>({len} elements at byte {start} of {:?})", type_name::<T>(), block.address)
     }
 }
 
@@ -346,6 +428,13 @@ fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
             ))
         }
     }
+}
+
+/// The alignment that kernels want of elements of `size` bytes. They may see elements of 2, 4, 8 or 16 bytes, or of a
+/// multiple of that, as vectors (`float4`), which want it where Rust's arrays do not.
+pub(crate) const fn kernel_alignment(size: usize) -> usize {
+    let zeros = size.trailing_zeros();
+    1 << if zeros < 4 { zeros } else { 4 }
 }
 
 fn checked_chunk(size: usize) -> Result<usize> {
@@ -421,6 +510,22 @@ macro_rules! owner_methods {
                 size: usize,
             ) -> Result<impl ExactSizeIterator<Item = ViewMut<'_, T>>> {
                 self.view_mut().chunks_mut(size)
+            }
+
+            /// A view of the same bytes as elements of another type.
+            ///
+            /// # Errors
+            /// As for [`View::cast`].
+            pub fn cast<U: Pod>(&self) -> Result<View<'_, U>> {
+                self.view().cast()
+            }
+
+            /// An exclusive view of the same bytes as elements of another type.
+            ///
+            /// # Errors
+            /// As for [`View::cast`].
+            pub fn cast_mut<U: Pod>(&mut self) -> Result<ViewMut<'_, U>> {
+                self.view_mut().cast_mut()
             }
 
             /// Where kernels see the first element. What is done there is not tracked.

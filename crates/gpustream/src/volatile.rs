@@ -13,6 +13,8 @@ use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, sealed};
 
 /// Memory that a kernel reads through a `volatile` pointer.
+///
+/// Is `Send` and `Sync`. Dropping it does nothing.
 pub struct Volatile<'a, T> {
     pub(crate) view: View<'a, T>,
     /// Touched from several sides at once, and so not ordered.
@@ -20,10 +22,16 @@ pub struct Volatile<'a, T> {
 }
 
 /// Memory that a kernel writes through a `volatile` pointer.
+///
+/// Is `Send` and `Sync`. Dropping it does nothing.
 pub struct VolatileMut<'a, T>(pub(crate) Volatile<'a, T>);
 
 /// What a kernel can read through a `volatile` pointer: a [`Flag`](crate::Flag), and all that is an [`AsView`], which is
 /// ordered as for any other parameter. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no memory that a `volatile` parameter can read as elements of type `{T}`",
+    label = "a `&Flag` (with elements of type `u32`), a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one goes here"
+)]
 pub trait AsVolatile<T: Pod>: sealed::Sealed {
     /// The memory itself.
     fn volatile(&self) -> Volatile<'_, T>;
@@ -31,6 +39,10 @@ pub trait AsVolatile<T: Pod>: sealed::Sealed {
 
 /// What a kernel can write through a `volatile` pointer: a [`Flag`](crate::Flag), and all that is an [`AsViewMut`].
 /// Sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no memory that a `volatile` parameter can write as elements of type `{T}`",
+    label = "a `&mut Flag` (with elements of type `u32`), a `&mut Buffer<{T}>`, a `&mut Pinned<{T}>` or a `&mut ViewMut` of one goes here"
+)]
 pub trait AsVolatileMut<T: Pod>: AsVolatile<T> {
     /// The memory itself.
     fn volatile_mut(&mut self) -> VolatileMut<'_, T>;

@@ -27,10 +27,10 @@ pub struct PinnedOptions {
 }
 
 impl PinnedOptions {
-    /// Memory the host only writes.
+    /// Sets whether the memory is one that the host only writes.
     #[must_use]
-    pub const fn write_combined(mut self) -> Self {
-        self.write_combined = true;
+    pub const fn write_combined(mut self, write_combined: bool) -> Self {
+        self.write_combined = write_combined;
         self
     }
 }

@@ -37,15 +37,16 @@ pub struct EventOptions {
 }
 
 impl EventOptions {
-    /// An event that takes timestamps.
+    /// Sets whether the event takes a timestamp when it is recorded.
     #[must_use]
-    pub const fn timed() -> Self {
-        Self { timing: true, wait: WaitPolicy::Spin }
+    pub const fn timing(mut self, timing: bool) -> Self {
+        self.timing = timing;
+        self
     }
 
-    /// The same options with another way of waiting.
+    /// Sets how host threads wait for the event.
     #[must_use]
-    pub const fn with_wait(mut self, wait: WaitPolicy) -> Self {
+    pub const fn wait(mut self, wait: WaitPolicy) -> Self {
         self.wait = wait;
         self
     }

@@ -23,17 +23,17 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
-    /// A non-blocking stream of the given priority.
+    /// Sets the priority; lower is more urgent.
     #[must_use]
-    pub const fn with_priority(mut self, priority: i32) -> Self {
+    pub const fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// A stream that synchronises with the legacy default stream.
+    /// Sets whether work on the legacy default stream and on this one wait for each other.
     #[must_use]
-    pub const fn blocking_with_default(mut self) -> Self {
-        self.blocking_with_default = true;
+    pub const fn blocking_with_default(mut self, blocking: bool) -> Self {
+        self.blocking_with_default = blocking;
         self
     }
 }

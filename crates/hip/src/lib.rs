@@ -25,6 +25,7 @@
 //! not installed, and only the configuration of the workspace that is built can keep cargo from running it:
 //! every user who turns HIP on would have to write that configuration. A test proves them equal to those of HIP 6.2 to
 //! 7.14 as well (`tests/newer_bindings.rs`).
+#![warn(clippy::missing_errors_doc)]
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod api;

@@ -60,13 +60,13 @@ fn every_method(recorder: &Recorder, device: &dyn Device) -> Vec<(&'static str, 
         note!(memory());
         note!(can_access_peer(1));
         note!(enable_peer_access(1));
-        let stream = note!(stream_create(StreamOptions::default().with_priority(-1)));
+        let stream = note!(stream_create(StreamOptions::default().priority(-1)));
         note!(stream_query(stream));
         note!(stream_synchronize(stream));
         note!(stream_host_fn(stream, add_one, data));
         note!(stream_synchronize(stream));
-        let event = note!(event_create(EventOptions::default().with_wait(WaitPolicy::Block)));
-        let [start, end] = [(); 2].map(|()| note!(event_create(EventOptions::timed())));
+        let event = note!(event_create(EventOptions::default().wait(WaitPolicy::Block)));
+        let [start, end] = [(); 2].map(|()| note!(event_create(EventOptions::default().timing(true))));
         note!(event_record(start, stream));
         note!(event_record(event, stream));
         note!(stream_wait_event(stream, event));

@@ -71,7 +71,7 @@ fn calls_arrive_as_cudas() {
         // SAFETY: everything is alive until it is destroyed.
         unsafe {
             let ((), calls) = recorder.record(|| {
-                let stream = device.stream_create(StreamOptions::default().with_priority(-3)).unwrap();
+                let stream = device.stream_create(StreamOptions::default().priority(-3)).unwrap();
                 let event = device.event_create(EventOptions::default()).unwrap();
                 device.event_record(event, stream).unwrap();
                 device.stream_wait_event(stream, event).unwrap();

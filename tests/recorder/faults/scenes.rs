@@ -37,8 +37,8 @@ pub(crate) fn opening(it: &mut Stage) -> Result<u64> {
 }
 
 pub(crate) fn streams_and_events(it: &mut Stage) -> Result<u64> {
-    let urgent = it.device.stream_with(StreamOptions::default().with_priority(-1))?;
-    let blocking = it.device.stream_with(StreamOptions::default().blocking_with_default())?;
+    let urgent = it.device.stream_with(StreamOptions::default().priority(-1))?;
+    let blocking = it.device.stream_with(StreamOptions::default().blocking_with_default(true))?;
     let legacy = it.device.default_stream(DefaultStream::Legacy)?;
     let threads = it.device.default_stream(DefaultStream::PerThread)?;
     let start = it.a.record_timed()?;
@@ -123,7 +123,7 @@ pub(crate) fn scarce_memory(it: &mut Stage) -> Result<u64> {
 
 pub(crate) fn host_memory(it: &mut Stage) -> Result<u64> {
     let mut pinned = it.device.pinned_from(&numbers(N))?;
-    let mut combined = it.device.pinned_with::<u32>(N, PinnedOptions::default().write_combined())?;
+    let mut combined = it.device.pinned_with::<u32>(N, PinnedOptions::default().write_combined(true))?;
     combined.write()?.fill(3);
     let mut registered = it.device.register(vec![4u32; 5000])?;
     let flag = it.device.flag()?;
@@ -244,7 +244,7 @@ pub(crate) fn kernels(it: &mut Stage) -> Result<u64> {
     increment(&it.kernel, &it.b, ONE, &mut it.x)?;
     increment(&kernel, &it.a, Launch::new([1; 3], [32, 1, 1]).shared(60 << 10), &mut it.x.slice_mut(..10)?)?;
     if it.device.info().cooperative_launch {
-        increment(&kernel, &it.b, ONE.cooperative(), &mut it.x.slice_mut(..20)?)?;
+        increment(&kernel, &it.b, ONE.cooperative(true), &mut it.x.slice_mut(..20)?)?;
     }
     drop(kernel);
     Ok(sum(&it.b.download(&it.x)?))
@@ -307,7 +307,7 @@ pub(crate) fn built_graphs(it: &mut Stage) -> Result<u64> {
     if it.device.info().cooperative_launch {
         // The builder stays usable, and what failed is not in the graph.
         let mut add = || {
-            let launch = ONE.cooperative();
+            let launch = ONE.cooperative(true);
             builder.node(&[fill], |s| increment(&it.kernel, s, launch, &mut it.x.slice_mut(..5)?))
         };
         add().or_else(|_| add())?;

@@ -12,14 +12,14 @@ pub struct Line {
 }
 // SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there
 // is no padding between or after them.
-::gpustream::__generated!(unsafe impl (::gpustream::codegen::bytemuck::Zeroable) for Line);
+::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for Line);
 // SAFETY: as above.
-::gpustream::__generated!(unsafe impl (::gpustream::codegen::bytemuck::Pod) for Line);
+::gpustream::__generated!(unsafe impl (::gpustream::Pod) for Line);
 const _: () = assert!(::core::mem::size_of::<Line>() == 8 && ::core::mem::align_of::<Line>() == 4);
 
-/// The kernels of `k.cu`, loaded on one device.
+/// The kernels of `k.cu`, loaded on one device. Clones are handles of the same module.
 #[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Kernels {
     module: ::gpustream::Module,
     kernel_saxpy: ::gpustream::Kernel,

@@ -86,7 +86,7 @@ pub struct Bench {
 }
 
 pub fn options() -> CpuOptions {
-    CpuOptions::default().with_workers(2).with_warp_64(false).with_check(false)
+    CpuOptions::default().workers(2).warp_size(32).check(false)
 }
 
 impl Bench {

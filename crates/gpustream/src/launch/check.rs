@@ -14,7 +14,7 @@ impl Kernel {
     #[inline]
     pub(super) fn check(&self, stream: &Stream, config: &LaunchConfig, args: &[Arg<'_>]) -> Result<()> {
         if !self.device().is_same(stream.device()) {
-            return Err(stream.foreign("the kernel"));
+            return Err(self.foreign(stream));
         }
         for arg in args {
             if let ArgKind::Memory { device, access, .. } = &arg.kind
@@ -65,6 +65,25 @@ impl Kernel {
         unsafe { device.raw().function_set_max_dynamic_shared(self.raw, most) }?;
         self.may_share_most.store(true, Ordering::Release);
         Ok(())
+    }
+
+    #[cold]
+    fn foreign(&self, stream: &Stream) -> Error {
+        let (own, other) = (self.device(), stream.device());
+        let what = if own.info().backend == other.info().backend && own.info().ordinal == other.info().ordinal
+        {
+            "another handle of the stream's device, and modules belong to one handle"
+        } else {
+            "another device than the stream's"
+        };
+        Error::new(
+            ErrorKind::DeviceMismatch,
+            format!(
+                "the kernel `{}` was loaded with {own:?}, {what} ({other:?}); load its module with the stream's: \
+                 `Kernels::load(stream.device())`",
+                self.name
+            ),
+        )
     }
 
     #[cold]

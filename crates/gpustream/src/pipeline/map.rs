@@ -17,6 +17,8 @@ use crate::stream::Stream;
 use crate::view::{View, ViewMut};
 
 /// What a pipeline's work is given: one piece of the data, on the device.
+///
+/// Is `Send` and `Sync`. The pipeline owns the memory; dropping the piece frees nothing.
 pub struct Piece<'a, T, U> {
     /// The piece's number, from 0.
     pub index: usize,

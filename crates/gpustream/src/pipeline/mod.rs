@@ -53,6 +53,9 @@ const LANES: usize = 2;
 /// assert_eq!(input, output);
 /// # Ok::<(), gpustream::Error>(())
 /// ```
+///
+/// Is neither `Send` nor `Sync`, since it holds the closure of [`progress`](Self::progress). Dropping it returns at once: what
+/// [`in_place`](Self::in_place) enqueued is done all the same.
 #[must_use = "a pipeline does nothing until it is run"]
 pub struct Pipeline<'p> {
     device: Device,
@@ -110,6 +113,9 @@ impl<'p> Pipeline<'p> {
     }
 
     /// The streams that pieces take turns on, to wait for, or to order other work with.
+    ///
+    /// # Errors
+    /// As for [`Device::stream`], where the streams are not made yet.
     pub fn streams(&mut self) -> Result<impl ExactSizeIterator<Item = &Stream>> {
         Ok(self.open_lanes()?.0.iter().map(|lane| &lane.stream))
     }

@@ -419,7 +419,7 @@ impl Memory {
                 return Ok(Slab { start, size, host: start });
             }
             Kind::Pinned | Kind::Registered => PinnedOptions::default(),
-            Kind::WriteCombined => PinnedOptions::default().write_combined(),
+            Kind::WriteCombined => PinnedOptions::default().write_combined(true),
         };
         let host = self.device.pinned_alloc(bytes, options)?;
         PAGE_LOCKED.include(host.addr(), size);

@@ -210,7 +210,7 @@ impl Inner {
     /// Makes a lane wait for the conflicts that `access` has on other lanes.
     fn order(
         &mut self,
-        tracking: Tracking,
+        tracking: Option<Tracking>,
         id: StreamId,
         operation: Operation,
         access: &Access<'_>,
@@ -218,9 +218,9 @@ impl Inner {
         let Some(lane) = self.lanes.get(&id) else { return Ok(()) };
         for old in self.scope.missing(id, &lane.clock, access) {
             match tracking {
-                Tracking::Strict => return Err(hazard(operation, old.operation)),
-                Tracking::Off => {}
-                Tracking::Auto => self.join(old.point.stream, id)?,
+                Some(Tracking::Strict) => return Err(hazard(operation, old.operation)),
+                None => {}
+                Some(Tracking::Auto) => self.join(old.point.stream, id)?,
             }
         }
         Ok(())

@@ -134,7 +134,7 @@ impl NodeAdder {
     /// `uses`.
     pub(crate) fn add(
         &self,
-        tracking: Tracking,
+        tracking: Option<Tracking>,
         operation: Operation,
         node: &GraphNode<'_>,
         uses: &GraphUses,
@@ -175,7 +175,7 @@ impl Inner {
     /// Finds the place of an operation that follows `after`, and adds to these what it conflicts with.
     fn place<'a>(
         &self,
-        tracking: Tracking,
+        tracking: Option<Tracking>,
         operation: Operation,
         accesses: impl Iterator<Item = &'a Access<'a>>,
         after: &mut Operations,
@@ -192,9 +192,9 @@ impl Inner {
         for access in accesses {
             for old in self.scope.missing(stream, &clock, access) {
                 match tracking {
-                    Tracking::Strict => return Err(hazard(operation, old.operation)),
-                    Tracking::Off => {}
-                    Tracking::Auto => {
+                    Some(Tracking::Strict) => return Err(hazard(operation, old.operation)),
+                    None => {}
+                    Some(Tracking::Auto) => {
                         let index = self.lanes[lane(old.point)][old.point.number as usize - 1];
                         come_after(&mut clock, stream, &self.placed[index]);
                         add(after, &[index]);

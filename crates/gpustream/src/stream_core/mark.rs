@@ -128,7 +128,7 @@ impl StreamCore {
         }
         let cell = match state.free.pop() {
             Some(cell) => cell,
-            None => EventCell::new(&self.device, EventOptions::default().with_wait(self.wait))?,
+            None => EventCell::new(&self.device, EventOptions::default().wait(self.wait))?,
         };
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.device.event_record(cell.raw, self.raw) }?;

@@ -39,7 +39,8 @@ pub(crate) enum Waited {
 /// The options of a device that matter to each submission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    pub(crate) tracking: Tracking,
+    /// None where nobody looks after the order.
+    pub(crate) tracking: Option<Tracking>,
     /// Every operation is waited for, so that a fault is reported by the one that caused it.
     pub(crate) blocking: bool,
 }
@@ -275,10 +276,10 @@ impl StreamCore {
                 StreamTable::shared().get(old.point.stream).filter(|other| !other.is_done(old.point.number));
             match (other, rules.tracking) {
                 (None, _) => waits.push((old.point, None)),
-                (Some(_), Tracking::Strict) if !old.recycled => {
+                (Some(_), Some(Tracking::Strict)) if !old.recycled => {
                     return Err(hazard(operation, old.operation));
                 }
-                (Some(_), Tracking::Off) if !old.recycled => waits.push((old.point, None)),
+                (Some(_), None) if !old.recycled => waits.push((old.point, None)),
                 (Some(other), _) => match running.iter_mut().find(|(point, _)| point.stream == other.id) {
                     Some((point, _)) => point.number = point.number.max(old.point.number),
                     None => running.push((old.point, other)),

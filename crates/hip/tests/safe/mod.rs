@@ -164,7 +164,7 @@ fn what_the_version_lacks_is_unsupported_by_name() {
     let stream = device.stream().unwrap();
     let mut buffer = stream.zeros::<u8>(64).unwrap();
     let n = 64_usize;
-    let cooperative = Launch::covering(64).cooperative();
+    let cooperative = Launch::covering(64).cooperative(true);
     // SAFETY: the arguments are the kernel's, and it stays within the buffer.
     let error = unsafe { kernel.launch(&stream, &cooperative, &[Arg::write(&mut buffer), Arg::value(&n)]) }
         .unwrap_err();

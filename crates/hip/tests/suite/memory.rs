@@ -68,7 +68,7 @@ fn pinned_memory_is_portable_mapped_and_coherent() {
         let ((), calls) = recorder.record(|| device.pinned_free(pinned).unwrap());
         assert_call(&calls, "hipHostFree", &[("pointer", pinned as u64)]);
     }
-    let options = PinnedOptions::default().write_combined();
+    let options = PinnedOptions::default().write_combined(true);
     let (pinned, calls) = recorder.record(|| device.pinned_alloc(64, options).unwrap());
     assert_call(&calls, "hipHostMalloc", &[("flags", PORTABLE_MAPPED_COHERENT | 4)]);
     // SAFETY: as above.

@@ -15,9 +15,9 @@ fn streams_carry_flags_and_priority() {
     let (recorder, device) = start();
     let before = recorder.live().streams;
     let (stream, calls) =
-        recorder.record(|| device.stream_create(StreamOptions::default().with_priority(-1)).unwrap());
+        recorder.record(|| device.stream_create(StreamOptions::default().priority(-1)).unwrap());
     assert_call(&calls, "hipStreamCreateWithPriority", &[("flags", 1), ("priority", signed(-1))]);
-    let options = StreamOptions::default().blocking_with_default();
+    let options = StreamOptions::default().blocking_with_default(true);
     let (blocking, calls) = recorder.record(|| device.stream_create(options).unwrap());
     assert_call(&calls, "hipStreamCreateWithPriority", &[("flags", 0), ("priority", 0)]);
     for stream in [stream, blocking] {
@@ -92,10 +92,10 @@ fn events_carry_timing_and_waiting() {
     let (recorder, device) = start();
     let cases = [
         (EventOptions::default(), 2),
-        (EventOptions::default().with_wait(WaitPolicy::Yield), 2),
-        (EventOptions::default().with_wait(WaitPolicy::Block), 3),
-        (EventOptions::timed(), 0),
-        (EventOptions::timed().with_wait(WaitPolicy::Block), 1),
+        (EventOptions::default().wait(WaitPolicy::Yield), 2),
+        (EventOptions::default().wait(WaitPolicy::Block), 3),
+        (EventOptions::default().timing(true), 0),
+        (EventOptions::default().timing(true).wait(WaitPolicy::Block), 1),
     ];
     for (options, flags) in cases {
         let (event, calls) = recorder.record(|| device.event_create(options).unwrap());
@@ -110,7 +110,7 @@ fn events_carry_timing_and_waiting() {
 fn time_between_two_events() {
     let (recorder, device) = start();
     let stream = device.stream_create(StreamOptions::default()).unwrap();
-    let [start, end] = [(); 2].map(|()| device.event_create(EventOptions::timed()).unwrap());
+    let [start, end] = [(); 2].map(|()| device.event_create(EventOptions::default().timing(true)).unwrap());
     // SAFETY: all are alive throughout.
     unsafe {
         device.event_record(start, stream).unwrap();
@@ -121,7 +121,7 @@ fn time_between_two_events() {
         // The fake's clock ticks a microsecond for each operation.
         assert!(elapsed > Duration::from_nanos(900) && elapsed < Duration::from_nanos(1100), "{elapsed:?}");
 
-        let unrecorded = device.event_create(EventOptions::timed()).unwrap();
+        let unrecorded = device.event_create(EventOptions::default().timing(true)).unwrap();
         let error = device.event_elapsed(start, unrecorded).unwrap_err();
         assert_eq!((error.kind(), error.code()), (ErrorKind::Driver, Some(400)));
         for event in [start, end, unrecorded] {

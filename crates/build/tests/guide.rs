@@ -1,0 +1,84 @@
+//! The guide to writing kernels says what is so: its kernels compile, its table of types is the generator's, and what it says
+//! is refused is refused in those words.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use gpustream_build::{Backend, Error, Kernels};
+
+fn guide() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpustream/src/guide/writing_kernels.md");
+    fs::read_to_string(path).unwrap()
+}
+
+/// The bindings of a file for the CPU.
+fn bindings(text: &str) -> Result<String, Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("k.cu");
+    fs::write(&file, text).unwrap();
+    let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
+    let kernels = Kernels::new().file(file).out_dir(dir.path().join("out"));
+    let built = kernels.backend(Backend::Cpu).cpu_level(level).build()?;
+    Ok(fs::read_to_string(&built.files[0].bindings).unwrap())
+}
+
+/// The blocks between fences, with what stands behind the opening one.
+fn blocks(text: &str) -> Vec<(&str, &str)> {
+    let fenced: Vec<_> = text.split("```").skip(1).step_by(2).collect();
+    fenced.into_iter().map(|block| block.split_once('\n').unwrap()).collect()
+}
+
+#[test]
+fn its_kernels_compile_and_what_it_says_is_refused_is() {
+    let guide = guide();
+    let blocks = blocks(&guide);
+    let (mut compiled, mut refused) = (0, 0);
+    for (at, &(kind, text)) in blocks.iter().enumerate() {
+        match kind {
+            "cpp" => {
+                bindings(text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+                compiled += 1;
+            }
+            "cpp,refused" => {
+                let error = bindings(text).unwrap_err().to_string();
+                let ("text", said) = blocks[at + 1] else { panic!("no text after\n{text}") };
+                for line in said.lines() {
+                    assert!(error.contains(line), "{error}\ndoes not say\n{line}");
+                }
+                refused += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(compiled >= 5 && refused >= 1, "{compiled} {refused}");
+}
+
+#[test]
+fn its_types_are_the_generators() {
+    let guide = guide();
+    let table = guide.split("| C++ | Rust |\n|---|---|\n").nth(1).unwrap();
+    let mut text = "#include <gpustream/kernel.cuh>\n".to_owned();
+    let mut expected = Vec::new();
+    for row in table.lines().take_while(|line| line.starts_with('|')) {
+        let cells: Vec<Vec<&str>> =
+            row.split('|').map(|cell| cell.split('`').skip(1).step_by(2).collect()).collect();
+        let [_, cpp, rust, _] = &cells[..] else { panic!("{row}") };
+        for (index, name) in cpp.iter().enumerate() {
+            // One Rust type for each of them, or one for all.
+            let rust = rust.get(index).or(rust.last()).unwrap();
+            let number = expected.len();
+            writeln!(text, "extern \"C\" __global__ void k{number}({name} by_value) {{}}").unwrap();
+            expected.push((name.to_owned(), rust.replace("half::", "::gpustream::half::")));
+        }
+    }
+    assert!(expected.len() > 25, "{expected:?}");
+    let bindings = bindings(&text).unwrap_or_else(|error| panic!("{error}"));
+    for (number, (cpp, rust)) in expected.iter().enumerate() {
+        let launcher = bindings.split(&format!("fn k{number}(")).nth(1).unwrap();
+        let parameter = launcher.lines().find(|line| line.contains("by_value:")).unwrap().trim();
+        assert_eq!(parameter, format!("by_value: {rust},"), "{cpp}");
+    }
+}

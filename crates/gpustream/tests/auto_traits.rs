@@ -1,0 +1,44 @@
+//! Which types go to other threads and are shared by them: all but those whose documentation says otherwise.
+
+use std::marker::PhantomData;
+
+use gpustream::{
+    Arg, Buffer, Device, DeviceOptions, Download, Error, Event, Finished, Flag, Graph, GraphBuilder, Kernel,
+    Launch, Managed, MemorySnapshot, MemoryStats, Module, ModuleSource, Node, Piece, Pinned, Pipeline,
+    ReadGuard, Stream, TimedEvent, View, ViewMut, Volatile, VolatileMut, WriteGuard,
+};
+
+fn send_and_sync<T: Send + Sync>() {}
+
+#[test]
+fn types_go_to_other_threads() {
+    send_and_sync::<(Device, DeviceOptions, Stream, Event, TimedEvent, Finished, Download<f32>)>();
+    send_and_sync::<(Buffer<f32>, Pinned<f32>, Managed<f32>, Flag, MemoryStats, MemorySnapshot)>();
+    send_and_sync::<(View<'_, f32>, ViewMut<'_, f32>, Volatile<'_, f32>, VolatileMut<'_, f32>)>();
+    send_and_sync::<(ReadGuard<'_, f32>, WriteGuard<'_, f32>, Piece<'_, f32, f32>)>();
+    send_and_sync::<(Module, ModuleSource<'_>, Kernel, Launch, Graph, GraphBuilder, Node, Error)>();
+}
+
+/// Whether a type is `Send`, and whether it is `Sync`: a constant of the question's own goes before the trait's.
+struct Goes<T>(PhantomData<T>);
+struct IsShared<T>(PhantomData<T>);
+
+trait No {
+    const ANSWER: bool = false;
+}
+impl<T> No for Goes<T> {}
+impl<T> No for IsShared<T> {}
+
+impl<T: Send> Goes<T> {
+    const ANSWER: bool = true;
+}
+impl<T: Sync> IsShared<T> {
+    const ANSWER: bool = true;
+}
+
+#[test]
+fn arguments_and_pipelines_stay() {
+    assert_eq!([Goes::<Stream>::ANSWER, IsShared::<Stream>::ANSWER], [true; 2], "the questions work");
+    assert_eq!([Goes::<Arg<'_>>::ANSWER, IsShared::<Arg<'_>>::ANSWER], [false; 2]);
+    assert_eq!([Goes::<Pipeline<'_>>::ANSWER, IsShared::<Pipeline<'_>>::ANSWER], [false; 2]);
+}

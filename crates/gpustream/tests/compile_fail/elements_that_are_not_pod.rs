@@ -1,0 +1,15 @@
+//! A struct of one's own derives `gpustream::Pod`.
+use gpustream::{Buffer, Result, Stream};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Particle {
+    place: [f32; 3],
+    mass: f32,
+}
+
+fn upload(s: &Stream, values: &[Particle]) -> Result<Buffer<Particle>> {
+    s.upload(values)
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+//! A device cannot read what an ordinary slice has; the message says to upload it.
+use gpustream::{Arg, Result, Stream};
+
+fn argument(values: &[f32]) -> Arg<'_> {
+    Arg::read::<f32>(values)
+}
+
+fn download(stream: &Stream, values: Vec<f32>) -> Result<Vec<f32>> {
+    stream.download(&values)
+}
+
+fn main() {}
