@@ -52,12 +52,7 @@ impl DeviceCore {
             info: raw.info().clone(),
             rules: Rules { tracking: options.tracking, blocking: environment.blocking },
             wait: options.wait,
-            memory: Memory::new(
-                raw.clone(),
-                streams.clone(),
-                options.memory.or(environment.pool),
-                environment.log,
-            ),
+            memory: Memory::new(raw.clone(), streams.clone(), options.memory.or(environment.pool)),
             streams,
             staging: Staging::new(options.staging.or(environment.staging)),
             peers: Mutex::default(),

@@ -1,18 +1,16 @@
 //! What the environment sets, read whenever a device is opened. A value that is not allowed is an error that names its
 //! variable: ignored in silence, it would seem to have worked.
 
-use std::path::Path;
-
 use gpustream_hal::{Error, ErrorKind, Result};
 
-use crate::pool::{Log, MemoryPool};
+use crate::pool::MemoryPool;
 use crate::staging::StagingOptions;
 
+#[derive(Clone, Copy)]
 pub(crate) struct Environment {
     pub(crate) pool: Option<MemoryPool>,
     pub(crate) staging: StagingOptions,
     pub(crate) blocking: bool,
-    pub(crate) log: Option<Log>,
 }
 
 impl Environment {
@@ -29,18 +27,10 @@ impl Environment {
             |name| variable(name, "a number, 0 for the library's own choice", |text| text.parse().ok());
         let ring = number("GPUSTREAM_STAGING_MIB")?.unwrap_or(0_usize).saturating_mul(1 << 20);
         let threads = number("GPUSTREAM_STAGING_THREADS")?.unwrap_or(0_usize);
-        let path = std::env::var_os("GPUSTREAM_ALLOC_LOG").filter(|path| !path.is_empty());
-        let log = path.map(|path| {
-            Log::append_to(Path::new(&path)).map_err(|error| {
-                let text = format!("GPUSTREAM_ALLOC_LOG={}: cannot be written: {error}", path.display());
-                Error::new(ErrorKind::InvalidArgument, text)
-            })
-        });
         Ok(Self {
             pool: pool.flatten(),
             staging: StagingOptions { ring, threads },
             blocking: switch("GPUSTREAM_BLOCKING")?,
-            log: log.transpose()?,
         })
     }
 }

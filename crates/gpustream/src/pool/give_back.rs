@@ -41,7 +41,7 @@ impl Memory {
             }
             return;
         }
-        let Returned { kind, id, address, size, mut uses, registration } = returned;
+        let Returned { kind, id, size, mut uses, registration, .. } = returned;
         if let Some(registration) = registration {
             lock(&self.orphans).push((uses, registration));
             return self.sweep();
@@ -54,9 +54,6 @@ impl Memory {
         let mut state = lock(self.pool(kind));
         state.used -= size;
         state.live -= 1;
-        if let Some(log) = &self.log {
-            log.free(kind, address.0, owner);
-        }
         state.arena(size).release(id, uses, owner);
         if self.closed.load(Ordering::Relaxed) {
             drop(state);

@@ -8,7 +8,6 @@ use gpustream_hal::{self as hal, Error, ErrorKind, Operation, PinnedOptions, Raw
 use super::arena::{Arena, MIXED, Slab, Taken};
 use super::driver::DriverPool;
 use super::lists::Segregated;
-use super::log::Log;
 use super::options::{MemoryOptions, MemoryPool};
 use super::stats::{Bytes, MemorySnapshot, MemoryStats};
 use super::{GRANULE, Holder};
@@ -99,7 +98,6 @@ pub(crate) struct Memory {
     pub(super) closed: AtomicBool,
     pub(super) device: Arc<dyn hal::Device>,
     pub(super) streams: Arc<StreamTable>,
-    pub(super) log: Option<Log>,
 }
 
 /// What is asked for.
@@ -123,7 +121,6 @@ impl Memory {
         device: Arc<dyn hal::Device>,
         streams: Arc<StreamTable>,
         mut options: MemoryOptions,
-        log: Option<Log>,
     ) -> Arc<Self> {
         if options.pool == MemoryPool::Driver && !device.info().memory_pools {
             options.pool = MemoryPool::Library;
@@ -132,7 +129,7 @@ impl Memory {
             options.pool = MemoryPool::Unpooled;
         }
         let (pools, driver, growth, orphans, closed) = Default::default();
-        Arc::new(Self { pools, driver, growth, orphans, options, closed, device, streams, log })
+        Arc::new(Self { pools, driver, growth, orphans, options, closed, device, streams })
     }
 
     pub(crate) fn streams(&self) -> &Arc<StreamTable> {
@@ -180,7 +177,7 @@ impl Memory {
             if let Some(taken) = state.arena(size).take(size, stream.map(|stream| stream.id), request.holder)
             {
                 state.hits += 1;
-                return Ok(self.block(state, &request, taken, stream));
+                return Ok(self.block(state, &request, taken));
             }
         }
         self.alloc_slowly(device, &request, stream).map_err(|error| error.with_operation(operation))
@@ -188,19 +185,10 @@ impl Memory {
 
     /// Makes a block of what was taken.
     #[inline]
-    fn block(
-        self: &Arc<Self>,
-        state: &mut PoolState,
-        request: &Request,
-        taken: Taken,
-        stream: Option<&StreamCore>,
-    ) -> Arc<Block> {
+    fn block(self: &Arc<Self>, state: &mut PoolState, request: &Request, taken: Taken) -> Arc<Block> {
         state.used += taken.size;
         state.live += 1;
         state.peak = state.peak.max(state.used);
-        if let Some(log) = &self.log {
-            log.alloc(request.kind, taken.start, request.holder.requested, stream.map(|stream| stream.id));
-        }
         if let Some(mut shell) = state.shells.pop()
             && let Some(block) = Arc::get_mut(&mut shell)
         {
@@ -250,8 +238,8 @@ impl Memory {
         if let Some(block) = self.try_grow(request, stream)? {
             return Ok(block);
         }
-        if let Some(stream) = stream
-            && let Some(block) = self.steal(request, stream)
+        if stream.is_some()
+            && let Some(block) = self.steal(request)
         {
             return Ok(block);
         }
@@ -347,11 +335,11 @@ impl Memory {
             })
         })?;
         state.hits += 1;
-        Some(self.block(state, request, taken, stream))
+        Some(self.block(state, request, taken))
     }
 
-    /// Memory that other streams still use: the first access on `stream` will wait for them.
-    fn steal(self: &Arc<Self>, request: &Request, stream: &StreamCore) -> Option<Arc<Block>> {
+    /// Memory that other streams still use: the first access will wait for them.
+    fn steal(self: &Arc<Self>, request: &Request) -> Option<Arc<Block>> {
         let Request { kind, size, holder } = *request;
         let state = &mut *lock(self.pool(kind));
         let taken = if self.is_pooled(kind) {
@@ -360,7 +348,7 @@ impl Memory {
             state.arena(size).take_slab(self.exact(holder.requested), holder)?
         };
         state.hits += 1;
-        Some(self.block(state, request, taken, Some(stream)))
+        Some(self.block(state, request, taken))
     }
 
     /// Asks the driver for a slab; where it has no such large one, for the request alone.
@@ -390,7 +378,7 @@ impl Memory {
         };
         state.peak_reserved = state.peak_reserved.max(state.reserved());
         let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
-        Ok(self.block(state, request, taken, stream))
+        Ok(self.block(state, request, taken))
     }
 
     /// What the driver is asked for where it gives each allocation by itself: the length to the byte, since tools that

@@ -14,14 +14,13 @@
 //! | `memory` | locks, growth, what to do when there is no more |
 //! | `give_back` | the way back, to the pool and to the driver |
 //! | `options` | what a program chooses |
-//! | `replay` | recorded allocations against each policy |
+//! | `replay` | a random mix of allocations against each policy |
 //! | `stats` | figures, and who holds what |
 
 pub(crate) mod arena;
 mod driver;
 mod give_back;
 pub(crate) mod lists;
-mod log;
 mod memory;
 mod options;
 #[cfg(test)]
@@ -32,7 +31,6 @@ use std::panic::Location;
 
 use gpustream_hal::Operation;
 
-pub(crate) use log::Log;
 pub(crate) use memory::{Memory, Returned};
 pub(crate) use options::MemoryOptions;
 pub use options::MemoryPool;

@@ -1,12 +1,4 @@
-//! Recorded allocations against each policy.
-//!
-//! `GPUSTREAM_ALLOC_LOG=FILE` records any program, the conformance suite for one. Then
-//!
-//! ```text
-//! GPUSTREAM_REPLAY=FILE cargo test --release -p gpustream --lib replay -- --nocapture
-//! ```
-//!
-//! prints what each policy would have made of it. Without a file a random mix is replayed.
+//! A random mix of allocations against each policy.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -14,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::arena::{Arena, IDLE, Slab};
 use super::lists::{BestFit, FreeList, Segregated};
-use super::log::Log;
 use super::memory::{SMALL, rounded, slab_size};
 use super::{GRANULE, Holder};
 use crate::memory::Kind;
@@ -28,7 +19,7 @@ enum Event {
     Free { slot: usize, stream: u64 },
 }
 
-/// What a policy made of a log.
+/// What a policy made of a mix.
 #[derive(Debug, Default)]
 struct Outcome {
     name: &'static str,
@@ -40,42 +31,6 @@ struct Outcome {
     fragmentation: f64,
     time: Duration,
     events: usize,
-}
-
-/// The events of the device memory of each pool in a log, one after the other. Lines that are not understood are
-/// passed over: several processes may have written at once.
-fn parse(text: &str) -> Vec<Vec<Event>> {
-    #[derive(Default)]
-    struct Pool {
-        events: Vec<Event>,
-        slots: HashMap<String, usize>,
-        free: Vec<usize>,
-        count: usize,
-    }
-    let mut pools: HashMap<&str, Pool> = HashMap::new();
-    for line in text.lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [what, pool, "Device", address, ref rest @ ..] = words[..] else { continue };
-        let pool = pools.entry(pool).or_default();
-        match (what, rest) {
-            ("a", [bytes, stream]) => {
-                let (Ok(bytes), Ok(stream)) = (bytes.parse(), stream.parse()) else { continue };
-                let slot = pool.free.pop().unwrap_or_else(|| {
-                    pool.count += 1;
-                    pool.count - 1
-                });
-                pool.slots.insert((*address).to_owned(), slot);
-                pool.events.push(Event::Alloc { slot, bytes, stream });
-            }
-            ("f", [stream]) => {
-                let (Ok(stream), Some(slot)) = (stream.parse(), pool.slots.remove(address)) else { continue };
-                pool.free.push(slot);
-                pool.events.push(Event::Free { slot, stream });
-            }
-            _ => {}
-        }
-    }
-    pools.into_values().map(|pool| pool.events).collect()
 }
 
 /// A million allocations over eight streams, in sizes that are equally likely on a logarithmic scale.
@@ -112,7 +67,7 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
     for event in events {
         match *event {
             Event::Alloc { slot, bytes, stream } => {
-                let size = rounded(bytes).expect("the log's sizes fit the address space");
+                let size = rounded(bytes).expect("the sizes fit the address space");
                 let reserved = arenas.iter().map(Arena::reserved).sum();
                 let arena = &mut arenas[usize::from(size > SMALL)];
                 let stream = (stream > 0).then_some(StreamId(stream));
@@ -237,39 +192,6 @@ fn all(events: &[Event]) -> [Outcome; 3] {
     ]
 }
 
-#[test]
-fn a_log_is_read_by_pool_and_address() {
-    let text = "a 1.0 Device 0x200 1000 3\na 1.0 Pinned 0x200 8 0\nnonsense\na 1.1 Device 0x200 7 1\n\
-                f 1.0 Device 0x200 3\na 1.0 Device 0x400 5 2\nf 1.0 Device 0x999 1\n";
-    let mut pools = parse(text);
-    pools.sort_by_key(Vec::len);
-    let first = [
-        Event::Alloc { slot: 0, bytes: 1000, stream: 3 },
-        Event::Free { slot: 0, stream: 3 },
-        Event::Alloc { slot: 0, bytes: 5, stream: 2 },
-    ];
-    assert_eq!(pools, [vec![Event::Alloc { slot: 0, bytes: 7, stream: 1 }], first.to_vec()]);
-}
-
-/// By two devices, to one file.
-#[test]
-fn what_is_logged_is_read() {
-    let path = std::env::temp_dir().join(format!("gpustream-{}.alloclog", std::process::id()));
-    let logs = [(); 2].map(|()| Log::append_to(&path).expect("the folder for temporary files takes one"));
-    logs[0].alloc(Kind::Device, 0x200, 1000, Some(StreamId(3)));
-    logs[0].alloc(Kind::Pinned, 0x200, 8, None);
-    logs[1].alloc(Kind::Device, 0x200, 7, None);
-    logs[0].free(Kind::Device, 0x200, StreamId(4));
-    drop(logs);
-    let text = std::fs::read_to_string(&path).expect("it was written");
-    std::fs::remove_file(&path).expect("it is there");
-    assert_eq!(text.lines().count(), 4, "{text}");
-    let mut pools = parse(&text);
-    pools.sort_by_key(Vec::len);
-    let first = [Event::Alloc { slot: 0, bytes: 1000, stream: 3 }, Event::Free { slot: 0, stream: 4 }];
-    assert_eq!(pools, [vec![Event::Alloc { slot: 0, bytes: 7, stream: 0 }], first.to_vec()], "{text}");
-}
-
 /// The figure that the pool is held to.
 #[test]
 fn a_random_mix_wastes_at_most_a_quarter() {
@@ -278,17 +200,5 @@ fn a_random_mix_wastes_at_most_a_quarter() {
         let outcomes = all(&random_mix(count, 400, sizes.clone()));
         println!("{count} allocations of 2^{} to 2^{} bytes\n{}", sizes.start, sizes.end, table(&outcomes));
         assert!(outcomes[0].overhead() <= 1.25, "{outcomes:?}");
-    }
-}
-
-#[test]
-fn a_recorded_log_replays() {
-    let Some(path) = std::env::var_os("GPUSTREAM_REPLAY") else { return };
-    let text = std::fs::read_to_string(path).expect("GPUSTREAM_REPLAY names a readable file");
-    let mut pools = parse(&text);
-    pools.sort_by_key(|events| std::cmp::Reverse(events.len()));
-    println!("{} pools in the log; the ten busiest:", pools.len());
-    for events in pools.iter().take(10) {
-        println!("{} events\n{}", events.len(), table(&all(events)));
     }
 }

@@ -7,9 +7,14 @@ use crate::{Mem, touch};
 
 #[track_caller]
 fn refused<T>(result: Result<T>, what: &str) {
-    let Err(error) = result else { panic!("{what} of another device was accepted") };
+    refused_saying(result, &[what, "cannot reach", "through the host"]);
+}
+
+#[track_caller]
+fn refused_saying<T>(result: Result<T>, texts: &[&str]) {
+    let Err(error) = result else { panic!("{texts:?}: of another device, and accepted") };
     assert_eq!(error.kind(), ErrorKind::DeviceMismatch, "{error}");
-    for text in [what, "cannot reach", "through the host"] {
+    for text in texts {
         assert!(error.message().contains(text), "`{error}` does not say `{text}`");
     }
 }
@@ -35,7 +40,9 @@ fn everything_of_another_device_is_refused() {
         if theirs.info().backend != mine.info().backend {
             refused(s.wait(&t.record().unwrap()), "the event");
         }
-        refused(touch(&kernel, &t, &mut [Mem::Read(y.slice(..).unwrap())]), "the kernel");
+        let say =
+            &["the kernel `touch`", "another device than the stream's", "load its module with the stream's"];
+        refused_saying(touch(&kernel, &t, &mut [Mem::Read(y.slice(..).unwrap())]), say);
         let both = &mut [Mem::Write(x.slice_mut(..).unwrap()), Mem::Read(y.slice(..).unwrap())];
         refused(touch(&kernel, &s, both), "a memory argument");
 
