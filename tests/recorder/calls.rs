@@ -111,6 +111,7 @@ fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
     });
 }
 
+/// And that only when something else is submitted, or the host waits.
 #[test]
 fn pinned_memory_costs_one_record() {
     on_both(|scene, _| {
@@ -118,11 +119,14 @@ fn pinned_memory_costs_one_record() {
         let mut x = s.zeros::<u32>(10).unwrap();
         let mut host = scene.device.pinned_from(&[5u32; 10]).unwrap();
         let to = scene.calls(|| s.copy(&host, &mut x).unwrap());
-        assert_eq!(to, ["to device", "record"]);
+        assert_eq!(to, ["to device"]);
+        let again = scene.calls(|| s.copy(&host, &mut x).unwrap());
+        assert_eq!(again, ["to device"], "whoever waits for one waits for both");
         let from = scene.calls(|| s.copy(&x, &mut host).unwrap());
-        assert_eq!(from, ["to host", "record"]);
-        assert_eq!(*host.read().unwrap(), [5; 10]);
-        [to, from]
+        assert_eq!(from, ["record", "to host"]);
+        let wait = scene.calls(|| assert_eq!(*host.read().unwrap(), [5; 10]));
+        assert_eq!(wait, ["record", "sync event"]);
+        [to, again, from, wait]
     });
 }
 
@@ -154,10 +158,10 @@ fn a_pinned_read_waits_for_its_copy() {
     });
 }
 
-/// Two arrays in pieces, round after round: the copies, the launches, and one record for the host to wait for.
+/// Two arrays in pieces, round after round: one record for the host to wait for the piece before, the copies, the launches.
 #[test]
 fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
-    const PIECE: [&str; 7] = ["to device", "to device", "launch", "launch", "to host", "to host", "record"];
+    const PIECE: [&str; 7] = ["record", "to device", "to device", "launch", "launch", "to host", "to host"];
     on_both(|scene, _| {
         for depth in [1, 2, 3, 4] {
             let [mut a, mut b] = [scene.device.pinned::<u32>(35).unwrap(), scene.device.pinned(35).unwrap()];
@@ -189,13 +193,16 @@ fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
 fn a_generated_piece_is_one_hand_over() {
     on_both(|scene, _| {
         let launch = |stream: &Stream, piece: &mut ViewMut<'_, u32>| scene.launch(stream, piece);
-        let ahead = ["launch", "record", "wait", "to host", "record"];
+        let first = ["launch", "record", "wait", "to host"];
+        // The copy before has an event of its own before the stream waits for more.
+        let next = ["launch", "record", "record", "wait", "to host"];
         let sink = |_, _: &[u32]| Ok::<_, Error>(());
         let mut pipeline = scene.device.pipeline().chunks(10).depth(2);
         pipeline.generate(3, launch, sink).unwrap();
         let calls = scene.calls(|| pipeline.generate(4, launch, sink).unwrap());
-        let one = [&["sync event"], &ahead[..]].concat();
-        assert_eq!(calls, [&ahead.repeat(2)[..], &one.repeat(2), &["sync event"; 2]].concat());
+        let one = [&["sync event"], &next[..]].concat();
+        let end = ["sync event", "record", "sync event"];
+        assert_eq!(calls, [&first[..], &next, &one.repeat(2), &end].concat());
         let mut pipeline = pipeline.depth(1);
         let calls = scene.calls(|| pipeline.generate(2, launch, sink).unwrap());
         assert_eq!(calls, ["launch", "to host", "record", "sync event"].repeat(2));

@@ -175,6 +175,8 @@ impl Stream {
         if points.all(|point| point.stream == self.core.id || state.clock.covers(point)) {
             return Ok(());
         }
+        // What the last operation did must not be waited for with what this waits for.
+        self.core.pay(&mut state, &std::iter::empty::<&Access<'_>>())?;
         // SAFETY: both are alive, and an `Event` has always been recorded.
         unsafe { self.core.device.stream_wait_event(self.core.raw, event.mark.cell.raw) }?;
         state.clock.merge(&event.mark.clock);

@@ -1,16 +1,18 @@
 //! Marks: events recorded at a stream's end, by which others wait for it.
 
+use std::borrow::Borrow;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, Result, WaitPolicy};
 
-use super::{StreamCore, StreamState, StreamTable};
+use super::{Access, StreamCore, StreamState, StreamTable};
 use crate::event::Recorded;
 use crate::host_call;
 use crate::record::refused;
 use crate::sync::{lock, thread};
-use crate::track::Clock;
+use crate::track::{Clock, Mode};
 
 /// Marks kept per stream before old ones are looked at.
 const MARKS: usize = 32;
@@ -67,7 +69,45 @@ pub(crate) struct Mark {
     pub(crate) clock: Clock,
 }
 
+/// A use of memory that the host reaches, which nothing else has followed.
+pub(super) struct Owed {
+    /// Where the block lies. If it is gone, nobody asks for it.
+    block: usize,
+    range: Range<usize>,
+    mode: Mode,
+}
+
+impl Owed {
+    pub(super) fn new(access: &Access<'_>) -> Self {
+        Self { block: Arc::as_ptr(access.block).addr(), range: access.range.clone(), mode: access.mode }
+    }
+
+    /// Whether the host waits for `access` wherever it waits for this.
+    fn is_covered_by(&self, access: &Access<'_>) -> bool {
+        self.block == Arc::as_ptr(access.block).addr()
+            && self.mode == access.mode
+            && access.range.start <= self.range.start
+            && self.range.end <= access.range.end
+    }
+}
+
 impl StreamCore {
+    /// Before something is submitted that touches `accesses`: records the event by which the host can wait for the last
+    /// operation alone, unless it will wait for these as well.
+    #[inline]
+    pub(crate) fn pay<'a>(
+        &self,
+        state: &mut StreamState,
+        accesses: &(impl Iterator<Item: Borrow<Access<'a>>> + Clone),
+    ) -> Result<()> {
+        let covered = |owed: &Owed| accesses.clone().any(|access| owed.is_covered_by(access.borrow()));
+        if !state.owed.iter().all(covered) {
+            self.mark(state)?;
+        }
+        state.owed.clear();
+        Ok(())
+    }
+
     /// The last mark, which on a thread's default stream covers everything submitted.
     pub(super) fn last_mark(&self) -> Option<Mark> {
         lock(&self.state).marks.back().cloned()
@@ -136,6 +176,7 @@ impl StreamCore {
             self.forget_marks(state);
         }
         let mark = state.recorded(cell);
+        state.owed.clear();
         state.marks.push_back(mark);
         Ok(&state.marks[state.marks.len() - 1])
     }

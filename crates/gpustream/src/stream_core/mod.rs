@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, TryLockError};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
+use smallvec::SmallVec;
 
 use crate::event::Recorded;
 use crate::host_call;
@@ -27,6 +28,7 @@ use crate::staging::ShortPath;
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, Point, StreamId};
+use mark::Owed;
 
 pub(crate) use context::ContextHold;
 pub(crate) use mark::{EventCell, Mark};
@@ -42,6 +44,9 @@ pub(crate) struct StreamState {
     pub(crate) clock: Clock,
     /// Recorded events, oldest first.
     marks: VecDeque<Mark>,
+    /// The memory of the host's that the last operation touched, if there is no event yet by which to wait for exactly that
+    /// operation. Recorded before anything else is submitted, but for what touches the same memory again.
+    owed: SmallVec<[Owed; 2]>,
     /// Events nobody holds any more.
     free: Vec<Arc<EventCell>>,
     /// Dropped events, for the next ones.
@@ -104,6 +109,7 @@ impl StreamCore {
             records: 0,
             clock: Clock::default(),
             marks: VecDeque::new(),
+            owed: SmallVec::new(),
             free: Vec::new(),
             spare: Vec::new(),
             closed: false,

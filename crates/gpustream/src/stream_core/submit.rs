@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result, Work};
 use smallvec::SmallVec;
 
+use super::mark::Owed;
 use super::{Mark, StreamCore, StreamState, StreamTable};
 use crate::device::Tracking;
 use crate::host_call::RepeatedCall;
@@ -25,6 +26,13 @@ pub(crate) struct Access<'a> {
     pub(crate) block: &'a Arc<Block>,
     pub(crate) range: Range<usize>,
     pub(crate) mode: Mode,
+}
+
+impl Access<'_> {
+    /// Whether the host may want to wait for it.
+    fn is_the_hosts(&self) -> bool {
+        self.block.is_host() && self.mode != Mode::Shared
+    }
 }
 
 /// How host access waits for an operation on memory that it reaches.
@@ -159,8 +167,11 @@ impl StreamCore {
         for access in accesses.clone() {
             let access = access.borrow();
             ours &= access.block.history.hint() == self.id.0;
-            guarded |= access.block.is_host() && access.mode != Mode::Shared;
+            guarded |= access.is_the_hosts();
             in_graph |= access.block.in_graph.load(Ordering::Acquire);
+        }
+        if !state.owed.is_empty() {
+            self.pay(&mut state, &accesses).map_err(|error| error.with_operation(operation))?;
         }
         let mut entering = in_graph.then(enter_graph_memory);
         // The usual case: nobody but this stream has used the memory.
@@ -197,8 +208,10 @@ impl StreamCore {
                 marked?;
             }
         } else if result.is_ok() && guarded && waited == Waited::Alone {
-            // Host access waits for exactly this operation, so it needs an event of its own.
-            self.mark(&mut state)?;
+            // Host access waits for exactly this operation, so it needs an event of its own, if not yet.
+            let owed =
+                accesses.map(|access| access.borrow().is_the_hosts().then(|| Owed::new(access.borrow())));
+            state.owed.extend(owed.flatten());
         }
         if rules.blocking && result.is_ok() {
             let cell = self.mark(&mut state).map(|mark| mark.cell.clone());
