@@ -186,6 +186,26 @@ fn work_of_a_stream_whose_value_is_gone_is_waited_for() {
     });
 }
 
+/// Another thread's operation may come while that waits for a third stream.
+#[test]
+fn the_host_waits_for_its_operation_alone() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b) = (device.stream().unwrap(), Arc::new(device.stream().unwrap()));
+        let (mut x, mut y) = (a.alloc::<u32>(4).unwrap(), device.pinned::<u32>(4).unwrap());
+        a.fill(&mut x, 5).unwrap();
+        let (other, told) = (b.clone(), driver.clone());
+        let waiting = thread::spawn(move || {
+            other.fill(&mut y, 6).unwrap();
+            drop(y.read().unwrap());
+            assert_eq!(told.ran().last(), Some(&6), "the host has waited for more");
+        });
+        b.fill(&mut x, 7).unwrap();
+        waiting.join().unwrap();
+    });
+}
+
 /// Launches hold no borrow, so two may come at once. One goes before the other, and a reader waits for both.
 #[test]
 fn graphs_that_write_the_same_memory_are_ordered() {

@@ -92,8 +92,8 @@ impl Owed {
 }
 
 impl StreamCore {
-    /// Before something is submitted that touches `accesses`: records the event by which the host can wait for the last
-    /// operation alone, unless it will wait for these as well.
+    /// Records the event by which the host can wait for the last operation alone, unless the host will wait for `accesses`
+    /// as well. Called before they are submitted, under each lock that something is submitted under.
     #[inline]
     pub(crate) fn pay<'a>(
         &self,
@@ -104,7 +104,6 @@ impl StreamCore {
         if !state.owed.iter().all(covered) {
             self.mark(state)?;
         }
-        state.owed.clear();
         Ok(())
     }
 

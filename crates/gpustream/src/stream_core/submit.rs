@@ -1,6 +1,7 @@
 //! Submitting: what an operation must be ordered after, the waits for it, and the use it leaves behind.
 
 use std::borrow::Borrow;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -170,9 +171,7 @@ impl StreamCore {
             guarded |= access.is_the_hosts();
             in_graph |= access.block.in_graph.load(Ordering::Acquire);
         }
-        if !state.owed.is_empty() {
-            self.pay(&mut state, &accesses).map_err(|error| error.with_operation(operation))?;
-        }
+        self.pay(&mut state, &accesses).map_err(|error| error.with_operation(operation))?;
         let mut entering = in_graph.then(enter_graph_memory);
         // The usual case: nobody but this stream has used the memory.
         if !ours || in_graph {
@@ -209,6 +208,7 @@ impl StreamCore {
             }
         } else if result.is_ok() && guarded && waited == Waited::Alone {
             // Host access waits for exactly this operation, so it needs an event of its own, if not yet.
+            state.owed.clear();
             let owed =
                 accesses.map(|access| access.borrow().is_the_hosts().then(|| Owed::new(access.borrow())));
             state.owed.extend(owed.flatten());
@@ -307,6 +307,8 @@ impl StreamCore {
         }
         let began = "submit to it from another thread than the one that captures, which began meanwhile";
         let mut state = self.running(began).map_err(|error| error.with_operation(operation))?;
+        self.pay(&mut state, &iter::empty::<&Access<'_>>())
+            .map_err(|error| error.with_operation(operation))?;
         for (point, mark) in waits {
             if let Some(mark) = mark
                 && !state.clock.covers(point)

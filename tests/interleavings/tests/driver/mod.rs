@@ -117,6 +117,11 @@ impl Driver {
         waits(a, b) || waits(b, a)
     }
 
+    /// The steps that have run so far, in their order.
+    pub(crate) fn ran(&self) -> Vec<u32> {
+        self.0.lock().unwrap().steps.clone()
+    }
+
     /// Runs everything; says in which order the steps ran.
     pub(crate) fn steps(&self) -> Vec<u32> {
         let world = &mut *self.0.lock().unwrap();
