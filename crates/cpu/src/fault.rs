@@ -135,8 +135,12 @@ unsafe fn install(signal: c_int) {
     unsafe {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = on_fault as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // One at a time: the stack that Rust gives a thread for handlers holds little more than one signal's frame.
         libc::sigemptyset(&raw mut action.sa_mask);
+        for other in SIGNALS {
+            libc::sigaddset(&raw mut action.sa_mask, other);
+        }
         libc::sigaction(signal, &raw const action, ptr::null_mut());
     }
 }
@@ -217,6 +221,9 @@ unsafe fn end_by(signal: c_int, is_sent: bool) {
         libc::sigaction(signal, &raw const default, ptr::null_mut());
         // A fault comes again when its instruction is repeated, which is after our return.
         if is_sent {
+            let mut blocked = zeroed();
+            libc::sigaddset(&raw mut blocked, signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const blocked, ptr::null_mut());
             libc::raise(signal);
             // Only the first process of a container is still there.
             install(signal);
@@ -226,13 +233,20 @@ unsafe fn end_by(signal: c_int, is_sent: bool) {
 
 /// Calls a handler as its action asks for.
 unsafe fn call(action: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the handler's type is what its flags say; a set of signals is valid when zero.
+    // SAFETY: the handler's type is what its flags say; the system passed the context; a set of signals is valid when zero.
     unsafe {
-        let (mut blocked, mut before) = (action.sa_mask, zeroed());
-        if action.sa_flags & libc::SA_NODEFER == 0 {
-            libc::sigaddset(&raw mut blocked, signal);
+        let interrupted = &raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask;
+        let is_blocked = |other: c_int| {
+            (other == signal && action.sa_flags & libc::SA_NODEFER == 0)
+                || libc::sigismember(&raw const action.sa_mask, other) == 1
+                || libc::sigismember(interrupted, other) == 1
+        };
+        let (mut ours, mut before) = (zeroed(), zeroed());
+        for other in SIGNALS.into_iter().filter(|&other| !is_blocked(other)) {
+            libc::sigaddset(&raw mut ours, other);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const action.sa_mask, &raw mut before);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const ours, ptr::null_mut());
         if action.sa_flags & libc::SA_SIGINFO != 0 {
             type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
             transmute::<usize, Handler>(action.sa_sigaction)(signal, info, context);
