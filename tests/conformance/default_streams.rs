@@ -27,35 +27,28 @@ fn default_stream(device: &Device, which: DefaultStream) -> Result<Option<Stream
 
 fn legacy_waits_for_blocking_streams(device: &Device) -> Result<()> {
     let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
-    let kernels = sync::Kernels::load(device)?;
     let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
-    let mut x = legacy.full(N, 1u32)?;
-    legacy.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&blocking, &ONE, gate.flag())?;
-    kernels.step(&legacy, &mut x, 1, N)?;
-    let event = legacy.record()?;
-    assert!(!event.is_done()?, "the legacy stream waits for the blocking one");
-    gate.open();
-    event.synchronize()?;
-    assert_eq!(legacy.download(&x)?, [6; N]);
-    Ok(())
+    waits_for(&legacy, &blocking, "the legacy stream waits for the blocking one")
 }
 
 fn blocking_streams_wait_for_legacy(device: &Device) -> Result<()> {
     let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
-    let kernels = sync::Kernels::load(device)?;
     let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
-    let mut x = blocking.full(N, 1u32)?;
-    blocking.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&legacy, &ONE, gate.flag())?;
-    kernels.step(&blocking, &mut x, 1, N)?;
-    let event = blocking.record()?;
-    assert!(!event.is_done()?, "the blocking stream waits for the legacy one");
+    waits_for(&blocking, &legacy, "the blocking stream waits for the legacy one")
+}
+
+fn waits_for(waiting: &Stream, spinning: &Stream, rule: &str) -> Result<()> {
+    let kernels = sync::Kernels::load(waiting.device())?;
+    let mut x = waiting.full(N, 1u32)?;
+    waiting.synchronize()?;
+    let gate = Gate::new(waiting.device())?;
+    kernels.spin(spinning, &ONE, gate.flag())?;
+    kernels.step(waiting, &mut x, 1, N)?;
+    let event = waiting.record()?;
+    assert!(!event.is_done()?, "{rule}");
     gate.open();
     event.synchronize()?;
-    assert_eq!(blocking.download(&x)?, [6; N]);
+    assert_eq!(waiting.download(&x)?, [6; N]);
     Ok(())
 }
 

@@ -241,7 +241,7 @@ impl Stream {
         let mut several = |device: &dyn hal::Device, stream| {
             src.iter().zip(dst).try_for_each(|(src, dst)| {
                 let copy = self.copy_work(src, dst)?;
-                // SAFETY: as below.
+                // SAFETY: of each pair what `submit` is promised of all below.
                 unsafe { copy.enqueue(device, stream) }
             })
         };
@@ -323,7 +323,7 @@ impl Stream {
         let to_host = view.block.is_host();
         let mut double = |device: &dyn hal::Device, stream: RawStream| {
             let mut filled = seed_bytes;
-            // SAFETY: as below, and each copy reads below what it writes.
+            // SAFETY: all ranges lie in the blocks of the accesses, and each copy reads below what it writes.
             unsafe {
                 if to_host {
                     device.copy_on_device(address, source.as_raw(), seed_bytes, stream)?;

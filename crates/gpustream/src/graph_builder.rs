@@ -48,7 +48,6 @@ pub struct Node {
 ///
 /// Is `Send` and `Sync`. Dropping it drops the nodes, which have not run.
 pub struct GraphBuilder {
-    device: Device,
     graph: Recorded,
     adder: Arc<NodeAdder>,
     /// The stream that stands for each node while it is made.
@@ -73,7 +72,6 @@ impl Device {
         let raw = device.graph_create()?;
         let adder = Arc::new(NodeAdder::new(device.clone(), raw));
         Ok(GraphBuilder {
-            device: self.clone(),
             graph: Recorded { raw, device },
             stream: node_stream(self, Sink::Node(adder.clone())),
             adder,
@@ -91,19 +89,9 @@ impl GraphBuilder {
     /// [`ErrorKind::Captured`] for none or several operations, and for what no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another builder. The builder stays usable.
     pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
-        /// Also where the closure panics.
-        struct Closing<'a>(&'a NodeAdder);
-        impl Drop for Closing<'_> {
-            fn drop(&mut self) {
-                self.0.close();
-            }
-        }
-
         let index = self.adder.operations();
         self.adder.open(&self.indices(after)?);
-        let closing = Closing(&self.adder);
         let outcome = work(&self.stream);
-        drop(closing);
         if self.adder.operations() == index {
             outcome?;
             return Err(nothing());
@@ -127,7 +115,7 @@ impl GraphBuilder {
     /// [`ErrorKind::DeviceMismatch`] for a graph of another device, [`ErrorKind::InvalidArgument`] for one too deep.
     #[track_caller]
     pub fn child(&mut self, after: &[Node], child: &Graph) -> Result<Node> {
-        if !self.device.is_same(child.device()) {
+        if !self.stream.device.is_same(child.device()) {
             return Err(Error::new(ErrorKind::DeviceMismatch, "a graph and its child belong to one device"));
         }
         let operation = operation("child");
@@ -151,7 +139,7 @@ impl GraphBuilder {
         uses: &GraphUses,
     ) -> Result<Node> {
         let index = self.adder.operations();
-        self.adder.add(self.device.0.rules.tracking, operation, node, uses, &self.indices(after)?)?;
+        self.adder.add(self.stream.device.0.rules.tracking, operation, node, uses, &self.indices(after)?)?;
         Ok(Node { index, builder: self.id })
     }
 
@@ -167,7 +155,7 @@ impl GraphBuilder {
         let Finished { mut contents, nodes, attributed, host_nodes } = self.adder.finish();
         contents.levels = self.levels;
         let table = NodeTable { nodes, attributed, calls: Vec::new(), id: self.id, setter: None };
-        Graph::of_nodes(&self.device, self.graph, contents, table, &host_nodes)
+        Graph::of_nodes(&self.stream.device, self.graph, contents, table, &host_nodes)
     }
 }
 

@@ -15,7 +15,7 @@ use super::scope::{Operations, Scope, add};
 use super::{Contents, Recording, refused};
 use crate::device::Tracking;
 use crate::host_call;
-use crate::stream_core::{Access, ContextHold, EventCell, StreamCore, Submission, hazard};
+use crate::stream_core::{Access, ContextHold, EventCell, StreamCore, Submission};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point, StreamId};
@@ -216,14 +216,8 @@ impl Inner {
         access: &Access<'_>,
     ) -> Result<()> {
         let Some(lane) = self.lanes.get(&id) else { return Ok(()) };
-        for old in self.scope.missing(id, &lane.clock, access) {
-            match tracking {
-                Some(Tracking::Strict) => return Err(hazard(operation, old.operation)),
-                None => {}
-                Some(Tracking::Auto) => self.join(old.point.stream, id)?,
-            }
-        }
-        Ok(())
+        let missing = self.scope.missing(tracking, operation, (id, &lane.clock), access)?;
+        missing.into_iter().try_for_each(|point| self.join(point.stream, id))
     }
 
     /// Makes lane `to` wait for all that lane `from` holds so far.

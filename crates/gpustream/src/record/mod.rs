@@ -60,9 +60,3 @@ pub(crate) fn refused(what: &str) -> Error {
 pub(crate) fn no_node() -> Error {
     refused("do that in a node of a graph; nodes are kernels, copies, fills and host closures")
 }
-
-/// The error for an operation of several driver calls where one node is made.
-#[cold]
-pub(crate) fn several_calls() -> Error {
-    refused("make one node of an operation that takes several calls; split it")
-}

@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 
 use super::attributes::Attributed;
 use super::scope::{Operations, Scope, add};
-use super::{Contents, GraphUses, no_node, refused, several_calls};
+use super::{Contents, GraphUses, refused};
 use crate::device::Tracking;
 use crate::host_call;
-use crate::stream_core::{Access, Call, Kept, Submission, hazard};
+use crate::stream_core::{Access, Kept, Submission};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point, StreamId};
 
@@ -33,21 +33,11 @@ struct Inner {
     placed: Vec<Placed>,
     /// The operations of each lane, in order.
     lanes: Vec<Vec<usize>>,
-    next: Next,
+    /// The predecessors of the one operation that may come; none once it came. The stream that stands for the node is lent
+    /// for as long as it may.
+    next: Option<Operations>,
     attributed: Attributed,
     host_nodes: HostNodes,
-}
-
-/// The node that is being made.
-#[derive(Default)]
-enum Next {
-    /// None.
-    #[default]
-    Closed,
-    /// One operation may come, which follows these.
-    Open(Operations),
-    /// It came.
-    Taken,
 }
 
 /// An operation that has become a node.
@@ -75,12 +65,7 @@ impl NodeAdder {
 
     /// Lets one operation in, which follows the operations `after`.
     pub(crate) fn open(&self, after: &[usize]) {
-        lock(&self.inner).next = Next::Open(SmallVec::from_slice(after));
-    }
-
-    /// Lets no more in.
-    pub(crate) fn close(&self) {
-        lock(&self.inner).next = Next::Closed;
+        lock(&self.inner).next = Some(after.into());
     }
 
     /// How many operations there are.
@@ -99,33 +84,19 @@ impl NodeAdder {
         host_call::check_outside()?;
         let Submission { operation, accesses, call, kept, rules, .. } = submission;
         let inner = &mut *lock(&self.inner);
-        let mut after = match std::mem::replace(&mut inner.next, Next::Taken) {
-            Next::Open(after) => after,
-            other => {
-                inner.next = other;
-                return Err(refused("put several operations into one node; add a node for each"));
-            }
+        let Some(after) = inner.next.clone() else {
+            return Err(refused("put several operations into one node; add a node for each"));
         };
-        let open = after.clone();
-        let mut make = || {
-            let work = match call {
-                Call::Work(work) if work.is_node() => work,
-                Call::Work(_) => return Err(no_node()),
-                Call::Several(_) => return Err(several_calls()),
-            };
-            let place = inner.place(rules.tracking, operation, accesses.clone(), &mut after)?;
-            let before = inner.nodes(&after);
-            // SAFETY: the graph is alive and of this device, and keeps what the work refers to; the rest is handed on.
-            let node = unsafe { self.device.graph_add_node(self.graph, &before, &GraphNode::Work(work)) }?;
-            inner.attributed.add(node, &work);
-            if let Work::Host { data, .. } = work {
-                inner.host_nodes.push((node, data.addr()));
-            }
-            Ok((node, place))
-        };
-        // Another operation may be tried in place of one that was refused.
-        let (node, place) = make().inspect_err(|_| inner.next = Next::Open(open))?;
-        inner.enter(node, place, operation, accesses, after);
+        let work = call.node()?;
+        // SAFETY: the graph keeps what the work refers to; the rest is handed on.
+        let node =
+            unsafe { inner.make(self, rules.tracking, operation, &GraphNode::Work(work), accesses, after)? };
+        // Not where it was refused: another operation may be tried in its place.
+        inner.next = None;
+        inner.attributed.add(node, &work);
+        if let Work::Host { data, .. } = work {
+            inner.host_nodes.push((node, data.addr()));
+        }
         inner.scope.keep(kept);
         Ok(())
     }
@@ -143,13 +114,8 @@ impl NodeAdder {
         host_call::check_outside()?;
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = uses.accesses().collect();
-        let mut after = SmallVec::from_slice(after);
-        let place = inner.place(tracking, operation, accesses.iter(), &mut after)?;
-        let before = inner.nodes(&after);
-        // SAFETY: all handles are alive and of this device, and the graph keeps what the node refers to.
-        let node = unsafe { self.device.graph_add_node(self.graph, &before, node) }?;
-        inner.enter(node, place, operation, accesses.iter(), after);
-        Ok(())
+        // SAFETY: a node of no work, or a graph that is alive, whose contents are kept.
+        unsafe { inner.make(self, tracking, operation, node, accesses.iter(), after.into()) }.map(drop)
     }
 
     /// Keeps what a child graph keeps.
@@ -190,39 +156,40 @@ impl Inner {
         };
         placed.for_each(|placed| come_after(&mut clock, stream, placed));
         for access in accesses {
-            for old in self.scope.missing(stream, &clock, access) {
-                match tracking {
-                    Some(Tracking::Strict) => return Err(hazard(operation, old.operation)),
-                    None => {}
-                    Some(Tracking::Auto) => {
-                        let index = self.lanes[lane(old.point)][old.point.number as usize - 1];
-                        come_after(&mut clock, stream, &self.placed[index]);
-                        add(after, &[index]);
-                    }
-                }
+            for point in self.scope.missing(tracking, operation, (stream, &clock), access)? {
+                let index = self.lanes[lane(point)][point.number as usize - 1];
+                come_after(&mut clock, stream, &self.placed[index]);
+                add(after, &[index]);
             }
         }
         Ok((Point { stream, number }, clock))
     }
 
-    fn nodes(&self, operations: &[usize]) -> SmallVec<[RawGraphNode; 4]> {
-        operations.iter().filter_map(|&index| self.placed.get(index)).map(|placed| placed.node).collect()
-    }
-
-    fn enter<'a>(
+    /// Adds a node that follows the operations `after`, and enters it.
+    ///
+    /// # Safety
+    /// As for [`graph_add_node`](hal::Graphs::graph_add_node).
+    unsafe fn make<'a>(
         &mut self,
-        node: RawGraphNode,
-        (point, clock): (Point, Arc<Clock>),
+        adder: &NodeAdder,
+        tracking: Option<Tracking>,
         operation: Operation,
-        accesses: impl Iterator<Item = &'a Access<'a>>,
-        after: Operations,
-    ) {
+        node: &GraphNode<'_>,
+        accesses: impl Iterator<Item = &'a Access<'a>> + Clone,
+        mut after: Operations,
+    ) -> Result<RawGraphNode> {
+        let (point, clock) = self.place(tracking, operation, accesses.clone(), &mut after)?;
+        let placed = after.iter().filter_map(|&index| self.placed.get(index));
+        let before: SmallVec<[RawGraphNode; 4]> = placed.map(|placed| placed.node).collect();
+        // SAFETY: the graph and its nodes are alive and of this device; the rest is handed on.
+        let node = unsafe { adder.device.graph_add_node(adder.graph, &before, node) }?;
         if self.lanes.len() == lane(point) {
             self.lanes.push(Vec::new());
         }
         self.lanes[lane(point)].push(self.placed.len());
         self.placed.push(Placed { node, point, clock });
         self.scope.enter(point, operation, accesses, after);
+        Ok(node)
     }
 }
 

@@ -1,14 +1,15 @@
-//! Who used which bytes inside one recording.
+//! The tracker of one recording: the bytes that its operations touch, and their order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gpustream_hal::Operation;
+use gpustream_hal::{Operation, Result};
 use smallvec::SmallVec;
 
 use super::contents::{Contents, GraphOperation};
+use crate::device::Tracking;
 use crate::memory::Block;
-use crate::stream_core::{Access, Kept};
+use crate::stream_core::{Access, Kept, hazard};
 use crate::track::{Clock, History, Point, StreamId, Use};
 
 /// The operations of one recording, by index.
@@ -27,9 +28,19 @@ pub(super) struct Scope {
 unsafe impl Send for Scope {}
 
 impl Scope {
-    /// The uses that an operation of `lane`, which comes after `clock`, conflicts with and does not come after.
-    pub(super) fn missing(&self, lane: StreamId, clock: &Clock, access: &Access<'_>) -> SmallVec<[Use; 4]> {
-        let mut missing = SmallVec::new();
+    /// The points that `access`, by an operation of `lane` that comes after `clock`, is to come after and does not. None
+    /// where nobody orders.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) where the user orders, and there is one.
+    pub(super) fn missing(
+        &self,
+        tracking: Option<Tracking>,
+        operation: Operation,
+        (lane, clock): (StreamId, &Clock),
+        access: &Access<'_>,
+    ) -> Result<SmallVec<[Point; 4]>> {
+        let mut missing: SmallVec<[Use; 4]> = SmallVec::new();
         if let Some(history) = self.histories.get(&Arc::as_ptr(access.block)) {
             history.conflicts(&access.range, access.mode, |old| {
                 if old.point.stream != lane && !clock.covers(old.point) {
@@ -37,7 +48,11 @@ impl Scope {
                 }
             });
         }
-        missing
+        match (tracking, missing.first()) {
+            (Some(Tracking::Strict), Some(old)) => Err(hazard(operation, old.operation)),
+            (None, _) => Ok(SmallVec::new()),
+            _ => Ok(missing.iter().map(|old| old.point).collect()),
+        }
     }
 
     /// Enters an operation at `point`, directly after the operations `after`.

@@ -7,9 +7,9 @@ use gpustream_hal::{self as hal, RawGraphExec, RawGraphNode, Result};
 
 use super::attributes::Attributed;
 use super::contents::{Contents, Keep};
-use super::{no_node, refused, several_calls};
+use super::refused;
 use crate::host_call::RepeatedCall;
-use crate::stream_core::{Access, Call, Kept, Submission};
+use crate::stream_core::{Access, Kept, Submission};
 use crate::sync::{Mutex, lock};
 
 /// Accesses of the last change that are remembered.
@@ -143,11 +143,7 @@ impl NodeSetter {
     ) -> Result<()> {
         self.claim()?;
         let Submission { accesses, call, kept, .. } = submission;
-        let work = match call {
-            Call::Work(work) if work.is_node() => work,
-            Call::Work(_) => return Err(no_node()),
-            Call::Several(_) => return Err(several_calls()),
-        };
+        let work = call.node()?;
         for (index, access) in accesses.enumerate() {
             let last = self.last.get(index);
             if !last.is_some_and(|last| last.is(access)) {

@@ -15,7 +15,7 @@ use crate::device::Tracking;
 use crate::host_call::RepeatedCall;
 use crate::memory::Block;
 use crate::module::ModuleCore;
-use crate::record::{Recording, Sink};
+use crate::record::{Recording, Sink, no_node, refused};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, Mode, Point, Use};
 
@@ -73,7 +73,22 @@ pub(crate) enum Call<'a> {
     Several(&'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// The work of a node.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] for what no node can be.
+    #[inline]
+    pub(crate) fn node(self) -> Result<Work<'a>> {
+        match self {
+            Self::Work(work) if work.is_node() => Ok(work),
+            Self::Work(_) => Err(no_node()),
+            Self::Several(_) => {
+                Err(refused("make one node of an operation that takes several calls; split it"))
+            }
+        }
+    }
+
     /// # Safety
     /// The stream is alive and of `device`; otherwise as for [`StreamCore::submit`].
     #[inline]
