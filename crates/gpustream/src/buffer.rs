@@ -10,10 +10,11 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use gpustream_hal::{Operation, RawBuffer, Result};
 
-use crate::device::{Device, DeviceCore};
-use crate::host_call;
+use crate::device::Device;
+use crate::device_core::DeviceCore;
+use crate::inside;
 use crate::memory::{Block, Kind};
-use crate::stream_core::StreamCore;
+use crate::queue::StreamCore;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
 /// A block and its way back into the pool.
@@ -30,9 +31,9 @@ impl Owned {
         stream: Option<&StreamCore>,
         operation: Operation,
     ) -> Result<Self> {
-        host_call::check_outside().map_err(|error| error.with_operation(operation))?;
+        inside::check_outside().map_err(|error| error.with_operation(operation))?;
         let core: &DeviceCore = &device.0;
-        let block = core.memory.alloc(core, kind, bytes, stream, operation)?;
+        let block = core.pools.alloc(core, kind, bytes, stream, operation)?;
         Ok(Self::new(device, block))
     }
 
@@ -51,7 +52,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let block = unsafe { ManuallyDrop::take(&mut self.block) };
-        self.device.0.memory.release(&self.device.0, block);
+        self.device.0.pools.release(block);
     }
 }
 

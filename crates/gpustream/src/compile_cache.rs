@@ -8,25 +8,24 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use gpustream_hal::{Result, Source};
+use gpustream_hal::{self as hal, Result, Source};
 use sha2::{Digest as _, Sha256};
 
 use crate::checksum::sha256;
-use crate::device::Device;
 use crate::private_folder::PrivateFolder;
 
 const MAGIC: &[u8] = b"gpustream image 2\n";
 
 /// Compiles `source` for `device`, or finds it compiled. A cache that cannot be used costs time, not success.
-pub(crate) fn compile(device: &Device, source: &Source<'_>) -> Result<Vec<u8>> {
+pub(crate) fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Vec<u8>> {
     let info = device.info();
-    let key = key(source, info.backend, &info.arch, &device.0.raw.compiler()?);
+    let key = key(source, info.backend, &info.arch, &device.compiler()?);
     let folder = folder().and_then(|path| PrivateFolder::open(&path).ok());
     if let Some(image) = folder.as_ref().and_then(|folder| load(folder, &key)) {
         return Ok(image);
     }
     // SAFETY: the options are the build's, or of the one who wrote the source, which is trusted to run.
-    let image = unsafe { device.0.raw.compile(source) }?;
+    let image = unsafe { device.compile(source) }?;
     if let Some(folder) = folder {
         store(&folder, &key, &image);
     }

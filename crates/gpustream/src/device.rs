@@ -11,17 +11,16 @@ use gpustream_hal::{
 };
 
 pub(crate) use crate::device_core::DeviceCore;
-pub use crate::device_options::{DeviceOptions, Tracking};
+use crate::device_options::DeviceOptions;
 use crate::environment::Environment;
-use crate::host_call;
+use crate::inside;
 use crate::lint;
 use crate::memory::Kind;
 use crate::pinned::Pinned;
 use crate::pool::{MemorySnapshot, MemoryStats};
 use crate::process;
-use crate::staging;
+use crate::queue::StreamCore;
 use crate::stream::Stream;
-use crate::stream_core::StreamCore;
 use crate::track::StreamId;
 use crate::{Flag, Module, ModuleSource};
 
@@ -96,7 +95,7 @@ impl Device {
     /// # Errors
     /// As for [`best`](Self::best).
     pub fn best_with(options: DeviceOptions) -> Result<Self> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         if let Some(name) = std::env::var_os("GPUSTREAM_DEVICE").filter(|name| !name.is_empty()) {
             let name = name.to_string_lossy();
             return Self::open_with(&name, options)
@@ -154,18 +153,18 @@ impl Device {
     /// [`ErrorKind::DriverMissing`] and [`ErrorKind::NoDevice`] with what was looked for, [`ErrorKind::InvalidArgument`] for an
     /// environment variable whose value is not allowed.
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         process::check_not_forked()?;
         let environment = Environment::read()?;
         let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
-        process::register(raw.info().backend);
+        process::register(raw.info().backend, || {});
         Ok(Self(Arc::new(DeviceCore::new(raw, options, environment))))
     }
 
     /// Opens every device of every backend; what cannot be opened is left out. Inside a host closure, that is all.
     pub fn all() -> Vec<Self> {
         let mut devices = Vec::new();
-        if host_call::is_inside() {
+        if inside::is_inside() {
             return devices;
         }
         for backend in backends() {
@@ -182,7 +181,7 @@ impl Device {
     pub(crate) fn park(&self, what: Box<dyn Send>, owns: bool) {
         let device = self.clone();
         // Asks the streams how far they are.
-        host_call::outside(move || device.0.park(what, owns));
+        inside::outside(move || device.0.park(what, owns));
     }
 
     /// What the device is and can do.
@@ -204,7 +203,7 @@ impl Device {
     /// As for [`stream`](Self::stream).
     #[track_caller]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         process::check_not_forked()?;
         if options.blocking_with_default {
             lint::serialises(
@@ -240,7 +239,7 @@ impl Device {
     /// [`ErrorKind::Unsupported`] where the backend has none.
     #[track_caller]
     pub fn default_stream(&self, which: DefaultStream) -> Result<Stream> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         if which == DefaultStream::Legacy {
             lint::serialises("the legacy default stream waits for every blocking stream, and they for it");
         }
@@ -374,37 +373,37 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn memory(&self) -> Result<(u64, u64)> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         self.0.raw.memory()
     }
 
     /// How much device memory this library holds.
     pub fn memory_stats(&self) -> MemoryStats {
-        self.0.memory.stats(Kind::Device)
+        self.0.pools.stats(Kind::Device)
     }
 
     /// How much page-locked host memory this library holds for this device, write-combined memory not included.
     pub fn pinned_stats(&self) -> MemoryStats {
-        self.0.memory.stats(Kind::Pinned)
+        self.0.pools.stats(Kind::Pinned)
     }
 
     /// Who holds the device memory: by line of the program, most bytes first.
     pub fn memory_snapshot(&self) -> MemorySnapshot {
-        self.0.memory.snapshot(Kind::Device)
+        self.0.pools.snapshot(Kind::Device)
     }
 
     /// Returns slabs of which nothing is used any more to the driver, pinned ones too; says how many bytes. May synchronise the
     /// device (`cuMemFree` does). Inside a host closure it does nothing.
     #[track_caller]
     pub fn trim(&self) -> u64 {
-        if host_call::is_inside() {
+        if inside::is_inside() {
             return 0;
         }
         if self.0.info.free_synchronizes {
             lint::serialises("returning memory to the driver waits for all work of the device");
         }
-        staging::let_go(&self.0);
-        self.0.memory.trim_all(&self.0)
+        self.0.take_back_kept();
+        self.0.pools.trim_all()
     }
 
     /// Whether both are handles of one opened device.

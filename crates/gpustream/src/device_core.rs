@@ -8,11 +8,12 @@ use gpustream_hal::{self as hal, DeviceInfo, Result, WaitPolicy};
 
 use crate::device_options::DeviceOptions;
 use crate::environment::Environment;
-use crate::host_call;
+use crate::inside;
 use crate::memory::Kind;
-use crate::pool::Memory;
+use crate::operation::Rules;
+use crate::pool::{Pools, Users};
+use crate::queue::{ContextHold, StreamCore, StreamTable};
 use crate::staging::Staging;
-use crate::stream_core::{ContextHold, Rules, StreamCore, StreamTable};
 use crate::sync::{Mutex, lock};
 use crate::track::{Point, StreamId};
 
@@ -37,7 +38,7 @@ pub(crate) struct DeviceCore {
     pub(crate) rules: Rules,
     pub(crate) wait: WaitPolicy,
     pub(crate) streams: Arc<StreamTable>,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) pools: Arc<Pools>,
     pub(crate) staging: Staging,
     /// Other devices of the backend by ordinal, and whether this one reaches their memory.
     peers: Mutex<HashMap<usize, bool>>,
@@ -48,11 +49,12 @@ pub(crate) struct DeviceCore {
 impl DeviceCore {
     pub(crate) fn new(raw: Arc<dyn hal::Device>, options: DeviceOptions, environment: Environment) -> Self {
         let streams = StreamTable::shared().clone();
+        let rules = Rules { tracking: options.tracking, blocking: environment.blocking };
         Self {
             info: raw.info().clone(),
-            rules: Rules { tracking: options.tracking, blocking: environment.blocking },
+            rules,
             wait: options.wait,
-            memory: Memory::new(raw.clone(), streams.clone(), options.memory.or(environment.pool)),
+            pools: Pools::new(raw.clone(), streams.clone(), options.memory.or(environment.pool), rules),
             streams,
             staging: Staging::new(options.staging.or(environment.staging)),
             peers: Mutex::default(),
@@ -79,13 +81,13 @@ impl DeviceCore {
 
     #[cold]
     fn reaches_peer(&self, other: &Self, kind: Kind) -> Result<bool> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         if self.info.backend != other.info.backend {
             return Ok(false);
         }
         let ordinal = other.info.ordinal;
         // What the driver's pool gives is not among the memory that access is turned on for.
-        if ordinal != self.info.ordinal && other.memory.is_of_driver(kind) {
+        if ordinal != self.info.ordinal && other.pools.is_of_driver(kind) {
             return Ok(false);
         }
         let mut peers = lock(&self.peers);
@@ -142,21 +144,16 @@ impl DeviceCore {
         self.sweep();
     }
 
-    /// Asks the driver how far each stream has come, and marks its end so that the next look can tell more.
-    pub(crate) fn look(&self) {
-        for stream in self.users() {
-            stream.look();
+    /// Finds out what is done, and gives the pool what the device's streams keep for their next short copies.
+    pub(crate) fn take_back_kept(&self) {
+        self.refresh();
+        for stream in self.own_streams() {
+            stream.short_path.take().for_each(|block| self.pools.release(block));
         }
-        self.sweep();
-    }
-
-    /// Whether everything submitted to this device's streams is known to be done.
-    pub(crate) fn is_known_idle(&self) -> bool {
-        self.own_streams().iter().all(|stream| stream.is_known_done(stream.counted()))
     }
 
     pub(crate) fn sweep(&self) {
-        if host_call::is_inside() {
+        if inside::is_inside() {
             return;
         }
         self.streams.sweep(&self.raw);
@@ -170,7 +167,7 @@ impl DeviceCore {
         let (own, others): (Vec<_>, Vec<_>) = free.into_iter().partition(is_own);
         drop(own);
         if !others.is_empty() {
-            host_call::elsewhere(move || drop(others));
+            inside::elsewhere(move || drop(others));
         }
     }
 
@@ -202,7 +199,7 @@ impl DeviceCore {
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let streams = self.own_streams();
         drop(ContextHold::for_wait(&*self.raw)?);
         // First by events, beside which others can capture; so the wait for the context is short. It tells of failures.
@@ -214,7 +211,34 @@ impl DeviceCore {
         self.raw.synchronize()?;
         drop(context);
         streams.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
-        streams.iter().try_for_each(|stream| stream.report_panic())
+        streams.iter().try_for_each(|stream| stream.panicked.report())
+    }
+}
+
+impl Users for DeviceCore {
+    /// Marks each stream's end too, so that the next look can tell more.
+    fn look(&self) {
+        for stream in self.users() {
+            stream.look();
+        }
+        self.sweep();
+    }
+
+    fn are_known_idle(&self) -> bool {
+        self.own_streams().iter().all(|stream| stream.is_known_done(stream.counted()))
+    }
+
+    /// Waits for each stream: a wait for the device would break what other threads capture.
+    fn settle(&self) -> Result<()> {
+        for stream in self.users() {
+            match stream.settle() {
+                Err(error) if stream.is_ours() && self.owns(&stream) => return Err(error),
+                // Another device's failure, or an end that no event tells of, only leaves more memory in use.
+                _ => {}
+            }
+        }
+        self.take_back_kept();
+        Ok(())
     }
 }
 
@@ -240,15 +264,15 @@ impl Drop for DeviceCore {
         let visitors = self.visitors();
         let parked: Vec<Parked> =
             lock(&PARKED).extract_if(.., |parked| Arc::ptr_eq(&parked.device, &raw)).collect();
-        let memory = self.memory.clone();
-        host_call::outside(move || {
+        let pools = self.pools.clone();
+        inside::outside(move || {
             // Stream by stream: a wait for the context would break what other handles of the device capture.
             let done = streams.iter().all(|it| it.wait_idle().is_ok()) || is_synchronized(&*raw, &table);
             // A wait that reports the device's loss does not say that nothing runs: the backend does, if it knows.
             let idle = done || raw.has_stopped();
             if !idle || !visitors.iter().all(|it| it.settle().is_ok() || it.device.has_stopped()) {
                 // What may be in use stays with the process, and in the table the streams that may use it.
-                return std::mem::forget((parked, memory));
+                return std::mem::forget((parked, pools));
             }
             // Not before: what is not in the table counts as done. Of a lost device the streams stay: other devices'
             // memory that they were to write was not written, which its guards report. Other handles of the device may
@@ -258,7 +282,7 @@ impl Drop for DeviceCore {
             }
             drop(parked);
             streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.close());
-            memory.close();
+            pools.close();
             drop(streams);
             table.sweep(&raw);
         });

@@ -4,17 +4,7 @@ use gpustream_hal::WaitPolicy;
 
 use crate::pool::{MemoryOptions, MemoryPool};
 use crate::staging::StagingOptions;
-
-/// Who orders operations that touch the same memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Tracking {
-    /// The library: it adds the waits that are missing, and only those.
-    #[default]
-    Auto,
-    /// The user: a missing wait is an [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) that names both operations with file and line.
-    Strict,
-}
+use crate::track::Tracking;
 
 /// How to open a device.
 ///

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
-use crate::host_call;
-use crate::record::{CapturedPoint, refused};
-use crate::stream_core::{Mark, StreamCore};
+use crate::inside;
+use crate::operation::refused;
+use crate::queue::{Recorded, StreamCore};
 
 /// A point in a stream, made by [`Stream::record`](crate::Stream::record). It keeps its stream alive.
 ///
@@ -35,17 +35,6 @@ use crate::stream_core::{Mark, StreamCore};
 /// Is `Send` and `Sync`. Dropping it waits for nothing: what waits for it goes on waiting.
 pub struct Event(ManuallyDrop<Box<Recorded>>);
 
-/// What an event is made of. Goes back to its stream when the event is dropped and serves for the next one, so that
-/// recording neither allocates nor counts references.
-pub(crate) struct Recorded {
-    pub(crate) mark: Mark,
-    pub(crate) stream: Arc<StreamCore>,
-    /// Where it is in a recording, if it was recorded inside one.
-    pub(crate) captured: Option<CapturedPoint>,
-    /// Whether it can serve again: it is an ordinary event, without timing.
-    pub(crate) ordinary: bool,
-}
-
 impl Event {
     pub(crate) fn new(recorded: Box<Recorded>) -> Self {
         Self(ManuallyDrop::new(recorded))
@@ -57,7 +46,7 @@ impl Event {
 
     /// Refuses what only a point in time can answer, and a host closure's questions.
     pub(crate) fn check_not_captured(&self) -> Result<()> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         match self.0.captured {
             Some(_) => Err(refused("ask about an event recorded inside it: it happens anew in each launch")),
             None => Ok(()),
@@ -83,7 +72,7 @@ impl Event {
         // SAFETY: the event is alive, and so is the stream it was recorded on.
         unsafe { self.0.mark.cell.synchronize() }?;
         self.0.stream.finish_mark(&self.0.mark);
-        self.0.stream.report_panic()
+        self.0.stream.panicked.report()
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use gpustream_hal::Result;
 
 use crate::buffer::Owned;
-use crate::copy::operation;
 use crate::device::Device;
 use crate::memory::Kind;
+use crate::operation::operation;
 use crate::view::{View, sealed};
 use crate::volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 

@@ -8,10 +8,11 @@ use gpustream_hal::{self as hal, Error, ErrorKind, GraphUpdate, Operation, RawGr
 
 use crate::device::Device;
 use crate::graph_builder::{Node, NodeTable};
-use crate::host_call;
+use crate::inside;
 use crate::memory::HostReplay;
+use crate::queue::Capture;
+use crate::record::Contents;
 use crate::record::nodes::HostNodes;
-use crate::record::{Capture, Contents};
 use crate::stream::Stream;
 use crate::sync::{Mutex, lock};
 
@@ -71,7 +72,7 @@ impl Exec {
 impl Drop for Exec {
     fn drop(&mut self) {
         let (device, raw) = (self.device.clone(), self.raw);
-        host_call::outside(move || {
+        inside::outside(move || {
             // SAFETY: the device drops parked parts when no launch of them is pending.
             let _ = unsafe { device.graph_exec_destroy(raw) };
         });
@@ -87,7 +88,7 @@ pub(crate) struct Recorded {
 impl Drop for Recorded {
     fn drop(&mut self) {
         let (device, raw) = (self.device.clone(), self.raw);
-        host_call::outside(move || {
+        inside::outside(move || {
             // SAFETY: nobody else has it, and executables do not depend on it.
             let _ = unsafe { device.graph_destroy(raw) };
         });
@@ -159,7 +160,7 @@ impl Drop for Added<'_> {
 
 impl Parts {
     fn new(recorded: Recorded, contents: Contents) -> Result<Self> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         // SAFETY: the graph is alive.
         let (nodes, edges) = unsafe { recorded.device.graph_size(recorded.raw) }?;
         Ok(Self { exec: Exec::new(&recorded)?, recorded, contents, nodes, edges })
@@ -216,7 +217,7 @@ impl Graph {
             uses.accesses(),
             |device, raw| {
                 let _alone = lock(&parts.exec.calls);
-                parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core));
+                parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core.panicked));
                 // SAFETY: both are alive, and the graph owns what it refers to.
                 unsafe { device.graph_launch(parts.exec.raw, raw) }
                     .inspect_err(|_| parts.contents.calls.iter().for_each(|call| call.not_launched()))
@@ -280,7 +281,7 @@ impl Graph {
     /// other way round: drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] where the
     /// driver refuses, as CUDA does with memory of its own pool in a copy that was made for other memory.
     pub fn set(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
         let Some(table) = &mut self.table else {
             return Err(Error::new(

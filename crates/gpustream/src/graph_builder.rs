@@ -8,16 +8,17 @@ use gpustream_hal::{
 };
 use smallvec::SmallVec;
 
-use crate::copy::operation;
 use crate::device::Device;
 use crate::graph::{Graph, Recorded};
-use crate::host_call::{self, run_repeated};
+use crate::host_call::run_repeated;
+use crate::inside;
+use crate::operation::operation;
+use crate::queue::{Sink, StreamCore};
 use crate::record::attributes::Attributed;
 use crate::record::nodes::{Finished, HostNodes};
 use crate::record::setter::NodeCalls;
-use crate::record::{Contents, GraphUses, NodeAdder, NodeSetter, Sink};
+use crate::record::{Contents, GraphUses, NodeAdder, NodeSetter};
 use crate::stream::Stream;
-use crate::stream_core::StreamCore;
 
 /// A node of a graph under construction, and of the graph made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Device {
     /// [`ErrorKind::Unsupported`] where the backend has no graphs.
     pub fn graph(&self) -> Result<GraphBuilder> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let device = self.0.raw.clone();
         let raw = device.graph_create()?;
         let adder = Arc::new(NodeAdder::new(device.clone(), raw));

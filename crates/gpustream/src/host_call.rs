@@ -1,101 +1,32 @@
-//! Host closures in stream order, and what may not happen inside them.
-//!
-//! A driver runs them on a thread of its own and does not want to be called there: it may refuse, or wait for the very
-//! closure that called. So nothing here does: what would call the driver is an error inside a closure, and what is
-//! dropped there is handed to another thread.
+//! Host closures in stream order: the values that a driver gets with its callback.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, PoisonError, Weak};
-use std::thread;
+use std::sync::{Arc, PoisonError};
 
 use gpustream_hal::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
-use crate::process;
-use crate::stream_core::StreamCore;
 use crate::sync::{Mutex, lock};
-use crate::track::{Clock, Point};
+use crate::track::Clock;
+use crate::{inside, process};
 
-thread_local! {
-    /// Whether this thread is running a host closure on the driver's behalf.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// What that closure was ordered after when it was submitted.
-    static PAST: RefCell<Clock> = RefCell::default();
-}
-
-/// Whether this thread is inside a host closure.
-#[inline]
-pub(crate) fn is_inside() -> bool {
-    INSIDE.get()
-}
-
-/// Refuses, inside a host closure, what would call the driver or wait.
-#[inline]
-pub(crate) fn check_outside() -> Result<()> {
-    if is_inside() { Err(inside()) } else { Ok(()) }
-}
-
-#[cold]
-fn inside() -> Error {
-    Error::new(
-        ErrorKind::InHostClosure,
-        "a host closure runs on a thread of the driver's, which cannot be asked or waited for there: have the closure \
-         tell a thread of the program, and make the call on that",
-    )
-}
-
-/// Whether the closure that this thread is in comes after `point`: then that is done.
-pub(crate) fn is_past(point: Point) -> bool {
-    is_inside() && PAST.with_borrow(|past| past.covers(point))
-}
-
-/// What host closures left to be done, and whether a thread is at it.
+/// The panic of a host closure, until a wait for its stream reports it.
 #[derive(Default)]
-struct Left {
-    work: VecDeque<Box<dyn FnOnce() + Send>>,
-    has_thread: bool,
-}
+pub(crate) struct Panicked(Mutex<Option<String>>);
 
-static LEFT: Mutex<Left> = Mutex::new(Left { work: VecDeque::new(), has_thread: false });
-
-/// Runs `work`, which calls the driver: now, or on another thread if this one is inside a host closure. Once the process is
-/// ending it is leaked.
-pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
-    if is_inside() {
-        elsewhere(work);
-    } else {
-        process::at_driver(work);
-    }
-}
-
-/// As [`outside`], on another thread in any case.
-pub(crate) fn elsewhere(work: impl FnOnce() + Send + 'static) {
-    let mut left = lock(&LEFT);
-    left.work.push_back(Box::new(work));
-    if !left.has_thread && !process::is_ending() {
-        process::register("what closures left");
-        // Without one it stays until the next closure leaves something.
-        left.has_thread = thread::Builder::new().name("gpustream-drop".into()).spawn(clear_up).is_ok();
-    }
-}
-
-fn clear_up() {
-    loop {
-        let mut left = lock(&LEFT);
-        let Some(work) = left.work.pop_front() else {
-            left.has_thread = false;
-            return;
-        };
-        drop(left);
-        // It may drop values of the user's. What comes behind is not to suffer if one of them panics.
-        let run = || panic::catch_unwind(AssertUnwindSafe(work)).map_err(mem::forget);
-        if process::at_driver(run).is_none() {
-            // The process is ending; the rest stays where it is.
-            return;
+impl Panicked {
+    /// # Errors
+    /// [`ErrorKind::HostPanic`] with the panic's message, once.
+    pub(crate) fn report(&self) -> Result<()> {
+        match lock(&self.0).take() {
+            None => Ok(()),
+            Some(text) => Err(Error::new(
+                ErrorKind::HostPanic,
+                format!("a host closure of this stream panicked: {text}"),
+            )),
         }
     }
 }
@@ -103,18 +34,18 @@ fn clear_up() {
 /// A closure on its way through the driver.
 pub(crate) struct HostCall {
     closure: Box<dyn FnOnce() + Send>,
-    stream: Arc<StreamCore>,
+    panicked: Arc<Panicked>,
     past: Clock,
 }
 
 impl HostCall {
-    /// For the end of `stream` as it is now.
-    pub(crate) fn new(closure: impl FnOnce() + Send + 'static, stream: &Arc<StreamCore>) -> Self {
-        let state = lock(&stream.state);
-        let mut past = state.clock.clone();
-        past.advance(Point { stream: stream.id, number: state.number() });
-        drop(state);
-        Self { closure: Box::new(closure), stream: stream.clone(), past }
+    /// For the stream whose waits report `panicked`, after everything in `past`.
+    pub(crate) fn new(
+        closure: impl FnOnce() + Send + 'static,
+        panicked: &Arc<Panicked>,
+        past: Clock,
+    ) -> Self {
+        Self { closure: Box::new(closure), panicked: panicked.clone(), past }
     }
 
     pub(crate) fn into_raw(self) -> *mut c_void {
@@ -145,9 +76,8 @@ struct Runs {
     closures: VecDeque<(u64, Arc<dyn Fn() + Send + Sync>)>,
     launched: u64,
     begun: u64,
-    /// Where it was launched, which is who reports a panic: the streams of runs that have not begun, each with the number
-    /// of its first one.
-    streams: VecDeque<(u64, Weak<StreamCore>)>,
+    /// The streams that report panics: those of runs that have not begun, each with the number of its first one.
+    streams: VecDeque<(u64, Arc<Panicked>)>,
 }
 
 impl RepeatedCall {
@@ -174,11 +104,12 @@ impl RepeatedCall {
         self.recorded.as_ref().unwrap_or(self).clone()
     }
 
-    pub(crate) fn launched_on(&self, stream: &Arc<StreamCore>) {
+    /// Counts a launch on the stream whose waits report `panicked`.
+    pub(crate) fn launched_on(&self, panicked: &Arc<Panicked>) {
         let mut runs = lock(&self.runs);
-        if runs.streams.back().is_none_or(|(_, last)| !std::ptr::eq(last.as_ptr(), Arc::as_ptr(stream))) {
+        if runs.streams.back().is_none_or(|(_, last)| !Arc::ptr_eq(last, panicked)) {
             let first = runs.launched;
-            runs.streams.push_back((first, Arc::downgrade(stream)));
+            runs.streams.push_back((first, panicked.clone()));
         }
         runs.launched += 1;
     }
@@ -247,7 +178,7 @@ pub(crate) unsafe extern "C" fn run_repeated(data: *mut c_void) {
     }
     runs.begun += 1;
     let closure = runs.closures.front().map(|(_, closure)| closure.clone());
-    let stream = runs.streams.front().and_then(|(_, stream)| stream.upgrade());
+    let panicked = runs.streams.front().map(|(_, panicked)| panicked.clone());
     drop(runs);
     let run = move || {
         // Where they may do what a closure may.
@@ -256,7 +187,7 @@ pub(crate) unsafe extern "C" fn run_repeated(data: *mut c_void) {
             closure();
         }
     };
-    run_inside(run, stream, Clock::default());
+    run_inside(run, panicked.as_deref(), Clock::default());
 }
 
 /// What the driver calls.
@@ -265,27 +196,23 @@ pub(crate) unsafe extern "C" fn run_repeated(data: *mut c_void) {
 /// As for [`HostCall::from_raw`].
 pub(crate) unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the driver calls once with what it was given.
-    let HostCall { closure, stream, past } = unsafe { HostCall::from_raw(data) };
-    run_inside(closure, Some(stream), past);
+    let HostCall { closure, panicked, past } = unsafe { HostCall::from_raw(data) };
+    run_inside(closure, Some(&panicked), past);
 }
 
 /// Runs a user's closure where the driver may not be called and nothing may unwind.
-fn run_inside(closure: impl FnOnce(), stream: Option<Arc<StreamCore>>, past: Clock) {
-    INSIDE.set(true);
-    PAST.set(past);
-    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(closure)) {
+fn run_inside(closure: impl FnOnce(), panicked: Option<&Panicked>, past: Clock) {
+    inside::run(past, || {
+        let Err(payload) = panic::catch_unwind(AssertUnwindSafe(closure)) else { return };
         let text = payload
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "(no message)".to_owned());
-        if let Some(stream) = &stream {
-            *lock(&stream.panicked) = Some(text);
+        if let Some(panicked) = panicked {
+            *lock(&panicked.0) = Some(text);
         }
         // A payload may itself panic when dropped, and nothing may unwind from here.
         mem::forget(payload);
-    }
-    // While still inside: it may be the last handle.
-    drop(stream);
-    INSIDE.set(false);
+    });
 }

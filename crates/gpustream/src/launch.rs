@@ -10,9 +10,10 @@ use std::panic::Location;
 use bytemuck::Pod;
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result, Work};
 
+use crate::memory::Access;
 use crate::module::Kernel;
+use crate::operation::{Call, Kept, Submission, Waited};
 use crate::stream::Stream;
-use crate::stream_core::{Access, Call, Kept, Submission, Waited};
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
 use crate::volatile::{Volatile, VolatileMut};

@@ -9,14 +9,13 @@ use bytemuck::Pod;
 use gpustream_hal::{Error, ErrorKind, ManagedAdvice, RawBuffer, Result, Work};
 
 use crate::buffer::Owned;
-use crate::copy::{byte_len, operation};
 use crate::device::Device;
-use crate::host_call;
-use crate::memory::Kind;
+use crate::inside;
+use crate::memory::{Kind, byte_len};
 use crate::notify::Finished;
+use crate::operation::{Call, operation};
 use crate::pinned::{ReadGuard, WriteGuard};
 use crate::stream::Stream;
-use crate::stream_core::Call;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
@@ -127,7 +126,7 @@ impl<T: Pod> Managed<T> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for advice that the driver does not know.
     pub fn advise(&self, advice: ManagedAdvice) -> Result<()> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let view = self.view();
         if view.is_empty() {
             return Ok(());

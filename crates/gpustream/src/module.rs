@@ -5,14 +5,13 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use gpustream_hal::{
-    self as hal, Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source,
-};
+use gpustream_hal::{Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, Result, Source};
 
 use crate::checksum::Checksum;
 use crate::compile_cache;
 use crate::device::Device;
-use crate::host_call;
+use crate::inside;
+use crate::module_core::ModuleCore;
 use crate::sync::{Mutex, lock};
 
 /// Everything a module can be loaded from, on any backend; what `gpustream-build` embeds in a program.
@@ -24,22 +23,6 @@ pub struct ModuleSource<'a> {
     pub images: &'a [Image<'a>],
     /// The source, for devices that no image suits and whose backend can compile at run time.
     pub source: Option<Source<'a>>,
-}
-
-/// A loaded module; unloaded when its last kernel is dropped and done.
-pub(crate) struct ModuleCore {
-    raw: RawModule,
-    device: Arc<dyn hal::Device>,
-}
-
-impl Drop for ModuleCore {
-    fn drop(&mut self) {
-        let (device, raw) = (self.device.clone(), self.raw);
-        host_call::outside(move || {
-            // SAFETY: no handle is left, and the device drops a parked module only when no kernel of it can run.
-            let _ = unsafe { device.module_unload(raw) };
-        });
-    }
 }
 
 /// Of a kernel's parameters, in bytes.
@@ -90,7 +73,7 @@ impl Module {
         source: &ModuleSource<'_>,
         checksums: &[Checksum],
     ) -> Result<Self> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let raw_device = &device.0.raw;
         let backend = device.info().backend;
         let raw = match best_image(device, source) {
@@ -101,7 +84,7 @@ impl Module {
                 checked.and_then(|()| unsafe { raw_device.module_load(image.bytes) })
             }
             None => match &source.source {
-                Some(text) => compile_cache::compile(device, text)
+                Some(text) => compile_cache::compile(&**raw_device, text)
                     .map_err(|error| match error.kind() {
                         ErrorKind::Unsupported => no_image(device, source, Some(&error)),
                         _ => error,
@@ -130,7 +113,7 @@ impl Module {
     /// # Errors
     /// [`ErrorKind::KernelNotFound`].
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         if name.is_empty() {
             let message = format!("module `{}` was asked for a kernel without a name", self.0.name);
             return Err(Error::new(ErrorKind::KernelNotFound, message));
@@ -215,7 +198,7 @@ impl Kernel {
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend cannot say.
     pub fn occupancy(&self, threads: u32, dynamic_shared: u32) -> Result<u32> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         match self.check_block([threads, 1, 1], dynamic_shared) {
             Err(error) if error.kind() == ErrorKind::InvalidLaunch => return Ok(0),
             _ if threads == 0 => return Ok(0),
@@ -234,7 +217,7 @@ impl Kernel {
     /// [`ErrorKind::Unsupported`] where the backend cannot say, [`ErrorKind::InvalidLaunch`] for more shared memory than
     /// there is.
     pub fn suggested_block(&self, dynamic_shared: u32) -> Result<(u32, u32)> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         self.check_block([1, 1, 1], dynamic_shared)?;
         // SAFETY: the module is loaded as long as `self`.
         unsafe { self.device().0.raw.suggested_block(self.raw, dynamic_shared) }

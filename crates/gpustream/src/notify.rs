@@ -15,14 +15,14 @@ use bytemuck::Pod;
 use gpustream_hal::Result;
 use smallvec::SmallVec;
 
-use crate::device::DeviceCore;
+use crate::device_core::DeviceCore;
 use crate::event::Event;
-use crate::host_call;
+use crate::inside;
 use crate::memory::{self, Block};
 use crate::pinned::Pinned;
+use crate::queue::{Mark, StreamCore};
 use crate::reactor::{self, Entry, Wait};
 use crate::stream::Stream;
-use crate::stream_core::{Mark, StreamCore};
 use crate::track::Mode;
 use crate::view::{AsView, View};
 
@@ -61,7 +61,7 @@ impl Finished {
     }
 
     fn start(points: Points, cx: &Context<'_>) -> Result<State> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let mut ahead = points;
         let started = Instant::now();
         loop {
@@ -105,7 +105,9 @@ impl Future for Finished {
                     match self.0 {
                         State::Waiting { .. } => return Poll::Pending,
                         State::Resolved => {
-                            return Poll::Ready(streams.iter().try_for_each(|stream| stream.report_panic()));
+                            return Poll::Ready(
+                                streams.iter().try_for_each(|stream| stream.panicked.report()),
+                            );
                         }
                         _ => {}
                     }
@@ -113,10 +115,10 @@ impl Future for Finished {
                 State::Waiting { wait, streams } => {
                     let Some(outcome) = wait.poll(cx.waker()) else {
                         // Who blocks on this inside a host closure may wait for that very closure.
-                        return host_call::check_outside()
+                        return inside::check_outside()
                             .map_or_else(|e| Poll::Ready(Err(e)), |()| Poll::Pending);
                     };
-                    let outcome = outcome.and_then(|()| streams.iter().try_for_each(|s| s.report_panic()));
+                    let outcome = outcome.and_then(|()| streams.iter().try_for_each(|s| s.panicked.report()));
                     self.0 = State::Resolved;
                     return Poll::Ready(outcome);
                 }

@@ -9,10 +9,10 @@ use bytemuck::Pod;
 use gpustream_hal::{Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Result};
 
 use crate::buffer::Owned;
-use crate::copy::{byte_len, operation};
 use crate::device::Device;
-use crate::host_call;
-use crate::memory::{HostGuard, Kind, Registration};
+use crate::inside;
+use crate::memory::{HostGuard, Kind, Registration, byte_len};
+use crate::operation::operation;
 use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment, owner_methods};
 
 /// `len` elements of page-locked host memory, made by [`Device::pinned`].
@@ -88,10 +88,10 @@ impl<T: Pod> Pinned<T> {
         if bytes == 0 {
             return Self::from_slice(device, &values);
         }
-        host_call::check_outside()?;
+        inside::check_outside()?;
         check_alignment(values.as_ptr().addr(), size_of::<T>())?;
         let registration = Registration::new(&device.0.raw, values.into_boxed_slice())?;
-        let block = device.0.memory.register(registration, bytes)?;
+        let block = device.0.pools.register(registration, bytes)?;
         block.history.lock().set_written(&(0..bytes));
         Ok(Self { memory: Owned::new(device, block), len, element: PhantomData })
     }

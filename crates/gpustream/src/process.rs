@@ -9,13 +9,11 @@ use std::ffi::c_int;
 use std::mem;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gpustream_hal::{Error, ErrorKind, Result};
-
-use crate::reactor;
-use crate::sync::{Mutex, lock};
 
 /// How long the end of the process waits for calls that are under way. One that waits for work that never ends, or for
 /// the host closure that called `exit`, must not keep the process.
@@ -110,14 +108,22 @@ pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::Relaxed)
 }
 
-/// Has the end of the process begin with [`end`]. Handlers run in the reverse of the order in which they were asked for,
-/// and drivers ask for theirs when they are opened; so this is called once for each backend, when its first device is open,
-/// and for each kind of thread.
-pub(crate) fn register(what: &'static str) {
-    static KNOWN: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-    let mut known = lock(&KNOWN);
-    if !known.contains(&what) {
-        known.push(what);
+/// A backend or a kind of thread.
+struct Registered {
+    name: &'static str,
+    /// Makes its thread, if it has one that sleeps, see that the process ends.
+    wake: fn(),
+}
+
+static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+
+/// Has the end of the process begin with [`end`], which calls `wake`. Handlers run in
+/// the reverse of the order in which they were asked for, and drivers ask for theirs when they are opened; so this is called
+/// once for each backend, when its first device is open, and for each kind of thread.
+pub(crate) fn register(name: &'static str, wake: fn()) {
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !registered.iter().any(|known| known.name == name) {
+        registered.push(Registered { name, wake });
         // SAFETY: the handler does not unwind, and C runs it at the end of the process, or before this library is
         // unloaded from it. Where there is no room for it nothing else can be done.
         let _ = unsafe { atexit(end) };
@@ -129,7 +135,10 @@ extern "C" fn end() {
     if ENDING.swap(true, Ordering::SeqCst) || is_forked() {
         return;
     }
-    reactor::wake();
+    // No lock is waited for here: the thread that has it may be the one that ends the process.
+    if let Ok(registered) = REGISTERED.try_lock() {
+        registered.iter().for_each(|known| (known.wake)());
+    }
     let begun = Instant::now();
     let others = || INSIDE.load(Ordering::SeqCst) > usize::from(HERE.get());
     while others() && begun.elapsed() < PATIENCE {

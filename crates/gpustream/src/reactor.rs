@@ -17,7 +17,7 @@ use std::{hint, mem};
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::process;
-use crate::stream_core::{Mark, StreamCore};
+use crate::queue::{Mark, StreamCore};
 use crate::sync::{Mutex, lock};
 use crate::track::StreamId;
 
@@ -142,7 +142,7 @@ pub(crate) fn is_idle() -> bool {
 /// Has the waits of `entries` told when their points are reached. Starts the thread on first use.
 pub(crate) fn watch(entries: impl IntoIterator<Item = Entry>) -> Result<()> {
     let reactor = REACTOR.get_or_init(|| {
-        process::register("reactor");
+        process::register("reactor", wake);
         let handle = thread::Builder::new().name("gpustream-reactor".into()).spawn(run).ok()?;
         let thread = handle.thread().clone();
         Some(Reactor { inbox: Mutex::default(), thread, pending: AtomicUsize::new(0) })
@@ -160,7 +160,7 @@ pub(crate) fn watch(entries: impl IntoIterator<Item = Entry>) -> Result<()> {
 }
 
 /// Has the thread look around, if there is one.
-pub(crate) fn wake() {
+fn wake() {
     if let Some(Some(reactor)) = REACTOR.get() {
         reactor.thread.unpark();
     }

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy, Work};
 
 use crate::device::Device;
-use crate::event::{Event, Recorded, TimedEvent};
+use crate::event::{Event, TimedEvent};
 use crate::host_call::{self, HostCall, RepeatedCall};
+use crate::inside;
 use crate::lint;
-use crate::record::{CapturedPoint, Recording, no_node, refused};
-use crate::stream_core::{Access, Call, EventCell, Kept, Mark, StreamCore, StreamState, Submission, Waited};
+use crate::memory::Access;
+use crate::operation::{Call, Kept, Submission, Waited, no_node, refused};
+use crate::queue::{CapturedPoint, EventCell, Mark, Recorded, Recording, StreamCore, StreamState};
 use crate::sync::{MutexGuard, lock};
 use crate::track::{Clock, Point};
 
@@ -194,7 +196,7 @@ impl Stream {
         let state = self.core.running("ask whether a captured stream is done")?;
         let Some(clock) = self.core.query_locked(state)? else { return Ok(false) };
         self.device.0.streams.set_done(&clock);
-        self.core.report_panic()?;
+        self.core.panicked.report()?;
         Ok(true)
     }
 
@@ -232,7 +234,7 @@ impl Stream {
             lint::serialises("the driver may run the closures of all streams one after the other");
         }
         let operation = Operation { label: "host_fn", location: Location::caller() };
-        let call = HostCall::new(closure, &self.core);
+        let call = HostCall::new(closure, &self.core.panicked, self.core.past());
         // Dropped when nothing is locked: it may own graphs or modules, and those ask this stream how far it is.
         let mut refused = None;
         let none: [&Access<'_>; 0] = [];
@@ -303,7 +305,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         if !self.core.is_ours() {
             let core = self.core.clone();
-            host_call::outside(move || core.let_go());
+            inside::outside(move || core.let_go());
         }
     }
 }

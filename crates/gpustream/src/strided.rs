@@ -1,12 +1,10 @@
 //! Copies of boxes out of larger arrays.
 
+use bytemuck::Pod;
 use gpustream_hal::{Copy3d, CopyEnd, Error, ErrorKind, Result, Work};
 
-use bytemuck::Pod;
-
-use crate::copy::operation;
+use crate::operation::{Call, operation};
 use crate::stream::Stream;
-use crate::stream_core::Call;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
 

@@ -10,9 +10,9 @@ use bytemuck::Pod;
 use gpustream_hal::{Error, ErrorKind, HostPtr, RawBuffer, Result};
 
 use crate::device::Device;
-use crate::memory::{self, Block, HostGuard, Kind};
+use crate::memory::{Access, Block, HostGuard, Kind};
 use crate::pinned::{ReadGuard, WriteGuard};
-use crate::stream_core::Access;
+use crate::queue;
 use crate::track::Mode;
 
 /// A shared view of `len` elements of device or pinned memory.
@@ -186,7 +186,7 @@ impl<'a, T: Pod> View<'a, T> {
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
         let host = self.host()?;
         let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read)?;
-        memory::wait_for(&self.device.0, self.block, &self.bytes(), Mode::Read)?;
+        queue::wait_for(self.block, &self.bytes(), Mode::Read)?;
         // SAFETY: it was just waited for, with the guard held.
         Ok(unsafe { self.read_guard(host, guard) })
     }
@@ -218,7 +218,7 @@ impl<'a, T: Pod> View<'a, T> {
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_ready(&self) -> Result<bool> {
-        memory::is_ready(&self.device.0, self.block, &self.bytes(), Mode::Read)
+        queue::is_ready(self.block, &self.bytes(), Mode::Read)
     }
 
     /// Where kernels see the first element. What is done there is not tracked.
@@ -311,7 +311,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         let host = self.view.host()?;
         let range = self.view.bytes();
         let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write)?;
-        memory::wait_for(&self.view.device.0, self.view.block, &range, Mode::Write)?;
+        queue::wait_for(self.view.block, &range, Mode::Write)?;
         // SAFETY: it was just waited for, with the guard held.
         Ok(unsafe { self.write_guard(host, guard) })
     }
@@ -343,7 +343,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_ready(&self) -> Result<bool> {
-        memory::is_ready(&self.view.device.0, self.view.block, &self.view.bytes(), Mode::Write)
+        queue::is_ready(self.view.block, &self.view.bytes(), Mode::Write)
     }
 
     /// Declares what is there an earlier use's, which nobody may read any more.

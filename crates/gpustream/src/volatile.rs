@@ -8,7 +8,7 @@ use std::fmt;
 
 use bytemuck::Pod;
 
-use crate::stream_core::Access;
+use crate::memory::Access;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, sealed};
 

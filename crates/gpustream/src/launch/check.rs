@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Result};
 
 use super::{Arg, ArgKind, MAX_ARGS};
-use crate::host_call;
+use crate::inside;
 use crate::module::Kernel;
 use crate::stream::Stream;
 
@@ -58,7 +58,7 @@ impl Kernel {
         if self.may_share_most.load(Ordering::Acquire) {
             return Ok(());
         }
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let device = self.device();
         let most = device.info().shared_memory_per_block_optin.saturating_sub(self.info.static_shared);
         // SAFETY: the kernel's module is loaded as long as `self`.

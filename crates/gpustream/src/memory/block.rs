@@ -7,14 +7,8 @@ use gpustream_hal::{HostPtr, RawBuffer, Result};
 
 use super::guard::Guards;
 use super::registration::Registration;
-use crate::pool::arena::Taken;
-use crate::pool::lists::NONE;
-use crate::pool::{Memory, Returned};
 use crate::sync::Latch;
 use crate::track::{History, Uses};
-
-/// The number that stands for a range that is in no arena.
-const REGISTERED: u32 = u32::MAX - 2;
 
 /// What kind of memory a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,10 +39,51 @@ impl Kind {
     }
 }
 
+/// The place that a block's range has in a pool.
+pub(crate) enum Place {
+    /// None: the block is empty.
+    Nowhere,
+    /// The range of that number in an arena.
+    Arena(u32),
+    /// Memory of the driver's own pool.
+    Driver,
+    /// Memory of the program's, which is unlocked and freed when this is dropped.
+    Registered(Box<Registration>),
+}
+
+/// A range that a block is filled with.
+pub(crate) struct Filling {
+    pub(crate) place: Place,
+    /// The device's address.
+    pub(crate) start: usize,
+    /// The host's address, or zero.
+    pub(crate) host: usize,
+    /// In bytes.
+    pub(crate) size: usize,
+    /// The earlier owners' uses.
+    pub(crate) uses: Uses,
+}
+
+/// A range on its way back, with the uses that may still go on.
+pub(crate) struct Returned {
+    pub(crate) kind: Kind,
+    pub(crate) place: Place,
+    pub(crate) address: RawBuffer,
+    /// In bytes.
+    pub(crate) size: usize,
+    pub(crate) uses: Uses,
+}
+
+/// The pools that blocks' ranges go back to.
+pub(crate) trait Home: Send + Sync {
+    /// Takes back a range that nobody holds any more.
+    fn give_back(&self, returned: Returned);
+}
+
 /// One allocation. Shared by its owner and the graphs that refer to it; the last of them gives the range back.
 ///
-/// Holds the memory that the range lies in, whoever holds the block, and with that the driver's device: a graph may
-/// outlive the handle of the device whose memory it touches.
+/// Keeps its home, and with that the driver's device: a graph may outlive the handle of the device whose memory it
+/// touches.
 pub(crate) struct Block {
     pub(crate) address: RawBuffer,
     /// Where the host sees it; null for device memory.
@@ -60,11 +95,9 @@ pub(crate) struct Block {
     /// Whether a graph has ever referred to it; then launches touch it without a borrow.
     pub(crate) in_graph: AtomicBool,
     pub(super) guards: Latch<Guards>,
-    /// The range's number in its arena.
-    id: u32,
-    registration: Option<Box<Registration>>,
-    /// Also of an empty block, so that filling one counts nothing: [`Memory::close`] breaks the circle.
-    memory: Arc<Memory>,
+    place: Place,
+    /// Also of an empty block, so that filling one counts nothing: the pools break the circle when they are closed.
+    home: Arc<dyn Home>,
 }
 
 // SAFETY: `host` is an address; who may read or write there is the business of guards and the tracker.
@@ -74,7 +107,7 @@ unsafe impl Sync for Block {}
 
 impl Block {
     /// An allocation of no memory, to be [`fill`](Self::fill)ed.
-    pub(crate) fn empty(memory: &Arc<Memory>, kind: Kind) -> Self {
+    pub(crate) fn empty(home: Arc<dyn Home>, kind: Kind) -> Self {
         Self {
             address: RawBuffer(0),
             host: std::ptr::null_mut(),
@@ -83,56 +116,46 @@ impl Block {
             history: Latch::new(History::new(0, false)),
             in_graph: AtomicBool::new(false),
             guards: Latch::new(Guards::default()),
-            id: NONE,
-            registration: None,
-            memory: memory.clone(),
+            place: Place::Nowhere,
+            home,
         }
     }
 
-    /// Makes an empty block the one of `taken`, of which `bytes` were asked for.
+    /// Makes an empty block the one of `filling`, of which `bytes` were asked for.
     #[inline]
-    pub(crate) fn fill(&mut self, taken: Taken, bytes: usize) {
-        self.address = RawBuffer(taken.start);
-        self.host = taken.host as HostPtr;
-        self.capacity = taken.size;
-        self.id = taken.id;
-        self.history.get_mut().begin(bytes, taken.uses);
+    pub(crate) fn fill(&mut self, filling: Filling, bytes: usize) {
+        self.address = RawBuffer(filling.start);
+        self.host = filling.host as HostPtr;
+        self.capacity = filling.size;
+        self.place = filling.place;
+        self.history.get_mut().begin(bytes, filling.uses);
     }
 
     /// Makes an empty block the one of registered memory of `bytes` bytes.
     pub(crate) fn fill_registered(&mut self, registration: Registration, bytes: usize) -> Result<()> {
-        self.address = registration.device_address()?;
-        self.host = registration.host();
-        self.capacity = bytes;
-        self.id = REGISTERED;
-        self.history.get_mut().begin(bytes, Uses::new());
-        self.registration = Some(Box::new(registration));
+        let (start, host) = (registration.device_address()?.0, registration.host() as usize);
+        let place = Place::Registered(Box::new(registration));
+        self.fill(Filling { place, start, host, size: bytes, uses: Uses::new() }, bytes);
         Ok(())
     }
 
-    /// Makes the block empty; what was in it must be given back.
+    /// Makes the block empty; the range that was in it must be given back.
     #[inline]
     pub(crate) fn empty_out(&mut self) -> Option<Returned> {
-        let id = std::mem::replace(&mut self.id, NONE);
-        if id == NONE {
+        let place = std::mem::replace(&mut self.place, Place::Nowhere);
+        if matches!(place, Place::Nowhere) {
             return None;
         }
         *self.in_graph.get_mut() = false;
         // A guard that was leaked holds nothing any more.
         self.guards.get_mut().clear();
         let uses = self.history.get_mut().end();
-        let registration = self.registration.take();
-        Some(Returned { kind: self.kind, id, address: self.address, size: self.capacity, uses, registration })
+        Some(Returned { kind: self.kind, place, address: self.address, size: self.capacity, uses })
     }
 
     #[inline]
     pub(crate) fn is_host(&self) -> bool {
         !self.host.is_null()
-    }
-
-    /// Forgets the uses that are known to be done.
-    pub(crate) fn prune(&self, history: &mut History) {
-        history.prune(|point| self.memory.streams().is_known_done(point));
     }
 }
 
@@ -140,7 +163,7 @@ impl Drop for Block {
     /// Where a graph was the last to hold it. Otherwise the owner has emptied it.
     fn drop(&mut self) {
         if let Some(returned) = self.empty_out() {
-            self.memory.give_back(returned);
+            self.home.give_back(returned);
         }
     }
 }

@@ -6,8 +6,8 @@ use gpustream_hal::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
 use super::Block;
-use crate::host_call;
-use crate::stream_core::Access;
+use crate::inside;
+use crate::memory::Access;
 use crate::track::Mode;
 
 /// Who holds guards on a block, and whether a graph that touches it is being launched.
@@ -41,7 +41,7 @@ impl<'a> HostGuard<'a> {
                 return Ok(guard);
             }
             // The launch may wait for room behind the closure.
-            host_call::check_outside()?;
+            inside::check_outside()?;
             std::thread::yield_now();
         }
     }

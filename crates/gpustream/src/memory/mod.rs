@@ -4,6 +4,7 @@
 //! uses, and the next owner's first write is ordered after what is still running. So freeing never waits, and
 //! nothing that a stream still uses is returned to the driver.
 
+mod access;
 mod block;
 mod guard;
 mod page_locked;
@@ -11,40 +12,27 @@ mod registration;
 
 use std::ops::Range;
 
-use gpustream_hal::Result;
+use gpustream_hal::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
-pub(crate) use block::{Block, Kind};
+use crate::track::{Mode, Point};
+pub(crate) use access::Access;
+pub(crate) use block::{Block, Filling, Home, Kind, Place, Returned};
 pub(crate) use guard::{HostGuard, HostReplay};
 pub(crate) use page_locked::PAGE_LOCKED;
 pub(crate) use registration::Registration;
 
-use crate::device::DeviceCore;
-use crate::track::{Mode, Point};
-
-/// Blocks until the device is done with `range`: with its writers for a read, with everyone for a write.
-pub(crate) fn wait_for(device: &DeviceCore, block: &Block, range: &Range<usize>, mode: Mode) -> Result<()> {
-    for point in pending(block, range, mode) {
-        if let Some(stream) = device.stream(point.stream) {
-            stream.synchronize_number(point.number)?;
-        }
-    }
-    Ok(())
+/// The size of `len` elements in bytes.
+pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
+    len.checked_mul(size_of::<T>()).ok_or_else(|| {
+        Error::new(
+            ErrorKind::OutOfMemory,
+            format!("{len} elements of {} bytes exceed the address space", size_of::<T>()),
+        )
+    })
 }
 
-/// Whether [`wait_for`] would return at once.
-pub(crate) fn is_ready(device: &DeviceCore, block: &Block, range: &Range<usize>, mode: Mode) -> Result<bool> {
-    for point in pending(block, range, mode) {
-        if let Some(stream) = device.stream(point.stream)
-            && !stream.query_number(point.number)?
-        {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// The points that [`wait_for`] waits for.
+/// The points that host access to `range` waits for: the writers of it for a read, all its users for a write.
 pub(crate) fn pending(block: &Block, range: &Range<usize>, mode: Mode) -> SmallVec<[Point; 4]> {
     let mut points = SmallVec::new();
     block.history.lock().conflicts(range, mode, |old| points.push(old.point));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gpustream_hal::{self as hal, HostPtr, RawBuffer, Result};
 
 use super::PAGE_LOCKED;
-use crate::host_call;
+use crate::inside;
 
 /// Memory that was handed over to be page-locked. Dropping it unlocks and frees; nothing may use it any more then.
 pub(crate) struct Registration {
@@ -56,7 +56,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let (device, host, len, free) = (self.device.clone(), self.host, self.len, self.free);
-        host_call::outside(move || {
+        inside::outside(move || {
             // SAFETY: registered, and whoever drops this has seen that all uses are done.
             if unsafe { device.host_unregister(host as HostPtr) }.is_ok() {
                 // SAFETY: leaked by `new`, and used no more. Where unlocking failed it stays leaked: the driver may

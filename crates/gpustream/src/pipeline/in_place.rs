@@ -4,9 +4,8 @@ use bytemuck::Pod;
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use super::{Pipeline, report};
-use crate::copy::operation;
+use crate::operation::{Waited, operation};
 use crate::stream::Stream;
-use crate::stream_core::Waited;
 use crate::view::{AsView, AsViewMut, ViewMut};
 
 impl Pipeline<'_> {

@@ -6,8 +6,8 @@ use bytemuck::Pod;
 use gpustream_hal::{Operation, Result};
 
 use crate::buffer::Buffer;
-use crate::copy::byte_len;
 use crate::device::Device;
+use crate::memory::byte_len;
 use crate::stream::Stream;
 use crate::view::{AsView, View};
 

@@ -8,11 +8,11 @@ use gpustream_hal::{Error, ErrorKind, Operation, Result};
 use super::turns::take_turns;
 use super::{Pipeline, report};
 use crate::buffer::Buffer;
-use crate::copy::{byte_len, operation};
+use crate::copy::staged;
 use crate::device::Device;
-use crate::memory::Kind;
+use crate::memory::{Kind, byte_len};
+use crate::operation::operation;
 use crate::pinned::Pinned;
-use crate::staging;
 use crate::stream::Stream;
 use crate::view::{View, ViewMut};
 
@@ -70,11 +70,11 @@ impl Pipeline<'_> {
         let source = |piece: &mut [T]| {
             let (now, later) = left.split_at(piece.len().min(left.len()));
             left = later;
-            staging::copy_on_host(&device, now, &mut piece[..now.len()])?;
+            staged::copy_on_host(&device, now, &mut piece[..now.len()])?;
             Ok::<_, Error>(now.len())
         };
         let sink = |_, values: &[U]| {
-            staging::copy_on_host(&device, values, &mut output[taken..taken + values.len()])?;
+            staged::copy_on_host(&device, values, &mut output[taken..taken + values.len()])?;
             taken += values.len();
             Ok(())
         };

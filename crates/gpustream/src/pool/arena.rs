@@ -7,6 +7,7 @@
 
 use super::lists::{FreeList, Link, NONE};
 use super::{GRANULE, Holder};
+use crate::memory::{Filling, Place};
 use crate::track::{Point, StreamId, Uses, merge_uses};
 
 /// The list of ranges that nothing uses any more.
@@ -76,6 +77,13 @@ pub(crate) struct Taken {
     pub(crate) host: usize,
     pub(crate) size: usize,
     pub(crate) uses: Uses,
+}
+
+impl From<Taken> for Filling {
+    #[inline]
+    fn from(Taken { id, start, host, size, uses }: Taken) -> Self {
+        Self { place: Place::Arena(id), start, host, size, uses }
+    }
 }
 
 /// Slabs and their ranges. Addresses are numbers here; nothing is read or written there.

@@ -1,6 +1,6 @@
 //! The driver's own stream-ordered pool, for those who prefer it.
 //!
-//! Memory from `cuMemAllocAsync` may be used after that point of the stream it was asked on, so that point is a use
+//! Pools from `cuMemAllocAsync` may be used after that point of the stream it was asked on, so that point is a use
 //! like one left by an earlier owner: other streams wait for it. It is freed in the order of one stream, which is
 //! first made to wait for the uses on all others.
 
@@ -9,18 +9,15 @@ use std::sync::Arc;
 
 use gpustream_hal::{Operation, RawBuffer, Result};
 
-use super::arena::{Slab, Taken};
+use super::arena::Slab;
 use super::stats::MemoryStats;
-use super::{Holder, Memory, Returned};
-use crate::device::DeviceCore;
-use crate::host_call;
-use crate::memory::{Block, Kind};
-use crate::stream_core::{Access, StreamCore};
+use super::{Holder, Pools};
+use crate::inside;
+use crate::memory::{Access, Block, Filling, Kind, Place, Returned};
+use crate::operation::Rules;
+use crate::queue::StreamCore;
 use crate::sync::{Mutex, lock};
 use crate::track::{Mode, Point, Uses};
-
-/// The number that stands for a range of the driver's.
-pub(crate) const DRIVERS: u32 = u32::MAX - 1;
 
 /// What a capture refuses.
 const CAPTURED: &str = "allocate or free inside it; allocate before, the graph keeps what it uses alive";
@@ -51,7 +48,7 @@ impl DriverPool {
     /// `size` bytes, and the driver is asked for `bytes`.
     pub(super) fn alloc(
         &self,
-        device: &DeviceCore,
+        rules: Rules,
         (size, bytes): (usize, usize),
         holder: Holder,
         stream: &StreamCore,
@@ -62,7 +59,7 @@ impl DriverPool {
         block.history.lock().begin(size, Uses::new());
         let access = [Access { block: &*block, range: 0..size, mode: Mode::Write }];
         let outcome = stream.submit_outside_captures(
-            device.rules,
+            rules,
             holder.operation,
             CAPTURED,
             access.iter(),
@@ -77,8 +74,8 @@ impl DriverPool {
         if let Err(error) = outcome {
             // The driver may have done it, and something after it failed.
             if address != RawBuffer(0) {
-                let (kind, id, registration) = (Kind::Device, DRIVERS, None);
-                inner.frees.push(Returned { kind, id, address, size, uses, registration });
+                let (kind, place) = (Kind::Device, Place::Driver);
+                inner.frees.push(Returned { kind, place, address, size, uses });
             }
             return Err(error);
         }
@@ -88,7 +85,10 @@ impl DriverPool {
         inner.peak = inner.peak.max(inner.used);
         inner.peak_reserved = inner.peak_reserved.max(inner.reserved());
         if let Some(block) = Arc::get_mut(block) {
-            block.fill(Taken { id: DRIVERS, start: address.0, host: 0, size, uses }, holder.requested);
+            block.fill(
+                Filling { place: Place::Driver, start: address.0, host: 0, size, uses },
+                holder.requested,
+            );
         }
         Ok(())
     }
@@ -102,25 +102,25 @@ impl DriverPool {
     }
 
     /// Frees what was dropped (`cuMemFreeAsync`). What cannot be freed at the moment stays for the next time.
-    pub(super) fn flush(&self, memory: &Arc<Memory>, device: &DeviceCore) {
-        if host_call::is_inside() {
+    pub(super) fn flush(&self, pools: &Arc<Pools>) {
+        if inside::is_inside() {
             return;
         }
         let frees = std::mem::take(&mut lock(&self.0).frees);
         for returned in frees {
-            if let Some(returned) = free(memory, device, returned) {
+            if let Some(returned) = free(pools, returned) {
                 lock(&self.0).frees.push(returned);
             }
         }
     }
 
     /// Frees, without a stream, what was dropped and is known to be out of use: its device is gone.
-    pub(super) fn free_done(&self, memory: &Memory) {
-        let done = |uses: &Uses| uses.iter().all(|old| memory.streams.is_known_done(old.point));
+    pub(super) fn free_done(&self, pools: &Pools) {
+        let done = |uses: &Uses| uses.iter().all(|old| pools.streams.is_known_done(old.point));
         let frees: Vec<_> = lock(&self.0).frees.extract_if(.., |returned| done(&returned.uses)).collect();
         for Returned { kind, address, size, .. } in frees {
             // The plain call also takes what the pool gave.
-            memory.free_slab(kind, Slab { start: address.0, size, host: 0 });
+            pools.free_slab(kind, Slab { start: address.0, size, host: 0 });
         }
     }
 
@@ -143,13 +143,13 @@ impl DriverPool {
 }
 
 /// Frees a range, or returns it where this is not possible now.
-fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Option<Returned> {
+fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
     // Of streams that are out of reach, by their events.
-    let is_done = |point: Point| device.stream(point.stream).is_none_or(|it| it.is_done(point.number));
+    let is_done = |point: Point| pools.streams.get(point.stream).is_none_or(|it| it.is_done(point.number));
     returned.uses.retain(|old| !is_done(old.point));
     let mut target = None;
     for old in &returned.uses {
-        let Some(stream) = device.stream(old.point.stream).filter(|stream| stream.is_reachable()) else {
+        let Some(stream) = pools.streams.get(old.point.stream).filter(|stream| stream.is_reachable()) else {
             continue;
         };
         // The lock may be this thread's: buffers can be dropped anywhere. And nothing can be freed in a capture.
@@ -157,7 +157,7 @@ fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Op
         if !usable {
             return Some(returned);
         }
-        if Arc::ptr_eq(&stream.device, &device.raw) {
+        if Arc::ptr_eq(&stream.device, &pools.device) {
             target = Some(stream);
         }
     }
@@ -166,17 +166,17 @@ fn free(memory: &Arc<Memory>, device: &DeviceCore, mut returned: Returned) -> Op
             return Some(returned);
         }
         // SAFETY: all uses are done. The plain call also takes what the pool gave.
-        let _ = unsafe { device.raw.free(returned.address) };
+        let _ = unsafe { pools.device.free(returned.address) };
         return None;
     };
     let operation = Operation { label: "free", location: std::panic::Location::caller() };
     let Returned { address, size, uses, .. } = returned;
-    let mut block = Block::empty(memory, Kind::Device);
-    block.fill(Taken { id: DRIVERS, start: address.0, host: 0, size, uses }, size);
+    let mut block = Block::empty(pools.clone(), Kind::Device);
+    block.fill(Filling { place: Place::Driver, start: address.0, host: 0, size, uses }, size);
     let mut block = Arc::new(block);
     let accesses = [Access { block: &block, range: 0..size, mode: Mode::Write }];
     let outcome =
-        stream.submit_outside_captures(device.rules, operation, CAPTURED, accesses.iter(), |raw, stream| {
+        stream.submit_outside_captures(pools.rules, operation, CAPTURED, accesses.iter(), |raw, stream| {
             // SAFETY: the uses of the memory are done or ordered before this point: the access above saw to that.
             unsafe { raw.free_async(address, stream) }
         });

@@ -5,47 +5,50 @@ use std::sync::atomic::Ordering;
 
 use gpustream_hal::{HostPtr, RawBuffer, Result};
 
-use super::Memory;
+use super::Pools;
 use super::arena::{IDLE, MIXED, Slab};
-use super::driver::DRIVERS;
-use super::memory::{Returned, SHELLS};
-use crate::device::DeviceCore;
-use crate::host_call;
-use crate::memory::{Block, Kind, Registration};
+use super::pools::SHELLS;
+use crate::inside;
+use crate::memory::{Block, Home, Kind, Place, Registration, Returned};
 use crate::sync::lock;
 use crate::track::{StreamId, Uses};
 
-impl Memory {
+impl Home for Pools {
+    fn give_back(&self, returned: Returned) {
+        self.take_back(returned, None);
+    }
+}
+
+impl Pools {
     /// Takes back the allocation of a dropped owner, unless a graph still holds it: then the graph gives it back.
     #[inline]
-    pub(crate) fn release(self: &Arc<Self>, device: &DeviceCore, mut block: Arc<Block>) {
+    pub(crate) fn release(self: &Arc<Self>, mut block: Arc<Block>) {
         let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else { return };
-        let of_driver = emptied.id == DRIVERS;
+        let of_driver = matches!(emptied.place, Place::Driver);
         self.take_back(emptied, Some(block));
         if of_driver {
-            self.driver.flush(self, device);
+            self.driver.flush(self);
         }
-    }
-
-    /// Takes back a range.
-    pub(crate) fn give_back(&self, returned: Returned) {
-        self.take_back(returned, None);
     }
 
     #[inline]
     fn take_back(&self, returned: Returned, shell: Option<Arc<Block>>) {
-        if returned.id == DRIVERS {
-            self.driver.give_back(returned);
-            if self.closed.load(Ordering::Acquire) {
-                self.driver.free_done(self);
+        let Returned { kind, place, address, size, mut uses } = returned;
+        let id = match place {
+            Place::Nowhere => return,
+            Place::Arena(id) => id,
+            Place::Driver => {
+                self.driver.give_back(Returned { kind, place, address, size, uses });
+                if self.closed.load(Ordering::Acquire) {
+                    self.driver.free_done(self);
+                }
+                return;
             }
-            return;
-        }
-        let Returned { kind, id, size, mut uses, registration, .. } = returned;
-        if let Some(registration) = registration {
-            lock(&self.orphans).push((uses, registration));
-            return self.sweep();
-        }
+            Place::Registered(registration) => {
+                lock(&self.orphans).push((uses, registration));
+                return self.sweep();
+            }
+        };
         let owner = match uses.as_slice() {
             [] => IDLE,
             [only] => only.point.stream,
@@ -86,7 +89,7 @@ impl Memory {
     /// A block of registered memory of `bytes` bytes.
     pub(crate) fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
         self.sweep();
-        let mut block = Block::empty(self, Kind::Registered);
+        let mut block = Block::empty(self.clone(), Kind::Registered);
         block.fill_registered(registration, bytes)?;
         Ok(Arc::new(block))
     }
@@ -117,8 +120,8 @@ impl Memory {
     }
 
     /// Returns idle memory of every kind: one may make room for another. Says how many bytes.
-    pub(crate) fn trim_all(self: &Arc<Self>, device: &DeviceCore) -> u64 {
-        self.driver.flush(self, device);
+    pub(crate) fn trim_all(self: &Arc<Self>) -> u64 {
+        self.driver.flush(self);
         Kind::ALL.iter().map(|&kind| self.trim(kind)).sum()
     }
 
@@ -144,7 +147,7 @@ impl Memory {
 
     pub(super) fn free_slab(&self, kind: Kind, slab: Slab) {
         let device = self.device.clone();
-        host_call::outside(move || {
+        inside::outside(move || {
             // SAFETY: the slab has left the pool, all uses of it being done. A failure leaves nothing to do.
             let _ = unsafe {
                 match kind {
@@ -158,7 +161,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for Pools {
     /// The last block is gone. What is still not known to be out of use stays with the process.
     fn drop(&mut self) {
         if *self.closed.get_mut() {

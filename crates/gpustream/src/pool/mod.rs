@@ -11,7 +11,7 @@
 //! | `lists` | which free range a request gets (the policy); no streams, no addresses |
 //! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
 //! | `driver` | the driver's own pool instead |
-//! | `memory` | locks, growth, what to do when there is no more |
+//! | `pools` | locks, growth, what to do when there is no more |
 //! | `give_back` | the way back, to the pool and to the driver |
 //! | `options` | what a program chooses |
 //! | `replay` | a random mix of allocations against each policy |
@@ -21,24 +21,40 @@ pub(crate) mod arena;
 mod driver;
 mod give_back;
 pub(crate) mod lists;
-mod memory;
 mod options;
+mod pools;
 #[cfg(test)]
 mod replay;
 mod stats;
 
 use std::panic::Location;
 
-use gpustream_hal::Operation;
+use gpustream_hal::{Operation, Result};
 
-pub(crate) use memory::{Memory, Returned};
 pub(crate) use options::MemoryOptions;
 pub use options::MemoryPool;
+pub(crate) use pools::Pools;
 pub use stats::{Holding, MemorySnapshot, MemoryStats};
 
 /// Sizes and addresses in a slab are multiples of this many bytes: the alignment that drivers give and kernels'
 /// vector loads want, and above what two neighbours could falsely share.
 pub(crate) const GRANULE: usize = 512;
+
+/// The streams that use a device's memory, as far as its pools ask about them.
+pub(crate) trait Users {
+    /// Asks the driver how far each of them has come; never blocks.
+    fn look(&self);
+
+    /// Whether everything submitted to the device's own streams is known to be done.
+    fn are_known_idle(&self) -> bool;
+
+    /// Blocks until the memory that was freed is out of use, and takes back the memory that streams keep for their next
+    /// copies.
+    ///
+    /// # Errors
+    /// Those of the device's own streams.
+    fn settle(&self) -> Result<()>;
+}
 
 /// Who holds a range: bytes asked for, and where.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::arena::{Arena, IDLE, Slab};
 use super::lists::{BestFit, FreeList, Segregated};
-use super::memory::{SMALL, rounded, slab_size};
+use super::pools::{SMALL, rounded, slab_size};
 use super::{GRANULE, Holder};
 use crate::memory::Kind;
 use crate::track::{Point, StreamId, Use, Uses};

@@ -9,8 +9,7 @@ use gpustream_hal::Operation;
 use smallvec::SmallVec;
 
 use crate::host_call::RepeatedCall;
-use crate::memory::Block;
-use crate::stream_core::Access;
+use crate::memory::{Access, Block};
 use crate::track::{Mode, Touched};
 
 /// Something a graph keeps alive.

@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 
 use super::attributes::Attributed;
 use super::scope::{Operations, Scope, add};
-use super::{Contents, GraphUses, refused};
-use crate::device::Tracking;
-use crate::host_call;
-use crate::stream_core::{Access, Kept, Submission};
+use super::{Contents, GraphUses};
+use crate::inside;
+use crate::memory::Access;
+use crate::operation::{Kept, Submission, refused};
 use crate::sync::{Mutex, lock};
-use crate::track::{Clock, Point, StreamId};
+use crate::track::{Clock, Point, StreamId, Tracking};
 
 /// The nodes that call a closure, and where the [`RepeatedCall`](crate::host_call::RepeatedCall) of each lies.
 pub(crate) type HostNodes = Vec<(RawGraphNode, usize)>;
@@ -76,12 +76,12 @@ impl NodeAdder {
     /// Makes a node of an operation.
     ///
     /// # Safety
-    /// As for [`StreamCore::submit`](crate::stream_core::StreamCore::submit).
+    /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
     pub(crate) unsafe fn submit<'a>(
         &self,
         submission: Submission<'a, impl Iterator<Item = &'a Access<'a>> + Clone>,
     ) -> Result<()> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let Submission { operation, accesses, call, kept, rules, .. } = submission;
         let inner = &mut *lock(&self.inner);
         let Some(after) = inner.next.clone() else {
@@ -111,7 +111,7 @@ impl NodeAdder {
         uses: &GraphUses,
         after: &[usize],
     ) -> Result<()> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = uses.accesses().collect();
         // SAFETY: a node of no work, or a graph that is alive, whose contents are kept.

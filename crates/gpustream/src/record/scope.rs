@@ -7,19 +7,18 @@ use gpustream_hal::{Operation, Result};
 use smallvec::SmallVec;
 
 use super::contents::{Contents, GraphOperation};
-use crate::device::Tracking;
-use crate::memory::Block;
-use crate::stream_core::{Access, Kept, hazard};
-use crate::track::{Clock, History, Point, StreamId, Use};
+use crate::memory::{Access, Block};
+use crate::operation::{Kept, hazard};
+use crate::track::{Clock, History, Point, StreamId, Tracking, Use};
 
 /// The operations of one recording, by index.
-pub(super) type Operations = SmallVec<[usize; 2]>;
+pub(crate) type Operations = SmallVec<[usize; 2]>;
 
 /// The tracker of one recording, and what its graph will refer to.
 #[derive(Default)]
-pub(super) struct Scope {
+pub(crate) struct Scope {
     histories: HashMap<*const Block, History>,
-    pub(super) contents: Contents,
+    pub(crate) contents: Contents,
     /// Where the last thing that was kept lies. It is alive, so nothing else lies there.
     last_kept: usize,
 }
@@ -33,7 +32,7 @@ impl Scope {
     ///
     /// # Errors
     /// [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) where the user orders, and there is one.
-    pub(super) fn missing(
+    pub(crate) fn missing(
         &self,
         tracking: Option<Tracking>,
         operation: Operation,
@@ -56,7 +55,7 @@ impl Scope {
     }
 
     /// Enters an operation at `point`, directly after the operations `after`.
-    pub(super) fn enter<'a>(
+    pub(crate) fn enter<'a>(
         &mut self,
         point: Point,
         operation: Operation,
@@ -74,7 +73,7 @@ impl Scope {
     }
 
     /// Keeps something alive as long as the graph.
-    pub(super) fn keep(&mut self, kept: Kept<'_>) {
+    pub(crate) fn keep(&mut self, kept: Kept<'_>) {
         match kept {
             Kept::Nothing => {}
             Kept::Closure(call) => self.contents.calls.push(call.clone()),
@@ -88,19 +87,19 @@ impl Scope {
     }
 
     /// The next operation's index.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.contents.operations.len()
     }
 
     /// Ends the recording.
-    pub(super) fn finish(&mut self) -> Contents {
+    pub(crate) fn finish(&mut self) -> Contents {
         self.histories.clear();
         std::mem::take(&mut self.contents)
     }
 }
 
 /// Adds operations that are not among `operations` yet.
-pub(super) fn add(operations: &mut Operations, more: &[usize]) {
+pub(crate) fn add(operations: &mut Operations, more: &[usize]) {
     for &index in more {
         if !operations.contains(&index) {
             operations.push(index);

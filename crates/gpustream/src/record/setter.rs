@@ -7,9 +7,9 @@ use gpustream_hal::{self as hal, RawGraphExec, RawGraphNode, Result};
 
 use super::attributes::Attributed;
 use super::contents::{Contents, Keep};
-use super::refused;
 use crate::host_call::RepeatedCall;
-use crate::stream_core::{Access, Kept, Submission};
+use crate::memory::Access;
+use crate::operation::{Kept, Submission, refused};
 use crate::sync::{Mutex, lock};
 
 /// Accesses of the last change that are remembered.
@@ -135,7 +135,7 @@ impl NodeSetter {
     /// Puts an operation into the node. What the operation touches is entered whatever the driver answers.
     ///
     /// # Safety
-    /// As for [`StreamCore::submit`](crate::stream_core::StreamCore::submit).
+    /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
     #[inline]
     pub(crate) unsafe fn submit<'a>(
         &self,

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use gpustream_hal::Result;
 
-use crate::stream::Stream;
+use crate::queue::StreamCore;
 use crate::sync::{Mutex, lock};
 use crate::track::StreamId;
 
@@ -20,32 +20,32 @@ struct Account {
     submitted: VecDeque<(u64, usize)>,
 }
 
-pub(super) struct Credit {
+pub(crate) struct Credit {
     limit: usize,
     accounts: Mutex<HashMap<StreamId, Account>>,
 }
 
 /// Leave to have some bytes under way; given back when dropped, or when what it was taken for is done.
-pub(super) struct Grant<'a> {
+pub(crate) struct Grant<'a> {
     credit: &'a Credit,
-    stream: &'a Stream,
+    stream: &'a StreamCore,
     bytes: usize,
 }
 
 impl Credit {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { limit, accounts: Mutex::default() }
     }
 
-    pub(super) fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
     /// Blocks while the stream has as much under way as it may.
-    pub(super) fn take<'a>(&'a self, stream: &'a Stream, bytes: usize) -> Result<Grant<'a>> {
+    pub(crate) fn take<'a>(&'a self, stream: &'a StreamCore, bytes: usize) -> Result<Grant<'a>> {
         loop {
             let mut accounts = lock(&self.accounts);
-            let account = accounts.entry(stream.core.id).or_default();
+            let account = accounts.entry(stream.id).or_default();
             account.settle(stream);
             let oldest =
                 if account.bytes + bytes <= self.limit { None } else { account.submitted.pop_front() };
@@ -55,8 +55,8 @@ impl Credit {
                 return Ok(Grant { credit: self, stream, bytes });
             };
             drop(accounts);
-            let outcome = stream.core.synchronize_number(number);
-            self.give_back(stream.core.id, freed);
+            let outcome = stream.synchronize_number(number);
+            self.give_back(stream.id, freed);
             outcome?;
         }
     }
@@ -74,9 +74,9 @@ impl Credit {
 
 impl Account {
     /// Forgets what is known to be done.
-    fn settle(&mut self, stream: &Stream) {
+    fn settle(&mut self, stream: &StreamCore) {
         while let Some(&(number, bytes)) = self.submitted.front()
-            && stream.core.is_known_done(number)
+            && stream.is_known_done(number)
         {
             self.submitted.pop_front();
             self.bytes -= bytes;
@@ -86,9 +86,9 @@ impl Account {
 
 impl Grant<'_> {
     /// What the bytes are for has been submitted, up to `number`: they count until that is done.
-    pub(super) fn submitted(self, number: u64) {
+    pub(crate) fn submitted(self, number: u64) {
         let mut accounts = lock(&self.credit.accounts);
-        let account = accounts.entry(self.stream.core.id).or_default();
+        let account = accounts.entry(self.stream.id).or_default();
         account.submitted.push_back((number, self.bytes));
         drop(accounts);
         std::mem::forget(self);
@@ -97,6 +97,6 @@ impl Grant<'_> {
 
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
-        self.credit.give_back(self.stream.core.id, self.bytes);
+        self.credit.give_back(self.stream.id, self.bytes);
     }
 }

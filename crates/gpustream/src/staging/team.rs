@@ -27,24 +27,24 @@ const AWAKE: Duration = Duration::from_micros(100);
 const RECENT: Duration = Duration::from_millis(1);
 
 /// The pieces of a call, each handed out once.
-pub(super) struct Claims {
+pub(crate) struct Claims {
     next: AtomicUsize,
     count: usize,
 }
 
 impl Claims {
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self { next: AtomicUsize::new(0), count }
     }
 
     /// A piece that nobody else has.
-    pub(super) fn next(&self) -> Option<usize> {
+    pub(crate) fn next(&self) -> Option<usize> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         (index < self.count).then_some(index)
     }
 
     /// Pieces that nobody else has, until there are no more.
-    pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
         std::iter::from_fn(|| self.next())
     }
 
@@ -57,7 +57,7 @@ impl Claims {
 type Work<'a> = dyn Fn(&Claims) -> Result<()> + Sync + 'a;
 
 /// What runs when there has been nothing to help with for some time; the number tells whose it is.
-pub(super) type Tidy = Box<dyn FnOnce() + Send>;
+pub(crate) type Tidy = Box<dyn FnOnce() + Send>;
 
 struct Team {
     claims: Claims,
@@ -139,7 +139,7 @@ fn attempt(work: &Work<'_>, claims: &Claims) -> Result<()> {
 
 /// Runs `work` on this thread and up to `helpers` others until all claims are taken and worked on. A short call is one
 /// that is not worth waking anybody for.
-pub(super) fn run(
+pub(crate) fn run(
     claims: Claims,
     helpers: usize,
     is_short: bool,
@@ -211,7 +211,7 @@ impl Crew {
         self.wanted.store(state.calls.len(), Ordering::Release);
         let missing = helpers.saturating_sub(state.threads);
         for _ in 0..missing {
-            process::register("copies");
+            process::register("copies", || {});
             let started = thread::Builder::new().name("gpustream-copy".into()).spawn(|| self.serve());
             if started.is_err() {
                 break;

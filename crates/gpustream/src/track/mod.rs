@@ -27,3 +27,14 @@ pub(crate) struct Point {
     pub(crate) stream: StreamId,
     pub(crate) number: u64,
 }
+
+/// Who orders operations that touch the same memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Tracking {
+    /// The library: it adds the waits that are missing, and only those.
+    #[default]
+    Auto,
+    /// The user: a missing wait is an [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) that names both operations with file and line.
+    Strict,
+}

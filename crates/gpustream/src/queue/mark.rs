@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, Result, WaitPolicy};
 
-use super::{Access, StreamCore, StreamState, StreamTable};
-use crate::event::Recorded;
-use crate::host_call;
-use crate::record::refused;
+use super::{CapturedPoint, StreamCore, StreamState, StreamTable};
+use crate::inside;
+use crate::memory::Access;
+use crate::operation::refused;
 use crate::sync::{lock, thread};
 use crate::track::{Clock, Mode};
 
@@ -50,7 +50,7 @@ impl EventCell {
 impl Drop for EventCell {
     fn drop(&mut self) {
         let (device, raw) = (self.device.clone(), self.raw);
-        host_call::outside(move || {
+        inside::outside(move || {
             // SAFETY: the last holder is gone. The stream of the last record is alive or has finished its work. A
             // failure leaves nothing to do.
             let _ = unsafe { device.event_destroy(raw) };
@@ -67,6 +67,17 @@ pub(crate) struct Mark {
     pub(crate) record: u64,
     pub(crate) cell: Arc<EventCell>,
     pub(crate) clock: Clock,
+}
+
+/// What an event is made of. Goes back to its stream when the event is dropped and serves for the next one, so that
+/// recording neither allocates nor counts references.
+pub(crate) struct Recorded {
+    pub(crate) mark: Mark,
+    pub(crate) stream: Arc<StreamCore>,
+    /// Where it is in a recording, if it was recorded inside one.
+    pub(crate) captured: Option<CapturedPoint>,
+    /// Whether it can serve again: it is an ordinary event, without timing.
+    pub(crate) ordinary: bool,
 }
 
 /// A use of memory that the host reaches, which nothing else has followed.
@@ -114,14 +125,14 @@ impl StreamCore {
 
     /// The oldest mark that covers `number`, recording one if there is none; `None` where `number` is done.
     pub(crate) fn mark_for(&self, number: u64) -> Result<Option<Mark>> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let mut state = lock(&self.state);
         Ok(self.covering(&mut state, number)?.cloned())
     }
 
     /// As [`mark_for`](Self::mark_for), for a wait of the host's: the mark's number and event.
     pub(super) fn event_for(&self, number: u64) -> Result<Option<(u64, Arc<EventCell>)>> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let mut state = lock(&self.state);
         Ok(self.covering(&mut state, number)?.map(|mark| (mark.number, mark.cell.clone())))
     }

@@ -11,14 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpustream_hal::{EventOptions, Operation, RawGraph, Result};
 use smallvec::SmallVec;
 
-use super::scope::{Operations, Scope, add};
-use super::{Contents, Recording, refused};
-use crate::device::Tracking;
-use crate::host_call;
-use crate::stream_core::{Access, ContextHold, EventCell, StreamCore, Submission};
+use super::{ContextHold, EventCell, Recording, StreamCore};
+use crate::inside;
+use crate::memory::Access;
+use crate::operation::{Submission, no_node, refused};
+use crate::record::Contents;
+use crate::record::scope::{Operations, Scope, add};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, lock};
-use crate::track::{Clock, Point, StreamId};
+use crate::track::{Clock, Point, StreamId, Tracking};
 
 /// A point of a capture, as an event recorded inside it holds it.
 #[derive(Clone)]
@@ -84,7 +85,7 @@ impl Capture {
     }
 
     pub(crate) fn check_thread(&self) -> Result<()> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         if self.thread == thread::current().id() {
             return Ok(());
         }
@@ -157,7 +158,7 @@ impl Capture {
         match &state.recording {
             Recording::Capture(other) if Arc::ptr_eq(other, self) => {}
             Recording::Capture(_) => return Err(refused("wait for an event of another capture")),
-            Recording::Node => return Err(super::no_node()),
+            Recording::Node => return Err(no_node()),
             Recording::None => stream.mark_end(&mut state)?,
         }
         // SAFETY: both are alive, and the event was recorded in this capture.

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Result};
+use gpustream_hal::{self as hal, Error, ErrorKind, Operation, PinnedOptions, Result};
 
 use super::arena::{Arena, MIXED, Slab, Taken};
 use super::driver::DriverPool;
 use super::lists::Segregated;
 use super::options::{MemoryOptions, MemoryPool};
 use super::stats::{Bytes, MemorySnapshot, MemoryStats};
-use super::{GRANULE, Holder};
-use crate::device::DeviceCore;
+use super::{GRANULE, Holder, Users};
 use crate::lint;
 use crate::memory::{Block, Kind, PAGE_LOCKED, Registration};
-use crate::staging;
-use crate::stream_core::{StreamCore, StreamTable};
+use crate::operation::Rules;
+use crate::queue::{StreamCore, StreamTable};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Uses};
 
@@ -25,16 +24,6 @@ pub(super) const SMALL: usize = 128 << 10;
 
 /// Emptied blocks that are kept to be filled again.
 pub(super) const SHELLS: usize = 4096;
-
-/// A range on its way back, with what is still using it.
-pub(crate) struct Returned {
-    pub(crate) kind: Kind,
-    pub(crate) id: u32,
-    pub(crate) address: RawBuffer,
-    pub(crate) size: usize,
-    pub(crate) uses: Uses,
-    pub(crate) registration: Option<Box<Registration>>,
-}
 
 #[derive(Default)]
 pub(super) struct PoolState {
@@ -85,14 +74,15 @@ impl PoolState {
 /// The pools of a device, one for each kind of memory.
 ///
 /// Lives as long as the device or a block of it, whichever is longer.
-pub(crate) struct Memory {
-    pools: [Mutex<PoolState>; Kind::ALL.len()],
+pub(crate) struct Pools {
+    states: [Mutex<PoolState>; Kind::ALL.len()],
     pub(super) driver: DriverPool,
     /// Held while the driver is asked for more under a limit, so that two threads do not pass it together.
     growth: Mutex<()>,
     /// Registered memory whose owner is gone, and what may still use it.
     pub(super) orphans: Mutex<Vec<(Uses, Box<Registration>)>>,
     options: MemoryOptions,
+    pub(super) rules: Rules,
     /// The device is gone, and nothing is kept: what nobody holds goes back to the driver. Set before the shells are
     /// taken out under their lock, and read under that lock.
     pub(super) closed: AtomicBool,
@@ -116,11 +106,12 @@ pub(crate) fn rounded(bytes: usize) -> Option<usize> {
     isize::try_from(size).is_ok().then_some(size)
 }
 
-impl Memory {
+impl Pools {
     pub(crate) fn new(
         device: Arc<dyn hal::Device>,
         streams: Arc<StreamTable>,
         mut options: MemoryOptions,
+        rules: Rules,
     ) -> Arc<Self> {
         if options.pool == MemoryPool::Driver && !device.info().memory_pools {
             options.pool = MemoryPool::Library;
@@ -128,12 +119,8 @@ impl Memory {
         if options.pool == MemoryPool::Library && device.info().checked {
             options.pool = MemoryPool::Unpooled;
         }
-        let (pools, driver, growth, orphans, closed) = Default::default();
-        Arc::new(Self { pools, driver, growth, orphans, options, closed, device, streams })
-    }
-
-    pub(crate) fn streams(&self) -> &Arc<StreamTable> {
-        &self.streams
+        let (states, driver, growth, orphans, closed) = Default::default();
+        Arc::new(Self { states, driver, growth, orphans, options, rules, closed, device, streams })
     }
 
     /// Whether ranges are cut out of larger slabs, and kept.
@@ -150,7 +137,7 @@ impl Memory {
 
     #[inline]
     pub(super) fn pool(&self, kind: Kind) -> &Mutex<PoolState> {
-        &self.pools[kind as usize]
+        &self.states[kind as usize]
     }
 
     /// An allocation of at least `bytes` bytes. With a `stream` its earlier uses are ordered before what that stream
@@ -158,7 +145,7 @@ impl Memory {
     #[inline]
     pub(crate) fn alloc(
         self: &Arc<Self>,
-        device: &DeviceCore,
+        users: &dyn Users,
         kind: Kind,
         bytes: usize,
         stream: Option<&StreamCore>,
@@ -170,7 +157,7 @@ impl Memory {
             let mut state = lock(self.pool(kind));
             if state.arena(size).is_unsettled() {
                 drop(state);
-                self.settle(device, &request);
+                self.settle(users, &request);
                 state = lock(self.pool(kind));
             }
             let state = &mut *state;
@@ -180,7 +167,7 @@ impl Memory {
                 return Ok(self.block(state, &request, taken));
             }
         }
-        self.alloc_slowly(device, &request, stream).map_err(|error| error.with_operation(operation))
+        self.alloc_slowly(users, &request, stream).map_err(|error| error.with_operation(operation))
     }
 
     /// Makes a block of what was taken.
@@ -192,11 +179,11 @@ impl Memory {
         if let Some(mut shell) = state.shells.pop()
             && let Some(block) = Arc::get_mut(&mut shell)
         {
-            block.fill(taken, request.holder.requested);
+            block.fill(taken.into(), request.holder.requested);
             return shell;
         }
-        let mut block = Block::empty(self, request.kind);
-        block.fill(taken, request.holder.requested);
+        let mut block = Block::empty(self.clone(), request.kind);
+        block.fill(taken.into(), request.holder.requested);
         Arc::new(block)
     }
 
@@ -206,7 +193,7 @@ impl Memory {
     #[cold]
     fn alloc_slowly(
         self: &Arc<Self>,
-        device: &DeviceCore,
+        users: &dyn Users,
         request: &Request,
         stream: Option<&StreamCore>,
     ) -> Result<Arc<Block>> {
@@ -214,7 +201,7 @@ impl Memory {
             && request.kind == Kind::Device
             && let Some(stream) = stream
         {
-            return self.alloc_of_driver(device, request, stream);
+            return self.alloc_of_driver(users, request, stream);
         }
         let clock = stream.map(|stream| lock(&stream.state).clock.clone()).unwrap_or_default();
         if self.is_pooled(request.kind) {
@@ -223,16 +210,16 @@ impl Memory {
             }
             let pending = lock(self.pool(request.kind)).pending();
             if pending >= request.size {
-                device.look();
+                users.look();
                 if let Some(block) = self.reuse(request, stream, &clock) {
                     return Ok(block);
                 }
             }
         } else {
             // Nothing is kept, so what is done goes back; not where that would wait for what is not.
-            device.look();
-            if !device.info.free_synchronizes || device.is_known_idle() {
-                self.trim_for(device, request);
+            users.look();
+            if !self.device.info().free_synchronizes || users.are_known_idle() {
+                self.trim_for(request);
             }
         }
         if let Some(block) = self.try_grow(request, stream)? {
@@ -243,16 +230,16 @@ impl Memory {
         {
             return Ok(block);
         }
-        if self.trim_for(device, request) > 0
+        if self.trim_for(request) > 0
             && let Some(block) = self.try_grow(request, stream)?
         {
             return Ok(block);
         }
-        wait_for_frees(device)?;
+        users.settle()?;
         if let Some(block) = self.reuse(request, stream, &clock) {
             return Ok(block);
         }
-        self.trim_all(device);
+        self.trim_all();
         self.grow(request, stream).map_err(|error| self.explain(error, request))
     }
 
@@ -269,9 +256,9 @@ impl Memory {
     }
 
     /// Gives idle memory back to make room for `request`.
-    fn trim_for(&self, device: &DeviceCore, request: &Request) -> u64 {
+    fn trim_for(&self, request: &Request) -> u64 {
         let freed = self.trim(request.kind);
-        if freed > 0 && device.info.free_synchronizes {
+        if freed > 0 && self.device.info().free_synchronizes {
             let why = "this allocation first returns freed memory to the driver, which waits for all work of the device";
             lint::serialises_at(why, request.holder.operation.location);
         }
@@ -281,25 +268,25 @@ impl Memory {
     /// Asks the driver's pool; where it has no more, once again after all that was dropped has been freed.
     fn alloc_of_driver(
         self: &Arc<Self>,
-        device: &DeviceCore,
+        users: &dyn Users,
         request: &Request,
         stream: &StreamCore,
     ) -> Result<Arc<Block>> {
         let Request { size, holder, kind } = *request;
-        self.driver.flush(self, device);
+        self.driver.flush(self);
         let bytes = self.exact(holder.requested);
-        let mut block = Arc::new(Block::empty(self, kind));
+        let mut block = Arc::new(Block::empty(self.clone(), kind));
         let mut alloc = || {
             let _growing = self.options.limit.map(|_| lock(&self.growth));
             match self.options.limit {
                 Some(limit) if self.driver.stats().reserved + size as u64 > limit => Err(over_limit(limit)),
-                _ => self.driver.alloc(device, (size, bytes), holder, stream, &mut block),
+                _ => self.driver.alloc(self.rules, (size, bytes), holder, stream, &mut block),
             }
         };
         match alloc() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                wait_for_frees(device)?;
-                self.trim_all(device);
+                users.settle()?;
+                self.trim_all();
                 alloc().map_err(|error| self.explain(error, request))?;
             }
             other => other?,
@@ -309,8 +296,8 @@ impl Memory {
 
     /// Asks the driver what is done, and merges it.
     #[cold]
-    fn settle(&self, device: &DeviceCore, request: &Request) {
-        device.look();
+    fn settle(&self, users: &dyn Users, request: &Request) {
+        users.look();
         lock(self.pool(request.kind)).arena(request.size).settle(|point| self.streams.is_known_done(point));
     }
 
@@ -338,7 +325,7 @@ impl Memory {
         Some(self.block(state, request, taken))
     }
 
-    /// Memory that other streams still use: the first access will wait for them.
+    /// Pools that other streams still use: the first access will wait for them.
     fn steal(self: &Arc<Self>, request: &Request) -> Option<Arc<Block>> {
         let Request { kind, size, holder } = *request;
         let state = &mut *lock(self.pool(kind));
@@ -476,21 +463,6 @@ pub(super) fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
     let wanted = (reserved / 16).clamp(least, most);
     let grain = small;
     size.max(wanted).checked_next_multiple_of(grain).unwrap_or(size)
-}
-
-/// Blocks until what was freed is out of use, and takes back what streams keep for their next copies. Waits for each
-/// stream: a wait for the device would break what other threads capture.
-#[cold]
-fn wait_for_frees(device: &DeviceCore) -> Result<()> {
-    for stream in device.users() {
-        match stream.settle() {
-            Err(error) if stream.is_ours() && device.owns(&stream) => return Err(error),
-            // Another device's failure, or an end that no event tells of, only leaves more memory in use.
-            _ => {}
-        }
-    }
-    staging::let_go(device);
-    Ok(())
 }
 
 #[cold]

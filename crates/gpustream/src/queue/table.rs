@@ -7,7 +7,7 @@ use gpustream_hal as hal;
 
 use super::StreamCore;
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::track::{Clock, Point, StreamId};
+use crate::track::{Clock, History, Point, StreamId};
 
 /// The process's streams by number, the dropped ones included until their work is done. Devices share it, since
 /// they may reach each other's memory and wait for each other's events.
@@ -100,4 +100,9 @@ impl StreamTable {
         let mut table = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         table.extract_if(|_, stream| which(stream)).map(|(_, stream)| stream).collect()
     }
+}
+
+/// Forgets the uses that are known to be done.
+pub(crate) fn prune(history: &mut History) {
+    history.prune(|point| StreamTable::shared().is_known_done(point));
 }

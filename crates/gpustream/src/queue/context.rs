@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, Result};
 
-use crate::record::refused;
+use crate::operation::refused;
 use crate::sync::{Mutex, lock, thread};
 
 type Key = (&'static str, usize);

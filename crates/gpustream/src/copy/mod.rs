@@ -1,35 +1,20 @@
 //! Allocation, copies and fills, in stream order.
 
-use std::panic::Location;
+mod short;
+pub(crate) mod staged;
 
 use bytemuck::Pod;
 use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result, Work};
 
 use crate::buffer::{Buffer, Owned};
 use crate::lint;
-use crate::memory::Kind;
-use crate::record::{Recording, Sink, refused};
-use crate::staging;
+use crate::memory::{Kind, byte_len};
+use crate::operation::{Call, Kept, Submission, Waited, operation, refused};
+use crate::queue::{Recording, Sink};
 use crate::stream::Stream;
-use crate::stream_core::{Call, Kept, Submission, Waited};
 use crate::sync::lock;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, ViewMut};
-
-/// The size of `len` elements in bytes.
-pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
-    len.checked_mul(size_of::<T>()).ok_or_else(|| {
-        Error::new(
-            ErrorKind::OutOfMemory,
-            format!("{len} elements of {} bytes exceed the address space", size_of::<T>()),
-        )
-    })
-}
-
-#[track_caller]
-pub(crate) fn operation(label: &'static str) -> Operation {
-    Operation { label, location: Location::caller() }
-}
 
 impl Stream {
     /// Allocates `len` elements of device memory. Their contents are unspecified: bytes that nothing has written, or that
@@ -142,7 +127,7 @@ impl Stream {
             "an ordinary slice is copied by the host before this call returns, and past the staging ring's size the host \
              waits for the device; copy from pinned memory",
         );
-        staging::upload(self, values, &mut dst, operation("upload"))
+        staged::upload(self, values, &mut dst, operation("upload"))
     }
 
     /// Copies `src` to the host. Blocks, for this copy and what it depends on alone.
@@ -161,7 +146,7 @@ impl Stream {
         self.check_source(&src, operation)?;
         // SAFETY: the spare capacity holds `src.len()` elements, and all of it is written on success.
         unsafe {
-            staging::download(self, &src, values.as_mut_ptr(), operation)?;
+            staged::download(self, &src, values.as_mut_ptr(), operation)?;
             values.set_len(src.len());
         }
         Ok(values)
@@ -180,7 +165,7 @@ impl Stream {
         check_lengths(src.len(), dst.len())?;
         self.check_source(&src, operation)?;
         // SAFETY: `dst` has room for `src.len()` elements and is borrowed exclusively.
-        unsafe { staging::download(self, &src, dst.as_mut_ptr(), operation) }
+        unsafe { staged::download(self, &src, dst.as_mut_ptr(), operation) }
     }
 
     /// Copies between device and pinned memory, in any combination, in stream order.

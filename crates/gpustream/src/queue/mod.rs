@@ -9,10 +9,14 @@
 //! driver's call is made with, and whoever takes the lock a second time looks a second time. A capture begins under the
 //! lock together with the driver's, and the stream runs again only after the driver's has ended.
 
+mod capture;
 mod context;
 mod mark;
+mod short_path;
+mod sink;
 mod submit;
 mod table;
+mod wait;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,19 +25,21 @@ use std::sync::{Arc, TryLockError};
 use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
 use smallvec::SmallVec;
 
-use crate::event::Recorded;
-use crate::host_call;
-use crate::record::{Recording, Sink, refused};
-use crate::staging::ShortPath;
+use crate::host_call::Panicked;
+use crate::inside;
+use crate::operation::refused;
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, Point, StreamId};
 use mark::Owed;
 
+pub(crate) use capture::{Capture, CapturedPoint};
 pub(crate) use context::ContextHold;
-pub(crate) use mark::{EventCell, Mark};
-pub(crate) use submit::{Access, Call, Kept, Rules, Submission, Waited, hazard};
-pub(crate) use table::{Adopting, StreamTable};
+pub(crate) use mark::{EventCell, Mark, Recorded};
+pub(crate) use short_path::{Chunk, ShortPath, Up};
+pub(crate) use sink::{Recording, Sink};
+pub(crate) use table::{Adopting, StreamTable, prune};
+pub(crate) use wait::{is_ready, wait_for};
 
 pub(crate) struct StreamState {
     /// The last number given out.
@@ -69,8 +75,7 @@ pub(crate) struct StreamCore {
     completed: AtomicU64,
     /// How many dropped events the stream keeps; each holds the stream.
     resting: AtomicUsize,
-    /// What a host closure's panic said, until a wait reports it.
-    pub(crate) panicked: Mutex<Option<String>>,
+    pub(crate) panicked: Arc<Panicked>,
     pub(crate) sink: Sink,
     /// Whether `raw` was made by us.
     owned: bool,
@@ -88,7 +93,7 @@ impl Drop for StreamCore {
     fn drop(&mut self) {
         if self.owned {
             let (device, raw) = (self.device.clone(), self.raw);
-            host_call::outside(move || {
+            inside::outside(move || {
                 // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it.
                 let _ = unsafe { device.stream_destroy(raw) };
             });
@@ -124,7 +129,7 @@ impl StreamCore {
             counted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             resting: AtomicUsize::new(0),
-            panicked: Mutex::new(None),
+            panicked: Arc::default(),
             sink: Sink::Driver,
             owned,
             handles: AtomicUsize::new(1),
@@ -178,7 +183,7 @@ impl StreamCore {
     /// Refuses another thread's default stream, and every stream inside a host closure.
     #[inline]
     pub(crate) fn check_thread(&self) -> Result<()> {
-        host_call::check_outside()?;
+        inside::check_outside()?;
         if self.is_elsewhere() { Err(another_threads()) } else { Ok(()) }
     }
 
@@ -233,6 +238,14 @@ impl StreamCore {
         self.retired.store(true, Ordering::Release);
     }
 
+    /// Everything that an operation submitted now would come after.
+    pub(crate) fn past(&self) -> Clock {
+        let state = lock(&self.state);
+        let mut past = state.clock.clone();
+        past.advance(Point { stream: self.id, number: state.number });
+        past
+    }
+
     /// The number of the last submission.
     pub(crate) fn submitted(&self) -> u64 {
         lock(&self.state).number
@@ -255,7 +268,7 @@ impl StreamCore {
     #[inline]
     pub(crate) fn is_done(&self, number: u64) -> bool {
         self.is_known_done(number)
-            || host_call::is_past(Point { stream: self.id, number })
+            || inside::is_past(Point { stream: self.id, number })
             || self.is_retired() && self.query_by_event(number).is_ok_and(|clock| clock.is_some())
     }
 
@@ -337,7 +350,7 @@ impl StreamCore {
         unsafe { cell.synchronize() }?;
         StreamTable::shared().set_done(&clock);
         self.finish(number, cell);
-        self.report_panic()
+        self.panicked.report()
     }
 
     /// Blocks until nothing is pending, whatever the outcome. Nobody else may have the stream: it must not be captured.
@@ -392,7 +405,7 @@ impl StreamCore {
         // SAFETY: the event is alive and was recorded on this stream, which is alive.
         unsafe { cell.synchronize() }?;
         self.finish(number, cell);
-        self.report_panic()
+        self.panicked.report()
     }
 
     /// Whether the submission of that number is done; never blocks.
@@ -424,7 +437,7 @@ impl StreamCore {
     /// host closure. It is not captured for as long as the state is held.
     pub(crate) fn running(&self, what: &str) -> Result<MutexGuard<'_, StreamState>> {
         // Before the lock, which somebody may hold who waits for this very closure.
-        host_call::check_outside()?;
+        inside::check_outside()?;
         let state = lock(&self.state);
         if state.is_recorded() { Err(refused(what)) } else { Ok(state) }
     }
@@ -432,16 +445,6 @@ impl StreamCore {
     /// Refuses at once what would be refused later: another thread may begin a capture as soon as this returns.
     pub(crate) fn check_not_capturing(&self, what: &str) -> Result<()> {
         self.running(what).map(drop)
-    }
-
-    pub(crate) fn report_panic(&self) -> Result<()> {
-        match lock(&self.panicked).take() {
-            None => Ok(()),
-            Some(text) => Err(Error::new(
-                ErrorKind::HostPanic,
-                format!("a host closure of this stream panicked: {text}"),
-            )),
-        }
     }
 }
 

@@ -2,112 +2,22 @@
 
 use std::borrow::Borrow;
 use std::iter;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result, Work};
+use gpustream_hal::{self as hal, Operation, RawStream, Result};
 use smallvec::SmallVec;
 
 use super::mark::Owed;
-use super::{Mark, StreamCore, StreamState, StreamTable};
-use crate::device::Tracking;
-use crate::host_call::RepeatedCall;
-use crate::memory::Block;
-use crate::module::ModuleCore;
-use crate::record::{Recording, Sink, no_node, refused};
+use super::{Mark, StreamCore, StreamState, StreamTable, prune};
+use crate::memory::Access;
+use crate::operation::{Rules, Submission, Waited, hazard};
+use crate::queue::{Recording, Sink};
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::track::{Clock, Mode, Point, Use};
+use crate::track::{Clock, Point, Tracking, Use};
 
 /// The hint on a history that streams share: no stream's number.
 const MIXED: u64 = 0;
-
-/// One range that an operation touches.
-pub(crate) struct Access<'a> {
-    pub(crate) block: &'a Arc<Block>,
-    pub(crate) range: Range<usize>,
-    pub(crate) mode: Mode,
-}
-
-impl Access<'_> {
-    /// Whether the host may want to wait for it.
-    fn is_the_hosts(&self) -> bool {
-        self.block.is_host() && self.mode != Mode::Shared
-    }
-}
-
-/// How host access waits for an operation on memory that it reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
-    /// For exactly this operation, by an event of its own.
-    Alone,
-    /// With what is submitted next, which touches the same memory: this operation is the first half of something.
-    WithNext,
-}
-
-/// The options of a device that matter to each submission.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    /// None where nobody looks after the order.
-    pub(crate) tracking: Option<Tracking>,
-    /// Every operation is waited for, so that a fault is reported by the one that caused it.
-    pub(crate) blocking: bool,
-}
-
-/// One operation on its way to a stream.
-pub(crate) struct Submission<'a, I> {
-    pub(crate) operation: Operation,
-    pub(crate) rules: Rules,
-    /// The memory it touches.
-    pub(crate) accesses: I,
-    pub(crate) call: Call<'a>,
-    pub(crate) kept: Kept<'a>,
-    pub(crate) waited: Waited,
-}
-
-/// What an operation asks of the driver.
-pub(crate) enum Call<'a> {
-    /// One call, which can also be a node of a graph.
-    Work(Work<'a>),
-    /// Calls that no node can be made of, in this order.
-    Several(&'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
-}
-
-impl<'a> Call<'a> {
-    /// The work of a node.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Captured`] for what no node can be.
-    #[inline]
-    pub(crate) fn node(self) -> Result<Work<'a>> {
-        match self {
-            Self::Work(work) if work.is_node() => Ok(work),
-            Self::Work(_) => Err(no_node()),
-            Self::Several(_) => {
-                Err(refused("make one node of an operation that takes several calls; split it"))
-            }
-        }
-    }
-
-    /// # Safety
-    /// The stream is alive and of `device`; otherwise as for [`StreamCore::submit`].
-    #[inline]
-    pub(crate) unsafe fn enqueue(&mut self, device: &dyn hal::Device, stream: RawStream) -> Result<()> {
-        match self {
-            // SAFETY: handed on.
-            Self::Work(work) => unsafe { work.enqueue(device, stream) },
-            Self::Several(calls) => calls(device, stream),
-        }
-    }
-}
-
-/// What must live as long as a graph that the operation is recorded into, besides the memory.
-#[derive(Clone, Copy)]
-pub(crate) enum Kept<'a> {
-    Nothing,
-    Module(&'a Arc<ModuleCore>),
-    Closure(&'a Arc<RepeatedCall>),
-}
 
 impl StreamCore {
     /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use; or records
@@ -210,7 +120,7 @@ impl StreamCore {
                 true
             };
             if longer && history.is_crowded() {
-                access.block.prune(&mut history);
+                prune(&mut history);
             }
         }
         drop(entering);
@@ -374,14 +284,4 @@ fn without_implied(
     let mut kept = kept.into_iter();
     points.retain(|_| kept.next() == Some(true));
     points
-}
-
-#[cold]
-pub(crate) fn hazard(new: Operation, old: Operation) -> Error {
-    let message = format!(
-        "{new} touches memory that {old} used last on another stream, and nothing orders the two; record an event \
-         after the earlier one and make this stream wait for it (`let e = a.record()?; b.wait(&e)?`), or use \
-         Tracking::Auto"
-    );
-    Error::new(ErrorKind::Hazard, message).with_operation(new)
 }

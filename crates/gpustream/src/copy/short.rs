@@ -1,0 +1,126 @@
+//! The short path: what is uploaded goes behind what the stream uploaded before, in a chunk of pinned memory.
+//!
+//! A chunk is written from front to back and then given to the pool, which hands it out again when the device has
+//! read all of it. So a copy of few bytes is a copy into the chunk and one driver call: no event, no allocation, no
+//! question to the driver. Several threads may fill one copy's part of it. What is downloaded has one place, since
+//! each download waits for itself.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gpustream_hal::{Operation, Result};
+
+use super::staged::{Target, copy_pinned, empty_piece, fill_piece, run};
+use crate::device_core::DeviceCore;
+use crate::memory::{self, Access, Block, Kind};
+use crate::operation::operation;
+use crate::queue::{Chunk, Up};
+use crate::staging::PIECE;
+use crate::staging::team::Claims;
+use crate::stream::Stream;
+use crate::sync::lock;
+use crate::track::Mode;
+
+/// Bytes of a chunk, or more where one copy is longer. Each stream that has uploaded something keeps one.
+const CHUNK: usize = 2 * PIECE;
+
+/// A copy follows another where this much time, at most, lies between them.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// Copies start at multiples of this in a chunk: the width of a cache line, so that the device does not read a line
+/// that is being written.
+const STEP: usize = 64;
+
+/// Longest download that has its place.
+pub(super) const LONGEST_DOWN: usize = 64 << 10;
+
+/// Copies `src` to `target`.
+pub(super) fn upload<'a>(
+    stream: &Stream,
+    src: &[u8],
+    target: impl Fn(Range<usize>) -> Access<'a> + Sync,
+    operation: Operation,
+) -> Result<()> {
+    let Up { chunk, last } = &mut *lock(&stream.core.short_path.up);
+    let chunk = match chunk {
+        Some(chunk) if chunk.has_room(src.len()) => chunk,
+        slot => renew(slot, stream, src.len())?,
+    };
+    let start = chunk.used;
+    chunk.used = (start + src.len()).next_multiple_of(STEP).min(chunk.size);
+    let (block, size) = (&chunk.block, chunk.size);
+    let host = Target(block.host);
+    let copy = |range: Range<usize>| {
+        let (at, src) = (start + range.start, &src[range.clone()]);
+        // SAFETY: the chunk has room for all of the slice behind `start`, was idle when it was taken, and nothing
+        // else touches that part; pieces do not overlap.
+        unsafe { host.at(at).copy_from_nonoverlapping(src.as_ptr(), src.len()) };
+        // Nobody waits for this piece, so its use needs no event.
+        let from = Access { block, range: 0..size, mode: Mode::Shared };
+        copy_pinned(stream, from, at, target(range), operation)
+    };
+    if src.len() <= PIECE {
+        return copy(0..src.len());
+    }
+    let follows = last.is_some_and(|last| last.elapsed() < PAUSE);
+    let staging = &stream.device.0.staging;
+    let plan = staging.plan(src.len(), staging.threads_for(&stream.core), follows);
+    let outcome = run(&stream.device, &plan, &|claims: &Claims| {
+        claims.iter().map(|index| plan.range(index)).try_for_each(copy)
+    });
+    *last = Some(Instant::now());
+    outcome
+}
+
+/// Copies `source` of `block`, of at most [`LONGEST_DOWN`] bytes, to `dst`. Returns when they have arrived.
+///
+/// # Safety
+/// `dst` has room for them, and nobody else touches it.
+pub(super) unsafe fn download(
+    stream: &Stream,
+    block: &Arc<Block>,
+    source: Range<usize>,
+    dst: *mut u8,
+    operation: Operation,
+) -> Result<()> {
+    let device: &DeviceCore = &stream.device.0;
+    let kept = lock(&stream.core.short_path.down).take();
+    let piece = match kept {
+        Some(piece) => piece,
+        None => device.pools.alloc(device, Kind::Pinned, LONGEST_DOWN, None, operation)?,
+    };
+    let len = source.len();
+    let outcome = fill_piece(stream, block, source, (&piece, LONGEST_DOWN), operation)
+        // SAFETY: as the caller vouches.
+        .and_then(|()| unsafe { empty_piece(stream, &piece, len, dst) });
+    let left = match &mut *lock(&stream.core.short_path.down) {
+        slot @ None if outcome.is_ok() => {
+            *slot = Some(piece);
+            None
+        }
+        _ => Some(piece),
+    };
+    if let Some(piece) = left {
+        device.pools.release(piece);
+    }
+    outcome
+}
+
+/// Puts a chunk with room for `len` bytes in place of the one that is full. Blocks while the stream has as much under
+/// way as it may.
+#[cold]
+fn renew<'a>(slot: &'a mut Option<Chunk>, stream: &Stream, len: usize) -> Result<&'a mut Chunk> {
+    let device: &DeviceCore = &stream.device.0;
+    let credit = &device.staging.credit;
+    if let Some(Chunk { block, size, .. }) = slot.take() {
+        let last = memory::pending(&block, &(0..size), Mode::Write).first().map(|point| point.number);
+        device.pools.release(block);
+        if let Some(last) = last {
+            credit.take(&stream.core, size)?.submitted(last);
+        }
+    }
+    let size = CHUNK.min(credit.limit()).max(len);
+    let block = device.pools.alloc(device, Kind::Pinned, size, None, operation("staging"))?;
+    Ok(slot.insert(Chunk { block, size, used: 0 }))
+}

@@ -1,0 +1,264 @@
+//! Copies of ordinary host memory, through pinned memory in pieces: see [`staging`](crate::staging).
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use bytemuck::Pod;
+use gpustream_hal::{Operation, Result, Work};
+
+use super::short;
+use crate::buffer::Owned;
+use crate::device::Device;
+use crate::device_core::DeviceCore;
+use crate::memory::{self, Access, Block, Kind, PAGE_LOCKED};
+use crate::operation::Call;
+use crate::queue::prune;
+use crate::staging::Plan;
+use crate::staging::team::{self, Claims};
+use crate::stream::Stream;
+use crate::track::Mode;
+use crate::view::{AsView, View, ViewMut};
+
+/// Up to so many bytes nobody is woken to help, because the caller would be done by then.
+const SHORT: usize = 2 << 20;
+
+/// What a capture refuses.
+const CAPTURED: &str = "copy an ordinary slice, which the graph would not own; copy pinned memory";
+
+/// Copies `src` to `dst`, whose lengths agree. Returns when `src` has been read.
+pub(super) fn upload<T: Pod>(
+    stream: &Stream,
+    src: &[T],
+    dst: &mut ViewMut<'_, T>,
+    operation: Operation,
+) -> Result<()> {
+    let target = dst.view();
+    let (block, start) = (target.block, target.start);
+    let src: &[u8] = bytemuck::cast_slice(src);
+    if src.is_empty() {
+        return Ok(());
+    }
+    let target = |range: Range<usize>| Access {
+        block,
+        range: start + range.start..start + range.end,
+        mode: Mode::Write,
+    };
+    let inline = src.len() <= stream.device.0.info.inline_copies && !PAGE_LOCKED.may_hold(src);
+    if inline && !block.is_host() && stream.core.is_ours() {
+        return upload_inline(stream, src, target(0..src.len()), operation);
+    }
+    stream.core.check_not_capturing(CAPTURED)?;
+    let staging = &stream.device.0.staging;
+    let part = staging.longest_in_chunk();
+    if src.len() > part {
+        let plan = staging.plan(src.len(), staging.threads_for(&stream.core), false);
+        if plan.helpers > 0 {
+            return run(&stream.device, &plan, &|claims: &Claims| {
+                claims
+                    .iter()
+                    .map(|index| plan.range(index))
+                    .try_for_each(|range| upload_piece(stream, &src[range.clone()], target(range), operation))
+            });
+        }
+    }
+    src.chunks(part).enumerate().try_for_each(|(index, src)| {
+        let target = |range: Range<usize>| target(index * part + range.start..index * part + range.end);
+        short::upload(stream, src, target, operation)
+    })
+}
+
+/// Copies a few bytes, which go along with the command.
+#[inline]
+fn upload_inline(stream: &Stream, src: &[u8], target: Access<'_>, operation: Operation) -> Result<()> {
+    let to = target.block.address.offset(target.range.start);
+    let access = [target];
+    let device = &stream.device.0;
+    stream.core.submit_outside_captures(device.rules, operation, CAPTURED, access.iter(), |device, raw| {
+        // SAFETY: the block is alive and not freed before this use is done; the slice is read during the call; the
+        // stream was made by the device and is not being captured.
+        unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) }
+    })
+}
+
+/// Copies `src` to `target`, through a piece of its own.
+fn upload_piece(stream: &Stream, src: &[u8], target: Access<'_>, operation: Operation) -> Result<()> {
+    let len = src.len();
+    let staging = &stream.device.0.staging;
+    let grant = staging.credit.take(&stream.core, len)?;
+    let piece = Owned::alloc(&stream.device, Kind::Pinned, len, None, operation)?;
+    let block = piece.block();
+    // SAFETY: the piece is at least as long as the slice, fresh, and its earlier uses are done.
+    unsafe { block.host.copy_from_nonoverlapping(src.as_ptr(), len) };
+    copy_pinned(stream, Access { block, range: 0..len, mode: Mode::Read }, 0, target, operation)?;
+    grant.submitted(stream.core.submitted());
+    Ok(())
+}
+
+/// Has the device copy from byte `at` of a pinned block to `target`; what is read there stays as it is until then.
+#[inline]
+pub(super) fn copy_pinned(
+    stream: &Stream,
+    from: Access<'_>,
+    at: usize,
+    target: Access<'_>,
+    operation: Operation,
+) -> Result<()> {
+    let (source, block, len) = (from.block, target.block, target.range.len());
+    let to = block.address.offset(target.range.start);
+    let copy = if block.is_host() {
+        Work::CopyOnDevice { dst: to, src: source.address.offset(at), bytes: len }
+    } else {
+        Work::CopyToDevice { dst: to, src: source.host.wrapping_add(at), bytes: len }
+    };
+    // SAFETY: both blocks are alive and not freed before this use is done, and both callers have just written `len` bytes
+    // at `at`.
+    unsafe { stream.submit(operation, [from, target].iter(), Call::Work(copy)) }
+}
+
+/// Somewhere that several threads write, each its own part.
+#[derive(Clone, Copy)]
+pub(super) struct Target(pub(super) *mut u8);
+
+// SAFETY: the pointer's parts are handed out to one thread each.
+unsafe impl Send for Target {}
+// SAFETY: as above.
+unsafe impl Sync for Target {}
+
+impl Target {
+    pub(super) fn at(self, offset: usize) -> *mut u8 {
+        self.0.wrapping_add(offset)
+    }
+}
+
+/// Copies `src` to `dst`. Returns when all of it has arrived.
+///
+/// # Safety
+/// `dst` has room for `src.len()` elements that nobody else touches.
+pub(super) unsafe fn download<T: Pod>(
+    stream: &Stream,
+    src: &View<'_, T>,
+    dst: *mut T,
+    operation: Operation,
+) -> Result<()> {
+    let bytes = src.bytes();
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let (block, start) = (src.block, bytes.start);
+    let target = Target(dst.cast());
+    if bytes.len() <= short::LONGEST_DOWN {
+        // SAFETY: as the caller vouches.
+        return unsafe { short::download(stream, block, bytes, target.at(0), operation) };
+    }
+    let staging = &stream.device.0.staging;
+    let plan = staging.plan(bytes.len(), staging.threads_for(&stream.core), false);
+    run(&stream.device, &plan, &|claims: &Claims| {
+        // While one piece is emptied the device fills the next.
+        let mut filling: Option<(Owned, Range<usize>)> = None;
+        loop {
+            let next = match claims.next() {
+                Some(index) => {
+                    let range = plan.range(index);
+                    let source = start + range.start..start + range.end;
+                    let piece = Owned::alloc(&stream.device, Kind::Pinned, range.len(), None, operation)?;
+                    fill_piece(stream, block, source, (piece.block(), range.len()), operation)?;
+                    Some((piece, range))
+                }
+                None => None,
+            };
+            if let Some((piece, range)) = filling.take() {
+                // SAFETY: `dst` has room by this function's contract, and each range is claimed once.
+                unsafe { empty_piece(stream, piece.block(), range.len(), target.at(range.start)) }?;
+                // Known to be idle, it is found again without a question to the driver.
+                let block = piece.block();
+                prune(&mut block.history.lock());
+            }
+            if next.is_none() {
+                return Ok(());
+            }
+            filling = next;
+        }
+    })
+}
+
+/// Has the device copy `source` of `block` to the beginning of a piece of `size` bytes.
+pub(super) fn fill_piece(
+    stream: &Stream,
+    block: &Arc<Block>,
+    source: Range<usize>,
+    (piece, size): (&Arc<Block>, usize),
+    operation: Operation,
+) -> Result<()> {
+    let len = source.len();
+    let address = block.address.offset(source.start);
+    let accesses = [
+        Access { block, range: source, mode: Mode::Read },
+        // All of it, which is entered at less cost than a part.
+        Access { block: piece, range: 0..size, mode: Mode::Write },
+    ];
+    let copy = if block.is_host() {
+        Work::CopyOnDevice { dst: piece.address, src: address, bytes: len }
+    } else {
+        Work::CopyToHost { dst: piece.host, src: address, bytes: len }
+    };
+    // SAFETY: both blocks are alive and not freed before this use is done, and the piece is long enough.
+    unsafe { stream.submit(operation, accesses.iter(), Call::Work(copy)) }
+}
+
+/// Copies the first `len` bytes of a piece to `dst`, when they are there.
+///
+/// # Safety
+/// `dst` has room for them, and nobody else touches it.
+pub(super) unsafe fn empty_piece(stream: &Stream, piece: &Block, len: usize, dst: *mut u8) -> Result<()> {
+    // The copy into it, on this stream, is all there is.
+    for point in memory::pending(piece, &(0..len), Mode::Read) {
+        stream.core.synchronize_number(point.number)?;
+    }
+    // SAFETY: the copy into the piece is done; the rest is the caller's word.
+    unsafe { dst.copy_from_nonoverlapping(piece.host, len) };
+    Ok(())
+}
+
+/// Copies between slices of equal length of ordinary or pinned memory, with the threads that stage.
+pub(crate) fn copy_on_host<T: Pod>(device: &Device, src: &[T], dst: &mut [T]) -> Result<()> {
+    let src: &[u8] = bytemuck::cast_slice(src);
+    let dst: &mut [u8] = bytemuck::cast_slice_mut(dst);
+    if src.is_empty() || src.len() != dst.len() {
+        return Ok(());
+    }
+    let target = Target(dst.as_mut_ptr());
+    let staging = &device.0.staging;
+    let plan = staging.plan(src.len(), staging.threads(), false);
+    run(device, &plan, &|claims: &Claims| {
+        for range in claims.iter().map(|index| plan.range(index)) {
+            let from = &src[range.clone()];
+            // SAFETY: `dst` is as long as `src` and borrowed exclusively; each range is claimed once.
+            unsafe { target.at(range.start).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+        }
+        Ok(())
+    })
+}
+
+/// Runs `work` on this thread and the plan's helpers until all pieces are claimed and worked on.
+pub(super) fn run(device: &Device, plan: &Plan, work: &(dyn Fn(&Claims) -> Result<()> + Sync)) -> Result<()> {
+    let claims = Claims::new(plan.pieces());
+    if plan.helpers == 0 {
+        return work(&claims);
+    }
+    let device = Arc::downgrade(&device.0);
+    team::run(
+        claims,
+        plan.helpers,
+        plan.bytes <= SHORT,
+        work,
+        (device.as_ptr() as usize, Box::new(move || tidy(&device))),
+    )
+}
+
+/// Returns what staging keeps, when there was nothing to copy for some time.
+fn tidy(device: &Weak<DeviceCore>) {
+    if let Some(device) = device.upgrade() {
+        device.take_back_kept();
+        device.pools.trim(Kind::Pinned);
+    }
+}

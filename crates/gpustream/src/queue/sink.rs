@@ -1,0 +1,27 @@
+//! The places that a stream's operations go to.
+
+use std::sync::Arc;
+
+use super::capture::Capture;
+use crate::record::{NodeAdder, NodeSetter};
+
+/// Where a stream's operations go. A stream keeps its sink for life.
+pub(crate) enum Sink {
+    /// To the driver's stream, or into the capture that the stream takes part in.
+    Driver,
+    /// Into a new node.
+    Node(Arc<NodeAdder>),
+    /// Into a node of an executable.
+    Set(Arc<NodeSetter>),
+}
+
+/// What a stream takes part in. Changed under the stream's lock.
+pub(crate) enum Recording {
+    /// Nothing: operations run.
+    None,
+    /// A driver's capture. It was set together with the driver's state and is cleared after the driver's: until then
+    /// only the capturing thread's calls reach the driver.
+    Capture(Arc<Capture>),
+    /// The stream is no driver's. It stands for a node, and there is nothing to run its operations.
+    Node,
+}
