@@ -19,7 +19,7 @@ use crate::memory::Kind;
 use crate::pinned::Pinned;
 use crate::pool::{MemorySnapshot, MemoryStats};
 use crate::process;
-use crate::queue::StreamCore;
+use crate::queue::{Origin, StreamCore};
 use crate::stream::Stream;
 use crate::track::StreamId;
 use crate::{Flag, Module, ModuleSource};
@@ -220,7 +220,8 @@ impl Device {
         let (least, greatest) = self.0.info.stream_priorities;
         let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
-        let core = Arc::new(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, true));
+        let core =
+            Arc::new(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, Origin::Ours));
         self.0.sweep();
         self.0.streams.insert(core.clone());
         Ok(Stream { core, device: self.clone() })
@@ -245,8 +246,8 @@ impl Device {
         }
         let raw = self.0.raw.stream_default(which)?;
         Ok(match which {
-            DefaultStream::Legacy => self.adopt(raw),
-            DefaultStream::PerThread => self.adopt_this_threads(raw),
+            DefaultStream::Legacy => self.adopt(raw, Origin::Foreign),
+            DefaultStream::PerThread => self.adopt(raw, Origin::this_thread()),
         })
     }
 
@@ -263,25 +264,18 @@ impl Device {
     pub unsafe fn stream_from_raw(&self, raw: RawStream) -> Stream {
         let is = |which| self.0.raw.stream_default(which).is_ok_and(|default| default == raw);
         if is(DefaultStream::PerThread) {
-            return self.adopt_this_threads(raw);
+            return self.adopt(raw, Origin::this_thread());
         }
         match self.0.raw.stream_default(DefaultStream::Legacy) {
-            Ok(legacy) if raw == RawStream(0) => self.adopt(legacy),
-            _ => self.adopt(raw),
+            Ok(legacy) if raw == RawStream(0) => self.adopt(legacy, Origin::Foreign),
+            _ => self.adopt(raw, Origin::Foreign),
         }
     }
 
-    fn adopt(&self, raw: RawStream) -> Stream {
-        self.enter(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, false))
-    }
-
-    fn adopt_this_threads(&self, raw: RawStream) -> Stream {
-        self.enter(StreamCore::of_this_thread(next_stream(), raw, self.0.raw.clone(), self.0.wait))
-    }
-
-    /// A value of a stream that was not made by us.
-    fn enter(&self, core: StreamCore) -> Stream {
+    /// A value of a stream that is not ours.
+    fn adopt(&self, raw: RawStream, origin: Origin) -> Stream {
         self.0.sweep();
+        let core = StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, origin);
         let core = self.0.streams.adopt(Arc::new(core));
         if !Arc::ptr_eq(&core.device, &self.0.raw) {
             // First taken from another handle of the device, but it will use memory of this one.

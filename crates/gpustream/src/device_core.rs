@@ -139,7 +139,7 @@ impl DeviceCore {
     pub(crate) fn refresh(&self) {
         for stream in self.own_streams() {
             // An error says nothing about being done; whoever waits next is told.
-            let _ = stream.query();
+            let _ = stream.poll();
         }
         self.sweep();
     }
@@ -159,7 +159,7 @@ impl DeviceCore {
         self.streams.sweep(&self.raw);
         self.look_after_others();
         let is_own = |parked: &Parked| Arc::ptr_eq(&parked.device, &self.raw);
-        let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.is_known_done(point));
+        let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.known_done(point));
         let free: Vec<Parked> =
             lock(&PARKED).extract_if(.., |parked| (parked.owns || is_own(parked)) && done(parked)).collect();
         // Dropped with no lock held: a graph's closures may own anything. Where that is the last of another device, its end
@@ -178,10 +178,10 @@ impl DeviceCore {
             lock(&PARKED).iter().filter(others).flat_map(|parked| parked.until.iter().copied()).collect();
         for point in until {
             if let Some(stream) = self.stream(point.stream)
-                && !stream.is_known_done(point.number)
+                && !stream.known_done(point.number)
             {
                 // As in `refresh`.
-                let _ = stream.query();
+                let _ = stream.poll();
             }
         }
     }
@@ -204,7 +204,7 @@ impl DeviceCore {
         drop(ContextHold::for_wait(&*self.raw)?);
         // First by events, beside which others can capture; so the wait for the context is short. It tells of failures.
         for stream in &streams {
-            let _ = stream.settle();
+            let _ = stream.wait_end();
         }
         let context = ContextHold::for_wait(&*self.raw)?;
         let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
@@ -219,19 +219,19 @@ impl Users for DeviceCore {
     /// Marks each stream's end too, so that the next look can tell more.
     fn look(&self) {
         for stream in self.users() {
-            stream.look();
+            stream.poll_and_mark();
         }
         self.sweep();
     }
 
     fn are_known_idle(&self) -> bool {
-        self.own_streams().iter().all(|stream| stream.is_known_done(stream.counted()))
+        self.own_streams().iter().all(|stream| stream.known_done(stream.counted()))
     }
 
     /// Waits for each stream: a wait for the device would break what other threads capture.
     fn settle(&self) -> Result<()> {
         for stream in self.users() {
-            match stream.settle() {
+            match stream.wait_end() {
                 Err(error) if stream.is_ours() && self.owns(&stream) => return Err(error),
                 // Another device's failure, or an end that no event tells of, only leaves more memory in use.
                 _ => {}
@@ -270,7 +270,7 @@ impl Drop for DeviceCore {
             let done = streams.iter().all(|it| it.wait_idle().is_ok()) || is_synchronized(&*raw, &table);
             // A wait that reports the device's loss does not say that nothing runs: the backend does, if it knows.
             let idle = done || raw.has_stopped();
-            if !idle || !visitors.iter().all(|it| it.settle().is_ok() || it.device.has_stopped()) {
+            if !idle || !visitors.iter().all(|it| it.wait_end().is_ok() || it.device.has_stopped()) {
                 // What may be in use stays with the process, and in the table the streams that may use it.
                 return std::mem::forget((parked, pools));
             }

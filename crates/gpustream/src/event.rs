@@ -59,7 +59,7 @@ impl Event {
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed.
     pub fn is_done(&self) -> Result<bool> {
         self.check_not_captured()?;
-        self.0.stream.query_mark(&self.0.mark)
+        self.0.stream.poll_event(&self.0.mark)
     }
 
     /// Blocks until the point has been reached (`cuEventSynchronize`).
@@ -71,7 +71,7 @@ impl Event {
         self.check_not_captured()?;
         // SAFETY: the event is alive, and so is the stream it was recorded on.
         unsafe { self.0.mark.cell.synchronize() }?;
-        self.0.stream.finish_mark(&self.0.mark);
+        self.0.stream.set_reached(&self.0.mark);
         self.0.stream.panicked.report()
     }
 }

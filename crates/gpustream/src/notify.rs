@@ -67,7 +67,7 @@ impl Finished {
         loop {
             let mut index = 0;
             while let Some((stream, mark)) = ahead.get(index) {
-                if stream.is_reached(mark)? {
+                if stream.poll_mark(mark)? {
                     ahead.remove(index);
                 } else {
                     index += 1;
@@ -235,7 +235,7 @@ fn points(device: &DeviceCore, block: &Block, range: &std::ops::Range<usize>) ->
     let mut points = Points::new();
     for point in memory::pending(block, range, Mode::Read) {
         if let Some(stream) = device.stream(point.stream)
-            && !stream.is_known_done(point.number)
+            && !stream.known_done(point.number)
             && let Some(mark) = stream.mark_for(point.number)?
         {
             points.push((stream, mark));

@@ -115,7 +115,7 @@ impl Entry {
             // The future was dropped.
             return Some(Ok(()));
         }
-        match self.stream.is_reached(&self.mark) {
+        match self.stream.poll_mark(&self.mark) {
             Ok(false) => None,
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(error)),

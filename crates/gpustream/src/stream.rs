@@ -168,7 +168,7 @@ impl Stream {
         let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
         if state.is_recorded() {
             // What has been reached is no dependency of the graph.
-            return if points.all(|point| self.device.0.streams.is_known_done(point)) {
+            return if points.all(|point| self.device.0.streams.known_done(point)) {
                 Ok(())
             } else {
                 Err(refused("wait inside it for an event recorded outside; make the launching stream wait"))
@@ -194,7 +194,7 @@ impl Stream {
     pub fn is_done(&self) -> Result<bool> {
         self.core.check_thread()?;
         let state = self.core.running("ask whether a captured stream is done")?;
-        let Some(clock) = self.core.query_locked(state)? else { return Ok(false) };
+        let Some(clock) = self.core.poll_locked(state)? else { return Ok(false) };
         self.device.0.streams.set_done(&clock);
         self.core.panicked.report()?;
         Ok(true)
@@ -205,7 +205,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where any of it failed, [`ErrorKind::HostPanic`] where a host closure panicked.
     pub fn synchronize(&self) -> Result<()> {
-        self.core.synchronize()
+        self.core.wait()
     }
 
     /// Runs `closure` on a thread of the driver's, in stream order (`cuLaunchHostFunc`).

@@ -212,7 +212,7 @@ pub(super) fn fill_piece(
 pub(super) unsafe fn empty_piece(stream: &Stream, piece: &Block, len: usize, dst: *mut u8) -> Result<()> {
     // The copy into it, on this stream, is all there is.
     for point in memory::pending(piece, &(0..len), Mode::Read) {
-        stream.core.synchronize_number(point.number)?;
+        stream.core.wait_number(point.number)?;
     }
     // SAFETY: the copy into the piece is done; the rest is the caller's word.
     unsafe { dst.copy_from_nonoverlapping(piece.host, len) };

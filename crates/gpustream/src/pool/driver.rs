@@ -116,7 +116,7 @@ impl DriverPool {
 
     /// Frees, without a stream, what was dropped and is known to be out of use: its device is gone.
     pub(super) fn free_done(&self, pools: &Pools) {
-        let done = |uses: &Uses| uses.iter().all(|old| pools.streams.is_known_done(old.point));
+        let done = |uses: &Uses| uses.iter().all(|old| pools.streams.known_done(old.point));
         let frees: Vec<_> = lock(&self.0).frees.extract_if(.., |returned| done(&returned.uses)).collect();
         for Returned { kind, address, size, .. } in frees {
             // The plain call also takes what the pool gave.
@@ -145,7 +145,8 @@ impl DriverPool {
 /// Frees a range, or returns it where this is not possible now.
 fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
     // Of streams that are out of reach, by their events.
-    let is_done = |point: Point| pools.streams.get(point.stream).is_none_or(|it| it.is_done(point.number));
+    let is_done =
+        |point: Point| pools.streams.get(point.stream).is_none_or(|it| it.needs_no_wait(point.number));
     returned.uses.retain(|old| !is_done(old.point));
     let mut target = None;
     for old in &returned.uses {

@@ -72,7 +72,7 @@ impl Pools {
 
     /// Of several uses, the stream that is ordered after all of them. Forgets those that are done.
     fn last_of(&self, uses: &mut Uses) -> StreamId {
-        uses.retain(|old| !self.streams.is_known_done(old.point));
+        uses.retain(|old| !self.streams.known_done(old.point));
         let follows = |stream: StreamId| {
             let Some(core) = self.streams.get(stream) else { return false };
             // The lock may be this thread's: buffers can be dropped anywhere.
@@ -96,7 +96,7 @@ impl Pools {
 
     /// Lets go of registered memory that nothing uses any more.
     fn sweep(&self) {
-        let unused = |uses: &Uses| uses.iter().all(|old| self.streams.is_known_done(old.point));
+        let unused = |uses: &Uses| uses.iter().all(|old| self.streams.known_done(old.point));
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| unused(uses)).collect();
         // With no lock held: this calls the driver.
         drop(gone);
@@ -107,7 +107,7 @@ impl Pools {
         self.sweep();
         let mut removed = {
             let state = &mut *lock(self.pool(kind));
-            let known_done = |point| self.streams.is_known_done(point);
+            let known_done = |point| self.streams.known_done(point);
             state.small.settle(known_done);
             state.large.settle(known_done);
             let mut removed = state.small.remove_idle_slabs();

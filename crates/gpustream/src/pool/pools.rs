@@ -298,7 +298,7 @@ impl Pools {
     #[cold]
     fn settle(&self, users: &dyn Users, request: &Request) {
         users.look();
-        lock(self.pool(request.kind)).arena(request.size).settle(|point| self.streams.is_known_done(point));
+        lock(self.pool(request.kind)).arena(request.size).settle(|point| self.streams.known_done(point));
     }
 
     /// What `stream` may have by what is known, neighbours of different owners joined if need be.
@@ -314,7 +314,7 @@ impl Pools {
         let state = &mut *lock(self.pool(request.kind));
         let Request { size, holder, .. } = *request;
         let arena = state.arena(size);
-        arena.settle(|point| self.streams.is_known_done(point));
+        arena.settle(|point| self.streams.known_done(point));
         let taken = arena.take(size, stream.map(|stream| stream.id), holder).or_else(|| {
             let stream = stream?;
             arena.gather(size, stream.id, holder, |uses| {

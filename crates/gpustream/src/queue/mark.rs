@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, Result, WaitPolicy};
 
-use super::{CapturedPoint, StreamCore, StreamState, StreamTable};
+use super::{CapturedPoint, StreamCore, StreamState};
 use crate::inside;
 use crate::memory::Access;
 use crate::operation::refused;
@@ -130,35 +130,13 @@ impl StreamCore {
         Ok(self.covering(&mut state, number)?.cloned())
     }
 
-    /// As [`mark_for`](Self::mark_for), for a wait of the host's: the mark's number and event.
-    pub(super) fn event_for(&self, number: u64) -> Result<Option<(u64, Arc<EventCell>)>> {
-        inside::check_outside()?;
-        let mut state = lock(&self.state);
-        Ok(self.covering(&mut state, number)?.map(|mark| (mark.number, mark.cell.clone())))
-    }
-
-    fn covering<'s>(&self, state: &'s mut StreamState, number: u64) -> Result<Option<&'s Mark>> {
+    pub(super) fn covering<'s>(&self, state: &'s mut StreamState, number: u64) -> Result<Option<&'s Mark>> {
         match state.marks.iter().position(|mark| mark.number >= number) {
             Some(oldest) => Ok(Some(&state.marks[oldest])),
             // Perhaps only by now; then its marks have gone, and no more may be possible: a capture has marked what was
             // submitted before it, and the owner of a stream may have taken that away.
-            None if self.is_known_done(number) => Ok(None),
+            None if self.known_done(number) => Ok(None),
             None => self.mark(state).map(Some),
-        }
-    }
-
-    /// The mark of that number and event has been reached; it and those before it make room.
-    pub(super) fn finish(&self, number: u64, cell: Arc<EventCell>) {
-        self.set_done(number);
-        let mut state = lock(&self.state);
-        // Not all of its number: the stream may have waited for others between two marks.
-        let Some(last) = state.marks.iter().position(|mark| Arc::ptr_eq(&mark.cell, &cell)) else { return };
-        drop(cell);
-        for _ in 0..=last {
-            if let Some(mark) = state.marks.pop_front() {
-                StreamTable::shared().set_done(&mark.clock);
-                state.recycle(mark.cell);
-            }
         }
     }
 
@@ -191,32 +169,18 @@ impl StreamCore {
         Ok(&state.marks[state.marks.len() - 1])
     }
 
-    /// Asks the driver how far the stream has come, and marks its end so that the next look can tell more.
-    pub(crate) fn look(&self) {
-        // An error says nothing about being done; whoever waits next is told.
-        if !matches!(self.query(), Ok(false)) {
-            return;
-        }
-        if let Some(mut state) = self.try_state()
-            && !state.is_recorded()
-        {
-            self.forget_marks(&mut state);
-            let _ = self.mark_end(&mut state);
-        }
-    }
-
     /// Makes room among the marks: those that are done go; if none is, the older half is thinned out, which
     /// makes waits for it coarser and never wrong.
-    fn forget_marks(&self, state: &mut StreamState) {
+    pub(super) fn forget_marks(&self, state: &mut StreamState) {
         while let Some(oldest) = state.marks.front() {
             // A number that is known to be done says nothing of the mark's clock: the stream may have waited for
             // others between that submission and the mark.
-            if !self.is_known_done(oldest.number) {
+            if !self.known_done(oldest.number) {
                 // SAFETY: the event is alive and was recorded on this stream.
                 if !matches!(unsafe { self.device.event_query(oldest.cell.raw) }, Ok(true)) {
                     break;
                 }
-                self.finish_mark(oldest);
+                self.set_reached(oldest);
             }
             if let Some(mark) = state.marks.pop_front() {
                 state.recycle(mark.cell);
@@ -229,35 +193,6 @@ impl StreamCore {
                 }
             }
         }
-    }
-
-    /// Whether the mark has been reached; never blocks.
-    pub(crate) fn is_reached(&self, mark: &Mark) -> Result<bool> {
-        // The number alone does not say so where the stream has waited for others: that may have been after it.
-        if self.is_known_done(mark.number) && mark.clock.len() == 0 {
-            return Ok(true);
-        }
-        self.query_mark(mark)
-    }
-
-    /// As [`is_reached`](Self::is_reached), but asks the driver in any case.
-    pub(crate) fn query_mark(&self, mark: &Mark) -> Result<bool> {
-        // SAFETY: the event is alive and was recorded on this stream.
-        let reached = match unsafe { self.device.event_query(mark.cell.raw) } {
-            // ROCm fails here once the stream is destroyed, which its owner did after its work was done.
-            Err(error) if self.is_retired() && error.kind() != ErrorKind::DeviceLost => true,
-            answer => answer?,
-        };
-        if reached {
-            self.finish_mark(mark);
-        }
-        Ok(reached)
-    }
-
-    /// The mark has been reached, so all that it is ordered after is done too.
-    pub(crate) fn finish_mark(&self, mark: &Mark) {
-        self.set_done(mark.number);
-        StreamTable::shared().set_done(&mark.clock);
     }
 
     /// An event to record anew.
@@ -291,7 +226,7 @@ impl StreamCore {
     /// none can be recorded outside of the capture, and once its value is gone none at all.
     pub(crate) fn mark_end(&self, state: &mut StreamState) -> Result<()> {
         let marked = state.marks.back().map_or(0, |mark| mark.number);
-        if marked < state.number && !self.is_known_done(state.number) {
+        if marked < state.number && !self.known_done(state.number) {
             self.mark(state)?;
         }
         Ok(())
@@ -311,7 +246,7 @@ impl StreamState {
     }
 
     /// Keeps an event for later, unless somebody still waits on it.
-    fn recycle(&mut self, cell: Arc<EventCell>) {
+    pub(super) fn recycle(&mut self, cell: Arc<EventCell>) {
         if Arc::strong_count(&cell) == 1 && self.free.len() < MARKS {
             self.free.push(cell);
         }

@@ -12,6 +12,7 @@
 mod capture;
 mod context;
 mod mark;
+mod progress;
 mod short_path;
 mod sink;
 mod submit;
@@ -77,21 +78,38 @@ pub(crate) struct StreamCore {
     resting: AtomicUsize,
     pub(crate) panicked: Arc<Panicked>,
     pub(crate) sink: Sink,
-    /// Whether `raw` was made by us.
-    owned: bool,
-    /// How many `Stream`s refer to a stream that was not. Changed with the table's [`Adopting`] lock held.
+    origin: Origin,
+    /// How many `Stream`s refer to a stream that is not ours. Changed with the table's [`Adopting`] lock held.
     handles: AtomicUsize,
     /// How host threads wait for its events.
     wait: WaitPolicy,
-    /// Set when the last `Stream` of one that was not made by us was dropped. Its owner may then destroy it.
+    /// Set when the last `Stream` of one that is not ours was dropped. Its owner may then destroy it.
     retired: AtomicBool,
-    /// The only thread on which `raw` means this stream: it is that thread's default stream.
-    thread: Option<ThreadId>,
+}
+
+/// Who made a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// This library, which destroys it.
+    Ours,
+    /// The driver or other code of the program's, which may destroy it when no `Stream` refers to it.
+    Foreign,
+    /// The driver: it is the default stream of that thread, on which alone the driver's handle means this stream.
+    Thread(ThreadId),
+    /// Nobody: it stands for a node of a graph, and the driver has no such stream.
+    Node,
+}
+
+impl Origin {
+    /// The default stream of the calling thread. Other threads go by events: each submission to it gets one.
+    pub(crate) fn this_thread() -> Self {
+        Self::Thread(thread::current().id())
+    }
 }
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        if self.owned {
+        if self.is_ours() {
             let (device, raw) = (self.device.clone(), self.raw);
             inside::outside(move || {
                 // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it.
@@ -107,7 +125,7 @@ impl StreamCore {
         raw: RawStream,
         device: Arc<dyn hal::Device>,
         wait: WaitPolicy,
-        owned: bool,
+        origin: Origin,
     ) -> Self {
         let state = StreamState {
             number: 0,
@@ -131,32 +149,18 @@ impl StreamCore {
             resting: AtomicUsize::new(0),
             panicked: Arc::default(),
             sink: Sink::Driver,
-            owned,
+            origin,
             handles: AtomicUsize::new(1),
             wait,
             retired: AtomicBool::new(false),
-            thread: None,
         }
     }
 
     /// A stream whose operations become nodes of graphs. It has no driver's stream.
     pub(crate) fn of_nodes(sink: Sink, device: Arc<dyn hal::Device>) -> Self {
-        let mut core = Self::new(StreamId(0), RawStream(0), device, WaitPolicy::default(), false);
+        let mut core = Self::new(StreamId(0), RawStream(0), device, WaitPolicy::default(), Origin::Node);
         core.sink = sink;
         lock(&core.state).recording = Recording::Node;
-        core
-    }
-
-    /// The default stream of the calling thread. The driver's handle means another stream on every thread, so
-    /// only this one may use it. The others go by events: each submission gets one.
-    pub(crate) fn of_this_thread(
-        id: StreamId,
-        raw: RawStream,
-        device: Arc<dyn hal::Device>,
-        wait: WaitPolicy,
-    ) -> Self {
-        let mut core = Self::new(id, raw, device, wait, false);
-        core.thread = Some(thread::current().id());
         core
     }
 
@@ -167,17 +171,22 @@ impl StreamCore {
 
     /// Whether both stand for one stream of the driver's.
     pub(super) fn is_same_stream(&self, other: &Self) -> bool {
-        (self.raw, self.thread) == (other.raw, other.thread) && self.is_in_context_of(&*other.device)
+        self.raw == other.raw && self.thread() == other.thread() && self.is_in_context_of(&*other.device)
     }
 
     /// Whether only one thread may use it.
     pub(crate) fn is_one_threads(&self) -> bool {
-        self.thread.is_some()
+        matches!(self.origin, Origin::Thread(_))
+    }
+
+    #[inline]
+    fn thread(&self) -> Option<ThreadId> {
+        if let Origin::Thread(thread) = self.origin { Some(thread) } else { None }
     }
 
     #[inline]
     fn is_elsewhere(&self) -> bool {
-        self.thread.is_some_and(|thread| thread != thread::current().id())
+        self.thread().is_some_and(|thread| thread != thread::current().id())
     }
 
     /// Refuses another thread's default stream, and every stream inside a host closure.
@@ -190,7 +199,7 @@ impl StreamCore {
     /// Whether the driver's stream was made by us.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
-        self.owned
+        self.origin == Origin::Ours
     }
 
     #[inline]
@@ -257,53 +266,6 @@ impl StreamCore {
         self.counted.load(Ordering::Acquire)
     }
 
-    /// Whether everything up to `number` is known to be done, without asking the driver.
-    #[inline]
-    pub(crate) fn is_known_done(&self, number: u64) -> bool {
-        self.completed.load(Ordering::Acquire) >= number
-    }
-
-    /// As [`is_known_done`](Self::is_known_done), but asks where a wait may not be possible any more, and knows what
-    /// the host closure that we are in comes after.
-    #[inline]
-    pub(crate) fn is_done(&self, number: u64) -> bool {
-        self.is_known_done(number)
-            || inside::is_past(Point { stream: self.id, number })
-            || self.is_retired() && self.query_by_event(number).is_ok_and(|clock| clock.is_some())
-    }
-
-    /// Everything up to `number` is done.
-    pub(crate) fn set_done(&self, number: u64) {
-        // Not `fetch_max`, which ThreadSanitizer does not see.
-        let mut done = self.completed.load(Ordering::Relaxed);
-        while done < number {
-            match self.completed.compare_exchange_weak(done, number, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => done = now,
-            }
-        }
-    }
-
-    /// Whether everything submitted is done; never blocks. A stream that is being captured is not, nor one that somebody
-    /// is using at this moment: who submits may wait for room in it.
-    pub(crate) fn query(&self) -> Result<bool> {
-        let clock = self.query_alone()?;
-        if let Some(clock) = &clock {
-            StreamTable::shared().set_done(clock);
-        }
-        Ok(clock.is_some())
-    }
-
-    /// As [`query`](Self::query), but if it is, leaves it to the caller to tell the other streams what of theirs
-    /// is done with it.
-    pub(crate) fn query_alone(&self) -> Result<Option<Clock>> {
-        let Some(state) = self.try_state() else { return Ok(None) };
-        if state.is_recorded() {
-            return Ok(None);
-        }
-        self.query_locked(state)
-    }
-
     /// The state, unless somebody has it.
     pub(crate) fn try_state(&self) -> Option<MutexGuard<'_, StreamState>> {
         match self.state.try_lock() {
@@ -311,109 +273,6 @@ impl StreamCore {
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
-    }
-
-    /// As [`query_alone`](Self::query_alone), for a stream that is known not to be captured.
-    pub(crate) fn query_locked(&self, state: MutexGuard<'_, StreamState>) -> Result<Option<Clock>> {
-        let number = state.number;
-        if !self.is_reachable() {
-            drop(state);
-            return self.query_by_event(number);
-        }
-        // SAFETY: the stream is alive: one that is not ours cannot retire while its lock is held.
-        let done = unsafe { self.device.stream_query(self.raw) }?;
-        if done {
-            self.set_done(number);
-        }
-        Ok(done.then(|| state.clock.clone()))
-    }
-
-    /// As [`query_alone`](Self::query_alone), for a stream that is out of reach.
-    #[cold]
-    fn query_by_event(&self, number: u64) -> Result<Option<Clock>> {
-        if self.is_known_done(number) {
-            return Ok(Some(Clock::default()));
-        }
-        let Some(mark) = self.last_mark().filter(|mark| mark.number >= number) else { return Ok(None) };
-        Ok(self.is_reached(&mark)?.then_some(mark.clock))
-    }
-
-    /// Blocks until everything submitted is done.
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        self.check_thread()?;
-        let mut state = self.running("make the host wait for a stream that is being captured")?;
-        // By an event: the stream itself may be captured by another thread before the driver hears of the wait. And
-        // how a driver waits for a stream is up to the context, which others share; for an event it is ours.
-        let Mark { number, cell, clock, .. } = self.mark(&mut state)?.clone();
-        drop(state);
-        // SAFETY: it was just recorded on this stream, which is alive.
-        unsafe { cell.synchronize() }?;
-        StreamTable::shared().set_done(&clock);
-        self.finish(number, cell);
-        self.panicked.report()
-    }
-
-    /// Blocks until nothing is pending, whatever the outcome. Nobody else may have the stream: it must not be captured.
-    pub(crate) fn wait_idle(&self) -> Result<()> {
-        if self.owned {
-            // SAFETY: the stream is alive.
-            return unsafe { self.device.stream_synchronize(self.raw) };
-        }
-        self.wait_for_end()
-    }
-
-    /// Blocks until everything submitted so far is done. By an event, since the stream may be captured meanwhile, or
-    /// its owner destroy it as soon as its value goes.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Driver`] where no event covers all of it and none can be recorded any more.
-    pub(crate) fn wait_for_end(&self) -> Result<()> {
-        let mut state = lock(&self.state);
-        let number = state.number;
-        if self.is_known_done(number) {
-            return Ok(());
-        }
-        if self.is_reachable() && !state.is_recorded() {
-            self.mark_end(&mut state)?;
-        }
-        let mark = state.marks.back().filter(|mark| mark.number >= number).cloned();
-        drop(state);
-        match mark {
-            // SAFETY: the event is alive and was recorded on this stream.
-            Some(mark) => unsafe { mark.cell.synchronize() },
-            None => Err(Error::new(
-                ErrorKind::Driver,
-                "no event tells when the stream's last operations are done",
-            )),
-        }
-    }
-
-    /// As [`wait_for_end`](Self::wait_for_end), and remembers that the work was done.
-    pub(crate) fn settle(&self) -> Result<()> {
-        let number = self.submitted();
-        self.wait_for_end()?;
-        self.set_done(number);
-        Ok(())
-    }
-
-    /// Blocks until the submission of that number is done.
-    pub(crate) fn synchronize_number(&self, number: u64) -> Result<()> {
-        if self.is_done(number) {
-            return Ok(());
-        }
-        let Some((number, cell)) = self.event_for(number)? else { return Ok(()) };
-        // SAFETY: the event is alive and was recorded on this stream, which is alive.
-        unsafe { cell.synchronize() }?;
-        self.finish(number, cell);
-        self.panicked.report()
-    }
-
-    /// Whether the submission of that number is done; never blocks.
-    pub(crate) fn query_number(&self, number: u64) -> Result<bool> {
-        if self.is_done(number) {
-            return Ok(true);
-        }
-        self.mark_for(number)?.map_or(Ok(true), |mark| self.query_mark(&mark))
     }
 
     /// Whether only the device's table, and events that were dropped, hold the stream.
@@ -462,7 +321,7 @@ impl StreamState {
     /// Forgets what the clock need not say: where the other stream's work is known to be done.
     pub(crate) fn prune_clock(&mut self) {
         if self.clock.len() > 16 {
-            self.clock.retain(|point| !StreamTable::shared().is_known_done(point));
+            self.clock.retain(|point| !StreamTable::shared().known_done(point));
         }
     }
 }

@@ -125,7 +125,7 @@ impl StreamCore {
         }
         drop(entering);
         let result = call(&*self.device, self.raw);
-        if self.thread.is_some() {
+        if self.is_one_threads() {
             // Whoever waits for this from another thread finds the event. Also on failure, as above.
             let marked = self.mark(&mut state);
             if result.is_ok() {
@@ -210,8 +210,9 @@ impl StreamCore {
         let mut waits: SmallVec<[(Point, Option<Mark>); 4]> = SmallVec::new();
         let mut running: SmallVec<[(Point, Arc<Self>); 4]> = SmallVec::new();
         for old in missing {
-            let other =
-                StreamTable::shared().get(old.point.stream).filter(|other| !other.is_done(old.point.number));
+            let other = StreamTable::shared()
+                .get(old.point.stream)
+                .filter(|other| !other.needs_no_wait(old.point.number));
             match (other, rules.tracking) {
                 (None, _) => waits.push((old.point, None)),
                 (Some(_), Some(Tracking::Strict)) if !old.recycled => {

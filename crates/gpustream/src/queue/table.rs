@@ -35,9 +35,9 @@ impl StreamTable {
     }
 
     /// Streams leave the table when all their work is done, so one that is not here has none left.
-    pub(crate) fn is_known_done(&self, point: Point) -> bool {
+    pub(crate) fn known_done(&self, point: Point) -> bool {
         let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
-        table.get(&point.stream).is_none_or(|stream| stream.is_known_done(point.number))
+        table.get(&point.stream).is_none_or(|stream| stream.known_done(point.number))
     }
 
     /// Everything up to these points is done.
@@ -88,7 +88,7 @@ impl StreamTable {
         let orphans = self.filter(|stream| stream.is_orphan() && is_of(stream));
         for stream in orphans {
             // Asks the driver, so not with the table locked.
-            let Ok(Some(clock)) = stream.query_alone() else { continue };
+            let Ok(Some(clock)) = stream.poll_clock() else { continue };
             self.set_done(&clock);
             // Nobody can make an orphan's handle anew.
             self.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
@@ -104,5 +104,5 @@ impl StreamTable {
 
 /// Forgets the uses that are known to be done.
 pub(crate) fn prune(history: &mut History) {
-    history.prune(|point| StreamTable::shared().is_known_done(point));
+    history.prune(|point| StreamTable::shared().known_done(point));
 }

@@ -12,7 +12,7 @@ use crate::track::Mode;
 pub(crate) fn wait_for(block: &Block, range: &Range<usize>, mode: Mode) -> Result<()> {
     for point in memory::pending(block, range, mode) {
         if let Some(stream) = StreamTable::shared().get(point.stream) {
-            stream.synchronize_number(point.number)?;
+            stream.wait_number(point.number)?;
         }
     }
     Ok(())
@@ -22,7 +22,7 @@ pub(crate) fn wait_for(block: &Block, range: &Range<usize>, mode: Mode) -> Resul
 pub(crate) fn is_ready(block: &Block, range: &Range<usize>, mode: Mode) -> Result<bool> {
     for point in memory::pending(block, range, mode) {
         if let Some(stream) = StreamTable::shared().get(point.stream)
-            && !stream.query_number(point.number)?
+            && !stream.poll_number(point.number)?
         {
             return Ok(false);
         }

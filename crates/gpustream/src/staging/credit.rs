@@ -55,7 +55,7 @@ impl Credit {
                 return Ok(Grant { credit: self, stream, bytes });
             };
             drop(accounts);
-            let outcome = stream.synchronize_number(number);
+            let outcome = stream.wait_number(number);
             self.give_back(stream.id, freed);
             outcome?;
         }
@@ -76,7 +76,7 @@ impl Account {
     /// Forgets what is known to be done.
     fn settle(&mut self, stream: &StreamCore) {
         while let Some(&(number, bytes)) = self.submitted.front()
-            && stream.is_known_done(number)
+            && stream.known_done(number)
         {
             self.submitted.pop_front();
             self.bytes -= bytes;
