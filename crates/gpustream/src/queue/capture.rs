@@ -21,7 +21,7 @@ use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point, StreamId, Tracking};
 
-/// A point of a capture, as an event recorded inside it holds it.
+/// A point of a capture, held by an event that was recorded inside it.
 #[derive(Clone)]
 pub(crate) struct CapturedPoint {
     pub(crate) capture: Arc<Capture>,
@@ -92,7 +92,7 @@ impl Capture {
         Err(refused("use a stream that another thread is capturing; submit from the thread that captures"))
     }
 
-    /// Records one operation, after what its accesses conflict with inside the capture.
+    /// Records one operation, after the captured operations that its accesses conflict with.
     ///
     /// # Safety
     /// As for [`StreamCore::submit`].
@@ -111,8 +111,8 @@ impl Capture {
             inner.order(rules.tracking, stream.id, operation, access)?;
         }
         let Some(lane) = inner.lanes.get_mut(&stream.id) else { return Ok(()) };
-        // Before the call and whatever comes of it: a driver that fails, or a backend that panics, may have recorded
-        // part, and the graph must own what that part uses.
+        // Before the call, even if it fails: a driver may have recorded part, and the graph must own the memory that the
+        // part uses.
         lane.number += 1;
         let point = Point { stream: stream.id, number: lane.number };
         let next = SmallVec::from_slice(&[inner.scope.len()]);

@@ -1,5 +1,5 @@
-//! Captures beside waits for a whole context: the driver breaks a capture when anybody waits for the context meanwhile, so
-//! each is refused while the other goes on.
+//! Captures beside waits for a whole context. A driver breaks a capture when any thread waits for the context meanwhile, so
+//! one is refused while the other goes on.
 
 use std::collections::HashMap;
 
@@ -10,23 +10,23 @@ use crate::sync::{Mutex, lock, thread};
 
 type Key = (&'static str, usize);
 
-/// What goes on in a context, and how many times.
+/// The captures, or the waits, that go on in a context, with their number.
 enum Use {
     Captures(usize),
     Waits(usize),
 }
 
-/// How often a capture looks whether a wait for its context is over before it is refused.
+/// The number of times that a new capture looks for the end of a wait for its context before it is refused.
 const LOOKS: usize = if cfg!(shuttle) { 2 } else { 10_000 };
 
 static CONTEXTS: Mutex<Option<HashMap<Key, Use>>> = Mutex::new(None);
 
-/// Leave to capture in a context, or to wait for all of it, until it is dropped.
+/// A permit to capture in a context, or to wait for all of it, until dropped.
 pub(crate) struct ContextHold(Key);
 
 impl ContextHold {
-    /// Lets a host thread that waits for the context go first where that is over soon. Not for good: it may wait for
-    /// something that this thread does later.
+    /// Lets a host thread's wait for the context go first where that wait is short. A longer one may depend on something
+    /// that this thread does later.
     ///
     /// # Errors
     /// [`ErrorKind::Captured`] while a host thread waits for the context.

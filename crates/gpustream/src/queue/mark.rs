@@ -36,13 +36,13 @@ impl EventCell {
     pub(crate) unsafe fn synchronize(&self) -> Result<()> {
         if self.wait == WaitPolicy::Yield {
             // Drivers yield only where the whole context is told to, and others in the process share that.
-            // SAFETY: as the caller vouches.
+            // SAFETY: recorded, on a stream that is alive or idle, by this function's contract.
             while !unsafe { self.device.event_query(self.raw) }? {
                 thread::yield_now();
             }
             return Ok(());
         }
-        // SAFETY: as the caller vouches.
+        // SAFETY: recorded, on a stream that is alive or idle, by this function's contract.
         unsafe { self.device.event_synchronize(self.raw) }
     }
 }
@@ -62,27 +62,27 @@ impl Drop for EventCell {
 #[derive(Clone)]
 pub(crate) struct Mark {
     pub(crate) number: u64,
-    /// How many records the stream had had, this one included. Marks of one number are reached in this order: the
-    /// stream may wait for others between them.
+    /// The number of the record on the stream. Marks of one submission number are reached in this order: the stream may
+    /// wait for others between them.
     pub(crate) record: u64,
     pub(crate) cell: Arc<EventCell>,
     pub(crate) clock: Clock,
 }
 
-/// What an event is made of. Goes back to its stream when the event is dropped and serves for the next one, so that
-/// recording neither allocates nor counts references.
+/// The contents of an [`Event`](crate::Event). They go back to the stream when the event is dropped and serve for the next
+/// one, so that recording neither allocates nor counts references.
 pub(crate) struct Recorded {
     pub(crate) mark: Mark,
     pub(crate) stream: Arc<StreamCore>,
-    /// Where it is in a recording, if it was recorded inside one.
+    /// The place in a capture, of an event recorded inside one.
     pub(crate) captured: Option<CapturedPoint>,
-    /// Whether it can serve again: it is an ordinary event, without timing.
+    /// Whether it can serve again: it has the device's wait policy and no timing.
     pub(crate) ordinary: bool,
 }
 
 /// A use of memory that the host reaches, which nothing else has followed.
 pub(super) struct Owed {
-    /// Where the block lies. If it is gone, nobody asks for it.
+    /// The address of the block. A block that is gone is asked for by nobody.
     block: usize,
     range: Range<usize>,
     mode: Mode,
@@ -93,7 +93,7 @@ impl Owed {
         Self { block: Arc::as_ptr(access.block).addr(), range: access.range.clone(), mode: access.mode }
     }
 
-    /// Whether the host waits for `access` wherever it waits for this.
+    /// Whether every host access that waits for this use waits for `access` too.
     fn is_covered_by(&self, access: &Access<'_>) -> bool {
         self.block == Arc::as_ptr(access.block).addr()
             && self.mode == access.mode
@@ -133,8 +133,8 @@ impl StreamCore {
     pub(super) fn covering<'s>(&self, state: &'s mut StreamState, number: u64) -> Result<Option<&'s Mark>> {
         match state.marks.iter().position(|mark| mark.number >= number) {
             Some(oldest) => Ok(Some(&state.marks[oldest])),
-            // Perhaps only by now; then its marks have gone, and no more may be possible: a capture has marked what was
-            // submitted before it, and the owner of a stream may have taken that away.
+            // Perhaps done since the caller looked. Then its marks are gone, and no new one may be possible: the stream may be
+            // captured, or destroyed by its owner.
             None if self.known_done(number) => Ok(None),
             None => self.mark(state).map(Some),
         }
@@ -169,8 +169,8 @@ impl StreamCore {
         Ok(&state.marks[state.marks.len() - 1])
     }
 
-    /// Makes room among the marks: those that are done go; if none is, the older half is thinned out, which
-    /// makes waits for it coarser and never wrong.
+    /// Makes room among the marks: removes the marks that are reached, or else every other one of the older half, which makes
+    /// waits coarser and never wrong.
     pub(super) fn forget_marks(&self, state: &mut StreamState) {
         while let Some(oldest) = state.marks.front() {
             // A number that is known to be done says nothing of the mark's clock: the stream may have waited for
@@ -203,8 +203,8 @@ impl StreamCore {
         spare
     }
 
-    /// Keeps what a dropped event was made of for the next one. Not if somebody still waits for it, nor if the
-    /// stream is busy at the moment: dropping an event waits for nothing.
+    /// Keeps a dropped event's contents for the next one, unless somebody still waits for the event or holds the stream's
+    /// lock: dropping an event waits for nothing.
     pub(crate) fn take_back(recorded: Box<Recorded>) {
         if Arc::strong_count(&recorded.mark.cell) > 1 {
             return;
@@ -222,8 +222,8 @@ impl StreamCore {
         }
     }
 
-    /// Makes sure that what has been submitted can be waited for by an event: while the stream is being captured
-    /// none can be recorded outside of the capture, and once its value is gone none at all.
+    /// Makes sure that an event covers everything submitted so far. During a capture none can be recorded outside of it, and
+    /// after the drop of the stream's last value none at all.
     pub(crate) fn mark_end(&self, state: &mut StreamState) -> Result<()> {
         let marked = state.marks.back().map_or(0, |mark| mark.number);
         if marked < state.number && !self.known_done(state.number) {
@@ -239,7 +239,7 @@ impl StreamState {
         Mark { number: self.number, record: self.count_record(), cell, clock: self.clock.clone() }
     }
 
-    /// The place among the stream's records of one that has just been made.
+    /// Counts an event that has just been recorded, and returns its number among the stream's records.
     pub(crate) fn count_record(&mut self) -> u64 {
         self.records += 1;
         self.records

@@ -1,13 +1,27 @@
-//! The shared part of a stream: numbering, clock, and how far it has come.
+//! Streams: the numbers of submissions, their order, and how far each stream has come.
 //!
-//! One rule prevents deadlock and inversion: a number is taken and the driver is called under the stream's own
-//! lock, and no thread ever holds two streams' locks. A hand-over therefore records on the other stream first
-//! (under its lock), lets go, and takes its own.
+//! | module | knows |
+//! |---|---|
+//! | `submit` | the waits that an operation needs, the driver's call, and the use that the operation leaves behind |
+//! | `mark` | events recorded at a stream's end, by which others wait for it |
+//! | `progress` | known, poll, wait: how far the stream has come |
+//! | `capture` | streams whose operations a driver records |
+//! | `sink` | the places that operations go to |
+//! | `table` | the process's streams, by number |
+//! | `context` | captures beside waits for a whole context |
+//! | `wait` | host access to memory |
+//! | `short_path` | pinned memory that a stream keeps for short copies |
 //!
-//! Another thread may begin to capture a stream whenever its lock is free, and the driver would then put into that
-//! thread's graph whatever it is given. So nothing is known of a capture but what was seen under the lock that the
-//! driver's call is made with, and whoever takes the lock a second time looks a second time. A capture begins under the
-//! lock together with the driver's, and the stream runs again only after the driver's has ended.
+//! One rule prevents deadlock and inversion: a stream takes a number and calls the driver under its own lock, and no thread
+//! ever holds two streams' locks. A hand-over therefore records on the other stream first (under that stream's lock), lets
+//! go, and takes its own.
+//!
+//! Another thread may begin to capture a stream whenever the stream's lock is free, and the driver would then put
+//! everything it is given into that thread's graph. So a caller trusts only the state that it sees under the lock with
+//! which it calls the driver, and looks again each time it takes the lock again. A capture begins under the lock together
+//! with the driver's, and the stream runs again only after the driver's capture has ended.
+//!
+//! This layer knows memory, operations and recordings. It knows neither pools nor devices nor the handles that users hold.
 
 mod capture;
 mod context;
@@ -45,21 +59,21 @@ pub(crate) use wait::{is_ready, wait_for};
 pub(crate) struct StreamState {
     /// The last number given out.
     number: u64,
-    /// How many events have been recorded.
+    /// The number of events recorded so far.
     records: u64,
-    /// What this stream is ordered after.
+    /// The points of other streams that this stream comes after.
     pub(crate) clock: Clock,
     /// Recorded events, oldest first.
     marks: VecDeque<Mark>,
-    /// The memory of the host's that the last operation touched, if there is no event yet by which to wait for exactly that
-    /// operation. Recorded before anything else is submitted, but for what touches the same memory again.
+    /// The host memory that the last operation touched, while no event tells when exactly that operation is done. The event
+    /// is recorded before the next submission, unless that touches the same memory in the same way.
     owed: SmallVec<[Owed; 2]>,
-    /// Events nobody holds any more.
+    /// Driver events that nobody else holds.
     free: Vec<Arc<EventCell>>,
-    /// Dropped events, for the next ones.
+    /// Dropped [`Event`](crate::Event)s, for the next ones.
     #[allow(clippy::vec_box)] // the boxes are what is kept
     spare: Vec<Box<Recorded>>,
-    /// The device has let go of the stream; nothing comes back to it.
+    /// Set when the device has let go of the stream: dropped events are then not kept.
     closed: bool,
     pub(crate) recording: Recording,
 }
@@ -70,24 +84,24 @@ pub(crate) struct StreamCore {
     pub(crate) device: Arc<dyn hal::Device>,
     pub(crate) state: Mutex<StreamState>,
     pub(crate) short_path: ShortPath,
-    /// The last number given out, for those who do not wait for the lock.
+    /// The last number given out, readable without the lock.
     counted: AtomicU64,
     /// Everything up to this number is known to be done.
     completed: AtomicU64,
-    /// How many dropped events the stream keeps; each holds the stream.
+    /// The length of `spare`. Each event in it holds the stream.
     resting: AtomicUsize,
     pub(crate) panicked: Arc<Panicked>,
     pub(crate) sink: Sink,
     origin: Origin,
-    /// How many `Stream`s refer to a stream that is not ours. Changed with the table's [`Adopting`] lock held.
+    /// The number of `Stream`s that refer to a stream that is not ours. Changed under the table's [`Adopting`] lock.
     handles: AtomicUsize,
-    /// How host threads wait for its events.
+    /// The way in which host threads wait for the stream's events.
     wait: WaitPolicy,
     /// Set when the last `Stream` of one that is not ours was dropped. Its owner may then destroy it.
     retired: AtomicBool,
 }
 
-/// Who made a stream.
+/// The maker of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// This library, which destroys it.
@@ -164,17 +178,17 @@ impl StreamCore {
         core
     }
 
-    /// Whether it is a stream of `device`'s context, which several opened devices may share.
+    /// Whether this is a stream of `device`'s context, which several opened devices may share.
     pub(crate) fn is_in_context_of(&self, device: &dyn hal::Device) -> bool {
         self.device.context() == device.context() && self.device.info().backend == device.info().backend
     }
 
-    /// Whether both stand for one stream of the driver's.
+    /// Whether both stand for the same driver stream.
     pub(super) fn is_same_stream(&self, other: &Self) -> bool {
         self.raw == other.raw && self.thread() == other.thread() && self.is_in_context_of(&*other.device)
     }
 
-    /// Whether only one thread may use it.
+    /// Whether only one thread may use this stream.
     pub(crate) fn is_one_threads(&self) -> bool {
         matches!(self.origin, Origin::Thread(_))
     }
@@ -196,7 +210,7 @@ impl StreamCore {
         if self.is_elsewhere() { Err(another_threads()) } else { Ok(()) }
     }
 
-    /// Whether the driver's stream was made by us.
+    /// Whether this library made the driver's stream.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         self.origin == Origin::Ours
@@ -213,8 +227,9 @@ impl StreamCore {
         !self.is_elsewhere() && !self.is_retired()
     }
 
-    /// One more `Stream` refers to it; `false` if it is retired, and another core is to take its place. In a capture it
-    /// comes back instead: another core would not know that the driver puts its work into the graph.
+    /// Counts one more `Stream` that refers to this core; `false` if the core is retired, and another is to take its place.
+    /// A retired core whose stream is being captured comes back instead: another core would not know that the driver puts
+    /// its work into the graph.
     pub(super) fn add_handle(&self, _: &Adopting<'_>) -> bool {
         if self.is_retired() {
             let state = lock(&self.state);
@@ -228,8 +243,8 @@ impl StreamCore {
         true
     }
 
-    /// A `Stream` of a stream that was not made by us goes. With the last goes its owner's promise that it is there:
-    /// from then on nothing but events recorded on it is asked.
+    /// Counts one `Stream` less on a stream that is not ours. After the last one the owner may destroy the driver's stream:
+    /// from then on only events recorded on it are asked.
     pub(crate) fn let_go(&self) {
         // Held until it is retired, so that a core that takes its place finds nothing left to be recorded.
         let _adopting = StreamTable::shared().adopting();
@@ -260,8 +275,8 @@ impl StreamCore {
         lock(&self.state).number
     }
 
-    /// As [`submitted`](Self::submitted), or one more: the driver may not have been given that one yet. Never waits for a
-    /// thread that submits, which may itself wait for room in the stream.
+    /// The number of the last submission, which the driver may not have been given yet. Takes no lock: a thread that
+    /// submits may hold it while it waits for room in the stream.
     pub(crate) fn counted(&self) -> u64 {
         self.counted.load(Ordering::Acquire)
     }
@@ -275,12 +290,12 @@ impl StreamCore {
         }
     }
 
-    /// Whether only the device's table, and events that were dropped, hold the stream.
+    /// Whether only the table and dropped events hold the stream.
     pub(crate) fn is_orphan(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1 + self.resting.load(Ordering::Acquire)
     }
 
-    /// Breaks the circle of stream and spare events; the device lets go of the stream.
+    /// Breaks the circle of stream and spare events when the device lets go of the stream.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -292,16 +307,19 @@ impl StreamCore {
         self.short_path.close();
     }
 
-    /// The state of a stream that is not being captured, for what cannot be part of a recording, nor be done inside a
-    /// host closure. It is not captured for as long as the state is held.
+    /// Locks the state of a stream that is not being captured; no capture begins while the state is held.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] in a recording, of which `what` cannot be part; [`ErrorKind::InHostClosure`] inside a host
+    /// closure.
     pub(crate) fn running(&self, what: &str) -> Result<MutexGuard<'_, StreamState>> {
-        // Before the lock, which somebody may hold who waits for this very closure.
+        // Before the lock: its holder may wait for this very closure.
         inside::check_outside()?;
         let state = lock(&self.state);
         if state.is_recorded() { Err(refused(what)) } else { Ok(state) }
     }
 
-    /// Refuses at once what would be refused later: another thread may begin a capture as soon as this returns.
+    /// Refuses early. Another thread may begin a capture as soon as this returns, so later calls check again.
     pub(crate) fn check_not_capturing(&self, what: &str) -> Result<()> {
         self.running(what).map(drop)
     }
@@ -318,7 +336,7 @@ impl StreamState {
         !matches!(self.recording, Recording::None)
     }
 
-    /// Forgets what the clock need not say: where the other stream's work is known to be done.
+    /// Removes the points that are known to be done from a long clock.
     pub(crate) fn prune_clock(&mut self) {
         if self.clock.len() > 16 {
             self.clock.retain(|point| !StreamTable::shared().known_done(point));

@@ -6,26 +6,26 @@ use std::time::Instant;
 use crate::memory::Block;
 use crate::sync::{Mutex, lock};
 
-/// Where a stream's next short copies go.
+/// The pinned memory of a stream's next short copies.
 #[derive(Default)]
 pub(crate) struct ShortPath {
-    /// Held during an upload, which may wait for the device.
+    /// Locked during an upload, which may wait for the device.
     pub(crate) up: Mutex<Up>,
-    /// Where the next download goes, unless one is there. Not held while anybody waits.
+    /// The block for the next download; none while a download uses it. Not locked while a thread waits.
     pub(crate) down: Mutex<Option<Arc<Block>>>,
 }
 
-/// The way up.
+/// The memory for uploads.
 #[derive(Default)]
 pub(crate) struct Up {
     pub(crate) chunk: Option<Chunk>,
-    /// When the last copy that could have been of several pieces was over.
+    /// The end of the last copy that was long enough for several pieces.
     pub(crate) last: Option<Instant>,
 }
 
 /// Pinned memory that is written from front to back.
 pub(crate) struct Chunk {
-    /// Not with its device, which holds the stream, which holds this.
+    /// Without its device: that holds the stream, which holds this.
     pub(crate) block: Arc<Block>,
     pub(crate) size: usize,
     pub(crate) used: usize,
@@ -38,12 +38,12 @@ impl Chunk {
 }
 
 impl ShortPath {
-    /// Gives back what is kept: the stream is gone.
+    /// Drops the memory: the stream is gone.
     pub(crate) fn close(&self) {
         self.take().for_each(drop);
     }
 
-    /// Takes out what is kept, unless it is being used: whoever asks for room may be who copies.
+    /// Takes out the memory that no copy is using. Does not wait: the thread that asks may be the one that copies.
     pub(crate) fn take(&self) -> impl Iterator<Item = Arc<Block>> {
         let chunk = match self.up.try_lock() {
             Ok(mut up) => up.chunk.take(),

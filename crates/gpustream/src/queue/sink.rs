@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::capture::Capture;
 use crate::record::{NodeAdder, NodeSetter};
 
-/// Where a stream's operations go. A stream keeps its sink for life.
+/// The place that a stream's operations go to. A stream keeps its sink for life.
 pub(crate) enum Sink {
     /// To the driver's stream, or into the capture that the stream takes part in.
     Driver,
@@ -15,13 +15,13 @@ pub(crate) enum Sink {
     Set(Arc<NodeSetter>),
 }
 
-/// What a stream takes part in. Changed under the stream's lock.
+/// The recording that a stream takes part in. Changed under the stream's lock.
 pub(crate) enum Recording {
     /// Nothing: operations run.
     None,
-    /// A driver's capture. It was set together with the driver's state and is cleared after the driver's: until then
-    /// only the capturing thread's calls reach the driver.
+    /// A driver's capture. Set together with the driver's state and cleared after the driver's: until then only the
+    /// capturing thread's calls reach the driver.
     Capture(Arc<Capture>),
-    /// The stream is no driver's. It stands for a node, and there is nothing to run its operations.
+    /// A node under construction. The driver has no such stream, and operations cannot run.
     Node,
 }

@@ -1,4 +1,4 @@
-//! Submitting: what an operation must be ordered after, the waits for it, and the use it leaves behind.
+//! Submitting: the waits that an operation needs, its driver call, and the use that it leaves behind.
 
 use std::borrow::Borrow;
 use std::iter;
@@ -20,8 +20,8 @@ use crate::track::{Clock, Point, Tracking, Use};
 const MIXED: u64 = 0;
 
 impl StreamCore {
-    /// Submits one operation: adds the waits that its accesses need, calls the driver, and remembers the use; or records
-    /// it, where that is what the stream is for.
+    /// Puts one operation into the stream's sink. An operation that runs gets the waits that its accesses need, then the
+    /// driver's call, and leaves its use behind.
     ///
     /// # Safety
     /// The calls are sound once the accesses are ordered, for as long as the blocks that they name and what is kept are
@@ -56,7 +56,7 @@ impl StreamCore {
         recorded.map_err(|error| error.with_operation(operation))
     }
 
-    /// As [`submit`](Self::submit), for what cannot be recorded: `what` says what that is.
+    /// As [`submit`](Self::submit), for an operation that no recording can take; `what` completes the error "one cannot …".
     ///
     /// `call` must enqueue on this stream and return; it makes the driver calls of the operation.
     #[inline]
@@ -102,8 +102,8 @@ impl StreamCore {
         if !ours || in_graph {
             state = self.order(rules, state, operation, accesses.clone(), &mut entering)?;
         }
-        // Taken whatever comes of it: a driver that fails may have enqueued part, and where a backend panics the uses
-        // entered here stay.
+        // Taken even if the call fails: a driver may have enqueued part, and the uses entered here stay where a backend
+        // panics.
         state.number += 1;
         self.counted.store(state.number, Ordering::Release);
         let point = Point { stream: self.id, number: state.number };
@@ -112,7 +112,7 @@ impl StreamCore {
             let new = Use::new(point, operation);
             let mut history = access.block.history.lock();
             let longer = if history.hint() == self.id.0 {
-                // One stream's uses replace each other where they are of the whole.
+                // Uses of the whole by one stream replace each other.
                 history.insert(&access.range, access.mode, new)
             } else {
                 history.set_hint(MIXED);
@@ -126,7 +126,7 @@ impl StreamCore {
         drop(entering);
         let result = call(&*self.device, self.raw);
         if self.is_one_threads() {
-            // Whoever waits for this from another thread finds the event. Also on failure, as above.
+            // Other threads wait by this event. Also on failure: the driver may have enqueued part.
             let marked = self.mark(&mut state);
             if result.is_ok() {
                 marked?;
@@ -148,7 +148,7 @@ impl StreamCore {
         result.map_err(|error| error.with_operation(operation))
     }
 
-    /// Adds the waits that an operation with these accesses needs. `entering` is held again when this returns, if it was.
+    /// Adds the waits that an operation with these accesses needs. A held `entering` is let go and taken again.
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn order<'s, 'a>(
@@ -165,12 +165,12 @@ impl StreamCore {
         }
         while !missing.is_empty() {
             let in_graph = entering.take().is_some();
-            // Lets go of the lock meanwhile, so there may be something new to wait for.
+            // This lets go of the lock meanwhile, so that new uses may have come.
             state = self.order_after(rules, state, operation, &missing)?;
             *entering = in_graph.then(enter_graph_memory);
             missing = self.missing(&state, accesses.clone());
         }
-        // Not before: what this operation relies on must stay until it is entered.
+        // Only now: the points that this operation relies on must stay until it is entered.
         state.prune_clock();
         Ok(state)
     }
@@ -197,7 +197,10 @@ impl StreamCore {
         missing
     }
 
-    /// Makes this stream wait for `missing`, or says that the user should have.
+    /// Makes this stream wait for `missing`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not.
     #[cold]
     fn order_after<'s>(
         &'s self,
@@ -249,7 +252,7 @@ impl StreamCore {
         Ok(state)
     }
 
-    /// What waiting for submission `number` would wait for besides this stream's own work.
+    /// The points of other streams that a wait for submission `number` would wait for.
     fn clock_at(&self, number: u64) -> Clock {
         let state = lock(&self.state);
         let mark = state.marks.iter().find(|mark| mark.number >= number);
@@ -257,9 +260,9 @@ impl StreamCore {
     }
 }
 
-/// Admits one thread at a time to memory that graphs refer to, from the look at who used it to its own use's entry. Other
-/// memory needs no such lock: its borrows keep conflicting operations of other threads out. A graph's launch holds none,
-/// and two that conflict would each find that the other is not there yet. Never held across a driver's call.
+/// Admits one thread at a time to memory that graphs refer to, from the look at its uses to the entry of the new one. Other
+/// memory needs no such lock: borrows keep conflicting operations of other threads out. A graph's launch holds no borrow, and
+/// two launches that conflict would each miss the other. Never held across a driver's call.
 fn enter_graph_memory() -> MutexGuard<'static, ()> {
     static ENTERING: Mutex<()> = Mutex::new(());
     lock(&ENTERING)
@@ -279,7 +282,7 @@ fn without_implied(
         kept[candidate] = false;
         let covered =
             |point: Point| (0..clocks.len()).any(|other| kept[other] && clocks[other].covers(point));
-        // All of those left out, since the candidate may have been what covered another.
+        // All points left out so far are looked at again: the candidate may have covered one.
         kept[candidate] = !(0..points.len()).all(|index| kept[index] || covered(points[index].0));
     }
     let mut kept = kept.into_iter();

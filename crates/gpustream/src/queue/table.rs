@@ -1,4 +1,4 @@
-//! Where streams are found by number.
+//! The process's streams, by number.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -16,12 +16,12 @@ use crate::track::{Clock, History, Point, StreamId};
 #[derive(Default)]
 pub(crate) struct StreamTable {
     streams: RwLock<HashMap<StreamId, Arc<StreamCore>>>,
-    /// Held while a stream that was not made by us gets a core or loses its last `Stream`: there is one core for each
-    /// stream of the driver's. Taken before any stream's lock.
+    /// Held while a stream that is not ours gets a core or loses its last `Stream`, so that each driver stream has one core.
+    /// Taken before any stream's lock.
     adopting: Mutex<()>,
 }
 
-/// Leave to change which `Stream`s refer to the streams of others.
+/// The lock under which the `Stream`s of streams that are not ours are counted.
 pub(crate) struct Adopting<'a>(#[allow(dead_code)] MutexGuard<'a, ()>);
 
 impl StreamTable {
@@ -57,8 +57,8 @@ impl StreamTable {
         Adopting(lock(&self.adopting))
     }
 
-    /// Enters a stream that was not made by us, unless the driver's stream is there already: then that is the one.
-    /// Two cores of one stream would not know of each other's captures.
+    /// Enters a stream that is not ours, or returns the core that the driver's stream has already: two cores of one stream
+    /// would not know of each other's captures.
     pub(crate) fn adopt(&self, stream: Arc<StreamCore>) -> Arc<StreamCore> {
         let adopting = self.adopting();
         let mut known = self.filter(|known| known.is_same_stream(&stream)).into_iter();
@@ -73,14 +73,14 @@ impl StreamTable {
         self.streams.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
     }
 
-    /// Those for which `which` holds.
+    /// The streams for which `which` holds.
     pub(crate) fn filter(&self, which: impl Fn(&Arc<StreamCore>) -> bool) -> Vec<Arc<StreamCore>> {
         let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
         table.values().filter(|stream| which(stream)).cloned().collect()
     }
 
-    /// Lets go of a device's streams whose handle is gone and whose work is done. Of those that were not made by us also
-    /// what was first taken from another handle of the device: that may be closed.
+    /// Lets go of the device's streams that only the table holds and whose work is done, and of such foreign streams of the
+    /// same context: the handle of the device that adopted one may be closed.
     pub(crate) fn sweep(&self, device: &Arc<dyn hal::Device>) {
         let is_of = |stream: &StreamCore| {
             Arc::ptr_eq(&stream.device, device) || !stream.is_ours() && stream.is_in_context_of(&**device)
@@ -90,7 +90,7 @@ impl StreamTable {
             // Asks the driver, so not with the table locked.
             let Ok(Some(clock)) = stream.poll_clock() else { continue };
             self.set_done(&clock);
-            // Nobody can make an orphan's handle anew.
+            // No new handle of an orphan can appear.
             self.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
             stream.close();
         }
