@@ -32,6 +32,7 @@ pub(crate) struct Use {
 
 impl Use {
     /// A use that an operation makes. Whether it writes is for the history to say.
+    #[inline]
     pub(crate) fn new(point: Point, operation: Operation) -> Self {
         Self { point, operation, recycled: false, wrote: 0 }
     }
@@ -42,6 +43,7 @@ impl Use {
         Self { point, operation, recycled: true, wrote: point.number }
     }
 
+    #[inline]
     fn with_mode(self, mode: Mode) -> Self {
         if mode == Mode::Write { Self { wrote: self.point.number, ..self } } else { self }
     }
@@ -112,7 +114,8 @@ impl History {
 
     /// Adds a use. Where it writes, it replaces what was there: later accesses are ordered after it, and it was
     /// ordered after the rest. Says whether there may be more segments now.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "a tenth of a launch's instructions")]
     pub(crate) fn insert(&mut self, range: &Range<usize>, mode: Mode, new: Use) -> bool {
         if range.is_empty() {
             return false;
@@ -253,15 +256,25 @@ impl History {
 }
 
 impl Segment {
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as for a history")]
     fn insert(&mut self, mode: Mode, new: Use) {
         if mode == Mode::Write {
             self.written = true;
-            self.writers.clear();
-            self.writers.push(new.with_mode(mode));
-            self.readers.clear();
+            match self.writers.as_mut_slice() {
+                // The usual case: one stream at work.
+                [last] if self.readers.is_empty() => *last = new.with_mode(mode),
+                _ => {
+                    self.writers.clear();
+                    self.writers.push(new.with_mode(mode));
+                    self.readers.clear();
+                }
+            }
         } else {
-            merge_use(&mut self.readers, new);
+            match self.readers.as_mut_slice() {
+                [last] if last.point.stream == new.point.stream && last.wrote == 0 => *last = new,
+                _ => merge_use(&mut self.readers, new),
+            }
         }
     }
 
