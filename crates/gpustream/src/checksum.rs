@@ -1,4 +1,6 @@
 //! Checksums of images: SHA-256, in hexadecimal digits.
+//!
+//! This layer knows bytes, but neither the source nor the use of an image.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,24 +8,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpustream_hal::{Error, ErrorKind, Image, Result};
 use sha2::{Digest, Sha256};
 
-/// The checksum of an image's bytes: against damage, and a file of another build.
+/// The checksum of an image's bytes. A damaged image, or one of another build, does not match.
 #[derive(Debug)]
 pub struct Checksum {
     /// SHA-256 in hexadecimal digits.
     sha256: &'static str,
-    /// Looked at before; an image that is part of a program does not change.
+    /// Set once the bytes have matched: an image that is part of a program does not change.
     good: AtomicBool,
 }
 
 impl Checksum {
-    /// The checksum of an image that is part of the program.
+    /// Creates the checksum of an image that is part of the program, from hexadecimal digits.
     pub const fn new(sha256: &'static str) -> Self {
         Self { sha256, good: AtomicBool::new(false) }
     }
 
-    /// Whether these are the bytes.
+    /// Checks that the image has the bytes that the bindings were written for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidModule`] if the image has other bytes.
     pub(crate) fn check(&self, image: &Image<'_>) -> Result<()> {
-        // Relaxed: it stands for nothing but itself.
+        // Relaxed: no other memory depends on the flag.
         if self.good.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -46,7 +51,7 @@ impl Checksum {
     }
 }
 
-/// The checksum of any bytes.
+/// Returns the SHA-256 of `bytes` in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut digits, byte| {
         let _ = write!(digits, "{byte:02x}");

@@ -1,8 +1,10 @@
-//! What run-time compilers made, kept on disk.
+//! Images made by run-time compilers, kept on disk.
 //!
-//! An image is code that the driver runs, so entries lie in a folder that nobody else can write to. An entry's name is the
-//! SHA-256 of its key, and it has the key in it and a SHA-256 over all of it: a damaged file, or another one's, is seen and
-//! written anew. Entries appear by rename: concurrent processes see whole files only.
+//! An image is code that the driver runs, so entries lie in a folder that nobody else can write to. An entry is named
+//! by the SHA-256 of its key, and contains the key and a SHA-256 over the rest: a damaged file, or one of another key,
+//! is noticed and written anew. Entries appear by rename, so concurrent processes see whole files only.
+//!
+//! This layer knows sources, compilers and files, but not the use of an image.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -16,7 +18,8 @@ use crate::private_folder::PrivateFolder;
 
 const MAGIC: &[u8] = b"gpustream image 2\n";
 
-/// Compiles `source` for `device`, or finds it compiled. A cache that cannot be used costs time, not success.
+/// Compiles `source` for `device`, or finds the image in the cache. A cache that cannot be used costs time, not
+/// success.
 pub(crate) fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Vec<u8>> {
     let info = device.info();
     let key = key(source, info.backend, &info.arch, &device.compiler()?);
@@ -24,7 +27,7 @@ pub(crate) fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<V
     if let Some(image) = folder.as_ref().and_then(|folder| load(folder, &key)) {
         return Ok(image);
     }
-    // SAFETY: the options are the build's, or of the one who wrote the source, which is trusted to run.
+    // SAFETY: the options come from the build, or from the author of the source, and the source is trusted to run.
     let image = unsafe { device.compile(source) }?;
     if let Some(folder) = folder {
         store(&folder, &key, &image);
@@ -32,7 +35,7 @@ pub(crate) fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<V
     Ok(image)
 }
 
-/// `GPUSTREAM_CACHE_DIR`, or `gpustream/images` in the user's cache folder.
+/// Returns the cache's folder: `GPUSTREAM_CACHE_DIR`, or `gpustream/images` in the user's cache folder.
 fn folder() -> Option<PathBuf> {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     from("GPUSTREAM_CACHE_DIR").or_else(|| {
@@ -41,8 +44,8 @@ fn folder() -> Option<PathBuf> {
     })
 }
 
-/// All that the compiled image depends on. No two sources have one key: each text has its length before it, each list its
-/// number.
+/// Returns the key: all that the compiled image depends on. No two sources have the same key, because each text has its
+/// length before it, and each list its number of items.
 fn key(source: &Source<'_>, backend: &str, arch: &str, compiler: &str) -> Vec<u8> {
     let mut key = Vec::new();
     let number = |number: usize, key: &mut Vec<u8>| key.extend_from_slice(&(number as u64).to_le_bytes());
@@ -69,13 +72,13 @@ fn entry_name(key: &[u8]) -> String {
     format!("{}.image", sha256(key))
 }
 
-/// Magic, checksum of the rest, length of the key, key, image.
+/// Returns an entry: magic, checksum of the rest, length of the key, key, image.
 fn encode(key: &[u8], image: &[u8]) -> Vec<u8> {
     let rest = [&(key.len() as u64).to_le_bytes(), key, image].concat();
     [MAGIC, &Sha256::digest(&rest), &rest].concat()
 }
 
-/// The image in an entry, if it is whole and of this key.
+/// Returns the image in an entry, if the entry is whole and of this key.
 fn decode<'a>(entry: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let (checksum, rest) = entry.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
     let intact = Sha256::digest(rest)[..] == checksum[..];
@@ -99,7 +102,7 @@ fn load(folder: &PrivateFolder, key: &[u8]) -> Option<Vec<u8>> {
 fn store(folder: &PrivateFolder, key: &[u8], image: &[u8]) {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    // Different in every process and call.
+    // The number differs in every process and call.
     let unique = RandomState::new().hash_one((std::process::id(), serial));
     let name = entry_name(key);
     // A cache that cannot be written to costs time alone.

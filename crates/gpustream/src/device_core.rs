@@ -1,4 +1,7 @@
-//! What all handles of one opened device share, and its end.
+//! The core of an opened device, which all its handles share, and its end.
+//!
+//! This is the top layer of the core, which ties streams, pools and staging together. The handles are unknown here: a
+//! value that is parked is only something to be dropped later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,21 +20,22 @@ use crate::staging::Staging;
 use crate::sync::{Mutex, lock};
 use crate::track::{Point, StreamId};
 
-/// Something whose last handle is gone, and the ends of all streams at that moment: once those are reached
-/// nothing uses it any more.
+/// A value whose last handle is gone, and the ends of all streams at that moment: once those are reached, nothing uses
+/// the value any more.
 struct Parked {
-    /// Only ever dropped.
+    /// The value, which is only ever dropped.
     _what: Box<dyn Send>,
     until: Vec<Point>,
     device: Arc<dyn hal::Device>,
-    /// It may own anything, the last handles of its device among it.
+    /// Whether the value may own values of the program's, even the last handles of its device.
     owns: bool,
 }
 
-/// Of all devices. What is parked may own the last handles of its own device: nobody would come back to that.
+/// The parked values of all devices. A parked value may own the last handles of its own device; a list kept in that
+/// device would then never be looked at again.
 static PARKED: Mutex<Vec<Parked>> = Mutex::new(Vec::new());
 
-/// What all handles of one opened device share.
+/// The core of one opened device, which all its handles share.
 pub(crate) struct DeviceCore {
     pub(crate) raw: Arc<dyn hal::Device>,
     pub(crate) info: DeviceInfo,
@@ -72,8 +76,8 @@ impl DeviceCore {
         self.streams.filter(|stream| self.owns(stream))
     }
 
-    /// Whether this device's streams may use memory of `other`: its own, or that of a device of the same backend
-    /// which it can reach. Access is turned on at the first use.
+    /// Returns whether this device's streams may use memory of `other`: of the device itself, or of a device of the
+    /// same backend that it can reach. Access is turned on at the first use.
     #[inline]
     pub(crate) fn reaches(&self, other: &Self, kind: Kind) -> Result<bool> {
         if std::ptr::eq(self, other) { Ok(true) } else { self.reaches_peer(other, kind) }
@@ -86,7 +90,7 @@ impl DeviceCore {
             return Ok(false);
         }
         let ordinal = other.info.ordinal;
-        // What the driver's pool gives is not among the memory that access is turned on for.
+        // Memory of the driver's pool is not among the memory that access is turned on for.
         if ordinal != self.info.ordinal && other.pools.is_of_driver(kind) {
             return Ok(false);
         }
@@ -95,7 +99,7 @@ impl DeviceCore {
         let reaches = if let Some(known) = known {
             known
         } else {
-            // Opened twice, it is one device with one address space.
+            // A device that is opened twice is one device with one address space.
             let same = ordinal == self.info.ordinal;
             let reaches = same || self.raw.can_access_peer(ordinal)?;
             if reaches && !same {
@@ -111,7 +115,8 @@ impl DeviceCore {
         Ok(reaches)
     }
 
-    /// Those that may use what belongs to this device: its own, and the backend's others if any has.
+    /// Returns the streams that may use this device's memory: its own, and those of the backend's other devices if any
+    /// of them has used it.
     pub(crate) fn users(&self) -> Vec<Arc<StreamCore>> {
         let visited = self.visited.load(Ordering::Acquire);
         self.streams.filter(|stream| {
@@ -119,7 +124,7 @@ impl DeviceCore {
         })
     }
 
-    /// Those of them that are other devices'.
+    /// Returns the streams of other devices among [`users`](Self::users).
     pub(crate) fn visitors(&self) -> Vec<Arc<StreamCore>> {
         let mut users = self.users();
         users.retain(|stream| !self.owns(stream));
@@ -130,21 +135,22 @@ impl DeviceCore {
         Arc::ptr_eq(&stream.device, &self.raw)
     }
 
-    /// A stream of another device uses memory of this one.
+    /// Notes that a stream of another device uses memory of this one.
     pub(crate) fn visit(&self) {
         self.visited.store(true, Ordering::Release);
     }
 
-    /// Asks the driver which streams are idle, and lets go of what waited for that.
+    /// Asks the driver which streams are idle, and drops the parked values that waited for them.
     pub(crate) fn refresh(&self) {
         for stream in self.own_streams() {
-            // An error says nothing about being done; whoever waits next is told.
+            // An error does not say that work is done; the next wait reports the error.
             let _ = stream.poll();
         }
         self.sweep();
     }
 
-    /// Finds out what is done, and gives the pool what the device's streams keep for their next short copies.
+    /// Asks the driver which work is done, and gives the pool the memory that the device's streams keep for their next
+    /// short copies.
     pub(crate) fn take_back_kept(&self) {
         self.refresh();
         for stream in self.own_streams() {
@@ -162,8 +168,8 @@ impl DeviceCore {
         let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.known_done(point));
         let free: Vec<Parked> =
             lock(&PARKED).extract_if(.., |parked| (parked.owns || is_own(parked)) && done(parked)).collect();
-        // Dropped with no lock held: a graph's closures may own anything. Where that is the last of another device, its end
-        // waits for work that this very thread may be about to let go on.
+        // Dropped with no lock held: a graph's closures may own anything. If a closure owns the last handle of another
+        // device, the end of that device waits for work, which may in turn wait for this very thread.
         let (own, others): (Vec<_>, Vec<_>) = free.into_iter().partition(is_own);
         drop(own);
         if !others.is_empty() {
@@ -171,7 +177,8 @@ impl DeviceCore {
         }
     }
 
-    /// Asks about the streams that other devices' parked closures wait for, if that may be all there is of the device.
+    /// Asks about the streams that parked closures of other devices wait for, because such a closure may be all that is
+    /// left of its device.
     fn look_after_others(&self) {
         let others = |parked: &&Parked| parked.owns && !Arc::ptr_eq(&parked.device, &self.raw);
         let until: Vec<Point> =
@@ -180,17 +187,17 @@ impl DeviceCore {
             if let Some(stream) = self.stream(point.stream)
                 && !stream.known_done(point.number)
             {
-                // As in `refresh`.
+                // An error does not say that work is done; the next wait reports the error.
                 let _ = stream.poll();
             }
         }
     }
 
-    /// Keeps `what` until everything submitted so far is done. Where it `owns` values of the program's, and with them
-    /// perhaps this device, any other device lets go of it.
+    /// Keeps `what` until everything submitted so far is done. If `what` owns values of the program's (`owns`), and
+    /// with them perhaps this device, any other device may drop `what`.
     pub(crate) fn park(&self, what: Box<dyn Send>, owns: bool) {
-        // Streams of another device matter only if they have used what belongs to this one; nobody asks the driver
-        // about them here, so this would wait for them without need.
+        // Streams of another device matter only if they have used this one's memory. Nobody asks the driver about such
+        // streams here, so without that condition `what` would stay longer than needed.
         let until =
             self.users().into_iter().map(|stream| Point { stream: stream.id, number: stream.counted() });
         let until = until.collect();
@@ -202,7 +209,8 @@ impl DeviceCore {
         inside::check_outside()?;
         let streams = self.own_streams();
         drop(ContextHold::for_wait(&*self.raw)?);
-        // First by events, beside which others can capture; so the wait for the context is short. It tells of failures.
+        // The first wait is one by events, during which other threads can capture, so that the wait for the context is
+        // short. The wait for the context reports failures.
         for stream in &streams {
             let _ = stream.wait_end();
         }
@@ -228,12 +236,12 @@ impl Users for DeviceCore {
         self.own_streams().iter().all(|stream| stream.known_done(stream.counted()))
     }
 
-    /// Waits for each stream: a wait for the device would break what other threads capture.
+    /// Waits for each stream, because a wait for the device would break the captures of other threads.
     fn settle(&self) -> Result<()> {
         for stream in self.users() {
             match stream.wait_end() {
                 Err(error) if stream.is_ours() && self.owns(&stream) => return Err(error),
-                // Another device's failure, or an end that no event tells of, only leaves more memory in use.
+                // The failure of another device, or an end that no event tells of, only leaves more memory in use.
                 _ => {}
             }
         }
@@ -242,10 +250,10 @@ impl Users for DeviceCore {
     }
 }
 
-/// Waits for the whole context, unless something is captured there; says whether that went well.
+/// Waits for the whole context, unless something is captured there. Returns whether the wait succeeded.
 fn is_synchronized(raw: &dyn hal::Device, table: &StreamTable) -> bool {
     let Ok(_context) = ContextHold::for_wait(raw) else { return false };
-    // Nothing is submitted to these any more, so a wait for the context is one for them.
+    // Nothing is submitted to these streams any more, so a wait for the context is a wait for all their work.
     let retired = table.filter(|stream| stream.is_retired() && stream.is_in_context_of(raw));
     let ends: Vec<u64> = retired.iter().map(|stream| stream.submitted()).collect();
     let synchronized = raw.synchronize().is_ok();
@@ -256,8 +264,8 @@ fn is_synchronized(raw: &dyn hal::Device, table: &StreamTable) -> bool {
 }
 
 impl Drop for DeviceCore {
-    /// Waits for the device's work, then returns to the driver what nobody holds: a graph of another device may refer
-    /// to memory of this one, and keeps that and the driver's device.
+    /// Waits for the device's work, then returns to the driver the memory that nobody holds. A graph of another device
+    /// may refer to memory of this one, and then keeps that memory and the driver's device.
     fn drop(&mut self) {
         let raw = self.raw.clone();
         let (table, streams) = (self.streams.clone(), self.own_streams());
@@ -266,17 +274,18 @@ impl Drop for DeviceCore {
             lock(&PARKED).extract_if(.., |parked| Arc::ptr_eq(&parked.device, &raw)).collect();
         let pools = self.pools.clone();
         inside::outside(move || {
-            // Stream by stream: a wait for the context would break what other handles of the device capture.
+            // Stream by stream, because a wait for the context would break the captures of other handles of the device.
             let done = streams.iter().all(|it| it.wait_idle().is_ok()) || is_synchronized(&*raw, &table);
-            // A wait that reports the device's loss does not say that nothing runs: the backend does, if it knows.
+            // A wait that reports the device's loss does not say that nothing runs; the backend says so, if it knows.
             let idle = done || raw.has_stopped();
             if !idle || !visitors.iter().all(|it| it.wait_end().is_ok() || it.device.has_stopped()) {
-                // What may be in use stays with the process, and in the table the streams that may use it.
+                // Memory that may be in use stays with the process, and the streams that may use it stay in the table.
                 return std::mem::forget((parked, pools));
             }
-            // Not before: what is not in the table counts as done. Of a lost device the streams stay: other devices'
-            // memory that they were to write was not written, which its guards report. Other handles of the device may
-            // share the streams that were not made by us, and be using them: those go when they are found idle.
+            // Not before, because a stream that is not in the table counts as done. The streams of a lost device stay:
+            // their writes to memory of other devices were not done, which the guards of that memory report. Streams
+            // that were not made by us may be in use through other handles of the device, and go when they are found
+            // idle.
             if done {
                 table.take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
             }

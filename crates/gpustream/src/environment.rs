@@ -1,11 +1,14 @@
-//! What the environment sets, read whenever a device is opened. A value that is not allowed is an error that names its
-//! variable: ignored in silence, it would seem to have worked.
+//! The environment's settings, read whenever a device is opened. A value that is not allowed is an error that names its
+//! variable: a value that is silently ignored would seem to have worked.
+//!
+//! This layer knows the options of pools and of staging, but no devices.
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::pool::MemoryPool;
 use crate::staging::StagingOptions;
 
+/// The settings that a device takes from the environment.
 #[derive(Clone, Copy)]
 pub(crate) struct Environment {
     pub(crate) pool: Option<MemoryPool>,
@@ -15,7 +18,7 @@ pub(crate) struct Environment {
 
 impl Environment {
     pub(crate) fn read() -> Result<Self> {
-        // Read again where it is used, by what holds no device.
+        // Only checked here: `lint`, which knows no device, reads the variable again.
         switch("GPUSTREAM_LINT")?;
         let pool = variable("GPUSTREAM_POOL", "`driver` or `none`", |text| match text {
             "0" => Some(None),
@@ -44,7 +47,7 @@ fn switch(name: &str) -> Result<bool> {
     Ok(value.unwrap_or(false))
 }
 
-/// The value of a variable, none where it is not set or empty.
+/// Returns the value of a variable, or `None` if the variable is not set or empty.
 fn variable<T>(name: &str, allowed: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>> {
     let Some(value) = std::env::var_os(name) else { return Ok(None) };
     let text = value.to_string_lossy();

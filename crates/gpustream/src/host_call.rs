@@ -1,4 +1,7 @@
 //! Host closures in stream order: the values that a driver gets with its callback.
+//!
+//! This layer knows closures and the place of their panics, but no streams, graphs or devices: a stream shares a
+//! [`Panicked`] with its closures, and the launches of a graph are numbers.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -13,13 +16,15 @@ use crate::sync::{Mutex, lock};
 use crate::track::Clock;
 use crate::{inside, process};
 
-/// The panic of a host closure, until a wait for its stream reports it.
+/// The last panic of a stream's host closures, kept until a wait for the stream reports it.
 #[derive(Default)]
 pub(crate) struct Panicked(Mutex<Option<String>>);
 
 impl Panicked {
+    /// Takes out the panic, so that it is reported once.
+    ///
     /// # Errors
-    /// [`ErrorKind::HostPanic`] with the panic's message, once.
+    /// [`ErrorKind::HostPanic`] with the panic's message, if there was one.
     pub(crate) fn report(&self) -> Result<()> {
         match lock(&self.0).take() {
             None => Ok(()),
@@ -39,7 +44,7 @@ pub(crate) struct HostCall {
 }
 
 impl HostCall {
-    /// For the stream whose waits report `panicked`, after everything in `past`.
+    /// Creates a call for the stream whose waits report `panicked`. The closure comes after everything in `past`.
     pub(crate) fn new(
         closure: impl FnOnce() + Send + 'static,
         panicked: &Arc<Panicked>,
@@ -52,31 +57,34 @@ impl HostCall {
         Box::into_raw(Box::new(self)).cast()
     }
 
+    /// Takes back a call that the driver was given.
+    ///
     /// # Safety
-    /// `data` came from [`into_raw`](Self::into_raw) and is used no more.
+    /// `data` came from [`into_raw`](Self::into_raw) and is not used again.
     pub(crate) unsafe fn from_raw(data: *mut c_void) -> Self {
         // SAFETY: by this function's contract.
         *unsafe { Box::from_raw(data.cast()) }
     }
 }
 
-/// A closure that a graph runs each time it is launched.
+/// A closure that a graph runs at each launch.
 ///
-/// The driver has its address in a node. A driver may look into the node only when the run gets there (HIP does), so a
-/// node is never given another address while runs are pending: which closure a run is for is decided here, by its
-/// number. The runs of one executable follow each other.
+/// A node of the graph has the address of this value. A driver may look into the node only when a run reaches the node
+/// (HIP does), so the node is never given another address while runs are pending. Instead the closure of a run is
+/// chosen here, by the number of the run. The runs of one executable follow each other.
 pub(crate) struct RepeatedCall {
     runs: Mutex<Runs>,
-    /// What the recorded graph has in this node's place, where that is another: parents copy the recorded graph.
+    /// The call of the same node in the recorded graph, where that is another call: parents copy the recorded graph.
     recorded: Option<Arc<Self>>,
 }
 
 struct Runs {
-    /// Each with the number of its first run. The first is that of the run that begins next, or of an earlier one.
+    /// The closures in the order of their runs, each with the number of its first run. The first one is that of the run
+    /// that begins next, or of an earlier run.
     closures: VecDeque<(u64, Arc<dyn Fn() + Send + Sync>)>,
     launched: u64,
     begun: u64,
-    /// The streams that report panics: those of runs that have not begun, each with the number of its first one.
+    /// The streams that report panics: those of runs that have not begun, each with the number of the first such run.
     streams: VecDeque<(u64, Arc<Panicked>)>,
 }
 
@@ -93,13 +101,14 @@ impl RepeatedCall {
         }
     }
 
-    /// For the executable's own node: what is put into that does not concern the recorded graph, nor its parents.
+    /// Creates the call for the executable's own node. A closure that is put into that node later changes neither the
+    /// recorded graph nor its parents.
     pub(crate) fn for_executable(self: &Arc<Self>) -> Option<Self> {
         let newest = lock(&self.runs).closures.back().map(|(_, closure)| closure.clone())?;
         Some(Self::of(newest, Some(self.clone())))
     }
 
-    /// The closure that the recorded graph has.
+    /// Returns the call that the recorded graph has.
     pub(crate) fn recorded(self: &Arc<Self>) -> Arc<Self> {
         self.recorded.as_ref().unwrap_or(self).clone()
     }
@@ -114,24 +123,24 @@ impl RepeatedCall {
         runs.launched += 1;
     }
 
-    /// The driver refused the launch.
+    /// Takes back the count of a launch that the driver refused.
     pub(crate) fn not_launched(&self) {
         lock(&self.runs).launched -= 1;
     }
 
-    /// Whether a run has been launched in which it has not been called yet.
+    /// Returns whether a run has been launched that has not called the closure yet.
     pub(crate) fn is_pending(&self) -> bool {
         let runs = lock(&self.runs);
         runs.begun < runs.launched
     }
 
-    /// Runs launched from now on are for the closure of `other`.
+    /// Gives the closure of `other` to the runs launched from now on.
     pub(crate) fn replace(&self, other: &Self) {
         let newest = lock(&other.runs).closures.back().map(|(_, closure)| closure.clone());
         let Some(closure) = newest else { return };
         let mut runs = lock(&self.runs);
         let first = runs.launched;
-        // No run is for it.
+        // The last closure has had no run.
         let unused = if runs.closures.back().is_some_and(|(from, _)| *from == first) {
             runs.closures.pop_back()
         } else {
@@ -140,7 +149,7 @@ impl RepeatedCall {
         runs.closures.push_back((first, closure));
         let passed = runs.pass();
         drop(runs);
-        // With no lock held: closures own the user's values.
+        // Dropped with no lock held, because closures own the user's values.
         drop((unused, passed));
     }
 }
@@ -154,7 +163,7 @@ impl Drop for RepeatedCall {
 }
 
 impl Runs {
-    /// Takes out the closures that the next run is too late for.
+    /// Takes out the closures whose runs have all begun.
     fn pass(&mut self) -> SmallVec<[Arc<dyn Fn() + Send + Sync>; 1]> {
         let mut passed = SmallVec::new();
         while self.closures.get(1).is_some_and(|(from, _)| *from <= self.begun) {
@@ -164,7 +173,8 @@ impl Runs {
     }
 }
 
-/// What the driver calls for a graph's node. Panics are reported by the stream that the graph was launched on.
+/// Runs the closure of a graph's node; the driver calls this. A panic is reported by the stream that the graph was
+/// launched on.
 ///
 /// # Safety
 /// `data` points to a [`RepeatedCall`] that is alive.
@@ -181,7 +191,7 @@ pub(crate) unsafe extern "C" fn run_repeated(data: *mut c_void) {
     let panicked = runs.streams.front().map(|(_, panicked)| panicked.clone());
     drop(runs);
     let run = move || {
-        // Where they may do what a closure may.
+        // Dropped inside the closure's bounds: the values that these closures own may panic, or call the library.
         drop(passed);
         if let Some(closure) = closure {
             closure();
@@ -190,12 +200,12 @@ pub(crate) unsafe extern "C" fn run_repeated(data: *mut c_void) {
     run_inside(run, panicked.as_deref(), Clock::default());
 }
 
-/// What the driver calls.
+/// Runs a [`HostCall`]; the driver calls this.
 ///
 /// # Safety
-/// As for [`HostCall::from_raw`].
+/// `data` came from [`HostCall::into_raw`] and is not used again.
 pub(crate) unsafe extern "C" fn run(data: *mut c_void) {
-    // SAFETY: the driver calls once with what it was given.
+    // SAFETY: by this function's contract; the driver calls once, with the pointer it was given.
     let HostCall { closure, panicked, past } = unsafe { HostCall::from_raw(data) };
     run_inside(closure, Some(&panicked), past);
 }

@@ -1,8 +1,11 @@
 //! The inside of a host closure, where the library calls nothing.
 //!
-//! A driver runs host closures on a thread of its own and does not want to be called there: it may refuse, or wait for the
-//! very closure that called. So every call that would reach the driver is an error inside a closure, and values dropped
-//! there are handed to another thread.
+//! A driver runs host closures on a thread of its own and must not be called there: the driver may refuse the call, or
+//! wait for the very closure that made it. So inside a closure every call that would reach the driver is an error, and
+//! values that are dropped there are handed to another thread.
+//!
+//! This layer knows threads, clocks and the end of the process, but neither the closures
+//! ([`host_call`](crate::host_call)) nor streams.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,11 +22,11 @@ use crate::track::{Clock, Point};
 thread_local! {
     /// Whether this thread is running a host closure on the driver's behalf.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// What that closure was ordered after when it was submitted.
+    /// The clock of that closure's submission, with everything that the closure comes after.
     static PAST: RefCell<Clock> = RefCell::default();
 }
 
-/// Runs `work` as a host closure, which was ordered after `past` when it was submitted.
+/// Runs `work` as a host closure that was submitted after everything in `past`.
 pub(crate) fn run(past: Clock, work: impl FnOnce()) {
     INSIDE.set(true);
     PAST.set(past);
@@ -31,13 +34,16 @@ pub(crate) fn run(past: Clock, work: impl FnOnce()) {
     INSIDE.set(false);
 }
 
-/// Whether this thread is inside a host closure.
+/// Returns whether this thread is inside a host closure.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// Refuses, inside a host closure, what would call the driver or wait.
+/// Checks that this thread may call the driver and wait.
+///
+/// # Errors
+/// [`ErrorKind::InHostClosure`] inside a host closure.
 #[inline]
 pub(crate) fn check_outside() -> Result<()> {
     if is_inside() { Err(inside()) } else { Ok(()) }
@@ -47,27 +53,28 @@ pub(crate) fn check_outside() -> Result<()> {
 fn inside() -> Error {
     Error::new(
         ErrorKind::InHostClosure,
-        "a host closure runs on a thread of the driver's, which cannot be asked or waited for there: have the closure \
-         tell a thread of the program, and make the call on that",
+        "a host closure runs on a thread of the driver, which cannot be called or waited for there; have the closure \
+         notify a thread of the program, and make the call on that thread",
     )
 }
 
-/// Whether the closure that this thread is in comes after `point`: then that is done.
+/// Returns whether this thread is inside a closure that comes after `point`, which is then done.
 pub(crate) fn is_past(point: Point) -> bool {
     is_inside() && PAST.with_borrow(|past| past.covers(point))
 }
 
-/// What host closures left to be done, and whether a thread is at it.
+/// The work that host closures left to another thread.
 #[derive(Default)]
 struct Left {
     work: VecDeque<Box<dyn FnOnce() + Send>>,
+    /// Whether a thread is doing the work.
     has_thread: bool,
 }
 
 static LEFT: Mutex<Left> = Mutex::new(Left { work: VecDeque::new(), has_thread: false });
 
-/// Runs `work`, which calls the driver: now, or on another thread if this one is inside a host closure. Once the process is
-/// ending it is leaked.
+/// Runs `work`, which calls the driver: now, or on another thread if this one is inside a host closure. Once the
+/// process is ending, `work` is leaked.
 pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
     if is_inside() {
         elsewhere(work);
@@ -76,17 +83,18 @@ pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// As [`outside`], on another thread in any case.
+/// Runs `work`, which calls the driver, on another thread in any case. Once the process is ending, `work` is leaked.
 pub(crate) fn elsewhere(work: impl FnOnce() + Send + 'static) {
     let mut left = lock(&LEFT);
     left.work.push_back(Box::new(work));
     if !left.has_thread && !process::is_ending() {
         process::register("what closures left", || {});
-        // Without one it stays until the next closure leaves something.
+        // If no thread can be started, the work stays until the next closure leaves something.
         left.has_thread = thread::Builder::new().name("gpustream-drop".into()).spawn(clear_up).is_ok();
     }
 }
 
+/// Does the work that was left, until there is none.
 fn clear_up() {
     loop {
         let mut left = lock(&LEFT);
@@ -95,7 +103,8 @@ fn clear_up() {
             return;
         };
         drop(left);
-        // It may drop values of the user's. What comes behind is not to suffer if one of them panics.
+        // The work may drop values of the user's. A panic of one such value must not keep the rest of the work from
+        // being done.
         let run = || panic::catch_unwind(AssertUnwindSafe(work)).map_err(mem::forget);
         if process::at_driver(run).is_none() {
             // The process is ending; the rest stays where it is.

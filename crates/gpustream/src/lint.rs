@@ -1,4 +1,6 @@
 //! Operations that silently serialise, reported once per line under `GPUSTREAM_LINT=1`.
+//!
+//! This layer knows source lines and texts. Its callers know which operations serialise.
 
 use std::collections::HashSet;
 use std::panic::Location;
@@ -6,20 +8,20 @@ use std::sync::OnceLock;
 
 use crate::sync::{Mutex, lock};
 
-/// Whether `GPUSTREAM_LINT=1`; read once.
+/// Returns whether `GPUSTREAM_LINT` is 1. The variable is read once.
 pub(crate) fn is_on() -> bool {
     static ON: OnceLock<bool> = OnceLock::new();
     *ON.get_or_init(|| std::env::var_os("GPUSTREAM_LINT").is_some_and(|value| value == "1"))
 }
 
-/// Says on standard error that the caller's line serialises, and why.
+/// Says on standard error that the caller's line serialises, and why, if the lint is on.
 #[track_caller]
 #[inline]
 pub(crate) fn serialises(why: &str) {
     serialises_at(why, Location::caller());
 }
 
-/// As [`serialises`], of a line that is not the caller's.
+/// Says the same of the line at `location`.
 #[inline]
 pub(crate) fn serialises_at(why: &str, location: &'static Location<'static>) {
     if is_on() {

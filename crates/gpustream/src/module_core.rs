@@ -1,4 +1,7 @@
-//! A module as the driver has it.
+//! A module as the driver has it: loaded code, until it is unloaded.
+//!
+//! This layer knows the driver's handle of a module. The kernels of a module are known above, in
+//! [`module`](crate::module).
 
 use std::sync::Arc;
 
@@ -6,7 +9,7 @@ use gpustream_hal::{self as hal, RawModule};
 
 use crate::inside;
 
-/// A loaded module; unloaded when its last kernel is dropped and done.
+/// A loaded module, which is unloaded when its last kernel is dropped and done.
 pub(crate) struct ModuleCore {
     pub(crate) raw: RawModule,
     pub(crate) device: Arc<dyn hal::Device>,
@@ -16,7 +19,8 @@ impl Drop for ModuleCore {
     fn drop(&mut self) {
         let (device, raw) = (self.device.clone(), self.raw);
         inside::outside(move || {
-            // SAFETY: no handle is left, and the device drops a parked module only when no kernel of it can run.
+            // SAFETY: no handle is left, and the device drops a parked module only when no kernel of the module can
+            // run.
             let _ = unsafe { device.module_unload(raw) };
         });
     }

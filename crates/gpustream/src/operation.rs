@@ -1,4 +1,7 @@
-//! Operations as values: one is made by a call of the user's, and goes to a stream.
+//! Operations as values, each made by one call of the user's and handed to a stream.
+//!
+//! This layer knows the memory that an operation touches, its calls to the driver, and the values it keeps alive.
+//! Streams ([`queue`](crate::queue)) and recordings ([`record`](crate::record)) decide what becomes of an operation.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -9,27 +12,27 @@ use crate::host_call::RepeatedCall;
 use crate::module_core::ModuleCore;
 use crate::track::Tracking;
 
-/// The operation of that name at the user's call.
+/// Returns the operation of that name at the caller's line.
 #[track_caller]
 pub(crate) fn operation(label: &'static str) -> Operation {
     Operation { label, location: Location::caller() }
 }
 
-/// How host access waits for an operation on memory that it reaches.
+/// The way in which host access waits for an operation on the same memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// For exactly this operation, by an event of its own.
+    /// Waits for exactly this operation, by an event of its own.
     Alone,
-    /// With what is submitted next, which touches the same memory: this operation is the first half of something.
+    /// Waits for the next submission, which touches the same memory: this operation is the first half of a pair.
     WithNext,
 }
 
 /// The options of a device that matter to each submission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// None where nobody looks after the order.
+    /// The party that orders operations; `None` where nobody looks after the order.
     pub(crate) tracking: Option<Tracking>,
-    /// Every operation is waited for, so that a fault is reported by the one that caused it.
+    /// Whether every operation is waited for, so that a fault is reported by the operation that caused it.
     pub(crate) blocking: bool,
 }
 
@@ -37,26 +40,26 @@ pub(crate) struct Rules {
 pub(crate) struct Submission<'a, I> {
     pub(crate) operation: Operation,
     pub(crate) rules: Rules,
-    /// The memory it touches.
+    /// The memory that the operation touches.
     pub(crate) accesses: I,
     pub(crate) call: Call<'a>,
     pub(crate) kept: Kept<'a>,
     pub(crate) waited: Waited,
 }
 
-/// What an operation asks of the driver.
+/// The calls that an operation makes to the driver.
 pub(crate) enum Call<'a> {
-    /// One call, which can also be a node of a graph.
+    /// One call; most can also be a node of a graph.
     Work(Work<'a>),
-    /// Calls that no node can be made of, in this order.
+    /// Several calls, made by a closure in its own order; no node can be made of them.
     Several(&'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
 }
 
 impl<'a> Call<'a> {
-    /// The work of a node.
+    /// Returns the work of a node.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for what no node can be.
+    /// [`ErrorKind::Captured`] for an operation that cannot be a node.
     #[inline]
     pub(crate) fn node(self) -> Result<Work<'a>> {
         match self {
@@ -68,19 +71,21 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Makes the calls on `stream`.
+    ///
     /// # Safety
-    /// The stream is alive and of `device`, and what the calls refer to stays alive until they are done.
+    /// The stream is alive and of `device`, and everything that the calls refer to stays alive until they are done.
     #[inline]
     pub(crate) unsafe fn enqueue(&mut self, device: &dyn hal::Device, stream: RawStream) -> Result<()> {
         match self {
-            // SAFETY: handed on.
+            // SAFETY: by this function's contract.
             Self::Work(work) => unsafe { work.enqueue(device, stream) },
             Self::Several(calls) => calls(device, stream),
         }
     }
 }
 
-/// What must live as long as a graph that the operation is recorded into, besides the memory.
+/// The value, besides the memory, that must live as long as a graph into which the operation is recorded.
 #[derive(Clone, Copy)]
 pub(crate) enum Kept<'a> {
     Nothing,
@@ -88,19 +93,19 @@ pub(crate) enum Kept<'a> {
     Closure(&'a Arc<RepeatedCall>),
 }
 
-/// The error for something that cannot be part of a recording.
+/// Returns the error for something that cannot be part of a recording.
 #[cold]
 pub(crate) fn refused(what: &str) -> Error {
     Error::new(ErrorKind::Captured, format!("a capture is being recorded, and one cannot {what}"))
 }
 
-/// The error for something that is no single node.
+/// Returns the error for something that is no single node.
 #[cold]
 pub(crate) fn no_node() -> Error {
     refused("do that in a node of a graph; nodes are kernels, copies, fills and host closures")
 }
 
-/// The error for two operations that conflict and that the user did not order.
+/// Returns the error for two operations that conflict and that the user did not order.
 #[cold]
 pub(crate) fn hazard(new: Operation, old: Operation) -> Error {
     let message = format!(

@@ -1,4 +1,6 @@
 //! A folder that nobody else can write to, for files that are loaded as code.
+//!
+//! This layer knows files and their owners, but not the contents.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
@@ -8,16 +10,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Larger files are no cache entries.
+/// Length of the longest file that is read, in bytes.
 const MOST: u64 = 1 << 30;
 
-/// An opened folder of this user's. Files are named relative to it: the folder that was looked at is the one that is used,
-/// whatever happens to its path meanwhile.
+/// An open folder that only this user can write to. Files are opened relative to the open folder and not by its path,
+/// so the folder that was checked is the one that is used, whatever happens to the path meanwhile.
 pub(crate) struct PrivateFolder(File);
 
 impl PrivateFolder {
-    /// Opens the folder, made with mode 0700 if it is not there. Where others can write to it, it is not theirs to fill
-    /// this way: then a folder of this user's own inside it.
+    /// Opens the folder at `path`, which is created with mode 0700 if it is missing. If others can write to that
+    /// folder, or it cannot be opened, opens a folder of this user's own inside it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Self::open_private(path)
             .or_else(|_| Self::open_private(&path.join(format!("gpustream-{}", effective_user()))))
@@ -25,7 +27,7 @@ impl PrivateFolder {
 
     fn open_private(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        // A link would be followed before anybody looks at whose it is.
+        // Without `O_NOFOLLOW` a link would be followed before its owner is checked.
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         if is_own(&folder.metadata()?) {
@@ -34,9 +36,9 @@ impl PrivateFolder {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, "others can write to the folder"))
     }
 
-    /// The contents of an ordinary file of this user's.
+    /// Reads an ordinary file of this user's; any other file is an error.
     pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        // Without blocking, should a pipe have that name.
+        // Opened without blocking, in case the name belongs to a pipe.
         let mut file = self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() || !is_own(&metadata) || metadata.len() > MOST {
@@ -50,40 +52,41 @@ impl PrivateFolder {
         Ok(bytes)
     }
 
-    /// Writes a file, or puts it in another one's place. It appears under its name when it is whole.
+    /// Writes `parts` to the file `temporary`, and then renames that file to `name`, in place of an earlier file of
+    /// that name. So readers never see half a file.
     pub(crate) fn write(&self, name: &str, temporary: &str, parts: &[&[u8]]) -> io::Result<()> {
         let mut file = self.open_at(temporary, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)?;
         let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| {
             let (from, to, folder) = (c_name(temporary)?, c_name(name)?, self.0.as_raw_fd());
-            // SAFETY: two names that end in zero, and the folder is open.
+            // SAFETY: both names end in zero, and the folder is open.
             done(unsafe { libc::renameat(folder, from.as_ptr(), folder, to.as_ptr()) }).map(drop)
         });
         if written.is_err() {
             let temporary = c_name(temporary)?;
-            // SAFETY: as above. Nothing can be done where it fails.
+            // SAFETY: the name ends in zero, and the folder is open. Nothing can be done about a failure.
             unsafe { libc::unlinkat(self.0.as_raw_fd(), temporary.as_ptr(), 0) };
         }
         written
     }
 
-    /// Opens a file of this folder that is no link.
+    /// Opens a file of this folder; a link is an error.
     fn open_at(&self, name: &str, flags: libc::c_int) -> io::Result<File> {
         let name = c_name(name)?;
         let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         // SAFETY: the name ends in zero, and the folder is open.
         let file = done(unsafe { libc::openat(self.0.as_raw_fd(), name.as_ptr(), flags, 0o600) })?;
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: the descriptor was just opened, and nothing else owns it.
         Ok(unsafe { File::from_raw_fd(file) })
     }
 }
 
-/// Belongs to this user, and nobody else can write to it.
+/// Returns whether this user owns the file and nobody else can write to it.
 fn is_own(metadata: &Metadata) -> bool {
     metadata.uid() == effective_user() && metadata.mode() & 0o022 == 0
 }
 
 fn effective_user() -> u32 {
-    // SAFETY: it only answers.
+    // SAFETY: the call has no preconditions.
     unsafe { libc::geteuid() }
 }
 
@@ -91,7 +94,7 @@ fn c_name(name: &str) -> io::Result<CString> {
     Ok(CString::new(OsStr::new(name).as_bytes())?)
 }
 
-/// The answer of a system call, or its error.
+/// Returns the answer of a system call, or its error.
 fn done(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }

@@ -1,9 +1,11 @@
 //! The one thread that looks at events on behalf of futures.
 //!
-//! Drivers can call back when a stream gets somewhere, but such a call costs the device several microseconds and
-//! carries no status: after a fault it may come with nothing done, or never. So the reactor asks the driver,
-//! which answers with the fault itself. It asks about the oldest event of each stream only, quickly at first and
-//! ever more slowly while nothing happens, and sleeps when nobody waits.
+//! Drivers can call back when a stream gets to a point, but such a call costs the device several microseconds and
+//! carries no status: after a fault the call may come with nothing done, or never. So the reactor asks the driver,
+//! which answers with the fault itself. The reactor asks about the oldest event of each stream only, quickly at first
+//! and ever more slowly while nothing happens, and sleeps when nobody waits.
+//!
+//! This layer knows streams, their events, and wakers, but neither the futures nor the device.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{self, AssertUnwindSafe};
@@ -21,22 +23,22 @@ use crate::queue::{Mark, StreamCore};
 use crate::sync::{Mutex, lock};
 use crate::track::StreamId;
 
-/// For this long after something happened the thread polls without pause.
+/// The time after the last change during which the thread polls without a pause.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// For this long it polls and yields the core in between.
+/// The time after the last change during which the thread polls, and yields the core in between.
 const YIELD: Duration = Duration::from_millis(1);
 
 /// The longest pause between two looks.
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
-/// What a future and the reactor share.
+/// The state that a future and the reactor share.
 pub(crate) struct Wait {
     state: Mutex<WaitState>,
 }
 
 struct WaitState {
-    /// Points still ahead.
+    /// The number of points that have not been reached.
     remaining: usize,
     /// The first failure.
     error: Option<Error>,
@@ -54,12 +56,12 @@ impl Wait {
         Arc::new(Self { state: Mutex::new(WaitState { remaining: points, error: None, waker: None }) })
     }
 
-    /// The outcome once there is one; until then `waker` is called when there may be.
+    /// Returns the outcome if there is one. Otherwise `waker` is called as soon as there may be one.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<Result<()>> {
         let mut state = lock(&self.state);
         if state.remaining > 0 && !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             drop(state);
-            // With no lock held: an executor's code may do anything, also where a waker is cloned or dropped.
+            // Cloned and dropped with no lock held: an executor's code may do anything there.
             let mut new = Some(waker.clone());
             state = lock(&self.state);
             if state.remaining > 0 {
@@ -73,18 +75,18 @@ impl Wait {
         state.outcome()
     }
 
-    /// The future is gone, so nobody is to be woken.
+    /// Forgets the waker, because the future is gone.
     pub(crate) fn leave(&self) {
         let waker = lock(&self.state).waker.take();
-        // With no lock held: it may be a task's last handle.
+        // Dropped with no lock held: the waker may be a task's last handle.
         drop(waker);
     }
 
-    /// One of the points has been reached, or will never be.
+    /// Notes that one of the points has been reached, or will never be.
     fn reach(&self, outcome: Result<()>) {
         let mut state = lock(&self.state);
         match outcome {
-            // After an error there is none left.
+            // After an error no points are left.
             Ok(()) => state.remaining = state.remaining.saturating_sub(1),
             Err(error) => {
                 state.remaining = 0;
@@ -93,7 +95,8 @@ impl Wait {
         }
         let waker = if state.remaining == 0 { state.waker.take() } else { None };
         drop(state);
-        // With no lock held: an executor's code may do anything. Those who wait beside are not to suffer if it panics.
+        // Called with no lock held: an executor's code may do anything. A waker that panics must not harm the other
+        // waiters.
         if let Some(waker) = waker {
             let wake = || panic::catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(mem::forget);
             let _ = process::users_code(wake);
@@ -109,7 +112,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether the point has been reached; a failure is an answer too.
+    /// Returns the outcome once the point has been reached, or has failed; `None` before.
     fn query(&self) -> Option<Result<()>> {
         if Arc::strong_count(&self.wait) == 1 {
             // The future was dropped.
@@ -126,20 +129,20 @@ impl Entry {
 struct Reactor {
     inbox: Mutex<Vec<Entry>>,
     thread: Thread,
-    /// Points waited for, for [`is_idle`].
+    /// The number of points that are waited for, read by [`is_idle`].
     pending: AtomicUsize,
 }
 
 static REACTOR: OnceLock<Option<Reactor>> = OnceLock::new();
 
-/// Whether nobody waits through the reactor at the moment.
+/// Returns whether nobody waits through the reactor at the moment.
 pub(crate) fn is_idle() -> bool {
     REACTOR.get().is_none_or(|reactor| {
         reactor.as_ref().is_none_or(|reactor| reactor.pending.load(Ordering::Relaxed) == 0)
     })
 }
 
-/// Has the waits of `entries` told when their points are reached. Starts the thread on first use.
+/// Watches `entries`, and tells their waits when the points are reached. Starts the thread on first use.
 pub(crate) fn watch(entries: impl IntoIterator<Item = Entry>) -> Result<()> {
     let reactor = REACTOR.get_or_init(|| {
         process::register("reactor", wake);
@@ -159,7 +162,7 @@ pub(crate) fn watch(entries: impl IntoIterator<Item = Entry>) -> Result<()> {
     Ok(())
 }
 
-/// Has the thread look around, if there is one.
+/// Wakes the thread, if there is one.
 fn wake() {
     if let Some(Some(reactor)) = REACTOR.get() {
         reactor.thread.unpark();
@@ -175,7 +178,7 @@ fn run() {
         let has_more = !arrived.is_empty();
         watched.take_in(arrived);
         let Some(reached) = process::at_driver(|| watched.look()) else {
-            // The process is ending. Entries hold streams and events, which stay.
+            // The process is ending. The entries are leaked with the streams and events that they hold.
             return mem::forget(watched);
         };
         reactor.pending.fetch_sub(reached, Ordering::Relaxed);
@@ -183,7 +186,7 @@ fn run() {
             last_change = Instant::now();
             continue;
         }
-        // A new entry ends any of these.
+        // A new entry ends each kind of rest.
         match Rest::after(watched.is_empty(), last_change.elapsed()) {
             Rest::Spin => hint::spin_loop(),
             Rest::Yield => thread::yield_now(),
@@ -196,7 +199,7 @@ fn run() {
     }
 }
 
-/// What is waited for: per stream, in the order in which the points will be reached.
+/// The entries that are waited for: per stream, in the order in which the points will be reached.
 #[derive(Default)]
 struct Watched(HashMap<StreamId, VecDeque<Entry>>);
 
@@ -213,8 +216,8 @@ impl Watched {
         }
     }
 
-    /// Asks about the oldest entry of each stream, tells those that wait for what has been reached, and says how many
-    /// entries that was.
+    /// Asks about the oldest entry of each stream, tells the waits of the entries that have been reached, and returns
+    /// how many entries that was.
     fn look(&mut self) -> usize {
         let mut reached = 0;
         for queue in self.0.values_mut() {
@@ -230,18 +233,18 @@ impl Watched {
     }
 }
 
-/// What the thread does until it looks again.
+/// The thread's rest until it looks again.
 #[derive(Debug, PartialEq)]
 enum Rest {
     Spin,
     Yield,
     Pause(Duration),
-    /// Until there is something to look at.
+    /// Sleeps until there is something to look at.
     Sleep,
 }
 
 impl Rest {
-    /// The longer the more time has gone by without anything happening.
+    /// Chooses a rest that is longer, the longer nothing has happened.
     fn after(nobody_waits: bool, quiet: Duration) -> Self {
         if nobody_waits {
             Self::Sleep

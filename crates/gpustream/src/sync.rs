@@ -1,5 +1,8 @@
-//! The locks the library uses. They come from here, so that `tests/interleavings` can put `shuttle`'s in their place and
-//! run the library under every order of threads.
+//! The library's locks. All come from here, so that `tests/interleavings` can put `shuttle`'s in their place and run
+//! the library under many orders of threads.
+//!
+//! This is the lowest layer, which knows nothing else of the library. Only `process` and the table of streams also use
+//! locks of the standard library.
 
 use std::cell::UnsafeCell;
 use std::hint;
@@ -23,14 +26,14 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A one-byte lock for a few dozen instructions that call nothing and never wait.
+/// A lock of one byte, held for a few dozen instructions that call nothing and never wait.
 ///
-/// It costs one atomic swap where a mutex costs two, and a launch takes one per buffer. Contention needs two
-/// threads submitting *reads* of one allocation at the same instant, because writers hold it exclusively by
-/// Rust's own rules.
+/// A latch costs one atomic swap where a mutex costs two, and a launch takes one latch per buffer. Two threads meet at
+/// a latch only if they submit *reads* of one allocation at the same instant, because a writer holds the allocation
+/// exclusively by Rust's own rules.
 pub(crate) struct Latch<T> {
     taken: AtomicBool,
-    /// A word that is changed with the lock held and may be read without.
+    /// Changed only with the lock held; may be read without.
     hint: AtomicU64,
     value: UnsafeCell<T>,
 }
@@ -50,7 +53,7 @@ impl<T> Latch<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> LatchGuard<'_, T> {
-        // Where the model may switch threads.
+        // The model may switch threads here.
         #[cfg(shuttle)]
         thread::yield_now();
         while self.taken.swap(true, Ordering::Acquire) {
@@ -59,7 +62,7 @@ impl<T> Latch<T> {
         LatchGuard { latch: self }
     }
 
-    /// The value, which nobody else can reach; what the hint said of it is void.
+    /// Returns the value, which nobody else can reach, and clears the hint.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         *self.hint.get_mut() = 0;
@@ -76,6 +79,7 @@ impl<T> Latch<T> {
     }
 }
 
+/// Access to the value of a latch, which is unlocked when the guard is dropped.
 pub(crate) struct LatchGuard<'a, T> {
     latch: &'a Latch<T>,
 }

@@ -1,9 +1,9 @@
-//! The short path: what is uploaded goes behind what the stream uploaded before, in a chunk of pinned memory.
+//! The short path: an upload goes into a chunk of pinned memory, behind the stream's earlier uploads.
 //!
-//! A chunk is written from front to back and then given to the pool, which hands it out again when the device has
-//! read all of it. So a copy of few bytes is a copy into the chunk and one driver call: no event, no allocation, no
-//! question to the driver. Several threads may fill one copy's part of it. What is downloaded has one place, since
-//! each download waits for itself.
+//! A chunk is written from front to back and then given to the pool, which hands the chunk out again when the device
+//! has read all of it. So an upload of few bytes is a copy into the chunk and one driver call: no event, no allocation,
+//! no question to the driver. Several threads may fill one upload's part of the chunk. All downloads of a stream go
+//! through one piece, since each download waits until the bytes have arrived.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::stream::Stream;
 use crate::sync::lock;
 use crate::track::Mode;
 
-/// Bytes of a chunk, or more where one copy is longer. Each stream that has uploaded something keeps one.
+/// Length of a chunk in bytes; a chunk is longer if one copy is. Each stream that has uploaded something keeps one.
 const CHUNK: usize = 2 * PIECE;
 
-/// A copy follows another where this much time, at most, lies between them.
+/// The longest time between two copies of which the second follows the first closely.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// Copies start at multiples of this in a chunk: the width of a cache line, so that the device does not read a line
-/// that is being written.
+/// Alignment of copies in a chunk, in bytes: the width of a cache line, so that the device does not read a line that is
+/// being written.
 const STEP: usize = 64;
 
-/// Longest download that has its place.
+/// Length of the longest download that goes through the stream's piece, in bytes.
 pub(super) const LONGEST_DOWN: usize = 64 << 10;
 
 /// Copies `src` to `target`.
@@ -73,10 +73,10 @@ pub(super) fn upload<'a>(
     outcome
 }
 
-/// Copies `source` of `block`, of at most [`LONGEST_DOWN`] bytes, to `dst`. Returns when they have arrived.
+/// Copies `source` of `block`, of at most [`LONGEST_DOWN`] bytes, to `dst`. Returns when the bytes have arrived.
 ///
 /// # Safety
-/// `dst` has room for them, and nobody else touches it.
+/// `dst` has room for the bytes, and nobody else touches that memory.
 pub(super) unsafe fn download(
     stream: &Stream,
     block: &Arc<Block>,
@@ -92,7 +92,7 @@ pub(super) unsafe fn download(
     };
     let len = source.len();
     let outcome = fill_piece(stream, block, source, (&piece, LONGEST_DOWN), operation)
-        // SAFETY: as the caller vouches.
+        // SAFETY: by this function's contract.
         .and_then(|()| unsafe { empty_piece(stream, &piece, len, dst) });
     let left = match &mut *lock(&stream.core.short_path.down) {
         slot @ None if outcome.is_ok() => {

@@ -19,10 +19,10 @@ use crate::stream::Stream;
 use crate::track::Mode;
 use crate::view::{AsView, View, ViewMut};
 
-/// Up to so many bytes nobody is woken to help, because the caller would be done by then.
+/// Length of the longest copy for which no helper is woken, in bytes: the caller would be done by then.
 const SHORT: usize = 2 << 20;
 
-/// What a capture refuses.
+/// The end of the error text inside a capture.
 const CAPTURED: &str = "copy an ordinary slice, which the graph would not own; copy pinned memory";
 
 /// Copies `src` to `dst`, whose lengths agree. Returns when `src` has been read.
@@ -94,7 +94,8 @@ fn upload_piece(stream: &Stream, src: &[u8], target: Access<'_>, operation: Oper
     Ok(())
 }
 
-/// Has the device copy from byte `at` of a pinned block to `target`; what is read there stays as it is until then.
+/// Has the device copy from byte `at` of a pinned block to `target`. The bytes there do not change before they are
+/// read.
 #[inline]
 pub(super) fn copy_pinned(
     stream: &Stream,
@@ -115,13 +116,13 @@ pub(super) fn copy_pinned(
     unsafe { stream.submit(operation, [from, target].iter(), Call::Work(copy)) }
 }
 
-/// Somewhere that several threads write, each its own part.
+/// The address of memory that several threads write, each its own part.
 #[derive(Clone, Copy)]
 pub(super) struct Target(pub(super) *mut u8);
 
-// SAFETY: the pointer's parts are handed out to one thread each.
+// SAFETY: each part of the memory behind the pointer is handed out to one thread.
 unsafe impl Send for Target {}
-// SAFETY: as above.
+// SAFETY: each part of the memory behind the pointer is handed out to one thread.
 unsafe impl Sync for Target {}
 
 impl Target {
@@ -130,7 +131,7 @@ impl Target {
     }
 }
 
-/// Copies `src` to `dst`. Returns when all of it has arrived.
+/// Copies `src` to `dst`. Returns when all bytes have arrived.
 ///
 /// # Safety
 /// `dst` has room for `src.len()` elements that nobody else touches.
@@ -147,7 +148,7 @@ pub(super) unsafe fn download<T: Pod>(
     let (block, start) = (src.block, bytes.start);
     let target = Target(dst.cast());
     if bytes.len() <= short::LONGEST_DOWN {
-        // SAFETY: as the caller vouches.
+        // SAFETY: by this function's contract.
         return unsafe { short::download(stream, block, bytes, target.at(0), operation) };
     }
     let staging = &stream.device.0.staging;
@@ -169,7 +170,7 @@ pub(super) unsafe fn download<T: Pod>(
             if let Some((piece, range)) = filling.take() {
                 // SAFETY: `dst` has room by this function's contract, and each range is claimed once.
                 unsafe { empty_piece(stream, piece.block(), range.len(), target.at(range.start)) }?;
-                // Known to be idle, it is found again without a question to the driver.
+                // The piece is known to be idle now, so the pool finds it again without a question to the driver.
                 let block = piece.block();
                 prune(&mut block.history.lock());
             }
@@ -193,7 +194,7 @@ pub(super) fn fill_piece(
     let address = block.address.offset(source.start);
     let accesses = [
         Access { block, range: source, mode: Mode::Read },
-        // All of it, which is entered at less cost than a part.
+        // All of the piece, which is entered at less cost than a part of it.
         Access { block: piece, range: 0..size, mode: Mode::Write },
     ];
     let copy = if block.is_host() {
@@ -205,16 +206,16 @@ pub(super) fn fill_piece(
     unsafe { stream.submit(operation, accesses.iter(), Call::Work(copy)) }
 }
 
-/// Copies the first `len` bytes of a piece to `dst`, when they are there.
+/// Waits until the first `len` bytes of a piece are there, and copies them to `dst`.
 ///
 /// # Safety
-/// `dst` has room for them, and nobody else touches it.
+/// `dst` has room for `len` bytes, and nobody else touches that memory.
 pub(super) unsafe fn empty_piece(stream: &Stream, piece: &Block, len: usize, dst: *mut u8) -> Result<()> {
-    // The copy into it, on this stream, is all there is.
+    // The only use is the copy into the piece, on this stream.
     for point in memory::pending(piece, &(0..len), Mode::Read) {
         stream.core.wait_number(point.number)?;
     }
-    // SAFETY: the copy into the piece is done; the rest is the caller's word.
+    // SAFETY: the copy into the piece is done; the rest is this function's contract.
     unsafe { dst.copy_from_nonoverlapping(piece.host, len) };
     Ok(())
 }
@@ -255,7 +256,7 @@ pub(super) fn run(device: &Device, plan: &Plan, work: &(dyn Fn(&Claims) -> Resul
     )
 }
 
-/// Returns what staging keeps, when there was nothing to copy for some time.
+/// Gives back the memory that staging keeps, after some time without copies.
 fn tidy(device: &Weak<DeviceCore>) {
     if let Some(device) = device.upgrade() {
         device.take_back_kept();

@@ -14,7 +14,7 @@ pub(crate) struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Whether the host may want to wait for it.
+    /// Returns whether the host may want to wait for the access.
     pub(crate) fn is_the_hosts(&self) -> bool {
         self.block.is_host() && self.mode != Mode::Shared
     }

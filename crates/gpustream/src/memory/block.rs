@@ -1,4 +1,4 @@
-//! One live allocation.
+//! The block: one live allocation.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +10,7 @@ use super::registration::Registration;
 use crate::sync::Latch;
 use crate::track::{History, Uses};
 
-/// What kind of memory a block is.
+/// The kind of a block's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Device,
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Those that a driver allocates.
+    /// The kinds that a driver allocates.
     pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Pinned, Self::WriteCombined, Self::Managed];
 
     pub(crate) fn name(self) -> &'static str {
@@ -41,17 +41,17 @@ impl Kind {
 
 /// The place that a block's range has in a pool.
 pub(crate) enum Place {
-    /// None: the block is empty.
+    /// No place: the block is empty.
     Nowhere,
     /// The range of that number in an arena.
     Arena(u32),
     /// Memory of the driver's own pool.
     Driver,
-    /// Memory of the program's, which is unlocked and freed when this is dropped.
+    /// The program's own memory, which is unlocked and freed when the place is dropped.
     Registered(Box<Registration>),
 }
 
-/// A range that a block is filled with.
+/// A range to fill a block with.
 pub(crate) struct Filling {
     pub(crate) place: Place,
     /// The device's address.
@@ -60,11 +60,11 @@ pub(crate) struct Filling {
     pub(crate) host: usize,
     /// In bytes.
     pub(crate) size: usize,
-    /// The earlier owners' uses.
+    /// The uses that earlier owners left.
     pub(crate) uses: Uses,
 }
 
-/// A range on its way back, with the uses that may still go on.
+/// A range on its way back to the pools, with the uses that may still go on.
 pub(crate) struct Returned {
     pub(crate) kind: Kind,
     pub(crate) place: Place,
@@ -80,33 +80,34 @@ pub(crate) trait Home: Send + Sync {
     fn give_back(&self, returned: Returned);
 }
 
-/// One allocation. Shared by its owner and the graphs that refer to it; the last of them gives the range back.
+/// One allocation, shared by its owner and the graphs that refer to it. The last holder gives the range back.
 ///
-/// Keeps its home, and with that the driver's device: a graph may outlive the handle of the device whose memory it
-/// touches.
+/// A block keeps its home alive, and with that the driver's device: a graph may outlive the handle of the device whose
+/// memory the graph touches.
 pub(crate) struct Block {
     pub(crate) address: RawBuffer,
-    /// Where the host sees it; null for device memory.
+    /// The host's address; null for device memory.
     pub(crate) host: HostPtr,
     pub(crate) kind: Kind,
     /// Size in bytes as allocated.
     pub(crate) capacity: usize,
     pub(crate) history: Latch<History>,
-    /// Whether a graph has ever referred to it; then launches touch it without a borrow.
+    /// Whether a graph has referred to this allocation; if so, launches touch its memory without a borrow.
     pub(crate) in_graph: AtomicBool,
     pub(super) guards: Latch<Guards>,
     place: Place,
-    /// Also of an empty block, so that filling one counts nothing: the pools break the circle when they are closed.
+    /// Set in an empty block too, so that filling one changes no reference count. The pools break this circle when they
+    /// are closed.
     home: Arc<dyn Home>,
 }
 
-// SAFETY: `host` is an address; who may read or write there is the business of guards and the tracker.
+// SAFETY: `host` is an address; guards and the tracker decide who may read or write there.
 unsafe impl Send for Block {}
-// SAFETY: as above; everything else in a block is immutable or latched.
+// SAFETY: `host` is an address; everything else in a block is immutable or latched.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// An allocation of no memory, to be [`fill`](Self::fill)ed.
+    /// Creates a block without memory, to be [`fill`](Self::fill)ed.
     pub(crate) fn empty(home: Arc<dyn Home>, kind: Kind) -> Self {
         Self {
             address: RawBuffer(0),
@@ -121,7 +122,7 @@ impl Block {
         }
     }
 
-    /// Makes an empty block the one of `filling`, of which `bytes` were asked for.
+    /// Fills an empty block with a range, of which `bytes` bytes were asked for.
     #[inline]
     pub(crate) fn fill(&mut self, filling: Filling, bytes: usize) {
         self.address = RawBuffer(filling.start);
@@ -131,7 +132,7 @@ impl Block {
         self.history.get_mut().begin(bytes, filling.uses);
     }
 
-    /// Makes an empty block the one of registered memory of `bytes` bytes.
+    /// Fills an empty block with registered memory of `bytes` bytes.
     pub(crate) fn fill_registered(&mut self, registration: Registration, bytes: usize) -> Result<()> {
         let (start, host) = (registration.device_address()?.0, registration.host() as usize);
         let place = Place::Registered(Box::new(registration));
@@ -139,7 +140,7 @@ impl Block {
         Ok(())
     }
 
-    /// Makes the block empty; the range that was in it must be given back.
+    /// Empties the block and returns its range, which must be given back; `None` if the block was empty.
     #[inline]
     pub(crate) fn empty_out(&mut self) -> Option<Returned> {
         let place = std::mem::replace(&mut self.place, Place::Nowhere);
@@ -160,7 +161,7 @@ impl Block {
 }
 
 impl Drop for Block {
-    /// Where a graph was the last to hold it. Otherwise the owner has emptied it.
+    /// Gives the range back if a graph was the last holder. Otherwise the owner has emptied the block.
     fn drop(&mut self) {
         if let Some(returned) = self.empty_out() {
             self.home.give_back(returned);

@@ -1,4 +1,5 @@
-//! Host access to memory that the device reaches, and graphs that touch it without a borrow.
+//! Guards: host access to memory that the device reaches, kept apart from graphs, which touch that memory without a
+//! borrow.
 
 use std::ops::Range;
 
@@ -10,12 +11,13 @@ use crate::inside;
 use crate::memory::Access;
 use crate::track::Mode;
 
-/// Who holds guards on a block, and whether a graph that touches it is being launched.
+/// The guards held on a block, and the number of graph launches that touch the block and are being entered.
 ///
 /// Ordinary operations and guards exclude each other by their borrows. A graph holds no borrow.
 #[derive(Default)]
 pub(super) struct Guards {
     held: SmallVec<[(Range<usize>, Mode); 1]>,
+    /// While a launch is being entered, no guard is let in.
     replays: usize,
 }
 
@@ -34,19 +36,19 @@ pub(crate) struct HostGuard<'a> {
 }
 
 impl<'a> HostGuard<'a> {
-    /// Enters a guard. A launch that is being entered at this moment goes first; its run is then waited for.
+    /// Enters a guard. A launch that is being entered at this moment goes first, and the caller then waits for its run.
     pub(crate) fn hold(block: &'a Block, range: Range<usize>, mode: Mode) -> Result<Self> {
         loop {
             if let Some(guard) = Self::try_hold(block, range.clone(), mode) {
                 return Ok(guard);
             }
-            // The launch may wait for room behind the closure.
+            // A closure must not wait here: the launch may itself wait for room in a queue behind the closure.
             inside::check_outside()?;
             std::thread::yield_now();
         }
     }
 
-    /// As [`hold`](Self::hold), without waiting for a launch.
+    /// Enters a guard, or returns `None` while a launch is being entered.
     pub(crate) fn try_hold(block: &'a Block, range: Range<usize>, mode: Mode) -> Option<Self> {
         let mut guards = block.guards.lock();
         if guards.replays > 0 {
@@ -67,12 +69,14 @@ impl Drop for HostGuard<'_> {
     }
 }
 
-/// Keeps guards out while a graph's launch is entered.
+/// The entry of a graph's launch. While the value lives, no guard is let in on the memory that the graph touches.
 pub(crate) struct HostReplay<'a>(SmallVec<[&'a Block; 4]>);
 
 impl<'a> HostReplay<'a> {
+    /// Begins to enter a launch that touches `accesses`.
+    ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] where a guard is held on memory that the launch conflicts with.
+    /// [`ErrorKind::HostBorrowed`] if a guard is held on memory that the launch conflicts with.
     pub(crate) fn begin(accesses: impl Iterator<Item = Access<'a>>) -> Result<Self> {
         let mut entered = Self(SmallVec::new());
         for access in accesses.filter(|access| access.block.is_host()) {

@@ -1,8 +1,11 @@
-//! Blocks of memory, and waiting until the device is done with them.
+//! Blocks of memory, and the points that host access to a block waits for.
 //!
-//! A block is one live allocation. When its owner is dropped its range goes back to the pool together with its
-//! uses, and the next owner's first write is ordered after what is still running. So freeing never waits, and
-//! nothing that a stream still uses is returned to the driver.
+//! A block is one live allocation. When the owner of a block is dropped, the block's range goes back to the pool
+//! together with its uses, and the next owner's accesses come after the uses that still run. So freeing never waits,
+//! and memory that a stream still uses is never returned to the driver.
+//!
+//! This layer knows the tracker, and the driver's calls for page-locking. Streams are unknown here, and so are the
+//! pools but for [`Home`].
 
 mod access;
 mod block;
@@ -22,7 +25,7 @@ pub(crate) use guard::{HostGuard, HostReplay};
 pub(crate) use page_locked::PAGE_LOCKED;
 pub(crate) use registration::Registration;
 
-/// The size of `len` elements in bytes.
+/// Returns the size of `len` elements in bytes.
 pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
     len.checked_mul(size_of::<T>()).ok_or_else(|| {
         Error::new(
@@ -32,7 +35,7 @@ pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
     })
 }
 
-/// The points that host access to `range` waits for: the writers of it for a read, all its users for a write.
+/// Returns the points that host access to `range` waits for: its writers for a read, all its users for a write.
 pub(crate) fn pending(block: &Block, range: &Range<usize>, mode: Mode) -> SmallVec<[Point; 4]> {
     let mut points = SmallVec::new();
     block.history.lock().conflicts(range, mode, |old| points.push(old.point));

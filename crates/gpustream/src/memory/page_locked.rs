@@ -1,14 +1,14 @@
-//! Where this process has page-locked memory of ours, roughly: between the lowest and the highest address of it.
+//! The addresses at which this process has page-locked memory of the library's, roughly: the lowest and the highest.
 //!
-//! A driver that reads a slice during the call waits for the stream where the slice is page-locked, because then it
-//! has the device read it in order. A caller's slice may be: a guard on pinned memory is one.
+//! A driver that reads a slice during the call waits for the stream if the slice is page-locked, because it then has
+//! the device read the slice in stream order. A caller's slice may be page-locked: a guard on pinned memory gives one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Of all devices of the process.
+/// The bounds of all devices of the process.
 pub(crate) static PAGE_LOCKED: Bounds = Bounds::new();
 
-/// The lowest address, and the one behind the highest. They never shrink.
+/// The lowest address, and the one behind the highest. Bounds never shrink.
 pub(crate) struct Bounds {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -19,13 +19,14 @@ impl Bounds {
         Self { start: AtomicUsize::new(usize::MAX), end: AtomicUsize::new(0) }
     }
 
-    /// Takes in `bytes` from `start` on. Whoever has access to them got it afterwards.
+    /// Takes in `bytes` bytes from `start` on. Relaxed orderings are enough, because those bytes are handed out only
+    /// afterwards.
     pub(crate) fn include(&self, start: usize, bytes: usize) {
         self.start.fetch_min(start, Ordering::Relaxed);
         self.end.fetch_max(start.saturating_add(bytes), Ordering::Relaxed);
     }
 
-    /// Whether some of `bytes` may be among them.
+    /// Returns whether some of `bytes` may lie within the bounds.
     #[inline]
     pub(crate) fn may_hold(&self, bytes: &[u8]) -> bool {
         let range = bytes.as_ptr_range();

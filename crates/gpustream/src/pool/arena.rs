@@ -1,9 +1,9 @@
-//! Slabs cut into ranges: splitting, merging, and which stream may have what.
+//! Slabs cut into ranges: splitting, merging, and the streams that may have a range.
 //!
-//! A free range remembers the uses its last owners left behind. It is in the list of the stream that all of them
-//! precede, or in the list of the idle where none is left. Neighbours in one list are merged as they are freed;
-//! neighbours in different lists are joined only when somebody needs the room, for the joint range then waits for
-//! the uses of both.
+//! A free range remembers the uses that its last owners left behind. The range is in the list of the stream that all
+//! these uses precede, or in the list of the idle if no use is left. Neighbours in one list are merged as they are
+//! freed; neighbours in different lists are joined only when somebody needs the room, because the joint range then
+//! waits for the uses of both.
 
 use super::lists::{FreeList, Link, NONE};
 use super::{GRANULE, Holder};
@@ -13,20 +13,21 @@ use crate::track::{Point, StreamId, Uses, merge_uses};
 /// The list of ranges that nothing uses any more.
 pub(crate) const IDLE: StreamId = StreamId(0);
 
-/// The list of ranges whose uses no one stream is known to follow.
+/// The list of ranges whose uses are not known to precede any one stream.
 pub(crate) const MIXED: StreamId = StreamId(u64::MAX);
 
-/// What `State::Free` counts in: an index into the arena's lists.
+/// An index into the arena's lists.
 type ListIndex = u32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Its number is not in use.
+    /// The number is not in use.
     Vacant,
     Free(ListIndex),
     Live,
 }
 
+/// The part of a range that every request looks at. Ranges have numbers; a neighbour is named by its number.
 #[derive(Clone, Copy)]
 struct Span {
     start: usize,
@@ -34,19 +35,19 @@ struct Span {
     right: u32,
     slab: u32,
     state: State,
-    /// Whether there are `uses`.
+    /// Whether `Details::uses` has any.
     used: bool,
 }
 
-/// What is seldom looked at, apart from what always is.
+/// The part of a range that is seldom looked at, apart from the other part.
 struct Details {
-    /// Of a free range: what must be done before it may be used.
+    /// For a free range: the uses that the next owner must come after.
     uses: Uses,
-    /// Of a live range.
+    /// For a live range: its holder.
     holder: Holder,
 }
 
-/// What a driver gave in one piece.
+/// Memory that a driver gave in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slab {
     /// The device's address of the first byte.
@@ -59,7 +60,7 @@ pub(crate) struct Slab {
 struct SlabEntry {
     slab: Slab,
     first: u32,
-    /// What is there of its size, which is counted in granules.
+    /// The bytes that are really there: the slab's size is rounded up to granules.
     bytes: usize,
 }
 
@@ -69,7 +70,7 @@ struct OwnedList<L> {
     count: usize,
 }
 
-/// A range handed out.
+/// A range that was handed out.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) id: u32,
@@ -86,7 +87,7 @@ impl From<Taken> for Filling {
     }
 }
 
-/// Slabs and their ranges. Addresses are numbers here; nothing is read or written there.
+/// Slabs and their ranges. Addresses are mere numbers here, at which nothing is read or written.
 pub(crate) struct Arena<L> {
     spans: Vec<Span>,
     details: Vec<Details>,
@@ -96,7 +97,7 @@ pub(crate) struct Arena<L> {
     slabs: Vec<Option<SlabEntry>>,
     reserved: usize,
     free: usize,
-    /// Ranges that were freed with uses since the last [`settle`](Self::settle).
+    /// The number of ranges that were freed with uses since the last [`settle`](Self::settle).
     unsettled: usize,
     unsettled_bytes: usize,
 }
@@ -119,23 +120,23 @@ impl<L: FreeList> Default for Arena<L> {
 }
 
 impl<L: FreeList> Arena<L> {
-    /// Bytes of all slabs.
+    /// Returns the bytes of all slabs.
     pub(crate) fn reserved(&self) -> usize {
         self.reserved
     }
 
-    /// Bytes of all free ranges.
+    /// Returns the bytes of all free ranges.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.free
     }
 
-    /// Bytes of the longest free range.
+    /// Returns the bytes of the longest free range.
     pub(crate) fn longest_free(&self) -> usize {
         self.free_ids().map(|id| self.size(id)).max().unwrap_or(0)
     }
 
-    /// Who holds the live ranges, with their sizes.
+    /// Returns the sizes and the holders of the live ranges.
     pub(crate) fn live(&self) -> impl Iterator<Item = (usize, &Holder)> {
         self.spans
             .iter()
@@ -144,7 +145,7 @@ impl<L: FreeList> Arena<L> {
             .map(|(_, (link, details))| (link.size, &details.holder))
     }
 
-    /// Adds a slab of which `bytes` bytes are there and hands out all of it, and nothing else that may be free.
+    /// Adds a slab of which `bytes` bytes are there, and hands out all of that slab, whatever else is free.
     pub(crate) fn take_new(&mut self, slab: Slab, bytes: usize, holder: Holder) -> Option<Taken> {
         let id = self.add_slab(slab);
         if let Some(entry) = self.slabs.iter_mut().flatten().find(|entry| entry.first == id) {
@@ -153,8 +154,8 @@ impl<L: FreeList> Arena<L> {
         self.hand_out(id, slab.size, holder)
     }
 
-    /// Hands out a slab that is free from end to end, whoever used it last, and of which `bytes` bytes are there. Looks
-    /// at every slab.
+    /// Hands out a slab that is free from end to end and of which `bytes` bytes are there, whichever stream used it
+    /// last. Looks at every slab.
     pub(crate) fn take_slab(&mut self, bytes: usize, holder: Holder) -> Option<Taken> {
         let is_free = |entry: &&SlabEntry| {
             let first = &self.spans[entry.first as usize];
@@ -164,7 +165,7 @@ impl<L: FreeList> Arena<L> {
         self.hand_out(id, self.size(id), holder)
     }
 
-    /// Adds a slab, all of it free: one range of that number.
+    /// Adds a slab, all of it free, and returns the number of its one range.
     pub(crate) fn add_slab(&mut self, slab: Slab) -> u32 {
         let index = self.slabs.iter().position(Option::is_none).unwrap_or_else(|| {
             self.slabs.push(None);
@@ -177,7 +178,8 @@ impl<L: FreeList> Arena<L> {
         first
     }
 
-    /// A range of `size` bytes, a multiple of the granule, that is idle or follows in `stream`'s order.
+    /// Hands out a range of `size` bytes, a multiple of the granule, that is idle or whose uses precede the next work
+    /// of `stream`.
     #[inline]
     pub(crate) fn take(&mut self, size: usize, stream: Option<StreamId>, holder: Holder) -> Option<Taken> {
         let idle = self.lists[0].list.find(size, &self.links);
@@ -192,8 +194,8 @@ impl<L: FreeList> Arena<L> {
         self.hand_out(id, size, holder)
     }
 
-    /// A range of `size` bytes out of neighbours that are all `usable`, joined for the purpose: the shortest such
-    /// run. What is left of it goes to the list of `owner`. Looks at every range.
+    /// Hands out a range of `size` bytes from free neighbours that are all `usable`, which are joined for this: the
+    /// shortest such run. The rest of the run goes to the list of `owner`. Looks at every range.
     pub(crate) fn gather(
         &mut self,
         size: usize,
@@ -257,17 +259,17 @@ impl<L: FreeList> Arena<L> {
         self.merge_and_list(id, index);
     }
 
-    /// Whether so much was freed with uses that it is time to [`settle`](Self::settle): until then it does not merge
-    /// with its neighbours, and requests cut up the long ranges that are left. Not so often that the look at every
-    /// range would cost much for each.
+    /// Returns whether so much was freed with uses that it is time to [`settle`](Self::settle). Until then those ranges
+    /// do not merge with their neighbours, and requests cut up the long ranges that are left. The limits keep settling,
+    /// which looks at every range, seldom enough to cost little per range.
     #[inline]
     pub(crate) fn is_unsettled(&self) -> bool {
         (self.unsettled >= 8 && self.unsettled_bytes > self.reserved / 16)
             || self.unsettled > 16 + self.spans.len() / 16
     }
 
-    /// Drops the uses that are `done`: ranges without any join the idle, and those that wait for one stream alone
-    /// that stream's. Says whether there were such.
+    /// Drops the uses that are `done`. Ranges without uses join the idle, and ranges that wait for one stream alone
+    /// join that stream's list. Returns whether there were such ranges.
     pub(crate) fn settle(&mut self, mut done: impl FnMut(Point) -> bool) -> bool {
         let mut settled = false;
         (self.unsettled, self.unsettled_bytes) = (0, 0);
@@ -295,7 +297,7 @@ impl<L: FreeList> Arena<L> {
         settled
     }
 
-    /// Bytes that are free and not idle.
+    /// Returns the bytes that are free and not idle.
     pub(crate) fn pending(&self) -> usize {
         self.free_ids().filter(|&id| self.spans[id as usize].used).map(|id| self.size(id)).sum()
     }
@@ -341,7 +343,7 @@ impl<L: FreeList> Arena<L> {
         self.find_list(stream).unwrap_or_else(|| self.new_list(stream))
     }
 
-    /// A list for a stream new here; in place of one that is empty, since streams come and go.
+    /// Makes a list for a stream that has none, in place of an empty list if there is one, since streams come and go.
     #[cold]
     fn new_list(&mut self, stream: StreamId) -> ListIndex {
         if let Some(index) = (1..self.lists.len()).find(|&index| self.lists[index].count == 0) {
@@ -440,7 +442,7 @@ impl<L: FreeList> Arena<L> {
         if whole - size >= GRANULE {
             let Span { start, right, slab, .. } = self.spans[id as usize];
             let rest = self.new_span(start + size, whole - size, slab);
-            // Counted already.
+            // The rest is counted already.
             self.free -= whole - size;
             self.links[id as usize].size = size;
             self.spans[id as usize].right = rest;

@@ -1,8 +1,8 @@
-//! The driver's own stream-ordered pool, for those who prefer it.
+//! The driver's own stream-ordered pool, for programs that prefer it.
 //!
-//! Pools from `cuMemAllocAsync` may be used after that point of the stream it was asked on, so that point is a use
-//! like one left by an earlier owner: other streams wait for it. It is freed in the order of one stream, which is
-//! first made to wait for the uses on all others.
+//! Memory from `cuMemAllocAsync` may be used after the call's point in its stream. That point counts as a use left by
+//! an earlier owner, so other streams wait for the point. The memory is freed in the order of one stream, which first
+//! waits for the uses on all others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,16 +19,19 @@ use crate::queue::StreamCore;
 use crate::sync::{Mutex, lock};
 use crate::track::{Mode, Point, Uses};
 
-/// What a capture refuses.
-const CAPTURED: &str = "allocate or free inside it; allocate before, the graph keeps what it uses alive";
+/// The end of the error text inside a capture.
+const CAPTURED: &str =
+    "allocate or free inside it; allocate before, since the graph keeps the memory it uses alive";
 
+/// The library's record of the memory that comes from the driver's pool.
 #[derive(Default)]
 pub(super) struct DriverPool(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
+    /// Sizes in bytes and holders of live allocations, by address.
     live: HashMap<usize, (usize, Holder)>,
-    /// Dropped, and not yet given to the driver.
+    /// Ranges that were dropped and that the driver has not got back.
     frees: Vec<Returned>,
     used: usize,
     peak: usize,
@@ -37,15 +40,15 @@ struct Inner {
 }
 
 impl Inner {
-    /// What is in use, and what waits to be freed.
+    /// Returns the bytes that are in use or wait to be freed.
     fn reserved(&self) -> usize {
         self.used + self.frees.iter().map(|returned| returned.size).sum::<usize>()
     }
 }
 
 impl DriverPool {
-    /// Fills `block`, which is empty and of nobody else, in the order of `stream` (`cuMemAllocAsync`). It counts as
-    /// `size` bytes, and the driver is asked for `bytes`.
+    /// Fills `block`, which is empty and held by nobody else, in the order of `stream` (`cuMemAllocAsync`). The
+    /// allocation counts as `size` bytes, and the driver is asked for `bytes`.
     pub(super) fn alloc(
         &self,
         rules: Rules,
@@ -55,7 +58,7 @@ impl DriverPool {
         block: &mut Arc<Block>,
     ) -> Result<()> {
         let mut address = RawBuffer(0);
-        // The block's history takes down the allocation's point, which other threads may submit behind at once.
+        // The block's history notes the point of the allocation: other threads may submit right behind that point.
         block.history.lock().begin(size, Uses::new());
         let access = [Access { block: &*block, range: 0..size, mode: Mode::Write }];
         let outcome = stream.submit_outside_captures(
@@ -72,7 +75,7 @@ impl DriverPool {
         let uses = block.history.lock().end();
         let inner = &mut *lock(&self.0);
         if let Err(error) = outcome {
-            // The driver may have done it, and something after it failed.
+            // The driver may have allocated before something else failed.
             if address != RawBuffer(0) {
                 let (kind, place) = (Kind::Device, Place::Driver);
                 inner.frees.push(Returned { kind, place, address, size, uses });
@@ -93,7 +96,7 @@ impl DriverPool {
         Ok(())
     }
 
-    /// Remembers to free a range.
+    /// Notes a range to be freed.
     pub(super) fn give_back(&self, returned: Returned) {
         let inner = &mut *lock(&self.0);
         inner.live.remove(&returned.address.0);
@@ -101,7 +104,8 @@ impl DriverPool {
         inner.frees.push(returned);
     }
 
-    /// Frees what was dropped (`cuMemFreeAsync`). What cannot be freed at the moment stays for the next time.
+    /// Frees the ranges that were dropped (`cuMemFreeAsync`). A range that cannot be freed at the moment stays for the
+    /// next time.
     pub(super) fn flush(&self, pools: &Arc<Pools>) {
         if inside::is_inside() {
             return;
@@ -114,12 +118,12 @@ impl DriverPool {
         }
     }
 
-    /// Frees, without a stream, what was dropped and is known to be out of use: its device is gone.
+    /// Frees without a stream, because the device is gone, the dropped ranges that are known to be out of use.
     pub(super) fn free_done(&self, pools: &Pools) {
         let done = |uses: &Uses| uses.iter().all(|old| pools.streams.known_done(old.point));
         let frees: Vec<_> = lock(&self.0).frees.extract_if(.., |returned| done(&returned.uses)).collect();
         for Returned { kind, address, size, .. } in frees {
-            // The plain call also takes what the pool gave.
+            // The plain call also takes memory of the driver's pool.
             pools.free_slab(kind, Slab { start: address.0, size, host: 0 });
         }
     }
@@ -142,9 +146,9 @@ impl DriverPool {
     }
 }
 
-/// Frees a range, or returns it where this is not possible now.
+/// Frees a range, or returns the range if this is not possible now.
 fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
-    // Of streams that are out of reach, by their events.
+    // Events answer for streams that are out of reach.
     let is_done =
         |point: Point| pools.streams.get(point.stream).is_none_or(|it| it.needs_no_wait(point.number));
     returned.uses.retain(|old| !is_done(old.point));
@@ -153,7 +157,8 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
         let Some(stream) = pools.streams.get(old.point.stream).filter(|stream| stream.is_reachable()) else {
             continue;
         };
-        // The lock may be this thread's: buffers can be dropped anywhere. And nothing can be freed in a capture.
+        // This thread may hold the lock already, since buffers can be dropped anywhere. And nothing can be freed in a
+        // capture.
         let usable = stream.try_state().is_some_and(|state| !state.is_recorded());
         if !usable {
             return Some(returned);
@@ -166,7 +171,7 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
         if !returned.uses.is_empty() {
             return Some(returned);
         }
-        // SAFETY: all uses are done. The plain call also takes what the pool gave.
+        // SAFETY: all uses are done. The plain call also takes memory of the driver's pool.
         let _ = unsafe { pools.device.free(returned.address) };
         return None;
     };
@@ -178,10 +183,10 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
     let accesses = [Access { block: &block, range: 0..size, mode: Mode::Write }];
     let outcome =
         stream.submit_outside_captures(pools.rules, operation, CAPTURED, accesses.iter(), |raw, stream| {
-            // SAFETY: the uses of the memory are done or ordered before this point: the access above saw to that.
+            // SAFETY: the uses of the memory are done or ordered before this point, by the access above.
             unsafe { raw.free_async(address, stream) }
         });
     let left = Arc::get_mut(&mut block).and_then(Block::empty_out);
-    // Fails on a lost device, or where a capture began just now.
+    // Freeing fails on a lost device, or where a capture began just now.
     left.filter(|_| outcome.is_err())
 }

@@ -1,4 +1,4 @@
-//! The way back: to the pool when a block's owner goes, and to the driver when nothing uses a slab any more.
+//! The way back: to the pool when a block's owner is dropped, and to the driver when nothing uses a slab any more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,8 @@ impl Home for Pools {
 }
 
 impl Pools {
-    /// Takes back the allocation of a dropped owner, unless a graph still holds it: then the graph gives it back.
+    /// Takes back the allocation of a dropped owner. If a graph still holds the block, the graph gives the range back
+    /// later.
     #[inline]
     pub(crate) fn release(self: &Arc<Self>, mut block: Arc<Block>) {
         let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else { return };
@@ -70,12 +71,12 @@ impl Pools {
         }
     }
 
-    /// Of several uses, the stream that is ordered after all of them. Forgets those that are done.
+    /// Returns the stream that comes after all of several uses, and forgets the uses that are done.
     fn last_of(&self, uses: &mut Uses) -> StreamId {
         uses.retain(|old| !self.streams.known_done(old.point));
         let follows = |stream: StreamId| {
             let Some(core) = self.streams.get(stream) else { return false };
-            // The lock may be this thread's: buffers can be dropped anywhere.
+            // This thread may hold the lock already, since buffers can be dropped anywhere.
             let Some(state) = core.try_state() else { return false };
             uses.iter().all(|old| old.point.stream == stream || state.clock.covers(old.point))
         };
@@ -86,7 +87,7 @@ impl Pools {
         }
     }
 
-    /// A block of registered memory of `bytes` bytes.
+    /// Makes a block of registered memory of `bytes` bytes.
     pub(crate) fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
         self.sweep();
         let mut block = Block::empty(self.clone(), Kind::Registered);
@@ -94,15 +95,15 @@ impl Pools {
         Ok(Arc::new(block))
     }
 
-    /// Lets go of registered memory that nothing uses any more.
+    /// Drops registered memory that nothing uses any more.
     fn sweep(&self) {
         let unused = |uses: &Uses| uses.iter().all(|old| self.streams.known_done(old.point));
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| unused(uses)).collect();
-        // With no lock held: this calls the driver.
+        // Dropped with no lock held, because this calls the driver.
         drop(gone);
     }
 
-    /// Returns slabs that nothing uses to the driver; says how many bytes.
+    /// Gives slabs that nothing uses back to the driver. Returns how many bytes that was.
     pub(crate) fn trim(&self, kind: Kind) -> u64 {
         self.sweep();
         let mut removed = {
@@ -119,25 +120,26 @@ impl Pools {
         bytes
     }
 
-    /// Returns idle memory of every kind: one may make room for another. Says how many bytes.
+    /// Gives idle memory of every kind back to the driver, since one kind may make room for another. Returns how many
+    /// bytes that was.
     pub(crate) fn trim_all(self: &Arc<Self>) -> u64 {
         self.driver.flush(self);
         Kind::ALL.iter().map(|&kind| self.trim(kind)).sum()
     }
 
-    /// Keeps nothing from now on. All work of the device is done, so what nobody holds goes back to the driver; the
-    /// rest follows block by block, since graphs of other devices may hold some.
+    /// Keeps nothing from now on. All work of the device is done, so the memory that nobody holds goes back to the
+    /// driver. Graphs of other devices may hold the rest, which follows block by block.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         for kind in Kind::ALL {
             let shells = std::mem::take(&mut lock(self.pool(kind)).shells);
-            // With no lock held: each holds this memory.
+            // Dropped with no lock held, because each of them holds these pools.
             drop(shells);
         }
         self.free_done();
     }
 
-    /// Returns all that nobody holds and nothing uses.
+    /// Gives the memory that nobody holds and nothing uses back to the driver.
     fn free_done(&self) {
         self.driver.free_done(self);
         for kind in Kind::ALL {
@@ -162,7 +164,8 @@ impl Pools {
 }
 
 impl Drop for Pools {
-    /// The last block is gone. What is still not known to be out of use stays with the process.
+    /// Gives memory back for the last time: the last block is gone. Memory that is still not known to be out of use
+    /// stays with the process.
     fn drop(&mut self) {
         if *self.closed.get_mut() {
             self.free_done();

@@ -1,14 +1,14 @@
-//! Free lists: which free range a request gets. The policy alone; what a range is, the arena knows.
+//! Free lists: the policy that finds a free range for a request. The arena knows what a range is.
 
 #[cfg(test)]
 use std::collections::BTreeSet;
 
 use super::GRANULE;
 
-/// No range.
+/// The number that stands for no range.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A free range's place in the one list it is in, by the range's number.
+/// A range's entry: its neighbours in a list of free ranges, by number, and its size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     prev: u32,
@@ -23,7 +23,8 @@ impl Link {
     }
 }
 
-/// A policy. All lists of an arena share `links`; a list touches the entries of its own ranges only.
+/// A policy: a list of free ranges. All lists of an arena share `links`; a list touches the entries of its own ranges
+/// only.
 pub(crate) trait FreeList: Default {
     /// Adds range `id`.
     fn insert(&mut self, id: u32, links: &mut [Link]);
@@ -31,17 +32,18 @@ pub(crate) trait FreeList: Default {
     /// Takes out range `id`, which is in the list.
     fn remove(&mut self, id: u32, links: &mut [Link]);
 
-    /// A range of at least `size` bytes, which stays in the list.
+    /// Finds a range of at least `size` bytes, which stays in the list.
     fn find(&self, size: usize, links: &[Link]) -> Option<u32>;
 }
 
-/// Classes of a doubling, as a power of two.
+/// The number of classes to a doubling of the size, as an exponent of two.
 const SUBDIVISION: u32 = 4;
 
-/// Exact classes up to 32 granules, then 16 to a doubling, up to the whole address space.
+/// The number of classes: exact ones up to 32 granules, then 16 to a doubling, up to the whole address space.
 const CLASSES: usize = ((usize::BITS - GRANULE.trailing_zeros() - SUBDIVISION) as usize + 1) << SUBDIVISION;
 
-/// Entries of the request's own class that are looked at before the next class is taken: they may be too small.
+/// The number of entries of the request's own class that are tried before the next class is taken. An entry of that
+/// class may be too small.
 const LOOK: usize = 8;
 
 /// Lists segregated by size class, found through bitmaps: constant time, and at most a sixteenth above the best
@@ -49,7 +51,7 @@ const LOOK: usize = 8;
 pub(crate) struct Segregated {
     heads: Box<[u32; CLASSES]>,
     occupied: [u64; CLASSES.div_ceil(64)],
-    /// Which words of `occupied` are not zero.
+    /// One bit for each word of `occupied`, set if the word is not zero.
     summary: u64,
 }
 
@@ -59,7 +61,7 @@ impl Default for Segregated {
     }
 }
 
-/// The class of ranges from this size on.
+/// Returns the class of a range of `size` bytes.
 #[inline]
 fn class(size: usize) -> usize {
     let units = size / GRANULE;
@@ -72,7 +74,7 @@ fn class(size: usize) -> usize {
 }
 
 impl Segregated {
-    /// The first class above `class` that has an entry.
+    /// Returns the first class above `class` that has an entry.
     #[inline]
     fn next_occupied(&self, class: usize) -> Option<usize> {
         let from = class + 1;
@@ -143,7 +145,7 @@ impl FreeList for Segregated {
     }
 }
 
-/// The smallest range that fits, in logarithmic time. For comparison with [`Segregated`].
+/// A list that finds the smallest range that fits, in logarithmic time. For comparison with [`Segregated`].
 #[cfg(test)]
 #[derive(Default)]
 pub(crate) struct BestFit(BTreeSet<(usize, u32)>);
@@ -200,7 +202,7 @@ mod tests {
         prop::collection::vec(step, 0..if cfg!(miri) { 30 } else { 200 })
     }
 
-    /// Against a plain vector: finds what fits whenever the policy promises to.
+    /// Compares a list with a plain vector: the list finds a range whenever its policy promises one.
     fn follow<L: FreeList>(steps: &[Step], exact: bool) {
         let mut list = L::default();
         let mut links: Vec<Link> = Vec::new();
@@ -229,7 +231,7 @@ mod tests {
                         assert_eq!(found, best);
                     } else {
                         assert!(found.is_none_or(|found| found >= size));
-                        // A class up is always found.
+                        // A range of a higher class is always found.
                         let sure = model.iter().any(|&id| class(links[id as usize].size) > class(size));
                         assert!(found.is_some() || !sure);
                     }

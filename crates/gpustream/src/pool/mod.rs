@@ -1,21 +1,23 @@
 //! The stream-ordered pool between buffers and the drivers' allocators.
 //!
-//! Freeing makes no driver call and waits for nothing: the range goes back with the uses that its owner left
-//! behind. Allocating hands it out at once to the stream that those uses precede, and to any other when they are
-//! known to be done. Only under pressure, when neither driver nor limit gives more, does a stream get memory that
-//! another still uses; its first access then waits, on the device. Whoever gets it, the uses stay in the new
-//! allocation's history, so order never rests on the pool being right about what is done.
+//! Freeing makes no driver call and waits for nothing: the range goes back with the uses that its owner left behind.
+//! The stream that those uses precede gets the range again at once, and any other stream when the uses are known to be
+//! done. A stream gets memory that another still uses only under pressure, when neither driver nor limit gives more;
+//! the stream's first access then waits, on the device. In every case the uses stay in the new allocation's history, so
+//! order never rests on the pool being right about the end of work.
+//!
+//! This layer knows blocks, streams and the driver's allocators, and of devices the trait [`Users`] alone.
 //!
 //! | module | knows |
 //! |---|---|
-//! | `lists` | which free range a request gets (the policy); no streams, no addresses |
+//! | `lists` | the policy that finds a free range for a request; no streams, no addresses |
 //! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
 //! | `driver` | the driver's own pool instead |
-//! | `pools` | locks, growth, what to do when there is no more |
+//! | `pools` | locks, growth, the steps when there is no more |
 //! | `give_back` | the way back, to the pool and to the driver |
-//! | `options` | what a program chooses |
+//! | `options` | a program's choices |
 //! | `replay` | a random mix of allocations against each policy |
-//! | `stats` | figures, and who holds what |
+//! | `stats` | figures, and the holders of memory |
 
 pub(crate) mod arena;
 mod driver;
@@ -36,27 +38,27 @@ pub use options::MemoryPool;
 pub(crate) use pools::Pools;
 pub use stats::{Holding, MemorySnapshot, MemoryStats};
 
-/// Sizes and addresses in a slab are multiples of this many bytes: the alignment that drivers give and kernels'
-/// vector loads want, and above what two neighbours could falsely share.
+/// The unit of sizes and addresses in a slab, in bytes: the alignment that drivers give and that the vector loads of
+/// kernels want, and above the distance at which two neighbours could falsely share.
 pub(crate) const GRANULE: usize = 512;
 
 /// The streams that use a device's memory, as far as its pools ask about them.
 pub(crate) trait Users {
-    /// Asks the driver how far each of them has come; never blocks.
+    /// Asks the driver how far each stream has come; never blocks.
     fn look(&self);
 
-    /// Whether everything submitted to the device's own streams is known to be done.
+    /// Returns whether everything submitted to the device's own streams is known to be done.
     fn are_known_idle(&self) -> bool;
 
     /// Blocks until the memory that was freed is out of use, and takes back the memory that streams keep for their next
     /// copies.
     ///
     /// # Errors
-    /// Those of the device's own streams.
+    /// The errors of the device's own streams.
     fn settle(&self) -> Result<()>;
 }
 
-/// Who holds a range: bytes asked for, and where.
+/// The holder of a range: the bytes asked for, and the operation that asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holder {
     pub(crate) requested: usize,

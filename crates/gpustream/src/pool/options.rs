@@ -1,6 +1,6 @@
-//! What a program chooses about a device's memory.
+//! A program's choices about a device's memory.
 
-/// Where device memory comes from.
+/// The choice of the pool that device memory comes from; see [`DeviceOptions::pool`](crate::DeviceOptions::pool).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryPool {
@@ -8,13 +8,14 @@ pub enum MemoryPool {
     #[default]
     Library,
     /// The driver's own stream-ordered pool (`cuMemAllocAsync`), on devices that have one: slower, and shared with
-    /// other users of the driver. Copies from and to other devices work, their kernels do not reach it.
+    /// other users of the driver. Copies from and to other devices work; kernels of other devices do not reach the
+    /// memory.
     Driver,
-    /// No pool: every allocation is the driver's, as debuggers and sanitizers want it. Slow.
+    /// No pool: every allocation is the driver's own, which suits debuggers and sanitizers. Slow.
     Unpooled,
 }
 
-/// How a device's memory is managed.
+/// The options of a device's memory: the pool, and the limit on the bytes taken from the driver, if there is one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MemoryOptions {
     pub(crate) pool: MemoryPool,

@@ -1,4 +1,4 @@
-//! A device's pools: locks, growth, and what to do when there is no more.
+//! A device's pools: locks, growth, and the steps to take when there is no more memory.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,11 +18,11 @@ use crate::queue::{StreamCore, StreamTable};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Uses};
 
-/// Up to this size a request is small: small ones share slabs of their own, so that a long-lived one does not keep
-/// a large slab from being given back.
+/// The largest size of a small request, in bytes. Small requests share slabs of their own, so that a long-lived one
+/// does not keep a large slab from being given back.
 pub(super) const SMALL: usize = 128 << 10;
 
-/// Emptied blocks that are kept to be filled again.
+/// The most emptied blocks that are kept to be filled again.
 pub(super) const SHELLS: usize = 4096;
 
 #[derive(Default)]
@@ -71,35 +71,36 @@ impl PoolState {
     }
 }
 
-/// The pools of a device, one for each kind of memory.
-///
-/// Lives as long as the device or a block of it, whichever is longer.
+/// The pools of a device, one for each kind of memory. Pools live as long as the device or a block of theirs, whichever
+/// is longer.
 pub(crate) struct Pools {
     states: [Mutex<PoolState>; Kind::ALL.len()],
     pub(super) driver: DriverPool,
-    /// Held while the driver is asked for more under a limit, so that two threads do not pass it together.
+    /// Held while the driver is asked for more memory under a limit, so that two threads do not exceed the limit
+    /// together.
     growth: Mutex<()>,
-    /// Registered memory whose owner is gone, and what may still use it.
+    /// Registered memory whose owner is gone, with the uses that may still go on.
     pub(super) orphans: Mutex<Vec<(Uses, Box<Registration>)>>,
     options: MemoryOptions,
     pub(super) rules: Rules,
-    /// The device is gone, and nothing is kept: what nobody holds goes back to the driver. Set before the shells are
-    /// taken out under their lock, and read under that lock.
+    /// Set when the device is gone: from then on memory that nobody holds goes back to the driver. Set before the
+    /// shells are taken out under their lock, and read under that lock.
     pub(super) closed: AtomicBool,
     pub(super) device: Arc<dyn hal::Device>,
     pub(super) streams: Arc<StreamTable>,
 }
 
-/// What is asked for.
+/// A request for memory.
 #[derive(Clone, Copy)]
 struct Request {
     kind: Kind,
-    /// Rounded up.
+    /// In bytes, rounded up.
     size: usize,
     holder: Holder,
 }
 
-/// Rounds a request up to the pool's granule; large ones a little more, so that like sizes fit each other's place.
+/// Rounds a request up to the pool's granule, and a large one a little more, so that requests of similar size fit each
+/// other's place.
 pub(crate) fn rounded(bytes: usize) -> Option<usize> {
     let step = if bytes < 1 << 20 { GRANULE } else { (1 << bytes.ilog2()) >> 7 };
     let size = bytes.max(1).checked_next_multiple_of(step)?;
@@ -123,11 +124,11 @@ impl Pools {
         Arc::new(Self { states, driver, growth, orphans, options, rules, closed, device, streams })
     }
 
-    /// Whether ranges are cut out of larger slabs, and kept.
+    /// Returns whether ranges of this kind are cut out of larger slabs, and kept.
     #[inline]
     fn is_pooled(&self, kind: Kind) -> bool {
         match self.options.pool {
-            // Pages that are moved and advised about must have no neighbours.
+            // Managed memory is moved and advised about by page, so two allocations must not share one.
             _ if kind == Kind::Managed => false,
             MemoryPool::Library => true,
             MemoryPool::Driver => kind != Kind::Device,
@@ -140,8 +141,9 @@ impl Pools {
         &self.states[kind as usize]
     }
 
-    /// An allocation of at least `bytes` bytes. With a `stream` its earlier uses are ordered before what that stream
-    /// does next, by history if not in fact; without one they are done.
+    /// Allocates at least `bytes` bytes. With a `stream`, the earlier uses of the memory come before the next operation
+    /// of that stream, if need be because the block's history makes that operation wait. Without a stream, the earlier
+    /// uses are done.
     #[inline]
     pub(crate) fn alloc(
         self: &Arc<Self>,
@@ -170,7 +172,7 @@ impl Pools {
         self.alloc_slowly(users, &request, stream).map_err(|error| error.with_operation(operation))
     }
 
-    /// Makes a block of what was taken.
+    /// Makes a block of the range that was taken.
     #[inline]
     fn block(self: &Arc<Self>, state: &mut PoolState, request: &Request, taken: Taken) -> Arc<Block> {
         state.used += taken.size;
@@ -187,9 +189,9 @@ impl Pools {
         Arc::new(block)
     }
 
-    /// Tries, in order: ranges that became free since, or of several owners; the driver; ranges that are still in
-    /// use, for a stream that waits for them; the driver once more after idle slabs went back to it, and again
-    /// after all work is done.
+    /// Tries, in order: ranges that have become free, or that had several owners; the driver; ranges that are still in
+    /// use, for a stream that waits for them; the driver once more after idle slabs went back to it, and again after
+    /// all work is done.
     #[cold]
     fn alloc_slowly(
         self: &Arc<Self>,
@@ -216,7 +218,7 @@ impl Pools {
                 }
             }
         } else {
-            // Nothing is kept, so what is done goes back; not where that would wait for what is not.
+            // Nothing is kept, so memory that is out of use goes back, unless that would wait for other work.
             users.look();
             if !self.device.info().free_synchronizes || users.are_known_idle() {
                 self.trim_for(request);
@@ -243,7 +245,7 @@ impl Pools {
         self.grow(request, stream).map_err(|error| self.explain(error, request))
     }
 
-    /// As [`grow`](Self::grow), with `None` where there is no more.
+    /// Calls [`grow`](Self::grow), and returns `None` if there is no more memory.
     fn try_grow(
         self: &Arc<Self>,
         request: &Request,
@@ -255,7 +257,7 @@ impl Pools {
         }
     }
 
-    /// Gives idle memory back to make room for `request`.
+    /// Gives idle memory back to make room for `request`. Returns how many bytes that was.
     fn trim_for(&self, request: &Request) -> u64 {
         let freed = self.trim(request.kind);
         if freed > 0 && self.device.info().free_synchronizes {
@@ -265,7 +267,7 @@ impl Pools {
         freed
     }
 
-    /// Asks the driver's pool; where it has no more, once again after all that was dropped has been freed.
+    /// Asks the driver's pool. If the pool has no more memory, frees all dropped memory and asks the pool again.
     fn alloc_of_driver(
         self: &Arc<Self>,
         users: &dyn Users,
@@ -294,14 +296,14 @@ impl Pools {
         Ok(block)
     }
 
-    /// Asks the driver what is done, and merges it.
+    /// Asks the driver which work is done, and merges the ranges that this leaves without uses.
     #[cold]
     fn settle(&self, users: &dyn Users, request: &Request) {
         users.look();
         lock(self.pool(request.kind)).arena(request.size).settle(|point| self.streams.known_done(point));
     }
 
-    /// What `stream` may have by what is known, neighbours of different owners joined if need be.
+    /// Takes a range that `stream` may have by what is known, if need be from joined neighbours of different owners.
     fn reuse(
         self: &Arc<Self>,
         request: &Request,
@@ -325,7 +327,7 @@ impl Pools {
         Some(self.block(state, request, taken))
     }
 
-    /// Pools that other streams still use: the first access will wait for them.
+    /// Takes memory that other streams still use; the first access will wait for them.
     fn steal(self: &Arc<Self>, request: &Request) -> Option<Arc<Block>> {
         let Request { kind, size, holder } = *request;
         let state = &mut *lock(self.pool(kind));
@@ -338,7 +340,7 @@ impl Pools {
         Some(self.block(state, request, taken))
     }
 
-    /// Asks the driver for a slab; where it has no such large one, for the request alone.
+    /// Asks the driver for a slab or, if there is no room for one, for the request's size alone.
     fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
         let Request { kind, size, holder } = *request;
         let _growing = self.options.limit.filter(|_| kind == Kind::Device).map(|_| lock(&self.growth));
@@ -368,14 +370,14 @@ impl Pools {
         Ok(self.block(state, request, taken))
     }
 
-    /// What the driver is asked for where it gives each allocation by itself: the length to the byte, since tools that
-    /// look for accesses beside it know no other. So what was freed serves no request of another length: it may be
-    /// shorter than its place in the books says.
+    /// Returns the length of an allocation that the driver gives by itself: the length to the byte, since tools that
+    /// look for accesses beside an allocation know no other. So a freed allocation serves no request of another length:
+    /// the allocation may be shorter than the size it is counted with.
     fn exact(&self, bytes: usize) -> usize {
         if self.device.info().checked { bytes } else { bytes.max(1) }
     }
 
-    /// A slab that counts as `size` bytes, for which the driver is asked for `bytes`.
+    /// Asks the driver for a slab of `bytes` bytes, which counts as `size` bytes.
     fn new_slab(&self, kind: Kind, size: usize, bytes: usize, reserved: usize) -> Result<Slab> {
         if let Some(limit) = self.options.limit
             && kind == Kind::Device
@@ -407,7 +409,7 @@ impl Pools {
         Ok(Slab { start: address?.0, size, host: host as usize })
     }
 
-    /// Whether device memory is the driver's pool's.
+    /// Returns whether memory of this kind comes from the driver's own pool.
     pub(crate) fn is_of_driver(&self, kind: Kind) -> bool {
         kind == Kind::Device && self.options.pool == MemoryPool::Driver
     }
@@ -430,7 +432,7 @@ impl Pools {
         lock(self.pool(kind)).snapshot()
     }
 
-    /// Says who has the memory, where there is no more.
+    /// Adds the holders of the memory to an error that says that there is no more.
     #[cold]
     fn explain(&self, error: Error, request: &Request) -> Error {
         if error.kind() != ErrorKind::OutOfMemory {
@@ -447,12 +449,12 @@ impl Pools {
     }
 }
 
-/// How much to ask the driver for: slabs grow with what is reserved already, so that their number stays small and
-/// what may lie idle is a share of what is used.
+/// Returns how many bytes to ask the driver for. Slabs grow with the bytes that are reserved already, so that their
+/// number stays small, and the memory that may lie idle is a share of the memory that is used.
 pub(super) fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
     let (small, least, most) = match kind {
         Kind::Device => (2 << 20, 16 << 20, 512 << 20),
-        // Page-locking takes time in proportion.
+        // Page-locking takes time in proportion to the size.
         Kind::Pinned | Kind::WriteCombined | Kind::Managed | Kind::Registered => {
             (256 << 10, 1 << 20, 64 << 20)
         }

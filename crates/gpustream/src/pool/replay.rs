@@ -1,4 +1,4 @@
-//! A random mix of allocations against each policy.
+//! A test of each policy with a random mix of allocations.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -13,13 +13,13 @@ use crate::track::{Point, StreamId, Use, Uses};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
-    /// Of `slot`, which is empty.
+    /// Fills `slot`, which is empty.
     Alloc { slot: usize, bytes: usize, stream: u64 },
-    /// What `slot` holds.
+    /// Frees the allocation in `slot`.
     Free { slot: usize, stream: u64 },
 }
 
-/// What a policy made of a mix.
+/// The figures of a policy for one mix.
 #[derive(Debug, Default)]
 struct Outcome {
     name: &'static str,
@@ -27,13 +27,13 @@ struct Outcome {
     misses: usize,
     peak_used: usize,
     peak_reserved: usize,
-    /// When the last event was over: how scattered the free memory was.
+    /// The share of the free memory outside its longest piece, after the last event.
     fragmentation: f64,
     time: Duration,
     events: usize,
 }
 
-/// A million allocations over eight streams, in sizes that are equally likely on a logarithmic scale.
+/// Returns `count` allocations over eight streams, in sizes that are equally likely on a logarithmic scale.
 fn random_mix(count: usize, live: usize, log_sizes: std::ops::Range<u32>) -> Vec<Event> {
     let mut state = 0x1234_5678_9abc_def1u64;
     let mut next = move |below: usize| {
@@ -57,7 +57,7 @@ fn random_mix(count: usize, live: usize, log_sizes: std::ops::Range<u32>) -> Vec
     events
 }
 
-/// The pool's way, with `L` for a policy.
+/// Allocates and frees as the pool does, with `L` for a policy.
 fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
     let mut arenas = [Arena::<L>::default(), Arena::<L>::default()];
     let mut live: HashMap<usize, (u32, usize)> = HashMap::new();
@@ -75,7 +75,7 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
                     arena.settle(|_| true);
                 }
                 let found = arena.take(size, stream, Holder::NOBODY).or_else(|| {
-                    // Asked at this moment, the driver says that what was freed is done.
+                    // The driver, if asked at this moment, would say that all freed memory is out of use.
                     arena.settle(|_| true);
                     arena.take(size, stream, Holder::NOBODY)
                 });
@@ -116,7 +116,7 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
     outcome
 }
 
-/// Blocks of a size class each, never split or merged: for comparison.
+/// Allocates blocks of a size class each, which are never split or merged, for comparison.
 fn replay_whole_blocks(events: &[Event]) -> Outcome {
     fn class(bytes: usize) -> usize {
         let bytes = bytes.max(GRANULE);
@@ -192,7 +192,7 @@ fn all(events: &[Event]) -> [Outcome; 3] {
     ]
 }
 
-/// The figure that the pool is held to.
+/// Checks the figure that the pool is held to.
 #[test]
 fn a_random_mix_wastes_at_most_a_quarter() {
     let count = if cfg!(debug_assertions) { 30_000 } else { 1_000_000 };

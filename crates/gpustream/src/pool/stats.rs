@@ -1,4 +1,4 @@
-//! Figures about memory, and who holds it.
+//! Figures about memory, and its holders.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,55 +7,55 @@ use gpustream_hal::Operation;
 
 use super::Holder;
 
-/// What the library holds of one kind of memory. Sizes are bytes.
+/// Figures of one kind of memory that the library holds. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// In live allocations, rounded up to the pool's granule of 512 bytes.
+    /// The size of all live allocations, each rounded up to the pool's granule of 512 bytes.
     pub used: u64,
-    /// The most `used` has been.
+    /// The highest value that `used` has had.
     pub peak: u64,
-    /// Taken from the driver: `used` and what is kept for the next allocations.
+    /// The memory taken from the driver: `used`, and the memory kept for later allocations.
     pub reserved: u64,
-    /// The most `reserved` has been.
+    /// The highest value that `reserved` has had.
     pub peak_reserved: u64,
-    /// The longest free piece.
+    /// The size of the longest free piece.
     pub longest_free: u64,
-    /// Live allocations.
+    /// The number of live allocations.
     pub live: u64,
-    /// Allocations served from what was reserved.
+    /// The number of allocations served from reserved memory.
     pub hits: u64,
-    /// Allocations for which the driver was asked.
+    /// The number of allocations for which the driver was asked.
     pub misses: u64,
 }
 
 impl MemoryStats {
-    /// How scattered the free memory is: 0 where it is one piece, towards 1 where no piece is long.
+    /// Returns how scattered the free memory is: 0 for one piece, towards 1 if no piece is long.
     pub fn fragmentation(&self) -> f64 {
         let free = self.reserved.saturating_sub(self.used);
         if free == 0 { 0.0 } else { 1.0 - self.longest_free as f64 / free as f64 }
     }
 }
 
-/// What one line of the program holds.
+/// The memory that one line of the program holds.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Holding {
-    /// What allocated, and where.
+    /// The operation that allocated, with its line.
     pub operation: Operation,
-    /// Live allocations made there.
+    /// The number of live allocations made there.
     pub count: usize,
-    /// Their bytes as asked for.
+    /// The bytes asked for, in all of these allocations.
     pub bytes: u64,
 }
 
-/// Who holds a device's memory at a moment, made by [`Device::memory_snapshot`](crate::Device::memory_snapshot).
+/// The holders of a device's memory at one moment, made by [`Device::memory_snapshot`](crate::Device::memory_snapshot).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct MemorySnapshot {
-    /// The figures.
+    /// The figures of the device's memory.
     pub stats: MemoryStats,
-    /// By line of the program, most bytes first.
+    /// The holders, one per line of the program, most bytes first.
     pub holders: Vec<Holding>,
 }
 
@@ -75,7 +75,7 @@ impl MemorySnapshot {
         Self { stats, holders }
     }
 
-    /// One sentence with the largest `most` holders.
+    /// Returns one sentence with the largest `most` holders.
     pub(crate) fn summary(&self, most: usize) -> String {
         let MemoryStats { used, reserved, live, longest_free, .. } = self.stats;
         let mut text = format!(
@@ -105,7 +105,7 @@ impl fmt::Display for MemorySnapshot {
     }
 }
 
-/// A size as people read it.
+/// A size in bytes, displayed with a unit.
 pub(crate) struct Bytes(pub(crate) u64);
 
 impl fmt::Display for Bytes {

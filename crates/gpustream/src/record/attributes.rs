@@ -1,12 +1,14 @@
-//! Launch attributes of kernel nodes, which drivers take for nodes of a graph and never change in an executable.
+//! Launch attributes of kernel nodes. Drivers take these attributes when a node is made, and never change them in an
+//! executable.
 
 use gpustream_hal::{Error, ErrorKind, LaunchConfig, RawGraphNode, Result, Work};
 
-/// The nodes whose kernels have launch attributes, and these.
+/// The nodes whose kernels have launch attributes, each with its attributes.
 #[derive(Default)]
 pub(crate) struct Attributed(Vec<(RawGraphNode, Attributes)>);
 
-/// Whether the launch is cooperative, and its clusters. An early start has no effect in a node.
+/// The attributes of a launch: whether it is cooperative, and the size of its clusters. An early start has no effect in
+/// a node.
 type Attributes = (bool, [u32; 3]);
 
 const NO_ATTRIBUTES: Attributes = (false, [1; 3]);
@@ -24,7 +26,10 @@ impl Attributed {
         }
     }
 
-    /// Refuses to put a launch into `node` whose attributes are not the node's.
+    /// Checks that a launch to be put into `node` has the attributes of the node.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the launch has others.
     #[inline]
     pub(crate) fn check(&self, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
         match work {

@@ -1,4 +1,4 @@
-//! What a graph refers to: the memory it touches, what it keeps alive, and how its operations follow each other.
+//! The contents of a graph: the memory it touches, the values it keeps alive, and the order of its operations.
 
 use std::any::Any;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::host_call::RepeatedCall;
 use crate::memory::{Access, Block};
 use crate::track::{Mode, Touched};
 
-/// Something a graph keeps alive.
+/// A value that a graph keeps alive.
 pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 
 /// A recorded operation and the operations it follows directly, by index.
@@ -21,20 +21,20 @@ pub(crate) struct GraphOperation {
     pub(crate) after: SmallVec<[usize; 2]>,
 }
 
-/// What a finished capture hands over to its graph.
+/// The contents of a finished recording, which go to its graph.
 #[derive(Default)]
 pub(crate) struct Contents {
     pub(crate) uses: GraphUses,
     pub(crate) operations: Vec<GraphOperation>,
     pub(crate) keep: Vec<Keep>,
-    /// The closures among it.
+    /// The closures that nodes call.
     pub(crate) calls: Vec<Arc<RepeatedCall>>,
-    /// How many levels of child graphs there are below.
+    /// The number of levels of child graphs below this graph.
     pub(crate) levels: usize,
 }
 
 impl Contents {
-    /// Keeps something alive; `false` where that was so already.
+    /// Keeps a value alive. Returns `false` if the value was kept already.
     pub(crate) fn keep(&mut self, keep: Keep) -> bool {
         let new = !self.keep.iter().any(|old| Arc::ptr_eq(old, &keep));
         if new {
@@ -43,7 +43,7 @@ impl Contents {
         new
     }
 
-    /// Adds what a node refers to.
+    /// Adds the contents of a node.
     pub(crate) fn merge(&mut self, new: Self) {
         self.uses.extend(&new.uses);
         for keep in new.keep {
@@ -57,14 +57,14 @@ impl Contents {
 /// The memory that a graph touches. A launch enters each piece once, and not once per node.
 #[derive(Default)]
 pub(crate) struct GraphUses {
-    /// By address of the block.
+    /// Sorted by address of the block.
     blocks: Vec<(Arc<Block>, Touched)>,
-    /// Whether the host can hold guards on some of it.
+    /// Whether the host can hold guards on some of the memory.
     host: bool,
 }
 
 impl GraphUses {
-    /// Whether the host can hold guards on some of it.
+    /// Returns whether the host can hold guards on some of the memory.
     pub(crate) fn touch_host_memory(&self) -> bool {
         self.host
     }
@@ -75,7 +75,7 @@ impl GraphUses {
         })
     }
 
-    /// Adds a use; `false` where it says nothing new.
+    /// Adds a use. Returns `false` if the use was known already.
     #[inline]
     pub(crate) fn add(&mut self, block: &Arc<Block>, range: &Range<usize>, mode: Mode) -> bool {
         match self.blocks.binary_search_by_key(&Arc::as_ptr(block), |(old, _)| Arc::as_ptr(old)) {

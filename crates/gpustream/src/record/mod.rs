@@ -1,16 +1,16 @@
-//! Recordings: what operations become when they go into a graph instead of running.
+//! Recordings: operations that go into a graph instead of running.
 //!
-//! Recorded work does not run, so it may not enter the memory's own histories, and work outside may not order it: each
-//! recording has histories of its own ([`scope`]). A launch of the graph touches all the memory that the finished recording
-//! touches ([`contents`]).
+//! A recorded operation does not run, so it may not enter the memory's own histories, and those histories may not order
+//! it: each recording has histories of its own ([`scope`]). A launch of the graph touches all the memory that the
+//! finished recording touches ([`contents`]).
 //!
 //! | module | takes | a recorded operation becomes |
 //! |---|---|---|
 //! | [`nodes`] | the operations of a stream that stands for a node under construction | one new node |
 //! | [`setter`] | the one operation of a stream that stands for a node of an executable | that node's work |
 //!
-//! A driver's capture is a state of streams, and is found with them ([`queue`](crate::queue)). This layer knows operations and
-//! memory, and no streams.
+//! A driver's capture is a state of streams, and its code is with theirs ([`queue`](crate::queue)). This layer knows
+//! operations, memory and the driver's graphs, but no streams.
 
 pub(crate) mod attributes;
 pub(crate) mod contents;

@@ -1,7 +1,7 @@
 //! Nodes made one by one: each operation becomes a node of a graph under construction.
 //!
-//! A node runs after the nodes it was said to follow, and after earlier ones that it conflicts with. Nodes that follow
-//! each other directly share a lane and its clock, so that a long chain costs no more than its length.
+//! A node runs after the nodes that it was told to follow, and after earlier nodes that it conflicts with. Nodes that
+//! follow each other directly share a lane with one clock, so that a long chain costs no more than its length.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::operation::{Kept, Submission, refused};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point, StreamId, Tracking};
 
-/// The nodes that call a closure, and where the [`RepeatedCall`](crate::host_call::RepeatedCall) of each lies.
+/// The nodes that call a closure, each with the address of its [`RepeatedCall`](crate::host_call::RepeatedCall).
 pub(crate) type HostNodes = Vec<(RawGraphNode, usize)>;
 
-/// Takes the operation of one node after the other.
+/// A graph under construction, which takes the operation of one node after the other.
 pub(crate) struct NodeAdder {
     device: Arc<dyn hal::Device>,
     graph: RawGraph,
@@ -33,8 +33,8 @@ struct Inner {
     placed: Vec<Placed>,
     /// The operations of each lane, in order.
     lanes: Vec<Vec<usize>>,
-    /// The predecessors of the one operation that may come; none once it came. The stream that stands for the node is lent
-    /// for as long as it may.
+    /// The predecessors of the one operation that may come; `None` after that operation came. The stream that stands
+    /// for the node is lent out until then.
     next: Option<Operations>,
     attributed: Attributed,
     host_nodes: HostNodes,
@@ -44,11 +44,11 @@ struct Inner {
 struct Placed {
     node: RawGraphNode,
     point: Point,
-    /// What it comes after, besides the earlier operations of its lane.
+    /// The operations that this one comes after, besides the earlier ones of its lane.
     clock: Arc<Clock>,
 }
 
-/// The graph that was made.
+/// A finished graph.
 pub(crate) struct Finished {
     pub(crate) contents: Contents,
     /// The driver's nodes, by operation.
@@ -58,7 +58,7 @@ pub(crate) struct Finished {
 }
 
 impl NodeAdder {
-    /// For `graph`, which outlives this.
+    /// Creates an adder for `graph`, which outlives the adder.
     pub(crate) fn new(device: Arc<dyn hal::Device>, graph: RawGraph) -> Self {
         Self { device, graph, inner: Mutex::default() }
     }
@@ -68,7 +68,7 @@ impl NodeAdder {
         lock(&self.inner).next = Some(after.into());
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     pub(crate) fn operations(&self) -> usize {
         lock(&self.inner).scope.len()
     }
@@ -88,10 +88,10 @@ impl NodeAdder {
             return Err(refused("put several operations into one node; add a node for each"));
         };
         let work = call.node()?;
-        // SAFETY: the graph keeps what the work refers to; the rest is handed on.
+        // SAFETY: the graph keeps what the work refers to alive; the rest is this function's contract.
         let node =
             unsafe { inner.make(self, rules.tracking, operation, &GraphNode::Work(work), accesses, after)? };
-        // Not where it was refused: another operation may be tried in its place.
+        // Only now: if the operation was refused, another one may be tried in its place.
         inner.next = None;
         inner.attributed.add(node, &work);
         if let Work::Host { data, .. } = work {
@@ -114,11 +114,11 @@ impl NodeAdder {
         inside::check_outside()?;
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = uses.accesses().collect();
-        // SAFETY: a node of no work, or a graph that is alive, whose contents are kept.
+        // SAFETY: the node has no work, or is a graph that is alive and whose contents are kept.
         unsafe { inner.make(self, tracking, operation, node, accesses.iter(), after.into()) }.map(drop)
     }
 
-    /// Keeps what a child graph keeps.
+    /// Keeps the values that a child graph keeps.
     pub(crate) fn keep_all(&self, child: &Contents) {
         let scope = &mut lock(&self.inner).scope;
         for keep in &child.keep {
@@ -129,7 +129,7 @@ impl NodeAdder {
         }
     }
 
-    /// Ends the making of the graph.
+    /// Ends the construction, and returns the graph.
     pub(crate) fn finish(&self) -> Finished {
         let Inner { mut scope, placed, attributed, host_nodes, .. } = std::mem::take(&mut *lock(&self.inner));
         let nodes = placed.into_iter().map(|placed| placed.node).collect();
@@ -138,7 +138,8 @@ impl NodeAdder {
 }
 
 impl Inner {
-    /// Finds the place of an operation that follows `after`, and adds to these what it conflicts with.
+    /// Finds the point and the clock of an operation that follows `after`, and adds to `after` the operations that this
+    /// one conflicts with.
     fn place<'a>(
         &self,
         tracking: Option<Tracking>,
@@ -181,7 +182,7 @@ impl Inner {
         let (point, clock) = self.place(tracking, operation, accesses.clone(), &mut after)?;
         let placed = after.iter().filter_map(|&index| self.placed.get(index));
         let before: SmallVec<[RawGraphNode; 4]> = placed.map(|placed| placed.node).collect();
-        // SAFETY: the graph and its nodes are alive and of this device; the rest is handed on.
+        // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
         let node = unsafe { adder.device.graph_add_node(adder.graph, &before, node) }?;
         if self.lanes.len() == lane(point) {
             self.lanes.push(Vec::new());
@@ -193,12 +194,12 @@ impl Inner {
     }
 }
 
-/// Where the lane of `point` stands in the list.
+/// Returns the index of the lane of `point`.
 fn lane(point: Point) -> usize {
     point.stream.0 as usize
 }
 
-/// An operation of lane `stream` with this clock comes after `placed`.
+/// Adds `placed`, and everything it comes after, to the clock of an operation of lane `stream`.
 fn come_after(clock: &mut Arc<Clock>, stream: StreamId, placed: &Placed) {
     let news = |point: Point| point.stream != stream && !clock.covers(point);
     let clocks_differ = !Arc::ptr_eq(clock, &placed.clock) && placed.clock.points().any(news);

@@ -14,12 +14,12 @@ use crate::track::{Clock, History, Point, StreamId, Tracking, Use};
 /// The operations of one recording, by index.
 pub(crate) type Operations = SmallVec<[usize; 2]>;
 
-/// The tracker of one recording, and what its graph will refer to.
+/// The histories of one recording, and the contents of its future graph.
 #[derive(Default)]
 pub(crate) struct Scope {
     histories: HashMap<*const Block, History>,
     pub(crate) contents: Contents,
-    /// Where the last thing that was kept lies. It is alive, so nothing else lies there.
+    /// The address of the module that was kept last; 0 before. The module is alive, so nothing else has that address.
     last_kept: usize,
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct Scope {
 unsafe impl Send for Scope {}
 
 impl Scope {
-    /// The points that `access`, by an operation of `lane` that comes after `clock`, is to come after and does not. None
-    /// where nobody orders.
+    /// Returns the points that an operation of `lane` with this `clock` must come after because of `access`, and does
+    /// not come after yet. The list is empty where nobody orders.
     ///
     /// # Errors
-    /// [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) where the user orders, and there is one.
+    /// [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) where the user orders, and such a point exists.
     pub(crate) fn missing(
         &self,
         tracking: Option<Tracking>,
@@ -72,7 +72,7 @@ impl Scope {
         contents.operations.push(GraphOperation { operation, after });
     }
 
-    /// Keeps something alive as long as the graph.
+    /// Keeps a value alive as long as the graph.
     pub(crate) fn keep(&mut self, kept: Kept<'_>) {
         match kept {
             Kept::Nothing => {}
@@ -86,12 +86,12 @@ impl Scope {
         }
     }
 
-    /// The next operation's index.
+    /// Returns the index of the next operation.
     pub(crate) fn len(&self) -> usize {
         self.contents.operations.len()
     }
 
-    /// Ends the recording.
+    /// Ends the recording, and returns its contents.
     pub(crate) fn finish(&mut self) -> Contents {
         self.histories.clear();
         std::mem::take(&mut self.contents)

@@ -1,4 +1,4 @@
-//! Putting other work into single nodes of an executable.
+//! Changes to an executable: other work is put into one of its nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -15,14 +15,14 @@ use crate::sync::{Mutex, lock};
 /// Accesses of the last change that are remembered.
 const REMEMBERED: usize = 8;
 
-/// The executable's nodes that call a closure, and what they call.
+/// The executable's nodes that call a closure, each with its call.
 pub(crate) type NodeCalls = Vec<(RawGraphNode, Arc<RepeatedCall>)>;
 
-/// Takes the one operation that is to go into a node of an executable.
+/// The receiver of the one operation that is to go into a node of an executable.
 ///
-/// Made once per graph and used for every change, and it remembers what was put into the graph before: a change
-/// usually refers to the same memory and kernels again, and then there is nothing to do but to call the driver.
-/// Only the thread that makes the change may submit, so that takes no lock.
+/// A setter is made once per graph and used for every change, and remembers what was put into the graph before. A
+/// change usually refers to the same memory and kernels again, and then there is nothing to do but to call the driver.
+/// Only the thread that makes the change may submit, so submitting takes no lock.
 pub(crate) struct NodeSetter {
     device: Arc<dyn hal::Device>,
     /// Alive while the setter is open.
@@ -32,38 +32,38 @@ pub(crate) struct NodeSetter {
     /// The node that the next operation goes into.
     node: AtomicUsize,
     stage: AtomicU8,
-    /// The thread that opened it.
+    /// The thread that opened the setter; 0 while it is closed.
     thread: AtomicUsize,
-    /// The accesses of the last change, all of them known.
+    /// The accesses of the last change, all of which are in `known`.
     last: [LastAccess; REMEMBERED],
-    /// Where the last change's module lies. It is kept alive, so nothing else lies there.
+    /// The address of the last change's module. The module is kept alive, so nothing else has that address.
     last_module: AtomicUsize,
     known: Mutex<Known>,
-    /// Whether there is something in `Known::new`.
+    /// Whether `Known::new` holds anything.
     has_new: AtomicBool,
 }
 
-/// Nothing is to be put into a node.
+/// No operation may come.
 const CLOSED: u8 = 0;
 /// One operation may come.
 const OPEN: u8 = 1;
-/// It came, and the driver has not taken it.
+/// The operation came, and the driver has not taken it.
 const TAKEN: u8 = 2;
-/// The driver has taken it.
+/// The driver has taken the operation.
 const SET: u8 = 3;
 
 #[derive(Default)]
 struct Known {
-    /// All that was put into nodes.
+    /// The contents of everything that was put into nodes.
     all: Contents,
-    /// The part of it that the graph does not know of yet.
+    /// The part of `all` that the graph does not know of yet.
     new: Contents,
 }
 
-/// Used by one thread at a time.
+/// One access of the last change. Used by one thread at a time.
 #[derive(Default)]
 struct LastAccess {
-    /// Where the block lies. It is kept alive, so nothing else lies there.
+    /// The address of the block. The block is kept alive, so nothing else has that address.
     block: AtomicUsize,
     start: AtomicUsize,
     end: AtomicUsize,
@@ -88,7 +88,7 @@ impl LastAccess {
 }
 
 impl NodeSetter {
-    /// For nodes that `exec` was made from. It must outlive the setter's being open.
+    /// Creates a setter for the nodes that `exec` was made from. While the setter is open, `exec` must be alive.
     pub(crate) fn new(
         device: Arc<dyn hal::Device>,
         exec: RawGraphExec,
@@ -112,7 +112,7 @@ impl NodeSetter {
         self.stage.load(Ordering::Relaxed) == SET
     }
 
-    /// Lets no more in.
+    /// Lets no operation in any more.
     #[inline]
     pub(crate) fn close(&self) {
         self.stage.store(CLOSED, Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl NodeSetter {
         Ok(())
     }
 
-    /// Puts an operation into the node. What the operation touches is entered whatever the driver answers.
+    /// Puts an operation into the node. The memory that the operation touches is entered whatever the driver answers.
     ///
     /// # Safety
     /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
@@ -162,16 +162,17 @@ impl NodeSetter {
             }
             Kept::Closure(new) => {
                 if let Some((_, call)) = self.calls.iter().find(|(other, _)| *other == node) {
-                    // Not by the driver, which may have runs that are pending call the new one.
+                    // No call to the driver, which might have pending runs call the new closure.
                     call.replace(new);
                     self.stage.store(SET, Ordering::Relaxed);
                     return Ok(());
                 }
             }
         }
-        // SAFETY: while the setter is open the executable is alive, and `node` is one that it was made from; what the
-        // work refers to was entered, and the rest is handed on. A closure is put into no other node: those of closures
-        // are all in `calls`, and drivers refuse to change what kind of work a node does.
+        // SAFETY: while the setter is open the executable is alive, and `node` is one of the nodes it was made from;
+        // everything that the work refers to was entered, and the rest is this function's contract. A closure is put
+        // into no other node: all nodes that call closures are in `calls`, and drivers refuse to change a node's kind
+        // of work.
         unsafe { self.device.graph_set_node(self.exec, node, &work) }?;
         self.stage.store(SET, Ordering::Relaxed);
         Ok(())
@@ -199,7 +200,7 @@ impl NodeSetter {
         }
     }
 
-    /// What the graph does not know of yet.
+    /// Takes the contents that the graph does not know of yet.
     #[inline]
     pub(crate) fn take_new(&self) -> Option<Contents> {
         if !self.has_new.load(Ordering::Relaxed) {
@@ -210,7 +211,7 @@ impl NodeSetter {
     }
 }
 
-/// A number that no other living thread has, and not zero: the place of something of the thread's own.
+/// Returns a number that no other living thread has, and that is not zero: the address of a thread-local value.
 #[inline]
 fn this_thread() -> usize {
     thread_local!(static HERE: u8 = const { 0 });

@@ -1,8 +1,9 @@
-//! How much pinned memory a stream may have under way.
+//! The limit on the pinned memory that a stream may have under way.
 //!
-//! Uploads return before the device has copied, so without a limit a host that runs ahead would page-lock all
-//! memory. The limit is each stream's own: whoever reaches it waits for that stream's oldest piece, which depends on
-//! nothing that the new one does not depend on too. Waiting for another stream's could wait for ever.
+//! Uploads return before the device has copied, so without a limit a host that runs ahead would page-lock all memory.
+//! Each stream has a limit of its own: a thread that reaches the limit waits for the oldest piece of that stream, which
+//! depends on nothing that the new piece does not depend on too. A wait for a piece of another stream could last for
+//! ever.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,12 +21,14 @@ struct Account {
     submitted: VecDeque<(u64, usize)>,
 }
 
+/// The bytes that streams have under way, and the limit for each stream.
 pub(crate) struct Credit {
     limit: usize,
     accounts: Mutex<HashMap<StreamId, Account>>,
 }
 
-/// Leave to have some bytes under way; given back when dropped, or when what it was taken for is done.
+/// The permission to have some bytes under way, given back when the value is dropped or, after
+/// [`submitted`](Self::submitted), when the work is done.
 pub(crate) struct Grant<'a> {
     credit: &'a Credit,
     stream: &'a StreamCore,
@@ -41,7 +44,7 @@ impl Credit {
         self.limit
     }
 
-    /// Blocks while the stream has as much under way as it may.
+    /// Grants `bytes` bytes to a stream. Blocks while the stream has as much under way as it may.
     pub(crate) fn take<'a>(&'a self, stream: &'a StreamCore, bytes: usize) -> Result<Grant<'a>> {
         loop {
             let mut accounts = lock(&self.accounts);
@@ -50,7 +53,7 @@ impl Credit {
             let oldest =
                 if account.bytes + bytes <= self.limit { None } else { account.submitted.pop_front() };
             let Some((number, freed)) = oldest else {
-                // What is over the limit is being filled by other threads at this moment.
+                // No piece is left to wait for: other threads are filling the pieces that exceed the limit.
                 account.bytes += bytes;
                 return Ok(Grant { credit: self, stream, bytes });
             };
@@ -73,7 +76,7 @@ impl Credit {
 }
 
 impl Account {
-    /// Forgets what is known to be done.
+    /// Forgets the pieces that are known to be done.
     fn settle(&mut self, stream: &StreamCore) {
         while let Some(&(number, bytes)) = self.submitted.front()
             && stream.known_done(number)
@@ -85,7 +88,7 @@ impl Account {
 }
 
 impl Grant<'_> {
-    /// What the bytes are for has been submitted, up to `number`: they count until that is done.
+    /// Notes that the work for the bytes has been submitted, up to `number`: the bytes count until that work is done.
     pub(crate) fn submitted(self, number: u64) {
         let mut accounts = lock(&self.credit.accounts);
         let account = accounts.entry(self.stream.id).or_default();

@@ -1,8 +1,8 @@
 //! Copies of ordinary host memory, through pinned memory in pieces.
 //!
-//! The driver copies pageable memory at a fraction of the bus's rate and makes the host wait. Here several threads
-//! fill pinned pieces while the device copies the ones before; one thread alone does not fill them as fast as the
-//! bus takes them. Up to a few megabytes take the short path, and the fewest bytes go along with the command, where the
+//! The driver copies pageable memory at a fraction of the bus's rate and makes the host wait. Here several threads fill
+//! pinned pieces while the device copies earlier ones; one thread alone does not fill them as fast as the bus takes
+//! them. Copies of up to a few megabytes take a short path, and the shortest go along with the command, where the
 //! driver offers that.
 //!
 //! ```text
@@ -10,11 +10,11 @@
 //! download   slice <--threads-- pinned pieces <--stream-- device
 //! ```
 //!
-//! The pieces come from the device's pool of pinned memory. How much of it a stream may have under way is limited
-//! ([`Credit`]); it goes back to the driver after some time without copies by several threads.
+//! The pieces come from the device's pool of pinned memory. [`Credit`] limits how much of that memory a stream may have
+//! under way. The memory goes back to the driver after some time without copies by several threads.
 //!
-//! This layer knows how a copy is cut, how much of it may be under way, and the threads that copy. The copies themselves
-//! are made in [`copy`](crate::copy).
+//! This layer knows the cutting of a copy, the bytes that may be under way, the threads that copy, and streams, but no
+//! handles: the copies themselves are made above, in [`copy`](crate::copy).
 
 mod credit;
 pub(crate) mod team;
@@ -25,32 +25,33 @@ use std::time::Duration;
 use crate::queue::StreamCore;
 use credit::Credit;
 
-/// Longest piece: long enough to hide the cost of a copy, short enough to start early.
+/// Length of the longest piece, in bytes: long enough to hide the cost of a copy, short enough to start early.
 const LONGEST_PIECE: usize = 2 << 20;
 
 /// Length of pieces that one thread copies: long beside a driver call, short enough to start early.
 pub(crate) const PIECE: usize = 256 << 10;
 
-/// Shortest piece, where the ring allows no more.
+/// Length of the shortest piece, for a ring that allows no more.
 const SHORTEST_PIECE: usize = 64 << 10;
 
-/// For each so many bytes one more thread helps. One thread alone fills pieces at 17 to 25 GB/s and empties them at 17:
-/// less than half of what the bus takes, and about what the driver's own way reaches (H200).
+/// Share of one helper, in bytes: a copy gets one more thread for each full share. One thread alone fills pieces at 17
+/// to 25 GB/s and empties them at 17 GB/s: less than half of what the bus takes, and about what the driver's own way
+/// reaches (H200).
 const SHARE: usize = 768 << 10;
 
-/// Longest upload, or part of one, that lies in a chunk as a whole.
+/// Length of the longest upload, or part of one, that lies in a chunk as a whole.
 const LONGEST_IN_CHUNK: usize = 4 << 20;
 
-/// Threads that saturate the buses seen so far.
+/// The number of threads that saturates the buses seen so far.
 const MOST_THREADS: usize = 8;
 
-/// As many as may be asked for: beyond that threads cost more than they copy.
+/// The most threads that may be asked for: more cost more than they copy.
 const THREADS_LIMIT: usize = 256;
 
-/// After so long without a copy by several threads the pinned memory goes back to the driver.
+/// The time without a copy by several threads after which the pinned memory goes back to the driver.
 const IDLE: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(10) };
 
-/// How copies of ordinary memory are staged; zero leaves it to the library.
+/// The options for copies of ordinary memory; zero leaves the choice to the library.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StagingOptions {
     /// Bytes of pinned memory that one stream may have under way.
@@ -60,14 +61,14 @@ pub(crate) struct StagingOptions {
 }
 
 impl StagingOptions {
-    /// What `other` says where this says nothing.
+    /// Takes the choices of `other` where these options leave one open.
     pub(crate) fn or(self, other: Self) -> Self {
         let either = |own: usize, other| if own > 0 { own } else { other };
         Self { ring: either(self.ring, other.ring), threads: either(self.threads, other.threads) }
     }
 }
 
-/// A device's staging: its settings and what is under way.
+/// A device's staging: the settings, and the bytes under way.
 pub(crate) struct Staging {
     threads: usize,
     pub(crate) credit: Credit,
@@ -82,13 +83,14 @@ impl Staging {
                 (cores / 2).clamp(1, MOST_THREADS)
             })
             .min(THREADS_LIMIT);
-        // Each thread fills one piece while another of its is being copied.
+        // Each thread fills one piece while another one of its own is being copied.
         let ring = given(options.ring).unwrap_or(2 * threads * LONGEST_PIECE);
         Self { threads, credit: Credit::new(ring) }
     }
 
-    /// Cuts a copy of so many bytes. One that follows another closely gains nothing by starting early, since the device
-    /// is still busy, and each driver call costs as much as copying 50 KB: it is cut into as few pieces as can be.
+    /// Cuts a copy of `bytes` bytes into pieces. A copy that `follows` another closely gains nothing by starting early,
+    /// since the device is still busy, and each driver call costs as much as copying 50 KB; so such a copy is cut into
+    /// as few pieces as can be.
     pub(crate) fn plan(&self, bytes: usize, threads: usize, follows: bool) -> Plan {
         let threads = (1 + bytes / SHARE).min(threads);
         let piece = match (threads, follows) {
@@ -102,28 +104,28 @@ impl Staging {
         Plan { bytes, piece, helpers: (threads - 1).min(bytes.div_ceil(piece) - 1) }
     }
 
-    /// How many threads may copy, the calling one included.
+    /// Returns how many threads may copy, the calling one included.
     pub(crate) fn threads(&self) -> usize {
         self.threads
     }
 
-    /// How many threads may submit to a stream.
+    /// Returns how many threads may submit to a stream.
     pub(crate) fn threads_for(&self, stream: &StreamCore) -> usize {
         if stream.is_one_threads() { 1 } else { self.threads }
     }
 
-    /// Longest upload, or part of one, that goes through a chunk. Several chunks fit the ring, so that one is filled
-    /// while others are copied.
+    /// Returns the length of the longest upload, or part of one, that goes through a chunk. Several chunks fit the
+    /// ring, so that one is filled while others are copied.
     pub(crate) fn longest_in_chunk(&self) -> usize {
         LONGEST_IN_CHUNK.min(self.credit.limit() / 4).max(SHORTEST_PIECE)
     }
 }
 
-/// How a copy is cut into pieces.
+/// The pieces of a copy.
 pub(crate) struct Plan {
     pub(crate) bytes: usize,
     piece: usize,
-    /// Threads beside the calling one.
+    /// The number of threads beside the calling one.
     pub(crate) helpers: usize,
 }
 

@@ -1,11 +1,12 @@
 //! Threads that help with one call's pieces.
 //!
-//! The calling thread works too, so a call never depends on a helper having come: one that comes late finds the
-//! call closed. The call returns when all who came have left, because they work on what it borrows. A helper that
-//! panics leaves like any other, and the call reports it.
+//! The calling thread works too, so a call never depends on a helper having come: a helper that comes late finds the
+//! call closed. The call returns when all helpers that came have left, because they work on memory that the call
+//! borrows. A helper that panics leaves like any other, and the call reports the panic.
 //!
-//! Waking a thread costs the waker up to 50 µs on a virtual machine, as long as copying a megabyte. So a helper stays
-//! awake for a moment after each call, a caller wakes one helper who wakes the next, and short calls wake none.
+//! Waking a thread costs the waker up to 50 µs on a virtual machine, in which a megabyte can be copied. So a helper
+//! stays awake for a moment after each call, a caller wakes one helper, which wakes the next, and short calls wake
+//! none.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{self, AssertUnwindSafe};
@@ -20,10 +21,10 @@ use super::IDLE;
 use crate::process;
 use crate::sync::{Condvar, Mutex, lock};
 
-/// How long who waits stays awake before it sleeps.
+/// How long a waiter spins before it sleeps.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// Calls that follow each other within this time are worth waking a helper for, however short.
+/// The time between two calls within which a helper is worth waking, however short the call.
 const RECENT: Duration = Duration::from_millis(1);
 
 /// The pieces of a call, each handed out once.
@@ -37,18 +38,18 @@ impl Claims {
         Self { next: AtomicUsize::new(0), count }
     }
 
-    /// A piece that nobody else has.
+    /// Claims a piece that nobody else has.
     pub(crate) fn next(&self) -> Option<usize> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         (index < self.count).then_some(index)
     }
 
-    /// Pieces that nobody else has, until there are no more.
+    /// Claims pieces one by one, until there are no more.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
         std::iter::from_fn(|| self.next())
     }
 
-    /// Hands out no more.
+    /// Hands out no more pieces.
     fn stop(&self) {
         self.next.store(self.count, Ordering::Relaxed);
     }
@@ -56,9 +57,10 @@ impl Claims {
 
 type Work<'a> = dyn Fn(&Claims) -> Result<()> + Sync + 'a;
 
-/// What runs when there has been nothing to help with for some time; the number tells whose it is.
+/// A closure that runs when there have been no calls for some time.
 pub(crate) type Tidy = Box<dyn FnOnce() + Send>;
 
+/// One call, and the helpers inside it.
 struct Team {
     claims: Claims,
     /// Valid until the team is closed and nobody is inside.
@@ -67,9 +69,10 @@ struct Team {
     left: Condvar,
 }
 
-// SAFETY: `work` points to something `Sync`, which is used only by those inside, whom the call waits for.
+// SAFETY: `work` points to something `Sync`, and only threads inside the call use it, for which the call waits.
 unsafe impl Send for Team {}
-// SAFETY: as above.
+// SAFETY: `work` points to something `Sync`, and only threads inside the call use it, for which the call waits. The
+// other fields are `Sync` themselves.
 unsafe impl Sync for Team {}
 
 #[derive(Default)]
@@ -80,7 +83,7 @@ struct TeamState {
 }
 
 impl Team {
-    /// Works along, unless the call is over.
+    /// Works on the call's pieces, unless the call is over.
     fn help(&self) {
         let mut state = lock(&self.state);
         if state.closed {
@@ -88,7 +91,7 @@ impl Team {
         }
         state.inside += 1;
         drop(state);
-        // SAFETY: the call waits for us before what `work` borrows goes away.
+        // SAFETY: the call waits for this thread before the values that `work` borrows go away.
         let work = unsafe { &*self.work };
         let outcome = attempt(work, &self.claims);
         let mut state = lock(&self.state);
@@ -101,7 +104,7 @@ impl Team {
         self.left.notify_all();
     }
 
-    /// Waits for those inside.
+    /// Closes the call, waits for the helpers inside, and returns the failure of one, if any failed.
     fn close(&self) -> Option<Error> {
         lock(&self.state).closed = true;
         stay_awake(|| lock(&self.state).inside == 0);
@@ -113,7 +116,7 @@ impl Team {
     }
 }
 
-/// Waits for `over` without sleeping, not for long. Says whether it came.
+/// Spins until `over` returns true, for [`AWAKE`] at most. Returns whether `over` did.
 fn stay_awake(over: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     loop {
@@ -123,12 +126,12 @@ fn stay_awake(over: impl Fn() -> bool) -> bool {
         if start.elapsed() >= AWAKE {
             return false;
         }
-        // Each takes up to 50 ns.
+        // Each hint takes up to 50 ns.
         (0..4).for_each(|_| hint::spin_loop());
     }
 }
 
-/// Runs `work`; a panic becomes an error.
+/// Runs `work`, and turns a panic into an error.
 fn attempt(work: &Work<'_>, claims: &Claims) -> Result<()> {
     panic::catch_unwind(AssertUnwindSafe(|| work(claims))).unwrap_or_else(|payload| {
         // A payload may itself panic when dropped.
@@ -137,8 +140,9 @@ fn attempt(work: &Work<'_>, claims: &Claims) -> Result<()> {
     })
 }
 
-/// Runs `work` on this thread and up to `helpers` others until all claims are taken and worked on. A short call is one
-/// that is not worth waking anybody for.
+/// Runs `work` on this thread and up to `helpers` others until all claims are taken and worked on. A short call wakes
+/// no helper, unless it closely follows another. `tidy` is a closure to run after some time without calls, with the
+/// number of its owner.
 pub(crate) fn run(
     claims: Claims,
     helpers: usize,
@@ -160,11 +164,11 @@ pub(crate) fn run(
     own.and(failure.map_or(Ok(()), Err))
 }
 
-/// The helpers of the process. They wait for calls, and go after some time without.
+/// The helpers of the process, which wait for calls and end after some time without any.
 struct Crew {
     state: Mutex<CrewState>,
     called: Condvar,
-    /// How many helpers are asked for, for those who look without the lock.
+    /// The number of helpers asked for, for helpers that look without the lock.
     wanted: AtomicUsize,
 }
 
@@ -172,12 +176,12 @@ struct Crew {
 struct CrewState {
     calls: VecDeque<Arc<Team>>,
     threads: usize,
-    /// Of these, those that have to be woken.
+    /// The number of `threads` that have to be woken.
     asleep: usize,
-    /// Those that are awake and have nothing to do.
+    /// The number of `threads` that are awake and have nothing to do.
     idle: usize,
     last_call: Option<Instant>,
-    /// What to do when there has been nothing to do, by whom.
+    /// The closures to run when there have been no calls for some time, by the number of their owner.
     tidy: HashMap<usize, Tidy>,
 }
 
@@ -191,7 +195,7 @@ impl Crew {
         })
     }
 
-    /// Asks `helpers` threads to help. Starts those that are missing; where that fails there are fewer.
+    /// Asks `helpers` threads to help, and starts those that are missing. If a thread cannot be started, fewer help.
     fn call(
         &'static self,
         team: &Arc<Team>,
@@ -202,7 +206,7 @@ impl Crew {
         let mut state = lock(&self.state);
         let recent = state.last_call.replace(Instant::now()).is_some_and(|last| last.elapsed() < RECENT);
         state.tidy.insert(owner, tidy);
-        // Calls that are over have no need of help.
+        // Calls that are over need no help.
         state.calls.retain(|call| !lock(&call.state).closed);
         if is_short && !recent {
             helpers = helpers.min(state.idle.saturating_sub(state.calls.len()));
@@ -225,6 +229,7 @@ impl Crew {
         }
     }
 
+    /// Helps with calls until there have been none for some time.
     fn serve(&self) {
         let mut state = lock(&self.state);
         loop {
@@ -265,7 +270,7 @@ impl Crew {
 }
 
 impl CrewState {
-    /// Whether more helpers are asked for than will look by themselves.
+    /// Returns whether more helpers are asked for than will look by themselves.
     fn needs_waking(&self) -> bool {
         self.asleep > 0 && self.calls.len() > self.idle
     }
@@ -292,7 +297,7 @@ mod tests {
         }
     }
 
-    /// The calling thread waits inside its work for a helper to be inside, so both are there.
+    /// Runs a call with a helper inside: the calling thread waits within its own work until one has come.
     fn with_a_helper_inside(helper: impl Fn() -> Result<()> + Sync) -> Result<()> {
         let caller = thread::current().id();
         let arrived = AtomicBool::new(false);
@@ -312,7 +317,7 @@ mod tests {
     #[test]
     fn after_some_time_without_calls_there_is_tidying_up() {
         let (done, is_done) = std::sync::mpsc::channel();
-        // Others' calls put it off; at some time there is none.
+        // Calls of other tests put the tidying off, until there are none.
         run(Claims::new(2), 1, false, &|_| Ok(()), (1, Box::new(move || done.send(()).unwrap()))).unwrap();
         is_done.recv_timeout(Duration::from_secs(60)).unwrap();
     }

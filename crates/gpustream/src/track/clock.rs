@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::{Point, StreamId};
 
-/// Up to which number of each stream something is ordered after. A short list: programs have few streams that
-/// hand work to each other, and eight fit without allocating.
+/// The points that something comes after: for each stream, the number up to which its submissions come before. The list
+/// is short, because programs have few streams that hand work to each other; eight entries fit without allocating.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(SmallVec<[(StreamId, u64); 8]>);
 
@@ -23,13 +23,13 @@ impl Clone for Clock {
 }
 
 impl Clock {
-    /// Whether `point` is already ordered before.
+    /// Returns whether the clock's owner already comes after `point`.
     #[inline]
     pub(crate) fn covers(&self, point: Point) -> bool {
         self.0.iter().any(|&(stream, number)| stream == point.stream && number >= point.number)
     }
 
-    /// From here on `point`, and what precedes it in its stream, is ordered before.
+    /// Adds `point`, and with it everything that precedes `point` in its stream.
     pub(crate) fn advance(&mut self, point: Point) {
         match self.0.iter_mut().find(|entry| entry.0 == point.stream) {
             Some(entry) => entry.1 = entry.1.max(point.number),
@@ -37,7 +37,7 @@ impl Clock {
         }
     }
 
-    /// From here on everything that `other` is ordered after is ordered before.
+    /// Adds everything that `other` comes after.
     pub(crate) fn merge(&mut self, other: &Self) {
         for point in other.points() {
             self.advance(point);

@@ -7,37 +7,38 @@ use smallvec::SmallVec;
 
 use super::{Point, StreamId};
 
-/// How an operation touches a range.
+/// The way an operation touches a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Reads: conflicts with writers.
+    /// Reads; conflicts with earlier writes.
     Read,
-    /// Writes, and perhaps reads: conflicts with everyone.
+    /// Writes, and perhaps reads; conflicts with every earlier use.
     Write,
-    /// Meant to be touched by several at once (a flag): conflicts with nobody, but keeps the memory alive.
+    /// Touches memory that several operations may touch at once (a flag); conflicts with no earlier use, but keeps the
+    /// memory alive.
     Shared,
 }
 
-/// One use of a range: when, and on whose behalf.
+/// One use of a range: its point, and the operation that made it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
     pub(crate) point: Point,
     pub(crate) operation: Operation,
-    /// Left behind by the memory's previous owner. The present one cannot know of it, so it is waited for even
-    /// where the user does the ordering.
+    /// Whether an earlier owner of the memory left this use behind. The present owner cannot know of such a use, so the
+    /// library waits for it even where the user orders operations.
     pub(crate) recycled: bool,
-    /// The stream's last submission that wrote, up to `point`; 0 where none did. This is what reads wait for.
+    /// The number of the stream's last submission, up to `point`, that wrote; 0 if none did. Reads wait for that one.
     wrote: u64,
 }
 
 impl Use {
-    /// A use that an operation makes. Whether it writes is for the history to say.
+    /// Creates a use by `operation`. The history adds whether the use writes.
     #[inline]
     pub(crate) fn new(point: Point, operation: Operation) -> Self {
         Self { point, operation, recycled: false, wrote: 0 }
     }
 
-    /// A write of an earlier owner's.
+    /// Creates a write that an earlier owner left behind.
     #[cfg(test)]
     pub(crate) fn of_earlier_owner(point: Point, operation: Operation) -> Self {
         Self { point, operation, recycled: true, wrote: point.number }
@@ -49,15 +50,16 @@ impl Use {
     }
 }
 
-/// At most one use of each stream.
+/// A list of uses, at most one of each stream.
 pub(crate) type Uses = SmallVec<[Use; 2]>;
 
+/// A range of bytes that have the same uses.
 #[derive(Clone, Debug)]
 struct Segment {
     end: usize,
     /// Whether anything has written these bytes since the allocation was handed out.
     written: bool,
-    /// The last writer. Until something writes, the uses of earlier owners.
+    /// The last writer; until something writes, the uses of earlier owners.
     writers: Uses,
     /// Readers since `writers`, one per stream.
     readers: Uses,
@@ -65,8 +67,8 @@ struct Segment {
 
 /// The last writer of every byte of an allocation, and the readers since.
 ///
-/// Segments are sorted and cover `0..len`; each starts where its predecessor ends. A buffer that is always used
-/// whole has one.
+/// Segments are sorted and cover `0..len`; each starts where its predecessor ends. A buffer that is always used whole
+/// has one segment.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     segments: SmallVec<[Segment; 1]>,
@@ -74,11 +76,11 @@ pub(crate) struct History {
     prune_above: usize,
 }
 
-/// Uses that are kept without a thought.
+/// The number of uses up to which nothing is pruned.
 const FEW: usize = 64;
 
 impl History {
-    /// A history without uses, of an allocation of `len` bytes.
+    /// Creates a history without uses, for an allocation of `len` bytes.
     pub(crate) fn new(len: usize, written: bool) -> Self {
         let whole = Segment { end: len, written, writers: Uses::new(), readers: Uses::new() };
         Self { segments: SmallVec::from_buf([whole]), prune_above: FEW }
@@ -112,8 +114,8 @@ impl History {
         }
     }
 
-    /// Adds a use. Where it writes, it replaces what was there: later accesses are ordered after it, and it was
-    /// ordered after the rest. Says whether there may be more segments now.
+    /// Adds a use. A write takes the place of the earlier uses: the write comes after them, and later accesses come
+    /// after the write. Returns whether there may be more segments now.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "a tenth of a launch's instructions")]
     pub(crate) fn insert(&mut self, range: &Range<usize>, mode: Mode, new: Use) -> bool {
@@ -137,7 +139,7 @@ impl History {
         let first = self.split_at(range.start);
         let last = self.split_at(range.end);
         if mode == Mode::Write {
-            // One segment takes the place of all it overwrites.
+            // One segment takes the place of all those that are overwritten.
             let writers = Uses::from_slice(&[new.with_mode(mode)]);
             let merged = Segment { end: range.end, written: true, writers, readers: Uses::new() };
             self.segments.drain(first + 1..last);
@@ -147,7 +149,7 @@ impl History {
         }
     }
 
-    /// The index of the segment that holds the byte at `at`.
+    /// Returns the index of the segment that holds the byte at `at`.
     #[inline]
     fn first_of(&self, at: usize) -> usize {
         if self.segments.len() == 1 { 0 } else { self.segments.partition_point(|segment| segment.end <= at) }
@@ -167,7 +169,7 @@ impl History {
         index + 1
     }
 
-    /// Whether all bytes of `range` have been written since the allocation was handed out.
+    /// Returns whether all bytes of `range` have been written since the allocation was handed out.
     pub(crate) fn is_written(&self, range: &Range<usize>) -> bool {
         let mut start = range.start;
         range.is_empty()
@@ -178,12 +180,13 @@ impl History {
             })
     }
 
-    /// Declares `range` written, by someone the tracker does not see.
+    /// Declares `range` written, by a writer that the tracker does not see.
     pub(crate) fn set_written(&mut self, range: &Range<usize>) {
         self.declare(range, true);
     }
 
-    /// Declares what is in `range` an earlier use's: reading it before it is written anew is a mistake.
+    /// Declares `range` unwritten: its bytes belong to an earlier use, and reading them before a new write is a
+    /// mistake.
     pub(crate) fn set_unwritten(&mut self, range: &Range<usize>) {
         self.declare(range, false);
     }
@@ -197,27 +200,27 @@ impl History {
         self.segments[first..last].iter_mut().for_each(|segment| segment.written = written);
     }
 
-    /// Whether there are uses by `stream` alone; cheap, so that a long history says no.
+    /// Returns whether all uses are by `stream`. The answer is cheap: a history of several segments says no.
     #[inline]
     pub(crate) fn is_only(&self, stream: StreamId) -> bool {
         let [one] = self.segments.as_slice() else { return false };
         one.writers.iter().chain(&one.readers).all(|old| old.point.stream == stream)
     }
 
-    /// Every use, in no order; some more than once.
+    /// Returns every use, in no order, and some more than once.
     #[cfg(test)]
     pub(crate) fn uses(&self) -> impl Iterator<Item = &Use> {
         self.segments.iter().flat_map(|segment| segment.writers.iter().chain(&segment.readers))
     }
 
-    /// Whether there are so many uses that it is time to [`prune`](Self::prune).
+    /// Returns whether there are so many uses that it is time to [`prune`](Self::prune).
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.segments.len() > self.prune_above
             || matches!(self.segments.as_slice(), [one] if one.uses() > self.prune_above)
     }
 
-    /// Forgets the uses for which `done` holds, and joins neighbours that nothing tells apart any more.
+    /// Forgets the uses for which `done` holds, and joins neighbouring segments that no longer differ.
     pub(crate) fn prune(&mut self, mut done: impl FnMut(Point) -> bool) {
         for segment in &mut self.segments {
             segment.writers.retain(|writer| !done(writer.point));
@@ -230,20 +233,20 @@ impl History {
             }
             same
         });
-        // Twice what is left, so that a history which stays large is not searched again and again.
+        // Twice the rest, so that a history that stays large is not searched again and again.
         self.prune_above = FEW.max(2 * self.segments.iter().map(|segment| 1 + segment.uses()).sum::<usize>());
     }
 
-    /// The history of a new allocation of `len` bytes: nothing is written, and the `uses` that its memory's earlier
-    /// owners left stand in the way as the present one's do. Of reads too: what they see is unspecified, but may not
-    /// change under them.
+    /// Begins the history of a new allocation of `len` bytes, of which none is written. Accesses come after the `uses`
+    /// that the memory's earlier owners left, as after those of the present owner. Reads come after earlier writes too:
+    /// the bytes that a read finds are unspecified, but may not change during the read.
     pub(crate) fn begin(&mut self, len: usize, uses: Uses) {
         self.segments.clear();
         self.segments.push(Segment { end: len, written: false, writers: uses, readers: Uses::new() });
         self.prune_above = FEW;
     }
 
-    /// Ends the allocation: what the next owner of its memory must be ordered after.
+    /// Ends the allocation, and returns the uses that the next owner of the memory must come after.
     pub(crate) fn end(&mut self) -> Uses {
         let mut left = Uses::new();
         for segment in &mut self.segments {
@@ -287,7 +290,7 @@ impl Segment {
     }
 }
 
-/// Joins two lists of uses: the latest of each stream.
+/// Adds the uses in `more` to `uses`, and keeps the latest of each stream.
 #[inline]
 pub(crate) fn merge_uses(uses: &mut Uses, more: Uses) {
     if uses.is_empty() {
@@ -297,7 +300,7 @@ pub(crate) fn merge_uses(uses: &mut Uses, more: Uses) {
     }
 }
 
-/// Keeps one use per stream: the latest, which in its stream comes after the others.
+/// Adds a use, and keeps one per stream: the latest, which comes after the stream's others.
 #[inline]
 fn merge_use(uses: &mut Uses, new: Use) {
     let same: Option<&mut Use> = uses.iter_mut().find(|old| same_stream(old, new.point.stream));

@@ -1,9 +1,11 @@
-//! Who used which bytes last, and who is already ordered after whom. Pure logic: no driver, no locks.
+//! The tracker: the last uses of all bytes, and the order that streams already have among each other.
 //!
-//! Every stream numbers what is submitted to it; a [`Point`] is one such number. An allocation's [`History`]
-//! remembers, per byte range, the last writer and the readers since. A stream's [`Clock`] says up to which
-//! number of every other stream it is ordered after. An access conflicts with what the history holds; each
-//! conflict that the clock does not cover needs a wait.
+//! Every stream numbers its submissions; a [`Point`] is one such number. An allocation's [`History`] remembers, for
+//! each byte range, the last writer and the readers since. A stream's [`Clock`] has, for each other stream, the number
+//! up to which this stream comes after the other. An access conflicts with the uses in the history; each conflict that
+//! the clock does not cover needs a wait.
+//!
+//! This layer is pure logic on numbers and byte ranges: no driver, no locks, no memory.
 
 mod clock;
 mod history;
@@ -16,8 +18,8 @@ pub(crate) use clock::Clock;
 pub(crate) use history::{History, Mode, Use, Uses, merge_uses};
 pub(crate) use touched::Touched;
 
-/// A stream's number in the process. Never reused: histories remember numbers of streams that are gone. 64 bits do not
-/// run out.
+/// A stream's number in the process. Numbers are never reused, because histories remember those of streams that are
+/// gone. 64 bits do not run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamId(pub(crate) u64);
 
@@ -28,13 +30,14 @@ pub(crate) struct Point {
     pub(crate) number: u64,
 }
 
-/// Who orders operations that touch the same memory.
+/// The party that orders operations on the same memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tracking {
-    /// The library: it adds the waits that are missing, and only those.
+    /// The library, which adds the waits that are missing, and no others.
     #[default]
     Auto,
-    /// The user: a missing wait is an [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) that names both operations with file and line.
+    /// The user, for whom a missing wait is an [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) that names both
+    /// operations with file and line.
     Strict,
 }

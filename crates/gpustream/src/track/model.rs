@@ -1,4 +1,4 @@
-//! A history against the naive one: every byte remembers its own uses.
+//! A test of the history against a naive one, in which every byte remembers its own uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,24 +11,24 @@ use super::{Clock, History, Mode, Point, StreamId, Use};
 
 const LEN: usize = 12;
 
-/// What one byte remembers: its last writer, the latest reader of each stream since, and whether it was written.
+/// The memory of one byte: its last writer, the latest reader of each stream since, and whether the byte was written.
 #[derive(Clone, Default)]
 struct Byte {
     writer: Option<(u64, u64)>,
     readers: BTreeSet<(u64, u64)>,
-    /// Of earlier owners, by stream: the last use, and the last that wrote.
+    /// The uses of earlier owners, by stream: the last one, and the last one that wrote.
     former: BTreeMap<u64, (u64, u64)>,
     written: bool,
 }
 
 impl Byte {
-    /// What a write of the byte conflicts with.
+    /// Returns the uses that a write of the byte conflicts with.
     fn all(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let former = self.former.iter().map(|(&stream, &(last, _))| (stream, last));
         self.writer.iter().chain(&self.readers).copied().chain(former)
     }
 
-    /// What a read of it conflicts with.
+    /// Returns the uses that a read of the byte conflicts with.
     fn writes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let former = self.former.iter().map(|(&stream, &(_, wrote))| (stream, wrote));
         self.writer.into_iter().chain(former.filter(|&(_, wrote)| wrote > 0))
@@ -43,7 +43,7 @@ enum Step {
         mode: Mode,
     },
     SetWritten(Range<usize>),
-    /// Everything up to this number of the stream is done.
+    /// Everything up to a share of the stream's numbers is done.
     Done {
         stream: u64,
         share: u8,

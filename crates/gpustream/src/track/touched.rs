@@ -1,4 +1,4 @@
-//! Which bytes of an allocation many operations touch together.
+//! The bytes of an allocation that many operations touch together.
 
 use std::ops::Range;
 
@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::Mode;
 
-/// Disjoint ranges in ascending order, each with the strongest use that is made of it. Neighbours with one use are
-/// joined, so the list grows with the pattern, not with the number of operations.
+/// A list of disjoint ranges in ascending order, each with its strongest use. Neighbours with the same use are joined,
+/// so the list grows with the pattern of accesses and not with the number of operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Touched(SmallVec<[(Range<usize>, Mode); 1]>);
 
@@ -17,7 +17,7 @@ impl Touched {
         self.0.iter()
     }
 
-    /// Adds a use; `false` where it says nothing new.
+    /// Adds a use. Returns `false` if one of the ranges already has that use.
     #[inline]
     pub(crate) fn add(&mut self, range: &Range<usize>, mode: Mode) -> bool {
         let at = self.0.partition_point(|(old, _)| old.end <= range.start);
@@ -33,11 +33,11 @@ impl Touched {
 
     #[inline(never)]
     fn insert(&mut self, range: &Range<usize>, mode: Mode) {
-        // What touches the range on either side is taken along, so that it can be joined.
+        // Ranges that touch the new one on either side are taken along, so that they can be joined.
         let first = self.0.partition_point(|(old, _)| old.end < range.start);
         let last = self.0.partition_point(|(old, _)| old.start <= range.end);
         let mut pieces = Self::default();
-        // The new use is entered up to here.
+        // The new use is entered up to `done`.
         let mut done = range.start;
         for (old, old_mode) in &self.0[first..last] {
             let both = old.start.clamp(range.start, range.end)..old.end.clamp(range.start, range.end);
@@ -66,7 +66,7 @@ impl Touched {
     }
 }
 
-/// A stronger use is ordered with all that a weaker one is.
+/// Returns a mode's strength: a stronger use is ordered with everything that a weaker one is ordered with.
 fn strength(mode: Mode) -> u8 {
     match mode {
         Mode::Shared => 0,
@@ -103,7 +103,7 @@ mod tests {
                         _ => mode,
                     });
                 }
-                // What lies in several pieces need not be noticed to be known.
+                // A use that lies in several ranges of the list may count as new.
                 let new = touched.add(&range, mode);
                 prop_assert!(new || before == bytes);
                 let mut got = [None; LEN];

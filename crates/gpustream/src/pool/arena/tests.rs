@@ -1,4 +1,4 @@
-//! The arena by example, and against a map from every granule to who had it.
+//! Tests of the arena: by example, and against a map from every granule to its earlier uses.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn slab(start: usize, size: usize) -> Slab {
 }
 
 impl<L: FreeList> Arena<L> {
-    /// Every byte of every slab is in exactly one range, and every free range in exactly one list.
+    /// Asserts that every byte of every slab is in exactly one range, and every free range in exactly one list.
     fn check(&self) {
         let mut seen = 0;
         let (mut free, mut reserved) = (0, 0);
@@ -158,14 +158,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..if cfg!(miri) { 30 } else { 300 })
 }
 
-/// Against a map from every granule to who has it and what was done there last.
+/// Compares the arena with a list of live ranges and a map from every granule to its last uses.
 fn follow<L: FreeList>(steps: Vec<Step>) {
     struct Live {
         taken: Taken,
     }
     let mut arena = Arena::<L>::default();
     let mut live: Vec<Live> = Vec::new();
-    // Uses that must be seen by whoever gets the granule next.
+    // The uses that the next owner of a granule must see.
     let mut left: std::collections::HashMap<usize, Vec<Use>> = std::collections::HashMap::new();
     let mut next_slab = 1 << 40;
     let mut number = 0;
