@@ -106,7 +106,7 @@ impl<'a> Worker<'a> {
             6 => {
                 let event = s.record()?;
                 own.wait(&event)?;
-                block_on(event.done())?;
+                block_on(event.synchronize_async())?;
                 assert!(event.is_done()?);
             }
             7 => {
@@ -163,13 +163,13 @@ impl<'a> Worker<'a> {
                 // The memory that they are to fill outlives them.
                 let y = own.full(N, value)?;
                 mem::forget(own.download_async(&y)?);
-                mem::forget(s.finished());
+                mem::forget(s.synchronize_async());
                 drop(s.download_async(&y)?);
             }
             16 => {
                 let gate = Gate::new(&shared.first)?;
                 shared.kernels.add_when(own, gate.flag(), &mut self.x, 1, N)?;
-                let finished = own.finished();
+                let finished = own.synchronize_async();
                 shared.flag.set(value);
                 gate.open();
                 block_on(finished)?;

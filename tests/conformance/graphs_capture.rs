@@ -160,13 +160,13 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, Stream::is_done)?;
     refused_inside(device, |s| s.record()?.synchronize())?;
     refused_inside(device, |s| s.record()?.is_done())?;
-    refused_inside(device, |s| conformance::executor::block_on(s.record()?.done()))?;
+    refused_inside(device, |s| conformance::executor::block_on(s.record()?.synchronize_async()))?;
     refused_inside(device, |s| s.device().synchronize())?;
     let x = device.stream()?.full(N, 1u32)?;
     conformance::synchronize(device)?;
     refused_inside(device, |s| s.download(&x))?;
     refused_inside(device, |s| s.download_into(&x, &mut [0; N]))?;
-    refused_inside(device, |s| conformance::executor::block_on(s.finished()))?;
+    refused_inside(device, |s| conformance::executor::block_on(s.synchronize_async()))?;
     // A future would resolve at once, with what the graph has not written.
     refused_inside(device, |s| s.download_async(&x))?;
     refused(

@@ -123,14 +123,14 @@ fn managed_memory_is_guarded(device: &Device) -> Result<()> {
     let mut table = device.managed::<u32>(100)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&s, gate.flag(), &mut table, 3, 100)?;
-    assert!(!table.is_ready()?);
+    assert!(!table.is_done()?);
     refused(table.try_read().map(drop), ErrorKind::HostBorrowed, &["writing to"]);
     refused(table.try_write().map(drop), ErrorKind::HostBorrowed, &["using"]);
-    let mut ready = table.ready();
+    let mut ready = table.synchronize_async();
     assert!(is_pending(&mut ready));
     gate.open();
     block_on(ready)?;
-    assert!(table.is_ready()?);
+    assert!(table.is_done()?);
     assert_eq!(*table.try_read()?, [3; 100]);
     table.try_write()?.fill(4);
     assert_eq!(s.download(&table)?, [4; 100]);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use gpustream::{
-    Buffer, DefaultStream, Device, Error, ErrorKind, Event, Finished, Flag, Graph, GraphBuilder, Kernel,
-    Managed, ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched, Place, Result, Stream, TimedEvent,
-    ViewMut,
+    Buffer, DefaultStream, Device, Error, ErrorKind, Event, Flag, Graph, GraphBuilder, Kernel, Managed,
+    ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched, Place, Result, Stream, Synchronize,
+    TimedEvent, ViewMut,
 };
 
 use crate::sync;
@@ -42,8 +42,8 @@ pub struct Toolbox {
 struct Behind {
     event: Event,
     timed: TimedEvent,
-    finished: Finished,
-    polled: Finished,
+    finished: Synchronize,
+    polled: Synchronize,
 }
 
 /// What was called, and how that went.
@@ -105,12 +105,12 @@ impl Toolbox {
     pub fn submit(&mut self) -> Result<()> {
         self.stream.copy(&self.y, &mut self.host)?;
         self.graph.launch(&self.stream)?;
-        let mut polled = self.stream.finished();
+        let mut polled = self.stream.synchronize_async();
         assert!(poll(&mut polled).is_none(), "the work is not pending");
         self.behind = Some(Behind {
             event: self.stream.record()?,
             timed: self.stream.record_timed()?,
-            finished: self.stream.finished(),
+            finished: self.stream.synchronize_async(),
             polled,
         });
         Ok(())
@@ -194,18 +194,18 @@ impl Toolbox {
         note("Pinned::read", host.read().map(drop));
         note("Pinned::write", host.write().map(drop));
         note("Pinned::try_read", host.try_read().map(drop));
-        note("Pinned::is_ready", host.is_ready().map(drop));
-        note("Pinned::ready", finish(&mut host.ready()));
+        note("Pinned::is_done", host.is_done().map(drop));
+        note("Pinned::synchronize_async", finish(&mut host.synchronize_async()));
         if let Some(Behind { event, timed, finished, polled }) = behind {
             note("Event::synchronize", event.synchronize());
             note("Event::is_done", event.is_done().map(drop));
-            note("Event::done", finish(&mut event.done()));
+            note("Event::synchronize_async", finish(&mut event.synchronize_async()));
             note("TimedEvent::elapsed_since", timed.elapsed_since(timed).map(drop));
             note("Stream::wait", other.wait(event));
-            note("Finished, made before", finish(finished));
-            note("Finished, polled before", finish(polled));
+            note("Synchronize, made before", finish(finished));
+            note("Synchronize, polled before", finish(polled));
         }
-        note("Stream::finished", finish(&mut stream.finished()));
+        note("Stream::synchronize_async", finish(&mut stream.synchronize_async()));
         answers
     }
 
@@ -226,7 +226,7 @@ impl Toolbox {
 }
 
 /// Polls once, for nobody.
-fn poll(future: &mut Finished) -> Option<Result<()>> {
+fn poll(future: &mut Synchronize) -> Option<Result<()>> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => Some(outcome),
         Poll::Pending => None,
@@ -234,6 +234,6 @@ fn poll(future: &mut Finished) -> Option<Result<()>> {
 }
 
 /// One that pends would be waited for for ever.
-fn finish(future: &mut Finished) -> Result<()> {
+fn finish(future: &mut Synchronize) -> Result<()> {
     poll(future).unwrap_or(Ok(()))
 }

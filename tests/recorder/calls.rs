@@ -141,7 +141,7 @@ fn a_pinned_read_waits_for_its_copy() {
         scene.recorder.hold();
         s.copy(&x, &mut host).unwrap();
         scene.launch(&s, &mut x).unwrap();
-        assert!(!host.is_ready().unwrap());
+        assert!(!host.is_done().unwrap());
         scene.recorder.clear();
         thread::scope(|scope| {
             let reader = scope.spawn(|| assert_eq!(*host.read().unwrap(), [7; 10]));

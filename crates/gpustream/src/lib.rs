@@ -141,7 +141,7 @@ pub use launch::codegen;
 pub use launch::{Arg, Launch};
 pub use managed::{Managed, Place};
 pub use module::{Kernel, Module, ModuleSource};
-pub use notify::{Download, Finished};
+pub use notify::{Download, Synchronize};
 pub use pinned::{Pinned, ReadGuard, WriteGuard};
 pub use pipeline::{Piece, Pipeline};
 pub use pool::{Holding, MemoryPool, MemorySnapshot, MemoryStats};

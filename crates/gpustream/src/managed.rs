@@ -12,7 +12,7 @@ use crate::buffer::Owned;
 use crate::device::Device;
 use crate::inside;
 use crate::memory::{Kind, byte_len};
-use crate::notify::Finished;
+use crate::notify::Synchronize;
 use crate::operation::{Call, operation};
 use crate::pinned::{ReadGuard, WriteGuard};
 use crate::stream::Stream;
@@ -108,17 +108,17 @@ impl<T: Pod> Managed<T> {
         self.view_mut().try_write()
     }
 
-    /// Whether [`read`](Self::read) would return at once. Never blocks.
+    /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn is_ready(&self) -> Result<bool> {
-        self.view().is_ready()
+    pub fn is_done(&self) -> Result<bool> {
+        self.view().is_done()
     }
 
-    /// Resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
-    pub fn ready(&self) -> Finished {
-        self.view().ready()
+    /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
+    pub fn synchronize_async(&self) -> Synchronize {
+        self.view().synchronize_async()
     }
 
     /// Says how the memory will be used (`cuMemAdvise`). Changes speed, never contents.

@@ -16,7 +16,7 @@ use gpustream_hal::Result;
 use smallvec::SmallVec;
 
 use crate::device_core::DeviceCore;
-use crate::event::Event;
+use crate::event::{Event, TimedEvent};
 use crate::inside;
 use crate::memory::{self, Block};
 use crate::pinned::Pinned;
@@ -33,13 +33,14 @@ const FIRST_LOOK: Duration = Duration::from_micros(20);
 
 type Points = SmallVec<[(Arc<StreamCore>, Mark); 1]>;
 
-/// Resolves when the points it was made for have been reached, or with the error if the device fails.
+/// A future that resolves when the device is done with everything submitted before it was made, or with the error if the
+/// device fails; made by [`Stream::synchronize_async`] and by the functions of that name on events and memory.
 ///
 /// Works on any executor.
 ///
 /// Is `Send` and `Sync`. Dropping it stops the waiting and nothing else: the device works on.
 #[must_use = "the device works on by itself; only `.await` tells when it got there"]
-pub struct Finished(State);
+pub struct Synchronize(State);
 
 enum State {
     /// Making it failed.
@@ -52,7 +53,7 @@ enum State {
     Resolved,
 }
 
-impl Finished {
+impl Synchronize {
     fn new(points: Result<Points>) -> Self {
         Self(match points {
             Ok(points) => State::Fresh(points),
@@ -90,7 +91,7 @@ impl Finished {
     }
 }
 
-impl Future for Finished {
+impl Future for Synchronize {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
@@ -127,7 +128,7 @@ impl Future for Finished {
     }
 }
 
-impl Drop for Finished {
+impl Drop for Synchronize {
     fn drop(&mut self) {
         if let State::Waiting { wait, .. } = &self.0 {
             wait.leave();
@@ -135,32 +136,33 @@ impl Drop for Finished {
     }
 }
 
-impl fmt::Debug for Finished {
+impl fmt::Debug for Synchronize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Finished")
+        f.write_str("Synchronize")
     }
 }
 
 impl Stream {
-    /// Resolves when everything submitted so far is done. The point is taken at this call, not at the first poll.
+    /// Returns a future that resolves when everything submitted so far is done: [`synchronize`](Self::synchronize) without
+    /// blocking. The point is taken at this call, not at the first poll.
     ///
     /// ```
     /// # async fn work() -> gpustream::Result<()> {
     /// # let device = gpustream::Device::open("cpu")?;
     /// let stream = device.stream()?;
     /// let x = stream.zeros::<f32>(1 << 20)?;
-    /// stream.finished().await?;
+    /// stream.synchronize_async().await?;
     /// # drop(x); Ok(())
     /// # }
     /// ```
-    pub fn finished(&self) -> Finished {
+    pub fn synchronize_async(&self) -> Synchronize {
         let mark = || {
             self.core.check_thread()?;
             let mut state = self.core.running("wait for a stream that is being captured")?;
             let mark = self.core.mark(&mut state)?.clone();
             Ok(Points::from_buf([(self.core.clone(), mark)]))
         };
-        Finished::new(mark())
+        Synchronize::new(mark())
     }
 
     /// Copies `src` to the host in stream order and resolves with its elements. The copy is submitted by this call, whether
@@ -185,49 +187,69 @@ impl Stream {
         self.core.check_not_capturing("wait for a download, in a future either; copy to pinned memory")?;
         let mut host = self.device.pinned::<T>(src.view().len())?;
         self.copy(src, &mut host)?;
-        Ok(Download { finished: host.ready(), host: Some(host) })
+        Ok(Download { finished: host.synchronize_async(), host: Some(host) })
     }
 }
 
 impl Event {
-    /// Resolves when the event has been reached.
-    pub fn done(&self) -> Finished {
+    /// Returns a future that resolves when the point has been reached: [`synchronize`](Event::synchronize) without blocking.
+    pub fn synchronize_async(&self) -> Synchronize {
         let points = Points::from_buf([(self.recorded().stream.clone(), self.recorded().mark.clone())]);
-        Finished::new(self.check_not_captured().map(|()| points))
+        Synchronize::new(self.check_not_captured().map(|()| points))
     }
 }
 
 impl IntoFuture for Event {
     type Output = Result<()>;
-    type IntoFuture = Finished;
+    type IntoFuture = Synchronize;
 
-    /// [`done`](Event::done): `event.await`.
-    fn into_future(self) -> Finished {
-        self.done()
+    /// Makes `event.await` mean [`synchronize_async`](Event::synchronize_async).
+    fn into_future(self) -> Synchronize {
+        self.synchronize_async()
     }
 }
 
 impl IntoFuture for &Event {
     type Output = Result<()>;
-    type IntoFuture = Finished;
+    type IntoFuture = Synchronize;
 
-    /// [`done`](Event::done): `(&event).await`, for an event that is used again.
-    fn into_future(self) -> Finished {
-        self.done()
+    /// Makes `(&event).await` mean [`synchronize_async`](Event::synchronize_async), for an event that is used again.
+    fn into_future(self) -> Synchronize {
+        self.synchronize_async()
+    }
+}
+
+impl IntoFuture for TimedEvent {
+    type Output = Result<()>;
+    type IntoFuture = Synchronize;
+
+    /// Makes `event.await` mean [`synchronize_async`](Event::synchronize_async).
+    fn into_future(self) -> Synchronize {
+        self.synchronize_async()
+    }
+}
+
+impl IntoFuture for &TimedEvent {
+    type Output = Result<()>;
+    type IntoFuture = Synchronize;
+
+    /// Makes `(&event).await` mean [`synchronize_async`](Event::synchronize_async), for an event that is used again.
+    fn into_future(self) -> Synchronize {
+        self.synchronize_async()
     }
 }
 
 impl<T: Pod> View<'_, T> {
-    /// Resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
-    pub fn ready(&self) -> Finished {
-        Finished::new(points(&self.device.0, self.block, &self.bytes()))
+    /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
+    pub fn synchronize_async(&self) -> Synchronize {
+        Synchronize::new(points(&self.device.0, self.block, &self.bytes()))
     }
 }
 
 impl<T: Pod> Pinned<T> {
-    /// Resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
-    pub fn ready(&self) -> Finished {
-        self.view().ready()
+    /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
+    pub fn synchronize_async(&self) -> Synchronize {
+        self.view().synchronize_async()
     }
 }
 
@@ -250,7 +272,7 @@ fn points(device: &DeviceCore, block: &Block, range: &std::ops::Range<usize>) ->
 #[must_use = "the copy is under way; only `.await` hands over its elements"]
 #[derive(Debug)]
 pub struct Download<T> {
-    finished: Finished,
+    finished: Synchronize,
     host: Option<Pinned<T>>,
 }
 

@@ -128,12 +128,12 @@ impl<T: Pod> Pinned<T> {
         self.view_mut().try_write()
     }
 
-    /// Whether [`read`](Self::read) would return at once. Never blocks.
+    /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn is_ready(&self) -> Result<bool> {
-        self.view().is_ready()
+    pub fn is_done(&self) -> Result<bool> {
+        self.view().is_done()
     }
 }
 

@@ -208,16 +208,16 @@ impl<'a, T: Pod> View<'a, T> {
         // In this order: a graph may be launched at any moment until the guard is held.
         match HostGuard::try_hold(self.block, self.bytes(), Mode::Read) {
             // SAFETY: the device is done, and the guard was held before it was asked.
-            Some(guard) if self.is_ready()? => Ok(unsafe { self.read_guard(host, guard) }),
+            Some(guard) if self.is_done()? => Ok(unsafe { self.read_guard(host, guard) }),
             _ => Err(busy("writing to")),
         }
     }
 
-    /// Whether [`read`](Self::read) would return at once. Never blocks.
+    /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn is_ready(&self) -> Result<bool> {
+    pub fn is_done(&self) -> Result<bool> {
         queue::is_ready(self.block, &self.bytes(), Mode::Read)
     }
 
@@ -333,16 +333,16 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         let host = self.view.host()?;
         match HostGuard::try_hold(self.view.block, self.view.bytes(), Mode::Write) {
             // SAFETY: the device is done, and the guard was held before it was asked.
-            Some(guard) if self.is_ready()? => Ok(unsafe { self.write_guard(host, guard) }),
+            Some(guard) if self.is_done()? => Ok(unsafe { self.write_guard(host, guard) }),
             _ => Err(busy("using")),
         }
     }
 
-    /// Whether [`write`](Self::write) would return at once. Never blocks.
+    /// Returns whether the device is done with this range, so that [`write`](Self::write) returns at once. Never blocks.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn is_ready(&self) -> Result<bool> {
+    pub fn is_done(&self) -> Result<bool> {
         queue::is_ready(self.view.block, &self.view.bytes(), Mode::Write)
     }
 

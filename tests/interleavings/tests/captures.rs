@@ -85,7 +85,7 @@ fn waits_and_questions_are_refused_while_another_thread_captures() {
         |s| s.record()?.synchronize(),
         |s| s.record_timed()?.synchronize(),
         |s| {
-            let mut future = pin!(s.finished());
+            let mut future = pin!(s.synchronize_async());
             match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(outcome) => outcome,
                 Poll::Pending => Ok(()),

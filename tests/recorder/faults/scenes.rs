@@ -133,7 +133,7 @@ pub(crate) fn host_memory(it: &mut Stage) -> Result<u64> {
     it.a.copy(&registered.slice(N..2 * N)?, &mut pinned)?;
     it.a.fill(&mut it.host, 9)?;
     flag.set(1);
-    it.host.is_ready()?;
+    it.host.is_done()?;
     let mut got = sum(&it.host.read()?) + sum(&pinned.read()?) + sum(&registered.read()?);
     if it.device.info().managed_memory {
         let mut table = it.device.managed::<u32>(100)?;
@@ -334,9 +334,9 @@ pub(crate) fn futures(it: &mut Stage) -> Result<u64> {
     it.b.copy(&it.x, &mut it.host)?;
     let event = it.a.record()?;
     smol::block_on(async {
-        it.a.finished().await?;
-        event.done().await?;
-        it.host.ready().await?;
+        it.a.synchronize_async().await?;
+        event.synchronize_async().await?;
+        it.host.synchronize_async().await?;
         let values = it.a.download_async(&it.x)?.await?;
         Ok(sum(&values) + sum(&it.host.try_read()?))
     })
