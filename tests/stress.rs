@@ -149,12 +149,12 @@ impl<'a> Worker<'a> {
             }
             14 => {
                 let (mut y, mut host) = (s.alloc::<u32>(N)?, shared.first.pinned::<u32>(N)?);
-                let mut builder = shared.first.graph()?;
+                let mut builder = shared.first.graph_builder()?;
                 let fill = builder.node(&[], |s| s.fill(&mut y, value))?;
                 builder.node(&[fill], |s| s.copy(&y, &mut host))?;
                 let mut graph = builder.build()?;
                 graph.launch(s)?;
-                graph.set(fill, |s| s.fill(&mut y, 9))?;
+                graph.set_node(fill, |s| s.fill(&mut y, 9))?;
                 graph.launch(own)?;
                 drop((graph, y));
                 assert_eq!(host.read()?[N - 1], 9);

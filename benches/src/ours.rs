@@ -251,7 +251,7 @@ fn graph_launch(kernels: &Kernels, stream: Stream, nodes: usize) -> Result<Sampl
     let (x, mut y) = (stream.zeros::<f32>(FEW)?, stream.zeros::<f32>(FEW)?);
     let graph =
         stream.capture(|stream| (0..nodes).try_for_each(|_| kernels.four(stream, 3.0, &x, &mut y, FEW)))?;
-    graph.upload(&stream)?;
+    graph.prepare(&stream)?;
     let count = (500 / nodes).max(5);
     Ok(Box::new(move || {
         let launch = || Ok(graph.launch(&stream)?);
@@ -278,11 +278,11 @@ fn futures(kernels: Rc<Kernels>, stream: Stream, count: usize) -> Sampler {
 
 fn graph_set(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Result<Sampler> {
     let (x, mut y) = (stream.zeros::<f32>(FEW)?, stream.zeros::<f32>(FEW)?);
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |stream| kernels.four(stream, 3.0, &x, &mut y, FEW))?;
     let mut graph = builder.build()?;
     Ok(Box::new(move || {
-        let set = || Ok(graph.set(node, |stream| kernels.four(stream, 4.0, &x, &mut y, FEW))?);
+        let set = || Ok(graph.set_node(node, |stream| kernels.four(stream, 4.0, &x, &mut y, FEW))?);
         nanoseconds(200, set, || Ok(stream.synchronize()?))
     }))
 }

@@ -137,7 +137,7 @@ fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
         let mut x = other.full(N, 1u32)?;
         other.synchronize()?;
         let graph = captured.capture(|_| other.fill(&mut x, 2))?;
-        assert_eq!((graph.nodes(), other.download(&x)?[0]), (1, 1), "{captured:?} and {other:?}");
+        assert_eq!((graph.node_count(), other.download(&x)?[0]), (1, 1), "{captured:?} and {other:?}");
         graph.launch(captured)?;
         captured.synchronize()?;
         assert_eq!(other.download(&x)?, [2; N]);

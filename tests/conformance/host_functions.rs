@@ -288,7 +288,7 @@ fn one_of_each(device: Device) -> Result<(Arc<Stream>, impl Send)> {
     let download = s.download_async(&x)?;
     let events = (0..100).map(|_| s.record()).collect::<Result<Vec<_>>>()?;
     let timed = s.record_timed()?;
-    let builder = device.graph()?;
+    let builder = device.graph_builder()?;
     tools.submit()?;
     gate.open();
     let held = (kernels, x, tools, graph, registered, default, download, events, timed, builder, gate);

@@ -96,12 +96,12 @@ fn a_set_node_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
     under_each(device, policies, |s, y, seen| {
         let mut own = s.zeros::<u32>(N)?;
         s.synchronize()?;
-        let mut builder = s.device().graph()?;
+        let mut builder = s.device().graph_builder()?;
         let fill = builder.node(&[], |s| s.fill(&mut own, 1))?;
         let down = builder.node(&[fill], |s| s.copy(&own, seen))?;
         let mut graph = builder.build()?;
-        graph.set(fill, |s| s.fill(y, 7))?;
-        graph.set(down, |s| s.copy(y, seen))?;
+        graph.set_node(fill, |s| s.fill(y, 7))?;
+        graph.set_node(down, |s| s.copy(y, seen))?;
         Ok(graph)
     })
 }
@@ -125,7 +125,7 @@ fn an_updated_graph_keeps_memory_of_a_closed_handle(device: &Device) -> Result<(
 fn a_child_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
     under_each(device, &ALL, |s, y, seen| {
         let child = s.capture(|s| s.fill(y, 7))?;
-        let mut builder = s.device().graph()?;
+        let mut builder = s.device().graph_builder()?;
         let first = builder.child(&[], &child)?;
         drop(child);
         builder.node(&[first], |s| s.copy(y, seen))?;

@@ -375,7 +375,7 @@ fn a_capture_refuses_allocations(device: &Device) -> Result<()> {
             drop(before);
             Ok(())
         })?;
-        assert_eq!(graph.nodes(), 1);
+        assert_eq!(graph.node_count(), 1);
         graph.launch(&s)?;
         assert_eq!(s.download(&x)?, [3; 1000]);
         assert_eq!(s.download(&s.full(1000, 4u32)?)?, [4; 1000]);

@@ -58,10 +58,10 @@ impl Toolbox {
         let mut x = stream.full(N, 1u32)?;
         let y = stream.full(N, 2u32)?;
         let graph = stream.capture(|s| s.fill(&mut x, 3))?;
-        let mut builder = device.graph()?;
+        let mut builder = device.graph_builder()?;
         let node = builder.node(&[], |s| s.fill(&mut x, 3))?;
         Ok(Self {
-            builder: Some(device.graph()?),
+            builder: Some(device.graph_builder()?),
             built: (builder.build()?, node),
             managed: device.info().managed_memory.then(|| device.managed(N)).transpose()?,
             kernels: None,
@@ -145,7 +145,7 @@ impl Toolbox {
         note("Stream::host_fn_repeat", stream.host_fn_repeat(|| ()));
         note("Stream::capture", other.capture(|_| Ok(())).map(drop));
         note("Graph::launch", graph.launch(other));
-        note("Graph::upload", graph.upload(other));
+        note("Graph::prepare", graph.prepare(other));
         note("Graph::update", graph.update(other, |_| Ok(())).map(drop));
         note("Device::stream", device.stream().map(drop));
         note("Device::default_stream", device.default_stream(DefaultStream::Legacy).map(drop));
@@ -161,14 +161,14 @@ impl Toolbox {
         let source = ModuleSource { name: "test", images: &[], source: None };
         // SAFETY: there is no image in it.
         note("Device::load_module", unsafe { device.load_module(&source) }.map(drop));
-        note("Device::graph", device.graph().map(drop));
+        note("Device::graph_builder", device.graph_builder().map(drop));
         if let Some(mut builder) = self.builder.take() {
             note("GraphBuilder::node", builder.node(&[], |s| s.fill(x, 1)).map(drop));
             note("GraphBuilder::join", builder.join(&[]).map(drop));
             note("GraphBuilder::child", builder.child(&[], graph).map(drop));
             note("GraphBuilder::build", builder.build().map(drop));
         }
-        note("Graph::set", built.set(*node, |s| s.fill(x, 1)));
+        note("Graph::set_node", built.set_node(*node, |s| s.fill(x, 1)));
         let rows = Pitched::rows(10);
         note("Stream::copy_box", other.copy_box(y, rows, x, rows, [10, 10, 1]));
         let mut pipeline = device.pipeline().chunks(N / 10);

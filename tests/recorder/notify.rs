@@ -36,7 +36,7 @@ fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<
         submit(&stream, closure).unwrap();
         tools.submit().unwrap();
         let registered = mine.register(vec![1u32; 1000]).unwrap();
-        let builder = mine.graph().unwrap();
+        let builder = mine.graph_builder().unwrap();
         give.send((tools, (mine, stream, events, registered, builder))).unwrap();
         let answers = told.recv().expect("the closure's answers; it may have panicked");
         assert!(answers.iter().all(|(_, kind)| *kind == Some(ErrorKind::InHostClosure)), "{answers:?}");

@@ -280,41 +280,41 @@ impl Graph {
     /// the nodes anew, and for a launch that is cooperative where the node's was not or in other clusters, or the
     /// other way round: drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] where the
     /// driver refuses, as CUDA does with memory of its own pool in a copy that was made for other memory.
-    pub fn set(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
+    pub fn set_node(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         inside::check_outside()?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
         let Some(table) = &mut self.table else {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "this graph was captured, so its nodes have no names; build it with `Device::graph`, or use `update`",
+                "this graph was captured, so its nodes have no names; build it with `Device::graph_builder`, or use `update`",
             ));
         };
         table.replace(&self.device, parts.exec.raw, node, &mut parts.contents, work)
     }
 
-    /// Does the first launch's preparation now (`cuGraphUpload`).
+    /// Prepares the first launch now: enqueues on `stream` what the driver would otherwise do then (`cuGraphUpload`).
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] for one that is being captured.
-    pub fn upload(&self, stream: &Stream) -> Result<()> {
+    pub fn prepare(&self, stream: &Stream) -> Result<()> {
         if !self.device.is_same(&stream.device) {
             return Err(stream.foreign("the graph"));
         }
         stream.core.check_thread()?;
         let Some(parts) = &self.parts else { return Ok(()) };
-        let _state = stream.core.running("upload a graph inside it")?;
+        let _state = stream.core.running("prepare a graph inside it")?;
         let _alone = lock(&parts.exec.calls);
         // SAFETY: both are alive.
         unsafe { parts.exec.device.graph_upload(parts.exec.raw, stream.core.raw) }
     }
 
-    /// How many nodes the driver made of the work.
-    pub fn nodes(&self) -> usize {
+    /// Returns how many nodes the driver made of the work.
+    pub fn node_count(&self) -> usize {
         self.parts.as_ref().map_or(0, |parts| parts.nodes)
     }
 
-    /// How many dependencies there are between the nodes.
-    pub fn edges(&self) -> usize {
+    /// Returns how many dependencies there are between the nodes.
+    pub fn edge_count(&self) -> usize {
         self.parts.as_ref().map_or(0, |parts| parts.edges)
     }
 
@@ -361,6 +361,6 @@ impl Drop for Graph {
 
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Graph({} nodes, {} edges)", self.nodes(), self.edges())
+        write!(f, "Graph({} nodes, {} edges)", self.node_count(), self.edge_count())
     }
 }

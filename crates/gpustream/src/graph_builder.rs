@@ -37,7 +37,7 @@ pub struct Node {
 /// # let stream = device.stream()?;
 /// let (source, mut x) = (device.pinned_from(&[1u32; 8])?, stream.zeros::<u32>(8)?);
 /// let mut host = device.pinned::<u32>(8)?;
-/// let mut builder = device.graph()?;
+/// let mut builder = device.graph_builder()?;
 /// let up = builder.node(&[], |s| s.copy(&source, &mut x))?;
 /// let down = builder.node(&[up], |s| s.copy(&x, &mut host))?;
 /// let graph = builder.build()?;
@@ -66,7 +66,7 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend has no graphs.
-    pub fn graph(&self) -> Result<GraphBuilder> {
+    pub fn graph_builder(&self) -> Result<GraphBuilder> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         inside::check_outside()?;
         let device = self.0.raw.clone();

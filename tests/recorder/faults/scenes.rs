@@ -269,7 +269,7 @@ pub(crate) fn captures(it: &mut Stage) -> Result<u64> {
     it.a.fill(&mut it.y, 10)?;
     let (b, kernel) = (&it.b, &it.kernel);
     it.captured.update(&it.a, |s| increment(kernel, s, ONE, &mut it.x))?;
-    it.captured.upload(b)?;
+    it.captured.prepare(b)?;
     it.captured.launch(b)?;
     let (x, y, host) = (&mut it.x, &mut it.y, &mut it.host);
     let mut forked = it.a.capture(|s| {
@@ -297,7 +297,7 @@ pub(crate) fn captures(it: &mut Stage) -> Result<u64> {
 pub(crate) fn built_graphs(it: &mut Stage) -> Result<u64> {
     it.a.fill(&mut it.x, 1)?;
     it.host.write()?.fill(20);
-    let mut builder = it.device.graph()?;
+    let mut builder = it.device.graph_builder()?;
     let first = builder.node(&[], |s| increment(&it.kernel, s, ONE, &mut it.x))?;
     let second = builder.node(&[], |s| s.copy(&it.host, &mut it.y))?;
     let both = builder.join(&[first, second])?;
@@ -318,13 +318,13 @@ pub(crate) fn built_graphs(it: &mut Stage) -> Result<u64> {
     })?;
     let mut graph = builder.build()?;
     graph.launch(&it.a)?;
-    graph.set(first, |s| increment(&it.kernel, s, ONE, &mut it.x.slice_mut(..30)?))?;
-    graph.set(fill, |s| s.fill(&mut it.y.slice_mut(..8)?, 5))?;
+    graph.set_node(first, |s| increment(&it.kernel, s, ONE, &mut it.x.slice_mut(..30)?))?;
+    graph.set_node(fill, |s| s.fill(&mut it.y.slice_mut(..8)?, 5))?;
     graph.launch(&it.b)?;
     let (built, node) = &mut it.built;
-    built.set(*node, |s| increment(&it.kernel, s, ONE, &mut it.x.slice_mut(..3)?))?;
+    built.set_node(*node, |s| increment(&it.kernel, s, ONE, &mut it.x.slice_mut(..3)?))?;
     built.launch(&it.b)?;
-    built.set(*node, |s| increment(&it.kernel, s, ONE, &mut it.x))?;
+    built.set_node(*node, |s| increment(&it.kernel, s, ONE, &mut it.x))?;
     built.launch(&it.b)?;
     Ok(sum(&it.a.download(&it.x)?) + sum(&it.b.download(&it.y)?))
 }

@@ -46,7 +46,7 @@ impl Stage {
         let (mut x, y) = (a.zeros(N)?, b.zeros(N)?);
         let host = device.pinned(N)?;
         let captured = a.capture(|s| increment(&kernel, s, ONE, &mut x))?;
-        let mut builder = device.graph()?;
+        let mut builder = device.graph_builder()?;
         let node = builder.node(&[], |s| increment(&kernel, s, ONE, &mut x))?;
         let built = (builder.build()?, node);
         let other = Device::open_with(&format!("{}:1", fake.name), options)?;

@@ -81,7 +81,7 @@ fn a_graph_owns_what_a_failed_operation_left_in_it() {
             s.host_fn_repeat(|| ())
         });
         let graph = graph.unwrap();
-        assert_eq!(graph.nodes(), 2, "the copy that succeeded, and the closure");
+        assert_eq!(graph.node_count(), 2, "the copy that succeeded, and the closure");
         drop(x);
         device.synchronize().unwrap();
         device.trim();
