@@ -169,7 +169,7 @@ impl Toolbox {
             note("GraphBuilder::build", builder.build().map(drop));
         }
         note("Graph::set_node", built.set_node(*node, |s| s.fill(x, 1)));
-        let rows = Pitched::rows(10);
+        let rows = Pitched::new_2d(10);
         note("Stream::copy_box", other.copy_box(y, rows, x, rows, [10, 10, 1]));
         let mut pipeline = device.pipeline().chunks(N / 10);
         note("Pipeline::streams", pipeline.streams().map(drop));

@@ -22,12 +22,12 @@ pub struct Pitched {
 
 impl Pitched {
     /// A box at the start of a two-dimensional array whose rows are `pitch` elements long.
-    pub const fn rows(pitch: usize) -> Self {
+    pub const fn new_2d(pitch: usize) -> Self {
         Self { offset: 0, pitch, rows: usize::MAX }
     }
 
     /// A box at the start of a three-dimensional array of planes of `rows` rows of `pitch` elements.
-    pub const fn planes(pitch: usize, rows: usize) -> Self {
+    pub const fn new_3d(pitch: usize, rows: usize) -> Self {
         Self { offset: 0, pitch, rows }
     }
 
@@ -76,7 +76,7 @@ impl Stream {
     /// # let stream = device.stream()?;
     /// let image = stream.upload(&[1, 2, 3, 4, 5, 6, 7, 8, 9])?;        // 3 by 3
     /// let mut tile = stream.zeros::<i32>(4)?;                           // 2 by 2
-    /// stream.copy_box(&image, Pitched::rows(3).at(1, 1), &mut tile, Pitched::rows(2), [2, 2, 1])?;
+    /// stream.copy_box(&image, Pitched::new_2d(3).at(1, 1), &mut tile, Pitched::new_2d(2), [2, 2, 1])?;
     /// assert_eq!(stream.download(&tile)?, [5, 6, 8, 9]);
     /// # Ok::<(), gpustream::Error>(())
     /// ```
@@ -175,20 +175,20 @@ mod tests {
 
     #[test]
     fn ends_are_exact_or_beyond_any_array() {
-        let image = Pitched::rows(10);
+        let image = Pitched::new_2d(10);
         assert_eq!(image.end([10, 5, 1]), 50);
         assert_eq!(image.at(3, 2).end([4, 2, 1]), 37);
         assert_eq!(image.end([11, 1, 1]), 11);
-        let volume = Pitched::planes(10, 4);
+        let volume = Pitched::new_3d(10, 4);
         assert_eq!(volume.at_plane(1, 1, 1).end([2, 2, 2]), 51 + 40 + 10 + 2);
         assert_eq!(volume.end([1, 5, 1]), 41);
-        assert_eq!(Pitched::rows(usize::MAX).end([2, 3, 1]), usize::MAX);
-        assert_eq!(Pitched::rows(10).at(usize::MAX, 0).end([1, 1, 1]), usize::MAX);
+        assert_eq!(Pitched::new_2d(usize::MAX).end([2, 3, 1]), usize::MAX);
+        assert_eq!(Pitched::new_2d(10).at(usize::MAX, 0).end([1, 1, 1]), usize::MAX);
     }
 
     #[test]
     fn rows_and_planes_do_not_overlap() {
-        let (image, volume) = (Pitched::rows(10), Pitched::planes(10, 4));
+        let (image, volume) = (Pitched::new_2d(10), Pitched::new_3d(10, 4));
         assert!(image.is_apart([11, 1, 1]), "one row may be longer");
         assert!(!image.is_apart([11, 2, 1]));
         assert!(volume.is_apart([1, 5, 1]), "one plane may be longer");

@@ -177,9 +177,9 @@ pub(crate) fn long_copies(it: &mut Stage) -> Result<u64> {
 pub(crate) fn boxes(it: &mut Stage) -> Result<u64> {
     it.a.upload_into(&numbers(N), &mut it.x)?;
     let mut tile = it.b.full(9, 1u32)?;
-    it.b.copy_box(&it.x, Pitched::rows(20).at(1, 1), &mut tile, Pitched::rows(3), [3, 3, 1])?;
-    it.a.copy_box(&tile, Pitched::planes(3, 1), &mut it.host, Pitched::planes(3, 3), [3, 1, 3])?;
-    it.a.copy_box(&it.host, Pitched::rows(3), &mut tile, Pitched::rows(3), [3, 1, 1])?;
+    it.b.copy_box(&it.x, Pitched::new_2d(20).at(1, 1), &mut tile, Pitched::new_2d(3), [3, 3, 1])?;
+    it.a.copy_box(&tile, Pitched::new_3d(3, 1), &mut it.host, Pitched::new_3d(3, 3), [3, 1, 3])?;
+    it.a.copy_box(&it.host, Pitched::new_2d(3), &mut tile, Pitched::new_2d(3), [3, 1, 1])?;
     Ok(sum(&it.b.download(&tile)?))
 }
 
@@ -314,7 +314,7 @@ pub(crate) fn built_graphs(it: &mut Stage) -> Result<u64> {
     }
     let from = it.x.slice(..9)?;
     builder.node(&[fill], |s| {
-        s.copy_box(&from, Pitched::rows(3), &mut it.y.slice_mut(100..)?, Pitched::rows(10), [3, 3, 1])
+        s.copy_box(&from, Pitched::new_2d(3), &mut it.y.slice_mut(100..)?, Pitched::new_2d(10), [3, 3, 1])
     })?;
     let mut graph = builder.build()?;
     graph.launch(&it.a)?;
