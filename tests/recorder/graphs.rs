@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use fake_cuda::codes;
-use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, MemoryPool, Result, Stream};
+use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, PoolPolicy, Result, Stream};
 
 use crate::fakes::{on_both, on_each};
 
@@ -243,7 +243,7 @@ fn a_child_and_its_parent_keep_closures_of_their_own() {
 fn memory_of_an_update_that_the_driver_fails_stays() {
     on_each(|fake, recorder| {
         let device =
-            Device::open_with(fake.name, DeviceOptions::default().pool(MemoryPool::Unpooled)).unwrap();
+            Device::open_with(fake.name, DeviceOptions::default().pool(PoolPolicy::Unpooled)).unwrap();
         let s = device.stream().unwrap();
         for (failing, other_shape) in [("update", false), ("instantiate", true)] {
             let mut x = s.full(1000, 1u32).unwrap();

@@ -2,7 +2,7 @@
 
 use gpustream_hal::WaitPolicy;
 
-use crate::pool::{MemoryOptions, MemoryPool};
+use crate::pool::{MemoryOptions, PoolPolicy};
 use crate::staging::StagingOptions;
 use crate::track::Tracking;
 
@@ -53,7 +53,7 @@ impl DeviceOptions {
     /// Sets where device memory comes from. Without this, the environment variable `GPUSTREAM_POOL` (`driver`,
     /// `none`) may.
     #[must_use]
-    pub fn pool(mut self, pool: MemoryPool) -> Self {
+    pub fn pool(mut self, pool: PoolPolicy) -> Self {
         self.memory.pool = pool;
         self
     }

@@ -144,7 +144,7 @@ pub use module::{Kernel, Module, ModuleSource};
 pub use notify::{Download, Synchronize};
 pub use pinned::{Pinned, ReadGuard, WriteGuard};
 pub use pipeline::{Piece, Pipeline};
-pub use pool::{Holding, MemoryPool, MemorySnapshot, MemoryStats};
+pub use pool::{Holding, MemorySnapshot, MemoryStats, PoolPolicy};
 pub use stream::Stream;
 pub use strided::Pitched;
 pub use track::Tracking;

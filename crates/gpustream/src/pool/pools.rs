@@ -8,7 +8,7 @@ use gpustream_hal::{self as hal, Error, ErrorKind, Operation, PinnedOptions, Res
 use super::arena::{Arena, MIXED, Slab, Taken};
 use super::driver::DriverPool;
 use super::lists::Segregated;
-use super::options::{MemoryOptions, MemoryPool};
+use super::options::{MemoryOptions, PoolPolicy};
 use super::stats::{Bytes, MemorySnapshot, MemoryStats};
 use super::{GRANULE, Holder, Users};
 use crate::lint;
@@ -113,11 +113,11 @@ impl Pools {
         mut options: MemoryOptions,
         rules: Rules,
     ) -> Arc<Self> {
-        if options.pool == MemoryPool::Driver && !device.info().memory_pools {
-            options.pool = MemoryPool::Library;
+        if options.pool == PoolPolicy::Driver && !device.info().memory_pools {
+            options.pool = PoolPolicy::Library;
         }
-        if options.pool == MemoryPool::Library && device.info().checked {
-            options.pool = MemoryPool::Unpooled;
+        if options.pool == PoolPolicy::Library && device.info().checked {
+            options.pool = PoolPolicy::Unpooled;
         }
         let (states, driver, growth, orphans, closed) = Default::default();
         Arc::new(Self { states, driver, growth, orphans, options, rules, closed, device, streams })
@@ -129,9 +129,9 @@ impl Pools {
         match self.options.pool {
             // Pages that are moved and advised about must have no neighbours.
             _ if kind == Kind::Managed => false,
-            MemoryPool::Library => true,
-            MemoryPool::Driver => kind != Kind::Device,
-            MemoryPool::Unpooled => false,
+            PoolPolicy::Library => true,
+            PoolPolicy::Driver => kind != Kind::Device,
+            PoolPolicy::Unpooled => false,
         }
     }
 
@@ -197,7 +197,7 @@ impl Pools {
         request: &Request,
         stream: Option<&StreamCore>,
     ) -> Result<Arc<Block>> {
-        if self.options.pool == MemoryPool::Driver
+        if self.options.pool == PoolPolicy::Driver
             && request.kind == Kind::Device
             && let Some(stream) = stream
         {
@@ -409,7 +409,7 @@ impl Pools {
 
     /// Whether device memory is the driver's pool's.
     pub(crate) fn is_of_driver(&self, kind: Kind) -> bool {
-        kind == Kind::Device && self.options.pool == MemoryPool::Driver
+        kind == Kind::Device && self.options.pool == PoolPolicy::Driver
     }
 
     pub(crate) fn stats(&self, kind: Kind) -> MemoryStats {
