@@ -189,7 +189,7 @@ impl Toolbox {
             note("Kernel::launch", kernels.step(other, x, 1, N));
             note("Module::kernel", kernels.module().kernel("step").map(drop));
             note("Kernel::occupancy", step.occupancy(128, 0).map(drop));
-            note("Kernel::suggested_block", step.suggested_block(0).map(drop));
+            note("Kernel::suggested_launch", step.suggested_launch(0).map(drop));
         }
         note("Pinned::read", host.read().map(drop));
         note("Pinned::write", host.write().map(drop));

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use gpustream_hal::{
-    self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, PinnedOptions, RawStream, Result,
-    StreamOptions,
+    self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, PinnedOptions, RawStream,
+    Result, StreamOptions, StreamPriorities,
 };
 
 pub(crate) use crate::device_core::DeviceCore;
@@ -217,7 +217,7 @@ impl Device {
                  blocked holds up those it shares a queue with",
             );
         }
-        let (least, greatest) = self.0.info.stream_priorities;
+        let StreamPriorities { least, greatest } = self.0.info.stream_priorities;
         let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
         let core =
@@ -361,12 +361,12 @@ impl Device {
         self.0.synchronize()
     }
 
-    /// Free and total device memory at this moment, in bytes (`cuMemGetInfo`). What this library keeps for the
-    /// next allocations counts as taken; see [`trim`](Self::trim).
+    /// Returns free and total device memory at this moment (`cuMemGetInfo`). Memory that this library keeps for the
+    /// next allocations is not free; see [`trim`](Self::trim).
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn memory(&self) -> Result<(u64, u64)> {
+    pub fn memory(&self) -> Result<MemoryInfo> {
         inside::check_outside()?;
         self.0.raw.memory()
     }

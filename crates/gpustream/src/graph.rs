@@ -4,7 +4,9 @@ use std::fmt::{self, Write as _};
 use std::panic::Location;
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, GraphUpdate, Operation, RawGraph, RawGraphExec, Result};
+use gpustream_hal::{
+    self as hal, Error, ErrorKind, GraphSize, GraphUpdate, Operation, RawGraph, RawGraphExec, Result,
+};
 
 use crate::device::Device;
 use crate::graph_builder::{Node, NodeTable};
@@ -162,7 +164,7 @@ impl Parts {
     fn new(recorded: Recorded, contents: Contents) -> Result<Self> {
         inside::check_outside()?;
         // SAFETY: the graph is alive.
-        let (nodes, edges) = unsafe { recorded.device.graph_size(recorded.raw) }?;
+        let GraphSize { nodes, edges } = unsafe { recorded.device.graph_size(recorded.raw) }?;
         Ok(Self { exec: Exec::new(&recorded)?, recorded, contents, nodes, edges })
     }
 }

@@ -134,7 +134,8 @@ pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
 pub use hal::{
     Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FunctionInfo, GraphUpdate, Image, ManagedAdvice,
-    Operation, ParamInfo, PinnedOptions, Result, Source, StreamOptions, WaitPolicy,
+    MemoryInfo, Operation, ParamInfo, PinnedOptions, Result, Source, StreamOptions, StreamPriorities,
+    SuggestedLaunch, WaitPolicy,
 };
 #[doc(hidden)]
 pub use launch::codegen;

@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use gpustream_hal::{Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, Result, Source};
+use gpustream_hal::{
+    Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, Result, Source, SuggestedLaunch,
+};
 
 use crate::checksum::Checksum;
 use crate::compile_cache;
@@ -210,17 +212,16 @@ impl Kernel {
         Ok(occupancy.blocks_per_multiprocessor)
     }
 
-    /// A grid and block size that fill the device with this kernel: `(blocks, threads)`
-    /// (`cuOccupancyMaxPotentialBlockSize`).
+    /// Returns a grid and block size that fill the device with this kernel (`cuOccupancyMaxPotentialBlockSize`).
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend cannot say, [`ErrorKind::InvalidLaunch`] for more shared memory than
     /// there is.
-    pub fn suggested_block(&self, dynamic_shared: u32) -> Result<(u32, u32)> {
+    pub fn suggested_launch(&self, dynamic_shared: u32) -> Result<SuggestedLaunch> {
         inside::check_outside()?;
         self.check_block([1, 1, 1], dynamic_shared)?;
         // SAFETY: the module is loaded as long as `self`.
-        unsafe { self.device().0.raw.suggested_block(self.raw, dynamic_shared) }
+        unsafe { self.device().0.raw.suggested_launch(self.raw, dynamic_shared) }
     }
 
     /// What a graph keeps alive.

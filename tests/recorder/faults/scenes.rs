@@ -238,7 +238,7 @@ pub(crate) fn pipelines_in_place(it: &mut Stage) -> Result<u64> {
 pub(crate) fn kernels(it: &mut Stage) -> Result<u64> {
     let kernel = load_kernel(it.fake, &it.device)?;
     kernel.occupancy(64, 0)?;
-    kernel.suggested_block(0)?;
+    kernel.suggested_launch(0)?;
     it.a.fill(&mut it.x, 1)?;
     increment(&kernel, &it.a, ONE, &mut it.x)?;
     increment(&it.kernel, &it.b, ONE, &mut it.x)?;
