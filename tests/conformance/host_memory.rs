@@ -124,8 +124,8 @@ fn managed_memory_is_guarded(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     kernels.add_when(&s, gate.flag(), &mut table, 3, 100)?;
     assert!(!table.is_done()?);
-    refused(table.try_read().map(drop), ErrorKind::HostBorrowed, &["writing to"]);
-    refused(table.try_write().map(drop), ErrorKind::HostBorrowed, &["using"]);
+    refused(table.try_read().map(drop), ErrorKind::WouldBlock, &["writing to"]);
+    refused(table.try_write().map(drop), ErrorKind::WouldBlock, &["using"]);
     let mut ready = table.synchronize_async();
     assert!(is_pending(&mut ready));
     gate.open();

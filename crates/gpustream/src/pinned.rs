@@ -115,7 +115,7 @@ impl<T: Pod> Pinned<T> {
     /// As [`read`](Self::read), without blocking.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] while the device is still writing here.
+    /// [`ErrorKind::WouldBlock`] while the device is still writing here.
     pub fn try_read(&self) -> Result<ReadGuard<'_, T>> {
         self.view().try_read()
     }
@@ -123,7 +123,7 @@ impl<T: Pod> Pinned<T> {
     /// As [`write`](Self::write), without blocking.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] while the device still uses this memory.
+    /// [`ErrorKind::WouldBlock`] while the device still uses this memory.
     pub fn try_write(&mut self) -> Result<WriteGuard<'_, T>> {
         self.view_mut().try_write()
     }

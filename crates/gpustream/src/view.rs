@@ -202,7 +202,7 @@ impl<'a, T: Pod> View<'a, T> {
     /// As [`read`](Self::read), without blocking.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] while the device is still writing here.
+    /// [`ErrorKind::WouldBlock`] while the device is still writing here.
     pub fn try_read(self) -> Result<ReadGuard<'a, T>> {
         let host = self.host()?;
         // In this order: a graph may be launched at any moment until the guard is held.
@@ -328,7 +328,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     /// As [`write`](Self::write), without blocking.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] while the device still uses this range.
+    /// [`ErrorKind::WouldBlock`] while the device still uses this range.
     pub fn try_write(self) -> Result<WriteGuard<'a, T>> {
         let host = self.view.host()?;
         match HostGuard::try_hold(self.view.block, self.view.bytes(), Mode::Write) {
@@ -398,7 +398,7 @@ impl<T> fmt::Debug for ViewMut<'_, T> {
 #[cold]
 fn busy(doing: &str) -> Error {
     Error::new(
-        ErrorKind::HostBorrowed,
+        ErrorKind::WouldBlock,
         format!(
             "the device is still {doing} this memory; use `read` or `write` to wait for it, or try again later"
         ),
