@@ -52,7 +52,8 @@ fn boxes_between_devices(device: &Device) -> Result<()> {
 /// All devices of this one's backend; fewer than two are none.
 fn devices(device: &Device) -> Vec<Device> {
     let backend = device.info().backend;
-    let all: Vec<_> = Device::all().into_iter().filter(|other| other.info().backend == backend).collect();
+    let all: Vec<_> =
+        Device::all().into_iter().flatten().filter(|other| other.info().backend == backend).collect();
     if all.len() < 2 {
         eprintln!("{backend} has one device: skipped");
         return Vec::new();

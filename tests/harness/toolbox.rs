@@ -16,7 +16,7 @@ use crate::sync;
 const N: usize = 1000;
 
 /// What [`Toolbox::call_everything`] calls everywhere, and besides where there is the memory or the kernels.
-const CALLS: usize = 58;
+const CALLS: usize = 59;
 const CALLS_ON_MANAGED_MEMORY: usize = 3;
 const CALLS_ON_KERNELS: usize = 4;
 
@@ -117,9 +117,6 @@ impl Toolbox {
     }
 
     /// Calls everything that would need the driver, or wait. Each is to be refused.
-    ///
-    /// # Panics
-    /// Where it finds devices.
     pub fn call_everything(&mut self) -> Answers {
         let Self { device, stream, other, x, y, host, graph, behind, .. } = self;
         let (built, node) = &mut self.built;
@@ -157,7 +154,7 @@ impl Toolbox {
         note("Device::memory", device.memory().map(drop));
         note("Device::open", Device::open(device.info().backend).map(drop));
         note("Device::best", Device::best().map(drop));
-        assert!(Device::all().is_empty(), "it cannot say that it was refused");
+        note("Device::all", Device::all().into_iter().collect::<Result<Vec<_>>>().map(drop));
         let source = ModuleSource { name: "test", images: &[], source: None };
         // SAFETY: there is no image in it.
         note("Device::load_module", unsafe { device.load_module(&source) }.map(drop));

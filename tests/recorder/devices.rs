@@ -27,6 +27,26 @@ fn words(calls: &[Call]) -> Vec<&str> {
 }
 
 #[test]
+fn a_device_that_fails_is_listed_with_its_error() {
+    on_both(|recorder, [first, _]| {
+        let backend = first.info().backend;
+        let of_backend = |device: &gpustream::Result<Device>| match device {
+            Ok(device) => device.info().backend == backend,
+            Err(error) => error.backend() == Some(backend),
+        };
+        recorder.fail_next(
+            if backend == "cuda" { "cuDeviceGetName" } else { "hipDeviceGetName" },
+            codes::OUT_OF_MEMORY,
+        );
+        let devices: Vec<_> = Device::all().into_iter().filter(of_backend).collect();
+        let [Err(error), Ok(second)] = &devices[..] else { panic!("{devices:?}") };
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        assert!(error.message().starts_with("device 0: "), "{error}");
+        assert_eq!(second.info().ordinal, 1);
+    });
+}
+
+#[test]
 fn access_is_turned_on_by_the_first_use_that_needs_it() {
     on_both(|recorder, [first, second]| {
         let (a, b) = (first.stream().unwrap(), second.stream().unwrap());

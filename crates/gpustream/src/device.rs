@@ -161,18 +161,34 @@ impl Device {
         Ok(Self(Arc::new(DeviceCore::new(raw, options, environment))))
     }
 
-    /// Opens every device of every backend; what cannot be opened is left out. Inside a host closure, that is all.
-    pub fn all() -> Vec<Self> {
-        let mut devices = Vec::new();
-        if inside::is_inside() {
-            return devices;
+    /// Opens every device of every backend. Each is in the list, or the error of opening it; a backend that can list no
+    /// devices is one error. Errors tell their [`backend`](Error::backend).
+    ///
+    /// ```
+    /// # use gpustream::Device;
+    /// for device in Device::all() {
+    ///     match device {
+    ///         Ok(device) => println!("{device}"),
+    ///         Err(error) => println!("{error}"),
+    ///     }
+    /// }
+    /// let opened: Vec<Device> = Device::all().into_iter().flatten().collect();
+    /// # drop(opened);
+    /// ```
+    pub fn all() -> Vec<Result<Self>> {
+        if let Err(error) = inside::check_outside() {
+            return vec![Err(error)];
         }
+        let mut devices = Vec::new();
         for backend in backends() {
-            let count = backend.device_count().unwrap_or(0);
-            devices.extend(
-                (0..count)
-                    .filter_map(|ordinal| Self::open_on(backend, ordinal, DeviceOptions::default()).ok()),
-            );
+            match backend.device_count() {
+                Ok(count) => devices.extend((0..count).map(|ordinal| {
+                    Self::open_on(backend, ordinal, DeviceOptions::default()).map_err(|error| {
+                        error.with_backend(backend.name()).with_context(format_args!("device {ordinal}"))
+                    })
+                })),
+                Err(error) => devices.push(Err(error.with_backend(backend.name()))),
+            }
         }
         devices
     }

@@ -204,7 +204,7 @@ impl Graph {
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let operation = Operation { label: "graph", location: Location::caller() };
         if !self.device.is_same(&stream.device) {
-            return Err(stream.foreign("the graph"));
+            return Err(self.foreign(stream));
         }
         let Some(parts) = &self.parts else { return Ok(()) };
         let uses = &parts.contents.uses;
@@ -240,7 +240,7 @@ impl Graph {
         work: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<GraphUpdate> {
         if !self.device.is_same(&stream.device) {
-            return Err(stream.foreign("the graph"));
+            return Err(self.foreign(stream));
         }
         let (recorded, contents) = stream.capture_parts(work)?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
@@ -300,7 +300,7 @@ impl Graph {
     /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] for one that is being captured.
     pub fn prepare(&self, stream: &Stream) -> Result<()> {
         if !self.device.is_same(&stream.device) {
-            return Err(stream.foreign("the graph"));
+            return Err(self.foreign(stream));
         }
         stream.core.check_thread()?;
         let Some(parts) = &self.parts else { return Ok(()) };
@@ -308,6 +308,18 @@ impl Graph {
         let _alone = lock(&parts.exec.calls);
         // SAFETY: both are alive.
         unsafe { parts.exec.device.graph_upload(parts.exec.raw, stream.core.raw) }
+    }
+
+    #[cold]
+    fn foreign(&self, stream: &Stream) -> Error {
+        Error::new(
+            ErrorKind::DeviceMismatch,
+            format!(
+                "the graph was made with a handle of {:?}, and the stream with another one, of {:?}; give the graph a stream of \
+                 its own handle: `graph.device().stream()`",
+                self.device, stream.device
+            ),
+        )
     }
 
     /// Returns how many nodes the driver made of the work.

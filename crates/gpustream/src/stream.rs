@@ -153,7 +153,7 @@ impl Stream {
     pub fn wait(&self, event: &Event) -> Result<()> {
         let event = event.recorded();
         if self.device.info().backend != event.stream.device.info().backend {
-            return Err(self.foreign("the event"));
+            return Err(self.foreign_event(&event.stream));
         }
         self.core.check_thread()?;
         if let Some(point) = &event.captured {
@@ -289,6 +289,19 @@ impl Stream {
         unsafe { self.core.submit(submission) }
     }
 
+    #[cold]
+    fn foreign_event(&self, recorded_on: &StreamCore) -> Error {
+        let (own, other) = (self.device.info().backend, recorded_on.device.info().backend);
+        Error::new(
+            ErrorKind::DeviceMismatch,
+            format!(
+                "the event was recorded on a stream of {other}, for which a stream of {own} cannot wait; have the host wait \
+                 for the event first: `event.synchronize()`"
+            ),
+        )
+    }
+
+    /// The error for memory of a device that this stream's cannot reach.
     #[cold]
     pub(crate) fn foreign(&self, what: &str) -> Error {
         Error::new(
