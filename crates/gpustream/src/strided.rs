@@ -8,36 +8,35 @@ use crate::stream::Stream;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
 
-/// Where the elements of a box lie in an array: element `(x, y, z)` is at
-/// `offset + x + pitch * (y + rows * z)`. All in elements.
+/// The places of a box's elements in an array: element `(x, y, z)` is at index `offset + x + pitch * (y + rows * z)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pitched {
     /// Index of the box's first element.
     pub offset: usize,
-    /// From one row to the next.
+    /// Elements from one row to the next.
     pub pitch: usize,
-    /// Rows from one plane to the next; no matter where there is one plane.
+    /// Rows from one plane to the next; not used where the box has one plane.
     pub rows: usize,
 }
 
 impl Pitched {
-    /// A box at the start of a two-dimensional array whose rows are `pitch` elements long.
+    /// Makes a box at the start of a two-dimensional array whose rows are `pitch` elements long.
     pub const fn new_2d(pitch: usize) -> Self {
         Self { offset: 0, pitch, rows: usize::MAX }
     }
 
-    /// A box at the start of a three-dimensional array of planes of `rows` rows of `pitch` elements.
+    /// Makes a box at the start of a three-dimensional array of planes of `rows` rows of `pitch` elements.
     pub const fn new_3d(pitch: usize, rows: usize) -> Self {
         Self { offset: 0, pitch, rows }
     }
 
-    /// The box with its first element at `(x, y)` of the first plane.
+    /// Moves the box's first element to `(x, y)` of the first plane.
     #[must_use]
     pub const fn at(self, x: usize, y: usize) -> Self {
         self.at_plane(x, y, 0)
     }
 
-    /// The box with its first element at `(x, y, z)`. An index that overflows is out of any array's bounds.
+    /// Moves the box's first element to `(x, y, z)`. An index that overflows is out of any array's bounds.
     #[must_use]
     pub const fn at_plane(mut self, x: usize, y: usize, z: usize) -> Self {
         let row = if z == 0 { y } else { y.saturating_add(z.saturating_mul(self.rows)) };
@@ -45,13 +44,13 @@ impl Pitched {
         self
     }
 
-    /// Whether rows and planes are apart from each other.
+    /// Returns whether rows and planes do not overlap.
     fn is_apart(&self, [width, height, depth]: [usize; 3]) -> bool {
         let several_rows = height > 1 || depth > 1;
         (!several_rows || width <= self.pitch) && (depth <= 1 || height <= self.rows)
     }
 
-    /// One past the index of the last element of a box; beyond any array's end where that overflows.
+    /// Returns one past the index of the last element of a box; beyond any array's end where that overflows.
     fn end(&self, [width, height, depth]: [usize; 3]) -> usize {
         let planes = if depth > 1 { (depth - 1).saturating_mul(self.rows) } else { 0 };
         let rows = planes.saturating_add(height - 1);
@@ -59,7 +58,7 @@ impl Pitched {
         self.offset.saturating_add(start).saturating_add(width)
     }
 
-    /// The index of a row's first element.
+    /// Returns the index of a row's first element.
     fn row(&self, y: usize, z: usize) -> usize {
         let row = if z == 0 { y } else { y + z * self.rows };
         self.offset + row * self.pitch
@@ -81,7 +80,7 @@ impl Stream {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
-    /// The tracker takes the whole span from the box's first element to its last as read or written, what lies
+    /// The tracker takes the whole span from the box's first element to its last as read or written, the elements
     /// between the rows included.
     ///
     /// # Errors
@@ -108,7 +107,7 @@ impl Stream {
             return Ok(());
         }
         if self.check_source(&from, operation).is_err() {
-            // What lies between the rows need not be written.
+            // Elements between the rows need not be written.
             for (y, z) in (0..depth).flat_map(|z| (0..height).map(move |y| (y, z))) {
                 let start = src_box.row(y, z);
                 self.check_source(&src.slice(start..start + width)?, operation)?;
@@ -122,7 +121,7 @@ impl Stream {
                 CopyEnd::Device(view.as_raw())
             })
         };
-        // Where there is one row, or one plane, any distance will do; the driver wants a possible one.
+        // With one row, or one plane, the distance does not matter; the driver wants a valid one.
         let pitch = |given: &Pitched| if height * depth > 1 { given.pitch } else { width } * size;
         let rows = |given: &Pitched| if depth > 1 { given.rows } else { height };
         let copy = Copy3d {
@@ -143,7 +142,7 @@ impl Stream {
     }
 }
 
-/// What a box spans of a view, from its first element to its last.
+/// Returns the part of a view from a box's first element to its last.
 fn span<'a, T: Pod>(
     view: &View<'a, T>,
     given: Pitched,
