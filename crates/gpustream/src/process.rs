@@ -1,8 +1,8 @@
 //! The process as a whole: its end, after which the library calls no driver, and its copies by `fork`.
 //!
 //! Drivers take themselves down in exit handlers, and some crash where a thread calls them meanwhile. Threads of the
-//! library run beside the program's, so they call drivers inside [`at_driver`] alone, and so does whatever is dropped.
-//! When the process exits, a handler that runs before the drivers' lets nobody in any more and waits for those inside.
+//! library run beside the program's, so they call drivers inside [`at_driver`] alone, and so do destructors. When the
+//! process exits, a handler that runs before the drivers' lets no more threads in and waits for those inside.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -15,22 +15,22 @@ use std::time::{Duration, Instant};
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
-/// How long the end of the process waits for calls that are under way. One that waits for work that never ends, or for
-/// the host closure that called `exit`, must not keep the process.
+/// The time that the end of the process waits for calls that are under way. A call that waits for work that never ends,
+/// or for the host closure that called `exit`, must not keep the process.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Nobody is let in any more. Pairs with `INSIDE`: who enters counts first and looks here then, the handler the other
-/// way round, so that one of the two sees the other.
+/// Set when no more threads are let in. Pairs with `INSIDE`: a thread that enters counts itself and then reads this,
+/// and the handler sets this and then reads the count, so that one of the two sees the other.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Threads inside [`at_driver`].
+/// The number of threads inside [`at_driver`].
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
 /// The process that opened a device first; 0 before.
 static OPENED_BY: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Whether this thread is counted in `INSIDE`. Without a destructor: it is asked until the very end.
+    /// Whether this thread is counted in `INSIDE`. Has no destructor, since it is read until the thread's very end.
     static HERE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -38,7 +38,7 @@ unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> c_int;
 }
 
-/// Counts this thread while it lives, unless it was counted already.
+/// An entry of this thread in the count while the value lives; nothing where the thread was counted already.
 struct Entry {
     counted: bool,
 }
@@ -67,7 +67,7 @@ impl Drop for Entry {
     }
 }
 
-/// Runs `work`, which may call drivers. Once the process is ending it is leaked instead, with all it owns.
+/// Runs `work`, which may call drivers. Once the process is ending, `work` is leaked instead, with all that it owns.
 #[inline]
 pub(crate) fn at_driver<T>(work: impl FnOnce() -> T) -> Option<T> {
     if let Some(_entry) = Entry::new() {
@@ -78,10 +78,11 @@ pub(crate) fn at_driver<T>(work: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Runs a piece of the program's own code, which the end of the process does not wait for: it may itself call `exit`, or
-/// wait for a thread that did. If the process is ending when it returns, this does not.
+/// Runs a piece of the program's own code, which the end of the process does not wait for: the code may itself call
+/// `exit`, or wait for a thread that did. If the process is ending when the code returns, this function does not
+/// return.
 pub(crate) fn users_code<T>(work: impl FnOnce() -> T) -> T {
-    /// Also where it panics.
+    /// Counts the thread again, also where the code panics.
     struct Return;
     impl Drop for Return {
         fn drop(&mut self) {
@@ -103,12 +104,12 @@ pub(crate) fn users_code<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether the process is ending.
+/// Returns whether the process is ending.
 pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::Relaxed)
 }
 
-/// A backend or a kind of thread.
+/// A backend, or a kind of thread.
 struct Registered {
     name: &'static str,
     /// Makes its thread, if it has one that sleeps, see that the process ends.
@@ -117,20 +118,20 @@ struct Registered {
 
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 
-/// Has the end of the process begin with [`end`], which calls `wake`. Handlers run in
-/// the reverse of the order in which they were asked for, and drivers ask for theirs when they are opened; so this is called
-/// once for each backend, when its first device is open, and for each kind of thread.
+/// Registers [`end`] for the end of the process, and `wake` for `end` to call. Handlers run in the reverse order of their
+/// registration, and drivers register theirs when they are opened; so this is called once for each backend, when its first
+/// device is open, and for each kind of thread.
 pub(crate) fn register(name: &'static str, wake: fn()) {
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     if !registered.iter().any(|known| known.name == name) {
         registered.push(Registered { name, wake });
         // SAFETY: the handler does not unwind, and C runs it at the end of the process, or before this library is
-        // unloaded from it. Where there is no room for it nothing else can be done.
+        // unloaded. Where there is no room for one more handler, nothing else can be done.
         let _ = unsafe { atexit(end) };
     }
 }
 
-/// Lets nobody in any more, and waits for those inside but the calling thread, which is where the process ends.
+/// Lets no more threads in, and waits for those inside, except the calling thread, which ends the process.
 extern "C" fn end() {
     if ENDING.swap(true, Ordering::SeqCst) || is_forked() {
         return;
@@ -142,7 +143,7 @@ extern "C" fn end() {
     let begun = Instant::now();
     let others = || INSIDE.load(Ordering::SeqCst) > usize::from(HERE.get());
     while others() && begun.elapsed() < PATIENCE {
-        // Most calls are over at once, and nobody else is to be disturbed.
+        // Most calls are over at once; spinning would take time from them.
         thread::sleep(Duration::from_micros(50));
     }
 }
