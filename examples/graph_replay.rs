@@ -55,14 +55,14 @@ fn run() -> Result<()> {
     ensure!(stream.download(&x)?.iter().all(|&v| v == want), "wrong result, one by one");
 
     // `stream.capture(|s| …)` records the same from ordinary calls; a builder gives the nodes names to change them by.
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let first = builder.node(&[], |s| kernels.churn(s, &mut x, 0, 1, N))?;
     let mut last = first;
     for value in 1..args.kernels {
         last = builder.node(&[last], |s| kernels.churn(s, &mut x, value, 1, N))?;
     }
     let mut graph = builder.build()?;
-    graph.upload(&stream)?;
+    graph.prepare(&stream)?;
     stream.fill(&mut x, 0)?;
     stream.synchronize()?;
     let start = Instant::now();
@@ -74,7 +74,7 @@ fn run() -> Result<()> {
     println!("{graph:?}: submitted in {submitted:.1?}, done in {:.1?}", start.elapsed());
     ensure!(stream.download(&x)?.iter().all(|&v| v == want), "wrong result of the graph");
 
-    graph.set(first, |s| kernels.churn(s, &mut x, 7, 1, N))?;
+    graph.set_node(first, |s| kernels.churn(s, &mut x, 7, 1, N))?;
     graph.launch(&stream)?;
     ensure!(stream.download(&x)?.iter().all(|&v| v == round(want, 7)), "wrong result of the changed graph");
     Ok(())

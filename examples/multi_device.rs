@@ -37,7 +37,14 @@ struct Part {
 fn run() -> Result<()> {
     let args = Args::parse();
     let backend = args.device.open()?.info().backend;
-    let devices: Vec<_> = Device::all().into_iter().filter(|d| d.info().backend == backend).collect();
+    let mut devices = Vec::new();
+    for device in Device::all() {
+        match device {
+            Ok(device) if device.info().backend == backend => devices.push(device),
+            Err(error) if error.backend() == Some(backend) => println!("left out: {error}"),
+            _ => {}
+        }
+    }
     ensure!(!devices.is_empty(), "no device of {backend} can be opened any more");
 
     let mut parts = Vec::new();

@@ -106,7 +106,7 @@ impl<'a> Worker<'a> {
             6 => {
                 let event = s.record()?;
                 own.wait(&event)?;
-                block_on(event.done())?;
+                block_on(event.synchronize_async())?;
                 assert!(event.is_done()?);
             }
             7 => {
@@ -149,12 +149,12 @@ impl<'a> Worker<'a> {
             }
             14 => {
                 let (mut y, mut host) = (s.alloc::<u32>(N)?, shared.first.pinned::<u32>(N)?);
-                let mut builder = shared.first.graph()?;
+                let mut builder = shared.first.graph_builder()?;
                 let fill = builder.node(&[], |s| s.fill(&mut y, value))?;
                 builder.node(&[fill], |s| s.copy(&y, &mut host))?;
                 let mut graph = builder.build()?;
                 graph.launch(s)?;
-                graph.set(fill, |s| s.fill(&mut y, 9))?;
+                graph.set_node(fill, |s| s.fill(&mut y, 9))?;
                 graph.launch(own)?;
                 drop((graph, y));
                 assert_eq!(host.read()?[N - 1], 9);
@@ -163,13 +163,13 @@ impl<'a> Worker<'a> {
                 // The memory that they are to fill outlives them.
                 let y = own.full(N, value)?;
                 mem::forget(own.download_async(&y)?);
-                mem::forget(s.finished());
+                mem::forget(s.synchronize_async());
                 drop(s.download_async(&y)?);
             }
             16 => {
                 let gate = Gate::new(&shared.first)?;
                 shared.kernels.add_when(own, gate.flag(), &mut self.x, 1, N)?;
-                let finished = own.finished();
+                let finished = own.synchronize_async();
                 shared.flag.set(value);
                 gate.open();
                 block_on(finished)?;

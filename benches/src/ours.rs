@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gpustream::{Buffer, Device, Finished, Launch, Stream};
+use gpustream::{Buffer, Device, Launch, Stream, Synchronize};
 use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::{elementwise, matrix};
 
@@ -91,7 +91,7 @@ impl Contender for Ours {
                 Box::new(move || {
                     microseconds(|| {
                         kernels.spin(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)?;
-                        Ok(block_on(stream.finished())?)
+                        Ok(block_on(stream.synchronize_async())?)
                     })
                 })
             }
@@ -101,7 +101,7 @@ impl Contender for Ours {
                     tail(|| {
                         microseconds(|| {
                             kernels.spin(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)?;
-                            Ok(block_on(stream.finished())?)
+                            Ok(block_on(stream.synchronize_async())?)
                         })
                     })
                 })
@@ -251,7 +251,7 @@ fn graph_launch(kernels: &Kernels, stream: Stream, nodes: usize) -> Result<Sampl
     let (x, mut y) = (stream.zeros::<f32>(FEW)?, stream.zeros::<f32>(FEW)?);
     let graph =
         stream.capture(|stream| (0..nodes).try_for_each(|_| kernels.four(stream, 3.0, &x, &mut y, FEW)))?;
-    graph.upload(&stream)?;
+    graph.prepare(&stream)?;
     let count = (500 / nodes).max(5);
     Ok(Box::new(move || {
         let launch = || Ok(graph.launch(&stream)?);
@@ -265,7 +265,7 @@ fn futures(kernels: Rc<Kernels>, stream: Stream, count: usize) -> Sampler {
         for _ in 0..count.div_ceil(10) {
             kernels.spin(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)?;
         }
-        let mut futures: Vec<Finished> = (0..count).map(|_| stream.finished()).collect();
+        let mut futures: Vec<Synchronize> = (0..count).map(|_| stream.synchronize_async()).collect();
         // All of them are the reactor's before the first is waited for.
         for future in &mut futures {
             let _ = Pin::new(future).poll(&mut Context::from_waker(Waker::noop()));
@@ -278,11 +278,11 @@ fn futures(kernels: Rc<Kernels>, stream: Stream, count: usize) -> Sampler {
 
 fn graph_set(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Result<Sampler> {
     let (x, mut y) = (stream.zeros::<f32>(FEW)?, stream.zeros::<f32>(FEW)?);
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |stream| kernels.four(stream, 3.0, &x, &mut y, FEW))?;
     let mut graph = builder.build()?;
     Ok(Box::new(move || {
-        let set = || Ok(graph.set(node, |stream| kernels.four(stream, 4.0, &x, &mut y, FEW))?);
+        let set = || Ok(graph.set_node(node, |stream| kernels.four(stream, 4.0, &x, &mut y, FEW))?);
         nanoseconds(200, set, || Ok(stream.synchronize()?))
     }))
 }

@@ -33,7 +33,7 @@ fn every_case_of_a_cuda_device_runs() {
 fn every_case_of_the_cpu_runs() {
     let device = Device::open("cpu").unwrap();
     let contenders = contenders(&device).unwrap();
-    let no_graphs = device.graph().is_err_and(|error| error.kind() == ErrorKind::Unsupported);
+    let no_graphs = device.graph_builder().is_err_and(|error| error.kind() == ErrorKind::Unsupported);
     for case in Case::all(true, 1 << 24, true) {
         if no_graphs && matches!(case, Case::GraphLaunch(_) | Case::GraphSet) {
             continue;

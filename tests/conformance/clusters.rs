@@ -104,7 +104,7 @@ fn clusters_work_in_graphs(device: &Device) -> Result<()> {
     let captured = s.capture(|s| scene.launch(&kernels, s, [8, 1, 1], 1));
     if !device.info().cluster_launch {
         refused(captured, ErrorKind::Unsupported, &["a launch with clusters"]);
-        let mut builder = device.graph()?;
+        let mut builder = device.graph_builder()?;
         let refusal = builder.node(&[], |s| scene.launch(&kernels, s, [8, 1, 1], 1));
         refused(refusal, ErrorKind::Unsupported, &["a launch with clusters"]);
         builder.node(&[], |s| scene.launch(&kernels, s, [1, 1, 1], 1))?;
@@ -112,13 +112,13 @@ fn clusters_work_in_graphs(device: &Device) -> Result<()> {
         return scene.check(&s, [1, 1, 1], 1);
     }
     let captured = captured?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| scene.launch(&kernels, s, [8, 1, 1], 1))?;
     let mut built = builder.build()?;
     captured.launch(&s)?;
     captured.launch(&s)?;
     built.launch(&s)?;
-    built.set(node, |s| scene.launch(&kernels, s, [8, 1, 1], 2))?;
+    built.set_node(node, |s| scene.launch(&kernels, s, [8, 1, 1], 2))?;
     built.launch(&s)?;
     scene.check(&s, [8, 1, 1], 5)
 }

@@ -142,7 +142,7 @@ fn a_length_of_zero_is_a_length(device: &Device) -> Result<()> {
     assert_eq!(s.download(&s.full(0, 9u64)?)?, [0u64; 0]);
     assert_eq!(host.read()?.len(), 0);
     assert_eq!(host.write()?.len(), 0);
-    assert!(device.pinned_from::<f32>(&[])?.is_ready()?);
+    assert!(device.pinned_from::<f32>(&[])?.is_done()?);
     assert_eq!((x.len(), x.is_empty(), x.chunks(3)?.count()), (0, true, 0));
     // Views of nothing, in the middle and at the end of something.
     let mut z = s.full(10, 1u32)?;

@@ -1,7 +1,9 @@
 //! The streams that the driver makes, priorities, streams that others made, and what silently serialises.
 
 use conformance::{Child, Gate, open_again, overlaps, refused, sync, tests};
-use gpustream::{DefaultStream, Device, DeviceOptions, ErrorKind, Launch, Result, Stream, StreamOptions};
+use gpustream::{
+    DefaultStream, Device, DeviceOptions, ErrorKind, Launch, Result, Stream, StreamOptions, StreamPriorities,
+};
 
 tests! {
     Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy, legacy_and_non_blocking_streams_overlap,
@@ -137,7 +139,7 @@ fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
         let mut x = other.full(N, 1u32)?;
         other.synchronize()?;
         let graph = captured.capture(|_| other.fill(&mut x, 2))?;
-        assert_eq!((graph.nodes(), other.download(&x)?[0]), (1, 1), "{captured:?} and {other:?}");
+        assert_eq!((graph.node_count(), other.download(&x)?[0]), (1, 1), "{captured:?} and {other:?}");
         graph.launch(captured)?;
         captured.synchronize()?;
         assert_eq!(other.download(&x)?, [2; N]);
@@ -280,7 +282,7 @@ fn foreign_streams_may_go(device: &Device) -> Result<()> {
 }
 
 fn priorities_are_known(device: &Device) -> Result<()> {
-    let (least, greatest) = device.info().stream_priorities;
+    let StreamPriorities { least, greatest } = device.info().stream_priorities;
     assert!(greatest <= least, "lower is more urgent: {least} to {greatest}");
     let urgent = device.stream_with(StreamOptions::default().priority(greatest))?;
     let idle = device.stream_with(StreamOptions::default().priority(least))?;

@@ -73,7 +73,7 @@ fn keep_busy(device: &Device) -> Result<()> {
     let mut x = stuck.full(10, 1u32)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&stuck, gate.flag(), &mut x, 1, 10)?;
-    let mut future = stuck.finished();
+    let mut future = stuck.synchronize_async();
     assert!(is_pending(&mut future));
     let events =
         (0..1000).map(|_| s.record_with(gpustream::WaitPolicy::Block)).collect::<Result<Vec<_>>>()?;
@@ -105,7 +105,7 @@ fn from_a_waker(device: &Device) -> Result<()> {
     s.synchronize()?;
     keep_busy(device)?;
     kernels.add_when(&s, gate.flag(), &mut x, 1, 10)?;
-    exit_from_a_waker(s.finished(), || gate.open())
+    exit_from_a_waker(s.synchronize_async(), || gate.open())
 }
 
 /// What a closure drops last is destroyed by the library's thread, and with it the program's own values.

@@ -75,7 +75,7 @@ fn an_illegal_address_reaches_every_wait(device: &Device) -> Result<()> {
     match copied {
         Ok(()) => {
             lost(host.read(), "pinned memory");
-            lost(host.is_ready(), "a query of pinned memory");
+            lost(host.is_done(), "a query of pinned memory");
         }
         Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceLost),
     }
@@ -213,7 +213,7 @@ fn what_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -> Resul
         lost(memory.read(), "a reading guard");
         lost(memory.write(), "a writing guard");
         lost(memory.try_read(), "a try");
-        lost(memory.is_ready(), "a query");
+        lost(memory.is_done(), "a query");
     }
     Ok(())
 }

@@ -67,7 +67,7 @@ fn ordinary_work_waits_for_replays(device: &Device) -> Result<()> {
     kernels.step(&b, &mut other, 1, N)?;
     assert_eq!(b.download(&other)?, [6; N], "what the graph does not touch does not wait for it");
     kernels.step(&b, &mut x, 3, N)?;
-    assert!(!b.is_done()? && !host.is_ready()?);
+    assert!(!b.is_done()? && !host.is_done()?);
     gate.open();
     assert_eq!(*host.read()?, [2; N]);
     assert_eq!(b.download(&x)?, [13; N]);
@@ -177,10 +177,10 @@ fn closures_run_in_every_launch(device: &Device) -> Result<()> {
 fn panics_of_closures_are_reported(device: &Device) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let captured = a.capture(|s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("captured"))))?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     builder.node(&[], |s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("built"))))?;
     let built = builder.build()?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     builder.child(&[], &built)?;
     let nested = builder.build()?;
     for (graph, text) in [(&captured, "captured"), (&built, "built"), (&nested, "built")] {
@@ -200,17 +200,17 @@ fn graphs_tell_their_size_and_draw_themselves(device: &Device) -> Result<()> {
         kernels.step(s, &mut x, 1, N)?;
         s.copy(&x, &mut y)
     })?;
-    assert_eq!((graph.nodes(), graph.edges()), (2, 1));
+    assert_eq!((graph.node_count(), graph.edge_count()), (2, 1));
     let dot = graph.dot();
     for part in ["digraph {", "label=\"step\"", "label=\"copy\"", "n0 -> n1;", "graphs.rs:"] {
         assert!(dot.contains(part), "{dot} has no {part}");
     }
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let a = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
     let b = builder.node(&[], |s| kernels.step(s, &mut y, 1, N))?;
     builder.join(&[a, b])?;
     let graph = builder.build()?;
-    assert_eq!((graph.nodes(), graph.edges()), (3, 2));
+    assert_eq!((graph.node_count(), graph.edge_count()), (3, 2));
     let dot = graph.dot();
     assert!(dot.contains("n0 -> n2;") && dot.contains("n1 -> n2;") && !dot.contains("n0 -> n1;"), "{dot}");
     Ok(())
@@ -247,10 +247,10 @@ fn guards_keep_every_kind_of_graph_out(device: &Device) -> Result<()> {
     let x = s.full(N, 6u32)?;
     let (mut host, mut other) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
     s.synchronize()?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| s.copy(&x, &mut host))?;
     let mut built = builder.build()?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     builder.child(&[], &built)?;
     let nested = builder.build()?;
     let mut updated = s.capture(|s| s.copy(&x, &mut host))?;
@@ -260,7 +260,7 @@ fn guards_keep_every_kind_of_graph_out(device: &Device) -> Result<()> {
         drop(guard);
         graph.launch(&s)?;
     }
-    built.set(node, |s| s.copy(&x, &mut other))?;
+    built.set_node(node, |s| s.copy(&x, &mut other))?;
     updated.update(&s, |s| s.copy(&x, &mut other))?;
     for graph in [&built, &updated] {
         let guard = other.read()?;
@@ -302,9 +302,9 @@ fn forgotten_guards_keep_launches_out(device: &Device) -> Result<()> {
 fn an_empty_graph_can_be_launched(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let graph = s.capture(|_| Ok(()))?;
-    assert_eq!((graph.nodes(), graph.edges()), (0, 0));
+    assert_eq!((graph.node_count(), graph.edge_count()), (0, 0));
     graph.launch(&s)?;
-    device.graph()?.build()?.launch(&s)?;
+    device.graph_builder()?.build()?.launch(&s)?;
     s.synchronize()
 }
 
@@ -313,9 +313,9 @@ fn graphs_of_another_opening_are_refused(device: &Device) -> Result<()> {
     let (s, t) = (device.stream()?, other.stream()?);
     let mut x = s.full(N, 1u32)?;
     let mut graph = s.capture(|s| s.fill(&mut x, 2))?;
-    refused(graph.launch(&t), ErrorKind::DeviceMismatch, &[]);
+    refused(graph.launch(&t), ErrorKind::DeviceMismatch, &["the graph", "stream of its own"]);
     refused(graph.update(&t, |_| Ok(())), ErrorKind::DeviceMismatch, &[]);
-    refused(other.graph()?.child(&[], &graph), ErrorKind::DeviceMismatch, &[]);
+    refused(other.graph_builder()?.child(&[], &graph), ErrorKind::DeviceMismatch, &[]);
     let joined = s.capture(|s| {
         refused(t.wait(&s.record()?), ErrorKind::Captured, &["another device"]);
         Ok(())
@@ -359,7 +359,7 @@ fn forgotten_graphs(device: &Device) -> Result<()> {
         mem::forget(s.record()?);
         kernels.copy_when(s, gate.flag(), &x, &mut y, N)
     })?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     builder.node(&[], |s| kernels.mix(s, &z, &mut y, N))?;
     mem::forget(builder);
     s.synchronize()?;

@@ -26,7 +26,7 @@ fn capturing_runs_nothing(device: &Device) -> Result<()> {
         kernels.step(s, &mut x, 2, N)
     })?;
     assert_eq!(s.download(&x)?, [1; N]);
-    graph.upload(&s)?;
+    graph.prepare(&s)?;
     let mut want = 1;
     for _ in 0..10 {
         graph.launch(&s)?;
@@ -160,17 +160,17 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, Stream::is_done)?;
     refused_inside(device, |s| s.record()?.synchronize())?;
     refused_inside(device, |s| s.record()?.is_done())?;
-    refused_inside(device, |s| conformance::executor::block_on(s.record()?.done()))?;
+    refused_inside(device, |s| conformance::executor::block_on(s.record()?.synchronize_async()))?;
     refused_inside(device, |s| s.device().synchronize())?;
     let x = device.stream()?.full(N, 1u32)?;
     conformance::synchronize(device)?;
     refused_inside(device, |s| s.download(&x))?;
     refused_inside(device, |s| s.download_into(&x, &mut [0; N]))?;
-    refused_inside(device, |s| conformance::executor::block_on(s.finished()))?;
+    refused_inside(device, |s| conformance::executor::block_on(s.synchronize_async()))?;
     // A future would resolve at once, with what the graph has not written.
     refused_inside(device, |s| s.download_async(&x))?;
     refused(
-        device.graph()?.node(&[], |s| s.download_async(&x).map(drop)),
+        device.graph_builder()?.node(&[], |s| s.download_async(&x).map(drop)),
         ErrorKind::Captured,
         &["download"],
     );
@@ -204,7 +204,8 @@ fn work_of_other_threads_stays_out(device: &Device) -> Result<()> {
     let captured = &b;
     thread::scope(|scope| {
         let capturing = scope.spawn(move || {
-            (0..300).try_for_each(|_| captured.capture(|_| Ok(())).map(|graph| assert_eq!(graph.nodes(), 0)))
+            (0..300)
+                .try_for_each(|_| captured.capture(|_| Ok(())).map(|graph| assert_eq!(graph.node_count(), 0)))
         });
         let mut want = 0;
         for value in 1.. {
@@ -332,7 +333,7 @@ fn many_nodes(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.full(10, 1u32)?;
     let graph = s.capture(|s| (0..1000).try_for_each(|value| kernels.step(s, &mut x, value, 10)))?;
-    assert_eq!((graph.nodes(), graph.edges()), (1000, 999));
+    assert_eq!((graph.node_count(), graph.edge_count()), (1000, 999));
     graph.launch(&s)?;
     graph.launch(&s)?;
     let once = |x| (0..1000).fold(x, next);
@@ -356,7 +357,7 @@ fn fills_of_every_width(device: &Device) -> Result<()> {
         s.fill(&mut x, 0.0)?;
         s.fill(&mut y, [0; 3])?;
     }
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     refused(builder.node(&[], |s| s.fill(&mut x, 1.25)), ErrorKind::Captured, &["wider than four bytes"]);
     builder.node(&[], |s| s.fill(&mut y, [9; 3]))?;
     builder.build()?.launch(&s)?;

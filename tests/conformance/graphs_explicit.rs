@@ -21,7 +21,7 @@ fn built_branches_run_at_once(device: &Device) -> Result<()> {
     let (mut first, mut second) = (device.flag()?, device.flag()?);
     let (see_first, see_second) = (first.clone(), second.clone());
     let mut x = s.full(N, 1u32)?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let start = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
     let left = builder.node(&[start], |s| kernels.arrive(s, &ONE, &mut first, &see_second))?;
     let right = builder.node(&[start], |s| kernels.arrive(s, &ONE, &mut second, &see_first))?;
@@ -40,7 +40,7 @@ fn children_and_joins(device: &Device) -> Result<()> {
         kernels.step(s, &mut x, 1, N)?;
         kernels.step(s, &mut x, 2, N)
     })?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let first = builder.child(&[], &child)?;
     let beside = builder.node(&[], |s| kernels.step(s, &mut y, 3, N))?;
     let both = builder.join(&[first, beside])?;
@@ -65,7 +65,7 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.full(N, 1u32)?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     refused(builder.node(&[], |_| Ok(())), ErrorKind::Captured, &["submit one operation"]);
     refused(builder.node(&[], Stream::synchronize), ErrorKind::Captured, &[]);
     refused(builder.node(&[], |s| s.zeros::<u32>(N).map(drop)), ErrorKind::Captured, &[]);
@@ -73,7 +73,7 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
     builder.node(&[node], |s| kernels.step(s, &mut x, 2, N))?;
     let graph = builder.build()?;
-    assert_eq!((graph.nodes(), graph.edges()), (2, 1));
+    assert_eq!((graph.node_count(), graph.edge_count()), (2, 1));
     graph.launch(&s)?;
     assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
     Ok(())
@@ -88,7 +88,7 @@ fn grid_barriers_in_graphs(device: &Device) -> Result<()> {
     let mut want: Vec<u32> = (0..N as u32).collect();
     let (mut x, mut after, mut arrivals) = (s.upload(&want)?, s.zeros::<u32>(N)?, s.zeros::<u32>(1)?);
     let captured = s.capture(|s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 3, N));
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 4, N));
     if !device.info().cooperative_launch {
         refused(captured, ErrorKind::Unsupported, &["a cooperative launch"]);
@@ -98,7 +98,7 @@ fn grid_barriers_in_graphs(device: &Device) -> Result<()> {
     let (captured, node, mut built) = (captured?, node?, builder.build()?);
     captured.launch(&s)?;
     built.launch(&s)?;
-    built.set(node, |s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 5, N))?;
+    built.set_node(node, |s| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 5, N))?;
     built.launch(&s)?;
     for _ in 0..3 + 4 + 5 {
         want = (0..N).map(|i| next(want[i], want[(i + 1) % N])).collect();
@@ -115,8 +115,8 @@ fn early_launches_in_graphs(device: &Device) -> Result<()> {
     let launch = unsafe { Launch::new([16, 1, 1], [128, 1, 1]).early_dependent() };
     let captured =
         s.capture(|s| (0..20).try_for_each(|value| kernels.early_step(s, &launch, &mut x, value, N)))?;
-    assert_eq!((captured.nodes(), captured.edges()), (20, 19));
-    let mut builder = device.graph()?;
+    assert_eq!((captured.node_count(), captured.edge_count()), (20, 19));
+    let mut builder = device.graph_builder()?;
     let mut last = builder.node(&[], |s| kernels.early_step(s, &launch, &mut x, 20, N))?;
     for value in 21..40 {
         last = builder.node(&[last], |s| kernels.early_step(s, &launch, &mut x, value, N))?;
@@ -138,12 +138,12 @@ fn children_nest_as_deep_as_is_said(device: &Device) -> Result<()> {
     let mut x = s.full(N, 1u32)?;
     let mut graph = s.capture(|s| kernels.step(s, &mut x, 0, N))?;
     for level in 1..=LEVELS {
-        let mut builder = device.graph()?;
+        let mut builder = device.graph_builder()?;
         builder.child(&[], &graph)?;
         builder.node(&[], |s| kernels.step(s, &mut x, level, N))?;
         graph = builder.build()?;
     }
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     refused(
         builder.child(&[], &graph).map(drop),
         ErrorKind::InvalidArgument,

@@ -45,7 +45,7 @@ fn an_update_of_another_shape_replaces_the_graph(device: &Device) -> Result<()> 
         s.copy(&y, &mut x)
     })?;
     assert_eq!(outcome, GraphUpdate::TopologyChanged);
-    assert_eq!(graph.nodes(), 2);
+    assert_eq!(graph.node_count(), 2);
     graph.launch(&s)?;
     assert_eq!(s.download(&x)?, [12; N]);
     assert_eq!(s.download(&y)?, [12; N]);
@@ -73,26 +73,26 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let (mut host, mut other_host) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let up = builder.node(&[], |s| s.fill(&mut y, 3))?;
     let run = builder.node(&[up], |s| kernels.mix(s, &y, &mut x, N))?;
     let down = builder.node(&[run], |s| s.copy(&x, &mut host))?;
     let mut graph = builder.build()?;
     graph.launch(&s)?;
-    graph.set(up, |s| s.fill(&mut y, 4))?;
-    graph.set(down, |s| s.copy(&x, &mut other_host))?;
+    graph.set_node(up, |s| s.fill(&mut y, 4))?;
+    graph.set_node(down, |s| s.copy(&x, &mut other_host))?;
     graph.launch(&s)?;
     assert_eq!(*host.read()?, [8; N]);
     assert_eq!(*other_host.read()?, [44; N]);
     // Other memory, which the graph now owns and tracks.
     {
         let z = s.full(N, 100u32)?;
-        graph.set(run, |s| kernels.mix(s, &z, &mut x, N))?;
+        graph.set_node(run, |s| kernels.mix(s, &z, &mut x, N))?;
     }
     let others = (0..10).map(|_| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
     for round in 0..100u32 {
         if round % 2 == 0 {
-            graph.set(up, |s| s.fill(&mut y, round))?;
+            graph.set_node(up, |s| s.fill(&mut y, round))?;
         }
         graph.launch(&s)?;
     }
@@ -116,26 +116,26 @@ fn a_closure_is_set(device: &Device) -> Result<()> {
             count.fetch_add(amount, Ordering::SeqCst);
         }
     };
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let first = builder.node(&[], |s| kernels.add_when(s, gate.flag(), &mut x, 1, N))?;
     let node = builder.node(&[first], |s| s.host_fn_repeat(adding(1)))?;
     let joined = builder.join(&[node])?;
     let mut graph = builder.build()?;
     s.synchronize()?;
     graph.launch(&s)?;
-    graph.set(node, |s| s.host_fn_repeat(adding(100)))?;
+    graph.set_node(node, |s| s.host_fn_repeat(adding(100)))?;
     graph.launch(&s)?;
     assert_eq!(count.load(Ordering::SeqCst), 0);
     gate.open();
     s.synchronize()?;
     assert_eq!(count.load(Ordering::SeqCst), 101);
-    graph.set(node, |s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("on purpose"))))?;
+    graph.set_node(node, |s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("on purpose"))))?;
     graph.launch(&s)?;
     refused(s.synchronize(), ErrorKind::HostPanic, &["on purpose"]);
     // Another kind of work does not go into it, nor anything into a point where nodes meet.
-    assert!(graph.set(node, |s| s.fill(&mut x, 9)).is_err());
-    assert!(graph.set(joined, |s| s.fill(&mut x, 9)).is_err());
-    graph.set(node, |s| s.host_fn_repeat(adding(1000)))?;
+    assert!(graph.set_node(node, |s| s.fill(&mut x, 9)).is_err());
+    assert!(graph.set_node(joined, |s| s.fill(&mut x, 9)).is_err());
+    graph.set_node(node, |s| s.host_fn_repeat(adding(1000)))?;
     graph.launch(&s)?;
     s.synchronize()?;
     assert_eq!(count.load(Ordering::SeqCst), 1101);
@@ -147,30 +147,34 @@ fn setting_nodes_is_checked(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.full(N, 1u32)?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
     let mut graph = builder.build()?;
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let stranger = builder.node(&[], |s| kernels.step(s, &mut x, 2, N))?;
     refused(builder.node(&[node], |s| s.fill(&mut x, 1)), ErrorKind::InvalidArgument, &["another graph"]);
     drop(builder);
     refused(
-        graph.set(stranger, |s| kernels.step(s, &mut x, 3, N)),
+        graph.set_node(stranger, |s| kernels.step(s, &mut x, 3, N)),
         ErrorKind::InvalidArgument,
         &["another graph"],
     );
-    refused(graph.set(node, |_| Ok(())), ErrorKind::Captured, &["nothing"]);
-    let twice = graph.set(node, |s| {
+    refused(graph.set_node(node, |_| Ok(())), ErrorKind::Captured, &["nothing"]);
+    let twice = graph.set_node(node, |s| {
         kernels.step(s, &mut x, 1, N)?;
         kernels.step(s, &mut x, 1, N)
     });
     refused(twice, ErrorKind::Captured, &["several operations"]);
-    refused(graph.set(node, Stream::synchronize), ErrorKind::Captured, &[]);
-    graph.set(node, |s| kernels.step(s, &mut x, 4, N))?;
+    refused(graph.set_node(node, Stream::synchronize), ErrorKind::Captured, &[]);
+    graph.set_node(node, |s| kernels.step(s, &mut x, 4, N))?;
     graph.launch(&s)?;
     assert_eq!(s.download(&x)?, [9; N]);
     let mut captured = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
-    refused(captured.set(node, |s| kernels.step(s, &mut x, 3, N)), ErrorKind::InvalidArgument, &["update"]);
+    refused(
+        captured.set_node(node, |s| kernels.step(s, &mut x, 3, N)),
+        ErrorKind::InvalidArgument,
+        &["update"],
+    );
     Ok(())
 }
 
@@ -182,13 +186,13 @@ fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let (mut x, mut host) = (s.full(N, 1u32)?, device.pinned::<u32>(N)?);
-    let mut builder = elsewhere(|| device.graph())?;
+    let mut builder = elsewhere(|| device.graph_builder())?;
     let step = elsewhere(|| builder.node(&[], |s| kernels.step(s, &mut x, 1, N)))?;
     let down = elsewhere(|| builder.node(&[step], |s| s.copy(&x, &mut host)))?;
     let mut graph = elsewhere(|| builder.build())?;
-    elsewhere(|| graph.set(step, |s| kernels.step(s, &mut x, 2, N)))?;
-    elsewhere(|| graph.set(down, |s| s.copy(&x, &mut host)))?;
-    elsewhere(|| graph.upload(&s))?;
+    elsewhere(|| graph.set_node(step, |s| kernels.step(s, &mut x, 2, N)))?;
+    elsewhere(|| graph.set_node(down, |s| s.copy(&x, &mut host)))?;
+    elsewhere(|| graph.prepare(&s))?;
     elsewhere(|| graph.launch(&s))?;
     assert_eq!(*host.read()?, [7; N]);
     elsewhere(|| graph.update(&s, |s| s.fill(&mut x, 9)))?;
@@ -204,10 +208,10 @@ fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
 fn a_node_is_set_by_the_thread_that_asked(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (mut x, mut y) = (s.full(N, 0u32)?, s.full(N, 0u32)?);
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| s.fill(&mut x, 1))?;
     let mut graph = builder.build()?;
-    graph.set(node, |s| {
+    graph.set_node(node, |s| {
         let other = thread::scope(|scope| scope.spawn(|| s.fill(&mut y, 2)).join()).unwrap();
         refused(other, ErrorKind::Captured, &["another thread"]);
         s.fill(&mut x, 3)
@@ -222,13 +226,13 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let (mut x, w) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
-    let mut builder = device.graph()?;
+    let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| kernels.mix(s, &w, &mut x, N))?;
     let other = builder.node(&[node], |s| kernels.mix(s, &w, &mut x, N))?;
     let mut graph = builder.build()?;
     let (mut y, z) = (s.full(N, 7u32)?, s.full(N, 9u32)?);
     refused(
-        graph.set(node, |s| {
+        graph.set_node(node, |s| {
             kernels.mix(s, &y, &mut x, N)?;
             Err(Error::new(ErrorKind::InvalidArgument, "on purpose"))
         }),
@@ -236,7 +240,7 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
         &["on purpose"],
     );
     let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
-        graph.set(other, |s| {
+        graph.set_node(other, |s| {
             kernels.mix(s, &z, &mut x, N)?;
             panic::resume_unwind(Box::new("on purpose"))
         })
@@ -266,14 +270,14 @@ fn attributes_stay_as_made(device: &Device) -> Result<()> {
     for (other, _) in others.iter().filter(|(_, present)| *present) {
         for (made, set) in [(&SHAPE, other), (other, &SHAPE)] {
             let mut x = s.full(10, 1u32)?;
-            let mut builder = device.graph()?;
+            let mut builder = device.graph_builder()?;
             let node = builder.node(&[], |s| kernels.step_with(s, made, &mut x, 1, 10))?;
             let mut graph = builder.build()?;
-            let changed = graph.set(node, |s| kernels.step_with(s, set, &mut x, 2, 10));
+            let changed = graph.set_node(node, |s| kernels.step_with(s, set, &mut x, 2, 10));
             refused(changed, ErrorKind::InvalidArgument, &["cannot be changed", "build the graph anew"]);
             graph.launch(&s)?;
             assert_eq!(s.download(&x)?, [next(1, 1); 10]);
-            graph.set(node, |s| kernels.step_with(s, made, &mut x, 3, 10))?;
+            graph.set_node(node, |s| kernels.step_with(s, made, &mut x, 3, 10))?;
             graph.launch(&s)?;
             assert_eq!(s.download(&x)?, [next(next(1, 1), 3); 10]);
         }

@@ -178,7 +178,7 @@ fn combine(
 fn hammer(device: &Device) -> Result<()> {
     let seconds = std::env::var("GPUSTREAM_HAMMER_SECONDS").ok().and_then(|text| text.parse().ok());
     let end = Instant::now() + seconds.map_or(Duration::from_millis(1500), Duration::from_secs);
-    let (free, _) = device.memory()?;
+    let free = device.memory()?.free;
     let steps = {
         let device = &open_again(device, DeviceOptions::default())?;
         let kernels = &sync::Kernels::load(device)?;
@@ -212,7 +212,7 @@ fn hammer(device: &Device) -> Result<()> {
         steps
     };
     assert!(steps >= 300, "only {steps} steps");
-    let (after, _) = device.memory()?;
+    let after = device.memory()?.free;
     // On the CPU this is the whole machine's free memory, which others use too.
     if device.info().backend != "cpu" {
         assert!(after + (4 << 20) >= free, "{} bytes are gone", free - after);

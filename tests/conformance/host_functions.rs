@@ -77,9 +77,9 @@ fn panics_reach_waits(device: &Device, submit: impl Fn(&Stream) -> Result<()>) -
             Ok(())
         }),
         ("download", |_, s, _, host| s.download(host).map(drop)),
-        ("future of the stream", |_, s, _, _| block_on(s.finished())),
-        ("future of the event", |_, _, event, _| block_on(event.done())),
-        ("future of the memory", |_, _, _, host| block_on(host.ready())),
+        ("future of the stream", |_, s, _, _| block_on(s.synchronize_async())),
+        ("future of the event", |_, _, event, _| block_on(event.synchronize_async())),
+        ("future of the memory", |_, _, _, host| block_on(host.synchronize_async())),
     ];
     // Not the device that other tests wait for.
     let device = &open_again(device, DeviceOptions::default())?;
@@ -196,7 +196,7 @@ fn others_go_on(device: &Device, s: &Stream, block: impl Fn(Receiver<()>) -> Res
             stream.record()?.synchronize()?;
             stream.copy(x, &mut host)?;
             assert_eq!(*host.read()?, [want; N]);
-            block_on(stream.finished())?;
+            block_on(stream.synchronize_async())?;
             stream.synchronize()?;
             assert_eq!(stream.download(x)?, [want; N]);
         }
@@ -288,7 +288,7 @@ fn one_of_each(device: Device) -> Result<(Arc<Stream>, impl Send)> {
     let download = s.download_async(&x)?;
     let events = (0..100).map(|_| s.record()).collect::<Result<Vec<_>>>()?;
     let timed = s.record_timed()?;
-    let builder = device.graph()?;
+    let builder = device.graph_builder()?;
     tools.submit()?;
     gate.open();
     let held = (kernels, x, tools, graph, registered, default, download, events, timed, builder, gate);
@@ -449,7 +449,7 @@ fn what_came_before_can_be_read(device: &Device) -> Result<()> {
     let (tell, told) = mpsc::channel();
     a.host_fn(move || {
         let mut read = || -> Result<(u32, u32)> {
-            assert!(first.is_ready()? && second.is_ready()?);
+            assert!(first.is_done()? && second.is_done()?);
             second.write()?[0] = 100;
             Ok((first.read()?.iter().sum(), second.read()?.iter().sum()))
         };

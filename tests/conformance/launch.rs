@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use conformance::args::{Kernels, Mixed, Nested};
 use conformance::{refused, sync, tests, warps};
 use gpustream::half::{bf16, f16};
-use gpustream::{Arg, Device, ErrorKind, Launch, Result};
+use gpustream::{Arg, Device, ErrorKind, Launch, Result, SuggestedLaunch};
 
 tests! {
     Plain: every_scalar, structs_by_value, structs_in_memory, every_thread_runs_once, a_launch_covers_two_dimensions,
@@ -223,17 +223,17 @@ fn occupancy_is_known(device: &Device) -> Result<()> {
     let blocks = kernel.occupancy(128, 0)?;
     assert!(blocks >= 1);
     assert!(kernel.occupancy(limit, 0)? <= blocks);
-    let (grid, block) = kernel.suggested_block(0)?;
+    let SuggestedLaunch { blocks: grid, threads_per_block: block } = kernel.suggested_launch(0)?;
     assert!(grid >= 1 && (1..=limit).contains(&block), "{grid} blocks of {block}");
     // As much shared memory as there is, and what is beyond it.
     let most = device.info().shared_memory_per_block_optin - kernel.info().static_shared;
     let few = kernel.occupancy(128, most)?;
     assert!((1..=blocks).contains(&few), "{few} of {blocks}");
-    assert!(kernel.suggested_block(most)?.1 >= 1);
+    assert!(kernel.suggested_launch(most)?.threads_per_block >= 1);
     for (threads, shared) in [(128, most + 1), (128, u32::MAX), (0, 0), (limit + 1, 0)] {
         assert_eq!(kernel.occupancy(threads, shared)?, 0, "{threads} threads, {shared} bytes");
     }
-    refused(kernel.suggested_block(most + 1), ErrorKind::InvalidLaunch, &["step", "shared memory"]);
+    refused(kernel.suggested_launch(most + 1), ErrorKind::InvalidLaunch, &["step", "shared memory"]);
     // What it suggests can be launched.
     let s = device.stream()?;
     let mut x = s.full(10_007, 2u32)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use conformance::{Gate, open_again, sync, tests, until};
-use gpustream::{AsViewMut, Device, DeviceOptions, Graph, Launch, MemoryPool, Result, Stream};
+use gpustream::{AsViewMut, Device, DeviceOptions, Graph, Launch, PoolPolicy, Result, Stream};
 
 tests! {
     Plain: a_captured_graph_keeps_memory_of_a_closed_handle, a_set_node_keeps_memory_of_a_closed_handle,
@@ -16,7 +16,7 @@ tests! {
         a_handle_closes_inside_a_capture, a_forgotten_graph_harms_nobody, what_a_pending_graphs_closure_owns_goes_with_it, a_handle_opened_later_gets_other_memory;
 }
 
-const ALL: [MemoryPool; 3] = [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled];
+const ALL: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 /// Large enough for pages of its own.
@@ -32,7 +32,7 @@ struct Bystanders {
 
 impl Bystanders {
     fn new(device: &Device) -> Result<Self> {
-        let device = open_again(device, DeviceOptions::default().pool(MemoryPool::Unpooled))?;
+        let device = open_again(device, DeviceOptions::default().pool(PoolPolicy::Unpooled))?;
         let stream = device.stream()?;
         let buffers = (0..3).map(|_| stream.full(N, 0xaaaa_aaaa_u32)).collect::<Result<_>>()?;
         stream.synchronize()?;
@@ -56,7 +56,7 @@ impl Bystanders {
 /// Under each way to get memory: makes a graph of `device` over memory of a handle that is gone before it is launched.
 fn under_each(
     device: &Device,
-    policies: &[MemoryPool],
+    policies: &[PoolPolicy],
     make: impl Fn(&Stream, &mut gpustream::Buffer<u32>, &mut gpustream::Pinned<u32>) -> Result<Graph>,
 ) -> Result<()> {
     for &policy in policies {
@@ -96,12 +96,12 @@ fn a_set_node_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
     under_each(device, policies, |s, y, seen| {
         let mut own = s.zeros::<u32>(N)?;
         s.synchronize()?;
-        let mut builder = s.device().graph()?;
+        let mut builder = s.device().graph_builder()?;
         let fill = builder.node(&[], |s| s.fill(&mut own, 1))?;
         let down = builder.node(&[fill], |s| s.copy(&own, seen))?;
         let mut graph = builder.build()?;
-        graph.set(fill, |s| s.fill(y, 7))?;
-        graph.set(down, |s| s.copy(y, seen))?;
+        graph.set_node(fill, |s| s.fill(y, 7))?;
+        graph.set_node(down, |s| s.copy(y, seen))?;
         Ok(graph)
     })
 }
@@ -125,7 +125,7 @@ fn an_updated_graph_keeps_memory_of_a_closed_handle(device: &Device) -> Result<(
 fn a_child_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
     under_each(device, &ALL, |s, y, seen| {
         let child = s.capture(|s| s.fill(y, 7))?;
-        let mut builder = s.device().graph()?;
+        let mut builder = s.device().graph_builder()?;
         let first = builder.child(&[], &child)?;
         drop(child);
         builder.node(&[first], |s| s.copy(y, seen))?;

@@ -1,7 +1,7 @@
 //! Allocation: reuse, statistics, and running out.
 
 use conformance::{Gate, open_again, refused, sync, tests};
-use gpustream::{Device, DeviceOptions, ErrorKind, Piece, Result, Stream, StreamOptions};
+use gpustream::{Device, DeviceOptions, ErrorKind, MemoryInfo, Piece, Result, Stream, StreamOptions};
 
 tests! {
     Plain: freed_memory_is_reused, statistics_add_up, peaks_are_remembered, trimming_returns_what_is_free,
@@ -60,7 +60,7 @@ fn too_much_is_an_error_and_less_still_works(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.full(1000, 3u32)?;
-    let (_, total) = device.memory()?;
+    let total = device.memory()?.total;
     for bytes in [total as usize * 2, 1 << 50, isize::MAX as usize] {
         refused(s.alloc::<u8>(bytes).map(drop), ErrorKind::OutOfMemory, &["bytes"]);
         refused(s.zeros::<u8>(bytes).map(drop), ErrorKind::OutOfMemory, &["bytes"]);
@@ -97,7 +97,7 @@ fn alignment(device: &Device) -> Result<()> {
 }
 
 fn memory_is_told(device: &Device) -> Result<()> {
-    let (free, total) = device.memory()?;
+    let MemoryInfo { free, total } = device.memory()?;
     assert!(0 < free && free <= total, "{free} of {total}");
     assert_eq!(total, device.info().total_memory);
     Ok(())

@@ -52,7 +52,8 @@ fn boxes_between_devices(device: &Device) -> Result<()> {
 /// All devices of this one's backend; fewer than two are none.
 fn devices(device: &Device) -> Vec<Device> {
     let backend = device.info().backend;
-    let all: Vec<_> = Device::all().into_iter().filter(|other| other.info().backend == backend).collect();
+    let all: Vec<_> =
+        Device::all().into_iter().flatten().filter(|other| other.info().backend == backend).collect();
     if all.len() < 2 {
         eprintln!("{backend} has one device: skipped");
         return Vec::new();
@@ -155,7 +156,7 @@ fn boxes(device: &Device) -> Result<()> {
     let values: Vec<u32> = (1..=600).collect();
     let x = a.upload(&values)?;
     let (mut y, mut z) = (b.zeros::<u32>(100)?, a.zeros::<u32>(800)?);
-    let (from, near) = (Pitched::rows(20).at(3, 4), Pitched::rows(10).at(1, 2));
+    let (from, near) = (Pitched::new_2d(20).at(3, 4), Pitched::new_2d(10).at(1, 2));
     match b.copy_box(&x, from, &mut y, near, [5, 6, 1]) {
         Err(error) if error.kind() == ErrorKind::DeviceMismatch => return Ok(()), // no peer access
         outcome => outcome?,
@@ -166,7 +167,7 @@ fn boxes(device: &Device) -> Result<()> {
     }
     assert_eq!(b.download(&y)?, want);
     // Two planes of three rows, each plane of five rows in one array and of ten in the other.
-    a.copy_box(&y, Pitched::planes(10, 5), &mut z, Pitched::planes(20, 10).at_plane(7, 1, 2), [10, 3, 2])?;
+    a.copy_box(&y, Pitched::new_3d(10, 5), &mut z, Pitched::new_3d(20, 10).at_plane(7, 1, 2), [10, 3, 2])?;
     let mut there = vec![0; 800];
     for (plane, row) in (0..2).flat_map(|plane| (0..3).map(move |row| (plane, row))) {
         there[20 * (10 * (2 + plane) + 1 + row) + 7..][..10]

@@ -11,7 +11,7 @@ use conformance::{Gate, refused, sync, tests, until};
 use gpustream::{Device, ErrorKind, Launch, Result};
 
 tests! {
-    Plain: a_stream_finishes, an_event_is_reached, an_event_is_awaited, pinned_memory_is_ready, a_download_arrives, on_a_bare_executor,
+    Plain: a_stream_finishes, an_event_is_reached, an_event_is_awaited, pinned_memory_is_done, a_download_arrives, on_a_bare_executor,
         on_tokio, on_smol, what_follows_does_not_count, what_the_stream_waits_for_counts,
         what_the_stream_waits_for_later_does_not,
         finished_work_resolves_at_once, futures_outlive_everything, panics_are_reported, the_waker_may_change,
@@ -37,7 +37,7 @@ fn a_stream_finishes(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let gate = Gate::new(device)?;
     kernels.spin(&s, &ONE, gate.flag())?;
-    let mut finished = s.finished();
+    let mut finished = s.synchronize_async();
     assert!(is_pending(&mut finished) && is_pending(&mut finished));
     gate.open();
     block_on(finished)?;
@@ -52,7 +52,7 @@ fn an_event_is_reached(device: &Device) -> Result<()> {
     kernels.spin(&s, &ONE, first.flag())?;
     let event = s.record()?;
     kernels.spin(&s, &ONE, second.flag())?;
-    let mut done = event.done();
+    let mut done = event.synchronize_async();
     assert!(is_pending(&mut done));
     first.open();
     block_on(done)?;
@@ -74,10 +74,14 @@ fn an_event_is_awaited(device: &Device) -> Result<()> {
         event.await
     })?;
     assert!(s.is_done()?);
-    Ok(())
+    let timed = s.record_timed()?;
+    block_on(async {
+        (&timed).await?;
+        timed.await
+    })
 }
 
-fn pinned_memory_is_ready(device: &Device) -> Result<()> {
+fn pinned_memory_is_done(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let x = s.full(N, 4u32)?;
@@ -86,9 +90,9 @@ fn pinned_memory_is_ready(device: &Device) -> Result<()> {
     kernels.spin(&s, &ONE, first.flag())?;
     s.copy(&x.slice(..100)?, &mut host.slice_mut(..100)?)?;
     kernels.spin(&s, &ONE, second.flag())?;
-    let mut ready = host.ready();
+    let mut ready = host.synchronize_async();
     assert!(is_pending(&mut ready));
-    block_on(host.slice(100..)?.ready())?;
+    block_on(host.slice(100..)?.synchronize_async())?;
     first.open();
     block_on(ready)?;
     assert_eq!(host.read()?[..101], [&[4; 100][..], &[0]].concat());
@@ -122,12 +126,12 @@ pub(crate) async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) 
     for value in 0..5 {
         kernels.step(&s, &mut x, value, N)?;
         want = want.wrapping_mul(5).wrapping_add(value);
-        s.finished().await?;
+        s.synchronize_async().await?;
         s.copy(&x, &mut host)?;
-        host.ready().await?;
+        host.synchronize_async().await?;
         // Not beyond an await: a guard stays on its thread.
         assert_eq!(host.read()?[N - 1], want);
-        s.record()?.done().await?;
+        s.record()?.synchronize_async().await?;
     }
     assert_eq!(s.download_async(&x)?.await?, vec![want; N]);
     Ok(())
@@ -169,7 +173,7 @@ fn what_follows_does_not_count(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
     kernels.spin(&s, &ONE, first.flag())?;
-    let finished = s.finished();
+    let finished = s.synchronize_async();
     kernels.spin(&s, &ONE, second.flag())?;
     first.open();
     block_on(finished)?;
@@ -187,7 +191,12 @@ fn what_the_stream_waits_for_counts(device: &Device) -> Result<()> {
     kernels.spin(&a, &ONE, gate.flag())?;
     b.wait(&a.record()?)?;
     c.wait(&b.record()?)?;
-    let mut futures = [b.finished(), b.record()?.done(), c.finished(), c.record()?.done()];
+    let mut futures = [
+        b.synchronize_async(),
+        b.record()?.synchronize_async(),
+        c.synchronize_async(),
+        c.record()?.synchronize_async(),
+    ];
     assert!(futures.iter_mut().all(is_pending));
     gate.open();
     futures.into_iter().try_for_each(block_on)?;
@@ -204,10 +213,10 @@ fn what_the_stream_waits_for_later_does_not(device: &Device) -> Result<()> {
     kernels.spin(&a, &ONE, second.flag())?;
     let event = a.record()?;
     kernels.spin(&s, &ONE, first.flag())?;
-    let (mut before, earlier) = (s.finished(), s.record()?);
+    let (mut before, earlier) = (s.synchronize_async(), s.record()?);
     s.wait(&event)?;
-    let (mut after, later) = (s.finished(), s.record()?);
-    let (mut earlier, mut later) = (earlier.done(), later.done());
+    let (mut after, later) = (s.synchronize_async(), s.record()?);
+    let (mut earlier, mut later) = (earlier.synchronize_async(), later.synchronize_async());
     assert!([&mut later, &mut after, &mut earlier, &mut before].into_iter().all(is_pending));
     first.open();
     until(|| Ok(!is_pending(&mut before)))?;
@@ -224,8 +233,8 @@ fn finished_work_resolves_at_once(device: &Device) -> Result<()> {
     s.fill(&mut x, 2)?;
     let event = s.record()?;
     s.synchronize()?;
-    assert!(!is_pending(&mut s.finished()) && !is_pending(&mut event.done()));
-    assert!(!is_pending(&mut device.pinned::<u32>(N)?.ready()));
+    assert!(!is_pending(&mut s.synchronize_async()) && !is_pending(&mut event.synchronize_async()));
+    assert!(!is_pending(&mut device.pinned::<u32>(N)?.synchronize_async()));
     Ok(())
 }
 
@@ -239,7 +248,7 @@ fn futures_outlive_everything(device: &Device) -> Result<()> {
         let mut x = s.full(N, 1u32)?;
         kernels.add_when(&s, gate.flag(), &mut x, 6, N)?;
         let event = s.record()?;
-        (s.finished(), event.done(), s.download_async(&x)?)
+        (s.synchronize_async(), event.synchronize_async(), s.download_async(&x)?)
     };
     drop(device);
     gate.open();
@@ -251,13 +260,13 @@ fn futures_outlive_everything(device: &Device) -> Result<()> {
 fn panics_are_reported(device: &Device) -> Result<()> {
     let s = device.stream()?;
     s.host_fn(|| std::panic::resume_unwind(Box::new("on purpose")))?;
-    refused(block_on(s.finished()), ErrorKind::HostPanic, &["on purpose"]);
-    block_on(s.finished())?;
+    refused(block_on(s.synchronize_async()), ErrorKind::HostPanic, &["on purpose"]);
+    block_on(s.synchronize_async())?;
     let kernels = sync::Kernels::load(device)?;
     let gate = Gate::new(device)?;
     kernels.spin(&s, &ONE, gate.flag())?;
     s.host_fn(|| std::panic::resume_unwind(Box::new("later")))?;
-    let mut finished = s.finished();
+    let mut finished = s.synchronize_async();
     assert!(is_pending(&mut finished));
     gate.open();
     refused(block_on(finished), ErrorKind::HostPanic, &["later"]);
@@ -270,7 +279,7 @@ fn the_waker_may_change(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let gate = Gate::new(device)?;
     kernels.spin(&s, &ONE, gate.flag())?;
-    let mut finished = s.finished();
+    let mut finished = s.synchronize_async();
     let (first, last) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
     for woken in [&first, &last] {
         let waker = woken.clone().into();
@@ -302,9 +311,9 @@ fn a_waker_that_waits_when_dropped(device: &Device) -> Result<()> {
     let (gate, last) = (Gate::new(device)?, Gate::new(device)?);
     kernels.spin(&s, &ONE, gate.flag())?;
     let event = s.record()?;
-    let mut finished = s.finished();
+    let mut finished = s.synchronize_async();
     kernels.spin(&other, &ONE, last.flag())?;
-    let mut others = other.finished();
+    let mut others = other.synchronize_async();
     let waited = Arc::new(AtomicBool::new(false));
     let wait = move || {
         gate.open();
@@ -333,7 +342,7 @@ fn many_streams(device: &Device) -> Result<()> {
         s.host_fn(move || {
             let _ = closed.recv();
         })?;
-        let mut finished = s.finished();
+        let mut finished = s.synchronize_async();
         if device.info().backend == "cpu" {
             assert!(is_pending(&mut finished));
         }

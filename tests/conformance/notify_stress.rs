@@ -30,9 +30,9 @@ fn each_kind(device: &Device, s: &Stream, x: &Buffer<u32>) -> Result<[Pending; 4
     s.copy(x, &mut host)?;
     let download = s.download_async(x)?;
     Ok([
-        Box::pin(s.finished()),
-        Box::pin(s.record()?.done()),
-        Box::pin(host.ready()),
+        Box::pin(s.synchronize_async()),
+        Box::pin(s.record()?.synchronize_async()),
+        Box::pin(host.synchronize_async()),
         Box::pin(async { download.await.map(drop) }),
     ])
 }
@@ -52,7 +52,7 @@ fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
             assert!(polled.is_pending());
         }
     }
-    let finished = s.finished();
+    let finished = s.synchronize_async();
     gate.open();
     block_on(finished)?;
     until(|| Ok(Arc::strong_count(&woken) == 1))?;
@@ -108,7 +108,7 @@ fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     for s in &streams {
         kernels.spin(s, &ONE, gate.flag())?;
         for number in 0..10 {
-            let mut finished = s.finished();
+            let mut finished = s.synchronize_async();
             if number % 2 == 0 {
                 let waker = waker.clone().into();
                 assert!(Pin::new(&mut finished).poll(&mut Context::from_waker(&waker)).is_pending());
@@ -125,7 +125,7 @@ fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     // Nor those who come later.
     let gate = Gate::new(device)?;
     kernels.spin(&streams[0], &ONE, gate.flag())?;
-    let mut finished = streams[0].finished();
+    let mut finished = streams[0].synchronize_async();
     assert!(is_pending(&mut finished));
     gate.open();
     block_on(finished)
@@ -153,7 +153,7 @@ fn ten_thousand_pending(device: &Device) -> Result<()> {
         if round < 400 {
             kernels.step(s, &mut x[round % 4], 1, 10)?;
         }
-        let mut finished = s.finished();
+        let mut finished = s.synchronize_async();
         assert!(is_pending(&mut finished));
         futures.push(finished);
         if round == 0 {
@@ -176,7 +176,7 @@ fn an_idle_reactor_sleeps(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let gate = Gate::new(device)?;
     kernels.spin(&s, &ONE, gate.flag())?;
-    let mut finished = s.finished();
+    let mut finished = s.synchronize_async();
     assert!(is_pending(&mut finished));
     gate.open();
     block_on(finished)?;
@@ -213,9 +213,9 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
         // All streams write to each piece of memory, so that its futures have as many points to wait for.
         s.copy(x, &mut hosts[round / 8 % 8].slice_mut(round % 8 * N..(round % 8 + 1) * N)?)?;
         let mut future: Pending = match round / 8 % 4 {
-            0 => Box::pin(s.finished()),
-            1 => Box::pin(s.record()?.done()),
-            2 => Box::pin(hosts[round / 8 % 8].ready()),
+            0 => Box::pin(s.synchronize_async()),
+            1 => Box::pin(s.record()?.synchronize_async()),
+            2 => Box::pin(hosts[round / 8 % 8].synchronize_async()),
             _ => {
                 let download = s.download_async(x)?;
                 Box::pin(async { download.await.map(drop) })
@@ -228,7 +228,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     // SAFETY: its owner outlives it.
     let adopted = unsafe { device.stream_from_raw(streams[7].as_raw()) };
     adopted.copy(&buffers[7], &mut late)?;
-    let mut future: Pending = Box::pin(adopted.finished());
+    let mut future: Pending = Box::pin(adopted.synchronize_async());
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     futures.push(future);
     drop(adopted);
@@ -238,8 +238,8 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     }
     // The one thread that sees to all of them is still there.
     for (s, host) in streams.iter().zip(&hosts) {
-        refused(block_on(s.finished()), ErrorKind::DeviceLost, &[]);
-        refused(block_on(host.ready()), ErrorKind::DeviceLost, &[]);
+        refused(block_on(s.synchronize_async()), ErrorKind::DeviceLost, &[]);
+        refused(block_on(host.synchronize_async()), ErrorKind::DeviceLost, &[]);
     }
     refused(late.read(), ErrorKind::DeviceLost, &[]);
     let cpu = Device::open("cpu")?;

@@ -160,14 +160,14 @@ fn nothing_waits_but_host_access(device: &Device) -> Result<()> {
         assert_eq!(*a.slice(range.clone())?.read()?, want_a[range.clone()], "piece {piece}");
         assert_eq!(*b.slice(range.clone())?.read()?, want_b[range], "piece {piece}");
     }
-    assert!(!a.slice(2 * N..3 * N)?.is_ready()? && !b.slice(4 * N..)?.is_ready()?);
+    assert!(!a.slice(2 * N..3 * N)?.is_done()? && !b.slice(4 * N..)?.is_done()?);
 
     // The next run finds its own order.
     round.number = 2;
     run(&mut a, &mut b, &round, None)?;
     round.on_host(&mut want_a, &mut want_b);
     assert_eq!(*b.slice(3 * N..4 * N)?.read()?, want_b[3 * N..4 * N]);
-    assert!(!a.slice(2 * N..3 * N)?.is_ready()?);
+    assert!(!a.slice(2 * N..3 * N)?.is_done()?);
     gate.open();
     assert_eq!((&*a.read()?, &*b.read()?), (&want_a[..], &want_b[..]));
     Ok(())
@@ -188,7 +188,7 @@ fn streams_order_other_work(device: &Device) -> Result<()> {
     assert_eq!(stream.download(&y)?, want_b);
     assert_eq!(pipeline.streams()?.len(), 2);
     pipeline.streams()?.try_for_each(Stream::synchronize)?;
-    assert!(a.is_ready()? && b.is_ready()?);
+    assert!(a.is_done()? && b.is_done()?);
     assert_eq!(device.pipeline().depth(1).streams()?.len(), 1);
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 
 use conformance::{Gate, open_again, refused, sync, tests};
-use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool, Result, Stream};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Result, Stream};
 
 tests! {
     Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use, reads_of_reused_memory_wait_for_its_last_use, streams_that_are_ordered_share,
@@ -16,12 +16,12 @@ tests! {
 }
 
 const MIB: usize = 1 << 20;
-const POLICIES: [MemoryPool; 3] = [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled];
+const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
 /// The policies that the device has.
-fn policies(device: &Device) -> impl Iterator<Item = MemoryPool> {
+fn policies(device: &Device) -> impl Iterator<Item = PoolPolicy> {
     let pools = device.info().memory_pools;
-    POLICIES.into_iter().filter(move |&policy| policy != MemoryPool::Driver || pools)
+    POLICIES.into_iter().filter(move |&policy| policy != PoolPolicy::Driver || pools)
 }
 
 fn under_each(device: &Device, test: impl Fn(DeviceOptions) -> Result<()>) -> Result<()> {
@@ -162,9 +162,9 @@ fn a_hundred_times_until_the_device_is_full(device: &Device) -> Result<()> {
     for policy in policies(device) {
         let device = open_again(device, DeviceOptions::default().pool(policy))?;
         let stream = device.stream()?;
-        let piece = device.memory()?.1 as usize / 16;
+        let piece = device.memory()?.total as usize / 16;
         // Where nothing is kept, the driver maps all of it each time, which takes half a second.
-        let rounds = if policy == MemoryPool::Library { 100 } else { 4 };
+        let rounds = if policy == PoolPolicy::Library { 100 } else { 4 };
         for round in 0..rounds {
             let mut held = Vec::new();
             let refusal = loop {
@@ -375,7 +375,7 @@ fn a_capture_refuses_allocations(device: &Device) -> Result<()> {
             drop(before);
             Ok(())
         })?;
-        assert_eq!(graph.nodes(), 1);
+        assert_eq!(graph.node_count(), 1);
         graph.launch(&s)?;
         assert_eq!(s.download(&x)?, [3; 1000]);
         assert_eq!(s.download(&s.full(1000, 4u32)?)?, [4; 1000]);

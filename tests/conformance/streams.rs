@@ -52,7 +52,7 @@ fn enqueueing_returns(device: &Device) -> Result<()> {
         counter.fetch_add(1, Ordering::SeqCst);
     })?;
     let event = s.record()?;
-    assert!(!s.is_done()? && !event.is_done()? && !host.is_ready()?);
+    assert!(!s.is_done()? && !event.is_done()? && !host.is_done()?);
     assert_eq!(ran.load(Ordering::SeqCst), 0);
     gate.open();
     s.synchronize()?;

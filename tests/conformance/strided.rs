@@ -22,12 +22,12 @@ fn expected(src: &[u16], from: Pitched, dst: &mut [u16], to: Pitched, [width, he
 const LEN: usize = 4000;
 
 const BOXES: [(Pitched, Pitched, [usize; 3]); 6] = [
-    (Pitched::rows(10), Pitched::rows(7), [7, 9, 1]),
-    (Pitched::rows(33).at(3, 2), Pitched::rows(40).at(11, 1), [20, 30, 1]),
-    (Pitched::planes(10, 10), Pitched::planes(8, 9), [8, 9, 10]),
-    (Pitched::planes(13, 11).at_plane(2, 1, 3), Pitched::planes(16, 12).at_plane(5, 3, 1), [9, 7, 5]),
-    (Pitched::rows(1), Pitched::rows(50), [1, 70, 1]),
-    (Pitched::rows(100).at(7, 0), Pitched::rows(200).at(0, 3), [60, 1, 1]),
+    (Pitched::new_2d(10), Pitched::new_2d(7), [7, 9, 1]),
+    (Pitched::new_2d(33).at(3, 2), Pitched::new_2d(40).at(11, 1), [20, 30, 1]),
+    (Pitched::new_3d(10, 10), Pitched::new_3d(8, 9), [8, 9, 10]),
+    (Pitched::new_3d(13, 11).at_plane(2, 1, 3), Pitched::new_3d(16, 12).at_plane(5, 3, 1), [9, 7, 5]),
+    (Pitched::new_2d(1), Pitched::new_2d(50), [1, 70, 1]),
+    (Pitched::new_2d(100).at(7, 0), Pitched::new_2d(200).at(0, 3), [60, 1, 1]),
 ];
 
 fn copied(
@@ -65,7 +65,13 @@ fn a_tile_of_an_image(device: &Device) -> Result<()> {
     let image: Vec<[u8; 4]> = (0..(SIDE * SIDE) as u32).map(u32::to_ne_bytes).collect();
     let on_device = s.upload(&image)?;
     let mut tile = device.pinned::<[u8; 4]>(300 * 200)?;
-    s.copy_box(&on_device, Pitched::rows(SIDE).at(650, 777), &mut tile, Pitched::rows(300), [300, 200, 1])?;
+    s.copy_box(
+        &on_device,
+        Pitched::new_2d(SIDE).at(650, 777),
+        &mut tile,
+        Pitched::new_2d(300),
+        [300, 200, 1],
+    )?;
     let tile = tile.read()?;
     for (y, row) in tile.chunks(300).enumerate() {
         let start = (777 + y) * SIDE + 650;
@@ -80,7 +86,7 @@ fn neighbours_stay_as_they_are(device: &Device) -> Result<()> {
     let src = s.full(100, 1u32)?;
     let mut x = s.zeros::<u32>(100)?;
     let mut view = x.slice_mut(20..80)?;
-    s.copy_box(&src.slice(10..)?, Pitched::rows(4), &mut view, Pitched::rows(10).at(3, 1), [4, 5, 1])?;
+    s.copy_box(&src.slice(10..)?, Pitched::new_2d(4), &mut view, Pitched::new_2d(10).at(3, 1), [4, 5, 1])?;
     let got = s.download(&x)?;
     for (index, &value) in got.iter().enumerate() {
         let inside = (20..80).contains(&index) && {
@@ -100,7 +106,7 @@ fn boxes_are_ordered_with_everything_else(device: &Device) -> Result<()> {
     conformance::synchronize(device)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&a, gate.flag(), &mut x, 4, 100)?;
-    b.copy_box(&x, Pitched::rows(10).at(5, 5), &mut y, Pitched::rows(5), [5, 5, 1])?;
+    b.copy_box(&x, Pitched::new_2d(10).at(5, 5), &mut y, Pitched::new_2d(5), [5, 5, 1])?;
     // After the box was read.
     a.fill(&mut x, 9)?;
     assert!(!b.is_done()?);
@@ -114,13 +120,13 @@ fn boxes_that_do_not_fit(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let src = s.full(100, 1u8)?;
     let mut x = s.zeros::<u8>(100)?;
-    let ten = Pitched::rows(10);
+    let ten = Pitched::new_2d(10);
     let outside = ErrorKind::OutOfBounds;
     refused(s.copy_box(&src, ten, &mut x, ten, [10, 11, 1]), outside, &["source"]);
     refused(s.copy_box(&src, ten, &mut x, ten.at(1, 1), [10, 9, 1]), outside, &["destination"]);
     refused(s.copy_box(&src, ten.at(usize::MAX, 3), &mut x, ten, [1, 1, 1]), outside, &["source"]);
     refused(s.copy_box(&src, ten, &mut x, ten, [11, 2, 1]), ErrorKind::InvalidArgument, &["overlap"]);
-    let planes = Pitched::planes(5, 2);
+    let planes = Pitched::new_3d(5, 2);
     refused(s.copy_box(&src, planes, &mut x, planes, [5, 3, 2]), ErrorKind::InvalidArgument, &["overlap"]);
     assert_eq!(s.download(&x)?, [0; 100]);
     Ok(())
@@ -131,7 +137,7 @@ fn empty_boxes(device: &Device) -> Result<()> {
     let src = s.full(10, 1u8)?;
     let mut x = s.zeros::<u8>(10)?;
     for extent in [[0, 5, 5], [5, 0, 5], [5, 5, 0]] {
-        s.copy_box(&src, Pitched::rows(1000).at(3, 3), &mut x, Pitched::rows(5), extent)?;
+        s.copy_box(&src, Pitched::new_2d(1000).at(3, 3), &mut x, Pitched::new_2d(5), extent)?;
     }
     assert_eq!(s.download(&x)?, [0; 10]);
     Ok(())

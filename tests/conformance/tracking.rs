@@ -38,9 +38,9 @@ fn what_is_done_says_nothing_of_later_waits(device: &Device) -> Result<()> {
     a.copy(&x, &mut late)?;
     b.copy(&y, &mut early)?;
     b.wait(&a.record()?)?;
-    let finished = b.finished();
+    let finished = b.synchronize_async();
     assert_eq!(*early.read()?, [2; N]);
-    assert!(!late.is_ready()?, "its copy waits for the gate");
+    assert!(!late.is_done()?, "its copy waits for the gate");
     gate.open();
     assert_eq!(*late.read()?, [6; N]);
     conformance::executor::block_on(finished)
@@ -136,12 +136,12 @@ fn pinned_reads_wait_for_their_copy_alone(device: &Device) -> Result<()> {
     kernels.spin(&a, &ONE, first.flag())?;
     a.copy(&x, &mut host)?;
     kernels.spin(&a, &ONE, second.flag())?;
-    assert!(!host.is_ready()?);
+    assert!(!host.is_done()?);
     std::thread::scope(|scope| {
         scope.spawn(|| first.open());
         host.read().map(|guard| assert_eq!(*guard, [4; N]))
     })?;
-    assert!(host.is_ready()?);
+    assert!(host.is_done()?);
     assert!(!a.is_done()?, "what follows the copy still runs");
     second.open();
     a.synchronize()
@@ -157,8 +157,8 @@ fn pinned_writes_wait_for_readers(device: &Device) -> Result<()> {
     a.copy(&host, &mut x)?;
     // Reading beside the device's reading is no conflict.
     assert_eq!(*host.read()?, [1; N]);
-    assert!(host.is_ready()?);
-    assert!(!host.slice_mut(..)?.is_ready()?);
+    assert!(host.is_done()?);
+    assert!(!host.slice_mut(..)?.is_done()?);
     gate.open();
     host.write()?.fill(2);
     assert_eq!(a.download(&x)?, [1; N], "the host wrote before the copy had read");
@@ -176,7 +176,7 @@ fn host_access_waits_for_its_range_alone(device: &Device) -> Result<()> {
     // Beside the copy everything can be used.
     host.slice_mut(..200)?.write()?.fill(3);
     assert_eq!(*host.slice(300..)?.read()?, [1; N - 300]);
-    assert!(!host.slice(299..301)?.is_ready()?);
+    assert!(!host.slice(299..301)?.is_done()?);
     gate.open();
     let all = host.read()?;
     assert_eq!((&all[..200], &all[200..300], &all[300..]), (&[3; 200][..], &[7; 100][..], &[1; N - 300][..]));

@@ -141,7 +141,7 @@ fn a_pinned_read_waits_for_its_copy() {
         scene.recorder.hold();
         s.copy(&x, &mut host).unwrap();
         scene.launch(&s, &mut x).unwrap();
-        assert!(!host.is_ready().unwrap());
+        assert!(!host.is_done().unwrap());
         scene.recorder.clear();
         thread::scope(|scope| {
             let reader = scope.spawn(|| assert_eq!(*host.read().unwrap(), [7; 10]));
@@ -463,19 +463,19 @@ fn nodes_keep_their_launch_attributes() {
             // SAFETY: the kernel stays within the buffer.
             unsafe { scene.kernel.launch(s, launch, &[Arg::write(x), Arg::value(&count)]) }
         };
-        let mut builder = scene.device.graph().unwrap();
+        let mut builder = scene.device.graph_builder().unwrap();
         let shapes = [plain, plain.cooperative(true)];
         let nodes = shapes.map(|made| builder.node(&[], |s| step(s, &made, &mut x, 10)).unwrap());
         let mut graph = builder.build().unwrap();
         for (node, [made, other]) in nodes.into_iter().zip([shapes, [shapes[1], shapes[0]]]) {
             let calls = scene.calls(|| {
-                let refused = graph.set(node, |s| step(s, &other, &mut x, 5)).unwrap_err();
+                let refused = graph.set_node(node, |s| step(s, &other, &mut x, 5)).unwrap_err();
                 assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
                 assert!(refused.message().contains("a cooperative launch"), "{refused}");
             });
             assert_eq!(calls, [""; 0]);
             graph.launch(&s).unwrap();
-            graph.set(node, |s| step(s, &made, &mut x, 5)).unwrap();
+            graph.set_node(node, |s| step(s, &made, &mut x, 5)).unwrap();
         }
         graph.launch(&s).unwrap();
         // Both nodes on all, then one on half, then both on half.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fake_cuda::codes;
 use gpustream::hal::StreamOptions;
-use gpustream::{Device, DeviceOptions, ErrorKind, MemoryPool};
+use gpustream::{Device, DeviceOptions, ErrorKind, PoolPolicy};
 use recorder::{Call, Recorder};
 
 /// Runs a scene on two devices of both drivers.
@@ -24,6 +24,26 @@ fn on_both(scene: impl Fn(&Recorder, [&Device; 2])) {
 /// What the calls do, without the making of what is used again.
 fn words(calls: &[Call]) -> Vec<&str> {
     calls.iter().map(Call::word).filter(|word| !["DeviceGet", "make event"].contains(word)).collect()
+}
+
+#[test]
+fn a_device_that_fails_is_listed_with_its_error() {
+    on_both(|recorder, [first, _]| {
+        let backend = first.info().backend;
+        let of_backend = |device: &gpustream::Result<Device>| match device {
+            Ok(device) => device.info().backend == backend,
+            Err(error) => error.backend() == Some(backend),
+        };
+        recorder.fail_next(
+            if backend == "cuda" { "cuDeviceGetName" } else { "hipDeviceGetName" },
+            codes::OUT_OF_MEMORY,
+        );
+        let devices: Vec<_> = Device::all().into_iter().filter(of_backend).collect();
+        let [Err(error), Ok(second)] = &devices[..] else { panic!("{devices:?}") };
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        assert!(error.message().starts_with("device 0: "), "{error}");
+        assert_eq!(second.info().ordinal, 1);
+    });
 }
 
 #[test]
@@ -238,7 +258,7 @@ fn a_device_does_not_wait_for_streams_of_another_backend() {
 /// graph held goes when no run of it is pending, each piece once: the fakes count.
 #[test]
 fn a_graph_keeps_what_it_refers_to_of_a_handle_that_goes() {
-    for policy in [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled] {
+    for policy in [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled] {
         on_both(|recorder, [first, second]| {
             let backend = first.info().backend;
             for (ordinal, device) in [(0, first), (1, first), (0, second)] {
@@ -254,7 +274,7 @@ fn a_graph_keeps_what_it_refers_to_of_a_handle_that_goes() {
                 let t = other.stream().unwrap();
                 // What the driver's pool gives another device's graph does not reach.
                 let foreign = ordinal != device.info().ordinal;
-                if foreign && policy == MemoryPool::Driver {
+                if foreign && policy == PoolPolicy::Driver {
                     continue;
                 }
                 let (mut y, unused) = (t.zeros::<u32>(1 << 20).unwrap(), t.zeros::<u32>(8 << 20).unwrap());

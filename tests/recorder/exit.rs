@@ -66,7 +66,7 @@ fn child() {
     let mut x = stuck.alloc::<u32>(10).unwrap();
     let kernel = load_kernel(fake, &device).unwrap();
     increment(&kernel, &stuck, ONE, &mut x).unwrap();
-    let mut future = Box::pin(stuck.finished());
+    let mut future = Box::pin(stuck.synchronize_async());
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     // … and another thread destroys what a closure left.
     let s = device.stream().unwrap();
@@ -92,7 +92,7 @@ fn wake(_: &Recorder, device: &Device) {
         let _ = closed.recv();
     })
     .unwrap();
-    exit_from_a_waker(s.finished(), || drop(open))
+    exit_from_a_waker(s.synchronize_async(), || drop(open))
 }
 
 /// A driver's call waits for the closure that exits: the process does not wait for the call.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use fake_cuda::codes;
-use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, MemoryPool, Result, Stream};
+use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, PoolPolicy, Result, Stream};
 
 use crate::fakes::{on_both, on_each};
 
@@ -45,7 +45,7 @@ fn misuse_is_refused_before_the_driver_hears_of_it() {
                     ("wait for what is outside", &|| s.wait(&outside)),
                     ("capture", &|| s.capture(|_| Ok(())).map(drop)),
                     ("launch", &|| graph.launch(s)),
-                    ("upload of a graph", &|| graph.upload(s)),
+                    ("preparation of a graph", &|| graph.prepare(s)),
                     ("record on another thread", &|| on_another_thread(|| s.record().map(drop))),
                     ("copy on another thread", &|| on_another_thread(|| s.host_fn_repeat(|| ()))),
                 ];
@@ -65,7 +65,7 @@ fn misuse_is_refused_before_the_driver_hears_of_it() {
                 s.fill(&mut x, 7)
             })
             .unwrap();
-        assert_eq!((captured.nodes(), captured.edges()), (2, 1));
+        assert_eq!((captured.node_count(), captured.edge_count()), (2, 1));
         recorder.release();
         captured.launch(&s).unwrap();
         assert_eq!(s.download(&x).unwrap(), [7; 1000]);
@@ -117,26 +117,26 @@ fn pending_runs_keep_the_closures_they_were_launched_with() {
     on_both(|recorder, device| {
         let s = device.stream().unwrap();
         let notes = Notes::default();
-        let mut builder = device.graph().unwrap();
+        let mut builder = device.graph_builder().unwrap();
         let first = builder.node(&[], |s| s.host_fn_repeat(notes.noting(1))).unwrap();
         let second = builder.node(&[first], |s| s.host_fn_repeat(notes.noting(10))).unwrap();
         let mut graph = builder.build().unwrap();
         for _ in 0..3 {
             recorder.hold();
-            graph.set(first, |s| s.host_fn_repeat(notes.noting(1))).unwrap();
+            graph.set_node(first, |s| s.host_fn_repeat(notes.noting(1))).unwrap();
             graph.launch(&s).unwrap();
             graph.launch(&s).unwrap();
             // No run is for the 2.
-            graph.set(first, |s| s.host_fn_repeat(notes.noting(2))).unwrap();
-            graph.set(first, |s| s.host_fn_repeat(notes.noting(3))).unwrap();
+            graph.set_node(first, |s| s.host_fn_repeat(notes.noting(2))).unwrap();
+            graph.set_node(first, |s| s.host_fn_repeat(notes.noting(3))).unwrap();
             graph.launch(&s).unwrap();
-            graph.set(first, |s| s.host_fn_repeat(notes.noting(4))).unwrap();
-            graph.set(second, |s| s.host_fn_repeat(notes.noting(40))).unwrap();
+            graph.set_node(first, |s| s.host_fn_repeat(notes.noting(4))).unwrap();
+            graph.set_node(second, |s| s.host_fn_repeat(notes.noting(40))).unwrap();
             graph.launch(&s).unwrap();
             recorder.release();
             s.synchronize().unwrap();
             assert_eq!(notes.take(), [1, 10, 1, 10, 3, 10, 4, 40]);
-            graph.set(second, |s| s.host_fn_repeat(notes.noting(10))).unwrap();
+            graph.set_node(second, |s| s.host_fn_repeat(notes.noting(10))).unwrap();
         }
     });
 }
@@ -146,12 +146,12 @@ fn a_closure_is_put_into_a_node_without_the_driver() {
     on_both(|recorder, device| {
         let s = device.stream().unwrap();
         let held = Arc::new(());
-        let mut builder = device.graph().unwrap();
+        let mut builder = device.graph_builder().unwrap();
         let node = builder.node(&[], |s| s.host_fn_repeat(|| ())).unwrap();
         let mut graph = builder.build().unwrap();
         for _ in 0..10 {
             let mine = held.clone();
-            let put = || graph.set(node, |s| s.host_fn_repeat(move || drop(mine.clone())));
+            let put = || graph.set_node(node, |s| s.host_fn_repeat(move || drop(mine.clone())));
             let (outcome, calls) = recorder.record(put);
             outcome.unwrap();
             assert_eq!(calls, []);
@@ -160,7 +160,7 @@ fn a_closure_is_put_into_a_node_without_the_driver() {
         assert_eq!(Arc::strong_count(&held), 2);
         graph.launch(&s).unwrap();
         s.synchronize().unwrap();
-        graph.set(node, |s| s.host_fn_repeat(|| ())).unwrap();
+        graph.set_node(node, |s| s.host_fn_repeat(|| ())).unwrap();
         assert_eq!(Arc::strong_count(&held), 1);
     });
 }
@@ -210,12 +210,12 @@ fn a_child_and_its_parent_keep_closures_of_their_own() {
     on_both(|recorder, device| {
         let (s, t) = (device.stream().unwrap(), device.stream().unwrap());
         let notes = Notes::default();
-        let mut builder = device.graph().unwrap();
+        let mut builder = device.graph_builder().unwrap();
         let inner = builder.node(&[], |s| s.host_fn_repeat(notes.noting(1))).unwrap();
         let mut child = builder.build().unwrap();
         child.launch(&s).unwrap();
-        child.set(inner, |s| s.host_fn_repeat(notes.noting(2))).unwrap();
-        let mut builder = device.graph().unwrap();
+        child.set_node(inner, |s| s.host_fn_repeat(notes.noting(2))).unwrap();
+        let mut builder = device.graph_builder().unwrap();
         let outer = builder.node(&[], |s| s.host_fn_repeat(notes.noting(10))).unwrap();
         let middle = builder.child(&[outer], &child).unwrap();
         builder.child(&[middle], &child).unwrap();
@@ -225,8 +225,8 @@ fn a_child_and_its_parent_keep_closures_of_their_own() {
         recorder.hold();
         parent.launch(&s).unwrap();
         child.launch(&t).unwrap();
-        child.set(inner, |s| s.host_fn_repeat(notes.noting(3))).unwrap();
-        parent.set(outer, |s| s.host_fn_repeat(notes.noting(20))).unwrap();
+        child.set_node(inner, |s| s.host_fn_repeat(notes.noting(3))).unwrap();
+        parent.set_node(outer, |s| s.host_fn_repeat(notes.noting(20))).unwrap();
         parent.launch(&s).unwrap();
         child.launch(&t).unwrap();
         recorder.release();
@@ -243,7 +243,7 @@ fn a_child_and_its_parent_keep_closures_of_their_own() {
 fn memory_of_an_update_that_the_driver_fails_stays() {
     on_each(|fake, recorder| {
         let device =
-            Device::open_with(fake.name, DeviceOptions::default().pool(MemoryPool::Unpooled)).unwrap();
+            Device::open_with(fake.name, DeviceOptions::default().pool(PoolPolicy::Unpooled)).unwrap();
         let s = device.stream().unwrap();
         for (failing, other_shape) in [("update", false), ("instantiate", true)] {
             let mut x = s.full(1000, 1u32).unwrap();

@@ -36,7 +36,7 @@ fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<
         submit(&stream, closure).unwrap();
         tools.submit().unwrap();
         let registered = mine.register(vec![1u32; 1000]).unwrap();
-        let builder = mine.graph().unwrap();
+        let builder = mine.graph_builder().unwrap();
         give.send((tools, (mine, stream, events, registered, builder))).unwrap();
         let answers = told.recv().expect("the closure's answers; it may have panicked");
         assert!(answers.iter().all(|(_, kind)| *kind == Some(ErrorKind::InHostClosure)), "{answers:?}");
@@ -103,7 +103,7 @@ fn an_idle_reactor_does_nothing() {
         let mut y = busy.alloc::<u32>(10).unwrap();
         recorder.hold();
         stream.fill(&mut x, 1).unwrap();
-        let mut finished = stream.finished();
+        let mut finished = stream.synchronize_async();
         assert!(is_pending(&mut finished));
         let asked = calls_elsewhere(recorder);
         while calls_elsewhere(recorder) == asked {
@@ -118,7 +118,11 @@ fn an_idle_reactor_does_nothing() {
         busy.fill(&mut y, 1).unwrap();
         sleeps(recorder, &busy);
         // … and after the last one was dropped, though its work goes on.
-        let mut futures = [busy.finished(), stream.finished(), busy.record().unwrap().done()];
+        let mut futures = [
+            busy.synchronize_async(),
+            stream.synchronize_async(),
+            busy.record().unwrap().synchronize_async(),
+        ];
         assert!(is_pending(&mut futures[0]) && is_pending(&mut futures[2]));
         drop(futures);
         sleeps(recorder, &busy);
@@ -135,7 +139,7 @@ fn long_waits_cost_little() {
         let mut x = stream.alloc::<u32>(10).unwrap();
         recorder.hold();
         stream.fill(&mut x, 1).unwrap();
-        let mut futures: Vec<_> = (0..100).map(|_| stream.finished()).collect();
+        let mut futures: Vec<_> = (0..100).map(|_| stream.synchronize_async()).collect();
         assert!(futures.iter_mut().all(is_pending));
         let begun = Instant::now();
         // By then it pauses for two milliseconds between looks.

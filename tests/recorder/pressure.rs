@@ -6,10 +6,10 @@ mod fakes;
 use std::thread;
 
 use gpustream::hal::StreamOptions;
-use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy};
 use recorder::{Call, Recorder};
 
-const POLICIES: [MemoryPool; 3] = [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled];
+const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
 const MIB: usize = 1 << 20;
 
@@ -29,7 +29,7 @@ fn on_both(mib: usize, options: DeviceOptions, scene: impl Fn(&Recorder, &Device
     });
 }
 
-fn pool(policy: MemoryPool) -> DeviceOptions {
+fn pool(policy: PoolPolicy) -> DeviceOptions {
     DeviceOptions::default().pool(policy)
 }
 
@@ -45,7 +45,7 @@ fn while_someone_waits<T: Send>(recorder: &Recorder, work: impl FnOnce() -> T + 
 
 #[test]
 fn cached_memory_is_returned_first() {
-    on_both(20, pool(MemoryPool::Library), |recorder, device| {
+    on_both(20, pool(PoolPolicy::Library), |recorder, device| {
         let s = device.stream().unwrap();
         drop(s.alloc::<u8>(16 * MIB).unwrap());
         let (x, calls) = recorder.record(|| s.alloc::<u8>(18 * MIB).unwrap());
@@ -71,7 +71,7 @@ fn idle_memory_of_another_kind_is_returned_too() {
             let (_x, calls) = recorder.record(|| s.alloc::<u8>(18 * MIB).unwrap());
             // An allocation in order that failed counts as the stream's work.
             let steps = match policy {
-                MemoryPool::Driver => vec!["alloc in order", "sync event", "free", "alloc in order"],
+                PoolPolicy::Driver => vec!["alloc in order", "sync event", "free", "alloc in order"],
                 _ => vec!["alloc", "free", "alloc"],
             };
             assert_eq!(words(&calls), steps, "{policy:?}");
@@ -82,7 +82,7 @@ fn idle_memory_of_another_kind_is_returned_too() {
 /// What a stream keeps for its next copies among it.
 #[test]
 fn page_locked_memory_is_returned_too() {
-    for policy in [MemoryPool::Library, MemoryPool::Unpooled] {
+    for policy in [PoolPolicy::Library, PoolPolicy::Unpooled] {
         on_both(100, pool(policy), |recorder, device| {
             let s = device.stream().unwrap();
             let _x = s.upload(&vec![1u8; MIB / 2]).unwrap();
@@ -97,7 +97,7 @@ fn page_locked_memory_is_returned_too() {
 
 #[test]
 fn frees_that_are_pending_are_waited_for() {
-    on_both(20, pool(MemoryPool::Library), |recorder, device| {
+    on_both(20, pool(PoolPolicy::Library), |recorder, device| {
         let s = device.stream().unwrap();
         let mut small = s.alloc::<u8>(1000).unwrap();
         recorder.hold();
@@ -108,8 +108,8 @@ fn frees_that_are_pending_are_waited_for() {
         assert_eq!(words(&calls), ["alloc", "alloc", "sync event", "free", "alloc"]);
     });
     let others = [
-        (MemoryPool::Driver, &["alloc in order", "sync event", "alloc in order"][..]),
-        (MemoryPool::Unpooled, &["alloc", "sync event", "free", "alloc"]),
+        (PoolPolicy::Driver, &["alloc in order", "sync event", "alloc in order"][..]),
+        (PoolPolicy::Unpooled, &["alloc", "sync event", "free", "alloc"]),
     ];
     for (policy, steps) in others {
         on_both(20, pool(policy), |recorder, device| {
@@ -128,7 +128,7 @@ fn frees_that_are_pending_are_waited_for() {
 /// Also where they are pending on another device.
 #[test]
 fn frees_that_wait_for_a_peer_are_waited_for() {
-    on_both(20, pool(MemoryPool::Library), |recorder, device| {
+    on_both(20, pool(PoolPolicy::Library), |recorder, device| {
         let other = Device::open(&format!("{}:1", device.info().backend)).unwrap();
         let (s, far) = (device.stream().unwrap(), other.stream().unwrap());
         let small = s.full(1000, 1u8).unwrap();
@@ -147,7 +147,7 @@ fn frees_that_wait_for_a_peer_are_waited_for() {
 /// What another stream still uses is taken over without a wait of the host's.
 #[test]
 fn memory_in_use_passes_to_another_stream() {
-    for policy in [MemoryPool::Library, MemoryPool::Unpooled] {
+    for policy in [PoolPolicy::Library, PoolPolicy::Unpooled] {
         on_both(20, pool(policy), |recorder, device| {
             let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
             let mut x = a.alloc::<u8>(16 * MIB).unwrap();
@@ -175,8 +175,8 @@ fn in_the_end_the_error_says_who_has_the_memory() {
             let (error, calls) = recorder.record(|| s.alloc::<u8>(6 * MIB).unwrap_err());
             let asked = match policy {
                 // For a slab, and then for just so much.
-                MemoryPool::Library => vec!["alloc"; 4],
-                MemoryPool::Driver => vec!["alloc in order", "sync event", "alloc in order"],
+                PoolPolicy::Library => vec!["alloc"; 4],
+                PoolPolicy::Driver => vec!["alloc in order", "sync event", "alloc in order"],
                 _ => vec!["alloc"; 2],
             };
             assert_eq!(words(&calls), asked, "{policy:?}");
@@ -248,7 +248,7 @@ fn a_hundred_times_until_the_driver_has_no_more() {
 /// The driver's pool frees in the order of a stream: not of one that its owner may have destroyed.
 #[test]
 fn memory_outlives_the_foreign_stream_it_was_made_on() {
-    on_both(20, pool(MemoryPool::Driver), |recorder, device| {
+    on_both(20, pool(PoolPolicy::Driver), |recorder, device| {
         let raw = device.raw().stream_create(StreamOptions::default()).unwrap();
         // SAFETY: destroyed below, when the value is gone and the work is done.
         let s = unsafe { device.stream_from_raw(raw) };

@@ -267,7 +267,7 @@ impl DeviceReport {
             Ok(device) => Self {
                 name,
                 info: Some(device.info().clone()),
-                free: device.memory().ok().map(|(free, _)| free),
+                free: device.memory().ok().map(|memory| memory.free),
                 problem: round_trip(&device).err().map(|error| error.to_string()),
             },
             Err(error) => Self { name, info: None, free: None, problem: Some(error.to_string()) },

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use gpustream_hal::{Backend, Device, DeviceInfo, Error, ErrorKind, Probe, Result, WaitPolicy};
+use gpustream_hal::{Backend, Device, DeviceInfo, Error, ErrorKind, MemoryInfo, Probe, Result, WaitPolicy};
 
 use crate::abi;
 use crate::arch;
@@ -191,9 +191,9 @@ unsafe impl Device for CpuDevice {
         self.shared.has_stopped()
     }
 
-    fn memory(&self) -> Result<(u64, u64)> {
+    fn memory(&self) -> Result<MemoryInfo> {
         self.shared.alive()?;
-        Ok((self.shared.memory.free_bytes(), self.shared.memory.total()))
+        Ok(MemoryInfo { free: self.shared.memory.free_bytes(), total: self.shared.memory.total() })
     }
 
     fn can_access_peer(&self, other: usize) -> Result<bool> {

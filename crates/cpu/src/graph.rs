@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{
-    self as hal, ErrorKind, GraphNode, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode, RawStream,
-    Result,
+    self as hal, ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode,
+    RawStream, Result,
 };
 
 use crate::capture::{self, Capture};
@@ -177,10 +177,10 @@ unsafe impl Graphs for CpuDevice {
         Ok(RawGraphNode(nodes.len() - 1))
     }
 
-    unsafe fn graph_size(&self, graph: RawGraph) -> Result<(usize, usize)> {
+    unsafe fn graph_size(&self, graph: RawGraph) -> Result<GraphSize> {
         // SAFETY: passed on to the caller.
         let nodes = lock(unsafe { &Graph::borrow(graph).nodes });
-        Ok((nodes.len(), nodes.iter().map(|node| node.after.len()).sum()))
+        Ok(GraphSize { nodes: nodes.len(), edges: nodes.iter().map(|node| node.after.len()).sum() })
     }
 
     unsafe fn graph_destroy(&self, graph: RawGraph) -> Result<()> {

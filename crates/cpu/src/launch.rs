@@ -2,7 +2,9 @@
 
 use std::ffi::c_void;
 
-use gpustream_hal::{Error, ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result};
+use gpustream_hal::{
+    Error, ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result, SuggestedLaunch,
+};
 
 use crate::abi::{self, Dim};
 use crate::block::Runner;
@@ -236,7 +238,7 @@ unsafe impl Launch for CpuDevice {
         Ok(Occupancy::new(u32::from(fits)))
     }
 
-    unsafe fn suggested_block(&self, function: RawFunction, dynamic_shared: u32) -> Result<(u32, u32)> {
+    unsafe fn suggested_launch(&self, function: RawFunction, dynamic_shared: u32) -> Result<SuggestedLaunch> {
         if dynamic_shared > abi::DYNAMIC_SHARED_MAX {
             return Err(error(
                 ErrorKind::InvalidLaunch,
@@ -246,6 +248,9 @@ unsafe impl Launch for CpuDevice {
         // SAFETY: passed on to the caller.
         let most = unsafe { Function::borrow(function) }.most_threads();
         // Some blocks for each worker, so that they end together.
-        Ok((self.shared.options.workers as u32 * 4, most.min(256)))
+        Ok(SuggestedLaunch {
+            blocks: self.shared.options.workers as u32 * 4,
+            threads_per_block: most.min(256),
+        })
     }
 }

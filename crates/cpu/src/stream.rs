@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use gpustream_hal::{
-    DefaultStream, ErrorKind, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams, WaitPolicy,
+    DefaultStream, ErrorKind, HostFn, RawEvent, RawStream, Result, StreamOptions, StreamPriorities, Streams,
+    WaitPolicy,
 };
 
 use crate::capture::Capture;
@@ -29,8 +30,8 @@ pub(crate) type Mark = queue::Mark<Stream>;
 const LEGACY: RawStream = RawStream(1);
 const PER_THREAD: RawStream = RawStream(2);
 
-/// Least urgent and most urgent priority.
-pub(crate) const PRIORITY_RANGE: (i32, i32) = (0, 1 - PRIORITIES as i32);
+pub(crate) const PRIORITY_RANGE: StreamPriorities =
+    StreamPriorities { least: 0, greatest: 1 - PRIORITIES as i32 };
 
 /// Most operations that a stream holds at a time; whoever submits more waits, as with GPU drivers.
 const MOST_PENDING: u64 = 1024;
@@ -87,7 +88,7 @@ enum Kind {
 
 impl Stream {
     fn new(shared: &'static Shared, priority: i32, kind: Kind) -> Arc<Self> {
-        let level = (-priority).clamp(-PRIORITY_RANGE.0, -PRIORITY_RANGE.1) as usize;
+        let level = (-priority).clamp(-PRIORITY_RANGE.least, -PRIORITY_RANGE.greatest) as usize;
         let stream = Arc::new(Self {
             shared,
             level,

@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
 use gpustream_hal::{
-    DefaultStream, ErrorKind, EventOptions, FillPattern, GraphNode, GraphUpdate, LaunchConfig, RawEvent,
-    RawGraph, RawGraphNode, RawStream, Work,
+    DefaultStream, ErrorKind, EventOptions, FillPattern, GraphNode, GraphSize, GraphUpdate, LaunchConfig,
+    RawEvent, RawGraph, RawGraphNode, RawStream, Work,
 };
 use support::{Arg, Bench, compile, options};
 
@@ -99,7 +99,7 @@ fn nodes_run_after_what_they_depend_on() {
         GraphNode::Work(Work::CopyToHost { dst: result.buffer.0 as *mut u8, src: c.buffer, bytes: 4 }),
     );
     // SAFETY: the graph is alive.
-    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), (6, 5));
+    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), GraphSize { nodes: 6, edges: 5 });
     for times in [1, 1, 20] {
         result.as_mut()[0] = 0;
         run(&bench, graph, stream, times);
@@ -266,7 +266,7 @@ fn a_capture_records_and_does_not_run() {
     bench.sync(stream).unwrap();
     assert_eq!(count.as_ref()[0], 0);
     // SAFETY: the graph is alive.
-    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), (3, 2));
+    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), GraphSize { nodes: 3, edges: 2 });
     run(&bench, graph, stream, 2);
     assert_eq!(list.as_ref()[..7], [1, 2, 3, 1, 2, 3, 0]);
 }
@@ -292,7 +292,7 @@ fn a_capture_forks_and_joins_through_events() {
     // SAFETY: likewise.
     assert!(!unsafe { bench.device.is_capturing(b) }.unwrap());
     // SAFETY: the graph is alive.
-    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), (3, 2));
+    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), GraphSize { nodes: 3, edges: 2 });
     run(&bench, graph, a, 1);
     assert_eq!(done.load(Ordering::Acquire), 1);
     bench.sync(b).unwrap();

@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::LazyLock;
 
-use gpustream_hal::{Device, ErrorKind, LaunchConfig, ParamInfo};
+use gpustream_hal::{Device, ErrorKind, LaunchConfig, MemoryInfo, ParamInfo};
 use support::{Arg, Bench, compile, options};
 
 const KERNELS: &str = r#"
@@ -52,8 +52,8 @@ fn what_the_compiler_made_of_a_kernel() {
     assert!([32 * 33 * 4 + 40, 32 * 33 * 4].contains(&info.static_shared), "{}", info.static_shared);
     assert_eq!(info.max_threads_per_block, 1024);
     // SAFETY: likewise.
-    let (blocks, threads) = unsafe { bench.device.suggested_block(bench.function("none"), 0) }.unwrap();
-    assert!(blocks > 0 && (1..=1024).contains(&threads));
+    let suggested = unsafe { bench.device.suggested_launch(bench.function("none"), 0) }.unwrap();
+    assert!(suggested.blocks > 0 && (1..=1024).contains(&suggested.threads_per_block));
 }
 
 #[test]
@@ -190,11 +190,11 @@ fn absurd_amounts_of_memory_are_refused() {
         let pinned = device.pinned_alloc(bytes, gpustream_hal::PinnedOptions::default());
         assert_eq!(pinned.unwrap_err().kind(), ErrorKind::OutOfMemory);
     }
-    let (free, total) = device.memory().unwrap();
+    let MemoryInfo { free, total } = device.memory().unwrap();
     assert!(free > 0 && free <= total);
     let some = device.alloc(1000).unwrap();
-    assert_eq!(device.memory().unwrap().0, free - 1000);
+    assert_eq!(device.memory().unwrap().free, free - 1000);
     // SAFETY: nothing uses it.
     unsafe { device.free(some) }.unwrap();
-    assert_eq!(device.memory().unwrap().0, free);
+    assert_eq!(device.memory().unwrap().free, free);
 }

@@ -10,7 +10,8 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use gpustream_hal::{
-    DefaultStream, ErrorKind, EventOptions, FillPattern, RawStream, StreamOptions, WaitPolicy,
+    DefaultStream, ErrorKind, EventOptions, FillPattern, RawStream, StreamOptions, StreamPriorities,
+    WaitPolicy,
 };
 use support::{Bench, await_flag, compile, options};
 
@@ -336,7 +337,7 @@ fn per_thread_streams_differ_between_threads() {
 fn urgent_streams_go_first_where_they_queue() {
     // One worker, kept busy, so that both streams queue.
     let bench = Bench::with(options().workers(1), &IMAGE);
-    let (least, most) = bench.device.info().stream_priorities;
+    let StreamPriorities { least, greatest: most } = bench.device.info().stream_priorities;
     let blocker = bench.stream();
     let make = |priority| bench.device.stream_create(StreamOptions::default().priority(priority)).unwrap();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));

@@ -1,6 +1,6 @@
 //! One opened device.
 
-use gpustream_hal::{Device, DeviceInfo, RawStream, Result};
+use gpustream_hal::{Device, DeviceInfo, MemoryInfo, RawStream, Result};
 
 use crate::context::Context;
 use crate::driver::{Driver, Status, call};
@@ -59,12 +59,12 @@ unsafe impl Device for CudaDevice {
         unsafe { call!(driver, cuCtxSynchronize()) }
     }
 
-    fn memory(&self) -> Result<(u64, u64)> {
+    fn memory(&self) -> Result<MemoryInfo> {
         let driver = self.enter()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both pointers are to locals.
         unsafe { call!(driver, cuMemGetInfo_v2(&raw mut free, &raw mut total))? };
-        Ok((free as u64, total as u64))
+        Ok(MemoryInfo { free: free as u64, total: total as u64 })
     }
 
     fn can_access_peer(&self, other: usize) -> Result<bool> {

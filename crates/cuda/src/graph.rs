@@ -10,8 +10,8 @@ use cudarc::driver::sys::{
     CUstreamCaptureStatus,
 };
 use gpustream_hal::{
-    Copy3d, CopyEnd, Error, ErrorKind, FillPattern, GraphNode, GraphUpdate, Graphs, LaunchConfig, RawBuffer,
-    RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream, Result, Work,
+    Copy3d, CopyEnd, Error, ErrorKind, FillPattern, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig,
+    RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream, Result, Work,
 };
 
 use crate::buffer::{self, memcpy_3d};
@@ -132,7 +132,7 @@ unsafe impl Graphs for CudaDevice {
         Ok(RawGraphNode(added as usize))
     }
 
-    unsafe fn graph_size(&self, graph: RawGraph) -> Result<(usize, usize)> {
+    unsafe fn graph_size(&self, graph: RawGraph) -> Result<GraphSize> {
         let driver = self.enter()?;
         let (graph, null) = (raw(graph), ptr::null_mut());
         let (mut nodes, mut edges) = (0, 0);
@@ -146,7 +146,7 @@ unsafe impl Graphs for CudaDevice {
                 call!(driver, cuGraphGetEdges(graph, null, null, &raw mut edges))?;
             }
         }
-        Ok((nodes, edges))
+        Ok(GraphSize { nodes, edges })
     }
 
     unsafe fn graph_destroy(&self, graph: RawGraph) -> Result<()> {

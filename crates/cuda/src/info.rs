@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use cudarc::driver::sys::CUdevice;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
-use gpustream_hal::{DeviceInfo, Result};
+use gpustream_hal::{DeviceInfo, Result, StreamPriorities};
 
 use crate::backend::kernel_driver;
 use crate::driver::{Driver, Status, call};
@@ -66,7 +66,7 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
     info.l2_cache = attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?;
     info.async_engine_count = attribute(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT)?;
     info.concurrent_kernels = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS)?;
-    info.stream_priorities = (least, greatest);
+    info.stream_priorities = StreamPriorities { least, greatest };
     info.memory_pools = ability(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
     info.managed_memory = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?;
     info.cooperative_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)?;

@@ -7,7 +7,9 @@ use cudarc::driver::sys::{
     CUfunction, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterDim, CUlaunchConfig,
 };
-use gpustream_hal::{ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result};
+use gpustream_hal::{
+    ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result, SuggestedLaunch,
+};
 
 use crate::device::CudaDevice;
 use crate::driver::{Driver, Status, call};
@@ -73,7 +75,7 @@ unsafe impl Launch for CudaDevice {
         Ok(Occupancy::new(u32::try_from(blocks).unwrap_or(0)))
     }
 
-    unsafe fn suggested_block(&self, function: RawFunction, dynamic_shared: u32) -> Result<(u32, u32)> {
+    unsafe fn suggested_launch(&self, function: RawFunction, dynamic_shared: u32) -> Result<SuggestedLaunch> {
         let driver = self.enter()?;
         let (mut blocks, mut threads) = (0, 0);
         // SAFETY: both pointers are to locals; the caller vouches for the function. No callback: the shared
@@ -91,7 +93,8 @@ unsafe impl Launch for CudaDevice {
                 )
             )?;
         }
-        Ok((u32::try_from(blocks).unwrap_or(0), u32::try_from(threads).unwrap_or(0)))
+        let count = |number| u32::try_from(number).unwrap_or(0);
+        Ok(SuggestedLaunch { blocks: count(blocks), threads_per_block: count(threads) })
     }
 }
 

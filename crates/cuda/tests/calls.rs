@@ -243,8 +243,8 @@ fn memory() {
         let call = recorder.work()[0].clone();
         assert_eq!((call.arg("advice"), call.arg("location") >> 32), (code, kind));
     }
-    let (free, total) = calls!(recorder, ["cuMemGetInfo_v2"], device.memory());
-    assert!(free < total);
+    let memory = calls!(recorder, ["cuMemGetInfo_v2"], device.memory());
+    assert!(memory.free < memory.total);
 
     calls!(recorder, ["cuMemFree_v2"], device.free(a));
     calls!(recorder, ["cuMemFreeAsync"], device.free_async(b, stream));
@@ -319,8 +319,8 @@ fn modules_and_kernels() {
     let names = ["cuOccupancyMaxActiveBlocksPerMultiprocessor"];
     let occupancy = calls!(recorder, names, device.occupancy(saxpy, 256, 0));
     assert_eq!(occupancy.blocks_per_multiprocessor, 8);
-    let suggested = calls!(recorder, ["cuOccupancyMaxPotentialBlockSize"], device.suggested_block(saxpy, 0));
-    assert_eq!(suggested, (264, 1024));
+    let suggested = calls!(recorder, ["cuOccupancyMaxPotentialBlockSize"], device.suggested_launch(saxpy, 0));
+    assert_eq!((suggested.blocks, suggested.threads_per_block), (264, 1024));
     calls!(recorder, ["cuModuleUnload"], device.module_unload(module));
     assert_eq!(recorder.violations(), [""; 0]);
 }
@@ -358,7 +358,7 @@ fn a_device_knows_what_it_is() {
     assert_eq!((info.multiprocessors, info.warp_size), (132, 32));
     assert_eq!(info.max_grid, [0x7fff_ffff, 65_535, 65_535]);
     assert_eq!(info.shared_memory_per_block_optin, 232_448);
-    assert_eq!(info.stream_priorities, (0, -5));
+    assert_eq!((info.stream_priorities.least, info.stream_priorities.greatest), (0, -5));
     assert!(info.memory_pools && info.managed_memory && info.cooperative_launch && info.cluster_launch);
     assert!(info.early_dependent_launch && info.peer_access && info.free_synchronizes);
     assert!(info.driver.contains("13.0"), "{}", info.driver);

@@ -8,8 +8,8 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::{
-    Copy3d, CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphUpdate, LaunchConfig,
-    PinnedOptions, RawBuffer, RawGraph, RawGraphExec, RawStream, StreamOptions, Work,
+    Copy3d, CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphSize, GraphUpdate,
+    LaunchConfig, PinnedOptions, RawBuffer, RawGraph, RawGraphExec, RawStream, StreamOptions, Work,
 };
 use support::{add_kernel, open};
 
@@ -67,7 +67,7 @@ fn a_capture_forks_joins_and_replays() {
             device.stream_wait_event(main, join).unwrap();
             launch(0, 100, main);
         });
-        assert_eq!(device.graph_size(graph).unwrap(), (3, 3));
+        assert_eq!(device.graph_size(graph).unwrap(), GraphSize { nodes: 3, edges: 3 });
         assert_eq!(read(&*device, buffer, main), 0, "capturing runs nothing");
 
         let (exec, calls) = recorder.record(|| device.graph_instantiate(graph).unwrap());
@@ -194,7 +194,7 @@ fn every_kind_of_node_is_one_call_and_can_be_replaced() {
             assert_eq!(names, [*add]);
             nodes.push(node);
         }
-        assert_eq!(device.graph_size(graph).unwrap(), (9, 8));
+        assert_eq!(device.graph_size(graph).unwrap(), GraphSize { nodes: 9, edges: 8 });
         let exec = device.graph_instantiate(graph).unwrap();
         device.graph_launch(exec, stream).unwrap();
         device.stream_synchronize(stream).unwrap();

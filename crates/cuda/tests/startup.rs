@@ -8,7 +8,7 @@ use std::process::Command;
 
 use fake_cuda::Options;
 use gpustream_cuda::backend;
-use gpustream_hal::ErrorKind;
+use gpustream_hal::{ErrorKind, GraphSize};
 
 const CASE: &str = "GPUSTREAM_TEST_CASE";
 
@@ -112,7 +112,7 @@ fn a_12_0_driver_lacks_the_later_functions_only() {
             assert_eq!(device.function_params(function).unwrap(), None);
             device.managed_prefetch(managed, 64, false, stream).unwrap();
             device.managed_advise(managed, 64, gpustream_hal::ManagedAdvice::PreferHost).unwrap();
-            assert_eq!(device.graph_size(graph).unwrap(), (0, 0));
+            assert_eq!(device.graph_size(graph).unwrap(), GraphSize { nodes: 0, edges: 0 });
         }
         let names = recorder.names();
         assert_eq!(

@@ -17,7 +17,7 @@ use crate::memory::{Block, Kind};
 use crate::queue::StreamCore;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
-/// A block and its way back into the pool.
+/// An owned block, which goes back to the pool when dropped.
 pub(crate) struct Owned {
     block: ManuallyDrop<Arc<Block>>,
     pub(crate) device: Device,
@@ -47,8 +47,8 @@ impl Owned {
 }
 
 impl Drop for Owned {
-    /// Gives the block back with its history: nothing waits, and nobody reuses it before its last use is done
-    /// or ordered before.
+    /// Gives the block back with its history. Nothing waits: the pool reuses the block once its last use is done, or
+    /// orders the next use after it.
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let block = unsafe { ManuallyDrop::take(&mut self.block) };
@@ -56,11 +56,11 @@ impl Drop for Owned {
     }
 }
 
-/// `len` elements of device memory, made by [`Stream::alloc`](crate::Stream::alloc) and its kin.
+/// A buffer of `len` elements of device memory, made by [`Stream::alloc`](crate::Stream::alloc) and its kin.
 ///
-/// Dropping it returns at once: the memory is used again only after its last use on any stream.
+/// Dropping a buffer returns at once: the memory is used again only after its last use on any stream.
 ///
-/// Is `Send` and `Sync`. Calls that write take it by `&mut`, those that read by `&`, from any thread.
+/// A `Buffer` is `Send` and `Sync`. Calls that write take it by `&mut`, and calls that read by `&`, from any thread.
 pub struct Buffer<T> {
     memory: Owned,
     len: usize,

@@ -1,4 +1,4 @@
-//! Devices: finding, opening, and what belongs to one.
+//! Devices: finding them, opening them, and making streams and memory of one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use gpustream_hal::{
-    self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, PinnedOptions, RawStream, Result,
-    StreamOptions,
+    self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, PinnedOptions, RawStream,
+    Result, StreamOptions, StreamPriorities,
 };
 
 pub(crate) use crate::device_core::DeviceCore;
@@ -24,19 +24,19 @@ use crate::stream::Stream;
 use crate::track::StreamId;
 use crate::{Flag, Module, ModuleSource};
 
-/// An opened device. Clones are handles of the same one; everything made from it keeps it open.
+/// An opened device. Clones are handles of the same device; everything made from a device keeps it open.
 ///
 /// Dropping the last handle, streams and buffers included, waits for the device's work. Memory that a graph of another
-/// handle or device refers to stays as long as that graph.
+/// handle or device refers to lives as long as that graph.
 ///
-/// A device whose work failed is lost: every call is [`ErrorKind::DeviceLost`] from then on. Other streams' kernels and
-/// copies may still be running. Memory, modules and closures of a lost device are therefore not given back unless the
-/// backend knows that nothing runs any more (the CPU's does); until then they stay with the process. Nobody is given
-/// a guard on memory that its unfinished work was to write.
+/// A device whose work failed is lost: every call is [`ErrorKind::DeviceLost`] from then on. Kernels and copies of its
+/// other streams may still be running. The process therefore keeps memory, modules and closures of a lost device until
+/// the backend knows that nothing runs any more; only the CPU backend can know. Guards on memory that the unfinished
+/// work was to write are refused for good.
 ///
-/// The process may end while work is pending, which then is not finished. After a `fork` the child cannot use a device of
-/// its parent: on the CPU each call says so, and the child may open a device of its own; CUDA and HIP do not support
-/// it. Start processes with [`std::process::Command`].
+/// A process that ends while work is pending does not finish the work. After a `fork` the child cannot use its parent's
+/// devices: on the CPU each call is an error, and the child may open a device of its own; CUDA and HIP do not support
+/// devices in a forked child. Start processes with [`std::process::Command`].
 ///
 /// ```
 /// let device = gpustream::Device::open("cpu")?;
@@ -44,11 +44,11 @@ use crate::{Flag, Module, ModuleSource};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// Is `Send` and `Sync`. Any thread may use any handle.
+/// A `Device` is `Send` and `Sync`. Any thread may use any handle.
 #[derive(Clone)]
 pub struct Device(pub(crate) Arc<DeviceCore>);
 
-/// The backends compiled in, in the order in which [`Device::best`] tries them.
+/// Returns the backends compiled in, in the order in which [`Device::best`] tries them.
 pub fn backends() -> Vec<&'static dyn Backend> {
     vec![
         #[cfg(feature = "cuda")]
@@ -84,13 +84,13 @@ impl Device {
     /// of `cuda:0`, `hip:0`, `cpu:0`.
     ///
     /// # Errors
-    /// Whatever stands in the way of the named device. Without the variable, [`ErrorKind::NoDevice`] with every
-    /// backend's own reason.
+    /// The error of opening the named device. Without the variable, [`ErrorKind::NoDevice`] with every backend's own
+    /// reason.
     pub fn best() -> Result<Self> {
         Self::best_with(DeviceOptions::default())
     }
 
-    /// As [`best`](Self::best), with options.
+    /// Opens a device as [`best`](Self::best) does, with options.
     ///
     /// # Errors
     /// As for [`best`](Self::best).
@@ -116,16 +116,16 @@ impl Device {
 
     /// Opens a device by name: `cpu`, `cuda:0`, `hip:1`.
     ///
-    /// Opening one device twice gives two values that share the driver's context and no objects.
+    /// Opening a device twice makes two handles that share the driver's context and no objects.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a malformed name, [`ErrorKind::Unsupported`] for a backend that is not
-    /// compiled in, [`ErrorKind::DriverMissing`] and [`ErrorKind::NoDevice`] with what was looked for.
+    /// compiled in, [`ErrorKind::DriverMissing`] with the libraries that were tried, [`ErrorKind::NoDevice`].
     pub fn open(name: &str) -> Result<Self> {
         Self::open_with(name, DeviceOptions::default())
     }
 
-    /// As [`open`](Self::open), with options.
+    /// Opens a device as [`open`](Self::open) does, with options.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -150,8 +150,8 @@ impl Device {
     /// Opens a device of any backend, a third party's included.
     ///
     /// # Errors
-    /// [`ErrorKind::DriverMissing`] and [`ErrorKind::NoDevice`] with what was looked for, [`ErrorKind::InvalidArgument`] for an
-    /// environment variable whose value is not allowed.
+    /// [`ErrorKind::DriverMissing`] with the libraries that were tried, [`ErrorKind::NoDevice`],
+    /// [`ErrorKind::InvalidArgument`] for an environment variable whose value is not allowed.
     pub fn open_on(backend: &dyn Backend, ordinal: usize, options: DeviceOptions) -> Result<Self> {
         inside::check_outside()?;
         process::check_not_forked()?;
@@ -161,30 +161,46 @@ impl Device {
         Ok(Self(Arc::new(DeviceCore::new(raw, options, environment))))
     }
 
-    /// Opens every device of every backend; what cannot be opened is left out. Inside a host closure, that is all.
-    pub fn all() -> Vec<Self> {
-        let mut devices = Vec::new();
-        if inside::is_inside() {
-            return devices;
+    /// Opens every device of every backend. The list has each device, or the error of opening it, and one error for
+    /// each backend that cannot list its devices. An error's [`backend`](Error::backend) is set.
+    ///
+    /// ```
+    /// # use gpustream::Device;
+    /// for device in Device::all() {
+    ///     match device {
+    ///         Ok(device) => println!("{device}"),
+    ///         Err(error) => println!("{error}"),
+    ///     }
+    /// }
+    /// let opened: Vec<Device> = Device::all().into_iter().flatten().collect();
+    /// # drop(opened);
+    /// ```
+    pub fn all() -> Vec<Result<Self>> {
+        if let Err(error) = inside::check_outside() {
+            return vec![Err(error)];
         }
+        let mut devices = Vec::new();
         for backend in backends() {
-            let count = backend.device_count().unwrap_or(0);
-            devices.extend(
-                (0..count)
-                    .filter_map(|ordinal| Self::open_on(backend, ordinal, DeviceOptions::default()).ok()),
-            );
+            match backend.device_count() {
+                Ok(count) => devices.extend((0..count).map(|ordinal| {
+                    Self::open_on(backend, ordinal, DeviceOptions::default()).map_err(|error| {
+                        error.with_backend(backend.name()).with_context(format_args!("device {ordinal}"))
+                    })
+                })),
+                Err(error) => devices.push(Err(error.with_backend(backend.name()))),
+            }
         }
         devices
     }
 
-    /// Keeps `what` until everything submitted so far is done.
+    /// Keeps `what` until everything submitted so far is done. `owns` says that `what` may own handles of the device.
     pub(crate) fn park(&self, what: Box<dyn Send>, owns: bool) {
         let device = self.clone();
         // Asks the streams how far they are.
         inside::outside(move || device.0.park(what, owns));
     }
 
-    /// What the device is and can do.
+    /// Returns the device's name, limits and abilities.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
@@ -192,12 +208,12 @@ impl Device {
     /// Makes a non-blocking stream of ordinary priority (`cuStreamCreateWithPriority`).
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceLost`], or what the driver has against one more stream.
+    /// [`ErrorKind::DeviceLost`], or the driver's error where it makes no more streams.
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamOptions::default())
     }
 
-    /// Makes a stream. The priority is clamped to what the device has.
+    /// Makes a stream with options. The priority is clamped to the device's range.
     ///
     /// # Errors
     /// As for [`stream`](Self::stream).
@@ -206,9 +222,7 @@ impl Device {
         inside::check_outside()?;
         process::check_not_forked()?;
         if options.blocking_with_default {
-            lint::serialises(
-                "a stream that waits for the legacy default stream, and which that stream waits for",
-            );
+            lint::serialises("a blocking stream and the legacy default stream wait for each other");
         }
         let queues = self.0.info.hardware_queues as usize;
         if lint::is_on() && queues > 0 && self.0.own_streams().len() >= queues {
@@ -217,7 +231,7 @@ impl Device {
                  blocked holds up those it shares a queue with",
             );
         }
-        let (least, greatest) = self.0.info.stream_priorities;
+        let StreamPriorities { least, greatest } = self.0.info.stream_priorities;
         let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
         let core =
@@ -227,11 +241,11 @@ impl Device {
         Ok(Stream { core, device: self.clone() })
     }
 
-    /// A stream the driver made: the legacy default stream, or this host thread's.
+    /// Returns a stream that the driver made: the legacy default stream, or this host thread's.
     ///
-    /// A thread's stream can be used on that thread alone: on any other, submitting to it and waiting for it is an
-    /// [`ErrorKind::InvalidArgument`]. Each submission to it records an event. Taken several times, also by several
-    /// handles of the device, it is one stream, with one capture at a time.
+    /// A thread's stream can be used on that thread alone: on any other, submitting to the stream and waiting for it is
+    /// an [`ErrorKind::InvalidArgument`]. Each submission to a thread's stream records an event. Several values of a
+    /// default stream, also of several handles of the device, are one stream, with one capture at a time.
     ///
     /// Work on the legacy stream and on streams made with
     /// [`blocking_with_default`](StreamOptions::blocking_with_default) wait for each other.
@@ -251,11 +265,11 @@ impl Device {
         })
     }
 
-    /// A stream that another library made and keeps: cudarc's, `PyTorch`'s, one that cuBLAS or hipBLAS was given. What
-    /// either side submits runs in one order. It is not destroyed with the value. Handle 0 is the legacy default stream,
-    /// and the handle of the threads' default streams means the calling thread's.
+    /// Returns a value of a stream that another library made and keeps: cudarc's, `PyTorch`'s, one that cuBLAS or
+    /// hipBLAS was given. Work of either side runs in one order. Dropping the value does not destroy the stream. Handle
+    /// 0 is the legacy default stream, and the handle of the threads' default streams means the calling thread's.
     ///
-    /// What the other side does to memory is not tracked. Several values of one stream, also of several handles of the
+    /// The other side's use of memory is not tracked. Several values of one stream, also of several handles of the
     /// device, are one stream, with one capture at a time.
     ///
     /// # Safety
@@ -272,7 +286,7 @@ impl Device {
         }
     }
 
-    /// A value of a stream that is not ours.
+    /// Makes a value of a stream that the library did not make.
     fn adopt(&self, raw: RawStream, origin: Origin) -> Stream {
         self.0.sweep();
         let core = StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, origin);
@@ -293,7 +307,7 @@ impl Device {
         Pinned::zeroed(self, len, PinnedOptions::default())
     }
 
-    /// As [`pinned`](Self::pinned), with options.
+    /// Allocates as [`pinned`](Self::pinned) does, with options.
     ///
     /// # Errors
     /// As for [`pinned`](Self::pinned).
@@ -311,11 +325,12 @@ impl Device {
         Pinned::from_slice(self, values)
     }
 
-    /// Page-locks memory that the program allocated itself, in place (`cuMemHostRegister`): nothing is copied. Takes
-    /// about as long as filling it would.
+    /// Page-locks memory that the program allocated itself, in place (`cuMemHostRegister`): nothing is copied. The call
+    /// takes about as long as filling the memory would.
     ///
-    /// The device may be using it when the value goes, so the value owns the memory: it is unlocked and freed at the
-    /// first look after the last use is done, and leaking the value leaks the memory.
+    /// The value owns the memory, since the device may be using the memory when the value is dropped. The memory is
+    /// unlocked and freed by a later call of the library, once its last use is done. Leaking the value leaks the
+    /// memory.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the driver cannot; [`ErrorKind::InvalidArgument`] for memory that is aligned
@@ -337,13 +352,13 @@ impl Device {
     /// generated bindings is the safe way, for images that were built with them.
     ///
     /// # Errors
-    /// [`ErrorKind::NoImageForDevice`] with the images there are and what the device wants;
+    /// [`ErrorKind::NoImageForDevice`] with the targets of the images and of the device;
     /// [`ErrorKind::InvalidModule`] for damaged bytes or source that does not compile.
     ///
     /// # Safety
-    /// The images are whole and come from a compiler that the program trusts: loading one runs code in it (on the CPU its
-    /// initialisers, in this process), and loaders trust what they read. An image that is found damaged is an error, but
-    /// not all damage can be found.
+    /// The images are whole and come from a compiler that the program trusts: loading one runs code in it (on the CPU
+    /// its initialisers, in this process), and loaders trust what they read. An image that is found damaged is an
+    /// error, but not all damage can be found.
     pub unsafe fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
         // SAFETY: passed on to the caller.
         unsafe { Module::load(self, source, &[]) }
@@ -361,33 +376,34 @@ impl Device {
         self.0.synchronize()
     }
 
-    /// Free and total device memory at this moment, in bytes (`cuMemGetInfo`). What this library keeps for the
-    /// next allocations counts as taken; see [`trim`](Self::trim).
+    /// Returns free and total device memory at this moment (`cuMemGetInfo`). Memory that this library keeps for the
+    /// next allocations is not free; see [`trim`](Self::trim).
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn memory(&self) -> Result<(u64, u64)> {
+    pub fn memory(&self) -> Result<MemoryInfo> {
         inside::check_outside()?;
         self.0.raw.memory()
     }
 
-    /// How much device memory this library holds.
+    /// Returns figures of the device memory that this library holds.
     pub fn memory_stats(&self) -> MemoryStats {
         self.0.pools.stats(Kind::Device)
     }
 
-    /// How much page-locked host memory this library holds for this device, write-combined memory not included.
+    /// Returns figures of the page-locked host memory that this library holds for this device, write-combined memory
+    /// not included.
     pub fn pinned_stats(&self) -> MemoryStats {
         self.0.pools.stats(Kind::Pinned)
     }
 
-    /// Who holds the device memory: by line of the program, most bytes first.
+    /// Returns the holders of device memory: lines of the program, most bytes first.
     pub fn memory_snapshot(&self) -> MemorySnapshot {
         self.0.pools.snapshot(Kind::Device)
     }
 
-    /// Returns slabs of which nothing is used any more to the driver, pinned ones too; says how many bytes. May synchronise the
-    /// device (`cuMemFree` does). Inside a host closure it does nothing.
+    /// Gives slabs of which nothing is used any more back to the driver, pinned ones too, and returns how many bytes
+    /// they had. May synchronize the device, as `cuMemFree` does. Does nothing inside a host closure.
     #[track_caller]
     pub fn trim(&self) -> u64 {
         if inside::is_inside() {
@@ -400,13 +416,13 @@ impl Device {
         self.0.pools.trim_all()
     }
 
-    /// Whether both are handles of one opened device.
+    /// Returns whether both are handles of one opened device.
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The backend's own device, for calls this crate does not offer.
+    /// Returns the backend's own device, for calls that this crate does not offer.
     pub fn raw(&self) -> &Arc<dyn hal::Device> {
         &self.0.raw
     }

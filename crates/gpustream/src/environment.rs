@@ -5,13 +5,13 @@
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
-use crate::pool::MemoryPool;
+use crate::pool::PoolPolicy;
 use crate::staging::StagingOptions;
 
 /// The settings that a device takes from the environment.
 #[derive(Clone, Copy)]
 pub(crate) struct Environment {
-    pub(crate) pool: Option<MemoryPool>,
+    pub(crate) pool: Option<PoolPolicy>,
     pub(crate) staging: StagingOptions,
     pub(crate) blocking: bool,
 }
@@ -22,8 +22,8 @@ impl Environment {
         switch("GPUSTREAM_LINT")?;
         let pool = variable("GPUSTREAM_POOL", "`driver` or `none`", |text| match text {
             "0" => Some(None),
-            "driver" => Some(Some(MemoryPool::Driver)),
-            "none" => Some(Some(MemoryPool::Unpooled)),
+            "driver" => Some(Some(PoolPolicy::Driver)),
+            "none" => Some(Some(PoolPolicy::Unpooled)),
             _ => None,
         })?;
         let number =

@@ -11,7 +11,7 @@ use crate::inside;
 use crate::operation::refused;
 use crate::queue::{Recorded, StreamCore};
 
-/// A point in a stream, made by [`Stream::record`](crate::Stream::record). It keeps its stream alive.
+/// A point in a stream, made by [`Stream::record`](crate::Stream::record). An event keeps its stream alive.
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -23,7 +23,7 @@ use crate::queue::{Recorded, StreamCore};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// A task awaits it, on any executor:
+/// A task awaits an event, on any executor:
 ///
 /// ```
 /// # async fn work(stream: &gpustream::Stream) -> gpustream::Result<()> {
@@ -32,7 +32,7 @@ use crate::queue::{Recorded, StreamCore};
 /// # Ok(()) }
 /// ```
 ///
-/// Is `Send` and `Sync`. Dropping it waits for nothing: what waits for it goes on waiting.
+/// An `Event` is `Send` and `Sync`. Dropping it waits for nothing, and streams that wait for it go on waiting.
 pub struct Event(ManuallyDrop<Box<Recorded>>);
 
 impl Event {
@@ -44,7 +44,7 @@ impl Event {
         &self.0
     }
 
-    /// Refuses what only a point in time can answer, and a host closure's questions.
+    /// Refuses to query or wait for an event of a capture, and any event inside a host closure.
     pub(crate) fn check_not_captured(&self) -> Result<()> {
         inside::check_outside()?;
         match self.0.captured {
@@ -53,7 +53,7 @@ impl Event {
         }
     }
 
-    /// Whether the point has been reached (`cuEventQuery`). Never blocks.
+    /// Returns whether the point has been reached (`cuEventQuery`). Never blocks.
     ///
     /// # Errors
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where the device failed.
@@ -94,15 +94,15 @@ impl fmt::Debug for Event {
 
 /// An [`Event`] that also takes the device's time, made by [`Stream::record_timed`](crate::Stream::record_timed).
 ///
-/// A type of its own, because a timestamp costs the device time that plain ordering need not pay.
+/// Taking a timestamp costs the device time, so plain events take none.
 ///
-/// Is `Send` and `Sync`. Dropping it waits for nothing.
+/// A `TimedEvent` is `Send` and `Sync`. Dropping it waits for nothing.
 #[derive(Debug)]
 pub struct TimedEvent(pub(crate) Event);
 
 impl TimedEvent {
-    /// Device time between `earlier` and this event, about half a microsecond exact. Blocks until both points
-    /// have been reached.
+    /// Returns the device time between `earlier` and this event, exact to about half a microsecond. Blocks until both
+    /// points have been reached.
     ///
     /// # Errors
     /// [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch) for events of two devices.
@@ -120,7 +120,7 @@ impl TimedEvent {
         unsafe { end.stream.device.event_elapsed(start.mark.cell.raw, end.mark.cell.raw) }
     }
 
-    /// The event as one to wait for.
+    /// Returns the event as one to wait for.
     pub fn as_event(&self) -> &Event {
         &self.0
     }

@@ -15,9 +15,9 @@ use crate::volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 
 /// A `u32` in pinned memory that the host and running kernels may read and write at any time.
 ///
-/// Kernels take it as `volatile unsigned*` (or `const volatile unsigned*`), and for no other parameter: it may change
-/// between any two reads, so a kernel that checks what it read must check a copy. Its use is not ordered by the library,
-/// since being touched from several sides at once is what it is for. Clones are the same word.
+/// Kernels take a flag as `volatile unsigned*` (or `const volatile unsigned*`), and for no other parameter. The word
+/// may change between any two reads, so a kernel that checks a value must check a copy of it. The library does not
+/// order uses of a flag, which is made to be touched from several sides at once. Clones are the same word.
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -27,7 +27,8 @@ use crate::volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// Is `Send` and `Sync`. Dropping the last clone returns at once, and the word is used again only after the last kernel that takes it.
+/// A `Flag` is `Send` and `Sync`. Dropping the last clone returns at once, and the word is used again only after the
+/// last kernel that takes it.
 #[derive(Clone)]
 pub struct Flag(Arc<Owned>);
 
@@ -43,16 +44,17 @@ impl Flag {
 
     fn word(&self) -> &AtomicU32 {
         // SAFETY: the memory is pinned, four bytes long and aligned, lives as long as `self`, and the host reaches
-        // it by atomics alone.
+        // the memory by atomics alone.
         unsafe { AtomicU32::from_ptr(self.0.block().host.cast()) }
     }
 
-    /// For kernels alone: what has a view can be copied, and be an argument that a kernel takes for constant.
+    /// Returns a view for `volatile` arguments alone. A public view could be copied, and be an argument that a kernel
+    /// takes for constant.
     fn view(&self) -> View<'_, u32> {
         View::new(self.0.block(), &self.0.device, 1)
     }
 
-    /// Stores a value. What this thread wrote before is visible to whoever sees it.
+    /// Stores a value. A thread or kernel that loads the value also sees everything that this thread wrote before.
     pub fn set(&self, value: u32) {
         self.word().store(value, Ordering::Release);
     }

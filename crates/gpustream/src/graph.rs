@@ -4,7 +4,9 @@ use std::fmt::{self, Write as _};
 use std::panic::Location;
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, GraphUpdate, Operation, RawGraph, RawGraphExec, Result};
+use gpustream_hal::{
+    self as hal, Error, ErrorKind, GraphSize, GraphUpdate, Operation, RawGraph, RawGraphExec, Result,
+};
 
 use crate::device::Device;
 use crate::graph_builder::{Node, NodeTable};
@@ -16,8 +18,8 @@ use crate::record::nodes::HostNodes;
 use crate::stream::Stream;
 use crate::sync::{Mutex, lock};
 
-/// Recorded work, ready to launch. Owns all the memory, kernels and closures that it refers to, also memory of other
-/// handles and devices, which may be gone by then.
+/// Recorded work, ready to launch. A graph owns all the memory, kernels and closures that it refers to, also memory of
+/// handles and devices that are dropped before the graph.
 ///
 /// ```
 /// # use gpustream::Device;
@@ -35,18 +37,20 @@ use crate::sync::{Mutex, lock};
 /// # }
 /// ```
 ///
-/// Is `Send` and `Sync`. Dropping it returns at once: runs that are pending finish, and what they use stays until then.
+/// A `Graph` is `Send` and `Sync`. Dropping it returns at once: pending runs finish, and all that they use lives until
+/// then.
 pub struct Graph {
     parts: Option<Parts>,
-    /// The nodes, where they were made one by one. Not among the parts: it holds the device, which holds parked parts.
+    /// The nodes, where they were made one by one. The table is not among the parts, since it holds the device, which
+    /// holds parked parts.
     table: Option<NodeTable>,
     device: Device,
 }
 
-/// What a launch may still be using after the graph is gone.
+/// The parts of a graph that a launch may still be using after the graph is dropped.
 struct Parts {
     exec: Exec,
-    /// What the executable was made from, for use as a child.
+    /// The graph that the executable was made from, for use as a child.
     recorded: Recorded,
     contents: Contents,
     nodes: usize,
@@ -56,8 +60,8 @@ struct Parts {
 struct Exec {
     raw: RawGraphExec,
     device: Arc<dyn hal::Device>,
-    /// Held during calls with `raw`, and with the graph it was made from, by those who share the `Graph`: drivers do
-    /// not lock their graphs.
+    /// Held during calls with `raw`, and with the graph that it was made from: drivers do not lock their graphs, and
+    /// threads may share the `Graph`.
     calls: Mutex<()>,
 }
 
@@ -89,23 +93,23 @@ impl Drop for Recorded {
     fn drop(&mut self) {
         let (device, raw) = (self.device.clone(), self.raw);
         inside::outside(move || {
-            // SAFETY: nobody else has it, and executables do not depend on it.
+            // SAFETY: nobody else has the graph, and executables do not depend on it.
             let _ = unsafe { device.graph_destroy(raw) };
         });
     }
 }
 
 impl Stream {
-    /// Records what `work` submits to this stream, and to the streams that join by waiting for an event recorded
-    /// inside, instead of running it.
+    /// Records the operations that `work` submits to this stream, and to the streams that join by waiting for an event
+    /// recorded inside, instead of running them.
     ///
     /// The tracker orders operations inside the graph as it does outside. Copies must be between device and
     /// pinned memory; allocation, host waits and use from another thread are an [`ErrorKind::Captured`] at the call
-    /// that tried, after which stream and buffers work as before. So is a capture that begins while another thread waits
-    /// for the whole device.
+    /// that tried, after which stream and buffers work as before. A capture that begins while another thread waits for
+    /// the whole device is an [`ErrorKind::Captured`] too.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for what cannot be recorded, and whatever `work` returns.
+    /// [`ErrorKind::Captured`] for operations that cannot be recorded, and the error of `work`.
     pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
         let (recorded, contents) = self.capture_parts(work)?;
         Graph::new(&self.device, recorded, contents)
@@ -123,7 +127,7 @@ impl Stream {
         impl Drop for Ending<'_> {
             fn drop(&mut self) {
                 if !self.1.is_over() {
-                    // Nobody will launch it.
+                    // Nobody will launch the graph.
                     drop(self.end());
                 }
             }
@@ -137,8 +141,8 @@ impl Stream {
     }
 }
 
-/// What a graph is about to refer to: added to its contents unless it is taken out, also where the driver fails, or a
-/// backend panics, when part of it is in the executable.
+/// The contents that a graph is about to refer to. Unless taken out they are added to the graph's contents, also where
+/// the driver fails, or a backend panics, when part of them is in the executable.
 struct Added<'a> {
     contents: &'a mut Contents,
     new: Option<Contents>,
@@ -162,7 +166,7 @@ impl Parts {
     fn new(recorded: Recorded, contents: Contents) -> Result<Self> {
         inside::check_outside()?;
         // SAFETY: the graph is alive.
-        let (nodes, edges) = unsafe { recorded.device.graph_size(recorded.raw) }?;
+        let GraphSize { nodes, edges } = unsafe { recorded.device.graph_size(recorded.raw) }?;
         Ok(Self { exec: Exec::new(&recorded)?, recorded, contents, nodes, edges })
     }
 }
@@ -172,7 +176,7 @@ impl Graph {
         Ok(Self { parts: Some(Parts::new(recorded, contents)?), table: None, device: device.clone() })
     }
 
-    /// A graph of explicit nodes; `host_nodes` are those that call a closure.
+    /// Makes a graph of explicit nodes; `host_nodes` are the nodes that call a closure.
     pub(crate) fn of_nodes(
         device: &Device,
         recorded: Recorded,
@@ -185,14 +189,14 @@ impl Graph {
         Ok(Self { parts: Some(parts), table: Some(table), device: device.clone() })
     }
 
-    /// Makes something of the recorded graph and what it refers to.
+    /// Calls `make` with the recorded graph and its contents.
     pub(crate) fn with_recorded<T>(&self, make: impl FnOnce(RawGraph, &Contents) -> Result<T>) -> Result<T> {
         let parts = self.parts.as_ref().ok_or_else(empty)?;
         let _alone = lock(&parts.exec.calls);
         make(parts.recorded.raw, &parts.contents)
     }
 
-    /// Enqueues one run on `stream`, ordered after everything that touches the same memory. Runs of one graph
+    /// Enqueues one run on `stream`, ordered after all earlier work that touches the same memory. Runs of one graph
     /// follow each other.
     ///
     /// # Errors
@@ -202,11 +206,11 @@ impl Graph {
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let operation = Operation { label: "graph", location: Location::caller() };
         if !self.device.is_same(&stream.device) {
-            return Err(stream.foreign("the graph"));
+            return Err(self.foreign(stream));
         }
         let Some(parts) = &self.parts else { return Ok(()) };
         let uses = &parts.contents.uses;
-        // Held until the run is entered: a guard asked for meanwhile waits for the run.
+        // Held until the run is entered: a guard that is taken meanwhile waits for the run.
         let replay = uses.touch_host_memory().then(|| HostReplay::begin(uses.accesses())).transpose();
         let _replay = replay.map_err(|error| error.with_operation(operation))?;
         let what = "launch a graph inside it";
@@ -225,34 +229,34 @@ impl Graph {
         )
     }
 
-    /// Records anew into the same executable. [`GraphUpdate::TopologyChanged`] says that the new work did not
-    /// fit, and that a new executable had to be made, which costs more; either way the next launch runs the new
-    /// work.
+    /// Records anew into the same executable. [`GraphUpdate::TopologyChanged`] says that the new work did not fit, and
+    /// that a new executable was made, which costs more; the next launch runs the new work in both cases.
     ///
     /// # Errors
-    /// Those of [`capture`](Stream::capture), which leave the graph as it was. Where the driver fails to put the work
-    /// in, a launch may run some of either: the graph keeps what both refer to, until an update succeeds.
+    /// As for [`capture`](Stream::capture); the graph is then as it was. Where the driver fails to put the work in, a
+    /// launch may run some of either work: the graph keeps the memory, kernels and closures of both until an update
+    /// succeeds.
     pub fn update(
         &mut self,
         stream: &Stream,
         work: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<GraphUpdate> {
         if !self.device.is_same(&stream.device) {
-            return Err(stream.foreign("the graph"));
+            return Err(self.foreign(stream));
         }
         let (recorded, contents) = stream.capture_parts(work)?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
-        // A driver may look into a node that calls a closure only when a run gets there. So where one is pending, that
-        // run keeps the executable, and another is updated.
+        // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
+        // executable, and another one is updated.
         let pending = parts.contents.calls.iter().any(|call| call.is_pending());
         let another = pending.then(|| Exec::new(&parts.recorded)).transpose()?;
         let exec = another.as_ref().unwrap_or(&parts.exec).raw;
         let owns = !parts.contents.calls.is_empty();
-        // Until it is known what the executable refers to it keeps both.
+        // The graph keeps both contents until the driver has answered.
         let new = Added { contents: &mut parts.contents, new: Some(contents) };
         // SAFETY: both are alive.
         let outcome = unsafe { recorded.device.graph_update(exec, recorded.raw) }?;
-        // Pending runs may still use what the old recording refers to.
+        // Pending runs may still use the old recording's contents.
         let old: Box<dyn Send> = if outcome == GraphUpdate::Updated {
             let contents = new.take();
             parts.recorded = recorded;
@@ -269,56 +273,71 @@ impl Graph {
     }
 
     /// Puts another operation of the same kind into one node (`cuGraphExecKernelNodeSetParams` and its kin): other
-    /// arguments, another shape. Dependencies stay as they are; what the node referred to before stays alive.
+    /// arguments, another shape. Dependencies stay as they are; the graph keeps the node's former memory and kernels
+    /// too.
     ///
-    /// Runs already launched keep the old work, closures included: a closure that was replaced is dropped when the first
-    /// run after its last one comes to the node, or with the graph. `work` submits from the thread that it is called on.
+    /// Runs already launched keep the old work, closures included: a closure that was replaced is dropped when the
+    /// first run after its last one comes to the node, or with the graph. `work` must submit from the thread that it is
+    /// called on.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for none or several operations, and for what no node can be;
+    /// [`ErrorKind::Captured`] for none or several operations, and for operations that no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another graph, or after [`update`](Self::update), which makes
-    /// the nodes anew, and for a launch that is cooperative where the node's was not or in other clusters, or the
-    /// other way round: drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] where the
+    /// the nodes anew, and for a launch that is cooperative where the node's was not, or the other way round, or in
+    /// other clusters: drivers cannot change that. [`ErrorKind::Driver`] or [`ErrorKind::InvalidArgument`] where the
     /// driver refuses, as CUDA does with memory of its own pool in a copy that was made for other memory.
-    pub fn set(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
+    pub fn set_node(&mut self, node: Node, work: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         inside::check_outside()?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
         let Some(table) = &mut self.table else {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "this graph was captured, so its nodes have no names; build it with `Device::graph`, or use `update`",
+                "this graph was captured, so its nodes have no names; build it with `Device::graph_builder`, or use `update`",
             ));
         };
         table.replace(&self.device, parts.exec.raw, node, &mut parts.contents, work)
     }
 
-    /// Does the first launch's preparation now (`cuGraphUpload`).
+    /// Prepares the first launch now: enqueues on `stream` what the driver would otherwise do then (`cuGraphUpload`).
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] for one that is being captured.
-    pub fn upload(&self, stream: &Stream) -> Result<()> {
+    /// [`ErrorKind::DeviceMismatch`] for a stream of another device, [`ErrorKind::Captured`] for one that is being
+    /// captured.
+    pub fn prepare(&self, stream: &Stream) -> Result<()> {
         if !self.device.is_same(&stream.device) {
-            return Err(stream.foreign("the graph"));
+            return Err(self.foreign(stream));
         }
         stream.core.check_thread()?;
         let Some(parts) = &self.parts else { return Ok(()) };
-        let _state = stream.core.running("upload a graph inside it")?;
+        let _state = stream.core.running("prepare a graph inside it")?;
         let _alone = lock(&parts.exec.calls);
         // SAFETY: both are alive.
         unsafe { parts.exec.device.graph_upload(parts.exec.raw, stream.core.raw) }
     }
 
-    /// How many nodes the driver made of the work.
-    pub fn nodes(&self) -> usize {
+    #[cold]
+    fn foreign(&self, stream: &Stream) -> Error {
+        Error::new(
+            ErrorKind::DeviceMismatch,
+            format!(
+                "the graph was made with a handle of {:?}, and the stream with another one, of {:?}; give the graph a stream of \
+                 its own handle: `graph.device().stream()`",
+                self.device, stream.device
+            ),
+        )
+    }
+
+    /// Returns how many nodes the driver made of the work.
+    pub fn node_count(&self) -> usize {
         self.parts.as_ref().map_or(0, |parts| parts.nodes)
     }
 
-    /// How many dependencies there are between the nodes.
-    pub fn edges(&self) -> usize {
+    /// Returns how many dependencies there are between the nodes.
+    pub fn edge_count(&self) -> usize {
         self.parts.as_ref().map_or(0, |parts| parts.edges)
     }
 
-    /// The operations and what each follows directly, in Graphviz's language.
+    /// Returns the operations, and the operations that each follows directly, in Graphviz's language.
     pub fn dot(&self) -> String {
         let mut text = String::from("digraph {\n    node [shape=box];\n");
         let operations = self.parts.as_ref().map_or(&[][..], |parts| &parts.contents.operations);
@@ -338,7 +357,7 @@ impl Graph {
         text + "}\n"
     }
 
-    /// The device it belongs to.
+    /// Returns the device that the graph belongs to.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -350,7 +369,7 @@ fn empty() -> Error {
 }
 
 impl Drop for Graph {
-    /// Returns at once: what pending runs use is kept until they are done.
+    /// Parks the parts until pending runs are done, and returns at once.
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
             let owns = !parts.contents.calls.is_empty();
@@ -361,6 +380,6 @@ impl Drop for Graph {
 
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Graph({} nodes, {} edges)", self.nodes(), self.edges())
+        write!(f, "Graph({} nodes, {} edges)", self.node_count(), self.edge_count())
     }
 }

@@ -29,7 +29,7 @@ pub struct Node {
 
 /// Builds a [`Graph`] node by node, with the calls that submit work to a stream.
 ///
-/// A node runs after the nodes it is said to follow, and after earlier nodes that it conflicts with in memory.
+/// A node runs after the nodes that it was given to follow, and after earlier nodes that it conflicts with in memory.
 ///
 /// ```
 /// # fn main() -> gpustream::Result<()> {
@@ -37,7 +37,7 @@ pub struct Node {
 /// # let stream = device.stream()?;
 /// let (source, mut x) = (device.pinned_from(&[1u32; 8])?, stream.zeros::<u32>(8)?);
 /// let mut host = device.pinned::<u32>(8)?;
-/// let mut builder = device.graph()?;
+/// let mut builder = device.graph_builder()?;
 /// let up = builder.node(&[], |s| s.copy(&source, &mut x))?;
 /// let down = builder.node(&[up], |s| s.copy(&x, &mut host))?;
 /// let graph = builder.build()?;
@@ -47,18 +47,18 @@ pub struct Node {
 /// # }
 /// ```
 ///
-/// Is `Send` and `Sync`. Dropping it drops the nodes, which have not run.
+/// A `GraphBuilder` is `Send` and `Sync`. Dropping it drops the nodes, which have not run.
 pub struct GraphBuilder {
     graph: Recorded,
     adder: Arc<NodeAdder>,
-    /// The stream that stands for each node while it is made.
+    /// The stream that `work` submits each node's operation to.
     stream: Stream,
     id: u64,
-    /// How many levels of child graphs there are below.
+    /// The number of levels of child graphs below.
     levels: usize,
 }
 
-/// Most levels of child graphs: drivers go down them by recursion.
+/// The most levels of child graphs: drivers go down them by recursion.
 const MOST_LEVELS: usize = 64;
 
 impl Device {
@@ -66,7 +66,7 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend has no graphs.
-    pub fn graph(&self) -> Result<GraphBuilder> {
+    pub fn graph_builder(&self) -> Result<GraphBuilder> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         inside::check_outside()?;
         let device = self.0.raw.clone();
@@ -87,7 +87,7 @@ impl GraphBuilder {
     /// launch, copy, fill or [`host_fn_repeat`](Stream::host_fn_repeat) goes into it.
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] for none or several operations, and for what no node can be;
+    /// [`ErrorKind::Captured`] for none or several operations, and for operations that no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another builder. The builder stays usable.
     pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
         let index = self.adder.operations();
@@ -97,7 +97,7 @@ impl GraphBuilder {
             outcome?;
             return Err(nothing());
         }
-        // The node is there even where a second operation was refused.
+        // The node exists even where a second operation was refused.
         outcome.map(|()| Node { index, builder: self.id })
     }
 
@@ -151,7 +151,7 @@ impl GraphBuilder {
     /// Makes the graph launchable (`cuGraphInstantiate`).
     ///
     /// # Errors
-    /// What the driver has against the graph.
+    /// The driver's error where it refuses the graph.
     pub fn build(self) -> Result<Graph> {
         let Finished { mut contents, nodes, attributed, host_nodes } = self.adder.finish();
         contents.levels = self.levels;
@@ -189,12 +189,13 @@ impl Node {
     }
 }
 
-/// What a built graph needs to change its nodes.
+/// The state with which a built graph changes its nodes.
 pub(crate) struct NodeTable {
     nodes: Vec<RawGraphNode>,
-    /// Until there is a setter, which has it then.
+    /// The nodes with launch attributes. The table owns them until `setter` is made, and then the setter does.
     attributed: Attributed,
-    /// The closures that the executable's nodes call, kept as `attributed` is.
+    /// The closures that the executable's nodes call. The table owns them until `setter` is made, and then the setter
+    /// does.
     calls: NodeCalls,
     id: u64,
     /// Made by the first change.
@@ -202,8 +203,8 @@ pub(crate) struct NodeTable {
 }
 
 impl NodeTable {
-    /// Gives each node of `exec` that calls a closure a call of its own, which can be changed. Nothing has been launched
-    /// yet.
+    /// Gives each node of `exec` that calls a closure a call of its own, which can be changed. `exec` has not been
+    /// launched yet.
     pub(crate) fn own_calls(
         &mut self,
         device: &dyn hal::Device,
@@ -218,7 +219,7 @@ impl NodeTable {
             };
             let Some(own) = call.for_executable().map(Arc::new) else { continue };
             let work = Work::Host { function: run_repeated, data: Arc::as_ptr(&own).cast_mut().cast() };
-            // SAFETY: the executable is alive and made of this node, and its graph keeps what the node calls.
+            // SAFETY: the executable is alive and made of this node, and its graph keeps the call that the node gets.
             unsafe { device.graph_set_node(exec, node, &work) }?;
             *call = own.clone();
             self.calls.push((node, own));
@@ -226,7 +227,8 @@ impl NodeTable {
         Ok(())
     }
 
-    /// Puts the one operation of `work` into `node` of `exec`, and what it refers to into `contents`.
+    /// Puts the one operation of `work` into `node` of `exec`, and the memory and kernels that it refers to into
+    /// `contents`.
     pub(crate) fn replace(
         &mut self,
         device: &Device,
@@ -235,7 +237,7 @@ impl NodeTable {
         contents: &mut Contents,
         work: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<()> {
-        /// Also where the closure panics after it has set the node.
+        /// Closes the setter, also where the closure panics after it has set the node.
         struct Closing<'a>(&'a NodeSetter, &'a mut Contents);
         impl Drop for Closing<'_> {
             fn drop(&mut self) {
@@ -263,7 +265,7 @@ impl NodeTable {
     }
 }
 
-/// A stream that stands for a node.
+/// Makes a stream whose operations go into nodes.
 fn node_stream(device: &Device, sink: Sink) -> Stream {
     Stream { core: Arc::new(StreamCore::of_nodes(sink, device.0.raw.clone())), device: device.clone() }
 }

@@ -18,10 +18,10 @@ use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
 use crate::volatile::{Volatile, VolatileMut};
 
-/// Most parameters a kernel may have.
+/// The most parameters that a kernel may have.
 pub(crate) const MAX_ARGS: usize = 64;
 
-/// Threads of a block where the library chooses.
+/// The number of threads of a block where the library chooses.
 const BLOCK: u32 = 256;
 
 /// The shape and attributes of a launch.
@@ -52,9 +52,9 @@ enum Shape {
         extent: [usize; 3],
         block: [u32; 3],
     },
-    /// A few elements a thread.
+    /// A few elements per thread.
     Strided(usize),
-    /// A grid that fills the device once; threads take what comes to them.
+    /// A grid that fills the device a few times; threads loop over the elements.
     Filling(usize),
 }
 
@@ -63,29 +63,29 @@ impl Launch {
         Self { shape, shared: 0, cooperative: false, cluster: [1, 1, 1], early_dependent: false }
     }
 
-    /// `grid` blocks of `block` threads, in x, y, z.
+    /// Makes a launch of `grid` blocks of `block` threads, in x, y, z.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
         Self::with_shape(Shape::Exact { grid, block })
     }
 
-    /// One thread for each of `elements`, in blocks of 256; the last block may have threads to spare.
+    /// Makes a launch of one thread for each of `elements`, in blocks of 256; the last block may have threads to spare.
     pub const fn covering(elements: usize) -> Self {
         Self::covering_blocks([elements, 1, 1], [BLOCK, 1, 1])
     }
 
-    /// One thread for each element of `extent`, in blocks of the given shape.
+    /// Makes a launch of one thread for each element of `extent`, in blocks of the given shape.
     pub const fn covering_blocks(extent: [usize; 3], block: [u32; 3]) -> Self {
         Self::with_shape(Shape::Covering { extent, block })
     }
 
-    /// A grid of a few elements per thread, for kernels that loop over `elements` whatever the grid is
+    /// Makes a launch of a few elements per thread, for kernels that loop over `elements` with any grid
     /// (`GS_FOR_EACH`).
     pub const fn strided(elements: usize) -> Self {
         Self::with_shape(Shape::Strided(elements))
     }
 
-    /// A grid that fills the device a few times, for kernels that loop over `elements` and whose blocks have something to
-    /// set up or to hand in: a reduction, a histogram.
+    /// Makes a launch whose grid fills the device a few times, for kernels that loop over `elements` and whose blocks
+    /// have something to set up or to hand in: a reduction, a histogram.
     pub const fn filling(elements: usize) -> Self {
         Self::with_shape(Shape::Filling(elements))
     }
@@ -97,17 +97,17 @@ impl Launch {
         self
     }
 
-    /// Sets whether all blocks are resident at once, so that a grid-wide barrier works. A grid that does not fit is refused.
-    /// Launchers of kernels whose contract has the condition `cooperative` launch so whatever this says.
+    /// Sets whether all blocks are resident at once, so that a grid-wide barrier works. A grid that does not fit is
+    /// refused. Launchers of kernels whose contract has the condition `cooperative` always launch so.
     #[must_use]
     pub const fn cooperative(mut self, cooperative: bool) -> Self {
         self.cooperative = cooperative;
         self
     }
 
-    /// Groups blocks into clusters of this shape, of at most 8 blocks: they are on the device at once, and reach each
-    /// other's shared memory (`<gpustream/cluster.cuh>`). An exact grid must be a multiple of the cluster in each
-    /// dimension; other shapes are rounded up.
+    /// Groups blocks into clusters of this shape, of at most 8 blocks: the blocks of a cluster are on the device at
+    /// once, and reach each other's shared memory (`<gpustream/cluster.cuh>`). An exact grid must be a multiple of the
+    /// cluster in each dimension; other shapes are rounded up.
     #[must_use]
     pub const fn cluster(mut self, shape: [u32; 3]) -> Self {
         self.cluster = shape;
@@ -126,7 +126,7 @@ impl Launch {
         self
     }
 
-    /// Whether there is nothing to do: a launch over zero elements.
+    /// Returns whether the launch is over zero elements, so that there is nothing to do.
     pub const fn is_empty(&self) -> bool {
         match self.shape {
             Shape::Exact { .. } => false,
@@ -135,12 +135,12 @@ impl Launch {
         }
     }
 
-    /// Whether the grid follows from the device, and may be any other as well.
+    /// Returns whether the library chooses the grid, so that any other grid will do as well.
     const fn is_devices_choice(&self) -> bool {
         matches!(self.shape, Shape::Strided(_) | Shape::Filling(_))
     }
 
-    /// The shape this launch has on a device.
+    /// Returns the shape that this launch has on a device.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLaunch`] where the device's limits are exceeded, with the limit.
@@ -148,7 +148,7 @@ impl Launch {
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
         let (mut grid, block) = match self.shape {
             Shape::Exact { grid, block } => (grid.map(u64::from), block),
-            // Most launches, without a thought to the other axes.
+            // Most launches are of this form, for which the other axes cost no time.
             Shape::Covering { extent: [elements, 1, 1], block: [threads, 1, 1] } => {
                 ([blocks(elements as u64, u64::from(threads.max(1))), 1, 1], [threads, 1, 1])
             }
@@ -161,7 +161,7 @@ impl Launch {
         };
         if self.cluster != [1, 1, 1] && !matches!(self.shape, Shape::Exact { .. }) {
             for (blocks, cluster) in grid.iter_mut().zip(self.cluster) {
-                // Past the end it is beyond every limit, which the error below names.
+                // A number that overflows is beyond every limit, and the error below says so.
                 *blocks = blocks.checked_next_multiple_of(u64::from(cluster.max(1))).unwrap_or(u64::MAX);
             }
         }
@@ -182,7 +182,8 @@ impl Launch {
     }
 }
 
-/// The quotient, rounded up. Block sizes are nearly always powers of two, and a division costs more than all the rest.
+/// Returns the quotient, rounded up. Block sizes are nearly always powers of two, and a division costs more than all
+/// the rest.
 #[inline]
 const fn blocks(elements: u64, threads: u64) -> u64 {
     if threads.is_power_of_two() {
@@ -193,14 +194,14 @@ const fn blocks(elements: u64, threads: u64) -> u64 {
     }
 }
 
-/// Elements per thread of a strided launch. An H200 streams 4355 GB/s through saxpy with one pass over eight, and
-/// 4074 where a grid that fills the device once goes over the arrays again and again.
+/// The number of elements per thread of a strided launch. An H200 streams 4355 GB/s through saxpy with one pass over
+/// eight, and 4074 where a grid that fills the device once goes over the arrays again and again.
 const ELEMENTS_PER_THREAD: u64 = 8;
 
-/// Blocks of a strided launch at most; with [`BLOCK`] threads each, HIP's limit of 2^32 threads is not in sight.
+/// The most blocks of a strided launch; with [`BLOCK`] threads each, the grid stays below HIP's limit of 2^32 threads.
 const MOST_BLOCKS: u64 = 1 << 23;
 
-/// A few elements per thread, but blocks enough to fill the device where there is work for them.
+/// Returns a grid of a few elements per thread, with enough blocks to fill the device where there is work for them.
 fn strided(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
     let (fill, block) = filling(info, elements);
     if info.serial_threads {
@@ -210,13 +211,13 @@ fn strided(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
     ([pass.max(fill[0]), 1, 1], block)
 }
 
-/// How often [`Launch::filling`] fills the device where there is work for it. Registers often let fewer blocks be
-/// resident than threads alone would, and then a grid made to fit once ends in a wave that is half empty: an H200 sums
-/// 4320 GB/s with once, 4560 with eight times.
+/// The number of times that [`Launch::filling`] fills the device where there is work for it. Registers often let fewer
+/// blocks be resident than threads alone would, and then a grid made to fit once ends in a wave that is half empty: an
+/// H200 sums 4320 GB/s with once, 4560 with eight times.
 const FILLS: u64 = 8;
 
-/// Enough blocks for every multiprocessor to be full, and no more than there is work for. Where a block's threads
-/// run one after the other, one thread per block and a few blocks per core make the longest runs.
+/// Returns a grid of enough blocks for every multiprocessor to be full, and no more than there is work for. Where a
+/// block's threads run one after the other, one thread per block and a few blocks per core make the longest runs.
 fn filling(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
     if info.serial_threads {
         // A block should be worth its dispatch, and more blocks than workers even out the load.
@@ -230,7 +231,7 @@ fn filling(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
     ([once.max(several), 1, 1], [BLOCK, 1, 1])
 }
 
-/// The first of a launch's sizes that the device does not allow.
+/// Returns the error for the first of a launch's sizes that the device does not allow.
 #[cold]
 fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
     let sizes = (0..3).flat_map(|axis| {
@@ -254,7 +255,7 @@ fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
 
 /// One argument of a launch.
 ///
-/// Is neither `Send` nor `Sync`: it points to a value of the calling thread. Dropping it does nothing.
+/// An `Arg` is neither `Send` nor `Sync`: it points to a value of the calling thread. Dropping it does nothing.
 pub struct Arg<'a> {
     kind: ArgKind<'a>,
 }
@@ -265,34 +266,36 @@ enum ArgKind<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// A scalar or a struct, by value.
+    /// Passes a scalar or a struct by value.
     #[inline]
     pub fn value<T: Pod>(value: &'a T) -> Self {
         let bytes = std::ptr::from_ref(value).cast();
         Self { kind: ArgKind::Value { bytes, size: size_of::<T>(), lifetime: PhantomData } }
     }
 
-    /// A pointer to memory that the kernel reads.
+    /// Passes a pointer to memory that the kernel reads.
     #[inline]
     pub fn read<T: Pod>(memory: &'a (impl AsView<T> + ?Sized)) -> Self {
         let view = memory.view();
         Self::memory(view, view.access(Mode::Read))
     }
 
-    /// A pointer to memory that the kernel writes, and perhaps reads.
+    /// Passes a pointer to memory that the kernel writes, and perhaps reads.
     #[inline]
     pub fn write<T: Pod>(memory: &'a mut (impl AsViewMut<T> + ?Sized)) -> Self {
         let view = memory.view();
         Self::memory(view, view.access(Mode::Write))
     }
 
-    /// A pointer to memory that the kernel reads and that may change meanwhile: `Arg::volatile(flag.volatile())`.
+    /// Passes a pointer to memory that the kernel reads and that may change meanwhile:
+    /// `Arg::volatile(flag.volatile())`.
     #[inline]
     pub fn volatile<T: Pod>(memory: Volatile<'a, T>) -> Self {
         Self::memory(memory.view, memory.access(Mode::Read))
     }
 
-    /// A pointer to memory that the kernel writes and that may change meanwhile: `Arg::volatile_mut(flag.volatile_mut())`.
+    /// Passes a pointer to memory that the kernel writes and that may change meanwhile:
+    /// `Arg::volatile_mut(flag.volatile_mut())`.
     #[inline]
     #[allow(clippy::needless_pass_by_value)] // It is the only one there is.
     pub fn volatile_mut<T: Pod>(memory: VolatileMut<'a, T>) -> Self {
@@ -312,7 +315,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Where the driver reads the argument from.
+    /// Returns the address that the driver reads the argument from.
     #[inline]
     fn pointer(&self) -> *mut c_void {
         match &self.kind {
@@ -331,9 +334,9 @@ impl<'a> Arg<'a> {
 }
 
 impl Kernel {
-    /// Enqueues this kernel on `stream`, ordered after whatever its memory arguments need.
+    /// Enqueues this kernel on `stream`, ordered after all work that its memory arguments need.
     ///
-    /// The untyped way in, which generated launchers use; prefer those.
+    /// This is the untyped launch, which generated launchers use; prefer those.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] where number or sizes differ from the compiled parameters,
@@ -341,14 +344,15 @@ impl Kernel {
     /// objects of another device, [`ErrorKind::Unsupported`] for an attribute the backend lacks.
     ///
     /// # Safety
-    /// What the kernel does with these arguments in this shape is sound: it stays inside the memory it is given,
-    /// writes only what was passed by [`Arg::write`], and its values mean what it takes them for.
+    /// The kernel is sound with these arguments in this shape: it stays inside the memory that it is given, writes only
+    /// memory passed by [`Arg::write`] or [`Arg::volatile_mut`], and interprets each value as the type it was passed
+    /// as.
     #[inline]
     #[track_caller]
     pub unsafe fn launch(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
         let operation = Operation { label: self.name, location: Location::caller() };
         let config = launch.resolve(stream.device().info())?;
-        // SAFETY: handed on.
+        // SAFETY: the caller keeps this function's contract; the shape was just resolved for the stream's device.
         unsafe { self.launch_resolved(stream, &config, args, operation) }
     }
 
@@ -367,7 +371,7 @@ impl Kernel {
         for (pointer, arg) in pointers.iter_mut().zip(args) {
             pointer.write(arg.pointer());
         }
-        // SAFETY: the first `args.len()` were just written, and `check` saw that there are no more than fit.
+        // SAFETY: the first `args.len()` pointers were just written, and `check` saw that there are no more than fit.
         let pointers = unsafe { std::slice::from_raw_parts(pointers.as_ptr().cast(), args.len()) };
         let accesses = args.iter().filter_map(Arg::access);
         let submission = Submission {
@@ -378,13 +382,13 @@ impl Kernel {
             kept: Kept::Module(self.module()),
             waited: Waited::Alone,
         };
-        // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments are
-        // not freed before this use is done; the rest is this function's contract.
+        // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments
+        // are not freed before this use is done; the rest is this function's contract.
         unsafe { stream.core.submit(submission) }
     }
 }
 
-/// What generated bindings call. Not for use by hand: it changes with the generator.
+/// Functions for generated bindings. They are not for use by hand, since they change with the generator.
 #[doc(hidden)]
 pub mod codegen {
     use super::{
@@ -394,19 +398,19 @@ pub mod codegen {
     pub use crate::checksum::Checksum;
     pub use crate::module::load_built as load;
 
-    /// A parameter of `size` bytes; offsets follow from the sizes.
+    /// Describes a parameter of `size` bytes at `offset`.
     pub const fn param(offset: usize, size: usize) -> ParamInfo {
         ParamInfo { offset, size }
     }
 
-    /// The shape of `launch` on the stream's device.
+    /// Returns the shape of `launch` on the stream's device.
     #[inline]
     pub fn resolve(launch: &Launch, stream: &Stream) -> Result<LaunchConfig> {
         launch.resolve(stream.device().info())
     }
 
-    /// The shape of `launch` on the stream's device for a kernel whose blocks wait for each other. A grid of the library's
-    /// choice becomes one that fits on the device at once; any other one is refused by the driver where it does not.
+    /// Returns the shape of `launch` on the stream's device for a kernel whose blocks wait for each other. A grid of
+    /// the library's choice is made to fit on the device at once; the driver refuses any other grid that does not fit.
     pub fn resolve_cooperative(launch: &Launch, kernel: &Kernel, stream: &Stream) -> Result<LaunchConfig> {
         let info = stream.device().info();
         let mut config = launch.cooperative(true).resolve(info)?;
@@ -432,11 +436,11 @@ pub mod codegen {
         args: &[Arg<'_>],
     ) -> Result<()> {
         let operation = Operation { label: kernel.name, location: Location::caller() };
-        // SAFETY: handed on.
+        // SAFETY: the caller keeps the contract of `Kernel::launch`, and gives a shape of the stream's device.
         unsafe { kernel.launch_resolved(stream, config, args, operation) }
     }
 
-    /// The error for a clause of a kernel's contract that does not hold.
+    /// Returns the error for a clause of a kernel's contract that does not hold.
     #[cold]
     #[track_caller]
     pub fn violated(kernel: &'static str, clause: &str, values: &[(&str, i128)]) -> Error {

@@ -1,8 +1,8 @@
 //! One API for asynchronous GPU work on NVIDIA (CUDA), AMD (HIP) and, with no GPU, on the CPU.
 //!
-//! **The host is a dispatcher, not an overseer.** Calls enqueue and return; copies and kernels overlap; what must
-//! be ordered is ordered by the library, and nothing is freed while the device still uses it. The calls that block
-//! say so.
+//! **The host is a dispatcher, not an overseer.** Calls enqueue and return; copies and kernels overlap; the library
+//! orders operations that touch the same memory, and frees nothing while the device still uses it. The documentation of
+//! a call that blocks says so.
 //!
 //! ```
 //! use gpustream::Device;
@@ -27,19 +27,20 @@
 //! waits that are missing. No guarantee rests on a destructor: leaking any value leaks its memory and nothing
 //! else.
 //!
-//! # Threads, and what dropping does
+//! # Threads and dropping
 //!
-//! All types are `Send` and `Sync`, except [`Arg`] and [`Pipeline`]. Dropping returns at once and frees nothing that the device
-//! still uses; only the last handle of a [`Device`], whatever holds it, waits for the device's work. Types that are `Copy`
-//! are plain data.
+//! All types are `Send` and `Sync`, except [`Arg`] and [`Pipeline`]. Dropping returns at once and frees nothing that
+//! the device still uses; only the last handle of a [`Device`], whatever holds it, waits for the device's work. Types
+//! that are `Copy` are plain data.
 //!
 //! # Errors
 //!
 //! A call's documentation names the kinds of error of its own. Besides, any call that reaches the driver answers
 //! [`ErrorKind::DeviceLost`] once the device has failed, [`ErrorKind::InHostClosure`] inside a host closure,
-//! [`ErrorKind::InvalidArgument`] on another thread's default stream, and [`ErrorKind::Driver`] for what the driver has
-//! against it; and calls that submit work answer [`ErrorKind::Hazard`] under [`Tracking::Strict`],
-//! [`ErrorKind::HostBorrowed`] for memory under a guard, and [`ErrorKind::Captured`] for what a capture cannot record.
+//! [`ErrorKind::InvalidArgument`] on another thread's default stream, and [`ErrorKind::Driver`] where the driver
+//! refuses it; and calls that submit work answer [`ErrorKind::Hazard`] under [`Tracking::Strict`],
+//! [`ErrorKind::HostBorrowed`] for memory under a guard, and [`ErrorKind::Captured`] for operations that a capture
+//! cannot record.
 //!
 //! # Environment
 //!
@@ -99,11 +100,10 @@ pub use bytemuck;
 pub use gpustream_hal as hal;
 pub use half;
 
-/// What elements of memory and values given to kernels are: plain data, for which any bytes are a value
-/// (`bytemuck`'s trait).
+/// Plain data, of which any bytes are a value (`bytemuck`'s trait): elements of memory, and values given to kernels.
 ///
-/// The numbers are, [`half::f16`], arrays of them, and the structs in generated bindings. A struct of one's own derives it;
-/// the crate need not depend on `bytemuck`:
+/// Numbers are plain data, and so are [`half::f16`], arrays of them, and the structs in generated bindings. A struct of
+/// your own derives the trait; your crate need not depend on `bytemuck`:
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -122,7 +122,7 @@ pub use half;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 pub use bytemuck::Pod;
-/// What bytes of zero are a value of, as [`Pod`] wants it (`bytemuck`'s trait).
+/// Data of which zero bytes are a value; a supertrait of [`Pod`] (`bytemuck`'s trait).
 pub use bytemuck::Zeroable;
 
 pub use buffer::Buffer;
@@ -134,17 +134,18 @@ pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
 pub use hal::{
     Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FunctionInfo, GraphUpdate, Image, ManagedAdvice,
-    Operation, ParamInfo, PinnedOptions, Result, Source, StreamOptions, WaitPolicy,
+    MemoryInfo, Operation, ParamInfo, PinnedOptions, Result, Source, StreamOptions, StreamPriorities,
+    SuggestedLaunch, WaitPolicy,
 };
 #[doc(hidden)]
 pub use launch::codegen;
 pub use launch::{Arg, Launch};
 pub use managed::{Managed, Place};
 pub use module::{Kernel, Module, ModuleSource};
-pub use notify::{Download, Finished};
+pub use notify::{Download, Synchronize};
 pub use pinned::{Pinned, ReadGuard, WriteGuard};
 pub use pipeline::{Piece, Pipeline};
-pub use pool::{Holding, MemoryPool, MemorySnapshot, MemoryStats};
+pub use pool::{Holding, MemorySnapshot, MemoryStats, PoolPolicy};
 pub use stream::Stream;
 pub use strided::Pitched;
 pub use track::Tracking;
@@ -171,10 +172,10 @@ macro_rules! include_kernels {
 
 /// The `unsafe` of generated bindings; not for use by hand.
 ///
-/// A launcher is sound because its contract was checked, which no type of Rust's can say, so that something in the
-/// bindings must be `unsafe`. They are part of the user's crate, which may forbid that. The compiler applies this lint to
-/// what is written there and not to what another crate's macro makes of it, so the bindings write `unsafe` within this
-/// macro. It takes the word itself: what uses it is found by whoever looks for `unsafe`.
+/// A launcher is sound because its contract was checked. No type of Rust's can say so, and the bindings must be
+/// `unsafe` somewhere. The bindings are part of the user's crate, which may forbid `unsafe`. The compiler applies that
+/// lint to code written in the crate, but not to the expansion of another crate's macro, so the bindings write `unsafe`
+/// within this macro. The macro takes the word itself, so that a search for `unsafe` finds every use.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __generated {

@@ -12,17 +12,17 @@ use crate::buffer::Owned;
 use crate::device::Device;
 use crate::inside;
 use crate::memory::{Kind, byte_len};
-use crate::notify::Finished;
+use crate::notify::Synchronize;
 use crate::operation::{Call, operation};
 use crate::pinned::{ReadGuard, WriteGuard};
 use crate::stream::Stream;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
-/// `len` elements that host and device reach under one address, made by [`Device::managed`]. Pages move to whoever
-/// touches them; [`Stream::prefetch`] moves them ahead of time.
+/// A buffer of `len` elements that host and device reach under one address, made by [`Device::managed`]. Pages move to
+/// the side that touches them; [`Stream::prefetch`] moves them ahead of time.
 ///
-/// The host reaches it through guards, as it does [`Pinned`](crate::Pinned) memory.
+/// The host reaches the elements through guards, as it does those of [`Pinned`](crate::Pinned) memory.
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -36,14 +36,15 @@ use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// Is `Send` and `Sync`. Dropping it returns at once; the driver gets the memory back later, after its last use.
+/// A `Managed` is `Send` and `Sync`. Dropping it returns at once; the driver gets the memory back later, after its last
+/// use.
 pub struct Managed<T> {
     memory: Owned,
     len: usize,
     element: PhantomData<T>,
 }
 
-/// One side of the bus.
+/// A side of the bus: where managed memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The device's own memory.
@@ -55,11 +56,12 @@ pub enum Place {
 impl Device {
     /// Allocates managed memory for `len` elements (`cuMemAllocManaged`), all zero bytes.
     ///
-    /// It is not pooled, because pages with neighbours would be advised and moved with them; dropped memory goes back
-    /// to the driver at the next such allocation or [`trim`](Device::trim).
+    /// Managed memory is not pooled, because allocations that share a page would be advised and moved together; dropped
+    /// memory goes back to the driver at the next such allocation or [`trim`](Device::trim).
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device lacks it, or where the host could not touch it while a kernel runs.
+    /// [`ErrorKind::Unsupported`] where the device has no managed memory, or none that the host may touch while a
+    /// kernel runs.
     #[track_caller]
     pub fn managed<T: Pod>(&self, len: usize) -> Result<Managed<T>> {
         if !self.info().managed_memory {
@@ -92,36 +94,37 @@ impl<T: Pod> Managed<T> {
         self.view_mut().write()
     }
 
-    /// As [`read`](Self::read), without blocking.
+    /// Gives the host access as [`read`](Self::read) does, without blocking.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] while the device is still writing here.
+    /// [`ErrorKind::WouldBlock`] while the device is still writing here.
     pub fn try_read(&self) -> Result<ReadGuard<'_, T>> {
         self.view().try_read()
     }
 
-    /// As [`write`](Self::write), without blocking.
+    /// Gives the host access as [`write`](Self::write) does, without blocking.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] while the device still uses this memory.
+    /// [`ErrorKind::WouldBlock`] while the device still uses this memory.
     pub fn try_write(&mut self) -> Result<WriteGuard<'_, T>> {
         self.view_mut().try_write()
     }
 
-    /// Whether [`read`](Self::read) would return at once. Never blocks.
+    /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn is_ready(&self) -> Result<bool> {
-        self.view().is_ready()
+    pub fn is_done(&self) -> Result<bool> {
+        self.view().is_done()
     }
 
-    /// Resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
-    pub fn ready(&self) -> Finished {
-        self.view().ready()
+    /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
+    /// once.
+    pub fn synchronize_async(&self) -> Synchronize {
+        self.view().synchronize_async()
     }
 
-    /// Says how the memory will be used (`cuMemAdvise`). Changes speed, never contents.
+    /// Tells the driver how the memory will be used (`cuMemAdvise`). Changes speed, never contents.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for advice that the driver does not know.
@@ -154,7 +157,7 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        // Moving pages is no use of their contents, but those must not be freed meanwhile.
+        // Moving pages does not use their contents, but they must not be freed meanwhile.
         let prefetch = Work::Prefetch { buffer: view.as_raw(), bytes, to_device: place == Place::Device };
         // SAFETY: the range is managed memory, which is not freed before this use is done.
         unsafe { self.submit(operation, [view.access(Mode::Read)].iter(), Call::Work(prefetch)) }

@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use gpustream_hal::{Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, Result, Source};
+use gpustream_hal::{
+    Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, Result, Source, SuggestedLaunch,
+};
 
 use crate::checksum::Checksum;
 use crate::compile_cache;
@@ -14,22 +16,23 @@ use crate::inside;
 use crate::module_core::ModuleCore;
 use crate::sync::{Mutex, lock};
 
-/// Everything a module can be loaded from, on any backend; what `gpustream-build` embeds in a program.
+/// The images and the source that a module can be loaded from, on any backend; `gpustream-build` embeds one in a
+/// program.
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleSource<'a> {
-    /// A name for messages.
+    /// The module's name in messages.
     pub name: &'a str,
-    /// Compiled forms, for any number of backends and targets.
+    /// The compiled forms, for any number of backends and targets.
     pub images: &'a [Image<'a>],
     /// The source, for devices that no image suits and whose backend can compile at run time.
     pub source: Option<Source<'a>>,
 }
 
-/// Of a kernel's parameters, in bytes.
+/// The sizes of a kernel's parameters, in bytes.
 type Sizes = Arc<[usize]>;
 
 struct Shared {
-    /// Graphs hold it too.
+    /// Shared with graphs, which keep the module loaded.
     core: Arc<ModuleCore>,
     device: Device,
     name: String,
@@ -45,29 +48,29 @@ impl Drop for Shared {
 
 /// Kernels loaded on one device. Clones are handles of the same module.
 ///
-/// Is `Send` and `Sync`. Dropping the last handle and the last kernel returns at once; the driver unloads the module when no
-/// kernel of it is pending.
+/// A `Module` is `Send` and `Sync`. Dropping the last handle and the last kernel returns at once; the driver unloads
+/// the module when no kernel of it is pending.
 #[derive(Clone)]
 pub struct Module(Arc<Shared>);
 
 /// A kernel of a loaded module.
 ///
-/// Is `Send` and `Sync`. Keeps its module loaded.
+/// A `Kernel` is `Send` and `Sync`. It keeps its module loaded.
 #[derive(Clone)]
 pub struct Kernel {
     pub(crate) raw: RawFunction,
     pub(crate) name: &'static str,
     pub(crate) info: FunctionInfo,
-    /// Sizes of the parameters in bytes, where they are known.
+    /// Sizes of the parameters in bytes; `None` where neither driver nor bindings have told them.
     pub(crate) params: Option<Arc<[usize]>>,
-    /// The driver has been told to let it have as much dynamic shared memory as there is.
+    /// Set once the driver lets the kernel have all of the device's dynamic shared memory.
     pub(crate) may_share_most: Arc<AtomicBool>,
     module: Module,
 }
 
 impl Module {
     /// # Safety
-    /// As for [`Device::load_module`]. An image with a checksum is looked at first.
+    /// As for [`Device::load_module`]. An image with a checksum is compared with it first.
     pub(crate) unsafe fn load(
         device: &Device,
         source: &ModuleSource<'_>,
@@ -107,8 +110,8 @@ impl Module {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Finds a kernel by its C name, which may be made at run time. The process keeps one copy of the name of each kernel
-    /// that was found.
+    /// Finds a kernel by its C name, which may be made at run time. The process keeps one copy of the name of each
+    /// kernel that was found.
     ///
     /// # Errors
     /// [`ErrorKind::KernelNotFound`].
@@ -123,7 +126,7 @@ impl Module {
         let raw = unsafe { device.module_function(self.0.core.raw, name) }.map_err(|error| {
             error.with_context(format_args!("looking for kernel `{name}` in module `{}`", self.0.name))
         })?;
-        // SAFETY: as above.
+        // SAFETY: the function is of this module, which is loaded as long as `self`.
         let (params, info) = unsafe { (device.function_params(raw)?, device.function_info(raw)?) };
         let declared = || {
             let declared = lock(&self.0.declared);
@@ -134,8 +137,8 @@ impl Module {
         Ok(Kernel { raw, name, info, params, may_share_most: Arc::default(), module: self.clone() })
     }
 
-    /// Finds a kernel and compares its compiled parameters with those the caller was built for. Where the driver
-    /// cannot tell them (HIP; CUDA before 12.4), the caller's count from here on.
+    /// Finds a kernel and compares its compiled parameters with the caller's. Where the driver cannot tell the compiled
+    /// ones (HIP; CUDA before 12.4), launches are checked against the caller's from here on.
     ///
     /// # Errors
     /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::ArgumentMismatch`] where the two differ.
@@ -164,7 +167,7 @@ impl Module {
     }
 }
 
-/// The process's copy of a kernel's name. Errors, graphs and logs name operations long after a module is gone.
+/// Returns the process's copy of a kernel's name. Errors, graphs and logs name operations long after a module is gone.
 fn kept(name: &str) -> &'static str {
     static NAMES: OnceLock<Mutex<BTreeSet<&'static str>>> = OnceLock::new();
     let mut names = lock(NAMES.get_or_init(Mutex::default));
@@ -177,22 +180,22 @@ fn kept(name: &str) -> &'static str {
 }
 
 impl Kernel {
-    /// Its C name.
+    /// Returns the kernel's C name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its limits and resources, as compiled.
+    /// Returns the kernel's limits and resources, as compiled.
     pub fn info(&self) -> FunctionInfo {
         self.info
     }
 
-    /// The device it is loaded on.
+    /// Returns the device that the kernel is loaded on.
     pub fn device(&self) -> &Device {
         &self.module.0.device
     }
 
-    /// How many blocks of `threads` threads and `dynamic_shared` bytes fit on one multiprocessor at once
+    /// Returns how many blocks of `threads` threads and `dynamic_shared` bytes fit on one multiprocessor at once
     /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`); 0 where the device cannot run such a block.
     ///
     /// # Errors
@@ -210,37 +213,36 @@ impl Kernel {
         Ok(occupancy.blocks_per_multiprocessor)
     }
 
-    /// A grid and block size that fill the device with this kernel: `(blocks, threads)`
-    /// (`cuOccupancyMaxPotentialBlockSize`).
+    /// Returns a grid and block size that fill the device with this kernel (`cuOccupancyMaxPotentialBlockSize`).
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the backend cannot say, [`ErrorKind::InvalidLaunch`] for more shared memory than
-    /// there is.
-    pub fn suggested_block(&self, dynamic_shared: u32) -> Result<(u32, u32)> {
+    /// [`ErrorKind::Unsupported`] where the backend cannot say, [`ErrorKind::InvalidLaunch`] for more shared memory
+    /// than there is.
+    pub fn suggested_launch(&self, dynamic_shared: u32) -> Result<SuggestedLaunch> {
         inside::check_outside()?;
         self.check_block([1, 1, 1], dynamic_shared)?;
         // SAFETY: the module is loaded as long as `self`.
-        unsafe { self.device().0.raw.suggested_block(self.raw, dynamic_shared) }
+        unsafe { self.device().0.raw.suggested_launch(self.raw, dynamic_shared) }
     }
 
-    /// What a graph keeps alive.
+    /// Returns the part of the module that a graph keeps alive.
     pub(crate) fn module(&self) -> &Arc<ModuleCore> {
         &self.module.0.core
     }
 
-    /// The driver's handle. It lives as long as this value.
+    /// Returns the driver's handle, which is valid as long as this value lives.
     pub fn as_raw(&self) -> RawFunction {
         self.raw
     }
 }
 
-/// Loads what `gpustream-build` built: an image that is another one than was built is refused.
+/// Loads a module that `gpustream-build` built, and refuses an image that is not the one that was built.
 ///
 /// # Safety
 /// The images were built from the source, and the checksums are theirs, in the same order.
 ///
 /// # Errors
-/// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] where an image's checksum is another one.
+/// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] where an image has another checksum.
 pub unsafe fn load_built(
     device: &Device,
     source: &ModuleSource<'_>,
@@ -250,7 +252,7 @@ pub unsafe fn load_built(
     unsafe { Module::load(device, source, checksums) }
 }
 
-/// The image that suits the device best, the first among equals.
+/// Returns the index of the image that suits the device best, the first among equals.
 fn best_image(device: &Device, source: &ModuleSource<'_>) -> Option<usize> {
     let rank =
         |image: &Image<'_>| image.targets.iter().filter_map(|target| device.0.raw.target_rank(target)).max();

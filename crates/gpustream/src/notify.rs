@@ -1,7 +1,7 @@
-//! Futures that resolve when the device gets somewhere.
+//! Futures that resolve when the device is done.
 //!
-//! They own what they wait for and borrow nothing, so one that is dropped or leaked harms nobody. What they wait for is under
-//! way before the first poll, and does not stop where they are dropped.
+//! Futures own the points that they wait for and borrow nothing, so a future that is dropped or leaked harms nobody.
+//! The work is under way before the first poll, and goes on after the future is dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -16,7 +16,7 @@ use gpustream_hal::Result;
 use smallvec::SmallVec;
 
 use crate::device_core::DeviceCore;
-use crate::event::Event;
+use crate::event::{Event, TimedEvent};
 use crate::inside;
 use crate::memory::{self, Block};
 use crate::pinned::Pinned;
@@ -26,23 +26,23 @@ use crate::stream::Stream;
 use crate::track::Mode;
 use crate::view::{AsView, View};
 
-/// How long the first poll looks by itself. Waking a sleeping executor costs several microseconds, so for work
-/// that is nearly done looking is quicker; it is skipped where others wait already, for then a poll that takes its
-/// time would hold them up.
+/// The time that the first poll spins. Waking a sleeping executor costs several microseconds, so spinning is quicker
+/// for work that is nearly done. The first poll does not spin where other futures wait already, which it would hold up.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 
 type Points = SmallVec<[(Arc<StreamCore>, Mark); 1]>;
 
-/// Resolves when the points it was made for have been reached, or with the error if the device fails.
+/// A future that resolves when the device is done with everything submitted before it was made, or with the error if
+/// the device fails; made by [`Stream::synchronize_async`] and by the functions of that name on events and memory.
 ///
 /// Works on any executor.
 ///
-/// Is `Send` and `Sync`. Dropping it stops the waiting and nothing else: the device works on.
-#[must_use = "the device works on by itself; only `.await` tells when it got there"]
-pub struct Finished(State);
+/// A `Synchronize` is `Send` and `Sync`. Dropping it stops the waiting and nothing else: the device works on.
+#[must_use = "the device works on by itself; only `.await` tells when it is done"]
+pub struct Synchronize(State);
 
 enum State {
-    /// Making it failed.
+    /// Making the future failed.
     Failed(Option<gpustream_hal::Error>),
     Fresh(Points),
     Waiting {
@@ -52,7 +52,7 @@ enum State {
     Resolved,
 }
 
-impl Finished {
+impl Synchronize {
     fn new(points: Result<Points>) -> Self {
         Self(match points {
             Ok(points) => State::Fresh(points),
@@ -82,7 +82,7 @@ impl Finished {
             hint::spin_loop();
         }
         let wait = Wait::new(ahead.len());
-        // The waker is there before anyone can call it.
+        // The waker is stored before the reactor can call it.
         let _ = wait.poll(cx.waker());
         let streams = ahead.iter().map(|(stream, _)| stream.clone()).collect();
         reactor::watch(ahead.into_iter().map(|(stream, mark)| Entry { stream, mark, wait: wait.clone() }))?;
@@ -90,7 +90,7 @@ impl Finished {
     }
 }
 
-impl Future for Finished {
+impl Future for Synchronize {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
@@ -114,7 +114,7 @@ impl Future for Finished {
                 }
                 State::Waiting { wait, streams } => {
                     let Some(outcome) = wait.poll(cx.waker()) else {
-                        // Who blocks on this inside a host closure may wait for that very closure.
+                        // Inside a host closure, blocking on the future may be waiting for that very closure.
                         return inside::check_outside()
                             .map_or_else(|e| Poll::Ready(Err(e)), |()| Poll::Pending);
                     };
@@ -127,7 +127,7 @@ impl Future for Finished {
     }
 }
 
-impl Drop for Finished {
+impl Drop for Synchronize {
     fn drop(&mut self) {
         if let State::Waiting { wait, .. } = &self.0 {
             wait.leave();
@@ -135,36 +135,37 @@ impl Drop for Finished {
     }
 }
 
-impl fmt::Debug for Finished {
+impl fmt::Debug for Synchronize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Finished")
+        f.write_str("Synchronize")
     }
 }
 
 impl Stream {
-    /// Resolves when everything submitted so far is done. The point is taken at this call, not at the first poll.
+    /// Returns a future that resolves when everything submitted so far is done: [`synchronize`](Self::synchronize)
+    /// without blocking. The point is taken at this call, not at the first poll.
     ///
     /// ```
     /// # async fn work() -> gpustream::Result<()> {
     /// # let device = gpustream::Device::open("cpu")?;
     /// let stream = device.stream()?;
     /// let x = stream.zeros::<f32>(1 << 20)?;
-    /// stream.finished().await?;
+    /// stream.synchronize_async().await?;
     /// # drop(x); Ok(())
     /// # }
     /// ```
-    pub fn finished(&self) -> Finished {
+    pub fn synchronize_async(&self) -> Synchronize {
         let mark = || {
             self.core.check_thread()?;
             let mut state = self.core.running("wait for a stream that is being captured")?;
             let mark = self.core.mark(&mut state)?.clone();
             Ok(Points::from_buf([(self.core.clone(), mark)]))
         };
-        Finished::new(mark())
+        Synchronize::new(mark())
     }
 
-    /// Copies `src` to the host in stream order and resolves with its elements. The copy is submitted by this call, whether
-    /// the future is ever awaited or not. It needs as much pinned memory for the time being, which the future owns.
+    /// Copies `src` to the host in stream order, and returns a future that resolves with the elements. This call
+    /// submits the copy, whether the future is ever awaited or not. The future owns as much pinned memory as `src` has.
     ///
     /// ```
     /// # async fn work() -> gpustream::Result<()> {
@@ -181,53 +182,76 @@ impl Stream {
     /// As for [`download`](Self::download).
     #[track_caller]
     pub fn download_async<T: Pod>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Download<T>> {
-        // A graph would write this memory in every launch, and never before the future is polled.
+        // A graph would write this memory in every launch, and may never be launched before the future is polled.
         self.core.check_not_capturing("wait for a download, in a future either; copy to pinned memory")?;
         let mut host = self.device.pinned::<T>(src.view().len())?;
         self.copy(src, &mut host)?;
-        Ok(Download { finished: host.ready(), host: Some(host) })
+        Ok(Download { finished: host.synchronize_async(), host: Some(host) })
     }
 }
 
 impl Event {
-    /// Resolves when the event has been reached.
-    pub fn done(&self) -> Finished {
+    /// Returns a future that resolves when the point has been reached: [`synchronize`](Event::synchronize) without
+    /// blocking.
+    pub fn synchronize_async(&self) -> Synchronize {
         let points = Points::from_buf([(self.recorded().stream.clone(), self.recorded().mark.clone())]);
-        Finished::new(self.check_not_captured().map(|()| points))
+        Synchronize::new(self.check_not_captured().map(|()| points))
     }
 }
 
 impl IntoFuture for Event {
     type Output = Result<()>;
-    type IntoFuture = Finished;
+    type IntoFuture = Synchronize;
 
-    /// [`done`](Event::done): `event.await`.
-    fn into_future(self) -> Finished {
-        self.done()
+    /// Makes `event.await` mean [`synchronize_async`](Event::synchronize_async).
+    fn into_future(self) -> Synchronize {
+        self.synchronize_async()
     }
 }
 
 impl IntoFuture for &Event {
     type Output = Result<()>;
-    type IntoFuture = Finished;
+    type IntoFuture = Synchronize;
 
-    /// [`done`](Event::done): `(&event).await`, for an event that is used again.
-    fn into_future(self) -> Finished {
-        self.done()
+    /// Makes `(&event).await` mean [`synchronize_async`](Event::synchronize_async), for an event that is used again.
+    fn into_future(self) -> Synchronize {
+        self.synchronize_async()
+    }
+}
+
+impl IntoFuture for TimedEvent {
+    type Output = Result<()>;
+    type IntoFuture = Synchronize;
+
+    /// Makes `event.await` mean [`synchronize_async`](Event::synchronize_async).
+    fn into_future(self) -> Synchronize {
+        self.synchronize_async()
+    }
+}
+
+impl IntoFuture for &TimedEvent {
+    type Output = Result<()>;
+    type IntoFuture = Synchronize;
+
+    /// Makes `(&event).await` mean [`synchronize_async`](Event::synchronize_async), for an event that is used again.
+    fn into_future(self) -> Synchronize {
+        self.synchronize_async()
     }
 }
 
 impl<T: Pod> View<'_, T> {
-    /// Resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
-    pub fn ready(&self) -> Finished {
-        Finished::new(points(&self.device.0, self.block, &self.bytes()))
+    /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
+    /// once.
+    pub fn synchronize_async(&self) -> Synchronize {
+        Synchronize::new(points(&self.device.0, self.block, &self.bytes()))
     }
 }
 
 impl<T: Pod> Pinned<T> {
-    /// Resolves when the device is done writing here, so that [`read`](Self::read) returns at once.
-    pub fn ready(&self) -> Finished {
-        self.view().ready()
+    /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
+    /// once.
+    pub fn synchronize_async(&self) -> Synchronize {
+        self.view().synchronize_async()
     }
 }
 
@@ -244,13 +268,14 @@ fn points(device: &DeviceCore, block: &Block, range: &std::ops::Range<usize>) ->
     Ok(points)
 }
 
-/// Resolves with the elements that [`Stream::download_async`] copies.
+/// A future that resolves with the elements that [`Stream::download_async`] copies.
 ///
-/// Is `Send` and `Sync`. Dropping it returns at once: the copy is made all the same, and its memory is used again afterwards.
+/// A `Download` is `Send` and `Sync`. Dropping it returns at once: the copy is made all the same, and its memory is
+/// used again afterwards.
 #[must_use = "the copy is under way; only `.await` hands over its elements"]
 #[derive(Debug)]
 pub struct Download<T> {
-    finished: Finished,
+    finished: Synchronize,
     host: Option<Pinned<T>>,
 }
 

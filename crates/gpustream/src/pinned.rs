@@ -15,9 +15,9 @@ use crate::memory::{HostGuard, Kind, Registration, byte_len};
 use crate::operation::operation;
 use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment, owner_methods};
 
-/// `len` elements of page-locked host memory, made by [`Device::pinned`].
+/// A buffer of `len` elements of page-locked host memory, made by [`Device::pinned`].
 ///
-/// The host reaches it through guards, which wait until the device is done:
+/// The host reaches the elements through guards, which wait until the device is done:
 ///
 /// ```
 /// # let device = gpustream::Device::open("cpu")?;
@@ -32,7 +32,8 @@ use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment, owner_meth
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// Is `Send` and `Sync`. Dropping it returns at once: the memory is used again only after its last use on any stream.
+/// A `Pinned` is `Send` and `Sync`. Dropping it returns at once: the memory is used again only after its last use on
+/// any stream.
 pub struct Pinned<T> {
     memory: Owned,
     len: usize,
@@ -46,7 +47,7 @@ impl<T: Pod> Pinned<T> {
         Self::zeroed_for(device, len, kind, operation("pinned"))
     }
 
-    /// As [`zeroed`](Self::zeroed), held by `operation`.
+    /// Allocates as [`zeroed`](Self::zeroed) does; `operation` counts as the holder.
     pub(crate) fn zeroed_for(device: &Device, len: usize, kind: Kind, operation: Operation) -> Result<Self> {
         Self::initialized(device, len, kind, operation, |host| {
             // SAFETY: the memory is fresh and `len` elements long.
@@ -72,17 +73,19 @@ impl<T: Pod> Pinned<T> {
         let bytes = byte_len::<T>(len)?;
         let memory = Owned::alloc(device, kind, bytes, None, operation)?;
         if !memory.block().host.cast::<T>().is_aligned() {
-            let message =
-                format!("pinned memory is not aligned to the {} bytes its elements want", align_of::<T>());
+            let message = format!(
+                "pinned memory is not aligned to the {} bytes that its elements need",
+                align_of::<T>()
+            );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        // Uses left by an earlier owner are done: without a stream the pool hands out nothing else.
+        // An earlier owner's uses are done: without a stream, the pool hands out only such memory.
         fill(memory.block().host.cast());
         memory.block().history.lock().set_written(&(0..bytes));
         Ok(Self { memory, len, element: PhantomData })
     }
 
-    /// Page-locks what the program allocated itself; see [`Device::register`].
+    /// Page-locks memory that the program allocated itself; see [`Device::register`].
     pub(crate) fn register(device: &Device, values: Vec<T>) -> Result<Self> {
         let (len, bytes) = (values.len(), size_of_val(&*values));
         if bytes == 0 {
@@ -112,28 +115,28 @@ impl<T: Pod> Pinned<T> {
         self.view_mut().write()
     }
 
-    /// As [`read`](Self::read), without blocking.
+    /// Gives the host access as [`read`](Self::read) does, without blocking.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] while the device is still writing here.
+    /// [`ErrorKind::WouldBlock`] while the device is still writing here.
     pub fn try_read(&self) -> Result<ReadGuard<'_, T>> {
         self.view().try_read()
     }
 
-    /// As [`write`](Self::write), without blocking.
+    /// Gives the host access as [`write`](Self::write) does, without blocking.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] while the device still uses this memory.
+    /// [`ErrorKind::WouldBlock`] while the device still uses this memory.
     pub fn try_write(&mut self) -> Result<WriteGuard<'_, T>> {
         self.view_mut().try_write()
     }
 
-    /// Whether [`read`](Self::read) would return at once. Never blocks.
+    /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn is_ready(&self) -> Result<bool> {
-        self.view().is_ready()
+    pub fn is_done(&self) -> Result<bool> {
+        self.view().is_done()
     }
 }
 
@@ -145,8 +148,8 @@ fn check_alignment(address: usize, element: usize) -> Result<()> {
     Err(Error::new(
         ErrorKind::InvalidArgument,
         format!(
-            "memory at {address:#x} of elements of {element} bytes, which kernels may read as vectors: they want a \
-             multiple of {wanted}; copy it to memory of `pinned`, or allocate it with that alignment"
+            "kernels may read elements of {element} bytes as vectors, and want them at a multiple of {wanted} bytes; \
+             this memory is at {address:#x}: copy it to memory of `pinned`, or allocate it with that alignment"
         ),
     ))
 }
@@ -173,9 +176,9 @@ impl<T> fmt::Debug for Pinned<T> {
     }
 }
 
-/// Read access to pinned memory. New device writers are kept out by the borrow.
+/// Read access to pinned memory. The borrow keeps new device writers out.
 ///
-/// Is `Send` and `Sync`. Dropping it lets the device write here again.
+/// A `ReadGuard` is `Send` and `Sync`. Dropping it lets the device write here again.
 pub struct ReadGuard<'a, T> {
     values: &'a [T],
     _held: HostGuard<'a>,
@@ -183,7 +186,7 @@ pub struct ReadGuard<'a, T> {
 
 impl<'a, T: Pod> ReadGuard<'a, T> {
     /// # Safety
-    /// `len` elements are there, and nothing writes them for as long as the guard's lifetime.
+    /// `host` points to `len` elements, which nothing writes during the guard's lifetime.
     pub(crate) unsafe fn new(host: *const T, len: usize, held: HostGuard<'a>) -> Self {
         // SAFETY: by this function's contract; any bytes are a T.
         Self { values: unsafe { std::slice::from_raw_parts(host, len) }, _held: held }
@@ -203,9 +206,9 @@ impl<T: fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
     }
 }
 
-/// Write access to pinned memory. Device users are kept out by the borrow.
+/// Write access to pinned memory. The borrow keeps the device out.
 ///
-/// Is `Send` and `Sync`. Dropping it lets the device use the memory again; nothing is copied.
+/// A `WriteGuard` is `Send` and `Sync`. Dropping it lets the device use the memory again; nothing is copied.
 pub struct WriteGuard<'a, T> {
     values: &'a mut [T],
     _held: HostGuard<'a>,
@@ -213,7 +216,7 @@ pub struct WriteGuard<'a, T> {
 
 impl<'a, T: Pod> WriteGuard<'a, T> {
     /// # Safety
-    /// `len` elements are there, and nothing else touches them for as long as the guard's lifetime.
+    /// `host` points to `len` elements, which nothing else touches during the guard's lifetime.
     pub(crate) unsafe fn new(host: *mut T, len: usize, held: HostGuard<'a>) -> Self {
         // SAFETY: by this function's contract; any bytes are a T.
         Self { values: unsafe { std::slice::from_raw_parts_mut(host, len) }, _held: held }

@@ -1,4 +1,4 @@
-//! Streams as users hold them: submit, record, wait, synchronise.
+//! Streams as users hold them: submitting, recording, waiting, synchronizing.
 
 use std::fmt;
 use std::panic::Location;
@@ -19,13 +19,12 @@ use crate::track::{Clock, Point};
 
 /// A queue of work that the device runs in order, beside the other streams.
 ///
-/// Every call enqueues and returns, but for those whose documentation says *blocks*. A dropped stream finishes
-/// its work first, without making the host wait.
+/// Every call enqueues and returns, except those whose documentation says *blocks*. A dropped stream finishes its work
+/// first, without making the host wait.
 ///
-/// A stream holds about a thousand operations that are not done: drivers then make the call that submits one more wait
-/// for room, and the CPU backend does at 1024 (a graph's launch is one). So whatever lets a waiting kernel or closure
-/// go, such as [`Flag::set`](crate::Flag::set), is to be done by a thread that has not submitted more than that behind
-/// it.
+/// A stream holds about a thousand operations that are not done, 1024 on the CPU; a graph's launch is one. A call that
+/// submits one more blocks until there is room. A thread that submits so many behind a waiting kernel or closure
+/// therefore cannot be the one that releases it, with [`Flag::set`](crate::Flag::set) for instance.
 ///
 /// ```
 /// use gpustream::Device;
@@ -38,28 +37,28 @@ use crate::track::{Clock, Point};
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// Is `Send` and `Sync`. Threads that submit to one stream take turns; each call is one place in its order.
+/// A `Stream` is `Send` and `Sync`. Threads that submit to one stream take turns; each call is one place in its order.
 pub struct Stream {
     pub(crate) core: Arc<StreamCore>,
     pub(crate) device: Device,
 }
 
 impl Stream {
-    /// The device it belongs to.
+    /// Returns the device that the stream belongs to.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The driver's handle, for calls this crate does not offer. Work submitted through it is ordered with this
-    /// stream's, but its use of memory is not tracked.
+    /// Returns the driver's handle, for calls that this crate does not offer. Work submitted through the handle is
+    /// ordered with this stream's, but its use of memory is not tracked.
     pub fn as_raw(&self) -> RawStream {
         self.core.raw
     }
 
-    /// Submits an operation that the tracker orders by what it touches.
+    /// Submits an operation, which the tracker orders by its accesses.
     ///
     /// # Safety
-    /// The call is sound once the accesses are ordered, for as long as the blocks that they name are alive.
+    /// The call is sound once the accesses are ordered, as long as the blocks that they name are alive.
     #[inline]
     pub(crate) unsafe fn submit<'a, I>(&self, operation: Operation, accesses: I, call: Call<'a>) -> Result<()>
     where
@@ -70,7 +69,7 @@ impl Stream {
         unsafe { self.core.submit(Submission { operation, rules, accesses, call, kept, waited }) }
     }
 
-    /// Marks this point of the stream (`cuEventRecord`).
+    /// Records an event at this point of the stream (`cuEventRecord`).
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
@@ -96,7 +95,7 @@ impl Stream {
         Ok(Event::new(recorded))
     }
 
-    /// Records an event inside a capture: it happens in each launch.
+    /// Records an event inside a capture: each launch of the graph reaches it anew.
     #[cold]
     fn record_inside(&self, state: MutexGuard<'_, StreamState>) -> Result<Event> {
         let Recording::Capture(capture) = &state.recording else { return Err(no_node()) };
@@ -112,7 +111,8 @@ impl Stream {
         Event::new(Box::new(Recorded { mark, stream: self.core.clone(), captured, ordinary }))
     }
 
-    /// As [`record`](Self::record), for an event for which host threads wait in this way and not in the device's.
+    /// Records an event as [`record`](Self::record) does; host threads wait for it by the policy `wait`, not by the
+    /// device's.
     ///
     /// # Errors
     /// As for [`record`](Self::record).
@@ -126,17 +126,17 @@ impl Stream {
         self.record_cell(&mut state, cell)
     }
 
-    /// Records an event of its own kind.
+    /// Records `cell`, which is not used again for other events.
     fn record_cell(&self, state: &mut StreamState, cell: Arc<EventCell>) -> Result<Event> {
         // SAFETY: event and stream are alive and of this device.
         unsafe { self.core.device.event_record(cell.raw, self.core.raw) }?;
         Ok(self.event(state.recorded(cell), None, false))
     }
 
-    /// Marks this point and takes the device's time when it is reached.
+    /// Records an event that takes the device's time when this point is reached.
     ///
     /// # Errors
-    /// As for [`record`](Self::record); [`ErrorKind::Captured`] inside a capture, whose events take no time.
+    /// As for [`record`](Self::record); [`ErrorKind::Captured`] inside a capture, where events take no time.
     pub fn record_timed(&self) -> Result<TimedEvent> {
         self.core.check_thread()?;
         let cell =
@@ -145,15 +145,15 @@ impl Stream {
         Ok(TimedEvent(self.record_cell(&mut state, cell)?))
     }
 
-    /// What is submitted to this stream from now on waits for `event` (`cuStreamWaitEvent`). Makes no driver
-    /// call where that order already holds.
+    /// Orders all work submitted to this stream from now on after `event` (`cuStreamWaitEvent`). Does not block, and
+    /// makes no driver call where that order already holds.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for an event of another backend.
     pub fn wait(&self, event: &Event) -> Result<()> {
         let event = event.recorded();
         if self.device.info().backend != event.stream.device.info().backend {
-            return Err(self.foreign("the event"));
+            return Err(self.foreign_event(&event.stream));
         }
         self.core.check_thread()?;
         if let Some(point) = &event.captured {
@@ -164,10 +164,10 @@ impl Stream {
         }
         let point = Point { stream: event.stream.id, number: event.mark.number };
         let mut state = lock(&self.core.state);
-        // An event stands for what its stream waited for, too, and that need not be numbered there.
+        // An event also stands for the work that its stream waited for, which need not have a number there.
         let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
         if state.is_recorded() {
-            // What has been reached is no dependency of the graph.
+            // A point that has been reached is no dependency of the graph.
             return if points.all(|point| self.device.0.streams.known_done(point)) {
                 Ok(())
             } else {
@@ -177,7 +177,7 @@ impl Stream {
         if points.all(|point| point.stream == self.core.id || state.clock.covers(point)) {
             return Ok(());
         }
-        // What the last operation did must not be waited for with what this waits for.
+        // The host must be able to wait for the last operation without also waiting for `event`.
         self.core.pay(&mut state, &std::iter::empty::<&Access<'_>>())?;
         // SAFETY: both are alive, and an `Event` has always been recorded.
         unsafe { self.core.device.stream_wait_event(self.core.raw, event.mark.cell.raw) }?;
@@ -187,7 +187,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether everything submitted so far is done (`cuStreamQuery`). Never blocks.
+    /// Returns whether everything submitted so far is done (`cuStreamQuery`). Never blocks.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where any of it failed: "not done" and "failed" are different answers.
@@ -210,19 +210,19 @@ impl Stream {
 
     /// Runs `closure` on a thread of the driver's, in stream order (`cuLaunchHostFunc`).
     ///
-    /// What is submitted later waits for it. A panic is caught and reported by the next wait on this stream. After a
-    /// device fault the closure may never run, and is then leaked.
+    /// Work submitted later waits for the closure. A panic is caught, and the next wait on this stream reports it.
+    /// After a device fault the closure may never run, and is then leaked.
     ///
-    /// Drivers may not be called there, so calls that would need one, or wait, are an [`ErrorKind::InHostClosure`].
+    /// A closure may not call the driver, so calls that would call it, or wait, are an [`ErrorKind::InHostClosure`].
     /// Closures of different streams run at once where
-    /// [`DeviceInfo::concurrent_host_functions`](gpustream_hal::DeviceInfo) says so, as on the CPU. CUDA may run them one
-    /// after the other, and HIP runs all of them on one thread, in an order of its own: a closure that waits for another
-    /// stream's closure may then wait for ever. A closure that blocks holds up its own stream, and on HIP the streams that
-    /// share a hardware queue with it too ([`DeviceInfo::hardware_queues`](gpustream_hal::DeviceInfo); the variable
-    /// `GPU_MAX_HW_QUEUES` says how many there are).
+    /// [`DeviceInfo::concurrent_host_functions`](gpustream_hal::DeviceInfo) says so, as on the CPU. CUDA may run them
+    /// one after the other, and HIP runs all of them on one thread, in an order of its own: a closure that waits for
+    /// another stream's closure may then wait for ever. A closure that blocks holds up its own stream, and on HIP the
+    /// streams that share a hardware queue with it too ([`DeviceInfo::hardware_queues`](gpustream_hal::DeviceInfo); the
+    /// variable `GPU_MAX_HW_QUEUES` sets how many there are).
     ///
-    /// Dropping anything is fine, flags work, and guards on pinned memory are given where the device was done with it
-    /// before the closure in this stream's order.
+    /// A closure may drop anything and use flags. It gets guards on pinned memory whose last use comes before the
+    /// closure in this stream's order.
     ///
     /// # Errors
     /// [`ErrorKind::Captured`] inside a capture, which would run the closure many times.
@@ -235,10 +235,10 @@ impl Stream {
         }
         let operation = Operation { label: "host_fn", location: Location::caller() };
         let call = HostCall::new(closure, &self.core.panicked, self.core.past());
-        // Dropped when nothing is locked: it may own graphs or modules, and those ask this stream how far it is.
+        // Dropped when nothing is locked: the closure may own graphs or modules, which query this stream when dropped.
         let mut refused = None;
         let none: [&Access<'_>; 0] = [];
-        // A graph would run it again and again.
+        // A graph would run the closure in every launch.
         self.core.submit_outside_captures(
             self.device.0.rules,
             operation,
@@ -254,8 +254,8 @@ impl Stream {
         )
     }
 
-    /// As [`host_fn`](Self::host_fn), for a closure that can run many times: inside a capture it becomes a node of
-    /// the graph, which owns it.
+    /// Runs a closure as [`host_fn`](Self::host_fn) does. The closure can run many times: inside a capture it becomes a
+    /// node of the graph, and the graph owns it.
     ///
     /// # Errors
     /// [`ErrorKind::Captured`] where another thread captures the stream.
@@ -285,10 +285,24 @@ impl Stream {
             kept: Kept::Closure(&closure),
             waited: Waited::Alone,
         };
-        // SAFETY: the function takes such data, which is kept; the stream is recorded.
+        // SAFETY: `run_repeated` takes a pointer to a `RepeatedCall`, which the recording keeps; the stream is
+        // recorded.
         unsafe { self.core.submit(submission) }
     }
 
+    #[cold]
+    fn foreign_event(&self, recorded_on: &StreamCore) -> Error {
+        let (own, other) = (self.device.info().backend, recorded_on.device.info().backend);
+        Error::new(
+            ErrorKind::DeviceMismatch,
+            format!(
+                "the event was recorded on a stream of {other}, for which a stream of {own} cannot wait; have the host wait \
+                 for the event first: `event.synchronize()`"
+            ),
+        )
+    }
+
+    /// The error for memory of a device that this stream's cannot reach.
     #[cold]
     pub(crate) fn foreign(&self, what: &str) -> Error {
         Error::new(

@@ -8,36 +8,35 @@ use crate::stream::Stream;
 use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
 
-/// Where the elements of a box lie in an array: element `(x, y, z)` is at
-/// `offset + x + pitch * (y + rows * z)`. All in elements.
+/// The places of a box's elements in an array: element `(x, y, z)` is at index `offset + x + pitch * (y + rows * z)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pitched {
     /// Index of the box's first element.
     pub offset: usize,
-    /// From one row to the next.
+    /// Elements from one row to the next.
     pub pitch: usize,
-    /// Rows from one plane to the next; no matter where there is one plane.
+    /// Rows from one plane to the next; not used where the box has one plane.
     pub rows: usize,
 }
 
 impl Pitched {
-    /// A box at the start of a two-dimensional array whose rows are `pitch` elements long.
-    pub const fn rows(pitch: usize) -> Self {
+    /// Makes a box at the start of a two-dimensional array whose rows are `pitch` elements long.
+    pub const fn new_2d(pitch: usize) -> Self {
         Self { offset: 0, pitch, rows: usize::MAX }
     }
 
-    /// A box at the start of a three-dimensional array of planes of `rows` rows of `pitch` elements.
-    pub const fn planes(pitch: usize, rows: usize) -> Self {
+    /// Makes a box at the start of a three-dimensional array of planes of `rows` rows of `pitch` elements.
+    pub const fn new_3d(pitch: usize, rows: usize) -> Self {
         Self { offset: 0, pitch, rows }
     }
 
-    /// The box with its first element at `(x, y)` of the first plane.
+    /// Moves the box's first element to `(x, y)` of the first plane.
     #[must_use]
     pub const fn at(self, x: usize, y: usize) -> Self {
         self.at_plane(x, y, 0)
     }
 
-    /// The box with its first element at `(x, y, z)`. An index that overflows is out of any array's bounds.
+    /// Moves the box's first element to `(x, y, z)`. An index that overflows is out of any array's bounds.
     #[must_use]
     pub const fn at_plane(mut self, x: usize, y: usize, z: usize) -> Self {
         let row = if z == 0 { y } else { y.saturating_add(z.saturating_mul(self.rows)) };
@@ -45,13 +44,13 @@ impl Pitched {
         self
     }
 
-    /// Whether rows and planes are apart from each other.
+    /// Returns whether rows and planes do not overlap.
     fn is_apart(&self, [width, height, depth]: [usize; 3]) -> bool {
         let several_rows = height > 1 || depth > 1;
         (!several_rows || width <= self.pitch) && (depth <= 1 || height <= self.rows)
     }
 
-    /// One past the index of the last element of a box; beyond any array's end where that overflows.
+    /// Returns one past the index of the last element of a box; beyond any array's end where that overflows.
     fn end(&self, [width, height, depth]: [usize; 3]) -> usize {
         let planes = if depth > 1 { (depth - 1).saturating_mul(self.rows) } else { 0 };
         let rows = planes.saturating_add(height - 1);
@@ -59,7 +58,7 @@ impl Pitched {
         self.offset.saturating_add(start).saturating_add(width)
     }
 
-    /// The index of a row's first element.
+    /// Returns the index of a row's first element.
     fn row(&self, y: usize, z: usize) -> usize {
         let row = if z == 0 { y } else { y + z * self.rows };
         self.offset + row * self.pitch
@@ -76,12 +75,12 @@ impl Stream {
     /// # let stream = device.stream()?;
     /// let image = stream.upload(&[1, 2, 3, 4, 5, 6, 7, 8, 9])?;        // 3 by 3
     /// let mut tile = stream.zeros::<i32>(4)?;                           // 2 by 2
-    /// stream.copy_box(&image, Pitched::rows(3).at(1, 1), &mut tile, Pitched::rows(2), [2, 2, 1])?;
+    /// stream.copy_box(&image, Pitched::new_2d(3).at(1, 1), &mut tile, Pitched::new_2d(2), [2, 2, 1])?;
     /// assert_eq!(stream.download(&tile)?, [5, 6, 8, 9]);
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
-    /// The tracker takes the whole span from the box's first element to its last as read or written, what lies
+    /// The tracker takes the whole span from the box's first element to its last as read or written, the elements
     /// between the rows included.
     ///
     /// # Errors
@@ -108,7 +107,7 @@ impl Stream {
             return Ok(());
         }
         if self.check_source(&from, operation).is_err() {
-            // What lies between the rows need not be written.
+            // Elements between the rows need not be written.
             for (y, z) in (0..depth).flat_map(|z| (0..height).map(move |y| (y, z))) {
                 let start = src_box.row(y, z);
                 self.check_source(&src.slice(start..start + width)?, operation)?;
@@ -122,7 +121,7 @@ impl Stream {
                 CopyEnd::Device(view.as_raw())
             })
         };
-        // Where there is one row, or one plane, any distance will do; the driver wants a possible one.
+        // With one row, or one plane, the distance does not matter; the driver wants a valid one.
         let pitch = |given: &Pitched| if height * depth > 1 { given.pitch } else { width } * size;
         let rows = |given: &Pitched| if depth > 1 { given.rows } else { height };
         let copy = Copy3d {
@@ -143,7 +142,7 @@ impl Stream {
     }
 }
 
-/// What a box spans of a view, from its first element to its last.
+/// Returns the part of a view from a box's first element to its last.
 fn span<'a, T: Pod>(
     view: &View<'a, T>,
     given: Pitched,
@@ -175,20 +174,20 @@ mod tests {
 
     #[test]
     fn ends_are_exact_or_beyond_any_array() {
-        let image = Pitched::rows(10);
+        let image = Pitched::new_2d(10);
         assert_eq!(image.end([10, 5, 1]), 50);
         assert_eq!(image.at(3, 2).end([4, 2, 1]), 37);
         assert_eq!(image.end([11, 1, 1]), 11);
-        let volume = Pitched::planes(10, 4);
+        let volume = Pitched::new_3d(10, 4);
         assert_eq!(volume.at_plane(1, 1, 1).end([2, 2, 2]), 51 + 40 + 10 + 2);
         assert_eq!(volume.end([1, 5, 1]), 41);
-        assert_eq!(Pitched::rows(usize::MAX).end([2, 3, 1]), usize::MAX);
-        assert_eq!(Pitched::rows(10).at(usize::MAX, 0).end([1, 1, 1]), usize::MAX);
+        assert_eq!(Pitched::new_2d(usize::MAX).end([2, 3, 1]), usize::MAX);
+        assert_eq!(Pitched::new_2d(10).at(usize::MAX, 0).end([1, 1, 1]), usize::MAX);
     }
 
     #[test]
     fn rows_and_planes_do_not_overlap() {
-        let (image, volume) = (Pitched::rows(10), Pitched::planes(10, 4));
+        let (image, volume) = (Pitched::new_2d(10), Pitched::new_3d(10, 4));
         assert!(image.is_apart([11, 1, 1]), "one row may be longer");
         assert!(!image.is_apart([11, 2, 1]));
         assert!(volume.is_apart([1, 5, 1]), "one plane may be longer");

@@ -17,32 +17,32 @@ use crate::track::Mode;
 
 /// A shared view of `len` elements of device or pinned memory.
 ///
-/// Anything that is read takes an [`AsView`]: a [`Buffer`](crate::Buffer), a [`Pinned`](crate::Pinned), or a view
-/// of a range of one.
+/// Calls that read take an [`AsView`]: a [`Buffer`](crate::Buffer), a [`Pinned`](crate::Pinned), or a view of a range
+/// of one.
 ///
-/// Is `Send` and `Sync`. A view is a borrow: dropping it does nothing.
+/// A `View` is `Send` and `Sync`. It is a borrow: dropping it does nothing.
 pub struct View<'a, T> {
     pub(crate) block: &'a Arc<Block>,
     pub(crate) device: &'a Device,
-    /// In bytes, within the block.
+    /// The view's first byte in the block.
     pub(crate) start: usize,
-    /// In elements.
+    /// Number of elements; all of them lie in the block.
     pub(crate) len: usize,
     element: PhantomData<&'a [T]>,
 }
 
 /// An exclusive view of `len` elements of device or pinned memory.
 ///
-/// Anything that is written takes an [`AsViewMut`].
+/// Calls that write take an [`AsViewMut`].
 ///
-/// Is `Send` and `Sync`. A view is a borrow: dropping it does nothing.
+/// A `ViewMut` is `Send` and `Sync`. It is a borrow: dropping it does nothing.
 pub struct ViewMut<'a, T> {
     view: View<'a, T>,
     exclusive: PhantomData<&'a mut [T]>,
 }
 
-/// What can be read as `len` elements of `T`. Sealed: bounds are checked on one view and used on the next, so all
-/// views of a value must agree.
+/// Memory that can be read as `len` elements of `T`. The trait is sealed: bounds are checked on one view and used on
+/// the next, so all views of a value must agree.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no memory that a device can read as elements of type `{T}`",
     label = "a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one goes here",
@@ -51,11 +51,11 @@ pub struct ViewMut<'a, T> {
     note = "a `Flag` is read by `volatile` parameters alone"
 )]
 pub trait AsView<T: Pod>: sealed::Sealed {
-    /// The view itself.
+    /// Returns a view of all the memory.
     fn view(&self) -> View<'_, T>;
 }
 
-/// What can be written as `len` elements of `T`. Sealed, as [`AsView`] is.
+/// Memory that can be written as `len` elements of `T`. The trait is sealed, as [`AsView`] is.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no memory that a device can write as elements of type `{T}`",
     label = "a `&mut Buffer<{T}>`, a `&mut Pinned<{T}>` or a `&mut ViewMut` of one goes here",
@@ -63,7 +63,7 @@ pub trait AsView<T: Pod>: sealed::Sealed {
     note = "a `View` is shared, so that it can only be read; a `Flag` is written by `volatile` parameters alone"
 )]
 pub trait AsViewMut<T: Pod>: AsView<T> {
-    /// The view itself.
+    /// Returns an exclusive view of all the memory.
     fn view_mut(&mut self) -> ViewMut<'_, T>;
 }
 
@@ -87,23 +87,23 @@ impl<'a, T: Pod> View<'a, T> {
         Self { block, device, start: 0, len, element: PhantomData }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The device the memory belongs to.
+    /// Returns the device that the memory belongs to.
     pub fn device(&self) -> &'a Device {
         self.device
     }
 
-    /// The elements of `range`.
+    /// Returns a view of the elements of `range`.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfBounds`].
@@ -112,7 +112,7 @@ impl<'a, T: Pod> View<'a, T> {
         Ok(Self { start: self.start + range.start * size_of::<T>(), len: range.len(), ..self })
     }
 
-    /// Pieces of `size` elements, the last one perhaps shorter.
+    /// Returns views of pieces of `size` elements, the last one perhaps shorter.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size of zero.
@@ -121,13 +121,14 @@ impl<'a, T: Pod> View<'a, T> {
         Ok((0..count).map(move |index| self.chunk(index, size)))
     }
 
-    /// Piece `index` of those of `size` elements; beyond the last one they are empty.
+    /// Returns piece `index` of the pieces of `size` elements; beyond the last one, an empty view.
     pub(crate) fn chunk(self, index: usize, size: usize) -> Self {
         let from = index.saturating_mul(size).min(self.len);
         Self { start: self.start + from * size_of::<T>(), len: size.min(self.len - from), ..self }
     }
 
-    /// The same bytes as elements of another type, as kernels that read vectors want them: `f32` as `[f32; 4]` (`float4`).
+    /// Returns a view of the same bytes as elements of another type, as kernels that read vectors want them: `f32` as
+    /// `[f32; 4]` (`float4`).
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -182,51 +183,51 @@ impl<'a, T: Pod> View<'a, T> {
     /// Blocks until the device is done writing here, then gives the host access.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach: download it.
+    /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach; download it instead.
     pub fn read(self) -> Result<ReadGuard<'a, T>> {
         let host = self.host()?;
         let guard = HostGuard::hold(self.block, self.bytes(), Mode::Read)?;
         queue::wait_for(self.block, &self.bytes(), Mode::Read)?;
-        // SAFETY: it was just waited for, with the guard held.
+        // SAFETY: the device was just waited for, with the guard held.
         Ok(unsafe { self.read_guard(host, guard) })
     }
 
     /// # Safety
-    /// The device is done writing here, and was when `guard` was held already; `host` is where the host sees this.
+    /// After `guard` was held, the device was seen to be done writing here; `host` is the view's address on the host.
     unsafe fn read_guard(self, host: HostPtr, guard: HostGuard<'a>) -> ReadGuard<'a, T> {
         // SAFETY: the range is inside pinned memory and aligned for T; writers are done, and the shared borrow and
         // the guard keep new ones out.
         unsafe { ReadGuard::new(host.cast(), self.len, guard) }
     }
 
-    /// As [`read`](Self::read), without blocking.
+    /// Gives the host access as [`read`](Self::read) does, without blocking.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] while the device is still writing here.
+    /// [`ErrorKind::WouldBlock`] while the device is still writing here.
     pub fn try_read(self) -> Result<ReadGuard<'a, T>> {
         let host = self.host()?;
-        // In this order: a graph may be launched at any moment until the guard is held.
+        // The guard first: until it is held, a graph may be launched at any moment.
         match HostGuard::try_hold(self.block, self.bytes(), Mode::Read) {
             // SAFETY: the device is done, and the guard was held before it was asked.
-            Some(guard) if self.is_ready()? => Ok(unsafe { self.read_guard(host, guard) }),
+            Some(guard) if self.is_done()? => Ok(unsafe { self.read_guard(host, guard) }),
             _ => Err(busy("writing to")),
         }
     }
 
-    /// Whether [`read`](Self::read) would return at once. Never blocks.
+    /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn is_ready(&self) -> Result<bool> {
+    pub fn is_done(&self) -> Result<bool> {
         queue::is_ready(self.block, &self.bytes(), Mode::Read)
     }
 
-    /// Where kernels see the first element. What is done there is not tracked.
+    /// Returns the address of the first element as kernels see it. Accesses through the address are not tracked.
     pub fn as_raw(&self) -> RawBuffer {
         self.block.address.offset(self.start)
     }
 
-    /// Where the host sees the first element.
+    /// Returns the address of the first element as the host sees it.
     pub(crate) fn host(&self) -> Result<HostPtr> {
         if self.block.kind == Kind::Device {
             return Err(Error::new(
@@ -250,28 +251,28 @@ impl<'a, T: Pod> View<'a, T> {
 }
 
 impl<'a, T: Pod> ViewMut<'a, T> {
-    /// An exclusive view of what the caller holds exclusively.
+    /// Makes an exclusive view of memory that the caller holds exclusively.
     pub(crate) fn new(view: View<'a, T>) -> Self {
         Self { view, exclusive: PhantomData }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.view.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.view.len == 0
     }
 
-    /// The device the memory belongs to.
+    /// Returns the device that the memory belongs to.
     pub fn device(&self) -> &'a Device {
         self.view.device
     }
 
-    /// The elements of `range`; the rest is given up.
+    /// Returns a view of the elements of `range`, and gives up the rest.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfBounds`].
@@ -279,7 +280,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         Ok(Self::new(self.view.slice(range)?))
     }
 
-    /// The elements before `middle`, and those from there on.
+    /// Splits the view into the elements before `middle` and those from there on.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfBounds`].
@@ -287,7 +288,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         Ok((Self::new(self.view.slice(..middle)?), Self::new(self.view.slice(middle..)?)))
     }
 
-    /// Disjoint pieces of `size` elements, the last one perhaps shorter.
+    /// Returns exclusive views of disjoint pieces of `size` elements, the last one perhaps shorter.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size of zero.
@@ -295,7 +296,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         Ok(self.view.chunks(size)?.map(ViewMut::new))
     }
 
-    /// The same bytes as elements of another type; see [`View::cast`].
+    /// Returns an exclusive view of the same bytes as elements of another type; see [`View::cast`].
     ///
     /// # Errors
     /// As for [`View::cast`].
@@ -306,18 +307,19 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     /// Blocks until the device is done with this range, then gives the host access.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach: upload to it.
+    /// [`ErrorKind::Unsupported`] for device memory, which the host cannot reach; upload to it instead.
     pub fn write(self) -> Result<WriteGuard<'a, T>> {
         let host = self.view.host()?;
         let range = self.view.bytes();
         let guard = HostGuard::hold(self.view.block, range.clone(), Mode::Write)?;
         queue::wait_for(self.view.block, &range, Mode::Write)?;
-        // SAFETY: it was just waited for, with the guard held.
+        // SAFETY: the device was just waited for, with the guard held.
         Ok(unsafe { self.write_guard(host, guard) })
     }
 
     /// # Safety
-    /// The device is done with this memory, and was when `guard` was held already; `host` is where the host sees it.
+    /// After `guard` was held, the device was seen to be done with this memory; `host` is the memory's address on the
+    /// host.
     unsafe fn write_guard(self, host: HostPtr, guard: HostGuard<'a>) -> WriteGuard<'a, T> {
         self.view.block.history.lock().set_written(&self.view.bytes());
         // SAFETY: the range is inside pinned memory and aligned for T; all its users are done, and the exclusive
@@ -325,36 +327,37 @@ impl<'a, T: Pod> ViewMut<'a, T> {
         unsafe { WriteGuard::new(host.cast(), self.view.len, guard) }
     }
 
-    /// As [`write`](Self::write), without blocking.
+    /// Gives the host access as [`write`](Self::write) does, without blocking.
     ///
     /// # Errors
-    /// [`ErrorKind::HostBorrowed`] while the device still uses this range.
+    /// [`ErrorKind::WouldBlock`] while the device still uses this range.
     pub fn try_write(self) -> Result<WriteGuard<'a, T>> {
         let host = self.view.host()?;
         match HostGuard::try_hold(self.view.block, self.view.bytes(), Mode::Write) {
             // SAFETY: the device is done, and the guard was held before it was asked.
-            Some(guard) if self.is_ready()? => Ok(unsafe { self.write_guard(host, guard) }),
+            Some(guard) if self.is_done()? => Ok(unsafe { self.write_guard(host, guard) }),
             _ => Err(busy("using")),
         }
     }
 
-    /// Whether [`write`](Self::write) would return at once. Never blocks.
+    /// Returns whether the device is done with this range, so that [`write`](Self::write) returns at once. Never
+    /// blocks.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn is_ready(&self) -> Result<bool> {
+    pub fn is_done(&self) -> Result<bool> {
         queue::is_ready(self.view.block, &self.view.bytes(), Mode::Write)
     }
 
-    /// Declares what is there an earlier use's, which nobody may read any more.
+    /// Declares the elements unwritten: they are an earlier use's, and reading them is an error.
     pub(crate) fn forget_contents(&self) {
         self.view.block.history.lock().set_unwritten(&self.view.bytes());
     }
 
-    /// Declares that something the tracker does not see wrote these elements.
+    /// Declares that work which the tracker does not see wrote these elements.
     ///
     /// # Safety
-    /// It did, and that work is done or ordered before what uses the elements next.
+    /// Such work wrote them, and is done, or is ordered before the next use of the elements.
     pub unsafe fn assume_written(&mut self) {
         self.view.block.history.lock().set_written(&self.view.bytes());
     }
@@ -398,14 +401,14 @@ impl<T> fmt::Debug for ViewMut<'_, T> {
 #[cold]
 fn busy(doing: &str) -> Error {
     Error::new(
-        ErrorKind::HostBorrowed,
+        ErrorKind::WouldBlock,
         format!(
             "the device is still {doing} this memory; use `read` or `write` to wait for it, or try again later"
         ),
     )
 }
 
-/// Resolves a range against a length.
+/// Resolves a range of `len` elements, or refuses it.
 fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
     let start = match range.start_bound() {
         Bound::Included(&start) => Some(start),
@@ -430,8 +433,8 @@ fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
     }
 }
 
-/// The alignment that kernels want of elements of `size` bytes. They may see elements of 2, 4, 8 or 16 bytes, or of a
-/// multiple of that, as vectors (`float4`), which want it where Rust's arrays do not.
+/// Returns the alignment that kernels want of elements of `size` bytes. Kernels may see elements of a multiple of 2, 4,
+/// 8 or 16 bytes as vectors (`float4`), whose alignment Rust's arrays do not have.
 pub(crate) const fn kernel_alignment(size: usize) -> usize {
     let zeros = size.trailing_zeros();
     1 << if zeros < 4 { zeros } else { 4 }
@@ -453,23 +456,23 @@ macro_rules! owner_methods {
         impl<T> crate::view::sealed::Sealed for $owner<T> {}
 
         impl<T: Pod> $owner<T> {
-            /// Number of elements.
+            /// Returns the number of elements.
             #[inline]
             pub fn len(&self) -> usize {
                 self.view().len()
             }
 
-            /// Whether there are none.
+            /// Returns whether there are no elements.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// The device it belongs to.
+            /// Returns the device that the memory belongs to.
             pub fn device(&self) -> &Device {
                 self.view().device()
             }
 
-            /// A view of the elements of `range`.
+            /// Returns a view of the elements of `range`.
             ///
             /// # Errors
             /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
@@ -477,7 +480,7 @@ macro_rules! owner_methods {
                 self.view().slice(range)
             }
 
-            /// An exclusive view of the elements of `range`.
+            /// Returns an exclusive view of the elements of `range`.
             ///
             /// # Errors
             /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
@@ -485,7 +488,7 @@ macro_rules! owner_methods {
                 self.view_mut().slice_mut(range)
             }
 
-            /// The elements before `middle`, and those from there on.
+            /// Splits the memory into the elements before `middle` and those from there on.
             ///
             /// # Errors
             /// [`ErrorKind::OutOfBounds`](crate::ErrorKind::OutOfBounds).
@@ -493,7 +496,7 @@ macro_rules! owner_methods {
                 self.view_mut().split_at_mut(middle)
             }
 
-            /// Views of `size` elements each, the last one perhaps shorter.
+            /// Returns views of pieces of `size` elements, the last one perhaps shorter.
             ///
             /// # Errors
             /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a size of zero.
@@ -501,7 +504,7 @@ macro_rules! owner_methods {
                 self.view().chunks(size)
             }
 
-            /// Disjoint exclusive views of `size` elements each, the last one perhaps shorter.
+            /// Returns exclusive views of disjoint pieces of `size` elements, the last one perhaps shorter.
             ///
             /// # Errors
             /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a size of zero.
@@ -512,7 +515,7 @@ macro_rules! owner_methods {
                 self.view_mut().chunks_mut(size)
             }
 
-            /// A view of the same bytes as elements of another type.
+            /// Returns a view of the same bytes as elements of another type.
             ///
             /// # Errors
             /// As for [`View::cast`].
@@ -520,7 +523,7 @@ macro_rules! owner_methods {
                 self.view().cast()
             }
 
-            /// An exclusive view of the same bytes as elements of another type.
+            /// Returns an exclusive view of the same bytes as elements of another type.
             ///
             /// # Errors
             /// As for [`View::cast`].
@@ -528,7 +531,8 @@ macro_rules! owner_methods {
                 self.view_mut().cast_mut()
             }
 
-            /// Where kernels see the first element. What is done there is not tracked.
+            /// Returns the address of the first element as kernels see it. Accesses through the address are not
+            /// tracked.
             pub fn as_raw(&self) -> RawBuffer {
                 self.view().as_raw()
             }

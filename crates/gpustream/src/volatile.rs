@@ -1,8 +1,8 @@
 //! Memory for parameters that kernels declare `volatile`: it may change while they run.
 //!
-//! A kernel that reads an ordinary pointer may read twice and rely on seeing the same; one that declares it `volatile`
-//! says that it does not. So a [`Flag`](crate::Flag), which host and kernels write at any time, is an argument for such
-//! parameters alone. It has no [`View`], and what it has is no [`AsView`].
+//! A kernel may read an ordinary pointer twice and rely on the same value; a kernel that declares the pointer
+//! `volatile` does not. So a [`Flag`](crate::Flag), which host and kernels write at any time, is an argument for
+//! `volatile` parameters alone: it is no [`AsView`].
 
 use std::fmt;
 
@@ -14,37 +14,37 @@ use crate::view::{AsView, AsViewMut, View, sealed};
 
 /// Memory that a kernel reads through a `volatile` pointer.
 ///
-/// Is `Send` and `Sync`. Dropping it does nothing.
+/// A `Volatile` is `Send` and `Sync`. Dropping it does nothing.
 pub struct Volatile<'a, T> {
     pub(crate) view: View<'a, T>,
-    /// Touched from several sides at once, and so not ordered.
+    /// Set for memory that several sides touch at once, which is therefore not ordered.
     shared: bool,
 }
 
 /// Memory that a kernel writes through a `volatile` pointer.
 ///
-/// Is `Send` and `Sync`. Dropping it does nothing.
+/// A `VolatileMut` is `Send` and `Sync`. Dropping it does nothing.
 pub struct VolatileMut<'a, T>(pub(crate) Volatile<'a, T>);
 
-/// What a kernel can read through a `volatile` pointer: a [`Flag`](crate::Flag), and all that is an [`AsView`], which is
-/// ordered as for any other parameter. Sealed.
+/// Memory that a kernel can read through a `volatile` pointer: a [`Flag`](crate::Flag), and every [`AsView`], which is
+/// ordered as for any other parameter. The trait is sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no memory that a `volatile` parameter can read as elements of type `{T}`",
     label = "a `&Flag` (with elements of type `u32`), a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one goes here"
 )]
 pub trait AsVolatile<T: Pod>: sealed::Sealed {
-    /// The memory itself.
+    /// Returns the memory as an argument.
     fn volatile(&self) -> Volatile<'_, T>;
 }
 
-/// What a kernel can write through a `volatile` pointer: a [`Flag`](crate::Flag), and all that is an [`AsViewMut`].
-/// Sealed.
+/// Memory that a kernel can write through a `volatile` pointer: a [`Flag`](crate::Flag), and every [`AsViewMut`]. The
+/// trait is sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no memory that a `volatile` parameter can write as elements of type `{T}`",
     label = "a `&mut Flag` (with elements of type `u32`), a `&mut Buffer<{T}>`, a `&mut Pinned<{T}>` or a `&mut ViewMut` of one goes here"
 )]
 pub trait AsVolatileMut<T: Pod>: AsVolatile<T> {
-    /// The memory itself.
+    /// Returns the memory as an argument.
     fn volatile_mut(&mut self) -> VolatileMut<'_, T>;
 }
 
@@ -57,18 +57,18 @@ impl<T> Clone for Volatile<'_, T> {
 impl<T> Copy for Volatile<'_, T> {}
 
 impl<'a, T: Pod> Volatile<'a, T> {
-    /// Memory that several sides touch at once.
+    /// Takes memory that several sides touch at once.
     pub(crate) fn shared(view: View<'a, T>) -> Self {
         Self { view, shared: true }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.view.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -80,18 +80,18 @@ impl<'a, T: Pod> Volatile<'a, T> {
 }
 
 impl<'a, T: Pod> VolatileMut<'a, T> {
-    /// Memory that several sides touch at once.
+    /// Takes memory that several sides touch at once.
     pub(crate) fn shared(view: View<'a, T>) -> Self {
         Self(Volatile::shared(view))
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

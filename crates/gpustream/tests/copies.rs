@@ -78,10 +78,11 @@ fn only_the_boxs_elements_must_be_written() {
     let mut tile = stream.alloc::<u32>(4).unwrap();
     stream.fill(&mut array.slice_mut(0..2).unwrap(), 1).unwrap();
     stream.fill(&mut array.slice_mut(4..6).unwrap(), 2).unwrap();
-    stream.copy_box(&array, Pitched::rows(4), &mut tile, Pitched::rows(2), [2, 2, 1]).unwrap();
+    stream.copy_box(&array, Pitched::new_2d(4), &mut tile, Pitched::new_2d(2), [2, 2, 1]).unwrap();
     assert_eq!(stream.download(&tile).unwrap(), [1, 1, 2, 2]);
-    let error = stream.copy_box(&array, Pitched::rows(4), &mut tile, Pitched::rows(2), [2, 3, 1]);
+    let error = stream.copy_box(&array, Pitched::new_2d(4), &mut tile, Pitched::new_2d(2), [2, 3, 1]);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::OutOfBounds);
-    let error = stream.copy_box(&array, Pitched::rows(4).at(2, 0), &mut tile, Pitched::rows(2), [2, 2, 1]);
+    let error =
+        stream.copy_box(&array, Pitched::new_2d(4).at(2, 0), &mut tile, Pitched::new_2d(2), [2, 2, 1]);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Uninitialized);
 }

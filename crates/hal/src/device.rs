@@ -6,6 +6,24 @@ use std::sync::Arc;
 
 use crate::{Buffers, Events, Graphs, Launch, Modules, Result, Streams};
 
+/// Device memory at a moment, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that the driver can still give out.
+    pub free: u64,
+    /// Bytes that the device has.
+    pub total: u64,
+}
+
+/// The range of stream priorities; lower numbers are more urgent. Both are 0 where a device has no priorities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamPriorities {
+    /// The least urgent priority, the largest number.
+    pub least: i32,
+    /// The most urgent priority, the smallest number.
+    pub greatest: i32,
+}
+
 /// One opened device: the sum of the traits, and what is known about it.
 ///
 /// Implementations are shared between threads and kept alive by everything made from them.
@@ -41,8 +59,8 @@ pub unsafe trait Device: Streams + Events + Buffers + Modules + Launch + Graphs 
         false
     }
 
-    /// Free and total device memory at this moment, in bytes (`cuMemGetInfo`, `hipMemGetInfo`).
-    fn memory(&self) -> Result<(u64, u64)>;
+    /// Returns free and total device memory at this moment (`cuMemGetInfo`, `hipMemGetInfo`).
+    fn memory(&self) -> Result<MemoryInfo>;
 
     /// Whether this device can read and write the memory of `other`, a device of the same backend
     /// (`cuDeviceCanAccessPeer`, `hipDeviceCanAccessPeer`).
@@ -144,8 +162,8 @@ pub struct DeviceInfo {
     pub async_engine_count: u32,
     /// Whether kernels of different streams can run at the same time.
     pub concurrent_kernels: bool,
-    /// Stream priority range, least urgent first; lower numbers are more urgent. `(0, 0)`: no priorities.
-    pub stream_priorities: (i32, i32),
+    /// The priorities that streams can have.
+    pub stream_priorities: StreamPriorities,
     /// Whether the driver has stream-ordered memory pools.
     pub memory_pools: bool,
     /// Whether managed (migrating) memory can be used by host and device at once.
@@ -199,7 +217,7 @@ impl DeviceInfo {
             l2_cache: 0,
             async_engine_count: 0,
             concurrent_kernels: false,
-            stream_priorities: (0, 0),
+            stream_priorities: StreamPriorities { least: 0, greatest: 0 },
             memory_pools: false,
             managed_memory: false,
             cooperative_launch: false,

@@ -36,8 +36,10 @@ pub enum ErrorKind {
     Hazard,
     /// Objects of different devices were combined.
     DeviceMismatch,
-    /// Host memory is under a guard, so the device may not touch it (or the other way round).
+    /// Host memory is under a guard, so the device may not touch it.
     HostBorrowed,
+    /// The device still uses the memory, and the call does not wait: try again later, or make the call that blocks.
+    WouldBlock,
     /// The call cannot be made while the stream is being captured, or capture failed.
     Captured,
     /// This backend, driver or device lacks the ability.

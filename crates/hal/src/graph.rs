@@ -27,6 +27,15 @@ pub enum GraphUpdate {
     TopologyChanged,
 }
 
+/// The size of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphSize {
+    /// Number of nodes.
+    pub nodes: usize,
+    /// Number of dependencies between nodes.
+    pub edges: usize,
+}
+
 /// A node of a graph.
 #[derive(Clone, Copy, Debug)]
 pub enum GraphNode<'a> {
@@ -108,11 +117,11 @@ pub unsafe trait Graphs {
         none()
     }
 
-    /// Numbers of nodes and edges (`cuGraphGetNodes`, `cuGraphGetEdges`).
+    /// Returns the numbers of nodes and edges (`cuGraphGetNodes`, `cuGraphGetEdges`).
     ///
     /// # Safety
     /// `graph` is alive.
-    unsafe fn graph_size(&self, graph: RawGraph) -> Result<(usize, usize)> {
+    unsafe fn graph_size(&self, graph: RawGraph) -> Result<GraphSize> {
         let _ = graph;
         none()
     }

@@ -42,6 +42,15 @@ impl LaunchConfig {
     }
 }
 
+/// A grid and block size that fill a device with one kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuggestedLaunch {
+    /// Blocks of the grid.
+    pub blocks: u32,
+    /// Threads in each block.
+    pub threads_per_block: u32,
+}
+
 /// How many blocks fit on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -93,12 +102,11 @@ pub unsafe trait Launch {
         Err(Error::unsupported("an occupancy query"))
     }
 
-    /// A grid and block size that fill the device: `(blocks, threads_per_block)`
-    /// (`cuOccupancyMaxPotentialBlockSize`).
+    /// Returns a grid and block size that fill the device (`cuOccupancyMaxPotentialBlockSize`).
     ///
     /// # Safety
     /// The function's module is loaded.
-    unsafe fn suggested_block(&self, function: RawFunction, dynamic_shared: u32) -> Result<(u32, u32)> {
+    unsafe fn suggested_launch(&self, function: RawFunction, dynamic_shared: u32) -> Result<SuggestedLaunch> {
         let _ = (function, dynamic_shared);
         Err(Error::unsupported("an occupancy query"))
     }

@@ -63,11 +63,11 @@ pub mod stream;
 pub mod work;
 
 pub use buffer::{Buffers, Copy3d, CopyEnd, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer};
-pub use device::{Backend, Device, DeviceInfo, Probe};
+pub use device::{Backend, Device, DeviceInfo, MemoryInfo, Probe, StreamPriorities};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
-pub use graph::{GraphNode, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode};
-pub use launch::{Launch, LaunchConfig, Occupancy};
+pub use graph::{GraphNode, GraphSize, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode};
+pub use launch::{Launch, LaunchConfig, Occupancy, SuggestedLaunch};
 pub use module::{FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
 pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams};
 pub use work::Work;

@@ -5,7 +5,9 @@ use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use gpustream_hal::{Backend, Device, DeviceInfo, Error, ErrorKind, Probe, Result};
+use gpustream_hal::{
+    Backend, Device, DeviceInfo, Error, ErrorKind, MemoryInfo, Probe, Result, StreamPriorities,
+};
 
 use crate::arch::Arch;
 use crate::error::{BACKEND, Status, error};
@@ -171,7 +173,7 @@ impl HipDevice {
         info.cooperative_launch = flag(hipDeviceAttributeCooperativeLaunch);
         info.free_synchronizes = true;
         info.hardware_queues = hardware_queues(std::env::var("GPU_MAX_HW_QUEUES").ok().as_deref());
-        info.stream_priorities = self.stream_priorities().unwrap_or((0, 0));
+        info.stream_priorities = self.stream_priorities().unwrap_or_default();
         info.peer_access =
             (0..count).any(|other| other != info.ordinal && self.can_access_peer(other).unwrap_or(false));
         self.info = info;
@@ -194,13 +196,13 @@ impl HipDevice {
         Ok(bytes as u64)
     }
 
-    fn stream_priorities(&self) -> Result<(i32, i32)> {
+    fn stream_priorities(&self) -> Result<StreamPriorities> {
         self.bind()?;
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: both pointers are to live integers.
         unsafe { self.runtime.api.hipDeviceGetStreamPriorityRange(&raw mut least, &raw mut greatest) }
             .ok()?;
-        Ok((least, greatest))
+        Ok(StreamPriorities { least, greatest })
     }
 }
 
@@ -221,13 +223,13 @@ unsafe impl Device for HipDevice {
         unsafe { self.runtime.api.hipDeviceSynchronize() }.ok()
     }
 
-    fn memory(&self) -> Result<(u64, u64)> {
+    fn memory(&self) -> Result<MemoryInfo> {
         self.bind()?;
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: both pointers are to live integers.
         unsafe { self.runtime.api.hipMemGetInfo(&raw mut free, &raw mut total) }.ok()?;
         // HIP takes the two from different places: an emulated device had more free than it has.
-        Ok((free.min(total) as u64, total as u64))
+        Ok(MemoryInfo { free: free.min(total) as u64, total: total as u64 })
     }
 
     fn can_access_peer(&self, other: usize) -> Result<bool> {

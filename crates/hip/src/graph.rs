@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use gpustream_hal::{
-    ErrorKind, GraphNode, GraphUpdate, Graphs, LaunchConfig, RawFunction, RawGraph, RawGraphExec,
+    ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig, RawFunction, RawGraph, RawGraphExec,
     RawGraphNode, RawStream, Result, Work,
 };
 
@@ -203,7 +203,7 @@ unsafe impl Graphs for HipDevice {
         Ok(RawGraphNode(added as usize))
     }
 
-    unsafe fn graph_size(&self, graph: RawGraph) -> Result<(usize, usize)> {
+    unsafe fn graph_size(&self, graph: RawGraph) -> Result<GraphSize> {
         let api = &self.runtime.api;
         let graph = graph_of(graph);
         let (mut nodes, mut edges) = (0, 0);
@@ -211,7 +211,7 @@ unsafe impl Graphs for HipDevice {
         unsafe { api.hipGraphGetNodes(graph, ptr::null_mut(), &raw mut nodes) }.ok()?;
         // SAFETY: as above.
         unsafe { api.hipGraphGetEdges(graph, ptr::null_mut(), ptr::null_mut(), &raw mut edges) }.ok()?;
-        Ok((nodes, edges))
+        Ok(GraphSize { nodes, edges })
     }
 
     unsafe fn graph_destroy(&self, graph: RawGraph) -> Result<()> {

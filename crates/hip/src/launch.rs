@@ -3,7 +3,9 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use gpustream_hal::{ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result};
+use gpustream_hal::{
+    ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result, SuggestedLaunch,
+};
 
 use crate::device::HipDevice;
 use crate::error::error;
@@ -79,7 +81,7 @@ unsafe impl Launch for HipDevice {
         Ok(Occupancy::new(blocks.max(0) as u32))
     }
 
-    unsafe fn suggested_block(&self, function: RawFunction, dynamic_shared: u32) -> Result<(u32, u32)> {
+    unsafe fn suggested_launch(&self, function: RawFunction, dynamic_shared: u32) -> Result<SuggestedLaunch> {
         self.bind()?;
         let (mut grid, mut block): (c_int, c_int) = (0, 0);
         // SAFETY: the function's module is loaded, by the trait's contract; the pointers are to live integers.
@@ -93,6 +95,6 @@ unsafe impl Launch for HipDevice {
             )
         };
         answer.ok()?;
-        Ok((grid.max(0) as u32, block.max(0) as u32))
+        Ok(SuggestedLaunch { blocks: grid.max(0) as u32, threads_per_block: block.max(0) as u32 })
     }
 }

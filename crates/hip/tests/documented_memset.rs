@@ -1,7 +1,9 @@
 //! A HIP 7 that reads `hipMemsetParams` in the order that AMD documents for it, against AMD's headers.
 
 use fake_hip::{Options, Profile, Recorder};
-use gpustream_hal::{Device, ErrorKind, FillPattern, GraphNode, PinnedOptions, StreamOptions, Work};
+use gpustream_hal::{
+    Device, ErrorKind, FillPattern, GraphNode, GraphSize, PinnedOptions, StreamOptions, Work,
+};
 
 fn names(recorder: &Recorder, work: impl FnOnce()) -> Vec<&'static str> {
     let ((), calls) = recorder.record(work);
@@ -37,7 +39,7 @@ fn the_order_is_found_once_and_fills_are_right() {
             });
             assert_eq!(added, vec![ADD; calls]);
         }
-        assert_eq!(device.graph_size(graph).unwrap(), (2, 1));
+        assert_eq!(device.graph_size(graph).unwrap(), GraphSize { nodes: 2, edges: 1 });
         let copy = GraphNode::Work(Work::CopyToHost { dst: host, src: buffer, bytes: 32 });
         device.graph_add_node(graph, &nodes[1..], &copy).unwrap();
         let exec = device.graph_instantiate(graph).unwrap();

@@ -116,7 +116,7 @@ fn every_method(recorder: &Recorder, device: &dyn Device) -> Vec<(&'static str, 
         note!(launch(function, &config, &args, stream));
         note!(launch(function, &cooperative, &args, stream));
         note!(occupancy(function, 64, 0));
-        note!(suggested_block(function, 0));
+        note!(suggested_launch(function, 0));
         note!(stream_synchronize(stream));
 
         note!(is_capturing(stream));

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::{
-    Backend, Copy3d, CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphUpdate,
-    LaunchConfig, PinnedOptions, StreamOptions, Work,
+    Backend, Copy3d, CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphSize,
+    GraphUpdate, LaunchConfig, PinnedOptions, StreamOptions, Work,
 };
 use gpustream_hip::Hip;
 
@@ -56,7 +56,7 @@ fn the_device_is_the_nvidia_one_under_a_name_of_its_own() {
         assert_eq!(info.max_block, [1024, 1024, 64]);
         assert_eq!((info.shared_memory_per_block, info.shared_memory_per_block_optin), (49_152, 232_448));
         assert_eq!(info.async_engine_count, 3);
-        assert_eq!(info.stream_priorities, (0, -5));
+        assert_eq!((info.stream_priorities.least, info.stream_priorities.greatest), (0, -5));
         assert_eq!(info.memory_pools, major > 5);
         assert!(info.concurrent_kernels && info.peer_access && info.cooperative_launch);
         assert!(device.target_rank("gfxcuda90").is_some());
@@ -212,7 +212,7 @@ fn graphs_of_every_kind_of_node() {
                 let after: Vec<_> = handles.last().copied().into_iter().collect();
                 handles.push(device.graph_add_node(graph, &after, node).unwrap());
             }
-            assert_eq!(device.graph_size(graph).unwrap(), (8, 7));
+            assert_eq!(device.graph_size(graph).unwrap(), GraphSize { nodes: 8, edges: 7 });
             let exec = device.graph_instantiate(graph).unwrap();
             device.graph_upload(exec, stream).unwrap();
             device.graph_launch(exec, stream).unwrap();

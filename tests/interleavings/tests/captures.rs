@@ -32,7 +32,7 @@ fn unless_captured<T>(outcome: Result<T>) -> Option<T> {
 fn capture_nothing(stream: &Stream) {
     for _ in 0..2 {
         if let Some(graph) = unless_captured(stream.capture(|_| Ok(()))) {
-            assert_eq!(graph.nodes(), 0, "somebody else's work is in it");
+            assert_eq!(graph.node_count(), 0, "somebody else's work is in it");
         }
     }
 }
@@ -85,7 +85,7 @@ fn waits_and_questions_are_refused_while_another_thread_captures() {
         |s| s.record()?.synchronize(),
         |s| s.record_timed()?.synchronize(),
         |s| {
-            let mut future = pin!(s.finished());
+            let mut future = pin!(s.synchronize_async());
             match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(outcome) => outcome,
                 Poll::Pending => Ok(()),
@@ -126,7 +126,7 @@ fn a_stream_that_joined_is_free_only_after_the_driver_has_let_go() {
                 joining.fill(&mut x, 1)?;
                 a.fill(&mut x, 2)
             });
-            assert_eq!(graph.unwrap().nodes(), 2);
+            assert_eq!(graph.unwrap().node_count(), 2);
         });
         let mut ran = 0;
         for _ in 0..2 {

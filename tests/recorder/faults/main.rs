@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fake_cuda::codes;
-use gpustream::{ErrorKind, MemoryPool, Result};
+use gpustream::{ErrorKind, PoolPolicy, Result};
 use recorder::{Live, Recorder};
 
 use crate::fakes::{FAKES, Fake};
@@ -20,7 +20,7 @@ use stage::Stage;
 
 type Scene = fn(&mut Stage) -> Result<u64>;
 
-const POLICIES: [MemoryPool; 3] = [MemoryPool::Library, MemoryPool::Driver, MemoryPool::Unpooled];
+const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
 /// A failure: code, kind of error, and whether work is pending at the time.
 type Failure = (u32, ErrorKind, bool);
@@ -50,7 +50,7 @@ fn left(before: Live, after: Live) -> usize {
     counts(after).iter().zip(counts(before)).map(|(after, before)| after.saturating_sub(before)).sum()
 }
 
-fn play(fake: &'static Fake, policy: MemoryPool, scene: Scene, (code, kind, put_off): Failure) {
+fn play(fake: &'static Fake, policy: PoolPolicy, scene: Scene, (code, kind, put_off): Failure) {
     let recorder: Recorder = (fake.load)();
     if put_off {
         recorder.put_off();

@@ -133,7 +133,7 @@ pub(crate) fn host_memory(it: &mut Stage) -> Result<u64> {
     it.a.copy(&registered.slice(N..2 * N)?, &mut pinned)?;
     it.a.fill(&mut it.host, 9)?;
     flag.set(1);
-    it.host.is_ready()?;
+    it.host.is_done()?;
     let mut got = sum(&it.host.read()?) + sum(&pinned.read()?) + sum(&registered.read()?);
     if it.device.info().managed_memory {
         let mut table = it.device.managed::<u32>(100)?;
@@ -177,9 +177,9 @@ pub(crate) fn long_copies(it: &mut Stage) -> Result<u64> {
 pub(crate) fn boxes(it: &mut Stage) -> Result<u64> {
     it.a.upload_into(&numbers(N), &mut it.x)?;
     let mut tile = it.b.full(9, 1u32)?;
-    it.b.copy_box(&it.x, Pitched::rows(20).at(1, 1), &mut tile, Pitched::rows(3), [3, 3, 1])?;
-    it.a.copy_box(&tile, Pitched::planes(3, 1), &mut it.host, Pitched::planes(3, 3), [3, 1, 3])?;
-    it.a.copy_box(&it.host, Pitched::rows(3), &mut tile, Pitched::rows(3), [3, 1, 1])?;
+    it.b.copy_box(&it.x, Pitched::new_2d(20).at(1, 1), &mut tile, Pitched::new_2d(3), [3, 3, 1])?;
+    it.a.copy_box(&tile, Pitched::new_3d(3, 1), &mut it.host, Pitched::new_3d(3, 3), [3, 1, 3])?;
+    it.a.copy_box(&it.host, Pitched::new_2d(3), &mut tile, Pitched::new_2d(3), [3, 1, 1])?;
     Ok(sum(&it.b.download(&tile)?))
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn pipelines_in_place(it: &mut Stage) -> Result<u64> {
 pub(crate) fn kernels(it: &mut Stage) -> Result<u64> {
     let kernel = load_kernel(it.fake, &it.device)?;
     kernel.occupancy(64, 0)?;
-    kernel.suggested_block(0)?;
+    kernel.suggested_launch(0)?;
     it.a.fill(&mut it.x, 1)?;
     increment(&kernel, &it.a, ONE, &mut it.x)?;
     increment(&it.kernel, &it.b, ONE, &mut it.x)?;
@@ -269,7 +269,7 @@ pub(crate) fn captures(it: &mut Stage) -> Result<u64> {
     it.a.fill(&mut it.y, 10)?;
     let (b, kernel) = (&it.b, &it.kernel);
     it.captured.update(&it.a, |s| increment(kernel, s, ONE, &mut it.x))?;
-    it.captured.upload(b)?;
+    it.captured.prepare(b)?;
     it.captured.launch(b)?;
     let (x, y, host) = (&mut it.x, &mut it.y, &mut it.host);
     let mut forked = it.a.capture(|s| {
@@ -297,7 +297,7 @@ pub(crate) fn captures(it: &mut Stage) -> Result<u64> {
 pub(crate) fn built_graphs(it: &mut Stage) -> Result<u64> {
     it.a.fill(&mut it.x, 1)?;
     it.host.write()?.fill(20);
-    let mut builder = it.device.graph()?;
+    let mut builder = it.device.graph_builder()?;
     let first = builder.node(&[], |s| increment(&it.kernel, s, ONE, &mut it.x))?;
     let second = builder.node(&[], |s| s.copy(&it.host, &mut it.y))?;
     let both = builder.join(&[first, second])?;
@@ -314,17 +314,17 @@ pub(crate) fn built_graphs(it: &mut Stage) -> Result<u64> {
     }
     let from = it.x.slice(..9)?;
     builder.node(&[fill], |s| {
-        s.copy_box(&from, Pitched::rows(3), &mut it.y.slice_mut(100..)?, Pitched::rows(10), [3, 3, 1])
+        s.copy_box(&from, Pitched::new_2d(3), &mut it.y.slice_mut(100..)?, Pitched::new_2d(10), [3, 3, 1])
     })?;
     let mut graph = builder.build()?;
     graph.launch(&it.a)?;
-    graph.set(first, |s| increment(&it.kernel, s, ONE, &mut it.x.slice_mut(..30)?))?;
-    graph.set(fill, |s| s.fill(&mut it.y.slice_mut(..8)?, 5))?;
+    graph.set_node(first, |s| increment(&it.kernel, s, ONE, &mut it.x.slice_mut(..30)?))?;
+    graph.set_node(fill, |s| s.fill(&mut it.y.slice_mut(..8)?, 5))?;
     graph.launch(&it.b)?;
     let (built, node) = &mut it.built;
-    built.set(*node, |s| increment(&it.kernel, s, ONE, &mut it.x.slice_mut(..3)?))?;
+    built.set_node(*node, |s| increment(&it.kernel, s, ONE, &mut it.x.slice_mut(..3)?))?;
     built.launch(&it.b)?;
-    built.set(*node, |s| increment(&it.kernel, s, ONE, &mut it.x))?;
+    built.set_node(*node, |s| increment(&it.kernel, s, ONE, &mut it.x))?;
     built.launch(&it.b)?;
     Ok(sum(&it.a.download(&it.x)?) + sum(&it.b.download(&it.y)?))
 }
@@ -334,9 +334,9 @@ pub(crate) fn futures(it: &mut Stage) -> Result<u64> {
     it.b.copy(&it.x, &mut it.host)?;
     let event = it.a.record()?;
     smol::block_on(async {
-        it.a.finished().await?;
-        event.done().await?;
-        it.host.ready().await?;
+        it.a.synchronize_async().await?;
+        event.synchronize_async().await?;
+        it.host.synchronize_async().await?;
         let values = it.a.download_async(&it.x)?.await?;
         Ok(sum(&values) + sum(&it.host.try_read()?))
     })

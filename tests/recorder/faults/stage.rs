@@ -1,7 +1,7 @@
 //! What a scene plays on: opened fake devices, and objects that are there before anything fails.
 
 use gpustream::{
-    Buffer, Device, DeviceOptions, Graph, Kernel, MemoryPool, Node, Pinned, Pipeline, Result, Stream,
+    Buffer, Device, DeviceOptions, Graph, Kernel, Node, Pinned, Pipeline, PoolPolicy, Result, Stream,
 };
 use recorder::Recorder;
 
@@ -37,7 +37,7 @@ pub(crate) struct Other {
 }
 
 impl Stage {
-    pub(crate) fn open(recorder: &Recorder, fake: &'static Fake, pool: MemoryPool) -> Result<Self> {
+    pub(crate) fn open(recorder: &Recorder, fake: &'static Fake, pool: PoolPolicy) -> Result<Self> {
         let options = DeviceOptions::default().pool(pool).staging_threads(2);
         let device = Device::open_with(fake.name, options)?;
         let kernel = load_kernel(fake, &device)?;
@@ -46,7 +46,7 @@ impl Stage {
         let (mut x, y) = (a.zeros(N)?, b.zeros(N)?);
         let host = device.pinned(N)?;
         let captured = a.capture(|s| increment(&kernel, s, ONE, &mut x))?;
-        let mut builder = device.graph()?;
+        let mut builder = device.graph_builder()?;
         let node = builder.node(&[], |s| increment(&kernel, s, ONE, &mut x))?;
         let built = (builder.build()?, node);
         let other = Device::open_with(&format!("{}:1", fake.name), options)?;

@@ -6,7 +6,7 @@ use std::thread;
 
 use fake_cuda::codes;
 use gpustream::hal::DefaultStream;
-use gpustream::{Device, DeviceOptions, ErrorKind, MemoryPool};
+use gpustream::{Device, DeviceOptions, ErrorKind, PoolPolicy};
 use recorder::Recorder;
 
 use crate::fakes::on_each;
@@ -70,7 +70,7 @@ fn a_refused_host_closure_is_dropped() {
 #[test]
 fn a_graph_owns_what_a_failed_operation_left_in_it() {
     on_both(|recorder, device| {
-        let options = DeviceOptions::default().pool(MemoryPool::Unpooled);
+        let options = DeviceOptions::default().pool(PoolPolicy::Unpooled);
         let device = Device::open_with(device.info().backend, options).unwrap();
         let stream = device.stream().unwrap();
         let mut x = stream.zeros::<f64>(2000).unwrap();
@@ -81,7 +81,7 @@ fn a_graph_owns_what_a_failed_operation_left_in_it() {
             s.host_fn_repeat(|| ())
         });
         let graph = graph.unwrap();
-        assert_eq!(graph.nodes(), 2, "the copy that succeeded, and the closure");
+        assert_eq!(graph.node_count(), 2, "the copy that succeeded, and the closure");
         drop(x);
         device.synchronize().unwrap();
         device.trim();

@@ -17,14 +17,14 @@ use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, ViewMut};
 
 impl Stream {
-    /// Allocates `len` elements of device memory. Their contents are unspecified: bytes that nothing has written, or that
-    /// an earlier allocation left there.
+    /// Allocates `len` elements of device memory. Their contents are unspecified: bytes that nothing has written, or
+    /// that an earlier allocation left there.
     ///
-    /// Downloading them, or copying from them, before something wrote them is an [`ErrorKind::Uninitialized`]. Fills, uploads
-    /// and copies count as writing the elements that they write. **A kernel counts as writing all that it was given
-    /// for writing**, since only its source says what it writes: elements that a kernel left out are handed out as they
-    /// are, and what a kernel reads is not checked. So give a kernel that writes a part a view of that part, and take
-    /// [`zeros`](Self::zeros) or [`full`](Self::full) where it may leave out any.
+    /// Downloading elements, or copying from them, before they were written is an [`ErrorKind::Uninitialized`]. Fills,
+    /// uploads and copies count as writing the elements that they write. **A kernel counts as writing all elements that
+    /// it was given for writing**, since only its source says which it writes: downloads hand out elements that a
+    /// kernel left out as they are, and a kernel's reads are not checked. So give a kernel that writes a part a view of
+    /// that part, and take [`zeros`](Self::zeros) or [`full`](Self::full) where the kernel may leave out any.
     ///
     /// ```
     /// # use gpustream::ErrorKind;
@@ -38,8 +38,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`], after cached memory was given back and pending frees were waited for; it says
-    /// who holds the memory.
+    /// [`ErrorKind::OutOfMemory`], after cached memory was given back and pending frees were waited for; the message
+    /// names the lines of the program that hold the memory.
     #[track_caller]
     #[inline]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
@@ -79,7 +79,7 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// Allocates as many elements as `src` has and copies them there, in stream order: what `clone` is for a vector.
+    /// Allocates as many elements as `src` has and copies them there, in stream order, as `clone` does for a vector.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -102,8 +102,9 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// Allocates device memory and copies `values` into it. The slice is copied out before the call returns;
-    /// the device gets it in stream order, through pinned memory.
+    /// Allocates device memory and copies `values` into it. The host copies the slice to pinned memory before the call
+    /// returns; the device copies from there in stream order. Blocks while the stream has as many uploads under way as
+    /// [`DeviceOptions::staging_ring`](crate::DeviceOptions::staging_ring) allows.
     ///
     /// # Errors
     /// As for [`alloc`](Self::alloc).
@@ -124,13 +125,13 @@ impl Stream {
         check_lengths(values.len(), dst.len())?;
         self.check_memory(&dst.view())?;
         lint::serialises(
-            "an ordinary slice is copied by the host before this call returns, and past the staging ring's size the host \
-             waits for the device; copy from pinned memory",
+            "the host copies an ordinary slice before this call returns, and past the staging ring's size it waits for \
+             the device; copy from pinned memory",
         );
         staged::upload(self, values, &mut dst, operation("upload"))
     }
 
-    /// Copies `src` to the host. Blocks, for this copy and what it depends on alone.
+    /// Copies `src` to the host. Blocks until this copy is done, with the work that it depends on and no other.
     ///
     /// # Errors
     /// [`ErrorKind::Uninitialized`] where nothing has written some of `src`.
@@ -155,8 +156,8 @@ impl Stream {
     /// Copies `src` into a slice of equal length. Blocks, as [`download`](Self::download) does.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has written some
-    /// of `src`, [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach.
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has written
+    /// some of `src`, [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach.
     #[track_caller]
     pub fn download_into<T: Pod>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut [T]) -> Result<()> {
         let operation = operation("download");
@@ -209,7 +210,7 @@ impl Stream {
         self.submit_copies(&[*src], &[*dst], operation, Waited::Alone)
     }
 
-    /// As [`submit_copy`](Self::submit_copy), several as one operation.
+    /// Copies as [`submit_copy`](Self::submit_copy) does, several pairs as one operation.
     pub(crate) fn submit_copies<T: Pod, const N: usize>(
         &self,
         src: &[View<'_, T>; N],
@@ -226,7 +227,8 @@ impl Stream {
         let mut several = |device: &dyn hal::Device, stream| {
             src.iter().zip(dst).try_for_each(|(src, dst)| {
                 let copy = self.copy_work(src, dst)?;
-                // SAFETY: of each pair what `submit` is promised of all below.
+                // SAFETY: each pair lies in live blocks, which are not freed before this use is done, and does not
+                // overlap.
                 unsafe { copy.enqueue(device, stream) }
             })
         };
@@ -240,7 +242,7 @@ impl Stream {
         unsafe { self.core.submit(Submission { operation, rules, accesses, call, kept, waited }) }
     }
 
-    /// The driver's copy from one place to another.
+    /// Returns the driver's copy from one place to another.
     #[inline]
     fn copy_work<T: Pod>(&self, src: &View<'_, T>, dst: &View<'_, T>) -> Result<Work<'static>> {
         let bytes = src.bytes().len();
@@ -262,9 +264,9 @@ impl Stream {
     /// Values that repeat a pattern of 1, 2 or 4 bytes are one driver call; others are copied once and doubled.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach; [`ErrorKind::OutOfMemory`] where a value that is
-    /// no pattern of four bytes finds no pinned memory to be copied from; [`ErrorKind::Captured`] for such a value as a node
-    /// of a graph.
+    /// [`ErrorKind::DeviceMismatch`] for memory that the stream cannot reach; [`ErrorKind::OutOfMemory`] where a value
+    /// that is no pattern of four bytes finds no pinned memory to be copied from; [`ErrorKind::Captured`] for such a
+    /// value as a node of a graph.
     #[track_caller]
     pub fn fill<T: Pod>(&self, dst: &mut (impl AsViewMut<T> + ?Sized), value: T) -> Result<()> {
         self.fill_for(&mut dst.view_mut(), value, operation("fill"))
@@ -285,8 +287,8 @@ impl Stream {
         unsafe { self.submit(operation, [view.access(Mode::Write)].iter(), Call::Work(fill)) }
     }
 
-    /// A value that the drivers' fills cannot express: some copies of it are uploaded, then what is there is
-    /// copied behind itself until the range is full.
+    /// Fills with a value that the drivers' fills cannot express: uploads some copies of the value, then copies the
+    /// filled part behind itself until the range is full.
     fn fill_by_doubling<T: Pod>(
         &self,
         dst: &mut ViewMut<'_, T>,
@@ -341,8 +343,8 @@ impl Stream {
         self.check_written(src, operation)
     }
 
-    /// Whether this brings memory of another device to this stream's. The driver does that also where the two
-    /// cannot reach each other, through the host.
+    /// Returns whether this copies memory of another device to this stream's device. The driver copies through the host
+    /// where the two cannot reach each other.
     fn is_peer_copy<T: Pod>(&self, src: &View<'_, T>, dst: &View<'_, T>) -> bool {
         let (here, from, to) = (&self.device.0.info, &src.device.0.info, &dst.device.0.info);
         !src.block.is_host()
@@ -353,7 +355,7 @@ impl Stream {
     }
 
     fn check_written<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
-        // What is captured has not written anything yet, so there is nothing to go by.
+        // Captured operations have not written anything yet, so contents are not known.
         match &lock(&self.core.state).recording {
             Recording::None => {}
             Recording::Capture(capture) if capture.check_thread().is_err() => {}
@@ -363,7 +365,7 @@ impl Stream {
             return Ok(());
         }
         let message = "nothing has written some of these elements; allocate with `zeros`, `full` or `upload`, or \
-                       submit what writes them first (for writes the library does not see: `assume_written`)";
+                       submit the work that writes them first (for writes the library does not see: `assume_written`)";
         Err(Error::new(ErrorKind::Uninitialized, message).with_operation(operation))
     }
 }
@@ -378,7 +380,7 @@ fn check_lengths(src: usize, dst: usize) -> Result<()> {
     ))
 }
 
-/// The shortest pattern whose repetition is `value`, if the drivers can fill with it. A pattern is never wider
+/// Returns the shortest pattern whose repetition is `value`, if the drivers can fill with it. A pattern is never wider
 /// than the value, so the value's alignment is enough.
 fn pattern(value: &[u8]) -> Option<FillPattern> {
     let repeats = |width: usize| {

@@ -1,8 +1,8 @@
-//! Guides: how kernels are written, and this library's names beside those of cudarc.
+//! Guides: writing kernels, and this library's names beside those of cudarc.
 //!
-//! They hold no items. Their examples are compiled and run by the tests.
+//! The modules hold no items. The tests compile and run their examples.
 
-/// Writing kernels: types, headers, contracts, shared memory, constants, and how to read a build's errors.
+/// Writing kernels: types, headers, contracts, shared memory, constants, and the errors of a build.
 #[doc = include_str!("writing_kernels.md")]
 pub mod writing_kernels {}
 

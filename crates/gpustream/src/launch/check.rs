@@ -1,4 +1,4 @@
-//! What is wrong with a launch, found before the driver is asked.
+//! Checks of a launch, made before the driver is called.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::module::Kernel;
 use crate::stream::Stream;
 
 impl Kernel {
-    /// What backends trust.
+    /// Checks everything that a backend assumes about a launch.
     #[inline]
     pub(super) fn check(&self, stream: &Stream, config: &LaunchConfig, args: &[Arg<'_>]) -> Result<()> {
         if !self.device().is_same(stream.device()) {
@@ -35,7 +35,8 @@ impl Kernel {
         if config.is_plain() { Ok(()) } else { check_attributes(config, stream.device().info()) }
     }
 
-    /// Whether the device can run this kernel in such blocks; sees to it that it will.
+    /// Checks that the device can run this kernel in such blocks, and raises the kernel's limit of dynamic shared
+    /// memory where they need it.
     #[inline]
     pub(crate) fn check_block(&self, block: [u32; 3], dynamic_shared: u32) -> Result<()> {
         let info = self.device().info();
@@ -51,8 +52,8 @@ impl Kernel {
         if shared <= u64::from(info.shared_memory_per_block) { Ok(()) } else { self.allow_most_shared() }
     }
 
-    /// Lets blocks have as much dynamic shared memory as there is. Not as much as one launch asks for: what other threads
-    /// launch, or ask about, at the same moment may need more.
+    /// Raises the kernel's limit of dynamic shared memory to the device's. The need of one launch would not do: other
+    /// threads' launches and queries at the same moment may need more.
     #[cold]
     fn allow_most_shared(&self) -> Result<()> {
         if self.may_share_most.load(Ordering::Acquire) {
@@ -72,7 +73,7 @@ impl Kernel {
         let (own, other) = (self.device(), stream.device());
         let what = if own.info().backend == other.info().backend && own.info().ordinal == other.info().ordinal
         {
-            "another handle of the stream's device, and modules belong to one handle"
+            "another handle of the stream's device, and a module belongs to one handle"
         } else {
             "another device than the stream's"
         };
@@ -114,10 +115,10 @@ impl Kernel {
     }
 }
 
-/// Most blocks of a cluster on every device that has clusters.
+/// The most blocks of a cluster that every device with clusters allows.
 const MAX_CLUSTER: u64 = 8;
 
-/// What is more than a grid of blocks.
+/// Checks the attributes of a launch: cooperative launch and clusters.
 #[cold]
 fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
     let lacks = |what: &str| Err(Error::unsupported(what).with_backend(info.backend));
@@ -130,7 +131,9 @@ fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
     let invalid = |message: String| Err(Error::new(ErrorKind::InvalidLaunch, message));
     let ([x, y, z], [gx, gy, gz]) = (config.cluster, config.grid);
     if config.cluster.contains(&0) {
-        return invalid(format!("a cluster of {x} by {y} by {z} blocks; write 1 where it has no extent"));
+        return invalid(format!(
+            "a cluster of {x} by {y} by {z} blocks has no block; write 1 for an axis without extent"
+        ));
     }
     if !info.cluster_launch {
         return lacks("a launch with clusters");

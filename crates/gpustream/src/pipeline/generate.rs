@@ -1,4 +1,4 @@
-//! Pieces that begin on the device: nothing goes in.
+//! Pieces that the device generates, without input.
 
 use bytemuck::Pod;
 use gpustream_hal::{Error, Result};
@@ -13,13 +13,13 @@ use crate::stream::Stream;
 use crate::view::{AsViewMut, ViewMut};
 
 impl Pipeline<'_> {
-    /// Has `work` fill `pieces` pieces of device memory, and `sink` gets each: its number and what is in it. Blocks
-    /// until all are done.
+    /// Lets `work` fill `pieces` pieces of device memory, and gives the number and the elements of each to `sink`.
+    /// Blocks until all pieces are done.
     ///
-    /// `work` is for state that lives on the device and goes on from piece to piece, such as a simulation's. It is
-    /// called for one piece after the other, always with the same stream; another stream copies the pieces to the
-    /// host, so that the state goes on meanwhile. It has to write all of the piece. `sink` is called in order on the
-    /// calling thread, while the device is up to [`depth`](Self::depth) pieces ahead.
+    /// `work` is for state that lives on the device and goes on from piece to piece, such as a simulation's. The
+    /// pipeline calls `work` for one piece after the other, always with the same stream; another stream copies the
+    /// pieces to the host, so that the state goes on meanwhile. `work` has to write all of the piece. `sink` is called
+    /// in order on the calling thread, while the device is up to [`depth`](Self::depth) pieces ahead.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -41,8 +41,8 @@ impl Pipeline<'_> {
     /// ```
     ///
     /// # Errors
-    /// The first of `work`, `sink` or the library; [`ErrorKind::Uninitialized`](crate::ErrorKind::Uninitialized) where
-    /// `work` left some of a piece unwritten.
+    /// The first error of `work`, `sink` or the library; [`ErrorKind::Uninitialized`](crate::ErrorKind::Uninitialized)
+    /// where `work` left some of a piece unwritten.
     #[track_caller]
     pub fn generate<U: Pod, E: From<Error>>(
         &mut self,
@@ -56,7 +56,7 @@ impl Pipeline<'_> {
         }
         let (device, depth) = (self.device.clone(), self.depth.min(pieces));
         let len = self.results.unwrap_or(self.chunk_of::<U>());
-        // Said before anything is allocated.
+        // Refuses a length that overflows, before anything is allocated.
         byte_len::<U>(len)?;
         let (lanes, progress) = self.open_lanes()?;
         let compute = &lanes[0].stream;
@@ -73,11 +73,11 @@ impl Pipeline<'_> {
                     return Ok(false);
                 }
                 let mut place = piece.view_mut();
-                // The piece before was there.
+                // The place still holds the piece before.
                 place.forget_contents();
                 work(compute, &mut place)?;
                 if lanes.len() > 1 {
-                    // Said, since strict tracking adds no waits.
+                    // Explicit, since strict tracking adds no waits.
                     copies.wait(&compute.record()?)?;
                 }
                 copies.copy(piece, host)?;

@@ -9,15 +9,15 @@ use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, ViewMut};
 
 impl Pipeline<'_> {
-    /// Works on arrays of one length where they lie, in pinned memory: each piece of them is uploaded, `work` runs on
-    /// it, and it is downloaded to where it came from. Enqueues and returns.
+    /// Works on arrays of one length in place, in pinned memory: uploads each piece, runs `work` on it, and downloads
+    /// the piece to its place. Enqueues and returns.
     ///
-    /// Host access waits: [`read`](crate::Pinned::read) of an array, or of a range of it, for the pieces that lie
-    /// there. Other streams are ordered after the pieces as after any work. So is the next run: in one with the same
-    /// pieces, each follows itself on the stream it was on before, and no stream waits for another.
+    /// Host access waits: [`read`](crate::Pinned::read) of an array, or of a range of it, waits for the pieces that lie
+    /// there. Other streams are ordered after the pieces as after any work, and so is the next run. In a run with the
+    /// same pieces, each piece follows itself on its stream of the run before, and no stream waits for another.
     ///
-    /// `work` gets the same piece of every array, on the device, and is called for one piece after the other. The device
-    /// needs memory for one piece of every array and stream.
+    /// `work` is called for one piece after the other, and gets the same piece of every array, on the device. The
+    /// device needs memory for one piece of every array and stream.
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -35,8 +35,8 @@ impl Pipeline<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; the first of `work` or the library. Where `work` fails,
-    /// or panics, the pieces before are worked on, and this one and those after it are as they were.
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; the first error of `work` or the library. Where `work`
+    /// fails, or panics, the pieces before are worked on, and this piece and those after it are as they were.
     #[track_caller]
     pub fn in_place<T: Pod, A: AsViewMut<T> + ?Sized, const N: usize>(
         &mut self,

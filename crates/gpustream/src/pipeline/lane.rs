@@ -1,4 +1,4 @@
-//! What pieces take turns on.
+//! Lanes: the streams that pieces take turns on, with memory.
 
 use std::array;
 
@@ -11,10 +11,10 @@ use crate::memory::byte_len;
 use crate::stream::Stream;
 use crate::view::{AsView, View};
 
-/// A stream, and device memory for the piece that it works on. Both stay from run to run.
+/// A stream, and device memory for the piece that it works on. Both are kept from run to run.
 pub(super) struct Lane {
     pub(super) stream: Stream,
-    /// Of any type, since the next run may have another.
+    /// One place for each array, in bytes, since the next run may have elements of another type.
     memory: Vec<Buffer<u8>>,
 }
 
@@ -23,7 +23,8 @@ impl Lane {
         Ok(Self { stream: device.stream()?, memory: Vec::new() })
     }
 
-    /// The stream, and the places of `N` arrays of `len` elements. Allocates where there was none so long yet.
+    /// Returns the stream, and places for `N` arrays of `len` elements. Allocates the places that are missing or too
+    /// short.
     pub(super) fn places<T: Pod, const N: usize>(
         &mut self,
         len: usize,

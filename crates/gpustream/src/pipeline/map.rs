@@ -16,35 +16,37 @@ use crate::pinned::Pinned;
 use crate::stream::Stream;
 use crate::view::{View, ViewMut};
 
-/// What a pipeline's work is given: one piece of the data, on the device.
+/// One piece of a pipeline's data, on the device, which `work` is given.
 ///
-/// Is `Send` and `Sync`. The pipeline owns the memory; dropping the piece frees nothing.
+/// A `Piece` is `Send` and `Sync`. The pipeline owns the memory; dropping the piece frees nothing.
 pub struct Piece<'a, T, U> {
     /// The piece's number, from 0.
     pub index: usize,
-    /// What was uploaded.
+    /// The elements that were uploaded.
     pub input: View<'a, T>,
-    /// What will be downloaded; all of it has to be written.
+    /// The elements that will be downloaded; `work` has to write all of them.
     pub output: ViewMut<'a, U>,
 }
 
-/// Memory of a piece under way.
+/// The memory of a piece under way.
 struct Slot<T, U> {
     host_input: Pinned<T>,
     input: Buffer<T>,
     output: Buffer<U>,
     host_output: Pinned<U>,
-    /// Elements of what is under way: those that went in, and those that come out.
+    /// Number of elements that went into the piece under way.
     taken: usize,
+    /// Number of elements that come out of the piece under way.
     given: usize,
 }
 
 impl Pipeline<'_> {
-    /// Runs every piece of `input` through `work` and puts what it gives into `output`, of the same length. Blocks
-    /// until all is there.
+    /// Runs every piece of `input` through `work` and copies the results to `output`, which has the same length. Blocks
+    /// until all results are there.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; those of `work`.
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, or where [`results`](Self::results) was set; otherwise
+    /// as for [`run`](Self::run).
     #[track_caller]
     pub fn map<T: Pod, U: Pod>(
         &mut self,
@@ -57,7 +59,7 @@ impl Pipeline<'_> {
                 ErrorKind::ArgumentMismatch,
                 format!(
                     "a map of {} elements to {}: give slices of one length, and use `run` where pieces give back \
-                     another number than goes in",
+                     another number of elements than goes in",
                     input.len(),
                     output.len()
                 ),
@@ -84,13 +86,13 @@ impl Pipeline<'_> {
     /// Runs pieces through `work` until `source` has no more. Blocks until all are done; returns the number of
     /// elements that went in.
     ///
-    /// `source` fills the slice it is given, which is pinned memory, from its beginning and says how many elements
-    /// it wrote: none at the end. `sink` gets each piece's number and what it gave back, in order. Both run on the
-    /// calling thread, while the device works on other pieces; either may have threads of its own.
+    /// `source` fills the slice that it is given, which is pinned memory, from the beginning and returns how many
+    /// elements it wrote: 0 at the end. `sink` gets each piece's number and results, in order. Both run on the calling
+    /// thread, while the device works on other pieces; either may have threads of its own.
     ///
     /// # Errors
-    /// The first of `source`, `work`, `sink` or the library; [`ErrorKind::Uninitialized`] where `work` left some of a
-    /// piece's output unwritten.
+    /// The first error of `source`, `work`, `sink` or the library; [`ErrorKind::Uninitialized`] where `work` left some
+    /// of a piece's output unwritten.
     #[track_caller]
     pub fn run<T: Pod, U: Pod, E: From<Error>>(
         &mut self,
@@ -101,7 +103,7 @@ impl Pipeline<'_> {
         self.run_in(self.depth, operation("pipeline"), source, work, sink)
     }
 
-    /// As [`run`](Self::run), in so many places.
+    /// Runs pieces as [`run`](Self::run) does, in `depth` places.
     fn run_in<T: Pod, U: Pod, E: From<Error>>(
         &mut self,
         depth: usize,
@@ -113,7 +115,7 @@ impl Pipeline<'_> {
         let (device, results) = (self.device.clone(), self.results);
         let chunk = self.chunk_of::<T>();
         let capacity = results.unwrap_or(chunk);
-        // Said before anything is allocated.
+        // Refuses lengths that overflow, before anything is allocated.
         byte_len::<T>(chunk)?;
         byte_len::<U>(capacity)?;
         let (lanes, progress) = self.open_lanes()?;
@@ -170,7 +172,7 @@ impl<T: Pod, U: Pod> Slot<T, U> {
         let mut input = self.input.slice_mut(..taken)?;
         stream.copy(&self.host_input.slice(..taken)?, &mut input)?;
         let output = self.output.slice_mut(..given)?;
-        // The piece before was there.
+        // The place still holds the piece before.
         output.forget_contents();
         work(stream, &mut Piece { index, input: self.input.slice(..taken)?, output })?;
         stream.copy(&self.output.slice(..given)?, &mut self.host_output.slice_mut(..given)?)?;

@@ -16,16 +16,17 @@ use lane::Lane;
 
 pub use map::Piece;
 
-/// Bytes of a piece where nothing is said: long enough that the bus is busy nearly all the time.
+/// The default size of a piece in bytes: long enough that the bus is busy nearly all the time.
 const PIECE: usize = 32 << 20;
 
-/// As many streams as keep a copy in each direction busy: one's upload runs beside the other's download.
+/// The number of streams that pieces take turns on. Two keep both directions of the bus busy: one stream's upload runs
+/// beside the other's download.
 const LANES: usize = 2;
 
 /// Runs upload, launches and download over pieces of a data set, made by [`Device::pipeline`].
 ///
-/// Pieces take turns on two streams, which is as many as keep a copy in each direction busy: one stream's upload runs
-/// beside the other's download, and kernels beside both.
+/// Pieces take turns on two streams, which keep both directions of the bus busy: one stream's upload runs beside the
+/// other's download, and kernels run beside both.
 ///
 /// ```text
 /// stream 0   up 0 | work 0 | down 0 | up 2 | work 2 | down 2
@@ -39,7 +40,7 @@ const LANES: usize = 2;
 /// | [`generate`](Self::generate) | the device itself | a closure | blocks |
 /// | [`in_place`](Self::in_place) | pinned memory | where they came from | only enqueues |
 ///
-/// All can be called many times: a pipeline keeps its streams, and the device memory of [`in_place`](Self::in_place),
+/// Each can be called many times: a pipeline keeps its streams, and the device memory of [`in_place`](Self::in_place),
 /// until it is dropped.
 ///
 /// ```
@@ -54,8 +55,8 @@ const LANES: usize = 2;
 /// # Ok::<(), gpustream::Error>(())
 /// ```
 ///
-/// Is neither `Send` nor `Sync`, since it holds the closure of [`progress`](Self::progress). Dropping it returns at once: what
-/// [`in_place`](Self::in_place) enqueued is done all the same.
+/// A `Pipeline` is neither `Send` nor `Sync`, since it holds the closure of [`progress`](Self::progress). Dropping it
+/// returns at once: the device still does all that [`in_place`](Self::in_place) enqueued.
 #[must_use = "a pipeline does nothing until it is run"]
 pub struct Pipeline<'p> {
     device: Device,
@@ -66,11 +67,11 @@ pub struct Pipeline<'p> {
     lanes: Vec<Lane>,
 }
 
-/// Who is told how far the pipeline has come.
+/// The user's closure that is told how far the pipeline has come.
 type Progress<'p> = Option<Box<dyn FnMut(usize) + 'p>>;
 
 impl Device {
-    /// A pipeline over pieces of a data set that may be larger than the device's memory.
+    /// Makes a pipeline over pieces of a data set that may be larger than the device's memory.
     pub fn pipeline(&self) -> Pipeline<'static> {
         Pipeline {
             device: self.clone(),
@@ -84,35 +85,36 @@ impl Device {
 }
 
 impl<'p> Pipeline<'p> {
-    /// Sets the elements of a piece. Without this a piece is 32 MiB.
+    /// Sets the number of elements of a piece. The default is 32 MiB.
     pub fn chunks(mut self, elements: usize) -> Self {
         self.chunk = elements;
         self
     }
 
-    /// Sets the elements that each piece gives back, where it is not one for each that goes in.
+    /// Sets the number of elements that each piece gives back. The default is one for each that goes in.
     pub fn results(mut self, elements: usize) -> Self {
         self.results = Some(elements);
         self
     }
 
-    /// Sets how many pieces may be under way, 3 without this. Each needs its own memory, pinned and on the device.
+    /// Sets how many pieces may be under way; the default is 3. Each needs its own memory, pinned and on the device.
     ///
-    /// With 1, pieces do not overlap. More than 2 change nothing for [`in_place`](Self::in_place): no host waits between
-    /// its pieces, so one for each stream is enough.
+    /// With 1, pieces do not overlap. More than 2 change nothing for [`in_place`](Self::in_place): no host waits
+    /// between its pieces, so one for each stream is enough.
     pub fn depth(mut self, pieces: usize) -> Self {
         self.depth = pieces.max(1);
         self
     }
 
-    /// Has `progress` called after each piece, with the number of elements that are finished so far. For
-    /// [`in_place`](Self::in_place), which waits for none, it is how many of each array are enqueued.
+    /// Sets a closure that is called after each piece with the number of elements that are done so far. For
+    /// [`in_place`](Self::in_place), which waits for no piece, the number is of elements of each array that are
+    /// enqueued.
     pub fn progress<'q>(self, progress: impl FnMut(usize) + 'q) -> Pipeline<'q> {
         let Self { device, chunk, results, depth, lanes, .. } = self;
         Pipeline { device, chunk, results, depth, progress: Some(Box::new(progress)), lanes }
     }
 
-    /// The streams that pieces take turns on, to wait for, or to order other work with.
+    /// Returns the streams that pieces take turns on, to wait for, or to order other work with.
     ///
     /// # Errors
     /// As for [`Device::stream`], where the streams are not made yet.
@@ -120,7 +122,7 @@ impl<'p> Pipeline<'p> {
         Ok(self.open_lanes()?.0.iter().map(|lane| &lane.stream))
     }
 
-    /// Elements of `T` in a piece.
+    /// Returns the number of elements of `T` in a piece.
     fn chunk_of<T>(&self) -> usize {
         match self.chunk {
             0 => (PIECE / size_of::<T>().max(1)).max(1),
@@ -128,7 +130,7 @@ impl<'p> Pipeline<'p> {
         }
     }
 
-    /// What pieces take turns on, and who is told how far they are.
+    /// Returns the lanes that pieces take turns on, made where they are missing, and the closure for progress.
     fn open_lanes(&mut self) -> Result<(&mut [Lane], &mut Progress<'p>)> {
         let count = self.depth.min(LANES);
         while self.lanes.len() < count {
@@ -138,7 +140,7 @@ impl<'p> Pipeline<'p> {
     }
 }
 
-/// Tells `progress` how far it is.
+/// Tells `progress` the number of elements.
 fn report(progress: &mut Progress<'_>, elements: usize) {
     if let Some(progress) = progress {
         progress(elements);

@@ -1,9 +1,9 @@
 //! Places that pieces take turns in, so that a few of them are under way at any time.
 
-/// Has `submit` put pieces in `depth` places, one after the other, until it says that there was none; and `finish`
-/// deal with each, in order, before its place is used again. Both get the piece's number.
+/// Calls `submit` to put pieces into `depth` places, one after the other, until it returns that there was none, and
+/// calls `finish` for each piece, in order, before its place is used again. Both get the piece's number.
 ///
-/// Places are made when they are first needed: a short run needs few.
+/// Places are made when they are first needed, so that a short run needs few.
 pub(super) fn take_turns<S, E>(
     depth: usize,
     mut make: impl FnMut() -> Result<S, E>,

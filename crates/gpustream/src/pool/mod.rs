@@ -34,7 +34,7 @@ use std::panic::Location;
 use gpustream_hal::{Operation, Result};
 
 pub(crate) use options::MemoryOptions;
-pub use options::MemoryPool;
+pub use options::PoolPolicy;
 pub(crate) use pools::Pools;
 pub use stats::{Holding, MemorySnapshot, MemoryStats};
 

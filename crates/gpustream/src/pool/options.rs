@@ -3,7 +3,7 @@
 /// The choice of the pool that device memory comes from; see [`DeviceOptions::pool`](crate::DeviceOptions::pool).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum MemoryPool {
+pub enum PoolPolicy {
     /// The library's stream-ordered pool: slabs from the driver, split and merged here.
     #[default]
     Library,
@@ -18,14 +18,14 @@ pub enum MemoryPool {
 /// The options of a device's memory: the pool, and the limit on the bytes taken from the driver, if there is one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MemoryOptions {
-    pub(crate) pool: MemoryPool,
+    pub(crate) pool: PoolPolicy,
     pub(crate) limit: Option<u64>,
 }
 
 impl MemoryOptions {
     /// What the environment says where the program says nothing.
-    pub(crate) fn or(mut self, pool: Option<MemoryPool>) -> Self {
-        if self.pool == MemoryPool::Library {
+    pub(crate) fn or(mut self, pool: Option<PoolPolicy>) -> Self {
+        if self.pool == PoolPolicy::Library {
             self.pool = pool.unwrap_or_default();
         }
         self

@@ -8,7 +8,7 @@ use gpustream_hal::{self as hal, Error, ErrorKind, Operation, PinnedOptions, Res
 use super::arena::{Arena, MIXED, Slab, Taken};
 use super::driver::DriverPool;
 use super::lists::Segregated;
-use super::options::{MemoryOptions, MemoryPool};
+use super::options::{MemoryOptions, PoolPolicy};
 use super::stats::{Bytes, MemorySnapshot, MemoryStats};
 use super::{GRANULE, Holder, Users};
 use crate::lint;
@@ -114,11 +114,11 @@ impl Pools {
         mut options: MemoryOptions,
         rules: Rules,
     ) -> Arc<Self> {
-        if options.pool == MemoryPool::Driver && !device.info().memory_pools {
-            options.pool = MemoryPool::Library;
+        if options.pool == PoolPolicy::Driver && !device.info().memory_pools {
+            options.pool = PoolPolicy::Library;
         }
-        if options.pool == MemoryPool::Library && device.info().checked {
-            options.pool = MemoryPool::Unpooled;
+        if options.pool == PoolPolicy::Library && device.info().checked {
+            options.pool = PoolPolicy::Unpooled;
         }
         let (states, driver, growth, orphans, closed) = Default::default();
         Arc::new(Self { states, driver, growth, orphans, options, rules, closed, device, streams })
@@ -130,9 +130,9 @@ impl Pools {
         match self.options.pool {
             // Managed memory is moved and advised about by page, so two allocations must not share one.
             _ if kind == Kind::Managed => false,
-            MemoryPool::Library => true,
-            MemoryPool::Driver => kind != Kind::Device,
-            MemoryPool::Unpooled => false,
+            PoolPolicy::Library => true,
+            PoolPolicy::Driver => kind != Kind::Device,
+            PoolPolicy::Unpooled => false,
         }
     }
 
@@ -199,7 +199,7 @@ impl Pools {
         request: &Request,
         stream: Option<&StreamCore>,
     ) -> Result<Arc<Block>> {
-        if self.options.pool == MemoryPool::Driver
+        if self.options.pool == PoolPolicy::Driver
             && request.kind == Kind::Device
             && let Some(stream) = stream
         {
@@ -411,7 +411,7 @@ impl Pools {
 
     /// Returns whether memory of this kind comes from the driver's own pool.
     pub(crate) fn is_of_driver(&self, kind: Kind) -> bool {
-        kind == Kind::Device && self.options.pool == MemoryPool::Driver
+        kind == Kind::Device && self.options.pool == PoolPolicy::Driver
     }
 
     pub(crate) fn stats(&self, kind: Kind) -> MemoryStats {

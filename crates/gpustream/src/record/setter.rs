@@ -122,7 +122,7 @@ impl NodeSetter {
     #[inline]
     fn claim(&self) -> Result<()> {
         if self.thread.load(Ordering::Relaxed) != this_thread() {
-            return Err(refused("set a node from another thread than the one that called `Graph::set`"));
+            return Err(refused("set a node from another thread than the one that called `Graph::set_node`"));
         }
         // Only this thread gets here, so no swap is needed.
         if self.stage.load(Ordering::Relaxed) != OPEN {

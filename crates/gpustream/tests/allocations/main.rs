@@ -123,7 +123,7 @@ fn graphs_of_many_pieces_do_not_allocate() {
 #[test]
 fn nodes_of_a_chain_do_not_allocate() {
     let Scene { stream, kernel, x, mut y } = Scene::new();
-    let mut builder = stream.device().graph().unwrap();
+    let mut builder = stream.device().graph_builder().unwrap();
     let mut last: Vec<Node> = Vec::new();
     let mut add = || {
         last = vec![builder.node(&last, |s| touch(&kernel, s, &x, &mut y))?];
@@ -137,7 +137,7 @@ fn nodes_of_a_chain_do_not_allocate() {
 #[test]
 fn setting_nodes_does_not_allocate() {
     let Scene { stream, kernel, x, mut y } = Scene::new();
-    let mut builder = stream.device().graph().unwrap();
+    let mut builder = stream.device().graph_builder().unwrap();
     let mut nodes: Vec<Node> = Vec::new();
     for _ in 0..100 {
         nodes.push(
@@ -148,7 +148,7 @@ fn setting_nodes_does_not_allocate() {
     let mut turn = nodes.iter().cycle();
     let set = || {
         let node = *turn.next().unwrap();
-        graph.set(node, |s| touch(&kernel, s, &x, &mut y))
+        graph.set_node(node, |s| touch(&kernel, s, &x, &mut y))
     };
     assert_eq!(allocations(set), 0);
     graph.launch(&stream).unwrap();

@@ -9,7 +9,7 @@ fn start(s: Stream) -> Result<()> {
     let mut x: Buffer<u32> = s.zeros(10)?;
     spawn(async {
         s.fill(&mut x, 1)?;
-        s.finished().await
+        s.synchronize_async().await
     });
     Ok(())
 }

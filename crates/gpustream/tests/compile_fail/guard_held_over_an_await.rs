@@ -4,7 +4,7 @@ use gpustream::{Buffer, Pinned, Result, Stream};
 async fn work(s: &Stream, x: &Buffer<u32>, host: &mut Pinned<u32>) -> Result<u32> {
     let guard = host.read()?;
     s.copy(x, host)?;
-    s.finished().await?;
+    s.synchronize_async().await?;
     Ok(guard[0])
 }
 

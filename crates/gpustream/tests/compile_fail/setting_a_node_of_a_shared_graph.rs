@@ -2,7 +2,7 @@
 use gpustream::{Buffer, Graph, Node, Result};
 
 fn change(graph: &Graph, node: Node, x: &mut Buffer<u32>) -> Result<()> {
-    graph.set(node, |s| s.fill(x, 1))
+    graph.set_node(node, |s| s.fill(x, 1))
 }
 
 fn main() {}

@@ -130,12 +130,12 @@ fn reading_pinned_memory_waits_for_its_copy_alone() {
     a.copy(&x, &mut host).unwrap();
     let copies = paper.state().order.ops();
     write(&kernel, &a, &mut x);
-    assert!(!host.is_ready().unwrap());
+    assert!(!host.is_done().unwrap());
     drop(host.read().unwrap());
     let known = paper.state().order.known_to_host().clone();
     assert!((0..copies).all(|op| known.contains(op)), "the copy is done");
     assert!(!known.contains(copies), "and what came after it need not be");
-    assert!(host.is_ready().unwrap());
+    assert!(host.is_done().unwrap());
 }
 
 #[test]

@@ -38,7 +38,10 @@ fn everything_of_another_device_is_refused() {
         refused(s.upload_into(&[1; 100], &mut y), "the memory");
         // Drivers order their own devices by events whether or not memory can be reached.
         if theirs.info().backend != mine.info().backend {
-            refused(s.wait(&t.record().unwrap()), "the event");
+            refused_saying(
+                s.wait(&t.record().unwrap()),
+                &["the event", "cardboard", "`event.synchronize()`"],
+            );
         }
         let say =
             &["the kernel `touch`", "another device than the stream's", "load its module with the stream's"];

@@ -291,7 +291,7 @@ fn a_lost_device_is_reported_by_every_wait_and_frees_nothing_early() {
         event.is_done().unwrap_err().kind(),
         device.synchronize().unwrap_err().kind(),
         host.read().unwrap_err().kind(),
-        host.is_ready().unwrap_err().kind(),
+        host.is_done().unwrap_err().kind(),
         a.download(&x).unwrap_err().kind(),
     ];
     assert_eq!(kinds, [ErrorKind::DeviceLost; 8]);

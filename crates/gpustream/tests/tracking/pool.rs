@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, MemoryPool};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy};
 
 use crate::order::Call;
 use crate::paper::{self, Live, Paper};
@@ -163,7 +163,7 @@ fn filling_the_device_and_freeing_goes_on_for_ever() {
 #[test]
 fn without_a_pool_no_allocation_gets_anothers_place() {
     let paper = Paper::new();
-    let device = paper.open(DeviceOptions::default().pool(MemoryPool::Unpooled));
+    let device = paper.open(DeviceOptions::default().pool(PoolPolicy::Unpooled));
     let a = device.stream().unwrap();
     for bytes in [1, 8, 24, 500, 512, 510, 513, 1000, 1024] {
         let (x, calls) = paper.calls_of(|| a.alloc::<u8>(bytes).unwrap());
@@ -177,7 +177,7 @@ fn without_a_pool_no_allocation_gets_anothers_place() {
 #[test]
 fn without_a_pool_every_allocation_is_the_drivers() {
     let paper = Paper::new();
-    let device = paper.open(DeviceOptions::default().pool(MemoryPool::Unpooled));
+    let device = paper.open(DeviceOptions::default().pool(PoolPolicy::Unpooled));
     let kernel = paper::kernel(&device);
     let a = device.stream().unwrap();
     let (mut x, calls) = paper.calls_of(|| a.alloc::<u8>(1000).unwrap());

@@ -2,7 +2,7 @@
 //! missing.
 
 use gpustream::{
-    Buffer, Device, DeviceOptions, ErrorKind, Event, Kernel, MemoryPool, Pinned, Stream, Tracking, View,
+    Buffer, Device, DeviceOptions, ErrorKind, Event, Kernel, Pinned, PoolPolicy, Stream, Tracking, View,
     ViewMut,
 };
 use proptest::prelude::*;
@@ -132,7 +132,7 @@ fn judge(expected_races: bool, result: gpustream::Result<()>) -> Result<(), Test
 }
 
 impl World {
-    fn new(tracking: Tracking, pool: MemoryPool) -> Self {
+    fn new(tracking: Tracking, pool: PoolPolicy) -> Self {
         let paper = Paper::new();
         let device = paper.open(DeviceOptions::default().tracking(tracking).pool(pool));
         let kernel = paper::kernel(&device);
@@ -298,7 +298,7 @@ impl World {
     }
 
     /// Runs the program, lets everything go, and gives the log.
-    fn run(tracking: Tracking, pool: MemoryPool, program: &[Step]) -> Result<Vec<Call>, TestCaseError> {
+    fn run(tracking: Tracking, pool: PoolPolicy, program: &[Step]) -> Result<Vec<Call>, TestCaseError> {
         let mut world = Self::new(tracking, pool);
         for step in program {
             world.step(step)?;
@@ -334,9 +334,9 @@ fn race_without(log: &[Call], without: usize) -> Option<Violation> {
 }
 
 fn check_auto(program: &[Step]) -> Result<(), TestCaseError> {
-    World::run(Tracking::Auto, MemoryPool::Library, program)?;
+    World::run(Tracking::Auto, PoolPolicy::Library, program)?;
     // A range of the pool stands for the uses of all that was merged into it, so a wait may be for a neighbour.
-    let log = World::run(Tracking::Auto, MemoryPool::Unpooled, program)?;
+    let log = World::run(Tracking::Auto, PoolPolicy::Unpooled, program)?;
     for (index, call) in log.iter().enumerate() {
         if matches!(call, Call::Wait { explicit: false, .. }) {
             let race = race_without(&log, index);
@@ -361,8 +361,8 @@ proptest! {
 
     #[test]
     fn strict_complains_exactly_where_a_wait_is_missing(program in steps(60)) {
-        World::run(Tracking::Strict, MemoryPool::Library, &program)?;
-        World::run(Tracking::Strict, MemoryPool::Unpooled, &program)?;
+        World::run(Tracking::Strict, PoolPolicy::Library, &program)?;
+        World::run(Tracking::Strict, PoolPolicy::Unpooled, &program)?;
     }
 }
 
@@ -383,10 +383,10 @@ fn programs_exercise_what_they_check() {
     let (mut added, mut hazards) = (0, 0);
     for _ in 0..50 {
         let program = steps(60).new_tree(&mut runner).unwrap().current();
-        let log = World::run(Tracking::Auto, MemoryPool::Library, &program).unwrap();
+        let log = World::run(Tracking::Auto, PoolPolicy::Library, &program).unwrap();
         added += log.iter().filter(|call| matches!(call, Call::Wait { explicit: false, .. })).count();
         let ops = |log: &[Call]| log.iter().filter(|call| matches!(call, Call::Op { .. })).count();
-        hazards += ops(&log) - ops(&World::run(Tracking::Strict, MemoryPool::Library, &program).unwrap());
+        hazards += ops(&log) - ops(&World::run(Tracking::Strict, PoolPolicy::Library, &program).unwrap());
     }
     assert!(added > 50 && hazards > 50, "{added} waits, {hazards} hazards");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use gpustream::{Device, DeviceOptions, ErrorKind, MemoryPool};
+use gpustream::{Device, DeviceOptions, ErrorKind, PoolPolicy};
 
 use crate::paper::{self, Live, Paper};
 use crate::{Mem, touch};
@@ -32,7 +32,7 @@ fn let_a_helper_die(paper: &Paper, device: &Device) {
 
 #[test]
 fn a_staging_thread_that_dies_is_reported_and_everything_goes_on() {
-    for pool in [MemoryPool::Library, MemoryPool::Unpooled] {
+    for pool in [PoolPolicy::Library, PoolPolicy::Unpooled] {
         let paper = Paper::new();
         let device = paper.open(DeviceOptions::default().pool(pool).staging_threads(2));
         let kernel = paper::kernel(&device);

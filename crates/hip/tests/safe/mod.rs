@@ -107,7 +107,7 @@ fn a_captured_graph_replays() {
             Ok(())
         })
         .unwrap();
-    assert_eq!((graph.nodes(), graph.edges()), (2, 1));
+    assert_eq!((graph.node_count(), graph.edge_count()), (2, 1));
     graph.launch(&stream).unwrap();
     graph.launch(&stream).unwrap();
     assert_eq!(stream.download(&buffer).unwrap(), [4; 64]);

@@ -29,7 +29,7 @@ fn a_device_is_described_by_attributes_whatever_the_layout() {
     assert_eq!(info.max_threads_per_multiprocessor, 2048);
     // No opt-in attribute: what a block may use is what it may use.
     assert_eq!((info.shared_memory_per_block, info.shared_memory_per_block_optin), (64 << 10, 64 << 10));
-    assert_eq!(info.stream_priorities, (1, -1));
+    assert_eq!((info.stream_priorities.least, info.stream_priorities.greatest), (1, -1));
     assert_eq!(info.memory_pools, PROFILE != Profile::Rocm5);
     assert!(info.concurrent_kernels && info.cooperative_launch && info.managed_memory && info.peer_access);
     assert!(!info.cluster_launch && !info.early_dependent_launch);
@@ -109,9 +109,9 @@ fn the_device_synchronises_and_tells_its_memory() {
     let ((), calls) = recorder.record(|| device.synchronize().unwrap());
     assert_call(&calls, "hipDeviceSynchronize", &[]);
     recorder.set_memory(0, 1 << 30);
-    let ((free, total), calls) = recorder.record(|| device.memory().unwrap());
+    let (memory, calls) = recorder.record(|| device.memory().unwrap());
     assert_call(&calls, "hipMemGetInfo", &[]);
-    assert!(free <= total && total >= 1 << 30);
+    assert!(memory.free <= memory.total && memory.total >= 1 << 30);
 }
 
 #[test]

@@ -59,7 +59,7 @@ const CASES: &[Case] = cases! { |device|
     "hipFuncGetAttribute": device.function_info(RawFunction(0)).map(drop),
     "hipModuleLaunchKernel": device.launch(RawFunction(0), &LaunchConfig::new([1; 3], [1; 3]), &[], RawStream(0)),
     "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor": device.occupancy(RawFunction(0), 64, 0).map(drop),
-    "hipModuleOccupancyMaxPotentialBlockSize": device.suggested_block(RawFunction(0), 0).map(drop),
+    "hipModuleOccupancyMaxPotentialBlockSize": device.suggested_launch(RawFunction(0), 0).map(drop),
     "hipStreamBeginCapture": device.capture_begin(RawStream(0)),
     "hipStreamEndCapture": device.capture_end(RawStream(0)).map(drop),
     "hipStreamIsCapturing": device.is_capturing(RawStream(0)).map(drop),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fake_hip::Profile;
 use gpustream_hal::{
-    CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphUpdate, LaunchConfig,
+    CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphSize, GraphUpdate, LaunchConfig,
     PinnedOptions, RawBuffer, RawGraph, RawStream, StreamOptions, Work,
 };
 
@@ -46,7 +46,7 @@ fn a_capture_is_relaxed_and_replays() {
         device.copy_to_host(pinned, buffer, 16, stream).unwrap();
         let (graph, calls) = recorder.record(|| device.capture_end(stream).unwrap());
         assert_call(&calls, "hipStreamEndCapture", &[("stream", stream.0 as u64)]);
-        assert_eq!(device.graph_size(graph).unwrap(), (2, 1));
+        assert_eq!(device.graph_size(graph).unwrap(), GraphSize { nodes: 2, edges: 1 });
 
         let (exec, calls) = recorder.record(|| device.graph_instantiate(graph).unwrap());
         assert_call(&calls, "hipGraphInstantiate", &[("graph", graph.0 as u64), ("log_size", 0)]);
@@ -205,7 +205,10 @@ fn a_graph_is_built_of_every_kind_of_node() {
             assert_call(&calls, add, &[("graph", graph.0 as u64), ("count", after.len() as u64)]);
             handles.push(handle);
         }
-        assert_eq!(device.graph_size(graph).unwrap(), (nodes.len(), nodes.len() - 1));
+        assert_eq!(
+            device.graph_size(graph).unwrap(),
+            GraphSize { nodes: nodes.len(), edges: nodes.len() - 1 }
+        );
 
         let exec = device.graph_instantiate(graph).unwrap();
         device.graph_launch(exec, stream).unwrap();
@@ -254,10 +257,10 @@ fn a_cooperative_node_is_marked_as_one() {
         let size = device.graph_size(graph).unwrap();
         if PROFILE == Profile::Rocm5 {
             assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unsupported);
-            assert_eq!(size, (0, 0), "no node that nobody knows of is left to run");
+            assert_eq!(size, GraphSize { nodes: 0, edges: 0 }, "no node that nobody knows of is left to run");
         } else {
             let node = answer.unwrap();
-            assert_eq!(size, (1, 0));
+            assert_eq!(size, GraphSize { nodes: 1, edges: 0 });
             assert_eq!(calls.len(), 2, "{calls:?}");
             let args = [("node", node.0 as u64), ("attribute", 2)];
             assert_call(&calls[1..], "hipGraphKernelNodeSetAttribute", &args);

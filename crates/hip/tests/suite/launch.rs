@@ -198,8 +198,8 @@ fn occupancy_is_asked_of_the_driver() {
         assert_eq!(occupancy, Occupancy::new(8));
         let args = [("function", function.0 as u64), ("block", 256), ("shared", 1024)];
         assert_call(&calls, "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor", &args);
-        let (suggestion, calls) = recorder.record(|| device.suggested_block(function, 1024).unwrap());
-        assert_eq!(suggestion, (208, 1024));
+        let (suggestion, calls) = recorder.record(|| device.suggested_launch(function, 1024).unwrap());
+        assert_eq!((suggestion.blocks, suggestion.threads_per_block), (208, 1024));
         let args = [("shared", 1024), ("limit", 0)];
         assert_call(&calls, "hipModuleOccupancyMaxPotentialBlockSize", &args);
         device.module_unload(module).unwrap();
