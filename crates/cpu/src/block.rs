@@ -4,30 +4,14 @@
 //! thread where it is, and the next fiber goes on with the next thread, and so on; from then on the block's
 //! threads take turns until all are done.
 
-use std::ffi::{CStr, c_char};
+mod stuck;
 
 use crate::abi::{Context, Dim, Entry, Host, Lane, MAX_THREADS};
-use crate::barrier::{self, Barrier};
+use crate::barrier::Barrier;
 use crate::failure::{Crash, Failure, Site};
 use crate::fiber::{Exchange, Fiber, Stop, Stretch};
-use crate::{switch, warp};
-
-/// What a thread of the block is doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum State {
-    /// Has not begun.
-    #[default]
-    Pending,
-    /// Can run: it was let go, or it is the one that runs.
-    Ready,
-    /// Waits for the whole block.
-    AtBarrier,
-    /// Waits for lanes of its warp.
-    AtWarp,
-    /// Has returned.
-    Exited,
-}
+use crate::thread::State;
+use crate::warp::{self, Threads};
 
 /// Everything one worker needs to run blocks. The context comes first: kernels hand back its address.
 ///
@@ -35,9 +19,9 @@ pub(crate) enum State {
 #[repr(C)]
 pub(crate) struct Runner {
     pub(crate) context: Context,
-    pub(crate) barrier: Barrier,
+    barrier: Barrier,
     /// Threads of the block.
-    pub(crate) total: u32,
+    total: u32,
     /// Threads of the block that have begun.
     begun: u32,
     exited: u32,
@@ -53,22 +37,21 @@ pub(crate) struct Runner {
     /// Left by the signal handler, which must not allocate.
     pub(crate) crash: Option<Crash>,
     crash_address: Option<usize>,
-    pub(crate) exchange: Exchange,
+    exchange: Exchange,
     /// What each thread of the block is doing. Bytes on their own: a barrier touches all of them.
-    pub(crate) states: [State; MAX_THREADS],
+    states: [State; MAX_THREADS],
     /// The thread that each fiber holds, for fibers below `held`.
     holds: [u32; MAX_THREADS],
     /// The warp operation that each thread waits in, or was in last. Kernels write here.
-    pub(crate) lanes: Box<[Lane]>,
+    lanes: Box<[Lane]>,
 }
 
-static HOST: Host = Host { barrier: switch::barrier, warp: switch::warp, fail: on_fail };
-
 impl Runner {
-    pub(crate) fn new() -> Box<Self> {
+    /// A runner whose kernels can call `host`.
+    pub(crate) fn new(host: &'static Host) -> Box<Self> {
         Box::new(Self {
             context: Context {
-                host: &raw const HOST,
+                host,
                 params: std::ptr::null(),
                 grid: Dim::default(),
                 block: Dim::default(),
@@ -152,7 +135,7 @@ impl Runner {
                     return Ok(());
                 }
                 let Some(index) = (*this).next_ready() else {
-                    if !warp::resolve_stall(&mut *this) {
+                    if !warp::resolve_stall(&mut (*this).threads()) {
                         return Err((*this).stuck());
                     }
                     continue;
@@ -231,7 +214,7 @@ impl Runner {
     }
 
     /// The fiber that the one which runs, and cannot go on, can hand its turn to without the worker's help.
-    pub(crate) fn successor(&mut self) -> Option<usize> {
+    fn successor(&mut self) -> Option<usize> {
         if self.begun < self.total || self.failure.is_some() {
             return self.start_next();
         }
@@ -259,7 +242,7 @@ impl Runner {
     }
 
     /// Whether each thread of the block has a fiber, which then has the thread's number, and nothing failed.
-    pub(crate) fn all_held(&self) -> bool {
+    fn all_held(&self) -> bool {
         self.held == self.total as usize && self.failure.is_none()
     }
 
@@ -282,7 +265,7 @@ impl Runner {
 
     /// Notes that `thread` waits, and which threads before it in its stretch have returned.
     #[inline]
-    pub(crate) fn hold(&mut self, thread: u32) {
+    fn hold(&mut self, thread: u32) {
         if self.fresh {
             self.hold_first(thread);
         }
@@ -305,18 +288,89 @@ impl Runner {
         self.context.current_thread = thread;
     }
 
-    /// What the threads of the block are doing.
-    pub(crate) fn states(&self) -> &[State] {
-        &self.states[..self.total as usize]
+    /// The threads of the block.
+    fn threads(&mut self) -> Threads<'_> {
+        Threads {
+            states: &mut self.states[..self.total as usize],
+            lanes: &mut self.lanes,
+            warp_size: self.context.warp_size,
+        }
     }
 
-    /// Why no thread can go on.
-    fn stuck(&self) -> Failure {
-        barrier::stuck(self).unwrap_or_else(|| warp::stuck(self))
+    /// A thread comes to a barrier, and waits with its stack pointer at `here`. Returns the stack pointer to go on
+    /// with: the next thread's. `None`, with nothing changed, where the arrival is not the usual one or the next thread
+    /// cannot run.
+    #[inline]
+    pub(crate) fn take_turns(
+        &mut self,
+        thread: u32,
+        predicate: u32,
+        line: u32,
+        here: usize,
+    ) -> Option<usize> {
+        if !self.barrier.is_usual(line, self.total) {
+            return None;
+        }
+        let next = if thread + 1 == self.total { 0 } else { thread + 1 };
+        let fiber = next as usize;
+        if self.states[fiber % MAX_THREADS] != State::Ready {
+            return None;
+        }
+        self.barrier.join(predicate);
+        self.states[thread as usize % MAX_THREADS] = State::AtBarrier;
+        self.context.current_thread = next;
+        self.exchange.prefetch(fiber + 1);
+        Some(self.exchange.pass_turn(here, Some(fiber)))
+    }
+
+    /// A thread comes to a barrier, and waits with its stack pointer at `here`. Returns the stack pointer to go on with:
+    /// another thread's, the worker's, or its own again if it is the last.
+    pub(crate) fn arrive_at_barrier(
+        &mut self,
+        thread: u32,
+        predicate: u32,
+        site: Site,
+        here: usize,
+    ) -> usize {
+        self.hold(thread);
+        let all_held = self.all_held();
+        if let Err(other) = self.barrier.meet(site, all_held) {
+            self.different_barriers(thread, site, other);
+        }
+        self.states[thread as usize] = State::AtBarrier;
+        if let Some(votes) = self.barrier.arrive(predicate, self.total) {
+            self.context.vote = votes;
+            self.states[..self.total as usize].fill(State::Ready);
+            return here;
+        }
+        let next = self.successor();
+        self.exchange.pass_turn(here, next)
+    }
+
+    #[cold]
+    fn different_barriers(&mut self, thread: u32, site: Site, other: Site) {
+        let message = format!(
+            "waits at the barrier at {site} while other threads wait at the one at {other}: every thread of a block \
+             must reach the same barrier"
+        );
+        let failure = self.failure_at(Some(thread), message);
+        self.set_failure(failure);
+    }
+
+    /// A thread comes to the warp operation that its lane describes, and waits with its stack pointer at `here`.
+    /// Returns the stack pointer to go on with: another thread's, the worker's, or its own again if that completes the
+    /// operation.
+    pub(crate) fn arrive_at_warp(&mut self, thread: u32, here: usize) -> usize {
+        self.hold(thread);
+        if warp::enter(&mut self.threads(), thread) {
+            return here;
+        }
+        let next = self.successor();
+        self.exchange.pass_turn(here, next)
     }
 
     /// The coordinates of a thread.
-    pub(crate) fn place(&self, thread: u32) -> Dim {
+    fn place(&self, thread: u32) -> Dim {
         self.context.block.place(u64::from(thread))
     }
 
@@ -324,7 +378,7 @@ impl Runner {
         Failure { block: self.context.current_block, thread, message }
     }
 
-    /// For the signal handler: what its fibers share.
+    /// What the worker and its fibers tell each other.
     pub(crate) fn exchange(&mut self) -> *mut Exchange {
         &raw mut self.exchange
     }
@@ -362,28 +416,4 @@ impl Runner {
 unsafe fn on_done(context: *mut Context) -> Option<usize> {
     // SAFETY: the context is the first field of a runner, whose worker waits in `Exchange::run` while fibers run.
     unsafe { (*context.cast::<Runner>()).finished() }
-}
-
-/// `assert`, `__trap` and checks: the thread never goes on.
-unsafe extern "C" fn on_fail(
-    context: *mut Context,
-    thread: u32,
-    message: *const c_char,
-    file: *const c_char,
-    line: u32,
-) {
-    let this = context.cast::<Runner>();
-    {
-        // SAFETY: the context is the first field of a runner, whose worker waits in `Exchange::run` while kernels run.
-        let runner = unsafe { &mut *this };
-        // SAFETY: a string of the module or of its stack, alive while it waits here.
-        let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
-        let failure = runner.failure_at(Some(thread), format!("{} at {}", text, Site { file, line }));
-        runner.set_failure(failure);
-    }
-    loop {
-        // SAFETY: this is the fiber that runs, and the reference above is gone. The worker sees the failure and never
-        // resumes this fiber.
-        unsafe { Exchange::hand_over(&raw mut (*this).exchange, None) };
-    }
 }

@@ -185,7 +185,7 @@ impl Fiber {
     pub(crate) unsafe fn new(index: usize, exchange: *mut Exchange) -> io::Result<Self> {
         let stack = FiberStack::new(index)?;
         // SAFETY: the stack is new, mapped and large enough; the exchange is alive.
-        unsafe { (*exchange).waiting_at[index] = switch::prepare(stack.top, exchange) };
+        unsafe { (*exchange).waiting_at[index] = switch::prepare(stack.top, body, exchange) };
         Ok(Self { stack })
     }
 
@@ -209,7 +209,7 @@ impl Fiber {
 }
 
 /// What runs on every fiber.
-pub(crate) unsafe extern "C" fn body(exchange: *mut Exchange) -> ! {
+unsafe extern "C" fn body(exchange: *mut Exchange) -> ! {
     loop {
         // SAFETY: the exchange is alive, and whoever starts a stretch vouches for its entry and context. No reference
         // to either is alive while the kernel runs. The worker waits in `run`.

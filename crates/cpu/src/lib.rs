@@ -85,6 +85,7 @@ cfg_if::cfg_if! {
         mod barrier;
         mod block;
         mod buffer;
+        mod calls;
         mod capture;
         mod check;
         mod device;
@@ -107,6 +108,7 @@ cfg_if::cfg_if! {
         mod stream;
         mod switch;
         mod sync;
+        mod thread;
         mod warp;
         mod work;
         mod worker;

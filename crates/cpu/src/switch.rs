@@ -12,6 +12,10 @@
 //! jump; and 8 with the short way of `barrier.rs` on top.
 //! General coroutine libraries, which return to a common parent, mispredict three times per thread and barrier.
 
+use std::ffi::c_char;
+
+use crate::abi::Context;
+
 cfg_if::cfg_if! {
     if #[cfg(target_arch = "aarch64")] {
         mod aarch64;
@@ -23,3 +27,29 @@ cfg_if::cfg_if! {
 }
 
 pub(crate) use processor::{barrier, call_frame, prefetch, prepare, switch, warp};
+
+/// The function that runs on a new stack, and never returns.
+pub(crate) type Body<T> = unsafe extern "C" fn(*mut T) -> !;
+
+/// The decisions behind [`barrier`] and [`warp`]: a thread waits with its stack pointer at `here`, and each returns the
+/// stack pointer to go on with: another thread's, the worker's, or its own again.
+pub(crate) trait Waits {
+    /// A thread comes to a barrier of its block.
+    ///
+    /// # Safety
+    /// Called by [`barrier`] for the thread that runs.
+    unsafe extern "C" fn barrier(
+        context: *mut Context,
+        thread: u32,
+        predicate: u32,
+        file: *const c_char,
+        line: u32,
+        here: usize,
+    ) -> usize;
+
+    /// A thread comes to the warp operation that its lane describes.
+    ///
+    /// # Safety
+    /// Called by [`warp`] for the thread that runs.
+    unsafe extern "C" fn warp(context: *mut Context, thread: u32, here: usize) -> usize;
+}

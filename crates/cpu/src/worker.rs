@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::block::Runner;
+use crate::calls::HOST;
 use crate::device::Shared;
 use crate::fault::AltStack;
 use crate::job::{Offer, Owner};
@@ -268,7 +269,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     fn new(shared: &'static Shared) -> Self {
-        let runner = Box::into_raw(Runner::new());
+        let runner = Box::into_raw(Runner::new(&HOST));
         Self { shared, runner, alt_stack: Some(AltStack::install(runner)) }
     }
 

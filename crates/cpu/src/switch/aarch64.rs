@@ -6,9 +6,8 @@
 use std::arch::naked_asm;
 use std::ffi::c_char;
 
+use super::{Body, Waits};
 use crate::abi::Context;
-use crate::fiber::{self, Exchange};
-use crate::{barrier as barriers, warp as warps};
 
 /// What a call preserves, and where to go on.
 macro_rules! save {
@@ -39,10 +38,10 @@ pub(crate) unsafe extern "C" fn switch(from: *mut usize, to: usize) {
     naked_asm!(save!(), "mov x9, sp", "str x9, [x0]", "mov sp, x1", restore!(), "ret",)
 }
 
-/// `gs_cpu_host.barrier`: saves the registers, asks [`barriers::arrive`] with a sixth argument, the stack
+/// `gs_cpu_host.barrier`: saves the registers, asks [`Waits::barrier`] with a sixth argument, the stack
 /// pointer, for the stack to go on with, and resumes it.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn barrier(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
+pub(crate) unsafe extern "C" fn barrier<W: Waits>(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
     naked_asm!(
         save!(),
         "mov x5, sp",
@@ -50,13 +49,13 @@ pub(crate) unsafe extern "C" fn barrier(_: *mut Context, _: u32, _: u32, _: *con
         "mov sp, x0",
         restore!(),
         "ret",
-        arrive = sym barriers::arrive,
+        arrive = sym W::barrier,
     )
 }
 
-/// `gs_cpu_host.warp`: the same with [`warps::arrive`], which takes the stack pointer as its third argument.
+/// `gs_cpu_host.warp`: the same with [`Waits::warp`], which takes the stack pointer as its third argument.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn warp(_: *mut Context, _: u32) {
+pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     naked_asm!(
         save!(),
         "mov x2, sp",
@@ -64,7 +63,7 @@ pub(crate) unsafe extern "C" fn warp(_: *mut Context, _: u32) {
         "mov sp, x0",
         restore!(),
         "ret",
-        arrive = sym warps::arrive,
+        arrive = sym W::warp,
     )
 }
 
@@ -74,14 +73,14 @@ unsafe extern "C" fn enter() {
     naked_asm!("mov x0, x20", "blr x19", "brk #1")
 }
 
-/// Fills a new stack so that switching to the result calls [`fiber::body`].
+/// Fills a new stack so that switching to the result calls `body(argument)`.
 ///
 /// # Safety
 /// The stack below `top` is mapped.
-pub(crate) unsafe fn prepare(top: usize, exchange: *mut Exchange) -> usize {
+pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> usize {
     let mut frame = [0; 20];
-    frame[0] = fiber::body as *const () as usize;
-    frame[1] = exchange as usize;
+    frame[0] = body as usize;
+    frame[1] = argument as usize;
     frame[11] = enter as *const () as usize;
     let at = top - size_of_val(&frame);
     // SAFETY: within the stack, which is aligned to 64 bytes.

@@ -3,9 +3,8 @@
 use std::arch::naked_asm;
 use std::ffi::c_char;
 
+use super::{Body, Waits};
 use crate::abi::Context;
-use crate::fiber::{self, Exchange};
-use crate::{barrier as barriers, warp as warps};
 
 /// What a call preserves. Floating-point modes are left alone: kernels do not change them.
 macro_rules! save {
@@ -30,10 +29,10 @@ pub(crate) unsafe extern "C" fn switch(from: *mut usize, to: usize) {
     naked_asm!(save!(), "mov [rdi], rsp", "mov rsp, rsi", restore!(), "ret",)
 }
 
-/// `gs_cpu_host.barrier`: saves the registers, asks [`barriers::arrive`] with a sixth argument, the stack
+/// `gs_cpu_host.barrier`: saves the registers, asks [`Waits::barrier`] with a sixth argument, the stack
 /// pointer, for the stack to go on with, and resumes it.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn barrier(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
+pub(crate) unsafe extern "C" fn barrier<W: Waits>(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
     naked_asm!(
         save!(),
         "mov r9, rsp",
@@ -43,13 +42,13 @@ pub(crate) unsafe extern "C" fn barrier(_: *mut Context, _: u32, _: u32, _: *con
         restore!(),
         "pop rcx",
         "jmp rcx",
-        arrive = sym barriers::arrive,
+        arrive = sym W::barrier,
     )
 }
 
-/// `gs_cpu_host.warp`: the same with [`warps::arrive`], which takes the stack pointer as its third argument.
+/// `gs_cpu_host.warp`: the same with [`Waits::warp`], which takes the stack pointer as its third argument.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn warp(_: *mut Context, _: u32) {
+pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     naked_asm!(
         save!(),
         "mov rdx, rsp",
@@ -59,7 +58,7 @@ pub(crate) unsafe extern "C" fn warp(_: *mut Context, _: u32) {
         restore!(),
         "pop rcx",
         "jmp rcx",
-        arrive = sym warps::arrive,
+        arrive = sym W::warp,
     )
 }
 
@@ -69,15 +68,14 @@ unsafe extern "C" fn enter() {
     naked_asm!("mov rdi, r12", "call rbx", "ud2")
 }
 
-/// Fills a new stack so that switching to the result calls [`fiber::body`].
+/// Fills a new stack so that switching to the result calls `body(argument)`.
 ///
 /// # Safety
 /// The stack below `top` is mapped.
-pub(crate) unsafe fn prepare(top: usize, exchange: *mut Exchange) -> usize {
-    let body = fiber::body as *const () as usize;
+pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> usize {
     // As `switch` pops them: r15, r14, r13, r12, rbx, rbp, and where to go on. `enter` starts 16 bytes below the
     // top, aligned as a call wants it.
-    let frame = [0, 0, 0, exchange as usize, body, 0, enter as *const () as usize];
+    let frame = [0, 0, 0, argument as usize, body as usize, 0, enter as *const () as usize];
     let at = top - 16 - size_of_val(&frame);
     // SAFETY: within the stack, which is aligned to 64 bytes.
     unsafe { (at as *mut [usize; 7]).write(frame) };
