@@ -9,9 +9,9 @@ use gpustream_hal::{ErrorKind, EventOptions, Events, RawEvent, RawStream, Result
 use crate::capture::{self, CapturedPoint};
 use crate::device::CpuDevice;
 use crate::error::error;
-use crate::stream::{Mark, Stream};
+use crate::queue::{Mark, Stream};
 use crate::sync::lock;
-use crate::work::Work;
+use crate::work::{Stamp, Work};
 
 /// An event.
 pub(crate) struct Event {
@@ -27,7 +27,7 @@ struct State {
     records: u64,
     stamp: Option<Instant>,
     /// The last record was into a capture.
-    captured: Option<CapturedPoint>,
+    captured: Option<CapturedPoint<Stream>>,
 }
 
 impl Event {
@@ -38,14 +38,6 @@ impl Event {
     pub(crate) unsafe fn borrow(raw: RawEvent) -> ManuallyDrop<Arc<Self>> {
         // SAFETY: made by `Arc::into_raw` in `event_create`, and alive by the caller's promise.
         ManuallyDrop::new(unsafe { Arc::from_raw(raw.0 as *const Self) })
-    }
-
-    /// Takes the timestamp of record number `record`.
-    pub(crate) fn stamp(&self, record: u64, now: Instant) {
-        let mut state = lock(&self.state);
-        if state.records == record {
-            state.stamp = Some(now);
-        }
     }
 
     fn record_on(self: &Arc<Self>, stream: &Arc<Stream>) -> Result<()> {
@@ -93,6 +85,15 @@ impl Event {
         match mark {
             Some(mark) => stream.submit_wait(mark),
             None => Ok(()),
+        }
+    }
+}
+
+impl Stamp for Event {
+    fn stamp(&self, record: u64, now: Instant) {
+        let mut state = lock(&self.state);
+        if state.records == record {
+            state.stamp = Some(now);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::device::CpuDevice;
 use crate::error::{error, unsupported};
 use crate::launch;
 use crate::plan::{GraphRun, PlanNode};
-use crate::stream::{Mark, Stream};
+use crate::queue::{Mark, Stream};
 use crate::sync::lock;
 use crate::work::{Strided, Work};
 
@@ -209,7 +209,7 @@ unsafe impl Graphs for CpuDevice {
         if let Some(last) = state.last.take() {
             stream.submit_wait(last)?;
         }
-        stream.submit(Work::Graph(state.run.clone()))?;
+        stream.submit_graph(state.run.clone())?;
         state.last = Some(Mark { stream: stream.clone(), number: stream.mark() });
         Ok(())
     }

@@ -9,7 +9,7 @@
 //! # How it works
 //!
 //! * A stream is a queue, and its operations are numbered; how far it has got is one counter, so an event is a
-//!   `(stream, number)` pair and costs the stream nothing (`queue.rs`).
+//!   `(stream, number)` pair and costs the stream nothing (`queue.rs`, `progress.rs`).
 //! * Workers, one per core (`worker.rs`), take streams that have something to do, one worker per stream at a time. A
 //!   kernel may wait for another stream's, so when streams queue up and no worker comes free for a millisecond, workers
 //!   are added. Idle workers take a share of long operations: a launch's blocks, a copy's pieces (`job.rs`).
@@ -98,13 +98,17 @@ cfg_if::cfg_if! {
         pub mod flags;
         mod fork;
         mod graph;
+        mod grid;
         mod job;
+        mod kernel;
         mod launch;
         mod memory;
         mod module;
         mod options;
         mod plan;
+        mod progress;
         mod queue;
+        mod shared;
         mod stream;
         mod switch;
         mod sync;

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::job::{Job, Owner};
-use crate::stream::Stream;
+use crate::shared::{Shared, Worker};
 use crate::sync::lock;
 use crate::work::Work;
-use crate::worker::{Task, Worker};
+use crate::worker::Task;
 
 /// One node with its place in the order.
 #[derive(Clone)]
@@ -25,7 +25,16 @@ pub(crate) struct GraphRun {
     nodes: Vec<RunNode>,
     left: AtomicUsize,
     /// The stream that waits for the run.
-    stream: Mutex<Option<Arc<Stream>>>,
+    stream: Mutex<Option<Arc<dyn Launcher>>>,
+}
+
+/// A stream that launched a graph, and waits for its last node.
+pub(crate) trait Launcher: Send + Sync {
+    /// The level of the scheduler's queue that its tasks belong to.
+    fn level(&self) -> usize;
+
+    /// Goes on: the last node is done.
+    fn graph_done(self: Arc<Self>);
 }
 
 struct RunNode {
@@ -71,10 +80,9 @@ impl GraphRun {
 }
 
 /// Runs a graph for `stream`, which goes on when the last node is done.
-pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<Stream>) {
+pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Launcher>) {
     if run.nodes.is_empty() {
-        stream.completed_one();
-        stream.queue_up();
+        stream.graph_done();
         return;
     }
     let level = stream.level();
@@ -87,23 +95,23 @@ pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<Stream>
     // There is a first: dependencies have smaller indices.
     let mine = roots.next().unwrap_or(0);
     for root in roots {
-        worker.shared().scheduler.push(Task::Node(run.clone(), root), level);
+        worker.device().scheduler.push(run.clone(), root, level);
     }
     run_node(worker, run, mine);
 }
 
 /// Runs a node whose dependencies are done, and then others that only waited for it.
-pub(crate) fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
+fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
     let (mut run, mut node) = (run, node);
     loop {
-        if !worker.shared().is_lost() {
+        if !worker.device().is_lost() {
             let work = run.nodes[node].plan.work.clone();
             let owner = Arc::into_raw(run);
             // SAFETY: the pointer is counted. The node runs once per run of the graph, and the run before is over.
             let complete = unsafe {
                 let job = &(&(*owner).nodes)[node].job;
                 job.begin(work);
-                job.lead(worker, Owner::Node(owner, node))
+                job.lead(worker, Owner { task: owner, part: node })
             };
             if !complete {
                 return;
@@ -118,10 +126,15 @@ pub(crate) fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
     }
 }
 
-/// Goes on after a node that another worker completed the last share of.
-pub(crate) fn completed_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
-    if let Some(next) = after(worker, &run, node) {
-        run_node(worker, run, next);
+impl Task<Shared> for GraphRun {
+    fn run(self: Arc<Self>, node: usize, worker: &mut Worker) {
+        run_node(worker, self, node);
+    }
+
+    fn completed(self: Arc<Self>, node: usize, worker: &mut Worker) {
+        if let Some(next) = after(worker, &self, node) {
+            run_node(worker, self, next);
+        }
     }
 }
 
@@ -136,15 +149,13 @@ fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize>
             mine = Some(next);
         } else {
             let level = lock(&run.stream).as_ref().map_or(0, |stream| stream.level());
-            worker.shared().scheduler.push(Task::Node(run.clone(), next), level);
+            worker.device().scheduler.push(run.clone(), next, level);
         }
     }
     if run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
         let stream = lock(&run.stream).take();
         if let Some(stream) = stream {
-            stream.completed_one();
-            // Queued, not run from here: a thousand graphs in a row would be a thousand frames on this stack.
-            stream.queue_up();
+            stream.graph_done();
         }
     }
     mine

@@ -9,7 +9,7 @@
 //! before, so that the return address which the processor remembers from the call is the wrong one whenever a
 //! kernel has two barriers; what it learns about a jump is right for all threads of a barrier but the first.
 //! Measured on Zen 5, with two barriers in a loop over 256 threads: 19 ns per barrier and thread with a return, 11 with a
-//! jump; and 8 with the short way of `barrier.rs` on top.
+//! jump; and 8 with the short way of `block.rs` on top.
 //! General coroutine libraries, which return to a common parent, mispredict three times per thread and barrier.
 
 use std::ffi::c_char;

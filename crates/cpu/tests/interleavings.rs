@@ -1,6 +1,6 @@
 //! The progress of a stream under every order in which threads can come to it.
 //!
-//! The scheduler of `shuttle` runs the code of `queue.rs` again and again, switching threads at another access each
+//! The scheduler of `shuttle` runs the code of `progress.rs` again and again, switching threads at another access each
 //! time, until no order is left. It finds lost wake-ups as deadlocks. Atomic accesses are sequentially consistent there,
 //! as the ones that decide are in the code.
 
@@ -12,7 +12,7 @@ use gpustream_hal::WaitPolicy;
 use shuttle::thread;
 use sync::{Arc, AtomicU32, AtomicU64, Ordering};
 
-/// What `queue.rs` finds as `crate::sync`.
+/// What `progress.rs` finds as `crate::sync`.
 mod sync {
     pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -22,11 +22,11 @@ mod sync {
     }
 }
 
-#[path = "../src/queue.rs"]
+#[path = "../src/progress.rs"]
 #[allow(dead_code, unreachable_pub, reason = "a test uses its part")]
-mod queue;
+mod progress;
 
-use queue::Progress;
+use progress::Progress;
 
 /// Runs `program` in every order; `None`: until there is no other.
 fn in_every_order(program: impl Fn() + Send + Sync + 'static) {
