@@ -8,11 +8,11 @@ use std::fs;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::backend::Backend;
 use crate::compile::assertions::assertions;
 use crate::compile::{Common, Image};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{for_devices, write_if_changed};
-use crate::kernels::Backend;
 use crate::signature::{Module, Struct};
 use crate::unit::Unit;
 

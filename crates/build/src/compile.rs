@@ -11,9 +11,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use self::assertions::assertions;
+use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::headers::write_if_changed;
-use crate::kernels::Backend;
 use crate::report::KernelReport;
 use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
 use crate::unit::Unit;

@@ -1,62 +1,18 @@
 //! The builder: what to compile, for what, and where to.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fmt, fs};
+use std::{env, fs};
 
+use crate::backend::Backend;
 use crate::bindings;
 use crate::compile::{self, Image};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{self, write_if_changed};
-use crate::plan::{Plan, WATCHED};
+use crate::plan::{Plan, WATCHED, Wanted};
 use crate::report::KernelReport;
-use crate::schedule;
+use crate::schedule::{self, Progress};
 use crate::unit::Unit;
-
-/// What a kernel can be compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Backend {
-    /// Shared objects by the host's C++ compiler.
-    Cpu,
-    /// A fat binary by nvcc.
-    Cuda,
-    /// A bundle of code objects by hipcc or Clang.
-    Hip,
-}
-
-impl Backend {
-    /// `cpu`, `cuda`, `hip`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-            Self::Hip => "hip",
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for Backend {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text.trim() {
-            "cpu" => Ok(Self::Cpu),
-            "cuda" => Ok(Self::Cuda),
-            "hip" => Ok(Self::Hip),
-            other => Err(Error::message(format!("no backend `{other}`: there are cpu, cuda and hip"))),
-        }
-    }
-}
-
-/// Called with the numbers of compilations done and in all, and the name of the last one.
-pub(crate) type Progress = Box<dyn Fn(usize, usize, &str) + Send + Sync>;
 
 /// Kernel files and how to compile them.
 ///
@@ -68,14 +24,11 @@ pub struct Kernels {
     includes: Vec<PathBuf>,
     defines: Vec<(String, Option<String>)>,
     flags: Vec<(Backend, String)>,
-    pub(crate) backends: BTreeSet<Backend>,
-    pub(crate) cuda_archs: Vec<String>,
-    pub(crate) hip_archs: Vec<String>,
-    pub(crate) cpu_levels: Vec<String>,
+    wanted: Wanted,
     out_dir: Option<PathBuf>,
-    pub(crate) jobs: Option<usize>,
+    jobs: Option<usize>,
     rebuild: bool,
-    pub(crate) progress: Option<Progress>,
+    progress: Option<Progress>,
 }
 
 impl Kernels {
@@ -124,7 +77,7 @@ impl Kernels {
     /// error. `GPUSTREAM_BACKENDS` in the environment overrides it.
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
-        self.backends.insert(backend);
+        self.wanted.backends.insert(backend);
         self
     }
 
@@ -132,7 +85,7 @@ impl Kernels {
     /// `sm_90`.
     #[must_use]
     pub fn cuda_arch(mut self, arch: impl Into<String>) -> Self {
-        self.cuda_archs.push(arch.into());
+        self.wanted.cuda_archs.push(arch.into());
         self
     }
 
@@ -140,7 +93,7 @@ impl Kernels {
     /// `gfx942`, `gfx1030`, `gfx1100` and `gfx1201`.
     #[must_use]
     pub fn hip_arch(mut self, arch: impl Into<String>) -> Self {
-        self.hip_archs.push(arch.into());
+        self.wanted.hip_archs.push(arch.into());
         self
     }
 
@@ -148,7 +101,7 @@ impl Kernels {
     /// the target's architecture.
     #[must_use]
     pub fn cpu_level(mut self, level: impl Into<String>) -> Self {
-        self.cpu_levels.push(level.into());
+        self.wanted.cpu_levels.push(level.into());
         self
     }
 
@@ -205,7 +158,7 @@ impl Kernels {
         let include_dir = out_dir.join("gpustream-include");
         headers::unpack(&include_dir)?;
 
-        let plan = Plan::of(self)?;
+        let plan = Plan::of(&self.wanted)?;
         for warning in &plan.warnings {
             warn(in_build_script, warning);
         }
@@ -221,7 +174,7 @@ impl Kernels {
             out_dir: out_dir.clone(),
             rebuild: self.rebuild,
         };
-        let outputs = schedule::run(self, &units, &plan, &common)?;
+        let outputs = schedule::run(&units, &plan, &common, self.jobs, self.progress.as_ref())?;
 
         let mut built = Built { files: Vec::new(), out_dir };
         for (unit, outputs) in units.iter().zip(outputs) {

@@ -142,6 +142,7 @@ pub mod fuzzing {
     }
 }
 
+mod backend;
 mod bindings;
 mod compile;
 mod contract;
@@ -155,8 +156,10 @@ mod schedule;
 mod signature;
 mod tables;
 pub mod toolchain;
+mod types;
 mod unit;
 
+pub use backend::Backend;
 pub use diagnostic::{Diagnostic, Error, Result};
-pub use kernels::{Backend, Built, BuiltFile, Kernels};
+pub use kernels::{Built, BuiltFile, Kernels};
 pub use report::{KernelReport, Occupancy};

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::names::{Fresh, field, identifier};
 use super::write_docs;
 use crate::contract::{Contract, Covers, Expr, LaunchValue, Operator};
-use crate::signature::{Kernel, Param, ParamType, Scalar, ValueType};
+use crate::signature::Kernel;
+use crate::types::{Param, ParamType, Scalar, ValueType};
 
 /// The names a launcher uses for itself.
 struct Names {

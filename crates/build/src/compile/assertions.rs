@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::diagnostic::SourceFile;
-use crate::signature::{Module, ParamType, Scalar, Struct, ValueType, vector_name};
+use crate::signature::{Module, Struct};
+use crate::types::{ParamType, Scalar, ValueType, vector_name};
 
 /// Words of the language that the assertions use.
 const WORDS: [&str; 23] = [

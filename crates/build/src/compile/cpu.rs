@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use super::stamp::Stamp;
 use super::{Common, Image, Output, checks, execute, file_size, include};
+use crate::backend::Backend;
 use crate::diagnostic::Result;
 use crate::headers::{for_hosts, write_if_changed};
-use crate::kernels::Backend;
 use crate::report::KernelReport;
 use crate::toolchain::CxxCompiler;
 use crate::unit::Unit;

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::stamp::Stamp;
 use super::{Common, Image, Output, execute, file_size, write_unit};
+use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
-use crate::kernels::Backend;
 use crate::report::{KernelReport, Occupancy};
 use crate::tables::{self, nvidia};
 use crate::toolchain::Nvcc;

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use super::stamp::Stamp;
 use super::{Common, Image, Output, execute, file_size, write_unit};
+use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::headers::write_if_changed;
-use crate::kernels::Backend;
 use crate::report::{KernelReport, Occupancy};
 use crate::tables::{self, amdgpu};
 use crate::toolchain::{HipCompiler, HipKind};

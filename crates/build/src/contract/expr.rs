@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Text;
 use crate::diagnostic::Diagnostic;
-use crate::signature::{Param, ParamType, ValueType};
+use crate::types::{Param, ParamType, ValueType};
 
 /// An integer expression; evaluated in checked 128-bit arithmetic.
 #[derive(Clone, Debug, PartialEq)]
@@ -428,7 +428,7 @@ mod tests {
 
     use super::*;
     use crate::diagnostic::SourceFile;
-    use crate::signature::Scalar;
+    use crate::types::Scalar;
 
     fn params() -> Vec<Param> {
         let param = |name: &str, ty| Param { name: name.to_owned(), range: 0..0, ty };

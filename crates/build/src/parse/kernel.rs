@@ -7,7 +7,8 @@ use tree_sitter::Node;
 use super::{Context, File, child_of_kind, doc};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::{Kernel, Param, ParamType};
+use crate::signature::Kernel;
+use crate::types::{Param, ParamType};
 
 /// More parameters than this do not fit the launcher's argument array on the stack.
 const MAX_PARAMS: usize = 64;

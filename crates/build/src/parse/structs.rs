@@ -5,7 +5,8 @@ use tree_sitter::Node;
 use super::types::Types;
 use super::{child_of_kind, doc};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::{Field, Scalar, Struct, ValueType};
+use crate::signature::{Field, Struct};
+use crate::types::{Scalar, ValueType};
 
 impl<'a> Types<'a> {
     /// Lays a struct out as C does, and refuses what Rust could not hold safely.

@@ -6,7 +6,8 @@ use tree_sitter::Node;
 
 use super::doc;
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::{Scalar, Struct, ValueType, vector_from_cpp};
+use crate::signature::Struct;
+use crate::types::{Scalar, ValueType, vector_from_cpp};
 
 /// The types a file declares, resolved as they are asked for.
 pub(super) struct Types<'a> {

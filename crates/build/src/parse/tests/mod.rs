@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use super::parse;
 use crate::contract::{Expr, LaunchValue};
 use crate::diagnostic::SourceFile;
-use crate::signature::{Module, ParamType, Scalar, ValueType};
+use crate::signature::Module;
+use crate::types::{ParamType, Scalar, ValueType};
 
 fn read(text: &str) -> Module {
     parse(&SourceFile::new("k.cu", text), &[]).unwrap_or_else(|e| panic!("{e}"))
