@@ -1,19 +1,8 @@
 //! Memory of the device, memory of the host that the device can reach, and copies between them.
 
-use crate::{Error, RawStream, Result, handle};
+use crate::{Error, RawStream, Result};
 
-handle! {
-    /// An address in device memory: `CUdeviceptr`, `hipDeviceptr_t`. Unlike other handles it may be offset.
-    RawBuffer
-}
-
-impl RawBuffer {
-    /// The address `bytes` further on.
-    #[must_use]
-    pub const fn offset(self, bytes: usize) -> Self {
-        Self(self.0 + bytes)
-    }
-}
+pub use crate::handle::RawBuffer;
 
 /// An address in host memory.
 pub type HostPtr = *mut u8;

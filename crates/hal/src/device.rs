@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Buffers, Events, Graphs, Launch, Modules, Result, Streams};
+use crate::{Buffers, Events, Graphs, Launch, Modules, RawStream, Result, Streams, Work};
 
 /// One opened device: the sum of the traits, and what is known about it.
 ///
@@ -56,6 +56,35 @@ pub unsafe trait Device: Streams + Events + Buffers + Modules + Launch + Graphs 
     fn enable_peer_access(&self, other: usize) -> Result<()> {
         let _ = other;
         Err(crate::Error::unsupported("peer access"))
+    }
+}
+
+impl Work<'_> {
+    /// Submits the operation to `stream`, with the one call that it stands for.
+    ///
+    /// # Safety
+    /// As for that method of `device`.
+    #[inline]
+    pub unsafe fn enqueue(&self, device: &dyn Device, stream: RawStream) -> Result<()> {
+        // SAFETY: handed on.
+        unsafe {
+            match *self {
+                Self::Kernel { function, config, args } => device.launch(function, config, args, stream),
+                Self::CopyToDevice { dst, src, bytes } => device.copy_to_device(dst, src, bytes, stream),
+                Self::CopyInline { dst, src, bytes } => device.copy_inline(dst, src, bytes, stream),
+                Self::CopyToHost { dst, src, bytes } => device.copy_to_host(dst, src, bytes, stream),
+                Self::CopyOnDevice { dst, src, bytes } => device.copy_on_device(dst, src, bytes, stream),
+                Self::CopyFromPeer { dst, src, src_ordinal, bytes } => {
+                    device.copy_from_peer(dst, src, src_ordinal, bytes, stream)
+                }
+                Self::Copy3d(ref copy) => device.copy_3d(copy, stream),
+                Self::Fill { dst, pattern, count } => device.fill(dst, pattern, count, stream),
+                Self::Host { function, data } => device.stream_host_fn(stream, function, data),
+                Self::Prefetch { buffer, bytes, to_device } => {
+                    device.managed_prefetch(buffer, bytes, to_device, stream)
+                }
+            }
+        }
     }
 }
 

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{RawStream, Result, handle};
+use crate::{RawStream, Result};
 
-handle! {
-    /// An event: `CUevent`, `hipEvent_t`.
-    RawEvent
-}
+pub use crate::handle::RawEvent;
 
 /// How a host thread waits for the device.
 ///

@@ -2,20 +2,9 @@
 //!
 //! Every method answers `Unsupported` until a backend overrides it.
 
-use crate::{Error, RawStream, Result, Work, handle};
+use crate::{Error, RawStream, Result, Work};
 
-handle! {
-    /// A graph that can be edited: `CUgraph`, `hipGraph_t`.
-    RawGraph
-}
-handle! {
-    /// A graph that can be launched: `CUgraphExec`, `hipGraphExec_t`.
-    RawGraphExec
-}
-handle! {
-    /// A node of a graph: `CUgraphNode`, `hipGraphNode_t`.
-    RawGraphNode
-}
+pub use crate::handle::{RawGraph, RawGraphExec, RawGraphNode};
 
 /// What became of an attempt to put a new recording into an existing executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -56,6 +56,7 @@ pub mod device;
 pub mod error;
 pub mod event;
 pub mod graph;
+mod handle;
 pub mod launch;
 pub mod library;
 pub mod module;
@@ -71,20 +72,3 @@ pub use launch::{Launch, LaunchConfig, Occupancy};
 pub use module::{FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
 pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams};
 pub use work::Work;
-
-/// Defines a `Copy` handle: a newtype over a pointer-sized integer, which is what CUDA's and HIP's are.
-macro_rules! handle {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(transparent)]
-        pub struct $name(pub usize);
-
-        impl std::fmt::Debug for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, concat!(stringify!($name), "({:#x})"), self.0)
-            }
-        }
-    };
-}
-pub(crate) use handle;

@@ -1,15 +1,8 @@
 //! Modules: compiled kernels, and what is known of their parameters.
 
-use crate::{Error, Result, handle};
+use crate::{Error, Result};
 
-handle! {
-    /// A loaded module: `CUmodule`, `hipModule_t`.
-    RawModule
-}
-handle! {
-    /// A kernel of a loaded module: `CUfunction`, `hipFunction_t`. Lives as long as its module.
-    RawFunction
-}
+pub use crate::handle::{RawFunction, RawModule};
 
 /// One compiled form of a module.
 #[derive(Clone, Copy, Debug)]

@@ -2,12 +2,10 @@
 
 use std::ffi::c_void;
 
-use crate::{RawEvent, Result, handle};
+use crate::Result;
+use crate::handle::RawEvent;
 
-handle! {
-    /// A stream: `CUstream`, `hipStream_t`.
-    RawStream
-}
+pub use crate::handle::RawStream;
 
 /// A host function to run in stream order. It must not call the driver and must not unwind.
 pub type HostFn = unsafe extern "C" fn(data: *mut c_void);

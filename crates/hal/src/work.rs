@@ -2,9 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::{
-    Copy3d, Device, FillPattern, HostFn, HostPtr, LaunchConfig, RawBuffer, RawFunction, RawStream, Result,
-};
+use crate::{Copy3d, FillPattern, HostFn, HostPtr, LaunchConfig, RawBuffer, RawFunction};
 
 /// An operation that is one driver call, before it is known where it goes: into a stream ([`enqueue`](Self::enqueue)),
 /// into a new node of a graph ([`GraphNode::Work`](crate::GraphNode)), or into a node that is there
@@ -100,33 +98,6 @@ pub enum Work<'a> {
 }
 
 impl Work<'_> {
-    /// Submits the operation to `stream`, with the one call that it stands for.
-    ///
-    /// # Safety
-    /// As for that method of `device`.
-    #[inline]
-    pub unsafe fn enqueue(&self, device: &dyn Device, stream: RawStream) -> Result<()> {
-        // SAFETY: handed on.
-        unsafe {
-            match *self {
-                Self::Kernel { function, config, args } => device.launch(function, config, args, stream),
-                Self::CopyToDevice { dst, src, bytes } => device.copy_to_device(dst, src, bytes, stream),
-                Self::CopyInline { dst, src, bytes } => device.copy_inline(dst, src, bytes, stream),
-                Self::CopyToHost { dst, src, bytes } => device.copy_to_host(dst, src, bytes, stream),
-                Self::CopyOnDevice { dst, src, bytes } => device.copy_on_device(dst, src, bytes, stream),
-                Self::CopyFromPeer { dst, src, src_ordinal, bytes } => {
-                    device.copy_from_peer(dst, src, src_ordinal, bytes, stream)
-                }
-                Self::Copy3d(ref copy) => device.copy_3d(copy, stream),
-                Self::Fill { dst, pattern, count } => device.fill(dst, pattern, count, stream),
-                Self::Host { function, data } => device.stream_host_fn(stream, function, data),
-                Self::Prefetch { buffer, bytes, to_device } => {
-                    device.managed_prefetch(buffer, bytes, to_device, stream)
-                }
-            }
-        }
-    }
-
     /// Whether a graph can have it as a node.
     #[inline]
     pub const fn is_node(&self) -> bool {
