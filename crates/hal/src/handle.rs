@@ -1,6 +1,6 @@
 //! The handles that backends give out.
 
-/// Defines a `Copy` handle: a newtype over a pointer-sized integer, which is what CUDA's and HIP's are.
+/// Defines a `Copy` handle: a newtype over a pointer-sized integer, as CUDA's and HIP's handles are.
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -25,12 +25,12 @@ handle! {
     RawEvent
 }
 handle! {
-    /// An address in device memory: `CUdeviceptr`, `hipDeviceptr_t`. Unlike other handles it may be offset.
+    /// An address in device memory: `CUdeviceptr`, `hipDeviceptr_t`. Unlike other handles, an address may be offset.
     RawBuffer
 }
 
 impl RawBuffer {
-    /// The address `bytes` further on.
+    /// Returns the address `bytes` further on.
     #[must_use]
     pub const fn offset(self, bytes: usize) -> Self {
         Self(self.0 + bytes)
@@ -42,7 +42,7 @@ handle! {
     RawModule
 }
 handle! {
-    /// A kernel of a loaded module: `CUfunction`, `hipFunction_t`. Lives as long as its module.
+    /// A kernel of a loaded module: `CUfunction`, `hipFunction_t`. It lives as long as its module.
     RawFunction
 }
 handle! {
