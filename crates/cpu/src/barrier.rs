@@ -12,7 +12,7 @@ use crate::failure::Site;
 pub(crate) struct Barrier {
     /// Threads that wait.
     waiting: u32,
-    /// How many of their predicates hold.
+    /// The number of their predicates that hold.
     votes: u32,
     /// The barrier's line, if all threads of the block are known to have fibers; otherwise [`NO_LINE`].
     round: u32,
@@ -29,13 +29,13 @@ impl Default for Barrier {
 }
 
 impl Barrier {
-    /// Where the threads wait.
+    /// Returns the place in the source where the threads wait.
     pub(crate) fn site(&self) -> Site {
         self.site
     }
 
-    /// Whether the arrival at `line` is the usual one: neither the first nor the last of `total`, at the barrier where
-    /// the others wait, in a block whose threads all have fibers.
+    /// Returns whether the arrival at `line` is the usual one: neither the first nor the last of `total`, at the
+    /// barrier where the others wait, in a block whose threads all have fibers.
     #[inline]
     pub(crate) fn is_usual(&self, line: u32, total: u32) -> bool {
         line == self.round && self.waiting + 1 != total

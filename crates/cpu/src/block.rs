@@ -13,7 +13,7 @@ use crate::fiber::{Exchange, Fiber, Stop, Stretch};
 use crate::thread::State;
 use crate::warp::{self, Threads};
 
-/// Everything one worker needs to run blocks. The context comes first: kernels hand back its address.
+/// The state of a worker that runs blocks. The context comes first: kernels hand back its address.
 ///
 /// Arrays of fixed size, because a barrier goes through most of them once per thread.
 #[repr(C)]
@@ -25,20 +25,20 @@ pub(crate) struct Runner {
     /// Threads of the block that have begun.
     begun: u32,
     exited: u32,
-    /// The first thread the running stretch ran; those up to the one that waits have returned.
+    /// The first thread that the running stretch ran; the threads from there to the one that waits have returned.
     stretch_start: u32,
-    /// The stretch that runs has not waited yet.
+    /// Whether the stretch that runs has not waited yet.
     fresh: bool,
     in_block: bool,
-    /// Fibers with a thread of this block.
+    /// Number of fibers with a thread of this block.
     held: usize,
     fibers: Vec<Fiber>,
     failure: Option<Failure>,
-    /// Left by the signal handler, which must not allocate.
+    /// Set by the signal handler, which must not allocate.
     pub(crate) crash: Option<Crash>,
     crash_address: Option<usize>,
     exchange: Exchange,
-    /// What each thread of the block is doing. Bytes on their own: a barrier touches all of them.
+    /// The state of each thread of the block. Bytes on their own: a barrier touches all of them.
     states: [State; MAX_THREADS],
     /// The thread that each fiber holds, for fibers below `held`.
     holds: [u32; MAX_THREADS],
@@ -47,7 +47,7 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// A runner whose kernels can call `host`.
+    /// Returns a runner whose kernels can call `host`.
     pub(crate) fn new(host: &'static Host) -> Box<Self> {
         Box::new(Self {
             context: Context {
@@ -146,7 +146,7 @@ impl Runner {
         }
     }
 
-    /// Has the next fiber begin a stretch. Comes back when no fiber can go on without the worker.
+    /// Has the next fiber begin a stretch. Returns when no fiber can go on without the worker.
     unsafe fn start(this: *mut Self, stretch: Stretch) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
@@ -168,7 +168,7 @@ impl Runner {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
             let stop = Exchange::run(&raw mut (*this).exchange, fiber);
-            // From here on the running fiber is the one that came back, not the one that was let go.
+            // From here on the running fiber is the one that handed its turn back, not the one that was let go.
             if stop == Stop::Crashed || (*this).failure.is_some() {
                 return Err((*this).end(stop));
             }
@@ -176,7 +176,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The fiber that runs is done with its stretch: which one goes on, if not the worker.
+    /// Notes that the fiber that runs is done with its stretch. Returns the fiber that goes on, if not the worker.
     fn finished(&mut self) -> Option<usize> {
         if !self.in_block {
             return None;
@@ -193,7 +193,7 @@ impl Runner {
         if self.exited == self.total { None } else { self.successor() }
     }
 
-    /// Gives the next fiber, which it names, a stretch.
+    /// Gives the next fiber a stretch. Returns that fiber.
     fn enter_fresh(&mut self, stretch: Stretch) -> usize {
         self.exchange.stretch = Some(stretch);
         self.stretch_start = stretch.first_thread;
@@ -207,18 +207,18 @@ impl Runner {
         self.context.current_thread = self.holds[index];
     }
 
-    /// A fiber whose thread can go on: the next one in turn.
+    /// Returns the next fiber in turn whose thread can go on.
     fn next_ready(&mut self) -> Option<usize> {
         let ready = |&index: &usize| self.states[self.holds[index] as usize] == State::Ready;
         (self.exchange.running() + 1..self.held).find(ready).or_else(|| (0..self.held).find(ready))
     }
 
-    /// The fiber that the one which runs, and cannot go on, can hand its turn to without the worker's help.
+    /// Returns the fiber to which the one that runs, and cannot go on, can hand its turn without the worker's help.
     fn successor(&mut self) -> Option<usize> {
         if self.begun < self.total || self.failure.is_some() {
             return self.start_next();
         }
-        // A fiber whose threads all ran to their end holds none, so the one that runs may be beyond those that do.
+        // A fiber whose threads all ran to their end holds no thread, so the one that runs may be beyond those that do.
         let mut next = self.exchange.running() + 1;
         if next >= self.held {
             next = 0;
@@ -231,7 +231,7 @@ impl Runner {
         Some(next)
     }
 
-    /// The next fiber, if there is one already, for the threads that have not begun.
+    /// Gives the threads that have not begun to the next fiber, if there is one already. Returns that fiber.
     fn start_next(&mut self) -> Option<usize> {
         if self.failure.is_some() || self.held == self.fibers.len() {
             return None;
@@ -241,12 +241,12 @@ impl Runner {
         Some(self.enter_fresh(Stretch { first: block, end: block + 1, first_thread: self.begun, ..stretch }))
     }
 
-    /// Whether each thread of the block has a fiber, which then has the thread's number, and nothing failed.
+    /// Returns whether each thread of the block has a fiber, which then has the thread's number, and nothing failed.
     fn all_held(&self) -> bool {
         self.held == self.total as usize && self.failure.is_none()
     }
 
-    /// Why the run ends.
+    /// Returns the reason why the run ends.
     #[cold]
     fn end(&mut self, stop: Stop) -> Failure {
         if stop == Stop::Crashed {
@@ -288,7 +288,7 @@ impl Runner {
         self.context.current_thread = thread;
     }
 
-    /// The threads of the block.
+    /// Returns the threads of the block.
     fn threads(&mut self) -> Threads<'_> {
         Threads {
             states: &mut self.states[..self.total as usize],
@@ -297,7 +297,7 @@ impl Runner {
         }
     }
 
-    /// A thread comes to a barrier, and waits with its stack pointer at `here`. Returns the stack pointer to go on
+    /// Has a thread wait at a barrier with its stack pointer at `here`. Returns the stack pointer to go on
     /// with: the next thread's. `None`, with nothing changed, where the arrival is not the usual one or the next thread
     /// cannot run.
     #[inline]
@@ -323,8 +323,8 @@ impl Runner {
         Some(self.exchange.pass_turn(here, Some(fiber)))
     }
 
-    /// A thread comes to a barrier, and waits with its stack pointer at `here`. Returns the stack pointer to go on with:
-    /// another thread's, the worker's, or its own again if it is the last.
+    /// Has a thread wait at a barrier with its stack pointer at `here`. Returns the stack pointer to go on with:
+    /// another thread's, the worker's, or `here` if the thread is the last.
     pub(crate) fn arrive_at_barrier(
         &mut self,
         thread: u32,
@@ -357,9 +357,8 @@ impl Runner {
         self.set_failure(failure);
     }
 
-    /// A thread comes to the warp operation that its lane describes, and waits with its stack pointer at `here`.
-    /// Returns the stack pointer to go on with: another thread's, the worker's, or its own again if that completes the
-    /// operation.
+    /// Has a thread wait in the warp operation that its lane describes, with its stack pointer at `here`. Returns the
+    /// stack pointer to go on with: another thread's, the worker's, or `here` if the thread completes the operation.
     pub(crate) fn arrive_at_warp(&mut self, thread: u32, here: usize) -> usize {
         self.hold(thread);
         if warp::enter(&mut self.threads(), thread) {
@@ -369,7 +368,7 @@ impl Runner {
         self.exchange.pass_turn(here, next)
     }
 
-    /// The coordinates of a thread.
+    /// Returns the coordinates of a thread.
     fn place(&self, thread: u32) -> Dim {
         self.context.block.place(u64::from(thread))
     }
@@ -378,27 +377,27 @@ impl Runner {
         Failure { block: self.context.current_block, thread, message }
     }
 
-    /// What the worker and its fibers tell each other.
+    /// Returns the exchange between the worker and its fibers.
     pub(crate) fn exchange(&mut self) -> *mut Exchange {
         &raw mut self.exchange
     }
 
-    /// For the signal handler: the fiber that runs.
+    /// Returns the fiber that runs; for the signal handler.
     pub(crate) fn running(&self) -> Option<&Fiber> {
         self.fibers.get(self.exchange.running())
     }
 
-    /// The thread that runs, where that is known without asking the module.
+    /// Returns the thread that runs, where that is known without asking the module.
     fn running_thread(&self) -> Option<u32> {
         (self.in_block && !self.fresh).then_some(self.context.current_thread)
     }
 
-    /// For the signal handler and checks: makes the run end with this failure.
+    /// Makes the run end with this failure, unless there is one already.
     pub(crate) fn set_failure(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
 
-    /// The address that the kernel which crashed last could not access.
+    /// Takes the address that the kernel which crashed last could not access.
     pub(crate) fn crash_address(&mut self) -> Option<usize> {
         self.crash_address.take()
     }
@@ -412,7 +411,7 @@ impl Runner {
     }
 }
 
-/// What [`Exchange`] calls on a fiber whose stretch is done.
+/// Goes on after a stretch: [`Exchange`] calls this on the fiber whose stretch is done.
 unsafe fn on_done(context: *mut Context) -> Option<usize> {
     // SAFETY: the context is the first field of a runner, whose worker waits in `Exchange::run` while fibers run.
     unsafe { (*context.cast::<Runner>()).finished() }

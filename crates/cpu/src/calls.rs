@@ -39,7 +39,7 @@ impl Waits for Calls {
     }
 }
 
-/// Any arrival at a barrier. A function of the same form as the one that calls it can be jumped to: the usual
+/// Takes any arrival at a barrier. This function has the form of the one that calls it, which can jump here: the usual
 /// arrival then needs no frame of its own, which would be one more cache line per thread.
 #[inline(never)]
 unsafe extern "C" fn barrier_anyhow(
@@ -55,7 +55,7 @@ unsafe extern "C" fn barrier_anyhow(
     runner.arrive_at_barrier(thread, predicate, Site { file, line }, here)
 }
 
-/// `assert`, `__trap` and checks: the thread never goes on.
+/// Ends the kernel, for `assert`, `__trap` and checks: the thread never goes on.
 unsafe extern "C" fn fail(
     context: *mut Context,
     thread: u32,
@@ -67,7 +67,7 @@ unsafe extern "C" fn fail(
     {
         // SAFETY: the context is the first field of a runner, whose worker waits in `Exchange::run` while kernels run.
         let runner = unsafe { &mut *this };
-        // SAFETY: a string of the module or of its stack, alive while it waits here.
+        // SAFETY: a string of the module or of the thread's stack, alive while the thread waits here.
         let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
         let failure = runner.failure_at(Some(thread), format!("{} at {}", text, Site { file, line }));
         runner.set_failure(failure);

@@ -21,7 +21,7 @@ thread_local! {
 
 /// A stream that can be captured.
 pub(crate) trait Source: Sized {
-    /// Whether it is the legacy default stream.
+    /// Returns whether the stream is the legacy default stream.
     fn is_legacy(&self) -> bool;
 
     /// Calls `then` with the capture that the stream is in, while nothing can be submitted.
@@ -36,14 +36,14 @@ pub(crate) struct Capture<S> {
 
 struct State<S> {
     nodes: Vec<PlanNode>,
-    /// The streams in it with their tips; the origin first.
+    /// The streams of the capture with their tips; the origin first.
     streams: Vec<(Arc<S>, Vec<usize>)>,
-    /// Why it cannot become a graph.
+    /// The reason why the capture cannot become a graph, if there is one.
     invalid: Option<&'static str>,
     ended: bool,
 }
 
-/// A point of a capture: what an event recorded in it stands for.
+/// A point of a capture, for which an event that was recorded in the capture stands.
 pub(crate) struct CapturedPoint<S> {
     capture: Arc<Capture<S>>,
     tips: Vec<usize>,
@@ -78,7 +78,7 @@ impl<S: Source> Capture<S> {
         })
     }
 
-    /// Ends the capture whose origin `stream` is. Whatever comes of it, its streams are as before.
+    /// Ends the capture whose origin `stream` is. Its streams are as before, also where there is an error.
     pub(crate) fn end(stream: &Arc<S>) -> Result<Vec<PlanNode>> {
         let capture = stream.with_capture(|capture| capture.clone());
         let capture = capture.ok_or_else(|| captured("the stream is not being captured"))?;
@@ -116,12 +116,12 @@ impl<S: Source> Capture<S> {
         Ok(nodes)
     }
 
-    /// Notes that something was asked for that no graph can contain.
+    /// Notes a call that no graph can contain.
     pub(crate) fn invalidate(&self, why: &'static str) {
         lock(&self.state).invalid.get_or_insert(why);
     }
 
-    /// Whether it can still become a graph.
+    /// Succeeds where the capture can still become a graph.
     pub(crate) fn check(&self) -> Result<()> {
         match lock(&self.state).invalid {
             None => Ok(()),
@@ -129,7 +129,7 @@ impl<S: Source> Capture<S> {
         }
     }
 
-    /// Adds `work` after what the stream has submitted.
+    /// Adds `work` after all that the stream has submitted.
     pub(crate) fn record(&self, stream: &Arc<S>, work: Work) -> Result<()> {
         if matches!(work, Work::Free(_)) {
             self.invalidate("memory was freed in stream order");
@@ -143,7 +143,7 @@ impl<S: Source> Capture<S> {
         Ok(())
     }
 
-    /// Adds all nodes of another graph after what the stream has submitted.
+    /// Adds all nodes of another graph after all that the stream has submitted.
     pub(crate) fn record_graph(&self, stream: &Arc<S>, plan: Vec<PlanNode>) -> Result<()> {
         self.check()?;
         let mut state = lock(&self.state);
@@ -153,14 +153,14 @@ impl<S: Source> Capture<S> {
         Ok(())
     }
 
-    /// This point of the stream.
+    /// Returns this point of the stream.
     pub(crate) fn point(self: &Arc<Self>, stream: &Arc<S>) -> CapturedPoint<S> {
         let state = lock(&self.state);
         let tips = state.streams.iter().find(|(s, _)| Arc::ptr_eq(s, stream));
         CapturedPoint { capture: self.clone(), tips: tips.map_or_else(Vec::new, |(_, tips)| tips.clone()) }
     }
 
-    /// The stream is destroyed.
+    /// Takes a stream that is destroyed out of its capture.
     pub(crate) fn abandon(stream: &Arc<S>) {
         let capture = stream.with_capture(Option::take);
         if let Some(capture) = capture {
@@ -222,7 +222,7 @@ pub(crate) fn join<S: Source>(stream: &Arc<S>, point: &CapturedPoint<S>) -> Resu
     })
 }
 
-/// A captured stream was asked to wait for an event that is no part of the capture.
+/// Returns the error of a captured stream that was asked to wait for an event that is no part of the capture.
 pub(crate) fn refuse_outside_wait<S: Source>(capture: &Capture<S>) -> Error {
     capture.invalidate("it waited for an event recorded outside");
     captured("a captured stream can only wait for events recorded in the same capture")
@@ -236,7 +236,7 @@ pub(crate) fn refuse_block() -> Result<()> {
     Err(captured("this thread is capturing a stream and cannot wait for the device: end the capture first"))
 }
 
-/// Appends a graph after `tips`: where its nodes went, and which have no successor.
+/// Appends a graph after `tips`. Returns the number of its first node, and its nodes without a successor.
 pub(crate) fn append(nodes: &mut Vec<PlanNode>, plan: Vec<PlanNode>, tips: &[usize]) -> (usize, Vec<usize>) {
     let base = nodes.len();
     let mut last = vec![true; plan.len()];

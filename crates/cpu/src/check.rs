@@ -30,10 +30,10 @@ impl SharedGuard {
         Self { start, bytes }
     }
 
-    /// Where the block wrote beyond what it asked for.
+    /// Returns where the block wrote beyond the bytes that it asked for.
     pub(crate) fn violation(&self) -> Option<String> {
         let start = self.start?;
-        // SAFETY: as in `lay`.
+        // SAFETY: the module keeps a margin on either side; `bytes` is at most the array's size.
         let (front, back) = unsafe {
             (
                 std::slice::from_raw_parts(start.sub(DYNAMIC_SHARED_MARGIN), DYNAMIC_SHARED_MARGIN),

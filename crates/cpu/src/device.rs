@@ -68,7 +68,6 @@ impl CpuDevice {
         info.serial_threads = true;
         info.checked = shared.options.check;
         info.concurrent_host_functions = true;
-        // All memory is ordinary here.
         Self { shared, streams, info }
     }
 }
@@ -86,7 +85,7 @@ unsafe impl Device for CpuDevice {
     fn synchronize(&self) -> Result<()> {
         capture::refuse_block()?;
         if !self.shared.is_forked() {
-            // All of them, also where the first reports that the device is lost: the others may still run.
+            // Every stream, also where the first reports that the device is lost: the others may still run.
             for stream in self.streams.all() {
                 let _ = stream.finish(WaitPolicy::Spin);
             }
@@ -109,32 +108,32 @@ unsafe impl Device for CpuDevice {
     }
 
     fn enable_peer_access(&self, other: usize) -> Result<()> {
-        // One address space: nothing to do but to tell a device that is not there.
+        // One address space: only a device that is not there has to be refused.
         let devices = options::device_count()?;
         if other < devices { Ok(()) } else { Err(no_device(other, devices)) }
     }
 }
 
 /// The CPU backend. Devices live from their first opening to the process's end; one that a kernel's failure
-/// ended is replaced at the next opening, while those who hold the old one go on getting its error.
+/// ended is replaced at the next opening, while handles of the old one go on getting its error.
 struct Cpu {
     open: Mutex<Vec<Started>>,
 }
 
 static CPU: Cpu = Cpu { open: Mutex::new(Vec::new()) };
 
-/// The CPU backend.
+/// Returns the CPU backend.
 pub fn backend() -> &'static dyn Backend {
     &CPU
 }
 
-/// Opens a device of its own, which nobody else gets from [`backend`], as `options` say.
+/// Opens a device as `options` say, which [`backend`] gives to no other caller.
 ///
 /// Its ordinal is 0, its memory counts against the machine's alone. For tests and tools; the device's threads
 /// stay until the process ends.
 ///
 /// # Errors
-/// Where the system gives no threads.
+/// Where the system gives no threads, and for a warp of another number of lanes than 32 or 64.
 pub fn open_with(options: CpuOptions) -> Result<Arc<dyn Device>> {
     if !matches!(options.warp_size, 32 | 64) {
         let message = format!("a warp of {} lanes; 32 and 64 are possible", options.warp_size);
@@ -188,14 +187,14 @@ fn no_device(ordinal: usize, devices: usize) -> Error {
     )
 }
 
-/// As the system calls it.
+/// Returns the processor's name as the system has it.
 fn processor_name() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|l| l.split_once(':'));
     name.map_or_else(|| format!("{} processor", std::env::consts::ARCH), |(_, name)| name.trim().into())
 }
 
-/// Bytes of the first core's second-level cache; 0 where the system does not say.
+/// Returns the bytes of the first core's second-level cache; 0 where the system does not say.
 fn l2_cache() -> u32 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index2/size").unwrap_or_default();
     let text = text.trim();

@@ -23,15 +23,15 @@ pub(crate) struct Event {
 struct State {
     /// The point of the last record.
     mark: Option<Mark>,
-    /// Number of the last record, so that the timestamp of an earlier one is not taken for its.
+    /// Number of the last record, so that the timestamp of an earlier record is not taken for the last one's.
     records: u64,
     stamp: Option<Instant>,
-    /// The last record was into a capture.
+    /// The point of the last record, where that was into a capture.
     captured: Option<CapturedPoint<Stream>>,
 }
 
 impl Event {
-    /// The event behind a handle.
+    /// Returns the event behind a handle.
     ///
     /// # Safety
     /// The handle is alive.
@@ -69,7 +69,7 @@ impl Event {
         Ok(())
     }
 
-    /// Orders what is submitted to `stream` from now on after the last record.
+    /// Orders work that is submitted to `stream` from now on after the last record.
     pub(crate) fn wait_on(&self, stream: &Arc<Stream>) -> Result<()> {
         let (mark, captured) = {
             let state = lock(&self.state);

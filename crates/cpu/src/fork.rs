@@ -1,7 +1,8 @@
-//! What a `fork` leaves of a device: nothing. Its threads stay with the parent, and so do the locks that they hold.
+//! A `fork` leaves nothing of a device: its threads stay with the parent, and so do the locks that they hold.
 //!
 //! The child's copies of the parent's devices are lost from the start: each call on them is an error before it takes a
-//! lock or waits. What they hold stays allocated. A device that the child opens is a new one, with threads of its own.
+//! lock or waits. Memory that they hold stays allocated. A device that the child opens is a new one, with threads of
+//! its own.
 
 use std::ptr;
 use std::sync::Once;

@@ -15,7 +15,7 @@ use crate::shared::Worker;
 /// Most blocks in y and z.
 pub(crate) const MAX_GRID_YZ: u32 = 65_535;
 
-/// A kernel with everything it needs.
+/// A kernel with its shape and arguments.
 #[derive(Clone)]
 pub(crate) struct Launch {
     pub(crate) function: FunctionRef,
@@ -23,14 +23,15 @@ pub(crate) struct Launch {
     pub(crate) params: Params,
 }
 
-/// A kernel of a loaded module.
+/// A reference to a kernel of a loaded module.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FunctionRef(pub(crate) *const Function);
 
 // SAFETY: a function is constant from load to unload, and the traits' callers keep modules loaded while work
 // refers to them.
 unsafe impl Send for FunctionRef {}
-// SAFETY: as above.
+// SAFETY: a function is constant from load to unload, and the traits' callers keep modules loaded while work
+// refers to them.
 unsafe impl Sync for FunctionRef {}
 
 /// Parameter blocks up to this size travel inside the operation; longer ones cost an allocation.
@@ -43,7 +44,7 @@ pub(crate) struct Params {
     long: Option<Box<[Inline]>>,
 }
 
-/// Aligned for any parameter.
+/// Bytes that are aligned for any parameter.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Inline([u8; INLINE]);
@@ -114,18 +115,18 @@ pub(crate) unsafe fn run(launch: &Launch, worker: &mut Worker, first: u64, end: 
         unsafe { Runner::run(runner, kernel.entry, first, end) }
     };
     result.map_err(|failure| {
-        // SAFETY: no kernel runs on it any more.
+        // SAFETY: no kernel runs on the runner any more.
         let (context, address) = unsafe {
             let address = (*runner).crash_address();
             (std::ptr::read(&raw const (*runner).context), address)
         };
-        // SAFETY: likewise.
+        // SAFETY: no kernel runs on the runner any more.
         unsafe { (*runner).abandon() };
         describe(kernel, &context, &failure, address.and_then(|a| shared.memory.describe(a)))
     })
 }
 
-/// One block at a time, so that what is found can be told from the blocks before.
+/// Runs one block at a time, so that a violation can be told from those of the blocks before.
 unsafe fn run_checked(
     kernel: &Function,
     worker: &mut Worker,

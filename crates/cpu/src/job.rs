@@ -1,8 +1,8 @@
 //! One running operation, shared by the workers that have nothing better to do.
 //!
-//! The worker that begins it leads: it takes units in growing chunks and, once it has become clear that there is
-//! enough to share, offers the rest to idle workers. Whoever finishes last completes the operation, so nobody waits
-//! for anybody.
+//! The worker that begins the operation leads: it takes units in growing chunks and, once there is clearly enough to
+//! share, offers the rest to idle workers. The worker that finishes last completes the operation, so no worker waits
+//! for another.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct Job {
     work: UnsafeCell<Work>,
     units: AtomicU64,
     next: AtomicU64,
-    /// Workers on it.
+    /// Workers on the operation.
     crew: AtomicU32,
 }
 
@@ -52,16 +52,16 @@ impl Job {
     pub(crate) unsafe fn begin(&self, work: Work) {
         self.units.store(work.units(), Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
-        // SAFETY: nobody reads it now.
+        // SAFETY: no worker reads the work now.
         unsafe { *self.work.get() = work };
         self.crew.store(1, Ordering::Release);
     }
 
-    /// Runs the operation on this worker and those that come to help. True if it is complete; otherwise the last
-    /// helper will complete it, and the job must not be touched any more.
+    /// Runs the operation on this worker and those that come to help. True if the operation is complete; otherwise the
+    /// last helper will complete it, and the job must not be touched any more.
     ///
     /// # Safety
-    /// Follows `begin`, once. What the operation's submission asked for holds.
+    /// Follows `begin`, once. The promises of the operation's submission hold.
     pub(crate) unsafe fn lead(&self, worker: &mut Worker, owner: Owner) -> bool {
         let units = self.units.load(Ordering::Relaxed);
         let mut shared = None;
@@ -90,10 +90,10 @@ impl Job {
         self.crew.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Does the next chunk, and says how long it took.
+    /// Does the next chunk. Returns how long that took.
     unsafe fn take(&self, worker: &mut Worker, units: u64, grain: u64, timed: bool) -> Option<Duration> {
         let first = self.next.fetch_add(grain, Ordering::Relaxed);
-        // A lost device's results are given to nobody, so it stops where it can.
+        // A lost device's results are never handed out, so the operation stops where it can.
         if worker.device().is_lost() {
             self.next.store(units, Ordering::Relaxed);
             return None;
@@ -108,7 +108,7 @@ impl Job {
         // SAFETY: passed on to the caller.
         if let Err(error) = unsafe { work.run(worker, first, end) } {
             worker.device().lose(error);
-            // What is left of it is not worth doing.
+            // The rest of the operation is not worth doing.
             self.next.store(units, Ordering::Relaxed);
         }
         Some(begun.map_or(Duration::ZERO, |begun| begun.elapsed()))

@@ -19,7 +19,7 @@ pub(crate) struct Function {
     pub(crate) locals: Arc<Locals>,
 }
 
-/// Where a module's thread-local variables lie, relative to its anchor.
+/// The places of a module's thread-local variables, relative to its anchor.
 pub(crate) struct Locals {
     anchor: unsafe extern "C" fn() -> *mut u8,
     thread_index: Option<isize>,
@@ -37,7 +37,8 @@ impl Locals {
         }
     }
 
-    /// `threadIdx` of this OS thread. Kernels keep it in registers except where the general entry runs them.
+    /// Returns `threadIdx` of this OS thread. Kernels keep the index in registers except where the general entry runs
+    /// them.
     ///
     /// # Safety
     /// The module is loaded.
@@ -46,17 +47,19 @@ impl Locals {
         unsafe { Some((self.anchor)().offset(self.thread_index?).cast::<abi::Dim>().read_unaligned()) }
     }
 
-    /// This OS thread's dynamic shared memory, with a margin on either side.
+    /// Returns this OS thread's dynamic shared memory, with a margin on either side.
     ///
     /// # Safety
     /// The module is loaded.
     pub(crate) unsafe fn dynamic_shared(&self) -> Option<*mut u8> {
-        // SAFETY: as above.
+        // SAFETY: the symbol table's distance between two variables of this thread's block.
         unsafe { Some((self.anchor)().offset(self.dynamic_shared?)) }
     }
 }
 
 impl Function {
+    /// Reads an entry of a module's table.
+    ///
     /// # Safety
     /// `kernel` is an entry of a loaded module's table.
     pub(crate) unsafe fn new(kernel: &abi::Kernel, image: &Image, locals: &Arc<Locals>) -> Self {
@@ -81,7 +84,7 @@ impl Function {
         }
     }
 
-    /// The kernel behind a handle.
+    /// Returns the kernel behind a handle.
     ///
     /// # Safety
     /// Its module is loaded.
@@ -90,7 +93,7 @@ impl Function {
         unsafe { &*(raw.0 as *const Self) }
     }
 
-    /// Threads a block may have with this kernel.
+    /// Returns how many threads a block may have with this kernel.
     pub(crate) fn most_threads(&self) -> u32 {
         let most = abi::MAX_THREADS as u32;
         if self.max_threads == 0 { most } else { self.max_threads.min(most) }

@@ -11,7 +11,7 @@ use crate::grid::{self, FunctionRef, MAX_GRID_YZ, Params};
 use crate::kernel::Function;
 use crate::work::Work;
 
-/// A launch as work, if the device can do it.
+/// Returns a launch as work, if the device can do it.
 ///
 /// # Safety
 /// As for [`Launch::launch`].
@@ -31,7 +31,8 @@ pub(crate) unsafe fn prepare(
     })
 }
 
-/// What a driver would refuse too. Cheap enough to look at always, where the alternative is a crash.
+/// Refuses a launch that a driver would refuse too. The check is cheap enough to be made always, where the alternative
+/// is a crash.
 fn refuse(kernel: &Function, config: &LaunchConfig, args: usize) -> Result<()> {
     let [gx, gy, gz] = config.grid;
     let threads: u64 = config.block.iter().map(|&n| u64::from(n)).product();

@@ -23,10 +23,10 @@ struct Module {
     _file: ImageFile,
 }
 
-/// Where a module's file lies while it is loaded. The loader knows modules by path, so that one path must not
+/// The place of a module's file while the module is loaded. The loader knows modules by path, so one path must not
 /// stand for two of them.
 enum ImageFile {
-    /// Kept open: its number is part of the path.
+    /// A file in memory, kept open: its number is part of the path.
     Memory {
         _file: OwnedFd,
     },
@@ -49,7 +49,7 @@ impl Module {
             error(ErrorKind::InvalidModule, format!("the module image cannot be written for loading: {e}"))
         })?;
         // SAFETY: a kernel module's only start-up code is the compiler's, and the image was found whole. Running a
-        // user's module is what the user asked for.
+        // user's module is the user's wish.
         let library = unsafe { Library::open(Some(&path), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let library = library.map_err(|e| not_loaded(&e))?;
         // SAFETY: the symbol is a constant of this type in every module; its version is looked at first.
@@ -58,7 +58,7 @@ impl Module {
             let message = format!("the image is no kernel module: {}; build it again", loader_text(&e));
             error(ErrorKind::InvalidModule, message)
         })?;
-        // SAFETY: as above; the library stays open as long as the result.
+        // SAFETY: the symbol is a constant of this type; the library stays open as long as the result.
         let table = unsafe { &*table };
         if table.abi != abi::ABI {
             let message = format!(
@@ -77,7 +77,7 @@ impl Module {
     }
 }
 
-/// The loader's words; the error's own text names the call only.
+/// Returns the loader's words; the error's own text names the call only.
 fn loader_text(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -100,15 +100,16 @@ fn not_loaded(error: &libloading::Error) -> Error {
     )
 }
 
-/// Temporary files so far, to tell them apart.
+/// The number of temporary files so far, which tells them apart.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
-/// The image as a file the loader can open: in memory, or where that is not possible in the temporary folder.
+/// Writes the image to a file that the loader can open: in memory, or where that is not possible in the temporary
+/// folder.
 fn write_image(bytes: &[u8]) -> std::io::Result<(ImageFile, PathBuf)> {
     // SAFETY: the name is a literal.
     let fd = unsafe { libc::memfd_create(c"gpustream-module".as_ptr(), libc::MFD_CLOEXEC) };
     if fd >= 0 {
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and no other owner has it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut file = std::fs::File::from(fd);
         file.write_all(bytes)?;

@@ -1,6 +1,6 @@
 //! A graph ready to run: nodes with their work, and one run of them at a time.
 //!
-//! A node begins when the last of its dependencies is done; those that become ready together are queued for
+//! A node begins when the last of its dependencies is done; nodes that become ready together are queued for
 //! different workers, so independent nodes run at the same time.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::worker::Task;
 #[derive(Clone)]
 pub(crate) struct PlanNode {
     pub(crate) work: Work,
-    /// Nodes before it, by index; all smaller than its own.
+    /// The nodes before this one, by index; all smaller than its own.
     pub(crate) after: Vec<usize>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct GraphRun {
 
 /// A stream that launched a graph, and waits for its last node.
 pub(crate) trait Launcher: Send + Sync {
-    /// The level of the scheduler's queue that its tasks belong to.
+    /// Returns the level of the scheduler's queue to which the tasks of the stream belong.
     fn level(&self) -> usize;
 
     /// Goes on: the last node is done.
@@ -40,7 +40,7 @@ pub(crate) trait Launcher: Send + Sync {
 struct RunNode {
     plan: PlanNode,
     before: Vec<usize>,
-    /// Dependencies that are not done.
+    /// Number of dependencies that are not done.
     pending: AtomicU32,
     job: Job,
 }
@@ -61,12 +61,12 @@ impl GraphRun {
         Self { nodes, left: AtomicUsize::new(0), stream: Mutex::default() }
     }
 
-    /// The nodes, in an order that respects their dependencies.
+    /// Returns the nodes, in an order that respects their dependencies.
     pub(crate) fn plan(&self) -> Vec<PlanNode> {
         self.nodes.iter().map(|node| node.plan.clone()).collect()
     }
 
-    /// A node's work.
+    /// Returns a node's work.
     pub(crate) fn work(&self, node: usize) -> Option<&Work> {
         self.nodes.get(node).map(|node| &node.plan.work)
     }
@@ -92,7 +92,7 @@ pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Lau
         node.pending.store(node.plan.after.len() as u32, Ordering::Relaxed);
     }
     let mut roots = (0..run.nodes.len()).filter(|&index| run.nodes[index].plan.after.is_empty());
-    // There is a first: dependencies have smaller indices.
+    // The first node is one: dependencies have smaller indices.
     let mine = roots.next().unwrap_or(0);
     for root in roots {
         worker.device().scheduler.push(run.clone(), root, level);
@@ -100,7 +100,7 @@ pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Lau
     run_node(worker, run, mine);
 }
 
-/// Runs a node whose dependencies are done, and then others that only waited for it.
+/// Runs a node whose dependencies are done, and then others that only waited for that node.
 fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
     let (mut run, mut node) = (run, node);
     loop {
@@ -138,7 +138,8 @@ impl Task<Shared> for GraphRun {
     }
 }
 
-/// Counts a node as done: the next one for this worker, others are queued. With the last one the stream goes on.
+/// Counts a node as done. Returns the next node for this worker; others are queued. With the last node the stream goes
+/// on.
 fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize> {
     let mut mine = None;
     for &next in &run.nodes[node].before {

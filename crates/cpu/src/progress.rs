@@ -12,18 +12,19 @@ use gpustream_hal::WaitPolicy;
 // The standard library's, or in `tests/interleavings.rs` a scheduler's that tries all orders of what follows.
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, lock};
 
-/// How long a host thread polls before it sleeps: about what being woken costs. Longer would take a core from the
-/// very work it waits for.
+/// The time that a host thread polls before it sleeps: about the cost of being woken. Longer would take a core from the
+/// very work that the thread waits for.
 const POLL: Duration = Duration::from_micros(50);
-/// How long it yields between looks where the policy says so.
+/// The time that a host thread looks and yields where the policy says so.
 const YIELD: Duration = Duration::from_millis(1);
-/// How often it looks while its wait has a limit.
+/// The time between two looks of a host thread whose wait has a limit.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How far a stream has got, and who waits for it to get further. `W` is what is woken.
+/// The count of a stream's operations that are done, and the waiters for more of them. `W` is a waiter.
 pub(crate) struct Progress<W> {
     done: AtomicU64,
-    /// The least number that anybody waits for; [`NOBODY`] in the common case. Written with `waiting` locked.
+    /// The least number that a waiter or host thread waits for; [`NOBODY`] in the common case. Written with `waiting`
+    /// locked.
     due: AtomicU64,
     waiting: Mutex<Waiting<W>>,
     wake: Condvar,
@@ -34,12 +35,12 @@ const NOBODY: u64 = u64::MAX;
 
 struct Waiting<W> {
     waiters: Vec<(u64, W)>,
-    /// The numbers that host threads asleep in `reach` wait for.
+    /// The numbers for which host threads asleep in `reach` wait.
     hosts: Vec<u64>,
 }
 
 impl<W> Waiting<W> {
-    /// The least number above `done` that somebody waits for.
+    /// Returns the least number above `done` that a waiter or host thread waits for.
     fn due_after(&self, done: u64) -> u64 {
         let numbers = self.waiters.iter().map(|(number, _)| *number).chain(self.hosts.iter().copied());
         numbers.filter(|&number| number > done).min().unwrap_or(NOBODY)
@@ -56,19 +57,20 @@ impl<W> Progress<W> {
         }
     }
 
-    /// Whether operation `number` is done.
+    /// Returns whether operation `number` is done.
     pub(crate) fn is_done(&self, number: u64) -> bool {
         self.done.load(Ordering::Acquire) >= number
     }
 
-    /// How many operations are done.
+    /// Returns how many operations are done.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Counts one more operation as done, and hands those who waited for it to `wake`.
+    /// Counts one more operation as done, and hands the waiters for it to `wake`.
     pub(crate) fn advance(&self, mut wake: impl FnMut(W)) {
-        // Sequentially consistent, as is the other side: either this sees that somebody waits, or they see this.
+        // Sequentially consistent, as is `expect`: either this sees the number that `expect` notes, or `expect` sees
+        // this.
         let done = self.done.fetch_add(1, Ordering::SeqCst) + 1;
         if done < self.due.load(Ordering::SeqCst) {
             return;
@@ -90,13 +92,13 @@ impl<W> Progress<W> {
         ready.into_iter().for_each(&mut wake);
     }
 
-    /// Notes that somebody waits for operation `number`, with `waiting` locked. False if it is done already.
+    /// Notes a wait for operation `number`, with `waiting` locked. False if the operation is done already.
     fn expect(&self, number: u64) -> bool {
         self.due.fetch_min(number, Ordering::SeqCst);
         self.done.load(Ordering::SeqCst) < number
     }
 
-    /// Has `waiter` woken when operation `number` is done; gives it back if that is so already.
+    /// Has `waiter` woken when operation `number` is done; returns the waiter if that is so already.
     pub(crate) fn watch(&self, number: u64, waiter: W) -> Option<W> {
         let mut waiting = lock(&self.waiting);
         if !self.expect(number) {
@@ -106,8 +108,8 @@ impl<W> Progress<W> {
         None
     }
 
-    /// Blocks this thread until operation `number` is done, or the moment that `limit` names has come: then it
-    /// gives false. `limit` is asked again after each [`interrupt`](Self::interrupt).
+    /// Blocks this thread until operation `number` is done, or the moment that `limit` names has come: then the answer
+    /// is false. `limit` is asked again after each [`interrupt`](Self::interrupt).
     pub(crate) fn reach(&self, number: u64, policy: WaitPolicy, limit: impl Fn() -> Option<Instant>) -> bool {
         if self.is_done(number) {
             return true;
@@ -146,7 +148,7 @@ impl<W> Progress<W> {
         limit.is_none_or(|limit| self.reach_until(number, limit))
     }
 
-    /// Blocks this thread until operation `number` is done or `limit` has come. Says which.
+    /// Blocks this thread until operation `number` is done or `limit` has come. True if the operation is done.
     #[cold]
     fn reach_until(&self, number: u64, limit: Instant) -> bool {
         while !self.is_done(number) {

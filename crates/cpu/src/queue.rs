@@ -26,7 +26,7 @@ pub(crate) type Mark = progress::Mark<Stream>;
 /// Least urgent and most urgent priority.
 pub(crate) const PRIORITY_RANGE: (i32, i32) = (0, 1 - PRIORITIES as i32);
 
-/// Most operations that a stream holds at a time; whoever submits more waits, as with GPU drivers.
+/// The most operations that a stream holds at a time; a thread that submits more waits, as with GPU drivers.
 const MOST_PENDING: u64 = 1024;
 
 enum Op {
@@ -36,17 +36,18 @@ enum Op {
     Wait(Mark),
 }
 
-/// What submitters see of a stream; behind a lock.
+/// The part of a stream that submitters change, behind a lock.
 #[derive(Default)]
 pub(crate) struct Submissions {
     ops: VecDeque<Op>,
-    /// The stream is queued, running or waiting: whoever has it will see what is added to `ops`.
+    /// Whether the stream is queued, running or waiting: the worker that gets it then will see what is added to `ops`.
     scheduled: bool,
     /// The number up to which the stream is known to have room for operations.
     room_until: u64,
-    /// Operation of the legacy stream up to which this one is ordered after it.
+    /// The operation of the legacy stream up to which this stream is ordered after that one.
     after_legacy: u64,
-    /// Of the legacy stream: the points of others that it is ordered after, as far as they are not reached.
+    /// The points of other streams that the legacy stream is ordered after, as far as they are not reached; empty in
+    /// other streams.
     after: Vec<Mark>,
     pub(crate) capture: Option<Arc<Capture<Stream>>>,
 }
@@ -115,39 +116,39 @@ impl Stream {
         self.kind == Kind::Legacy
     }
 
-    /// The number of the operation that was submitted last.
+    /// Returns the number of the operation that was submitted last.
     pub(crate) fn submitted(&self) -> u64 {
         self.submitted.load(Ordering::Acquire)
     }
 
-    /// What is submitted so far.
+    /// Locks the submissions.
     pub(crate) fn submissions(&self) -> MutexGuard<'_, Submissions> {
         lock(&self.submissions)
     }
 
-    /// Whether all up to operation `number` is done.
+    /// Returns whether all up to operation `number` is done.
     pub(crate) fn is_done(&self, number: u64) -> bool {
         self.progress.is_done(number)
     }
 
-    /// Blocks until all up to operation `number` is done. On a lost device that is when the one that runs has ended,
-    /// or has been given enough time to.
+    /// Blocks until all up to operation `number` is done. On a lost device that is when the operation that runs has
+    /// ended, or has had enough time to end.
     pub(crate) fn reach(&self, number: u64, policy: WaitPolicy) -> Result<()> {
         self.shared.not_forked()?;
         self.progress.reach(number, policy, || self.shared.limit());
         self.shared.alive()
     }
 
-    /// On a lost device: whether no worker is in an operation of this stream, nor will be again.
+    /// Returns, for a lost device, whether no worker is in an operation of this stream, nor will be again.
     pub(crate) fn has_stopped(&self) -> bool {
-        // With the lock held: an operation that is added after this comes to a worker who sees the loss.
+        // With the lock held: an operation that is added after this comes to a worker that sees the loss.
         let submissions = lock(&self.submissions);
         let submitted = self.submitted();
         drop(submissions);
         self.is_done(submitted)
     }
 
-    /// The submissions, once there is room for one more operation or a capture takes it. Blocks while there is not.
+    /// Locks the submissions once there is room for one more operation, or a capture takes it. Blocks until then.
     fn with_room(&self) -> Result<MutexGuard<'_, Submissions>> {
         loop {
             let mut submissions = lock(&self.submissions);
@@ -160,7 +161,7 @@ impl Stream {
                 return Ok(submissions);
             }
             drop(submissions);
-            // Not one by one: being woken costs more than a short operation takes.
+            // Half of them at once: being woken costs more than a short operation takes.
             self.reach(submitted - MOST_PENDING / 2, WaitPolicy::Block)?;
         }
     }
@@ -212,7 +213,7 @@ impl Stream {
         Ok(())
     }
 
-    /// This point of the stream.
+    /// Returns this point of the stream.
     pub(crate) fn mark(self: &Arc<Self>) -> u64 {
         let legacy = self.legacy_marks();
         let mut submissions = lock(&self.submissions);
@@ -221,7 +222,7 @@ impl Stream {
         self.submitted.load(Ordering::Relaxed)
     }
 
-    /// Adds an operation; the number that it gets.
+    /// Adds an operation. Returns the number that it gets.
     fn append(&self, submissions: &mut Submissions, op: Op) -> u64 {
         submissions.ops.push_back(op);
         // Written under the lock alone.
@@ -247,7 +248,7 @@ impl Stream {
         self.shared.scheduler.push(self.clone(), 0, self.level);
     }
 
-    /// What the legacy stream's rules order the next operation after: the points of other streams.
+    /// Returns the points of other streams after which the legacy stream's rules order the next operation.
     fn legacy_marks(self: &Arc<Self>) -> Legacy {
         match self.kind {
             Kind::Plain => Legacy::None,
@@ -289,7 +290,7 @@ impl Stream {
         (!self.is_done(number)).then_some(Mark { stream: self, number })
     }
 
-    /// Counts the operation that ran as done, and wakes those who waited for it.
+    /// Counts the operation that ran as done, and wakes the streams that waited for it.
     pub(crate) fn completed_one(&self) {
         if self.shared.is_lost() {
             self.failed_from.fetch_min(self.progress.done() + 1, Ordering::Relaxed);
@@ -297,8 +298,8 @@ impl Stream {
         self.progress.advance(|waiter| waiter.queue_up());
     }
 
-    /// What follows the mark on this stream would work on what a device that was lost has left half done: this device
-    /// is lost with it.
+    /// Loses this device where the mark is of a device that was lost: operations that follow the mark would work on
+    /// data that is half done.
     fn came_after(&self, mark: &Mark) {
         if let Err(error) = mark.outcome() {
             let (here, there) = (self.shared.ordinal, mark.stream.shared.ordinal);
@@ -309,7 +310,7 @@ impl Stream {
 }
 
 impl Mark {
-    /// Of a point that has been reached: whether all before it was done.
+    /// Succeeds if all operations before this point, which has been reached, were done.
     fn outcome(&self) -> Result<()> {
         let failed = self.number >= self.stream.failed_from.load(Ordering::Relaxed);
         if failed { self.stream.shared.alive() } else { Ok(()) }
@@ -322,7 +323,7 @@ enum Legacy {
     Marks(Vec<Mark>),
 }
 
-/// Runs what the stream has to do, until it is empty, has to wait, or others are due.
+/// Runs the operations of the stream until none is left, one has to wait, or other streams are due.
 fn run(worker: &mut Worker, stream: Arc<Stream>) {
     let mut stream = stream;
     loop {
@@ -341,7 +342,7 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
             None => {}
             Some(Op::Wait(mark)) => {
                 if !lost && !mark.stream.is_done(mark.number) {
-                    // Back in front first: once the other stream knows of it, another worker may run this one.
+                    // Back in front first: once the other stream knows this one, another worker may run this one.
                     let (other, number) = (mark.stream.clone(), mark.number);
                     batch.push_front(Op::Wait(mark));
                     match other.progress.watch(number, stream) {

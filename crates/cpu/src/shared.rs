@@ -11,8 +11,8 @@ use crate::memory::{self, Memory};
 use crate::options::CpuOptions;
 use crate::worker::{self, Scheduler};
 
-/// How long after a device was lost its waits still last: what ran beside the failure ends within that time, or is
-/// taken for stuck. Nothing that it may touch is given back then.
+/// The time after the loss of a device for which its waits still last: work beside the failure ends within that time,
+/// or is taken for stuck. Memory that stuck work may touch is never given back.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A worker of a device.
@@ -34,14 +34,14 @@ pub(crate) struct Shared {
     /// The device that was opened before this one; see `fork.rs`.
     pub(crate) previous: AtomicPtr<Self>,
     lost: AtomicBool,
-    /// This process is a child of the one whose threads the device's are.
+    /// Whether this process is a child of the one to which the device's threads belong.
     forked: AtomicBool,
     /// The error that ended the device, and when.
     end: OnceLock<(Error, Instant)>,
 }
 
 impl Shared {
-    /// A device whose threads have not been started. `streams` are those of the device.
+    /// Returns a device whose threads have not been started. `streams` are those of the device.
     pub(crate) fn new(
         ordinal: usize,
         devices: usize,
@@ -65,7 +65,7 @@ impl Shared {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// The error that ended the device, for every call after it.
+    /// Fails with the error that ended the device, for every call after that.
     pub(crate) fn alive(&self) -> Result<()> {
         if self.is_lost() { Err(self.loss()) } else { Ok(()) }
     }
@@ -83,18 +83,18 @@ impl Shared {
         end.unwrap_or_else(|| error(ErrorKind::DeviceLost, "the device is lost"))
     }
 
-    /// Ends the device with `error`: what is pending is dropped, what runs ends at its next chunk of work at the latest
-    /// if it ever comes there, and everybody who waits is told when that is so.
+    /// Ends the device with `error`: pending work is dropped, running work ends at its next chunk at the latest if it
+    /// ever comes there, and all waiters are told when that is so.
     #[cold]
     pub(crate) fn lose(&self, error: Error) {
-        // The first one counts; it is there before anybody can ask for it.
+        // The first error counts; it is there before any thread can ask for it.
         if self.end.set((error, Instant::now())).is_ok() {
             self.lost.store(true, Ordering::Release);
             self.streams.interrupt();
         }
     }
 
-    /// Until when a wait may last: for good unless the device is lost.
+    /// Returns the moment until which a wait may last: none unless the device is lost.
     #[inline]
     pub(crate) fn limit(&self) -> Option<Instant> {
         if self.is_lost() { Some(self.last_moment()) } else { None }
@@ -108,7 +108,7 @@ impl Shared {
         }
     }
 
-    /// Refuses what a child asks of its parent's device, before any lock is taken.
+    /// Refuses a child's call on its parent's device, before any lock is taken.
     pub(crate) fn not_forked(&self) -> Result<()> {
         if self.is_forked() { Err(self.loss()) } else { Ok(()) }
     }
@@ -118,7 +118,7 @@ impl Shared {
         self.forked.load(Ordering::Relaxed)
     }
 
-    /// Called in a child after a fork, where any lock may be held for good.
+    /// Marks the device as its parent's, in a child after a fork, where any lock may be held for good.
     pub(crate) fn leave_to_parent(&self) {
         self.forked.store(true, Ordering::Relaxed);
         self.lost.store(true, Ordering::Release);

@@ -27,13 +27,13 @@ pub(crate) type Borrowed = ManuallyDrop<Arc<Stream>>;
 type Defaults = Vec<(usize, Arc<Stream>)>;
 
 thread_local! {
-    /// This thread's default streams; null where it has none. Without a destructor: those of other variables may use
-    /// the streams, and run in any order.
+    /// This thread's default streams; null where it has none. The variable has no destructor: those of other variables
+    /// may use the streams, and run in any order.
     static DEFAULTS: Cell<*mut Defaults> = const { Cell::new(std::ptr::null_mut()) };
 }
 
-/// Frees a thread's default streams, after its other destructors have run. None where the system has no more keys:
-/// then they stay.
+/// The key whose destructor frees a thread's default streams, after the thread's other destructors have run. None where
+/// the system has no more keys: then the streams stay.
 static AT_THREAD_END: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
 
 unsafe extern "C" fn free_defaults(defaults: *mut c_void) {
@@ -42,7 +42,7 @@ unsafe extern "C" fn free_defaults(defaults: *mut c_void) {
     drop(unsafe { Box::from_raw(defaults.cast::<Defaults>()) });
 }
 
-/// This thread's default streams.
+/// Returns this thread's default streams.
 fn defaults() -> *mut Defaults {
     let known = DEFAULTS.get();
     if !known.is_null() {
@@ -63,7 +63,7 @@ fn defaults() -> *mut Defaults {
 }
 
 impl CpuDevice {
-    /// The stream behind a handle.
+    /// Returns the stream behind a handle.
     ///
     /// # Safety
     /// The handle is alive, or that of a default stream.
@@ -105,9 +105,10 @@ unsafe impl Streams for CpuDevice {
     }
 
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
-        // A child leaves it to its parent: there may be locks on the way that nobody gives back.
+        // A child leaves the stream to its parent: there may be locks on the way that no thread gives back.
         if stream.0 > PER_THREAD.0 && !self.shared.is_forked() {
-            // SAFETY: made by `Arc::into_raw`, and not used again. Whoever runs or queues it has its own count.
+            // SAFETY: made by `Arc::into_raw`, and not used again. A worker that runs the stream, and the queue, have
+            // counts of their own.
             let stream = unsafe { Arc::from_raw(stream.0 as *const Stream) };
             Capture::abandon(&stream);
         }
@@ -154,7 +155,7 @@ unsafe impl Streams for CpuDevice {
     }
 }
 
-/// A stream that is being captured has nothing to wait for.
+/// Refuses a wait for a stream that is being captured.
 fn refuse_captured(stream: &Stream) -> Result<()> {
     let submissions = stream.submissions();
     match &submissions.capture {

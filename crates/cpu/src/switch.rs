@@ -1,15 +1,15 @@
-//! Leaving one stack and going on with another: the price of a barrier.
+//! The switch from one stack to another: the price of a barrier.
 //!
-//! A stack that waits has the registers that a call preserves on its top, and above them where to go on. All that
-//! leave and resume stacks agree on that: [`switch`], called by Rust, and [`barrier`] and [`warp`], which kernels
-//! call. These two save the registers, ask Rust with whom to go on, and resume that one, so that what waits of a
-//! kernel is its own frame and one line of registers, with no frame of Rust's between.
+//! A stack that waits has the registers that a call preserves on its top, and above them the address to go on at. All
+//! functions that leave and resume stacks agree on that: [`switch`], called by Rust, and [`barrier`] and [`warp`],
+//! which kernels call. These two save the registers, ask Rust for the stack to go on with, and resume it, so that of a
+//! kernel that waits only its own frame and one line of registers remain, with no frame of Rust's between.
 //!
-//! They end in a jump and not in a return. A thread that comes to one barrier resumes one that waited at the barrier
+//! Both end in a jump and not in a return. A thread that comes to one barrier resumes one that waited at the barrier
 //! before, so that the return address which the processor remembers from the call is the wrong one whenever a
-//! kernel has two barriers; what it learns about a jump is right for all threads of a barrier but the first.
-//! Measured on Zen 5, with two barriers in a loop over 256 threads: 19 ns per barrier and thread with a return, 11 with a
-//! jump; and 8 with the short way of `block.rs` on top.
+//! kernel has two barriers; the target that it learns for a jump is right for all threads of a barrier but the first.
+//! Measured on Zen 5, with two barriers in a loop over 256 threads: 19 ns per barrier and thread with a return, 11 with
+//! a jump; and 8 with the short way of `block.rs` on top.
 //! General coroutine libraries, which return to a common parent, mispredict three times per thread and barrier.
 
 use std::ffi::c_char;
@@ -34,7 +34,7 @@ pub(crate) type Body<T> = unsafe extern "C" fn(*mut T) -> !;
 /// The decisions behind [`barrier`] and [`warp`]: a thread waits with its stack pointer at `here`, and each returns the
 /// stack pointer to go on with: another thread's, the worker's, or its own again.
 pub(crate) trait Waits {
-    /// A thread comes to a barrier of its block.
+    /// Takes a thread that comes to a barrier of its block.
     ///
     /// # Safety
     /// Called by [`barrier`] for the thread that runs.
@@ -47,7 +47,7 @@ pub(crate) trait Waits {
         here: usize,
     ) -> usize;
 
-    /// A thread comes to the warp operation that its lane describes.
+    /// Takes a thread that comes to the warp operation that its lane describes.
     ///
     /// # Safety
     /// Called by [`warp`] for the thread that runs.

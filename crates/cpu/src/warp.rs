@@ -13,7 +13,7 @@ pub(crate) struct Threads<'a> {
     pub(crate) warp_size: u32,
 }
 
-/// The warp that `thread` belongs to: its first thread and the mask of lanes the block has.
+/// Returns the warp that `thread` belongs to: its first thread, and the mask of the lanes that the block has.
 fn warp_of(threads: &Threads<'_>, thread: u32) -> (u32, u64) {
     let size = threads.warp_size;
     let first = thread / size * size;
@@ -95,8 +95,8 @@ fn finish(threads: &mut Threads<'_>, first: u32, active: u64) {
     }
 }
 
-/// No thread of the block can run: completes operations whose missing lanes have returned, or that wait for
-/// whoever can come. False if there are none.
+/// Completes, where no thread of the block can run, operations whose missing lanes have returned, or that wait for any
+/// lanes that can come. False if there are none.
 pub(crate) fn resolve_stall(threads: &mut Threads<'_>) -> bool {
     let mut resolved = false;
     for thread in 0..threads.states.len() as u32 {
@@ -123,7 +123,7 @@ pub(crate) fn resolve_stall(threads: &mut Threads<'_>) -> bool {
     resolved
 }
 
-/// The thread that `waiting`, which waits in an operation, waits for in vain: of its mask, and not there.
+/// Returns a thread of the mask of `waiting`, which waits in a warp operation, that does not wait there too.
 pub(crate) fn missing(threads: &Threads<'_>, waiting: u32) -> Option<u32> {
     let wait = &threads.lanes[waiting as usize];
     let (first, _) = warp_of(threads, waiting);

@@ -1,4 +1,4 @@
-//! What a stream can be asked to do, cut into units that several workers can share.
+//! The operations of a stream, cut into units that several workers can share.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -14,11 +14,10 @@ const PIECE: usize = 256 << 10;
 
 /// One operation of a stream or graph.
 ///
-/// Addresses are plain numbers, valid until the operation is done: that is what the traits' safety sections ask of
-/// the caller.
+/// Addresses are plain numbers, valid until the operation is done, as the traits' safety sections ask of the caller.
 #[derive(Clone)]
 pub(crate) enum Work {
-    /// Nothing: a point to wait for.
+    /// No work, only a point to wait for.
     Empty,
     Launch(Launch),
     Copy {
@@ -72,11 +71,12 @@ impl Strided {
 // SAFETY: the pointers inside are addresses of memory that the caller keeps valid and untouched until the copy
 // is done, as the traits ask.
 unsafe impl Send for Strided {}
-// SAFETY: as above.
+// SAFETY: the pointers inside are addresses of memory that the caller keeps valid and untouched until the copy
+// is done, as the traits ask.
 unsafe impl Sync for Strided {}
 
 impl Work {
-    /// Pieces this can be shared in.
+    /// Returns the number of pieces that the work can be shared in.
     pub(crate) fn units(&self) -> u64 {
         match self {
             Self::Launch(launch) => launch.config.grid.iter().map(|&n| u64::from(n)).product(),
@@ -93,7 +93,7 @@ impl Work {
     /// Does units `first..end`.
     ///
     /// # Safety
-    /// What the operation's submission asked for still holds; each unit is done once.
+    /// The promises of the operation's submission still hold; each unit is done once.
     pub(crate) unsafe fn run(&self, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
         match self {
             Self::Empty => {}

@@ -1,4 +1,4 @@
-//! Workers: the threads of a device, and how they find something to do.
+//! Workers: the threads of a device, and their search for something to do.
 //!
 //! A device has one worker per core. Streams with something to do queue up here, most urgent first; an idle worker
 //! takes one, else it helps with an operation that another worker offers. Kernels may wait for each other across
@@ -18,18 +18,18 @@ use crate::sync::lock;
 /// Stream priorities: 0 the least urgent, the others below zero.
 pub(crate) const PRIORITIES: usize = 6;
 
-/// How long the last idle worker looks for work before it sleeps: waking it costs the host more than a launch may.
+/// The time that the last idle worker looks for work before it sleeps: waking it costs the host more than a launch may.
 const SPIN: Duration = Duration::from_micros(30);
-/// How long streams may queue up without any being taken before a worker is added.
+/// The time that streams may queue up without any being taken before a worker is added.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// How long an added worker stays with nothing to do.
+/// The time that an added worker stays with nothing to do.
 const LINGER: Duration = Duration::from_millis(500);
-/// Most workers of a device.
+/// The most workers of a device.
 const MOST: usize = 4096;
 
 /// Something for the workers of a device `D` to do: the next operations of a stream, or the nodes of a running graph.
 pub(crate) trait Task<D>: Send + Sync {
-    /// Begins. `part` is the node of a graph, whose dependencies are done.
+    /// Begins the task. `part` is the node of a graph, whose dependencies are done.
     fn run(self: Arc<Self>, part: usize, worker: &mut Worker<D>);
 
     /// Goes on after the operation that was offered, whose last share this worker did.
@@ -91,7 +91,7 @@ struct Queues<D: 'static> {
     tasks: [VecDeque<Waiting<D>>; PRIORITIES],
     offers: Vec<(u64, Offer<D>)>,
     tickets: u64,
-    /// Workers that sleep.
+    /// Number of workers that sleep.
     idle: usize,
     workers: usize,
 }
@@ -115,17 +115,17 @@ impl<D> Queues<D> {
 pub(crate) struct Scheduler<D: 'static> {
     queues: Mutex<Queues<D>>,
     wake: Condvar,
-    /// Tasks and offers, for a look without the lock.
+    /// Number of tasks and offers, for a look without the lock.
     pending: AtomicUsize,
-    /// Workers that look for work without sleeping: none or one.
+    /// Number of workers that look for work without sleeping: none or one.
     spinning: AtomicUsize,
-    /// Tasks taken so far; the watchdog's sign of life.
+    /// Number of tasks taken so far; the watchdog's sign of life.
     taken: AtomicU64,
-    /// The watchdog is awake.
+    /// Whether the watchdog is awake.
     armed: AtomicBool,
     alarm: Condvar,
     alarm_lock: Mutex<()>,
-    /// Workers that stay.
+    /// Number of workers that stay.
     base: usize,
 }
 
@@ -164,12 +164,12 @@ impl<D: Sync> Scheduler<D> {
         self.rouse(queues);
     }
 
-    /// Whether tasks wait for a worker.
+    /// Returns whether tasks wait for a worker.
     pub(crate) fn is_contended(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Offers a job to idle workers.
+    /// Offers a job to idle workers. Returns the ticket to withdraw it with.
     pub(crate) fn offer(&self, offer: Offer<D>) -> u64 {
         let mut queues = lock(&self.queues);
         queues.tickets += 1;
@@ -182,7 +182,7 @@ impl<D: Sync> Scheduler<D> {
         ticket
     }
 
-    /// Ends an offer: nobody joins any more.
+    /// Ends an offer: no worker joins any more.
     pub(crate) fn withdraw(&self, ticket: u64) {
         let mut queues = lock(&self.queues);
         if let Some(index) = queues.offers.iter().position(|(t, _)| *t == ticket) {
@@ -191,7 +191,7 @@ impl<D: Sync> Scheduler<D> {
         }
     }
 
-    /// Sees to it that somebody looks at the tasks that wait.
+    /// Makes sure that a worker looks at the tasks that wait.
     fn rouse(&self, queues: MutexGuard<'_, Queues<D>>) {
         if self.spinning.load(Ordering::SeqCst) != 0 {
             return;
@@ -206,7 +206,7 @@ impl<D: Sync> Scheduler<D> {
         }
     }
 
-    /// The next thing to do, or none if this worker is to end.
+    /// Waits for the next thing to do. Returns none if this worker must end.
     fn next(&self) -> Option<Next<D>> {
         let mut looked = false;
         let mut queues = lock(&self.queues);
@@ -226,7 +226,7 @@ impl<D: Sync> Scheduler<D> {
             }
             if !looked && self.spinning.load(Ordering::SeqCst) == 0 {
                 looked = true;
-                // Set under the lock: whoever pushes next sees a worker that looks, and need not wake one.
+                // Set under the lock: the next thread that pushes sees a worker that looks, and need not wake one.
                 self.spinning.store(1, Ordering::SeqCst);
                 drop(queues);
                 self.spin();
@@ -324,7 +324,7 @@ impl<D: Sync> Crew<D> {
     }
 }
 
-/// The things of one worker thread of a device `D`.
+/// A worker thread of a device `D`.
 pub(crate) struct Worker<D: 'static> {
     scheduler: &'static Scheduler<D>,
     device: &'static D,
@@ -342,7 +342,7 @@ impl<D: Sync> Worker<D> {
         self.device
     }
 
-    /// Where this thread runs kernels.
+    /// Returns the runner, on which this thread runs kernels.
     pub(crate) fn runner(&mut self) -> *mut Runner {
         self.runner
     }

@@ -6,7 +6,7 @@ use crate::thread::State;
 use crate::warp;
 
 impl Runner {
-    /// Says why no thread of the block can go on.
+    /// Returns the reason why no thread of the block can go on.
     pub(super) fn stuck(&mut self) -> Failure {
         let first = |state| self.states[..self.total as usize].iter().position(|&s| s == state);
         match (first(State::AtBarrier), first(State::AtWarp)) {

@@ -6,7 +6,7 @@ use super::{Kind, Stream};
 use crate::shared::{Interrupt, Shared};
 use crate::sync::lock;
 
-/// All streams of a device, for the legacy stream's rules and for waking everybody.
+/// All streams of a device, for the legacy stream's rules and for waking all waiters.
 #[derive(Default)]
 pub(crate) struct Registry {
     all: Mutex<Vec<Weak<Stream>>>,
@@ -29,7 +29,7 @@ impl Registry {
         }
     }
 
-    /// Every stream that is alive.
+    /// Returns every stream that is alive.
     pub(crate) fn all(&self) -> Vec<Arc<Stream>> {
         lock(&self.all).iter().filter_map(Weak::upgrade).collect()
     }
@@ -38,12 +38,12 @@ impl Registry {
         lock(&self.blocking).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The legacy stream, which its first use makes.
+    /// Returns the legacy stream, which its first use makes.
     pub(crate) fn legacy_of(&'static self, shared: &'static Shared) -> &'static Arc<Stream> {
         self.legacy.get_or_init(|| Stream::new(shared, self, 0, Kind::Legacy))
     }
 
-    /// The legacy stream, if it has ever been used.
+    /// Returns the legacy stream, if it has ever been used.
     pub(super) fn legacy(&self) -> Option<Arc<Stream>> {
         self.legacy.get().cloned()
     }
