@@ -16,7 +16,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// `cpu`, `cuda`, `hip`.
+    /// Returns `cpu`, `cuda` or `hip`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",

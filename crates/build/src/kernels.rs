@@ -1,4 +1,4 @@
-//! The builder: what to compile, for what, and where to.
+//! The builder: the files to compile, their targets, and the folder of the results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Nothing to compile yet.
+    /// Returns a builder with nothing to compile yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -73,8 +73,8 @@ impl Kernels {
         self
     }
 
-    /// Compiles for this backend, and for no other that is not named likewise. A missing compiler is then an
-    /// error. `GPUSTREAM_BACKENDS` in the environment overrides it.
+    /// Compiles for this backend, and for no other that is not named by such a call. A missing compiler is then an
+    /// error. `GPUSTREAM_BACKENDS` in the environment overrides these calls.
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
         self.wanted.backends.insert(backend);
@@ -105,28 +105,28 @@ impl Kernels {
         self
     }
 
-    /// Where results go instead of `OUT_DIR`; cargo is then told nothing.
+    /// Sets the folder of the results instead of `OUT_DIR`; cargo is then told nothing.
     #[must_use]
     pub fn out_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.out_dir = Some(folder.into());
         self
     }
 
-    /// How many compilers run at once; otherwise cargo's `NUM_JOBS` or the number of cores.
+    /// Sets how many compilers run at once; otherwise cargo's `NUM_JOBS` or the number of cores.
     #[must_use]
     pub fn jobs(mut self, jobs: usize) -> Self {
         self.jobs = Some(jobs);
         self
     }
 
-    /// Compiles what did not change too, to measure how long it takes.
+    /// Sets whether unchanged files are compiled too, to measure how long that takes.
     #[must_use]
     pub fn rebuild(mut self, rebuild: bool) -> Self {
         self.rebuild = rebuild;
         self
     }
 
-    /// Calls `progress(done, total, name of what was done last)` after each compilation, from several threads.
+    /// Calls `progress(done, total, name of the last compilation)` after each compilation, from several threads.
     #[must_use]
     pub fn progress(mut self, progress: impl Fn(usize, usize, &str) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(progress));
@@ -148,7 +148,7 @@ impl Kernels {
         fs::create_dir_all(&out_dir)?;
         let out_dir = out_dir.canonicalize()?;
         if in_build_script {
-            // Said first, so that a build that fails is tried again when the file is mended.
+            // Printed first, so that a build that fails is tried again when the file is mended.
             self.watch();
         }
         let units = self.parse(&out_dir, in_build_script)?;
@@ -256,7 +256,7 @@ impl Kernels {
     }
 }
 
-/// Shows the user what does not stop the build.
+/// Shows the user a warning.
 fn warn(in_build_script: bool, text: &str) {
     for line in text.lines() {
         if in_build_script {
@@ -267,25 +267,25 @@ fn warn(in_build_script: bool, text: &str) {
     }
 }
 
-/// What a build made.
+/// The results of a build.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Built {
-    /// In the order in which they were added.
+    /// The results of each file, in the order in which the files were added.
     pub files: Vec<BuiltFile>,
-    /// Where the bindings and images lie.
+    /// The folder of the bindings and images.
     pub out_dir: PathBuf,
 }
 
-/// What was made of one kernel file.
+/// The results of one kernel file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct BuiltFile {
-    /// The kernel file as it was named.
+    /// The kernel file, as it was named.
     pub path: PathBuf,
     /// The generated Rust.
     pub bindings: PathBuf,
-    /// Shared objects, fat binary, bundle.
+    /// The shared objects, the fat binary and the bundle.
     pub images: Vec<PathBuf>,
     /// One entry per kernel, backend and target.
     pub kernels: Vec<KernelReport>,

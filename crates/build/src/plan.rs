@@ -1,4 +1,4 @@
-//! Deciding what to compile for, and with what.
+//! The choice of targets and compilers.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -16,7 +16,7 @@ const CUDA_ARCHS: &str = "GPUSTREAM_CUDA_ARCHS";
 const HIP_ARCHS: &str = "GPUSTREAM_HIP_ARCHS";
 const CPU_LEVELS: &str = "GPUSTREAM_CPU_LEVELS";
 
-/// The variables that decide; a change of any means building again.
+/// The variables that decide; a change of any of them means building again.
 pub(crate) const WATCHED: [&str; 14] = [
     BACKENDS,
     CUDA_ARCHS,
@@ -54,7 +54,7 @@ pub(crate) struct Plan {
     pub(crate) cpu: Option<(CxxCompiler, Vec<String>)>,
     pub(crate) cuda: Option<(Nvcc, Vec<String>)>,
     pub(crate) hip: Option<(HipCompiler, Vec<String>)>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -111,14 +111,14 @@ impl Plan {
 }
 
 impl Plan {
-    /// Their executables, where links end: a new version is a reason to build again.
+    /// Returns the executables of the compilers, where links end: a new version is a reason to build again.
     pub(crate) fn compilers(&self) -> Vec<PathBuf> {
         let paths = [
             self.cpu.as_ref().map(|(c, _)| &c.path),
             self.cuda.as_ref().map(|(c, _)| &c.path),
             self.hip.as_ref().map(|(c, _)| &c.path),
         ];
-        // A bare name is looked up on PATH by whoever runs it, and has no file of its own here.
+        // A bare name is looked up on PATH when it is run, and has no file of its own here.
         paths.into_iter().flatten().filter_map(|path| path.canonicalize().ok()).collect()
     }
 }
@@ -146,8 +146,8 @@ fn plan_cpu(choices: &Wanted) -> Result<(CxxCompiler, Vec<String>)> {
     Ok((compiler, levels))
 }
 
-/// The compiler, its targets, and those of the default that it is too old for. Targets that someone chose are not
-/// left out. `any`: a compiler that is not the system's own will do.
+/// Returns the compiler, its targets, and those of the default that it is too old for. Targets that someone chose are
+/// not left out. `any`: a compiler that is not the system's own will do.
 fn plan_hip(choices: &Wanted, any: bool) -> Result<(HipCompiler, Vec<String>, Vec<String>)> {
     let chosen = list(HIP_ARCHS).is_some() || !choices.hip_archs.is_empty();
     let archs = targets(HIP_ARCHS, &choices.hip_archs, &DEFAULT_HIP);
@@ -161,7 +161,7 @@ fn plan_hip(choices: &Wanted, any: bool) -> Result<(HipCompiler, Vec<String>, Ve
     Ok((compiler, archs, left_out))
 }
 
-/// Whether the vendor's kernel driver is here; WSL has one device for all.
+/// Returns whether the vendor's kernel driver is here; WSL has one device for all.
 fn has_gpu(backend: Backend) -> bool {
     let devices: &[&str] = match backend {
         Backend::Cpu => return true,
@@ -171,14 +171,14 @@ fn has_gpu(backend: Backend) -> bool {
     devices.iter().any(|device| Path::new(device).exists())
 }
 
-/// What the environment says, else the build script, else the default.
+/// Returns the targets of the environment, else of the build script, else the default.
 fn targets(variable: &str, own: &[String], default: &[&str]) -> Vec<String> {
     list(variable).unwrap_or_else(|| {
         if own.is_empty() { default.iter().map(|&t| t.to_owned()).collect() } else { own.to_vec() }
     })
 }
 
-/// An environment variable's comma list, if it is set.
+/// Returns an environment variable's comma list, if the variable is set.
 fn list(name: &str) -> Option<Vec<String>> {
     let value = env::var(name).ok()?;
     let items: Vec<_> = value.split(',').map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect();

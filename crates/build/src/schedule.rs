@@ -12,14 +12,14 @@ use crate::diagnostic::{Error, Result};
 use crate::plan::Plan;
 use crate::unit::Unit;
 
-/// Called with the numbers of compilations done and in all, and the name of the last one.
+/// A function that is called with the numbers of compilations done and in all, and the name of the last one.
 pub(crate) type Progress = Box<dyn Fn(usize, usize, &str) + Send + Sync>;
 
-/// Compiles every file for everything in the plan; gives each file's outputs in the order of the plan.
+/// Compiles every file for everything in the plan. Returns each file's outputs in the order of the plan.
 /// `workers` compilers run at once: by default `NUM_JOBS` of the environment, or as many as there are cores.
 ///
 /// # Errors
-/// The first failure per file and backend: what fails at one instruction level fails at all of them.
+/// The first failure per file and backend: a file that fails at one instruction level fails at all of them.
 pub(crate) fn run(
     units: &[Unit],
     plan: &Plan,
@@ -61,7 +61,7 @@ pub(crate) fn run(
     failed.map_or(Ok(outputs), Err)
 }
 
-/// The results in the order of the jobs.
+/// Runs the jobs. Returns the results in the order of the jobs.
 fn run_jobs(
     jobs: &[(usize, Job<'_>)],
     common: &Common,

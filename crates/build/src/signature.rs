@@ -1,11 +1,11 @@
-//! What a kernel file declares: kernels, their parameters, the structs they pass by value.
+//! The declarations of a kernel file: kernels, their parameters, the structs that they pass by value.
 
 use std::ops::Range;
 
 use crate::contract::Contract;
 use crate::types::{Param, Scalar, ValueType};
 
-/// Everything the bindings need to know of one file.
+/// The declarations of one file, as the bindings need them.
 #[derive(Debug)]
 pub(crate) struct Module {
     /// The file's stem: `saxpy` for `saxpy.cu`.
@@ -28,16 +28,16 @@ pub(crate) struct Kernel {
     pub(crate) docs: Vec<String>,
     pub(crate) params: Vec<Param>,
     pub(crate) contract: Contract,
-    /// Loops with `GS_FOR_EACH*`: right for any grid.
+    /// Whether the kernel loops with `GS_FOR_EACH*`, and so is right for any grid.
     pub(crate) strided: bool,
-    /// Declares shared memory, which its blocks set up or hand in.
+    /// Whether the kernel declares shared memory, which its blocks set up or hand in.
     pub(crate) shares: bool,
-    /// From `__launch_bounds__`.
+    /// The bound of `__launch_bounds__`.
     pub(crate) max_threads: Option<u32>,
 }
 
 impl Kernel {
-    /// Threads of the block it is usually launched with.
+    /// Returns the number of threads of the block with which the kernel is usually launched.
     pub(crate) fn usual_block(&self) -> u32 {
         let covered = self.contract.covers.as_ref().and_then(|c| c.block.as_ref());
         match (covered, self.max_threads) {
@@ -47,7 +47,7 @@ impl Kernel {
         }
     }
 
-    /// The parameter block as C lays it out: offset and size of each parameter, in bytes.
+    /// Returns the parameter block as C lays it out: offset and size of each parameter, in bytes.
     pub(crate) fn param_table(&self) -> Vec<(usize, usize)> {
         let mut end = 0_usize;
         self.params
@@ -70,7 +70,7 @@ pub(crate) struct Struct {
     pub(crate) fields: Vec<Field>,
     pub(crate) size: usize,
     pub(crate) align: usize,
-    /// From `alignas`.
+    /// The alignment of `alignas`.
     pub(crate) explicit_align: Option<usize>,
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 #[derive(Debug)]
 pub(crate) struct Param {
-    /// As in the source; `arg0` and so on where it has none.
+    /// The name in the source; `arg0` and so on where it has none.
     pub(crate) name: String,
     pub(crate) range: Range<usize>,
     pub(crate) ty: ParamType,
@@ -17,7 +17,7 @@ pub(crate) enum ParamType {
 }
 
 impl ParamType {
-    /// A stand-in for a parameter that was refused, so that a contract may still name it.
+    /// Returns a stand-in for a parameter that was refused, so that a contract may still name it.
     pub(crate) fn refused() -> Self {
         Self::Value(ValueType::Struct { name: String::new(), size: 1, align: 1 })
     }
@@ -26,7 +26,7 @@ impl ParamType {
         matches!(self, Self::Value(ValueType::Struct { name, .. }) if name.is_empty())
     }
 
-    /// Size and alignment in bytes, as a kernel parameter.
+    /// Returns size and alignment in bytes, as a kernel parameter.
     pub(crate) fn layout(&self) -> (usize, usize) {
         match self {
             Self::Value(value) => value.layout(),
@@ -62,7 +62,7 @@ impl ValueType {
         }
     }
 
-    /// The Rust type in generated code.
+    /// Returns the Rust type in generated code.
     pub(crate) fn rust(&self) -> String {
         match self {
             Self::Scalar(scalar) => scalar.rust().to_owned(),
@@ -123,12 +123,12 @@ impl Scalar {
         }
     }
 
-    /// Whether contracts may compute with it.
+    /// Returns whether contracts may compute with the scalar.
     pub(crate) const fn is_integer(self) -> bool {
         !matches!(self, Self::Bool | Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
     }
 
-    /// The scalar a C++ type name stands for, words in any order, `std::` and `gs::` already removed.
+    /// Returns the scalar that a C++ type name stands for, words in any order, `std::` and `gs::` already removed.
     pub(crate) fn from_cpp(name: &str) -> Option<Self> {
         Some(match name {
             "bool" => Self::Bool,
@@ -138,8 +138,8 @@ impl Scalar {
             "uint16_t" | "unsigned short" | "ushort" | "u16" => Self::U16,
             "int32_t" | "int" | "i32" => Self::I32,
             "uint32_t" | "unsigned" | "uint" | "u32" => Self::U32,
-            // `long` is 64 bits wide on every system the compilers here serve; the check of the compiled
-            // table catches one where it is not.
+            // `long` is 64 bits wide on every system that the compilers here serve; the check of the compiled
+            // table catches a system where it is not.
             "int64_t" | "long" | "long long" | "i64" => Self::I64,
             "uint64_t" | "unsigned long" | "unsigned long long" | "ulong" | "u64" => Self::U64,
             "ptrdiff_t" | "ssize_t" | "intptr_t" => Self::Isize,
@@ -167,13 +167,13 @@ const LANES: [(&str, Scalar); 10] = [
     ("double", Scalar::F64),
 ];
 
-/// The C++ name of a short vector.
+/// Returns the C++ name of a short vector.
 pub(crate) fn vector_name(lane: Scalar, lanes: usize) -> String {
     let base = LANES.iter().find(|(_, scalar)| *scalar == lane).map_or("", |(name, _)| name);
     format!("{base}{lanes}")
 }
 
-/// `float4` and its kin: lane type, lanes, alignment.
+/// Returns the type of `float4` and its kin: lane type, lanes, alignment.
 pub(crate) fn vector_from_cpp(name: &str) -> Option<ValueType> {
     let split = name.len().checked_sub(1)?;
     if !name.is_char_boundary(split) {
