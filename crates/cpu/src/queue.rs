@@ -284,7 +284,7 @@ impl Stream {
         }
     }
 
-    /// This point of the stream, if it has not been reached.
+    /// Returns this point of the stream, if it has not been reached.
     fn pending(self: Arc<Self>) -> Option<Mark> {
         let number = self.submitted();
         (!self.is_done(number)).then_some(Mark { stream: self, number })
