@@ -8,11 +8,11 @@ use std::fs;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::backend::Backend;
 use crate::compile::assertions::assertions;
 use crate::compile::{Common, Image};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{for_devices, write_if_changed};
-use crate::kernels::Backend;
 use crate::signature::{Module, Struct};
 use crate::unit::Unit;
 
@@ -20,7 +20,7 @@ use crate::unit::Unit;
 const ALLOW: &str = "#[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, \
                      non_camel_case_types, unused_parens, unreachable_pub, rustdoc::all, dead_code)]";
 
-/// The text of `NAME.rs`. Images and sources are embedded by paths relative to it.
+/// Returns the text of `NAME.rs`. Images and sources are embedded by paths relative to that file.
 pub(crate) fn generate(unit: &Unit, images: &[Image], common: &Common) -> Result<String> {
     let module = &unit.module;
     let mut text = format!(
@@ -43,7 +43,7 @@ fn file_name(unit: &Unit) -> String {
     unit.source.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// `docs` as a Rust doc comment, `instead` where there are none.
+/// Writes `docs` as a Rust doc comment, `instead` where there are none.
 fn write_docs(text: &mut String, indent: &str, docs: &[String], instead: &str) {
     if docs.is_empty() {
         let _ = writeln!(text, "{indent}/// {instead}");
@@ -53,7 +53,7 @@ fn write_docs(text: &mut String, indent: &str, docs: &[String], instead: &str) {
     }
 }
 
-/// A struct of the file with C's layout. It has no padding, so that every byte of it has a value.
+/// Writes a struct of the file with C's layout. The struct has no padding, so that every byte of it has a value.
 fn write_struct(text: &mut String, definition: &Struct) {
     let name = &definition.name;
     write_docs(text, "", &definition.docs, &format!("`{name}`, as the kernels declare it."));
@@ -76,7 +76,7 @@ fn write_struct(text: &mut String, definition: &Struct) {
         "// SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there\n\
          // is no padding between or after them.\n\
          ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for {name});\n\
-         // SAFETY: as above.\n\
+         // SAFETY: every member is valid for all bit patterns, and there is no padding between or after them.\n\
          ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for {name});\n\
          const _: () = assert!(::core::mem::size_of::<{name}>() == {} && ::core::mem::align_of::<{name}>() == {});\n",
         definition.size, definition.align
@@ -101,10 +101,10 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
     let Module { name, kernels, .. } = &unit.module;
     let _ = writeln!(
         text,
-        "{ALLOW}\nimpl Kernels {{\n    /// Loads the image that suits `device` best; where none does, compiles the source for it, once per\n    \
-         /// machine. May block for seconds.\n    ///\n    /// # Errors\n    /// `InvalidModule` where an image is not the one that was built; `NoImageForDevice` where there is neither \
-         image nor run-time compiler; `ArgumentMismatch` where an image's\n    /// parameters are not those these \
-         launchers were made for.\n    pub fn load(device: &::gpustream::Device) -> ::gpustream::Result<Self> {{"
+        "{ALLOW}\nimpl Kernels {{\n    /// Loads the image that suits `device` best; where none does, compiles the source for the device, once per\n    \
+         /// machine. May block for seconds.\n    ///\n    /// # Errors\n    /// `InvalidModule` where an image is not the one that was built; \
+         `NoImageForDevice` where there is neither image\n    /// nor run-time compiler; `ArgumentMismatch` where an \
+         image's parameters are not those that these launchers\n    /// were made for.\n    pub fn load(device: &::gpustream::Device) -> ::gpustream::Result<Self> {{"
     );
     text.push_str("        const IMAGES: &[::gpustream::Image<'static>] = &[\n");
     let mut checksums = String::new();
@@ -146,7 +146,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
                 write_if_changed(&sources.join(format!("{i}.cuh")), header.text.as_bytes())?;
                 format!("{name}.source/{i}.cuh")
             }
-            // Unpacked once for all files; a relative include still means the one below gpustream/.
+            // Unpacked once for all files; a relative include still means the header below gpustream/.
             None if header.name.starts_with("gpustream/") => format!("gpustream-include/{}", header.name),
             None => format!("gpustream-include/gpustream/{}", header.name),
         };
@@ -179,7 +179,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         );
     }
     text.push_str(
-        "            module,\n        })\n    }\n\n    /// The loaded module, for what has no generated launcher.\n    \
+        "            module,\n        })\n    }\n\n    /// Returns the loaded module, for all that has no generated launcher.\n    \
          pub fn module(&self) -> &::gpustream::Module {\n        &self.module\n    }\n",
     );
     Ok(())

@@ -27,13 +27,13 @@ impl Text<'_> {
     }
 }
 
-/// What a kernel's author promises and asks for.
+/// The promises and requests of a kernel's author.
 #[derive(Debug, Default)]
 pub(crate) struct Contract {
-    /// Has a `requires:` line: the launcher is safe.
+    /// Whether there is a `requires:` line: the launcher is then safe.
     pub(crate) safe: bool,
     pub(crate) requires: Vec<Clause>,
-    /// All blocks must be on the device at once.
+    /// Whether all blocks must be on the device at once.
     pub(crate) cooperative: bool,
     pub(crate) covers: Option<Covers>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Clause {
 }
 
 impl Clause {
-    /// Whether the condition asks for a least value of a length, or of the launch's.
+    /// Returns whether the condition asks for a least value of a length, or of the launch's.
     fn bounds_below(&self, value: &Expr) -> bool {
         let (left, right) = (self.left.direction(value), self.right.direction(value));
         match self.comparison {
@@ -73,15 +73,15 @@ pub(crate) struct Covers {
 /// The condition that all blocks of the grid are on the device at once.
 pub(crate) const COOPERATIVE: &str = "cooperative";
 
-/// Most threads of a block on every backend.
+/// The most threads of a block on every backend.
 const MAX_BLOCK: u64 = 1024;
 
-/// Which contract line a doc line is.
+/// The kind of a contract line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineKind {
     Requires,
     Covers,
-    /// Looks like one of them and is not.
+    /// A line that looks like one of them and is not.
     Misspelt,
 }
 
@@ -89,8 +89,8 @@ pub(crate) enum LineKind {
 const WORDS: [&str; 7] =
     ["require", "requires", "required", "cover", "covers", "precondition", "preconditions"];
 
-/// Recognises a contract line by the word before its colon; gives the offset of what follows the colon. One in other
-/// dress, or without its colon, is [`LineKind::Misspelt`]: read as prose it would check nothing.
+/// Recognises a contract line by the word before its colon. Returns its kind and the offset of the text after the
+/// colon. A line in other dress, or without its colon, is [`LineKind::Misspelt`]: read as prose it would check nothing.
 pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
     if let Some(colon) = line.find(':') {
         match line[..colon].trim() {
@@ -114,12 +114,12 @@ pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
 }
 
 impl Contract {
-    /// Whether any condition asks for a least value of a length, or of the launch's.
+    /// Returns whether any condition asks for a least value of a length, or of the launch's.
     pub(crate) fn bounds_below(&self, value: &Expr) -> bool {
         self.requires.iter().any(|clause| clause.bounds_below(value))
     }
 
-    /// Adds one part of the contract, `range` being what follows the colon up to the next part.
+    /// Adds one part of the contract, `range` being the text from the colon up to the next part.
     pub(crate) fn add(
         &mut self,
         kind: LineKind,
@@ -281,7 +281,7 @@ fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The offset of `word` standing alone.
+/// Returns the offset of `word` where it stands alone.
 fn find_word(text: &str, word: &str) -> Option<usize> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).map(|(i, _)| i).find(|&i| {

@@ -4,10 +4,10 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Shorthand for the crate's results.
+/// The result of the crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A source file and where its lines begin.
+/// A source file and the places where its lines begin.
 pub(crate) struct SourceFile {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
@@ -32,7 +32,7 @@ impl SourceFile {
         }
     }
 
-    /// Line and column, both from 1, columns in characters.
+    /// Returns line and column, both from 1, columns in characters.
     pub(crate) fn position(&self, offset: usize) -> (usize, usize) {
         let line = self.line_starts.partition_point(|&start| start <= offset).max(1);
         let start = self.line_starts[line - 1];
@@ -46,7 +46,7 @@ impl SourceFile {
         self.text[start..end].trim_end_matches(['\n', '\r'])
     }
 
-    /// An error at `range` of the text: what is wrong, and what to write instead.
+    /// Returns an error at `range` of the text: the mistake, and the text to write instead.
     pub(crate) fn diagnostic(
         &self,
         range: Range<usize>,
@@ -69,7 +69,7 @@ impl SourceFile {
     }
 }
 
-/// One thing in a kernel file that cannot be bound, and what to write instead.
+/// A part of a kernel file that cannot be bound, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
@@ -79,9 +79,9 @@ pub struct Diagnostic {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The mistake.
     pub message: String,
-    /// What to write instead.
+    /// The text to write instead, or another remedy.
     pub help: String,
     source_line: String,
     marked: usize,
@@ -103,7 +103,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Why kernels could not be built: every diagnostic of every file, or a failed tool.
+/// The failure of a build: every diagnostic of every file, or a failed tool.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     diagnostics: Vec<Diagnostic>,
@@ -115,7 +115,7 @@ impl Error {
         Self { diagnostics: Vec::new(), messages: vec![text.into()] }
     }
 
-    /// `Ok` where nothing was collected.
+    /// Succeeds where no diagnostic was collected.
     pub(crate) fn check(diagnostics: Vec<Diagnostic>) -> Result<()> {
         if diagnostics.is_empty() { Ok(()) } else { Err(Self { diagnostics, messages: Vec::new() }) }
     }
@@ -129,7 +129,7 @@ impl Error {
         Some(collected)
     }
 
-    /// What in the kernel files cannot be bound; empty where a tool failed.
+    /// Returns the parts of kernel files that cannot be bound; empty where a tool failed.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }

@@ -1,4 +1,4 @@
-//! Headers: the portable ones that this crate carries, and whatever a kernel file includes.
+//! Headers: the portable ones that this crate carries, and those that a kernel file includes.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,21 +9,21 @@ use crate::diagnostic::{Error, Result, SourceFile};
 /// The device headers by the name they are included under, `gpustream/kernel.cuh` and so on.
 const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/headers.rs"));
 
-/// Only host compilers read these, so they stay out of what run-time compilers get.
+/// The headers that only host compilers read, which run-time compilers do not get.
 const CPU_ONLY: &str = "gpustream/cpu/";
 
 /// A header that a kernel file includes, directly or not.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
-    /// As written between the quotes or angle brackets.
+    /// The name as written between the quotes or angle brackets.
     pub(crate) name: String,
     pub(crate) text: String,
-    /// Where a user's header lies; `None` for one that this crate carries.
+    /// The path of a user's header; `None` for one that this crate carries.
     pub(crate) path: Option<PathBuf>,
 }
 
 /// Writes the device headers below `folder`, so that compilers find them with `-I`. Files that are the same
-/// already are left alone: their time stamps matter to nobody, but writing races with running compilers.
+/// already are left alone: to write them would race with running compilers.
 pub(crate) fn unpack(folder: &Path) -> Result<()> {
     for (name, text) in EMBEDDED {
         write_if_changed(&folder.join(name), text.as_bytes())?;
@@ -45,8 +45,8 @@ pub(crate) fn write_if_changed(path: &Path, contents: &[u8]) -> Result<()> {
     write().map_err(|e| Error::message(format!("cannot write {}: {e}", path.display())))
 }
 
-/// Every header that is included and not the system's, in the order of discovery. Includes are found by their
-/// text, without evaluating `#if`: one too many does no harm.
+/// Returns every header that is included and not the system's, in the order of discovery. Includes are found by their
+/// text, without evaluating `#if`: one header too many does no harm.
 pub(crate) fn closure(source: &SourceFile, include_dirs: &[PathBuf]) -> Vec<Header> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
@@ -68,12 +68,13 @@ pub(crate) fn closure(source: &SourceFile, include_dirs: &[PathBuf]) -> Vec<Head
     found
 }
 
-/// Whether a run-time compiler for GPUs could need it.
+/// Returns whether a run-time compiler for GPUs could need the header.
 pub(crate) fn for_devices(header: &Header) -> bool {
     !header.name.starts_with(CPU_ONLY)
 }
 
-/// What the CPU's compilation includes around the user's file, which no search from that file finds.
+/// Returns the headers that the CPU's compilation includes around the user's file, which no search from that file
+/// finds.
 pub(crate) fn for_hosts() -> impl Iterator<Item = &'static str> {
     EMBEDDED.iter().filter(|(name, _)| name.starts_with(CPU_ONLY)).map(|(_, text)| *text)
 }
@@ -104,7 +105,7 @@ fn find(name: &str, quoted: bool, from: &Place, include_dirs: &[PathBuf]) -> Opt
     include_dirs.iter().find_map(|dir| read(dir.join(name))).or_else(|| embedded(name))
 }
 
-/// The names a text includes, and whether in quotes.
+/// Returns the names that a text includes, and whether in quotes.
 fn includes(text: &str) -> impl Iterator<Item = (&str, bool)> {
     text.lines().filter_map(|line| {
         let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim_start();

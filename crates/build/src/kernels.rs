@@ -1,62 +1,18 @@
-//! The builder: what to compile, for what, and where to.
+//! The builder: the files to compile, their targets, and the folder of the results.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fmt, fs};
+use std::{env, fs};
 
+use crate::backend::Backend;
 use crate::bindings;
 use crate::compile::{self, Image};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{self, write_if_changed};
-use crate::plan::{Plan, WATCHED};
+use crate::plan::{Plan, WATCHED, Wanted};
 use crate::report::KernelReport;
-use crate::schedule;
+use crate::schedule::{self, Progress};
 use crate::unit::Unit;
-
-/// What a kernel can be compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Backend {
-    /// Shared objects by the host's C++ compiler.
-    Cpu,
-    /// A fat binary by nvcc.
-    Cuda,
-    /// A bundle of code objects by hipcc or Clang.
-    Hip,
-}
-
-impl Backend {
-    /// `cpu`, `cuda`, `hip`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-            Self::Hip => "hip",
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for Backend {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text.trim() {
-            "cpu" => Ok(Self::Cpu),
-            "cuda" => Ok(Self::Cuda),
-            "hip" => Ok(Self::Hip),
-            other => Err(Error::message(format!("no backend `{other}`: there are cpu, cuda and hip"))),
-        }
-    }
-}
-
-/// Called with the numbers of compilations done and in all, and the name of the last one.
-pub(crate) type Progress = Box<dyn Fn(usize, usize, &str) + Send + Sync>;
 
 /// Kernel files and how to compile them.
 ///
@@ -68,18 +24,15 @@ pub struct Kernels {
     includes: Vec<PathBuf>,
     defines: Vec<(String, Option<String>)>,
     flags: Vec<(Backend, String)>,
-    pub(crate) backends: BTreeSet<Backend>,
-    pub(crate) cuda_archs: Vec<String>,
-    pub(crate) hip_archs: Vec<String>,
-    pub(crate) cpu_levels: Vec<String>,
+    wanted: Wanted,
     out_dir: Option<PathBuf>,
-    pub(crate) jobs: Option<usize>,
+    jobs: Option<usize>,
     rebuild: bool,
-    pub(crate) progress: Option<Progress>,
+    progress: Option<Progress>,
 }
 
 impl Kernels {
-    /// Nothing to compile yet.
+    /// Returns a builder with nothing to compile yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -120,11 +73,11 @@ impl Kernels {
         self
     }
 
-    /// Compiles for this backend, and for no other that is not named likewise. A missing compiler is then an
-    /// error. `GPUSTREAM_BACKENDS` in the environment overrides it.
+    /// Compiles for this backend, and for no other that is not named by such a call. A missing compiler is then an
+    /// error. `GPUSTREAM_BACKENDS` in the environment overrides these calls.
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
-        self.backends.insert(backend);
+        self.wanted.backends.insert(backend);
         self
     }
 
@@ -132,7 +85,7 @@ impl Kernels {
     /// `sm_90`.
     #[must_use]
     pub fn cuda_arch(mut self, arch: impl Into<String>) -> Self {
-        self.cuda_archs.push(arch.into());
+        self.wanted.cuda_archs.push(arch.into());
         self
     }
 
@@ -140,7 +93,7 @@ impl Kernels {
     /// `gfx942`, `gfx1030`, `gfx1100` and `gfx1201`.
     #[must_use]
     pub fn hip_arch(mut self, arch: impl Into<String>) -> Self {
-        self.hip_archs.push(arch.into());
+        self.wanted.hip_archs.push(arch.into());
         self
     }
 
@@ -148,32 +101,32 @@ impl Kernels {
     /// the target's architecture.
     #[must_use]
     pub fn cpu_level(mut self, level: impl Into<String>) -> Self {
-        self.cpu_levels.push(level.into());
+        self.wanted.cpu_levels.push(level.into());
         self
     }
 
-    /// Where results go instead of `OUT_DIR`; cargo is then told nothing.
+    /// Sets the folder of the results instead of `OUT_DIR`; cargo is then told nothing.
     #[must_use]
     pub fn out_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.out_dir = Some(folder.into());
         self
     }
 
-    /// How many compilers run at once; otherwise cargo's `NUM_JOBS` or the number of cores.
+    /// Sets how many compilers run at once; otherwise cargo's `NUM_JOBS` or the number of cores.
     #[must_use]
     pub fn jobs(mut self, jobs: usize) -> Self {
         self.jobs = Some(jobs);
         self
     }
 
-    /// Compiles what did not change too, to measure how long it takes.
+    /// Sets whether unchanged files are compiled too, to measure how long that takes.
     #[must_use]
     pub fn rebuild(mut self, rebuild: bool) -> Self {
         self.rebuild = rebuild;
         self
     }
 
-    /// Calls `progress(done, total, name of what was done last)` after each compilation, from several threads.
+    /// Calls `progress(done, total, name of the last compilation)` after each compilation, from several threads.
     #[must_use]
     pub fn progress(mut self, progress: impl Fn(usize, usize, &str) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(progress));
@@ -195,7 +148,7 @@ impl Kernels {
         fs::create_dir_all(&out_dir)?;
         let out_dir = out_dir.canonicalize()?;
         if in_build_script {
-            // Said first, so that a build that fails is tried again when the file is mended.
+            // Printed first, so that a build that fails is tried again when the file is mended.
             self.watch();
         }
         let units = self.parse(&out_dir, in_build_script)?;
@@ -205,7 +158,7 @@ impl Kernels {
         let include_dir = out_dir.join("gpustream-include");
         headers::unpack(&include_dir)?;
 
-        let plan = Plan::of(self)?;
+        let plan = Plan::of(&self.wanted)?;
         for warning in &plan.warnings {
             warn(in_build_script, warning);
         }
@@ -221,7 +174,7 @@ impl Kernels {
             out_dir: out_dir.clone(),
             rebuild: self.rebuild,
         };
-        let outputs = schedule::run(self, &units, &plan, &common)?;
+        let outputs = schedule::run(&units, &plan, &common, self.jobs, self.progress.as_ref())?;
 
         let mut built = Built { files: Vec::new(), out_dir };
         for (unit, outputs) in units.iter().zip(outputs) {
@@ -303,7 +256,7 @@ impl Kernels {
     }
 }
 
-/// Shows the user what does not stop the build.
+/// Shows the user a warning.
 fn warn(in_build_script: bool, text: &str) {
     for line in text.lines() {
         if in_build_script {
@@ -314,25 +267,25 @@ fn warn(in_build_script: bool, text: &str) {
     }
 }
 
-/// What a build made.
+/// The results of a build.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Built {
-    /// In the order in which they were added.
+    /// The results of each file, in the order in which the files were added.
     pub files: Vec<BuiltFile>,
-    /// Where the bindings and images lie.
+    /// The folder of the bindings and images.
     pub out_dir: PathBuf,
 }
 
-/// What was made of one kernel file.
+/// The results of one kernel file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct BuiltFile {
-    /// The kernel file as it was named.
+    /// The kernel file, as it was named.
     pub path: PathBuf,
     /// The generated Rust.
     pub bindings: PathBuf,
-    /// Shared objects, fat binary, bundle.
+    /// The shared objects, the fat binary and the bundle.
     pub images: Vec<PathBuf>,
     /// One entry per kernel, backend and target.
     pub kernels: Vec<KernelReport>,

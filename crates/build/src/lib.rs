@@ -27,10 +27,10 @@
 //!
 //! The module `guide::writing_kernels` of `gpustream` goes through a kernel file from top to bottom.
 //!
-//! # What happens to a file
+//! # The way of a file
 //!
 //! 1. **Parsing.** Every `extern "C" __global__ void` kernel of the file becomes a method of the generated
-//!    `Kernels` struct. What cannot be bound (a template, a reference, an unknown type, …) is an error at
+//!    `Kernels` struct. A declaration that cannot be bound (a template, a reference, an unknown type, …) is an error at
 //!    `file:line:column` that says what to write instead; all of a file's errors are reported at once.
 //! 2. **Compiling**, for the backends that were asked for ([`Backend`]): a shared object per instruction level
 //!    for the CPU, one fat binary for CUDA, one bundle for HIP. Files whose text, headers, options and compiler
@@ -43,12 +43,12 @@
 //! from the run-time compiler (NVRTC, HIPRTC), which `gpustream` calls at load and whose output it keeps in a
 //! disk cache. So a build machine needs no GPU compiler, only a C++ compiler for the CPU.
 //!
-//! # Which backends
+//! # Backends
 //!
-//! The CPU always; CUDA and HIP where the vendor's compiler is installed system-wide, or another one (Python wheels,
-//! a distribution's Clang) on a machine that has the vendor's GPU. Then a missing compiler is no
-//! reason to fail: the run-time compiler stands in. Saying which ones, by [`Kernels::backend`] or the environment,
-//! makes a missing one an error, and uses whatever compiler there is.
+//! Files are compiled for the CPU always; for CUDA and HIP where the vendor's compiler is installed system-wide, or
+//! another one (Python wheels, a distribution's Clang) on a machine that has the vendor's GPU. Then a missing compiler
+//! is no reason to fail: the run-time compiler stands in. A choice of backends, by [`Kernels::backend`] or the
+//! environment, makes a missing compiler an error, and uses any compiler that is found.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -56,11 +56,11 @@
 //! | `GPUSTREAM_CPU_LEVELS` | instruction levels: `x86-64-v2`, `x86-64-v3`, `x86-64-v4`; `aarch64`; of the first also an image for checked mode |
 //! | `GPUSTREAM_CUDA_ARCHS` | real architectures, `sm_80,sm_90` |
 //! | `GPUSTREAM_HIP_ARCHS` | targets, `gfx90a,gfx1100` |
-//! | `CXX`, `NVCC`, `CUDA_HOME`, `HIPCC`, `ROCM_PATH` | where compilers are; see [`toolchain`] |
+//! | `CXX`, `NVCC`, `CUDA_HOME`, `HIPCC`, `ROCM_PATH` | places of compilers; see [`toolchain`] |
 //!
 //! # Contracts
 //!
-//! The doc comment above a kernel's definition may end with what a launch must satisfy:
+//! The doc comment above a kernel's definition may end with the conditions that a launch must satisfy:
 //!
 //! ```cpp
 //! /// y[i] += a * x[i]
@@ -70,51 +70,52 @@
 //! extern "C" __global__ void saxpy(float a, const float* __restrict__ x, float* __restrict__ y, size_t n)
 //! ```
 //!
-//! * `requires:` lists conditions between commas, all of which must hold. Each compares two integer expressions (`<` `<=`
-//!   `>` `>=` `==` `!=`) over integer parameters, `len(pointer)` (elements), literals and the launch's `grid.x|y|z`,
-//!   `block.x|y|z` and `shared` (dynamic bytes), with `+ - * / %`, signs and parentheses. Each launch checks them in
-//!   128-bit arithmetic; where that overflows, or divides by zero, the condition does not hold. A condition that does not
-//!   hold is an error, and nothing is launched.
+//! * `requires:` lists conditions between commas, all of which must hold. Each compares two integer expressions (`<`
+//!   `<=` `>` `>=` `==` `!=`) over integer parameters, `len(pointer)` (elements), literals and the launch's
+//!   `grid.x|y|z`, `block.x|y|z` and `shared` (dynamic bytes), with `+ - * / %`, signs and parentheses. Each launch
+//!   checks them in 128-bit arithmetic; where that overflows, or divides by zero, the condition does not hold. A
+//!   condition that does not hold is an error, and nothing is launched.
 //! * A kernel with a `requires:` line (or `requires: nothing`) gets a safe launcher: **the line is the author's promise
-//!   that the kernel touches nothing beyond its arguments when the conditions hold**. Without one the launcher is an
-//!   `unsafe fn`.
+//!   that the kernel touches nothing beyond its arguments when the conditions hold**. Without such a line the launcher
+//!   is an `unsafe fn`.
 //! * Such a kernel says of every pointer how long its memory must be: some condition bounds `len(pointer)` from below.
-//!   `0 <= len(pointer)` does for one that is not touched. A pointer without such a condition is an error.
-//! * Such a kernel that uses an `extern __shared__` array says likewise how many bytes of dynamic shared memory there must
-//!   be: `4 * block.x <= shared`, or `0 <= shared` where it touches none.
-//! * The condition `cooperative` asks for all blocks to be on the device at once. The launcher then launches so, and a grid
-//!   that does not fit, or a device without cooperative launches, is an error. It belongs to kernels whose blocks wait for
-//!   each other. Where the generator finds a barrier of the grid in a kernel, in what the file defines or in a header of
-//!   the user's that the kernel can reach (`gs::grid_barrier`, or `sync` of a cooperative group with the grid), it adds
-//!   the condition itself and warns. A barrier made by hand, of atomics in a loop, it cannot see.
+//!   `0 <= len(pointer)` does for memory that is not touched. A pointer without such a condition is an error.
+//! * Such a kernel that uses an `extern __shared__` array also says how many bytes of dynamic shared memory there must
+//!   be: `4 * block.x <= shared`, or `0 <= shared` where the kernel touches none.
+//! * The condition `cooperative` asks for all blocks to be on the device at once. The launcher then launches so, and a
+//!   grid that does not fit, or a device without cooperative launches, is an error. The condition belongs to kernels
+//!   whose blocks wait for each other. Where the generator finds a barrier of the grid (`gs::grid_barrier`, or `sync`
+//!   of a cooperative group with the grid) in a kernel, or in a definition of the file or of a user's header that the
+//!   kernel can reach, it adds the condition itself and warns. The generator cannot see a barrier made by hand, of
+//!   atomics in a loop.
 //! * `covers: n` gives the default launch shape: enough threads for `n`, or, where the kernel loops with
 //!   `GS_FOR_EACH`, a grid of a few elements per thread (one that just fills the device if it uses shared memory).
 //!   `covers: x, y by 16, 16` is a grid of 16×16 blocks over x×y; the `by` part is optional in one dimension.
-//! * A line goes on in the next ones, until the other kind of line begins or the comment ends. So the contract comes last
-//!   in its comment, and what stands behind it and is no part of it is an error. So is what looks like a contract line and
-//!   is none (`- requires:`, `Requires:`), and one in an ordinary comment above.
+//! * A line goes on in the next ones, until the other kind of line begins or the comment ends. So the contract comes
+//!   last in its comment, and text behind the contract that is no part of it is an error. So is a line that looks like
+//!   a contract's and is none (`- requires:`, `Requires:`), and a contract line in an ordinary comment above.
 //!
-//! # What a pointer takes
+//! # Arguments of pointers
 //!
-//! `const T*` takes what is read (`AsView<T>`), `T*` what is written (`AsViewMut<T>`). Nobody else writes this memory
-//! while the kernel runs.
+//! `const T*` takes memory that is read (`AsView<T>`), `T*` memory that is written (`AsViewMut<T>`). No one else writes
+//! this memory while the kernel runs.
 //!
-//! `const volatile T*` and `volatile T*` take the same, and a `Flag` too. **Volatile memory can change between two reads**,
-//! since the host and other kernels write a flag at any time. A kernel that checks a value and then uses it must check a
-//! copy: `unsigned i = *flag; if (i < n) y[i] = 1;`. Checking `*flag` and then using `*flag` breaks the promise of its
-//! contract. A volatile pointer cannot be `__restrict__`, for two arguments may be one flag.
+//! `const volatile T*` and `volatile T*` take the same, and a `Flag` too. **Volatile memory can change between two
+//! reads**, since the host and other kernels write a flag at any time. A kernel that checks a value and then uses it
+//! must check a copy: `unsigned i = *flag; if (i < n) y[i] = 1;`. Checking `*flag` and then using `*flag` breaks the
+//! promise of its contract. A volatile pointer cannot be `__restrict__`, for two arguments may be one flag.
 //!
-//! # What compilers must agree on
+//! # Agreement with compilers
 //!
-//! The parser reads the file as it is written. Macros, `#if` and `#pragma pack` can make another one of it, and a different
-//! one for each compiler. So assertions about every parameter's type and every struct's layout follow the file wherever it
-//! is compiled: on the CPU, by nvcc and hipcc, and by NVRTC and HIPRTC at run time. They undefine every name that they
-//! use. A type that the file defines twice in different ways is an error.
+//! The parser reads the file as it is written. Macros, `#if` and `#pragma pack` can make a different file of it for
+//! each compiler. So assertions about every parameter's type and every struct's layout follow the file wherever it
+//! is compiled: on the CPU, by nvcc and hipcc, and by NVRTC and HIPRTC at run time. The assertions undefine every name
+//! that they use. A type that the file defines twice in different ways is an error.
 //!
 //! # Images
 //!
-//! The SHA-256 of each image stands in the bindings. `Kernels::load` compares it before any loader sees the image: against
-//! damage, and a file of another build. (Against someone who can change the program there is no check.)
+//! The SHA-256 of each image stands in the bindings. `Kernels::load` compares this sum before any loader sees the
+//! image: against damage, and a file of another build. (There is no check against someone who can change the program.)
 //!
 //! Bindings compile in a crate that has `#![forbid(unsafe_code)]`: their own `unsafe` is written by a hidden macro of
 //! `gpustream`, which this lint does not look into.
@@ -126,22 +127,23 @@
 pub mod fuzzing {
     use crate::diagnostic::SourceFile;
 
-    /// Any text as a kernel file.
+    /// Parses any text as a kernel file.
     pub fn kernel_file(text: &str) {
         let _ = crate::parse::parse(&SourceFile::new("k.cu", text), &[text.to_owned()]);
     }
 
-    /// Any bytes as what nvcc made.
+    /// Reads any bytes as a cubin.
     pub fn cubin(bytes: &[u8]) {
         let _ = crate::tables::nvidia::kernels(bytes);
     }
 
-    /// Any bytes as what hipcc made.
+    /// Reads any bytes as a code object.
     pub fn code_object(bytes: &[u8]) {
         let _ = crate::tables::amdgpu::kernels(bytes);
     }
 }
 
+mod backend;
 mod bindings;
 mod compile;
 mod contract;
@@ -155,8 +157,10 @@ mod schedule;
 mod signature;
 mod tables;
 pub mod toolchain;
+mod types;
 mod unit;
 
+pub use backend::Backend;
 pub use diagnostic::{Diagnostic, Error, Result};
-pub use kernels::{Backend, Built, BuiltFile, Kernels};
+pub use kernels::{Built, BuiltFile, Kernels};
 pub use report::{KernelReport, Occupancy};

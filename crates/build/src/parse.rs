@@ -1,6 +1,6 @@
 //! Reads kernels out of a `.cu` file.
 //!
-//! Only what stands in the file itself is read: macros are not expanded and `#include`s are not followed, so a
+//! Only the text of the file itself is read: macros are not expanded and `#include`s are not followed, so a
 //! kernel must be written out, with its parameter types nameable from this file. Everything else of C++ may
 //! be used around it.
 
@@ -16,7 +16,7 @@ use tree_sitter::{Node, Tree};
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 
-/// Parses a file, or gives every reason why it cannot be bound. `helpers` are the texts of the user's own
+/// Parses a file, or returns every reason why it cannot be bound. `helpers` are the texts of the user's own
 /// headers, read only to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid.
 pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
     let name = source.path.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_owned();
@@ -57,7 +57,7 @@ pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
     })
 }
 
-/// The file's stem names the generated file and appears in paths.
+/// Refuses a file whose stem is no identifier: the stem names the generated file and appears in paths.
 fn check_name(source: &SourceFile, name: &str) -> Result<()> {
     let valid = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -92,7 +92,7 @@ struct File<'a> {
     warnings: Vec<String>,
 }
 
-/// What a declaration stands in.
+/// The surroundings of a declaration.
 #[derive(Clone, Copy, Default)]
 struct Context {
     extern_c: bool,
@@ -100,7 +100,7 @@ struct Context {
     namespace: bool,
     conditional: bool,
     class: bool,
-    /// Within something tree-sitter could not read.
+    /// Whether they are text that tree-sitter could not read.
     broken: bool,
 }
 
@@ -168,7 +168,7 @@ fn child_of_kind<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
     node.children(&mut cursor).find(|c| c.kind() == kind)
 }
 
-/// `#ifndef NAME` followed at once by `#define NAME`.
+/// Returns whether the node is `#ifndef NAME`, followed at once by `#define NAME`.
 fn is_include_guard(source: &SourceFile, node: Node<'_>) -> bool {
     if node.kind() != "preproc_ifdef" || node.child(0).is_none_or(|c| c.kind() != "#ifndef") {
         return false;

@@ -1,12 +1,12 @@
-//! Deciding what to compile for, and with what.
+//! The choice of targets and compilers.
 
 use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
+use crate::backend::Backend;
 use crate::compile::cpu::CHECKED;
 use crate::diagnostic::{Error, Result};
-use crate::kernels::{Backend, Kernels};
 use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
 
 /// The backends to compile for, a comma list, or `none`; replaces the default.
@@ -16,7 +16,7 @@ const CUDA_ARCHS: &str = "GPUSTREAM_CUDA_ARCHS";
 const HIP_ARCHS: &str = "GPUSTREAM_HIP_ARCHS";
 const CPU_LEVELS: &str = "GPUSTREAM_CPU_LEVELS";
 
-/// The variables that decide; a change of any means building again.
+/// The variables that decide; a change of any of them means building again.
 pub(crate) const WATCHED: [&str; 14] = [
     BACKENDS,
     CUDA_ARCHS,
@@ -39,32 +39,41 @@ const DEFAULT_CUDA: [&str; 2] = ["sm_80", "sm_90"];
 /// Data centre (CDNA 2 and 3) and desktop (RDNA 2, 3 and 4).
 const DEFAULT_HIP: [&str; 5] = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
+/// The choices of a build script; an empty one stands for the default.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    pub(crate) backends: BTreeSet<Backend>,
+    pub(crate) cuda_archs: Vec<String>,
+    pub(crate) hip_archs: Vec<String>,
+    pub(crate) cpu_levels: Vec<String>,
+}
+
 /// Compilers and targets of one build.
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) cpu: Option<(CxxCompiler, Vec<String>)>,
     pub(crate) cuda: Option<(Nvcc, Vec<String>)>,
     pub(crate) hip: Option<(HipCompiler, Vec<String>)>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Finds the compilers that `kernels` and the environment ask for.
+    /// Finds the compilers that the build script and the environment ask for.
     ///
     /// # Errors
     /// Every compiler that was asked for and is missing.
-    pub(crate) fn of(kernels: &Kernels) -> Result<Self> {
+    pub(crate) fn of(choices: &Wanted) -> Result<Self> {
         let (backends, explicit) = match list(BACKENDS) {
             Some(names) if names == ["none"] => (BTreeSet::new(), true),
             Some(names) => (names.iter().map(|n| n.parse()).collect::<Result<_>>()?, true),
-            None => (kernels.backends.clone(), !kernels.backends.is_empty()),
+            None => (choices.backends.clone(), !choices.backends.is_empty()),
         };
         let wanted = |backend| !explicit || backends.contains(&backend);
         let mut plan = Self::default();
         let mut failed = None;
         if wanted(Backend::Cpu) {
-            match plan_cpu(kernels) {
+            match plan_cpu(choices) {
                 Ok(cpu) => plan.cpu = Some(cpu),
                 Err(error) => failed = Error::join(failed, error),
             }
@@ -72,7 +81,7 @@ impl Plan {
         // Without being asked, only what the machine is set up for: other compilers cost time at every build,
         // and run-time compilation is there.
         if wanted(Backend::Cuda) {
-            let archs = targets(CUDA_ARCHS, &kernels.cuda_archs, &DEFAULT_CUDA);
+            let archs = targets(CUDA_ARCHS, &choices.cuda_archs, &DEFAULT_CUDA);
             match Nvcc::find() {
                 Ok(nvcc) if explicit || nvcc.system || has_gpu(Backend::Cuda) => {
                     plan.cuda = Some((nvcc, archs));
@@ -82,7 +91,7 @@ impl Plan {
             }
         }
         if wanted(Backend::Hip) {
-            match plan_hip(kernels, explicit || has_gpu(Backend::Hip)) {
+            match plan_hip(choices, explicit || has_gpu(Backend::Hip)) {
                 Ok((compiler, archs, left_out)) => {
                     if !left_out.is_empty() {
                         plan.warnings.push(format!(
@@ -102,19 +111,19 @@ impl Plan {
 }
 
 impl Plan {
-    /// Their executables, where links end: a new version is a reason to build again.
+    /// Returns the executables of the compilers, where links end: a new version is a reason to build again.
     pub(crate) fn compilers(&self) -> Vec<PathBuf> {
         let paths = [
             self.cpu.as_ref().map(|(c, _)| &c.path),
             self.cuda.as_ref().map(|(c, _)| &c.path),
             self.hip.as_ref().map(|(c, _)| &c.path),
         ];
-        // A bare name is looked up on PATH by whoever runs it, and has no file of its own here.
+        // A bare name is looked up on PATH when it is run, and has no file of its own here.
         paths.into_iter().flatten().filter_map(|path| path.canonicalize().ok()).collect()
     }
 }
 
-fn plan_cpu(kernels: &Kernels) -> Result<(CxxCompiler, Vec<String>)> {
+fn plan_cpu(choices: &Wanted) -> Result<(CxxCompiler, Vec<String>)> {
     let compiler = CxxCompiler::find(None)?;
     let known = compiler.levels();
     if known.is_empty() {
@@ -123,7 +132,7 @@ fn plan_cpu(kernels: &Kernels) -> Result<(CxxCompiler, Vec<String>)> {
             compiler.target
         )));
     }
-    let mut levels = targets(CPU_LEVELS, &kernels.cpu_levels, known);
+    let mut levels = targets(CPU_LEVELS, &choices.cpu_levels, known);
     if let Some(level) = levels.iter().find(|level| !known.contains(&level.as_str())) {
         return Err(Error::message(format!(
             "no instruction level `{level}` for {}: there are {}",
@@ -137,11 +146,11 @@ fn plan_cpu(kernels: &Kernels) -> Result<(CxxCompiler, Vec<String>)> {
     Ok((compiler, levels))
 }
 
-/// The compiler, its targets, and those of the default that it is too old for. Targets that someone chose are not
-/// left out. `any`: a compiler that is not the system's own will do.
-fn plan_hip(kernels: &Kernels, any: bool) -> Result<(HipCompiler, Vec<String>, Vec<String>)> {
-    let chosen = list(HIP_ARCHS).is_some() || !kernels.hip_archs.is_empty();
-    let archs = targets(HIP_ARCHS, &kernels.hip_archs, &DEFAULT_HIP);
+/// Returns the compiler, its targets, and those of the default that it is too old for. Targets that someone chose are
+/// not left out. `any`: a compiler that is not the system's own will do.
+fn plan_hip(choices: &Wanted, any: bool) -> Result<(HipCompiler, Vec<String>, Vec<String>)> {
+    let chosen = list(HIP_ARCHS).is_some() || !choices.hip_archs.is_empty();
+    let archs = targets(HIP_ARCHS, &choices.hip_archs, &DEFAULT_HIP);
     let names: Vec<_> = archs.iter().map(String::as_str).collect();
     let (compiler, left_out) = match (chosen, any) {
         (true, true) => (HipCompiler::find(&names)?, Vec::new()),
@@ -152,7 +161,7 @@ fn plan_hip(kernels: &Kernels, any: bool) -> Result<(HipCompiler, Vec<String>, V
     Ok((compiler, archs, left_out))
 }
 
-/// Whether the vendor's kernel driver is here; WSL has one device for all.
+/// Returns whether the vendor's kernel driver is here; WSL has one device for all.
 fn has_gpu(backend: Backend) -> bool {
     let devices: &[&str] = match backend {
         Backend::Cpu => return true,
@@ -162,14 +171,14 @@ fn has_gpu(backend: Backend) -> bool {
     devices.iter().any(|device| Path::new(device).exists())
 }
 
-/// What the environment says, else the build script, else the default.
+/// Returns the targets of the environment, else of the build script, else the default.
 fn targets(variable: &str, own: &[String], default: &[&str]) -> Vec<String> {
     list(variable).unwrap_or_else(|| {
         if own.is_empty() { default.iter().map(|&t| t.to_owned()).collect() } else { own.to_vec() }
     })
 }
 
-/// An environment variable's comma list, if it is set.
+/// Returns an environment variable's comma list, if the variable is set.
 fn list(name: &str) -> Option<Vec<String>> {
     let value = env::var(name).ok()?;
     let items: Vec<_> = value.split(',').map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! What compilers made of each kernel, for people to look at.
+//! Figures of compiled kernels, for people to look at.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,44 +11,44 @@ pub struct KernelReport {
     pub file: PathBuf,
     /// The kernel's name.
     pub kernel: String,
-    /// `cpu`, `cuda`, `hip`.
+    /// The backend: `cpu`, `cuda`, `hip`.
     pub backend: &'static str,
-    /// `x86-64-v3`, `sm_90`, `gfx942`.
+    /// The target: `x86-64-v3`, `sm_90`, `gfx942`.
     pub target: String,
     /// Registers of a thread; vector registers on AMD.
     pub registers: Option<u32>,
     /// Scalar registers of a wave (AMD).
     pub scalar_registers: Option<u32>,
-    /// Spilled: bytes stored and loaded (CUDA), registers (HIP).
+    /// Spills: bytes stored and loaded (CUDA), registers (HIP).
     pub spills: Option<u32>,
     /// Static shared memory of a block in bytes.
     pub shared: Option<u32>,
-    /// Threads in lockstep.
+    /// The number of threads in lockstep.
     pub wave_size: Option<u32>,
-    /// Most threads of a block.
+    /// The most threads of a block.
     pub max_threads: Option<u32>,
-    /// What bounds the threads resident on a multiprocessor.
+    /// The threads resident on a multiprocessor, and their bound.
     pub occupancy: Option<Occupancy>,
     /// Bytes of the kernel's own code; on the CPU only the image's size is known.
     pub code_size: Option<u64>,
     /// The image's size in bytes; all kernels of a file share one image per target.
     pub image_size: u64,
-    /// How long the image took to compile; `None` where an earlier build's was still good.
+    /// The time that the image took to compile; `None` where an earlier build's image was still good.
     pub compile_time: Option<Duration>,
 }
 
-/// How much of a multiprocessor a kernel can fill, by its registers and shared memory.
+/// The part of a multiprocessor that a kernel can fill, by its registers and shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occupancy {
-    /// Resident waves (warps) out of the most the hardware keeps, in percent.
+    /// Resident waves (warps) out of the most that the hardware keeps, in percent.
     pub percent: u32,
-    /// `registers`, `shared`, or `none` where the hardware's own limit is reached.
+    /// The bound: `registers`, `shared`, or `none` where the hardware's own limit is reached.
     pub limited_by: &'static str,
 }
 
 impl Occupancy {
-    /// The smaller of what registers and shared memory allow.
+    /// Returns the smaller of the parts that registers and shared memory allow.
     fn of(max: u32, by_registers: u32, by_shared: u32) -> Self {
         let waves = max.min(by_registers).min(by_shared);
         let limited_by = if waves == max {
@@ -61,7 +61,7 @@ impl Occupancy {
         Self { percent: waves * 100 / max.max(1), limited_by }
     }
 
-    /// For an NVIDIA target. `block` is the number of threads of a block.
+    /// Computes the occupancy on an NVIDIA target. `block` is the number of threads of a block.
     pub(crate) fn nvidia(target: &str, registers: u32, shared: u32, block: u32) -> Option<Self> {
         let sm: u32 = target.strip_prefix("sm_")?.trim_end_matches(char::is_alphabetic).parse().ok()?;
         // Warps and bytes of shared memory of a multiprocessor, from the programming guide's table of
@@ -85,7 +85,7 @@ impl Occupancy {
         Some(Self::of(warps, by_registers, blocks.saturating_mul(block_warps)))
     }
 
-    /// For an AMD target.
+    /// Computes the occupancy on an AMD target.
     pub(crate) fn amd(target: &str, kernel: &crate::tables::amdgpu::Kernel, block: u32) -> Option<Self> {
         let target = crate::toolchain::base_target(target);
         let wave = kernel.wavefront.max(1);

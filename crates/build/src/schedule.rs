@@ -9,19 +9,23 @@ use std::thread;
 
 use crate::compile::{Common, Job, Output};
 use crate::diagnostic::{Error, Result};
-use crate::kernels::Kernels;
 use crate::plan::Plan;
 use crate::unit::Unit;
 
-/// Compiles every file for everything in the plan; gives each file's outputs in the order of the plan.
+/// A function that is called with the numbers of compilations done and in all, and the name of the last one.
+pub(crate) type Progress = Box<dyn Fn(usize, usize, &str) + Send + Sync>;
+
+/// Compiles every file for everything in the plan. Returns each file's outputs in the order of the plan.
+/// `workers` compilers run at once: by default `NUM_JOBS` of the environment, or as many as there are cores.
 ///
 /// # Errors
-/// The first failure per file and backend: what fails at one instruction level fails at all of them.
+/// The first failure per file and backend: a file that fails at one instruction level fails at all of them.
 pub(crate) fn run(
-    kernels: &Kernels,
     units: &[Unit],
     plan: &Plan,
     common: &Common,
+    workers: Option<usize>,
+    progress: Option<&Progress>,
 ) -> Result<Vec<Vec<Output>>> {
     let device_libs = match &plan.hip {
         Some((compiler, archs)) => {
@@ -47,7 +51,7 @@ pub(crate) fn run(
     let mut outputs: Vec<Vec<Output>> = units.iter().map(|_| Vec::new()).collect();
     let mut failed = None;
     let mut failed_for = BTreeSet::new();
-    for ((unit, job), result) in jobs.iter().zip(run_jobs(kernels, &jobs, common)) {
+    for ((unit, job), result) in jobs.iter().zip(run_jobs(&jobs, common, workers, progress)) {
         match result {
             Ok(output) => outputs[*unit].push(output),
             Err(error) if failed_for.insert((*unit, job.backend())) => failed = Error::join(failed, error),
@@ -57,10 +61,14 @@ pub(crate) fn run(
     failed.map_or(Ok(outputs), Err)
 }
 
-/// The results in the order of the jobs.
-fn run_jobs(kernels: &Kernels, jobs: &[(usize, Job<'_>)], common: &Common) -> Vec<Result<Output>> {
-    let workers = kernels
-        .jobs
+/// Runs the jobs. Returns the results in the order of the jobs.
+fn run_jobs(
+    jobs: &[(usize, Job<'_>)],
+    common: &Common,
+    workers: Option<usize>,
+    progress: Option<&Progress>,
+) -> Vec<Result<Output>> {
+    let workers = workers
         .or_else(|| env::var("NUM_JOBS").ok()?.parse().ok())
         .unwrap_or_else(|| thread::available_parallelism().map_or(2, NonZero::get));
     let results = Mutex::new(Vec::new());
@@ -74,7 +82,7 @@ fn run_jobs(kernels: &Kernels, jobs: &[(usize, Job<'_>)], common: &Common) -> Ve
                     let result = job.run(common);
                     results.lock().unwrap_or_else(PoisonError::into_inner).push((i, result));
                     let done = done.fetch_add(1, Relaxed) + 1;
-                    if let Some(progress) = &kernels.progress {
+                    if let Some(progress) = progress {
                         progress(done, jobs.len(), &job.label());
                     }
                 }

@@ -1,10 +1,11 @@
-//! What a kernel file declares: kernels, their parameters, the structs they pass by value.
+//! The declarations of a kernel file: kernels, their parameters, the structs that they pass by value.
 
 use std::ops::Range;
 
 use crate::contract::Contract;
+use crate::types::{Param, Scalar, ValueType};
 
-/// Everything the bindings need to know of one file.
+/// The declarations of one file, as the bindings need them.
 #[derive(Debug)]
 pub(crate) struct Module {
     /// The file's stem: `saxpy` for `saxpy.cu`.
@@ -27,16 +28,16 @@ pub(crate) struct Kernel {
     pub(crate) docs: Vec<String>,
     pub(crate) params: Vec<Param>,
     pub(crate) contract: Contract,
-    /// Loops with `GS_FOR_EACH*`: right for any grid.
+    /// Whether the kernel loops with `GS_FOR_EACH*`, and so is right for any grid.
     pub(crate) strided: bool,
-    /// Declares shared memory, which its blocks set up or hand in.
+    /// Whether the kernel declares shared memory, which its blocks set up or hand in.
     pub(crate) shares: bool,
-    /// From `__launch_bounds__`.
+    /// The bound of `__launch_bounds__`.
     pub(crate) max_threads: Option<u32>,
 }
 
 impl Kernel {
-    /// Threads of the block it is usually launched with.
+    /// Returns the number of threads of the block with which the kernel is usually launched.
     pub(crate) fn usual_block(&self) -> u32 {
         let covered = self.contract.covers.as_ref().and_then(|c| c.block.as_ref());
         match (covered, self.max_threads) {
@@ -46,7 +47,7 @@ impl Kernel {
         }
     }
 
-    /// The parameter block as C lays it out: offset and size of each parameter, in bytes.
+    /// Returns the parameter block as C lays it out: offset and size of each parameter, in bytes.
     pub(crate) fn param_table(&self) -> Vec<(usize, usize)> {
         let mut end = 0_usize;
         self.params
@@ -61,157 +62,6 @@ impl Kernel {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Param {
-    /// As in the source; `arg0` and so on where it has none.
-    pub(crate) name: String,
-    pub(crate) range: Range<usize>,
-    pub(crate) ty: ParamType,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ParamType {
-    Value(ValueType),
-    Pointer { element: ValueType, mutable: bool, volatile: bool },
-}
-
-impl ParamType {
-    /// A stand-in for a parameter that was refused, so that a contract may still name it.
-    pub(crate) fn refused() -> Self {
-        Self::Value(ValueType::Struct { name: String::new(), size: 1, align: 1 })
-    }
-
-    pub(crate) fn is_refused(&self) -> bool {
-        matches!(self, Self::Value(ValueType::Struct { name, .. }) if name.is_empty())
-    }
-
-    /// Size and alignment in bytes, as a kernel parameter.
-    pub(crate) fn layout(&self) -> (usize, usize) {
-        match self {
-            Self::Value(value) => value.layout(),
-            Self::Pointer { .. } => (8, 8),
-        }
-    }
-}
-
-/// A type that can be passed by value or stored in device memory.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ValueType {
-    Scalar(Scalar),
-    /// `float4` and its kin.
-    Vector {
-        lane: Scalar,
-        lanes: usize,
-        align: usize,
-    },
-    /// A struct of the file: name, size and alignment.
-    Struct {
-        name: String,
-        size: usize,
-        align: usize,
-    },
-}
-
-impl ValueType {
-    pub(crate) fn layout(&self) -> (usize, usize) {
-        match self {
-            Self::Scalar(scalar) => (scalar.size(), scalar.size()),
-            Self::Vector { lane, lanes, align } => (lane.size() * lanes, *align),
-            Self::Struct { size, align, .. } => (*size, *align),
-        }
-    }
-
-    /// The Rust type in generated code.
-    pub(crate) fn rust(&self) -> String {
-        match self {
-            Self::Scalar(scalar) => scalar.rust().to_owned(),
-            Self::Vector { lane, lanes, .. } => format!("[{}; {lanes}]", lane.rust()),
-            Self::Struct { name, .. } => name.clone(),
-        }
-    }
-}
-
-/// A scalar that C++ and Rust lay out alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scalar {
-    Bool,
-    I8,
-    U8,
-    I16,
-    U16,
-    I32,
-    U32,
-    I64,
-    U64,
-    Isize,
-    Usize,
-    F16,
-    Bf16,
-    F32,
-    F64,
-}
-
-impl Scalar {
-    pub(crate) const fn size(self) -> usize {
-        match self {
-            Self::Bool | Self::I8 | Self::U8 => 1,
-            Self::I16 | Self::U16 | Self::F16 | Self::Bf16 => 2,
-            Self::I32 | Self::U32 | Self::F32 => 4,
-            // Every GPU in use and both CPU targets are 64-bit.
-            Self::I64 | Self::U64 | Self::Isize | Self::Usize | Self::F64 => 8,
-        }
-    }
-
-    pub(crate) const fn rust(self) -> &'static str {
-        match self {
-            Self::Bool => "bool",
-            Self::I8 => "i8",
-            Self::U8 => "u8",
-            Self::I16 => "i16",
-            Self::U16 => "u16",
-            Self::I32 => "i32",
-            Self::U32 => "u32",
-            Self::I64 => "i64",
-            Self::U64 => "u64",
-            Self::Isize => "isize",
-            Self::Usize => "usize",
-            Self::F16 => "::gpustream::half::f16",
-            Self::Bf16 => "::gpustream::half::bf16",
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-        }
-    }
-
-    /// Whether contracts may compute with it.
-    pub(crate) const fn is_integer(self) -> bool {
-        !matches!(self, Self::Bool | Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
-    }
-
-    /// The scalar a C++ type name stands for, words in any order, `std::` and `gs::` already removed.
-    pub(crate) fn from_cpp(name: &str) -> Option<Self> {
-        Some(match name {
-            "bool" => Self::Bool,
-            "int8_t" | "signed char" | "i8" => Self::I8,
-            "uint8_t" | "unsigned char" | "uchar" | "u8" => Self::U8,
-            "int16_t" | "short" | "i16" => Self::I16,
-            "uint16_t" | "unsigned short" | "ushort" | "u16" => Self::U16,
-            "int32_t" | "int" | "i32" => Self::I32,
-            "uint32_t" | "unsigned" | "uint" | "u32" => Self::U32,
-            // `long` is 64 bits wide on every system the compilers here serve; the check of the compiled
-            // table catches one where it is not.
-            "int64_t" | "long" | "long long" | "i64" => Self::I64,
-            "uint64_t" | "unsigned long" | "unsigned long long" | "ulong" | "u64" => Self::U64,
-            "ptrdiff_t" | "ssize_t" | "intptr_t" => Self::Isize,
-            "size_t" | "uintptr_t" => Self::Usize,
-            "float" => Self::F32,
-            "double" => Self::F64,
-            "half" | "__half" => Self::F16,
-            "bfloat16" | "__nv_bfloat16" | "nv_bfloat16" | "__hip_bfloat16" | "hip_bfloat16" => Self::Bf16,
-            _ => return None,
-        })
-    }
-}
-
 /// A struct of the file that kernels take by value or by pointer.
 #[derive(Debug)]
 pub(crate) struct Struct {
@@ -220,7 +70,7 @@ pub(crate) struct Struct {
     pub(crate) fields: Vec<Field>,
     pub(crate) size: usize,
     pub(crate) align: usize,
-    /// From `alignas`.
+    /// The alignment of `alignas`.
     pub(crate) explicit_align: Option<usize>,
 }
 
@@ -239,44 +89,4 @@ impl Field {
         let (size, align) = self.ty.layout();
         (size * self.extents.iter().product::<usize>(), align)
     }
-}
-
-/// The lane types of `float4` and its kin.
-const LANES: [(&str, Scalar); 10] = [
-    ("char", Scalar::I8),
-    ("uchar", Scalar::U8),
-    ("short", Scalar::I16),
-    ("ushort", Scalar::U16),
-    ("int", Scalar::I32),
-    ("uint", Scalar::U32),
-    ("longlong", Scalar::I64),
-    ("ulonglong", Scalar::U64),
-    ("float", Scalar::F32),
-    ("double", Scalar::F64),
-];
-
-/// The C++ name of a short vector.
-pub(crate) fn vector_name(lane: Scalar, lanes: usize) -> String {
-    let base = LANES.iter().find(|(_, scalar)| *scalar == lane).map_or("", |(name, _)| name);
-    format!("{base}{lanes}")
-}
-
-/// `float4` and its kin: lane type, lanes, alignment.
-pub(crate) fn vector_from_cpp(name: &str) -> Option<ValueType> {
-    let split = name.len().checked_sub(1)?;
-    if !name.is_char_boundary(split) {
-        return None;
-    }
-    let (base, lanes) = name.split_at(split);
-    let lanes = match lanes {
-        "1" => 1,
-        "2" => 2,
-        "3" => 3,
-        "4" => 4,
-        _ => return None,
-    };
-    let lane = LANES.iter().find(|(name, _)| *name == base)?.1;
-    // Two and four lanes are aligned as a whole, up to 16 bytes; three are an ordinary struct.
-    let align = if lanes == 3 { lane.size() } else { (lane.size() * lanes).min(16) };
-    Some(ValueType::Vector { lane, lanes, align })
 }

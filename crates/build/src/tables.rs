@@ -1,4 +1,4 @@
-//! What compilers wrote about kernels: parameters and resources.
+//! The tables that compilers wrote about kernels: parameters and resources.
 
 pub(crate) mod amdgpu;
 pub(crate) mod nvidia;
@@ -9,7 +9,7 @@ use crate::signature::Kernel;
 /// Offset and size in bytes of each parameter.
 pub(crate) type ParamTable = Vec<(usize, usize)>;
 
-/// Compares what a compiler wrote with what was parsed.
+/// Compares the parameters that a compiler wrote with those that were parsed.
 pub(crate) fn compare(
     source: &SourceFile,
     kernel: &Kernel,
@@ -50,7 +50,7 @@ mod tests {
         pub(super) data: Vec<u8>,
     }
 
-    /// An ELF file with these sections and the table of their names.
+    /// Returns an ELF file with these sections and the table of their names.
     pub(super) fn elf(sections: &[Section]) -> Vec<u8> {
         const HEADER: usize = 64;
         let mut names = vec![0];
@@ -85,7 +85,7 @@ mod tests {
         file
     }
 
-    /// The file with some bytes changed, and perhaps cut off.
+    /// Returns the file with some bytes changed, and perhaps cut off.
     pub(super) fn damaged(file: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
         let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8);
         (changes, any::<prop::sample::Index>(), any::<bool>()).prop_map(move |(changes, end, cut)| {

@@ -1,7 +1,7 @@
 //! Finding the compilers.
 //!
-//! Each one is looked for in the environment variables its vendor documents, then on `PATH`, then in the usual
-//! folders. A variable that names something that is not there is an error, not a reason to look elsewhere.
+//! Each compiler is looked for in the environment variables that its vendor documents, then on `PATH`, then in the
+//! usual folders. A variable that names something that is not there is an error, not a reason to look elsewhere.
 
 mod cxx;
 mod hip;
@@ -19,15 +19,15 @@ pub use nvcc::Nvcc;
 
 use crate::diagnostic::Error;
 
-/// A compiler that was not found: where it was looked for, and how to get it.
+/// A compiler that was not found, with the places that were tried and the way to get one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Missing {
-    /// What was looked for.
+    /// The compiler that was looked for.
     pub what: String,
     /// Variables, paths and names that were tried, in order, each with why it did not do.
     pub tried: Vec<String>,
-    /// How to get it.
+    /// The way to get the compiler.
     pub how: &'static str,
 }
 
@@ -49,7 +49,7 @@ impl From<Missing> for Error {
     }
 }
 
-/// Where the project's setup script puts compilers that need no root.
+/// Returns the folder in which the project's setup script puts compilers that need no root.
 pub fn toolchains_dir() -> Option<PathBuf> {
     let cache = match env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()) {
         Some(cache) => PathBuf::from(cache),
@@ -58,12 +58,12 @@ pub fn toolchains_dir() -> Option<PathBuf> {
     Some(cache.join("gpustream").join("toolchains"))
 }
 
-/// An environment variable, if it is set to something.
+/// Returns an environment variable, if it is set to something.
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The first executable of that name on `PATH`.
+/// Returns the first executable of that name on `PATH`.
 fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| is_executable(path))
 }

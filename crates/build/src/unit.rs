@@ -7,10 +7,10 @@ use crate::headers::{self, Header};
 use crate::parse;
 use crate::signature::Module;
 
-/// One parsed file and what it includes.
+/// One parsed file and the headers that it includes.
 pub(crate) struct Unit {
     pub(crate) source: SourceFile,
-    /// For compilers, whose working directory may be another.
+    /// The absolute path, for compilers, whose working directory may be another.
     pub(crate) absolute: PathBuf,
     pub(crate) module: Module,
     pub(crate) headers: Vec<Header>,

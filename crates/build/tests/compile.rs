@@ -1,4 +1,4 @@
-//! Files through real compilers. What a missing compiler keeps from running is reported as skipped, by name.
+//! Files through real compilers. A test that a missing compiler keeps from running is reported as skipped, by name.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use gpustream_build::toolchain::{HipCompiler, Nvcc};
 use gpustream_build::{Backend, Built, Error, KernelReport, Kernels};
 
-/// Every kind of parameter, with gaps before some: what parameter tables can get wrong.
+/// Every kind of parameter, with gaps before some, as parameter tables can get them wrong.
 const MIXED: &str = r#"#include <gpustream/kernel.cuh>
 struct Pair { double first; int second[2]; };
 /// y[i] = x[i] + p.first
@@ -115,7 +115,8 @@ fn a_plain_cuda_kernel_compiles_for_every_backend() {
     }
 }
 
-/// Files of which a compiler makes something else than is written; the parameter or member it is said of.
+/// Files of which a compiler makes something else than is written, each with the parameter or member that the error
+/// names.
 const LIES: [(&str, &str, &str); 12] = [
     (
         "a value",
@@ -210,7 +211,7 @@ fn types_changed_behind_the_parsers_back_are_caught_on_the_cpu() {
 fn types_changed_behind_the_parsers_back_are_caught_by_nvcc() {
     if have_nvcc("types_changed_behind_the_parsers_back_are_caught_by_nvcc") {
         are_caught(&LIES, |k| k.backend(Backend::Cuda).cuda_arch("sm_80"));
-        // AMD's name, which NVIDIA's compiler leaves to anybody.
+        // AMD's name, which NVIDIA's compiler leaves to any file.
         let text =
             "typedef double hip_bfloat16;\nextern \"C\" __global__ void k(hip_bfloat16* p) { p[0] = 1; }\n";
         let dir = tempfile::tempdir().unwrap();
@@ -228,7 +229,7 @@ fn types_changed_behind_the_parsers_back_are_caught_by_hipcc() {
     }
 }
 
-/// What run-time compilers get, as the tests of these take it. `BLESS=1` accepts what is written now.
+/// Run-time compilers get the assertions, in the form that their tests take. `BLESS=1` accepts the present text.
 #[test]
 fn the_checks_travel_with_the_source() {
     let dir = tempfile::tempdir().unwrap();
@@ -246,7 +247,7 @@ fn the_checks_travel_with_the_source() {
 
 /// Characters that mean something to a shell, or to C++.
 #[test]
-fn folders_of_any_name() {
+fn kernels_compile_in_folders_of_any_name() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("it's \"a\" $HOME `pwd` ; b & (c) %d *");
     fs::create_dir(&folder).unwrap();
@@ -320,7 +321,7 @@ fn hip_reports_every_target_and_packs_one_bundle() {
     }
 }
 
-/// Names and contents, read as the HIP runtime does.
+/// Returns names and contents, read as the HIP runtime does.
 fn bundle_entries(bundle: &[u8]) -> Vec<(String, &[u8])> {
     let number = |at: usize| u64::from_le_bytes(bundle[at..at + 8].try_into().unwrap()) as usize;
     assert_eq!(&bundle[..24], b"__CLANG_OFFLOAD_BUNDLE__");
@@ -387,7 +388,7 @@ fn the_source_travels_with_its_headers_but_not_the_cpus() {
     assert!(bindings.contains("options: &[\"-DDEPTH=3\"]"), "{bindings}");
 }
 
-/// What users read when they look at the generated file. `BLESS=1` accepts what is written now.
+/// Users read this text when they look at the generated file. `BLESS=1` accepts the present text.
 #[test]
 fn the_generated_file_reads_as_agreed() {
     let dir = tempfile::tempdir().unwrap();
@@ -395,7 +396,7 @@ fn the_generated_file_reads_as_agreed() {
     let built = build(dir.path(), text, cpu).unwrap();
     let level = built.files[0].kernels[0].target.clone();
     let written = fs::read_to_string(&built.files[0].bindings).unwrap().replace(&level, "LEVEL");
-    // The portable header's parts are nobody's business here.
+    // The parts of the portable header do not matter here.
     let lines = written.lines().filter(|line| !line.trim_start().starts_with("(\"gpustream/"));
     // Another compiler makes other images.
     let lines = lines.map(|line| match line.split_once("Checksum::new(\"") {

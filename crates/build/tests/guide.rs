@@ -1,5 +1,5 @@
-//! The guide to writing kernels says what is so: its kernels compile, its table of types is the generator's, and what it says
-//! is refused is refused in those words.
+//! The guide to writing kernels is right: its kernels compile, its table of types is the generator's, and the files
+//! that it calls refused are refused in those words.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ fn guide() -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// The bindings of a file for the CPU.
+/// Returns the bindings of a file for the CPU.
 fn bindings(text: &str) -> Result<String, Error> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("k.cu");
@@ -25,7 +25,7 @@ fn bindings(text: &str) -> Result<String, Error> {
     Ok(fs::read_to_string(&built.files[0].bindings).unwrap())
 }
 
-/// The blocks between fences, with what stands behind the opening one.
+/// Returns the blocks between fences, with the text behind the opening fence.
 fn blocks(text: &str) -> Vec<(&str, &str)> {
     let fenced: Vec<_> = text.split("```").skip(1).step_by(2).collect();
     fenced.into_iter().map(|block| block.split_once('\n').unwrap()).collect()

@@ -61,7 +61,7 @@ fn a_users_crate_builds_and_runs_its_kernels() {
     assert!(output.status.success(), "{stderr}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "all launchers work\n", "{stderr}");
 
-    // What the user gets to see when a kernel is wrong.
+    // The message that the user sees when a kernel is wrong.
     let wrong = "extern \"C\" __global__ void k(float& x) {}\n";
     let dir = user_crate("outside", wrong, include_str!("outside/program.rs"));
     let output = cargo(&dir, &["check"]);

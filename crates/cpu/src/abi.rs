@@ -46,17 +46,17 @@ pub struct Dim {
 }
 
 impl Dim {
-    /// Extents as the trait crate writes them.
+    /// Returns extents as the trait crate writes them.
     pub const fn new([x, y, z]: [u32; 3]) -> Self {
         Self { x, y, z }
     }
 
-    /// The product of the extents.
+    /// Returns the product of the extents.
     pub const fn count(self) -> u64 {
         self.x as u64 * self.y as u64 * self.z as u64
     }
 
-    /// The place of linear number `index`, x fastest.
+    /// Returns the place of linear number `index`, x fastest.
     #[must_use]
     pub const fn place(self, index: u64) -> Self {
         let (x, y) = (self.x as u64, self.y as u64);
@@ -86,26 +86,26 @@ pub mod warp {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Lane {
-    /// What it gives; afterwards what it gets.
+    /// The value that the thread gives; afterwards the one that it gets.
     pub value: u64,
-    /// Afterwards: mask of the lanes that took part.
+    /// Set afterwards: mask of the lanes that took part.
     pub active: u64,
-    /// The lanes it waits for; 0 for those of the warp that can get here.
+    /// The lanes that the thread waits for; 0 for those of the warp that can get here.
     pub mask: u64,
-    /// Where in the source it waits: nul-terminated, of the module's own.
+    /// The source file in which the thread waits: a nul-terminated string of the module.
     pub file: *const c_char,
-    /// Likewise.
+    /// The line in that file.
     pub line: u32,
-    /// See [`warp`].
+    /// The operation, a constant of [`warp`].
     pub kind: u32,
-    /// The lane a shuffle reads.
+    /// The lane that a shuffle reads.
     pub source: u32,
     /// Unused.
     pub reserved: u32,
 }
 
 impl Lane {
-    /// In no operation.
+    /// A thread in no operation.
     pub const NONE: Self = Self {
         value: 0,
         active: 0,
@@ -118,13 +118,13 @@ impl Lane {
     };
 }
 
-/// What a kernel can ask of the backend (`gs_cpu_host`).
+/// The calls that a kernel can make to the backend (`gs_cpu_host`).
 #[repr(C)]
 pub struct Host {
-    /// For thread, predicate, file and line: returns when all threads of the block are here, with
+    /// Takes thread, predicate, file and line; returns when all threads of the block are here, with
     /// [`Context::vote`] set.
     pub barrier: unsafe extern "C" fn(*mut Context, u32, u32, *const c_char, u32),
-    /// For a thread whose [`Lane`] says the rest: returns when the lanes of its mask are here, with the result in it.
+    /// Takes a thread whose [`Lane`] says the rest; returns when the lanes of its mask are here, with the result in it.
     pub warp: unsafe extern "C" fn(*mut Context, u32),
     /// Ends the kernel with an error; never returns.
     pub fail: unsafe extern "C" fn(*mut Context, u32, *const c_char, *const c_char, u32),
@@ -133,11 +133,11 @@ pub struct Host {
 /// One launch as one worker sees it (`gs_cpu_context`).
 #[repr(C)]
 pub struct Context {
-    /// What the kernel can call.
+    /// The calls that the kernel can make.
     pub host: *const Host,
     /// The parameter block.
     pub params: *const u8,
-    /// Blocks.
+    /// Blocks of the grid.
     pub grid: Dim,
     /// Threads of a block.
     pub block: Dim,
@@ -145,15 +145,15 @@ pub struct Context {
     pub warp_size: u32,
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
-    /// Linear number of the block the entry is in.
+    /// Linear number of the block that the entry is in.
     pub current_block: u64,
     /// Thread that was switched to last.
     pub current_thread: u32,
     /// Nonzero to use the general entry, which keeps `threadIdx` in memory and allows any grid.
     pub wide: u32,
-    /// Nonzero to report errors a GPU would not notice.
+    /// Nonzero to report errors that a GPU would not notice.
     pub check: u32,
-    /// How many predicates held at the barrier that was passed last.
+    /// The number of predicates that held at the barrier that was passed last.
     pub vote: u32,
     /// One per thread of a block.
     pub lanes: *mut Lane,
@@ -166,9 +166,9 @@ pub type Entry = unsafe extern "C" fn(*mut Context, u64, u64, u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Param {
-    /// In the parameter block.
+    /// Bytes from the start of the parameter block.
     pub offset: u32,
-    /// In bytes.
+    /// Bytes of the parameter.
     pub size: u32,
 }
 
@@ -185,16 +185,16 @@ pub struct Kernel {
     pub param_count: u32,
     /// Bytes of the parameter block.
     pub params_size: u32,
-    /// Threads a block may have; 0 for no limit of its own.
+    /// Threads that a block may have; 0 for no limit of the kernel's own.
     pub max_threads: u32,
     /// Unused.
     pub reserved: u32,
 }
 
-/// What a module exports (`gs_cpu_module`).
+/// The export of a module (`gs_cpu_module`).
 #[repr(C)]
 pub struct Module {
-    /// [`ABI`].
+    /// The [`ABI`] that the module was compiled with.
     pub abi: u32,
     /// Number of kernels.
     pub kernel_count: u32,

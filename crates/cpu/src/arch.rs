@@ -10,7 +10,7 @@ cfg_if! {
         /// Levels from least to most able.
         const LEVELS: [&str; 1] = ["aarch64"];
 
-        /// The index of this machine's level.
+        /// Returns the index of this machine's level.
         fn level() -> usize {
             0
         }
@@ -20,7 +20,7 @@ cfg_if! {
         /// Levels from least to most able.
         const LEVELS: [&str; 4] = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"];
 
-        /// The index of this machine's level.
+        /// Returns the index of this machine's level.
         fn level() -> usize {
             macro_rules! all {
                 ($($feature:tt),*) => { $(std::is_x86_feature_detected!($feature))&&* };
@@ -38,11 +38,11 @@ cfg_if! {
     }
 }
 
-/// What the name of an image for checked mode has after its level: its array bounds are checked.
+/// The end, after the level, of the name of an image for checked mode: its array bounds are checked.
 const CHECKED: &str = "-checked";
 
-/// How well an image for `target` suits this machine; higher is better. Those made for checked mode are for that only,
-/// and come first there.
+/// Returns how well an image for `target` suits this machine; higher is better. Images made for checked mode are for
+/// that mode only, and come first there.
 pub(crate) fn rank(target: &str, check: bool) -> Option<u32> {
     match target.strip_suffix(CHECKED) {
         Some(target) => level_rank(target).filter(|_| check).map(|rank| rank + LEVELS.len() as u32),
@@ -55,7 +55,7 @@ fn level_rank(target: &str) -> Option<u32> {
     (rank <= level()).then_some(rank as u32 + 1)
 }
 
-/// The best target of this machine.
+/// Returns the best target of this machine.
 pub(crate) fn best() -> &'static str {
     LEVELS[level()]
 }

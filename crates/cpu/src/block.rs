@@ -4,71 +4,54 @@
 //! thread where it is, and the next fiber goes on with the next thread, and so on; from then on the block's
 //! threads take turns until all are done.
 
-use std::ffi::{CStr, c_char};
+mod stuck;
 
 use crate::abi::{Context, Dim, Entry, Host, Lane, MAX_THREADS};
-use crate::barrier::{self, Barrier};
+use crate::barrier::Barrier;
 use crate::failure::{Crash, Failure, Site};
 use crate::fiber::{Exchange, Fiber, Stop, Stretch};
-use crate::{switch, warp};
+use crate::thread::State;
+use crate::warp::{self, Threads};
 
-/// What a thread of the block is doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum State {
-    /// Has not begun.
-    #[default]
-    Pending,
-    /// Can run: it was let go, or it is the one that runs.
-    Ready,
-    /// Waits for the whole block.
-    AtBarrier,
-    /// Waits for lanes of its warp.
-    AtWarp,
-    /// Has returned.
-    Exited,
-}
-
-/// Everything one worker needs to run blocks. The context comes first: kernels hand back its address.
+/// The state of a worker that runs blocks. The context comes first: kernels hand back its address.
 ///
 /// Arrays of fixed size, because a barrier goes through most of them once per thread.
 #[repr(C)]
 pub(crate) struct Runner {
     pub(crate) context: Context,
-    pub(crate) barrier: Barrier,
+    barrier: Barrier,
     /// Threads of the block.
-    pub(crate) total: u32,
+    total: u32,
     /// Threads of the block that have begun.
     begun: u32,
     exited: u32,
-    /// The first thread the running stretch ran; those up to the one that waits have returned.
+    /// The first thread that the running stretch ran; the threads from there to the one that waits have returned.
     stretch_start: u32,
-    /// The stretch that runs has not waited yet.
+    /// Whether the stretch that runs has not waited yet.
     fresh: bool,
     in_block: bool,
-    /// Fibers with a thread of this block.
+    /// Number of fibers with a thread of this block.
     held: usize,
     fibers: Vec<Fiber>,
     failure: Option<Failure>,
-    /// Left by the signal handler, which must not allocate.
+    /// Set by the signal handler, which must not allocate.
     pub(crate) crash: Option<Crash>,
     crash_address: Option<usize>,
-    pub(crate) exchange: Exchange,
-    /// What each thread of the block is doing. Bytes on their own: a barrier touches all of them.
-    pub(crate) states: [State; MAX_THREADS],
+    exchange: Exchange,
+    /// The state of each thread of the block. Bytes on their own: a barrier touches all of them.
+    states: [State; MAX_THREADS],
     /// The thread that each fiber holds, for fibers below `held`.
     holds: [u32; MAX_THREADS],
     /// The warp operation that each thread waits in, or was in last. Kernels write here.
-    pub(crate) lanes: Box<[Lane]>,
+    lanes: Box<[Lane]>,
 }
 
-static HOST: Host = Host { barrier: switch::barrier, warp: switch::warp, fail: on_fail };
-
 impl Runner {
-    pub(crate) fn new() -> Box<Self> {
+    /// Returns a runner whose kernels can call `host`.
+    pub(crate) fn new(host: &'static Host) -> Box<Self> {
         Box::new(Self {
             context: Context {
-                host: &raw const HOST,
+                host,
                 params: std::ptr::null(),
                 grid: Dim::default(),
                 block: Dim::default(),
@@ -152,7 +135,7 @@ impl Runner {
                     return Ok(());
                 }
                 let Some(index) = (*this).next_ready() else {
-                    if !warp::resolve_stall(&mut *this) {
+                    if !warp::resolve_stall(&mut (*this).threads()) {
                         return Err((*this).stuck());
                     }
                     continue;
@@ -163,7 +146,7 @@ impl Runner {
         }
     }
 
-    /// Has the next fiber begin a stretch. Comes back when no fiber can go on without the worker.
+    /// Has the next fiber begin a stretch. Returns when no fiber can go on without the worker.
     unsafe fn start(this: *mut Self, stretch: Stretch) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
@@ -185,7 +168,7 @@ impl Runner {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
             let stop = Exchange::run(&raw mut (*this).exchange, fiber);
-            // From here on the running fiber is the one that came back, not the one that was let go.
+            // From here on the running fiber is the one that handed its turn back, not the one that was let go.
             if stop == Stop::Crashed || (*this).failure.is_some() {
                 return Err((*this).end(stop));
             }
@@ -193,7 +176,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The fiber that runs is done with its stretch: which one goes on, if not the worker.
+    /// Notes that the fiber that runs is done with its stretch. Returns the fiber that goes on, if not the worker.
     fn finished(&mut self) -> Option<usize> {
         if !self.in_block {
             return None;
@@ -210,7 +193,7 @@ impl Runner {
         if self.exited == self.total { None } else { self.successor() }
     }
 
-    /// Gives the next fiber, which it names, a stretch.
+    /// Gives the next fiber a stretch. Returns that fiber.
     fn enter_fresh(&mut self, stretch: Stretch) -> usize {
         self.exchange.stretch = Some(stretch);
         self.stretch_start = stretch.first_thread;
@@ -224,18 +207,18 @@ impl Runner {
         self.context.current_thread = self.holds[index];
     }
 
-    /// A fiber whose thread can go on: the next one in turn.
+    /// Returns the next fiber in turn whose thread can go on.
     fn next_ready(&mut self) -> Option<usize> {
         let ready = |&index: &usize| self.states[self.holds[index] as usize] == State::Ready;
         (self.exchange.running() + 1..self.held).find(ready).or_else(|| (0..self.held).find(ready))
     }
 
-    /// The fiber that the one which runs, and cannot go on, can hand its turn to without the worker's help.
-    pub(crate) fn successor(&mut self) -> Option<usize> {
+    /// Returns the fiber to which the one that runs, and cannot go on, can hand its turn without the worker's help.
+    fn successor(&mut self) -> Option<usize> {
         if self.begun < self.total || self.failure.is_some() {
             return self.start_next();
         }
-        // A fiber whose threads all ran to their end holds none, so the one that runs may be beyond those that do.
+        // A fiber whose threads all ran to their end holds no thread, so the one that runs may be beyond those that do.
         let mut next = self.exchange.running() + 1;
         if next >= self.held {
             next = 0;
@@ -248,7 +231,7 @@ impl Runner {
         Some(next)
     }
 
-    /// The next fiber, if there is one already, for the threads that have not begun.
+    /// Gives the threads that have not begun to the next fiber, if there is one already. Returns that fiber.
     fn start_next(&mut self) -> Option<usize> {
         if self.failure.is_some() || self.held == self.fibers.len() {
             return None;
@@ -258,12 +241,12 @@ impl Runner {
         Some(self.enter_fresh(Stretch { first: block, end: block + 1, first_thread: self.begun, ..stretch }))
     }
 
-    /// Whether each thread of the block has a fiber, which then has the thread's number, and nothing failed.
-    pub(crate) fn all_held(&self) -> bool {
+    /// Returns whether each thread of the block has a fiber, which then has the thread's number, and nothing failed.
+    fn all_held(&self) -> bool {
         self.held == self.total as usize && self.failure.is_none()
     }
 
-    /// Why the run ends.
+    /// Returns the reason why the run ends.
     #[cold]
     fn end(&mut self, stop: Stop) -> Failure {
         if stop == Stop::Crashed {
@@ -282,7 +265,7 @@ impl Runner {
 
     /// Notes that `thread` waits, and which threads before it in its stretch have returned.
     #[inline]
-    pub(crate) fn hold(&mut self, thread: u32) {
+    fn hold(&mut self, thread: u32) {
         if self.fresh {
             self.hold_first(thread);
         }
@@ -305,18 +288,88 @@ impl Runner {
         self.context.current_thread = thread;
     }
 
-    /// What the threads of the block are doing.
-    pub(crate) fn states(&self) -> &[State] {
-        &self.states[..self.total as usize]
+    /// Returns the threads of the block.
+    fn threads(&mut self) -> Threads<'_> {
+        Threads {
+            states: &mut self.states[..self.total as usize],
+            lanes: &mut self.lanes,
+            warp_size: self.context.warp_size,
+        }
     }
 
-    /// Why no thread can go on.
-    fn stuck(&self) -> Failure {
-        barrier::stuck(self).unwrap_or_else(|| warp::stuck(self))
+    /// Has a thread wait at a barrier with its stack pointer at `here`. Returns the stack pointer to go on
+    /// with: the next thread's. `None`, with nothing changed, where the arrival is not the usual one or the next thread
+    /// cannot run.
+    #[inline]
+    pub(crate) fn take_turns(
+        &mut self,
+        thread: u32,
+        predicate: u32,
+        line: u32,
+        here: usize,
+    ) -> Option<usize> {
+        if !self.barrier.is_usual(line, self.total) {
+            return None;
+        }
+        let next = if thread + 1 == self.total { 0 } else { thread + 1 };
+        let fiber = next as usize;
+        if self.states[fiber % MAX_THREADS] != State::Ready {
+            return None;
+        }
+        self.barrier.join(predicate);
+        self.states[thread as usize % MAX_THREADS] = State::AtBarrier;
+        self.context.current_thread = next;
+        self.exchange.prefetch(fiber + 1);
+        Some(self.exchange.pass_turn(here, Some(fiber)))
     }
 
-    /// The coordinates of a thread.
-    pub(crate) fn place(&self, thread: u32) -> Dim {
+    /// Has a thread wait at a barrier with its stack pointer at `here`. Returns the stack pointer to go on with:
+    /// another thread's, the worker's, or `here` if the thread is the last.
+    pub(crate) fn arrive_at_barrier(
+        &mut self,
+        thread: u32,
+        predicate: u32,
+        site: Site,
+        here: usize,
+    ) -> usize {
+        self.hold(thread);
+        let all_held = self.all_held();
+        if let Err(other) = self.barrier.meet(site, all_held) {
+            self.different_barriers(thread, site, other);
+        }
+        self.states[thread as usize] = State::AtBarrier;
+        if let Some(votes) = self.barrier.arrive(predicate, self.total) {
+            self.context.vote = votes;
+            self.states[..self.total as usize].fill(State::Ready);
+            return here;
+        }
+        let next = self.successor();
+        self.exchange.pass_turn(here, next)
+    }
+
+    #[cold]
+    fn different_barriers(&mut self, thread: u32, site: Site, other: Site) {
+        let message = format!(
+            "waits at the barrier at {site} while other threads wait at the one at {other}: every thread of a block \
+             must reach the same barrier"
+        );
+        let failure = self.failure_at(Some(thread), message);
+        self.set_failure(failure);
+    }
+
+    /// Has a thread wait in the warp operation that its lane describes, with its stack pointer at `here`. Returns the
+    /// stack pointer to go on with: another thread's, the worker's, or `here` if the thread completes the operation.
+    pub(crate) fn arrive_at_warp(&mut self, thread: u32, here: usize) -> usize {
+        self.hold(thread);
+        if warp::enter(&mut self.threads(), thread) {
+            return here;
+        }
+        let next = self.successor();
+        self.exchange.pass_turn(here, next)
+    }
+
+    /// Returns the coordinates of a thread.
+    fn place(&self, thread: u32) -> Dim {
         self.context.block.place(u64::from(thread))
     }
 
@@ -324,27 +377,27 @@ impl Runner {
         Failure { block: self.context.current_block, thread, message }
     }
 
-    /// For the signal handler: what its fibers share.
+    /// Returns the exchange between the worker and its fibers.
     pub(crate) fn exchange(&mut self) -> *mut Exchange {
         &raw mut self.exchange
     }
 
-    /// For the signal handler: the fiber that runs.
+    /// Returns the fiber that runs; for the signal handler.
     pub(crate) fn running(&self) -> Option<&Fiber> {
         self.fibers.get(self.exchange.running())
     }
 
-    /// The thread that runs, where that is known without asking the module.
+    /// Returns the thread that runs, where that is known without asking the module.
     fn running_thread(&self) -> Option<u32> {
         (self.in_block && !self.fresh).then_some(self.context.current_thread)
     }
 
-    /// For the signal handler and checks: makes the run end with this failure.
+    /// Makes the run end with this failure, unless there is one already.
     pub(crate) fn set_failure(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
 
-    /// The address that the kernel which crashed last could not access.
+    /// Takes the address that the kernel which crashed last could not access.
     pub(crate) fn crash_address(&mut self) -> Option<usize> {
         self.crash_address.take()
     }
@@ -358,32 +411,8 @@ impl Runner {
     }
 }
 
-/// What [`Exchange`] calls on a fiber whose stretch is done.
+/// Goes on after a stretch: [`Exchange`] calls this on the fiber whose stretch is done.
 unsafe fn on_done(context: *mut Context) -> Option<usize> {
     // SAFETY: the context is the first field of a runner, whose worker waits in `Exchange::run` while fibers run.
     unsafe { (*context.cast::<Runner>()).finished() }
-}
-
-/// `assert`, `__trap` and checks: the thread never goes on.
-unsafe extern "C" fn on_fail(
-    context: *mut Context,
-    thread: u32,
-    message: *const c_char,
-    file: *const c_char,
-    line: u32,
-) {
-    let this = context.cast::<Runner>();
-    {
-        // SAFETY: the context is the first field of a runner, whose worker waits in `Exchange::run` while kernels run.
-        let runner = unsafe { &mut *this };
-        // SAFETY: a string of the module or of its stack, alive while it waits here.
-        let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
-        let failure = runner.failure_at(Some(thread), format!("{} at {}", text, Site { file, line }));
-        runner.set_failure(failure);
-    }
-    loop {
-        // SAFETY: this is the fiber that runs, and the reference above is gone. The worker sees the failure and never
-        // resumes this fiber.
-        unsafe { Exchange::hand_over(&raw mut (*this).exchange, None) };
-    }
 }

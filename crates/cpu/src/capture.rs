@@ -11,7 +11,6 @@ use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::error::error;
 use crate::plan::PlanNode;
-use crate::stream::Stream;
 use crate::sync::lock;
 use crate::work::Work;
 
@@ -20,27 +19,40 @@ thread_local! {
     static OPEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A capture in progress, or an ended one that events still point to.
-pub(crate) struct Capture {
-    thread: ThreadId,
-    state: Mutex<State>,
+/// A stream that can be captured.
+pub(crate) trait Source: Sized {
+    /// Returns whether the stream is the legacy default stream.
+    fn is_legacy(&self) -> bool;
+
+    /// Calls `then` with the capture that the stream is in, while nothing can be submitted.
+    fn with_capture<R>(&self, then: impl FnOnce(&mut Option<Arc<Capture<Self>>>) -> R) -> R;
 }
 
-#[derive(Default)]
-struct State {
+/// A capture in progress, or an ended one that events still point to.
+pub(crate) struct Capture<S> {
+    thread: ThreadId,
+    state: Mutex<State<S>>,
+}
+
+struct State<S> {
     nodes: Vec<PlanNode>,
-    /// The streams in it with their tips; the origin first.
-    streams: Vec<(Arc<Stream>, Vec<usize>)>,
-    /// Why it cannot become a graph.
+    /// The streams of the capture with their tips; the origin first.
+    streams: Vec<(Arc<S>, Vec<usize>)>,
+    /// The reason why the capture cannot become a graph, if there is one.
     invalid: Option<&'static str>,
     ended: bool,
 }
 
-/// A point of a capture: what an event recorded in it stands for.
-#[derive(Clone)]
-pub(crate) struct CapturedPoint {
-    capture: Arc<Capture>,
+/// A point of a capture, for which an event that was recorded in the capture stands.
+pub(crate) struct CapturedPoint<S> {
+    capture: Arc<Capture<S>>,
     tips: Vec<usize>,
+}
+
+impl<S> Clone for CapturedPoint<S> {
+    fn clone(&self) -> Self {
+        Self { capture: self.capture.clone(), tips: self.tips.clone() }
+    }
 }
 
 #[cold]
@@ -48,26 +60,27 @@ fn captured(message: impl Into<String>) -> Error {
     error(ErrorKind::Captured, message)
 }
 
-impl Capture {
+impl<S: Source> Capture<S> {
     /// Begins a capture of `stream` on this thread.
-    pub(crate) fn begin(stream: &Arc<Stream>) -> Result<()> {
+    pub(crate) fn begin(stream: &Arc<S>) -> Result<()> {
         if stream.is_legacy() {
             return Err(captured("the legacy default stream cannot be captured: use a stream of your own"));
         }
-        let mut submissions = stream.submissions();
-        if submissions.capture.is_some() {
-            return Err(captured("the stream is being captured already: end that capture first"));
-        }
-        let state = State { streams: vec![(stream.clone(), Vec::new())], ..State::default() };
-        submissions.capture =
-            Some(Arc::new(Self { thread: std::thread::current().id(), state: Mutex::new(state) }));
-        OPEN.set(OPEN.get() + 1);
-        Ok(())
+        stream.with_capture(|capture| {
+            if capture.is_some() {
+                return Err(captured("the stream is being captured already: end that capture first"));
+            }
+            let streams = vec![(stream.clone(), Vec::new())];
+            let state = State { nodes: Vec::new(), streams, invalid: None, ended: false };
+            *capture = Some(Arc::new(Self { thread: std::thread::current().id(), state: Mutex::new(state) }));
+            OPEN.set(OPEN.get() + 1);
+            Ok(())
+        })
     }
 
-    /// Ends the capture whose origin `stream` is. Whatever comes of it, its streams are as before.
-    pub(crate) fn end(stream: &Arc<Stream>) -> Result<Vec<PlanNode>> {
-        let capture = stream.submissions().capture.clone();
+    /// Ends the capture whose origin `stream` is. Its streams are as before, also where there is an error.
+    pub(crate) fn end(stream: &Arc<S>) -> Result<Vec<PlanNode>> {
+        let capture = stream.with_capture(|capture| capture.clone());
         let capture = capture.ok_or_else(|| captured("the stream is not being captured"))?;
         if capture.thread != std::thread::current().id() {
             return Err(captured("a capture must end on the thread that began it"));
@@ -83,7 +96,7 @@ impl Capture {
         let invalid = state.invalid;
         drop(state);
         for (stream, _) in &streams {
-            stream.submissions().capture = None;
+            stream.with_capture(|capture| *capture = None);
         }
         OPEN.set(OPEN.get().saturating_sub(1));
         if let Some(why) = invalid {
@@ -103,12 +116,12 @@ impl Capture {
         Ok(nodes)
     }
 
-    /// Notes that something was asked for that no graph can contain.
+    /// Notes a call that no graph can contain.
     pub(crate) fn invalidate(&self, why: &'static str) {
         lock(&self.state).invalid.get_or_insert(why);
     }
 
-    /// Whether it can still become a graph.
+    /// Succeeds where the capture can still become a graph.
     pub(crate) fn check(&self) -> Result<()> {
         match lock(&self.state).invalid {
             None => Ok(()),
@@ -116,8 +129,8 @@ impl Capture {
         }
     }
 
-    /// Adds `work` after what the stream has submitted.
-    pub(crate) fn record(&self, stream: &Arc<Stream>, work: Work) -> Result<()> {
+    /// Adds `work` after all that the stream has submitted.
+    pub(crate) fn record(&self, stream: &Arc<S>, work: Work) -> Result<()> {
         if matches!(work, Work::Free(_)) {
             self.invalidate("memory was freed in stream order");
             return Err(captured("a stream-ordered free cannot be captured: free after the capture"));
@@ -130,8 +143,8 @@ impl Capture {
         Ok(())
     }
 
-    /// Adds all nodes of another graph after what the stream has submitted.
-    pub(crate) fn record_graph(&self, stream: &Arc<Stream>, plan: Vec<PlanNode>) -> Result<()> {
+    /// Adds all nodes of another graph after all that the stream has submitted.
+    pub(crate) fn record_graph(&self, stream: &Arc<S>, plan: Vec<PlanNode>) -> Result<()> {
         self.check()?;
         let mut state = lock(&self.state);
         let tips = state.replace_tips(stream, Vec::new());
@@ -140,16 +153,16 @@ impl Capture {
         Ok(())
     }
 
-    /// This point of the stream.
-    pub(crate) fn point(self: &Arc<Self>, stream: &Arc<Stream>) -> CapturedPoint {
+    /// Returns this point of the stream.
+    pub(crate) fn point(self: &Arc<Self>, stream: &Arc<S>) -> CapturedPoint<S> {
         let state = lock(&self.state);
         let tips = state.streams.iter().find(|(s, _)| Arc::ptr_eq(s, stream));
         CapturedPoint { capture: self.clone(), tips: tips.map_or_else(Vec::new, |(_, tips)| tips.clone()) }
     }
 
-    /// The stream is destroyed.
-    pub(crate) fn abandon(stream: &Arc<Stream>) {
-        let capture = stream.submissions().capture.take();
+    /// Takes a stream that is destroyed out of its capture.
+    pub(crate) fn abandon(stream: &Arc<S>) {
+        let capture = stream.with_capture(Option::take);
         if let Some(capture) = capture {
             capture.invalidate("one of its streams was destroyed");
             let origin = {
@@ -165,8 +178,8 @@ impl Capture {
     }
 }
 
-impl State {
-    fn replace_tips(&mut self, stream: &Arc<Stream>, tips: Vec<usize>) -> Vec<usize> {
+impl<S> State<S> {
+    fn replace_tips(&mut self, stream: &Arc<S>, tips: Vec<usize>) -> Vec<usize> {
         match self.streams.iter_mut().find(|(s, _)| Arc::ptr_eq(s, stream)) {
             Some((_, old)) => std::mem::replace(old, tips),
             None => Vec::new(),
@@ -175,41 +188,42 @@ impl State {
 }
 
 /// Has `stream` wait for a captured point, which takes it into the capture.
-pub(crate) fn join(stream: &Arc<Stream>, point: &CapturedPoint) -> Result<()> {
-    let mut submissions = stream.submissions();
-    let mut state = lock(&point.capture.state);
-    if state.ended {
-        return Err(captured("the event was recorded in a capture that has ended: record it again"));
-    }
-    match &submissions.capture {
-        Some(capture) if Arc::ptr_eq(capture, &point.capture) => {
-            if let Some((_, tips)) = state.streams.iter_mut().find(|(s, _)| Arc::ptr_eq(s, stream)) {
-                for &tip in &point.tips {
-                    if !tips.contains(&tip) {
-                        tips.push(tip);
+pub(crate) fn join<S: Source>(stream: &Arc<S>, point: &CapturedPoint<S>) -> Result<()> {
+    stream.with_capture(|capture| {
+        let mut state = lock(&point.capture.state);
+        if state.ended {
+            return Err(captured("the event was recorded in a capture that has ended: record it again"));
+        }
+        match capture {
+            Some(capture) if Arc::ptr_eq(capture, &point.capture) => {
+                if let Some((_, tips)) = state.streams.iter_mut().find(|(s, _)| Arc::ptr_eq(s, stream)) {
+                    for &tip in &point.tips {
+                        if !tips.contains(&tip) {
+                            tips.push(tip);
+                        }
                     }
                 }
+                Ok(())
             }
-            Ok(())
+            Some(_) => {
+                state.invalid.get_or_insert("a stream of another capture waited for it");
+                Err(captured("the stream is part of another capture: two captures cannot be joined"))
+            }
+            None if stream.is_legacy() => {
+                state.invalid.get_or_insert("the legacy default stream waited for it");
+                Err(captured("the legacy default stream cannot be captured: use a stream of your own"))
+            }
+            None => {
+                state.streams.push((stream.clone(), point.tips.clone()));
+                *capture = Some(point.capture.clone());
+                Ok(())
+            }
         }
-        Some(_) => {
-            state.invalid.get_or_insert("a stream of another capture waited for it");
-            Err(captured("the stream is part of another capture: two captures cannot be joined"))
-        }
-        None if stream.is_legacy() => {
-            state.invalid.get_or_insert("the legacy default stream waited for it");
-            Err(captured("the legacy default stream cannot be captured: use a stream of your own"))
-        }
-        None => {
-            state.streams.push((stream.clone(), point.tips.clone()));
-            submissions.capture = Some(point.capture.clone());
-            Ok(())
-        }
-    }
+    })
 }
 
-/// A captured stream was asked to wait for an event that is no part of the capture.
-pub(crate) fn refuse_outside_wait(capture: &Capture) -> Error {
+/// Returns the error of a captured stream that was asked to wait for an event that is no part of the capture.
+pub(crate) fn refuse_outside_wait<S: Source>(capture: &Capture<S>) -> Error {
     capture.invalidate("it waited for an event recorded outside");
     captured("a captured stream can only wait for events recorded in the same capture")
 }
@@ -222,7 +236,7 @@ pub(crate) fn refuse_block() -> Result<()> {
     Err(captured("this thread is capturing a stream and cannot wait for the device: end the capture first"))
 }
 
-/// Appends a graph after `tips`: where its nodes went, and which have no successor.
+/// Appends a graph after `tips`. Returns the number of its first node, and its nodes without a successor.
 pub(crate) fn append(nodes: &mut Vec<PlanNode>, plan: Vec<PlanNode>, tips: &[usize]) -> (usize, Vec<usize>) {
     let base = nodes.len();
     let mut last = vec![true; plan.len()];

@@ -4,7 +4,6 @@
 //! `builtins.cuh`), and device memory by the bytes around it (`memory.rs`).
 
 use crate::abi::DYNAMIC_SHARED_MARGIN;
-use crate::module::Locals;
 
 const PATTERN: u8 = 0xa5;
 
@@ -15,13 +14,12 @@ pub(crate) struct SharedGuard {
 }
 
 impl SharedGuard {
-    /// Fills the bytes around this thread's dynamic shared memory, of which the block asked for `bytes`.
+    /// Fills the bytes around this thread's dynamic shared memory, which begins at `start` where the module has any,
+    /// and of which the block asked for `bytes`.
     ///
     /// # Safety
     /// The module is loaded, and no block runs on this thread.
-    pub(crate) unsafe fn lay(locals: &Locals, bytes: usize) -> Self {
-        // SAFETY: passed on to the caller.
-        let start = unsafe { locals.dynamic_shared() };
+    pub(crate) unsafe fn lay(start: Option<*mut u8>, bytes: usize) -> Self {
         if let Some(start) = start {
             // SAFETY: the module keeps a margin on either side; `bytes` is at most the array's size.
             unsafe {
@@ -32,10 +30,10 @@ impl SharedGuard {
         Self { start, bytes }
     }
 
-    /// Where the block wrote beyond what it asked for.
+    /// Returns where the block wrote beyond the bytes that it asked for.
     pub(crate) fn violation(&self) -> Option<String> {
         let start = self.start?;
-        // SAFETY: as in `lay`.
+        // SAFETY: the module keeps a margin on either side; `bytes` is at most the array's size.
         let (front, back) = unsafe {
             (
                 std::slice::from_raw_parts(start.sub(DYNAMIC_SHARED_MARGIN), DYNAMIC_SHARED_MARGIN),

@@ -1,8 +1,6 @@
 //! Devices: the cores of this machine, presented as one device or as several.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{Backend, Device, DeviceInfo, Error, ErrorKind, MemoryInfo, Probe, Result, WaitPolicy};
 
@@ -10,131 +8,40 @@ use crate::abi;
 use crate::arch;
 use crate::capture;
 use crate::error::error;
-use crate::fork::{self, Link};
-use crate::launch::MAX_GRID_YZ;
-use crate::memory::{self, Memory};
+use crate::fork;
+use crate::grid::MAX_GRID_YZ;
 use crate::options::{self, CpuOptions};
-use crate::stream::{PRIORITY_RANGE, Registry};
+use crate::queue::{PRIORITY_RANGE, Registry};
+use crate::shared::Shared;
 use crate::sync::lock;
-use crate::worker::Scheduler;
 
-/// How long after a device was lost its waits still last: what ran beside the failure ends within that time, or is
-/// taken for stuck. Nothing that it may touch is given back then.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// What all handles of one device share: its primary context. Lives for good, as its threads do.
-pub(crate) struct Shared {
-    pub(crate) ordinal: usize,
-    pub(crate) options: CpuOptions,
-    pub(crate) scheduler: Scheduler,
-    pub(crate) streams: Registry,
-    pub(crate) memory: Memory,
-    pub(crate) link: Link,
-    lost: AtomicBool,
-    /// This process is a child of the one whose threads the device's are.
-    forked: AtomicBool,
-    /// The error that ended the device, and when.
-    end: OnceLock<(Error, Instant)>,
+/// A device whose threads run. Lives for good, as they do.
+#[derive(Clone, Copy)]
+struct Started {
+    shared: &'static Shared,
+    streams: &'static Registry,
 }
 
-impl Shared {
-    fn start(ordinal: usize, devices: usize, options: CpuOptions) -> Result<&'static Self> {
-        let shared: &'static Self = Box::leak(Box::new(Self {
-            ordinal,
-            options,
-            scheduler: Scheduler::new(options.workers),
-            streams: Registry::default(),
-            memory: Memory::new(memory::machine_total() / devices as u64, options.check),
-            link: Link::default(),
-            lost: AtomicBool::new(false),
-            forked: AtomicBool::new(false),
-            end: OnceLock::new(),
-        }));
+impl Started {
+    fn new(ordinal: usize, devices: usize, options: CpuOptions) -> Result<Self> {
+        let streams: &'static Registry = Box::leak(Box::default());
+        let shared: &'static Shared = Box::leak(Box::new(Shared::new(ordinal, devices, options, streams)));
         fork::enter(shared);
-        Scheduler::start(shared)
+        (shared.scheduler.start(shared, ordinal))
             .map_err(|e| error(ErrorKind::Driver, format!("no threads for the device: {e}")))?;
-        Ok(shared)
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
-    }
-
-    /// The error that ended the device, for every call after it.
-    pub(crate) fn alive(&self) -> Result<()> {
-        if self.is_lost() { Err(self.loss()) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn loss(&self) -> Error {
-        if self.is_forked() {
-            return error(
-                ErrorKind::DeviceLost,
-                "this process was forked from the one that opened the device, and has none of its threads: open the \
-                 device after the fork, or start processes with `std::process::Command`",
-            );
-        }
-        let end = self.end.get().map(|(error, _)| error.clone());
-        end.unwrap_or_else(|| error(ErrorKind::DeviceLost, "the device is lost"))
-    }
-
-    /// Ends the device with `error`: what is pending is dropped, what runs ends at its next chunk of work at the latest
-    /// if it ever comes there, and everybody who waits is told when that is so.
-    #[cold]
-    pub(crate) fn lose(&self, error: Error) {
-        // The first one counts; it is there before anybody can ask for it.
-        if self.end.set((error, Instant::now())).is_ok() {
-            self.lost.store(true, Ordering::Release);
-            for stream in self.streams.all() {
-                stream.interrupt();
-            }
-        }
-    }
-
-    /// Until when a wait may last: for good unless the device is lost.
-    #[inline]
-    pub(crate) fn limit(&self) -> Option<Instant> {
-        if self.is_lost() { Some(self.last_moment()) } else { None }
-    }
-
-    #[cold]
-    fn last_moment(&self) -> Instant {
-        match self.end.get() {
-            Some((_, at)) if !self.is_forked() => *at + GRACE,
-            _ => Instant::now(),
-        }
-    }
-
-    /// Whether the device is lost and none of its workers is in an operation, nor will be again.
-    fn has_stopped(&self) -> bool {
-        self.is_lost() && !self.is_forked() && self.streams.all().iter().all(|stream| stream.has_stopped())
-    }
-
-    /// Refuses what a child asks of its parent's device, before any lock is taken.
-    pub(crate) fn not_forked(&self) -> Result<()> {
-        if self.is_forked() { Err(self.loss()) } else { Ok(()) }
-    }
-
-    #[inline]
-    pub(crate) fn is_forked(&self) -> bool {
-        self.forked.load(Ordering::Relaxed)
-    }
-
-    /// Called in a child after a fork, where any lock may be held for good.
-    pub(crate) fn leave_to_parent(&self) {
-        self.forked.store(true, Ordering::Relaxed);
-        self.lost.store(true, Ordering::Release);
+        Ok(Self { shared, streams })
     }
 }
 
 /// An opened CPU device.
 pub(crate) struct CpuDevice {
     pub(crate) shared: &'static Shared,
-    pub(crate) info: DeviceInfo,
+    pub(crate) streams: &'static Registry,
+    info: DeviceInfo,
 }
 
 impl CpuDevice {
-    fn new(shared: &'static Shared, devices: usize) -> Self {
+    fn new(Started { shared, streams }: Started, devices: usize) -> Self {
         let workers = shared.options.workers as u32;
         let mut info = DeviceInfo::new("cpu", shared.ordinal);
         info.name = processor_name();
@@ -161,8 +68,7 @@ impl CpuDevice {
         info.serial_threads = true;
         info.checked = shared.options.check;
         info.concurrent_host_functions = true;
-        // All memory is ordinary here.
-        Self { shared, info }
+        Self { shared, streams, info }
     }
 }
 
@@ -179,8 +85,8 @@ unsafe impl Device for CpuDevice {
     fn synchronize(&self) -> Result<()> {
         capture::refuse_block()?;
         if !self.shared.is_forked() {
-            // All of them, also where the first reports that the device is lost: the others may still run.
-            for stream in self.shared.streams.all() {
+            // Every stream, also where the first reports that the device is lost: the others may still run.
+            for stream in self.streams.all() {
                 let _ = stream.finish(WaitPolicy::Spin);
             }
         }
@@ -188,7 +94,8 @@ unsafe impl Device for CpuDevice {
     }
 
     fn has_stopped(&self) -> bool {
-        self.shared.has_stopped()
+        let has_stopped = || self.streams.all().iter().all(|stream| stream.has_stopped());
+        self.shared.is_lost() && !self.shared.is_forked() && has_stopped()
     }
 
     fn memory(&self) -> Result<MemoryInfo> {
@@ -201,39 +108,38 @@ unsafe impl Device for CpuDevice {
     }
 
     fn enable_peer_access(&self, other: usize) -> Result<()> {
-        // One address space: nothing to do but to tell a device that is not there.
+        // One address space: only a device that is not there has to be refused.
         let devices = options::device_count()?;
         if other < devices { Ok(()) } else { Err(no_device(other, devices)) }
     }
 }
 
 /// The CPU backend. Devices live from their first opening to the process's end; one that a kernel's failure
-/// ended is replaced at the next opening, while those who hold the old one go on getting its error.
+/// ended is replaced at the next opening, while handles of the old one go on getting its error.
 struct Cpu {
-    open: Mutex<Vec<&'static Shared>>,
+    open: Mutex<Vec<Started>>,
 }
 
 static CPU: Cpu = Cpu { open: Mutex::new(Vec::new()) };
 
-/// The CPU backend.
+/// Returns the CPU backend.
 pub fn backend() -> &'static dyn Backend {
     &CPU
 }
 
-/// Opens a device of its own, which nobody else gets from [`backend`], as `options` say.
+/// Opens a device as `options` say, which [`backend`] gives to no other caller.
 ///
 /// Its ordinal is 0, its memory counts against the machine's alone. For tests and tools; the device's threads
 /// stay until the process ends.
 ///
 /// # Errors
-/// Where the system gives no threads.
+/// Where the system gives no threads, and for a warp of another number of lanes than 32 or 64.
 pub fn open_with(options: CpuOptions) -> Result<Arc<dyn Device>> {
     if !matches!(options.warp_size, 32 | 64) {
         let message = format!("a warp of {} lanes; 32 and 64 are possible", options.warp_size);
         return Err(error(ErrorKind::InvalidArgument, message));
     }
-    let shared = Shared::start(0, 1, options)?;
-    Ok(Arc::new(CpuDevice::new(shared, 1)))
+    Ok(Arc::new(CpuDevice::new(Started::new(0, 1, options)?, 1)))
 }
 
 // SAFETY: each opening makes a device of its own, under this name.
@@ -252,16 +158,16 @@ unsafe impl Backend for Cpu {
             return Err(no_device(ordinal, devices));
         }
         let mut open = lock(&self.open);
-        open.retain(|shared| !shared.is_lost());
-        let found = open.iter().find(|shared| shared.ordinal == ordinal).copied();
-        let shared = if let Some(shared) = found {
-            shared
+        open.retain(|device| !device.shared.is_lost());
+        let found = open.iter().find(|device| device.shared.ordinal == ordinal).copied();
+        let device = if let Some(device) = found {
+            device
         } else {
-            let shared = Shared::start(ordinal, devices, CpuOptions::try_from_env()?)?;
-            open.push(shared);
-            shared
+            let device = Started::new(ordinal, devices, CpuOptions::try_from_env()?)?;
+            open.push(device);
+            device
         };
-        Ok(Arc::new(CpuDevice::new(shared, devices)))
+        Ok(Arc::new(CpuDevice::new(device, devices)))
     }
 
     fn probe(&self) -> Probe {
@@ -281,14 +187,14 @@ fn no_device(ordinal: usize, devices: usize) -> Error {
     )
 }
 
-/// As the system calls it.
+/// Returns the processor's name as the system has it.
 fn processor_name() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|l| l.split_once(':'));
     name.map_or_else(|| format!("{} processor", std::env::consts::ARCH), |(_, name)| name.trim().into())
 }
 
-/// Bytes of the first core's second-level cache; 0 where the system does not say.
+/// Returns the bytes of the first core's second-level cache; 0 where the system does not say.
 fn l2_cache() -> u32 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index2/size").unwrap_or_default();
     let text = text.trim();

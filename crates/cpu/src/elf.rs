@@ -1,4 +1,4 @@
-//! What a module's file says about itself: whether it is whole, and where its shared arrays lie.
+//! A module's file, read before it is loaded: its completeness, and the places of its shared arrays.
 
 use gpustream_hal::{ErrorKind, Result};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -10,11 +10,11 @@ use crate::{abi, arch};
 /// A thread-local variable of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SharedArray {
-    /// As the linker sees it.
+    /// The name that the linker sees.
     pub(crate) symbol: String,
-    /// From the start of the module's thread-local block.
+    /// Bytes from the start of the module's thread-local block.
     pub(crate) offset: u64,
-    /// In bytes.
+    /// Bytes of the array.
     pub(crate) size: u64,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Reads the file. The dynamic loader trusts what it is given, so that damage is looked for here.
+    /// Reads the file. The dynamic loader trusts every file, so damage is looked for here.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self> {
         let damaged = |what: &dyn std::fmt::Display| {
             error(
@@ -65,12 +65,12 @@ impl Image {
         Ok(Self { arrays })
     }
 
-    /// Offset of a variable in the thread-local block.
+    /// Returns the offset of a variable in the thread-local block.
     pub(crate) fn offset(&self, symbol: &str) -> Option<u64> {
         self.arrays.iter().find(|a| a.symbol == symbol).map(|a| a.offset)
     }
 
-    /// Bytes of the shared arrays that a kernel declares in its own body.
+    /// Returns the bytes of the shared arrays that a kernel declares in its own body.
     pub(crate) fn static_shared(&self, kernel: &str) -> u64 {
         // A function's static variable is mangled after the function: _ZZ6kernelE4tile.
         let prefix = format!("_ZZ{}{kernel}E", kernel.len());
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// A shared object of this processor with a kernel table and two shared arrays of the kernel `k`.
+    /// Returns a shared object of this processor with a kernel table and two shared arrays of the kernel `k`.
     fn module() -> Vec<u8> {
         const HEADER: u64 = 64;
         let names = format!("\0{}\0_ZZ1kE4tile\0_ZZ1kE5other\0", abi::MODULE_SYMBOL);

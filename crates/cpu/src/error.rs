@@ -2,13 +2,13 @@
 
 use gpustream_hal::{Error, ErrorKind};
 
-/// An error of this backend.
+/// Returns an error of this backend.
 #[cold]
 pub(crate) fn error(kind: ErrorKind, message: impl Into<String>) -> Error {
     Error::new(kind, message).with_backend("cpu")
 }
 
-/// An ability this backend does not have.
+/// Returns the error for an ability that this backend does not have.
 #[cold]
 pub(crate) fn unsupported(what: &str) -> Error {
     Error::unsupported(what).with_backend("cpu")

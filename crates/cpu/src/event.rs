@@ -9,9 +9,9 @@ use gpustream_hal::{ErrorKind, EventOptions, Events, RawEvent, RawStream, Result
 use crate::capture::{self, CapturedPoint};
 use crate::device::CpuDevice;
 use crate::error::error;
-use crate::stream::{Mark, Stream};
+use crate::queue::{Mark, Stream};
 use crate::sync::lock;
-use crate::work::Work;
+use crate::work::{Stamp, Work};
 
 /// An event.
 pub(crate) struct Event {
@@ -23,29 +23,21 @@ pub(crate) struct Event {
 struct State {
     /// The point of the last record.
     mark: Option<Mark>,
-    /// Number of the last record, so that the timestamp of an earlier one is not taken for its.
+    /// Number of the last record, so that the timestamp of an earlier record is not taken for the last one's.
     records: u64,
     stamp: Option<Instant>,
-    /// The last record was into a capture.
-    captured: Option<CapturedPoint>,
+    /// The point of the last record, where that was into a capture.
+    captured: Option<CapturedPoint<Stream>>,
 }
 
 impl Event {
-    /// The event behind a handle.
+    /// Returns the event behind a handle.
     ///
     /// # Safety
     /// The handle is alive.
     pub(crate) unsafe fn borrow(raw: RawEvent) -> ManuallyDrop<Arc<Self>> {
         // SAFETY: made by `Arc::into_raw` in `event_create`, and alive by the caller's promise.
         ManuallyDrop::new(unsafe { Arc::from_raw(raw.0 as *const Self) })
-    }
-
-    /// Takes the timestamp of record number `record`.
-    pub(crate) fn stamp(&self, record: u64, now: Instant) {
-        let mut state = lock(&self.state);
-        if state.records == record {
-            state.stamp = Some(now);
-        }
     }
 
     fn record_on(self: &Arc<Self>, stream: &Arc<Stream>) -> Result<()> {
@@ -77,7 +69,7 @@ impl Event {
         Ok(())
     }
 
-    /// Orders what is submitted to `stream` from now on after the last record.
+    /// Orders work that is submitted to `stream` from now on after the last record.
     pub(crate) fn wait_on(&self, stream: &Arc<Stream>) -> Result<()> {
         let (mark, captured) = {
             let state = lock(&self.state);
@@ -93,6 +85,15 @@ impl Event {
         match mark {
             Some(mark) => stream.submit_wait(mark),
             None => Ok(()),
+        }
+    }
+}
+
+impl Stamp for Event {
+    fn stamp(&self, record: u64, now: Instant) {
+        let mut state = lock(&self.state);
+        if state.records == record {
+            state.stamp = Some(now);
         }
     }
 }

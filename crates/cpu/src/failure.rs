@@ -1,11 +1,11 @@
-//! What is said about a kernel that failed: where, and why.
+//! The report on a kernel that failed: the place and the reason.
 
 use std::ffi::{CStr, c_char};
 
 use crate::abi::Lane;
 use crate::fiber::LOCALS_BYTES;
 
-/// Where in the source a thread waits.
+/// The place in the source where a thread waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
     pub(crate) file: *const c_char,
@@ -45,17 +45,18 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// What the signal handler saw.
+/// A crash, as the signal handler saw it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crash {
     pub(crate) signal: i32,
     pub(crate) address: usize,
-    /// The address is one beyond the thread's stack.
+    /// Whether the address is one beyond the thread's stack.
     pub(crate) overflow: bool,
 }
 
 impl Crash {
-    /// Whether `address` is that of memory which the kernel wanted. A trap's is its own instruction's.
+    /// Returns whether `address` is that of memory which the kernel wanted. The address of a trap is that of its own
+    /// instruction.
     pub(crate) fn is_access(&self) -> bool {
         !self.overflow && matches!(self.signal, libc::SIGSEGV | libc::SIGBUS)
     }

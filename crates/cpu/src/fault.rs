@@ -4,13 +4,13 @@
 //! that fiber return to its worker, which reports the kernel, block and, where known, thread. The kernel's frames are
 //! dropped as they stand: kernels own nothing.
 //!
-//! Every other signal of these kinds (a fault in a copy, in a host function or on a thread of the program; what `kill`
-//! or `raise` sent, wherever it arrives) is not ours: the process goes on as it would without this library. The
+//! Every other signal of these kinds (a fault in a copy, in a host function or on a thread of the program; one that
+//! `kill` or `raise` sent, on whatever thread) is not ours: the process goes on as it would without this library. The
 //! handler that was there before is called as it asked to be (its form of arguments, its mask, once only), the default
 //! ends the process by that signal, and a signal that was ignored is ignored. A handler that puts another in its
 //! place (Rust's own for `SIGSEGV` and `SIGBUS` puts the default there) replaces itself and not this one, which stays.
 //!
-//! What this cannot save: a kernel that faults inside a C library call it made (a `printf` of a wild pointer) may
+//! One loss remains: a kernel that faults inside a C library call that it made (a `printf` of a wild pointer) may
 //! leave that library's locks held.
 
 use std::cell::Cell;
@@ -148,9 +148,9 @@ unsafe fn install(signal: c_int) {
 /// Touches nothing but the faulting worker's runner, and allocates nothing.
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let runner = RUNNER.get();
-    // SAFETY: the kernel passes a ucontext, and what the signal is in `info`. The runner belongs to this thread; if the
-    // stack pointer lies in the running fiber, the interrupted code is the kernel's, so that no reference to the runner
-    // is alive.
+    // SAFETY: the kernel passes a ucontext, and the signal's description in `info`. The runner belongs to this thread;
+    // if the stack pointer lies in the running fiber, the interrupted code is the kernel's, so that no reference to the
+    // runner is alive.
     unsafe {
         if !runner.is_null() && !is_sent(info) {
             let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
@@ -170,13 +170,13 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// Whether somebody sent the signal (`kill`, `raise`, `sigqueue`); otherwise the instruction caused it.
+/// Returns whether the signal was sent (`kill`, `raise`, `sigqueue`); otherwise the instruction caused the signal.
 unsafe fn is_sent(info: *const libc::siginfo_t) -> bool {
     // SAFETY: passed by the kernel.
     unsafe { (*info).si_code <= 0 }
 }
 
-/// Does what would have happened without our handler.
+/// Acts as the process would have without our handler.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(index) = SIGNALS.iter().position(|&s| s == signal) else { return };
     let Some(previous) = PREVIOUS.get().map(|all| &all[index]) else { return };
@@ -192,7 +192,7 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
     }
     // Faults cannot be ignored.
     if is_default || is_ignored {
-        // SAFETY: what the process would have had.
+        // SAFETY: the process would have ended so without our handler.
         return unsafe { end_by(signal, is_sent) };
     }
     if previous.sa_flags & libc::SA_RESETHAND != 0 {
@@ -200,12 +200,12 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
     }
     // SAFETY: called as the system would.
     unsafe { call(previous, signal, info, context) };
-    // SAFETY: a query; what we put back is ours.
+    // SAFETY: a query; the action that is put back is ours.
     unsafe {
         let by = match action_of(signal).sa_sigaction {
             libc::SIG_DFL => Replaced::Default,
             libc::SIG_IGN => Replaced::Ignore,
-            // Ours still, or another one, which may call ours.
+            // The action is still ours, or another one, which may call ours.
             _ => return,
         };
         REPLACED[index].store(by as u8, Ordering::Relaxed);
@@ -219,7 +219,7 @@ unsafe fn end_by(signal: c_int, is_sent: bool) {
     unsafe {
         let default: libc::sigaction = zeroed();
         libc::sigaction(signal, &raw const default, ptr::null_mut());
-        // A fault comes again when its instruction is repeated, which is after our return.
+        // A fault comes again when its instruction is repeated, after our return.
         if is_sent {
             let mut blocked = zeroed();
             libc::sigaddset(&raw mut blocked, signal);
@@ -233,7 +233,8 @@ unsafe fn end_by(signal: c_int, is_sent: bool) {
 
 /// Calls a handler as its action asks for.
 unsafe fn call(action: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the handler's type is what its flags say; the system passed the context; a set of signals is valid when zero.
+    // SAFETY: the handler's type is what its flags say; the system passed the context; a set of signals is valid when
+    // zero.
     unsafe {
         let interrupted = &raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask;
         let is_blocked = |other: c_int| {

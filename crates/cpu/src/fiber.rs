@@ -12,24 +12,24 @@ use crate::switch;
 /// Bytes that a thread of a block has for its local variables, as on a GPU.
 pub(crate) const LOCALS_BYTES: usize = 512 << 10;
 
-/// For the frames of the functions that a kernel calls, `printf` among them.
+/// Bytes for the frames of the functions that a kernel calls, `printf` among them.
 const FRAMES_BYTES: usize = 64 << 10;
 
 /// Distance between the tops of neighbouring stacks beyond their size. Without it the hot part of every stack falls
 /// into the same cache sets, which makes a switch four times slower.
 const STAGGER: usize = 320;
 
-/// Where the stagger begins anew.
+/// The distance after which the stagger begins anew.
 const STAGGER_SPAN: usize = 128 << 10;
 
 /// Bytes of one fiber's stack. Pages that are never touched cost nothing.
 const STACK_BYTES: usize = LOCALS_BYTES + FRAMES_BYTES + STAGGER_SPAN;
 
-/// Bytes below it that nothing may touch. A kernel is compiled so that it touches its stack in steps of at most 64 KiB
-/// as it goes down, however large a frame is; the stack pointer may then be a step further.
+/// Bytes below a stack that nothing may touch. A kernel is compiled so that it touches its stack in steps of at most 64
+/// KiB as it goes down, however large a frame is; the stack pointer may then be a step further.
 const GUARD_BYTES: usize = 128 << 10;
 
-/// A mapped stack with guard pages below it.
+/// A mapped stack with guard pages below.
 struct FiberStack {
     map: *mut u8,
     len: usize,
@@ -37,7 +37,7 @@ struct FiberStack {
 }
 
 impl FiberStack {
-    /// `index` tells neighbouring stacks apart.
+    /// Maps a stack; `index` tells neighbouring stacks apart.
     fn new(index: usize) -> io::Result<Self> {
         let len = STACK_BYTES + GUARD_BYTES;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches no other memory.
@@ -68,12 +68,12 @@ impl FiberStack {
 
 impl Drop for FiberStack {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this stack's own and no coroutine uses it any more.
+        // SAFETY: the mapping is this stack's own, and no fiber uses the mapping any more.
         unsafe { libc::munmap(self.map.cast(), self.len) };
     }
 }
 
-/// Why a fiber came back to its worker.
+/// The reason why a fiber handed the turn back to its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// No fiber can go on without the worker.
@@ -92,21 +92,22 @@ pub(crate) struct Stretch {
     pub(crate) first_thread: u32,
 }
 
-/// Called on a fiber whose stretch is done; says which fiber goes on, if not the worker.
+/// A function that is called on a fiber whose stretch is done; returns the fiber that goes on, if not the worker.
 pub(crate) type OnDone = unsafe fn(*mut Context) -> Option<usize>;
 
-/// What a worker and its fibers tell each other. One per worker, at a fixed place.
+/// The state that a worker and its fibers share. One per worker, at a fixed place.
 pub(crate) struct Exchange {
     on_done: OnDone,
-    /// What the fiber that is started next is to run.
+    /// The stretch of the fiber that is started next.
     pub(crate) stretch: Option<Stretch>,
-    /// Why the worker's stack runs again.
+    /// The reason why the worker's stack runs again.
     stop: Stop,
-    /// Where the worker's own stack waits while fibers run.
+    /// The stack pointer of the worker's own stack, which waits while fibers run.
     worker: usize,
     /// The fiber that runs.
     running: usize,
-    /// Where the stacks of the others wait. Apart from the fibers, so that a barrier touches eight bytes of each.
+    /// The stack pointers of the other fibers, which wait. They lie apart from the fibers, so that a barrier touches
+    /// eight bytes of each.
     waiting_at: [usize; MAX_THREADS],
 }
 
@@ -115,7 +116,7 @@ impl Exchange {
         Self { on_done, stretch: None, stop: Stop::Idle, worker: 0, running: 0, waiting_at: [0; MAX_THREADS] }
     }
 
-    /// The fiber that runs, or ran last.
+    /// Returns the fiber that runs, or ran last.
     #[inline]
     pub(crate) fn running(&self) -> usize {
         self.running
@@ -137,8 +138,8 @@ impl Exchange {
         }
     }
 
-    /// Notes that the fiber that runs waits at `here`, and which one has the turn now: fiber `next`, or the worker.
-    /// Gives the stack pointer to go on with.
+    /// Notes that the fiber that runs waits at `here`, and gives the turn to fiber `next`, or to the worker. Returns
+    /// the stack pointer to go on with.
     #[inline]
     pub(crate) fn pass_turn(&mut self, here: usize, next: Option<usize>) -> usize {
         // The remainders are the numbers themselves, and spare a barrier the comparisons with the arrays' ends.
@@ -165,54 +166,54 @@ impl Exchange {
         }
     }
 
-    /// Has the processor fetch what a fiber needs first when it runs. Any index will do.
+    /// Has the processor fetch the memory that a fiber needs first when it runs. Any index will do.
     #[inline]
     pub(crate) fn prefetch(&self, index: usize) {
         switch::prefetch(self.waiting_at[index % MAX_THREADS]);
     }
 }
 
-/// A stack for kernels.
+/// A stack on which kernels run.
 pub(crate) struct Fiber {
     stack: FiberStack,
 }
 
 impl Fiber {
-    /// A fiber that has nothing to do. `index`, below [`MAX_THREADS`], tells the fibers of one worker apart.
+    /// Makes a fiber that has nothing to do. `index`, below [`MAX_THREADS`], tells the fibers of one worker apart.
     ///
     /// # Safety
     /// `exchange` outlives the fiber, and the fiber that had this index is gone.
     pub(crate) unsafe fn new(index: usize, exchange: *mut Exchange) -> io::Result<Self> {
         let stack = FiberStack::new(index)?;
         // SAFETY: the stack is new, mapped and large enough; the exchange is alive.
-        unsafe { (*exchange).waiting_at[index] = switch::prepare(stack.top, exchange) };
+        unsafe { (*exchange).waiting_at[index] = switch::prepare(stack.top, body, exchange) };
         Ok(Self { stack })
     }
 
-    /// For the signal handler: whether a stack pointer lies on this fiber, also just beyond its end.
+    /// Returns whether a stack pointer lies on this fiber, also just beyond its end; for the signal handler.
     pub(crate) fn contains(&self, stack_pointer: usize) -> bool {
         let start = self.stack.map as usize;
         (start..start + self.stack.len).contains(&stack_pointer)
     }
 
-    /// For the signal handler: whether an access to `address` was one beyond the stack's end.
+    /// Returns whether an access to `address` was one beyond the stack's end; for the signal handler.
     pub(crate) fn guards(&self, address: usize) -> bool {
         let start = self.stack.map as usize;
         (start..start + GUARD_BYTES).contains(&address)
     }
 
-    /// For the signal handler: where a crashed fiber goes on, on which stack pointer, with `exchange` as its argument.
-    /// What was on the stack is overwritten.
+    /// Returns the function and the stack pointer with which a crashed fiber goes on, `exchange` being the argument;
+    /// for the signal handler. The stack's contents are overwritten.
     pub(crate) fn crash_landing(&self) -> (usize, usize) {
         (crashed as *const () as usize, switch::call_frame(self.stack.top))
     }
 }
 
-/// What runs on every fiber.
-pub(crate) unsafe extern "C" fn body(exchange: *mut Exchange) -> ! {
+/// Runs stretches, on every fiber.
+unsafe extern "C" fn body(exchange: *mut Exchange) -> ! {
     loop {
-        // SAFETY: the exchange is alive, and whoever starts a stretch vouches for its entry and context. No reference
-        // to either is alive while the kernel runs. The worker waits in `run`.
+        // SAFETY: the exchange is alive, and the caller that starts a stretch vouches for its entry and context. No
+        // reference to either is alive while the kernel runs. The worker waits in `run`.
         unsafe {
             let mut next = None;
             if let Some(s) = (*exchange).stretch {
@@ -224,7 +225,7 @@ pub(crate) unsafe extern "C" fn body(exchange: *mut Exchange) -> ! {
     }
 }
 
-/// Where a fiber goes on whose kernel crashed. It is thrown away afterwards.
+/// Hands the turn of a fiber whose kernel crashed back to the worker, which throws the fiber away.
 unsafe extern "C" fn crashed(exchange: *mut Exchange) -> ! {
     let mut nowhere = 0;
     loop {
@@ -236,7 +237,7 @@ unsafe extern "C" fn crashed(exchange: *mut Exchange) -> ! {
     }
 }
 
-/// The system's page size in bytes.
+/// Returns the system's page size in bytes.
 pub(crate) fn page_size() -> usize {
     // SAFETY: a query without side effects.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

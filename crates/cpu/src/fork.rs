@@ -1,21 +1,18 @@
-//! What a `fork` leaves of a device: nothing. Its threads stay with the parent, and so do the locks that they hold.
+//! A `fork` leaves nothing of a device: its threads stay with the parent, and so do the locks that they hold.
 //!
 //! The child's copies of the parent's devices are lost from the start: each call on them is an error before it takes a
-//! lock or waits. What they hold stays allocated. A device that the child opens is a new one, with threads of its own.
+//! lock or waits. Memory that they hold stays allocated. A device that the child opens is a new one, with threads of
+//! its own.
 
 use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::device::Shared;
+use crate::shared::Shared;
 
 /// The process's devices, the last one first. They are there for good.
 static DEVICES: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 static WATCH: Once = Once::new();
-
-/// A device's place in the list.
-#[derive(Default)]
-pub(crate) struct Link(AtomicPtr<Shared>);
 
 /// Enters a device that is to be lost in a child.
 pub(crate) fn enter(device: &'static Shared) {
@@ -27,7 +24,7 @@ pub(crate) fn enter(device: &'static Shared) {
     let new = ptr::from_ref(device).cast_mut();
     let mut first = DEVICES.load(Ordering::Acquire);
     loop {
-        device.link.0.store(first, Ordering::Relaxed);
+        device.previous.store(first, Ordering::Relaxed);
         match DEVICES.compare_exchange_weak(first, new, Ordering::Release, Ordering::Acquire) {
             Ok(_) => return,
             Err(other) => first = other,
@@ -40,6 +37,6 @@ unsafe extern "C" fn in_child() {
     // SAFETY: devices live for good, and are entered complete.
     while let Some(device) = unsafe { next.as_ref() } {
         device.leave_to_parent();
-        next = device.link.0.load(Ordering::Relaxed);
+        next = device.previous.load(Ordering::Relaxed);
     }
 }

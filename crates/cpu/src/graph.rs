@@ -12,7 +12,7 @@ use crate::device::CpuDevice;
 use crate::error::{error, unsupported};
 use crate::launch;
 use crate::plan::{GraphRun, PlanNode};
-use crate::stream::{Mark, Stream};
+use crate::queue::{Mark, Stream};
 use crate::sync::lock;
 use crate::work::{Strided, Work};
 
@@ -40,17 +40,17 @@ struct Exec {
 
 struct ExecState {
     run: Arc<GraphRun>,
-    /// For each node of the graph, where it went; none for a child graph.
+    /// For each node of the graph, its place in the run; none for a child graph.
     places: Vec<Option<usize>>,
     /// The last launch: the next one follows it, on whatever stream.
     last: Option<Mark>,
 }
 
-/// The nodes with child graphs taken apart, and for each of the given nodes its place.
+/// Returns the nodes with child graphs taken apart, and for each of the given nodes its place.
 fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
     let mut plan = Vec::new();
     let mut places = Vec::new();
-    // What a node that depends on this one depends on.
+    // For each node, the dependencies of a node that depends on it.
     let mut ends: Vec<Vec<usize>> = Vec::new();
     for node in nodes {
         let mut after: Vec<usize> = node.after.iter().flat_map(|&d| ends[d].iter().copied()).collect();
@@ -76,7 +76,7 @@ fn same_kind(a: &Work, b: &Work) -> bool {
     std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
-/// A node's work.
+/// Returns a node's work.
 ///
 /// # Safety
 /// As for [`Graphs::graph_add_node`].
@@ -97,6 +97,8 @@ unsafe fn work(work: &hal::Work<'_>) -> Result<Work> {
 }
 
 impl Graph {
+    /// Returns the graph behind a handle.
+    ///
     /// # Safety
     /// The handle is alive.
     unsafe fn borrow<'a>(raw: RawGraph) -> &'a Self {
@@ -110,6 +112,8 @@ impl Graph {
 }
 
 impl Exec {
+    /// Returns the executable behind a handle.
+    ///
     /// # Safety
     /// The handle is alive.
     unsafe fn borrow<'a>(raw: RawGraphExec) -> &'a Self {
@@ -209,7 +213,7 @@ unsafe impl Graphs for CpuDevice {
         if let Some(last) = state.last.take() {
             stream.submit_wait(last)?;
         }
-        stream.submit(Work::Graph(state.run.clone()))?;
+        stream.submit_graph(state.run.clone())?;
         state.last = Some(Mark { stream: stream.clone(), number: stream.mark() });
         Ok(())
     }
@@ -225,7 +229,7 @@ unsafe impl Graphs for CpuDevice {
         if !same {
             return Ok(GraphUpdate::TopologyChanged);
         }
-        // Launches that are pending keep what they were launched with.
+        // Launches that are pending keep the nodes that they were launched with.
         state.run = Arc::new(GraphRun::new(plan));
         state.places = places;
         Ok(GraphUpdate::Updated)
@@ -250,7 +254,7 @@ unsafe impl Graphs for CpuDevice {
                 format!("{node:?} does something else: only work of the same kind can replace it"),
             ));
         }
-        // In place where no launch is pending; otherwise those keep what they were launched with.
+        // In place where no launch is pending; otherwise pending launches keep the nodes that they were launched with.
         if let Some(run) = Arc::get_mut(&mut state.run) {
             run.set_work(place, work);
         } else {

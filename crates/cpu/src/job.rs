@@ -1,15 +1,19 @@
 //! One running operation, shared by the workers that have nothing better to do.
 //!
-//! The worker that begins it leads: it takes units in growing chunks and, once it has become clear that there is
-//! enough to share, offers the rest to idle workers. Whoever finishes last completes the operation, so nobody waits
-//! for anybody.
+//! The worker that begins the operation leads: it takes units in growing chunks and, once there is clearly enough to
+//! share, offers the rest to idle workers. The worker that finishes last completes the operation, so no worker waits
+//! for another.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::shared::{Shared, Worker};
 use crate::work::Work;
-use crate::worker::Worker;
+use crate::worker::{self, Offer, Share};
+
+/// The owner of a job.
+pub(crate) type Owner = worker::Owner<Shared>;
 
 /// An operation that takes longer than this is offered to other workers: about what waking one costs.
 const SHARE_AFTER: Duration = Duration::from_micros(15);
@@ -21,7 +25,7 @@ pub(crate) struct Job {
     work: UnsafeCell<Work>,
     units: AtomicU64,
     next: AtomicU64,
-    /// Workers on it.
+    /// Workers on the operation.
     crew: AtomicU32,
 }
 
@@ -48,22 +52,22 @@ impl Job {
     pub(crate) unsafe fn begin(&self, work: Work) {
         self.units.store(work.units(), Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
-        // SAFETY: nobody reads it now.
+        // SAFETY: no worker reads the work now.
         unsafe { *self.work.get() = work };
         self.crew.store(1, Ordering::Release);
     }
 
-    /// Runs the operation on this worker and those that come to help. True if it is complete; otherwise the last
-    /// helper will complete it, and the job must not be touched any more.
+    /// Runs the operation on this worker and those that come to help. True if the operation is complete; otherwise the
+    /// last helper will complete it, and the job must not be touched any more.
     ///
     /// # Safety
-    /// Follows `begin`, once. What the operation's submission asked for holds.
+    /// Follows `begin`, once. The promises of the operation's submission hold.
     pub(crate) unsafe fn lead(&self, worker: &mut Worker, owner: Owner) -> bool {
         let units = self.units.load(Ordering::Relaxed);
         let mut shared = None;
         let mut grain = 1;
         // Damage in checked mode is looked for after each block, and must not be another worker's.
-        let alone = worker.shared().options.check;
+        let alone = worker.device().options.check;
         let begun = (units > 1).then(Instant::now);
         // SAFETY: passed on to the caller; the claimed units are this worker's.
         while let Some(took) = unsafe { self.take(worker, units, grain, begun.is_some()) } {
@@ -73,50 +77,24 @@ impl Job {
                 && begun.is_some_and(|begun| begun.elapsed() > SHARE_AFTER)
                 && self.next.load(Ordering::Relaxed) < units
             {
-                shared = Some(worker.shared().scheduler.offer(Offer { job: self, owner }));
+                shared = Some(worker.device().scheduler.offer(Offer { job: self, owner }));
             }
         }
         if let Some(ticket) = shared {
-            worker.shared().scheduler.withdraw(ticket);
+            worker.device().scheduler.withdraw(ticket);
         }
         self.leave()
-    }
-
-    /// Does a share of an offered operation. True if that completed it.
-    ///
-    /// # Safety
-    /// This worker was counted by [`join`](Self::join).
-    pub(crate) unsafe fn help(&self, worker: &mut Worker) -> bool {
-        let units = self.units.load(Ordering::Relaxed);
-        let mut grain = 1;
-        // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, units, grain, true) } {
-            grain = next_grain(grain, took, units);
-        }
-        self.leave()
-    }
-
-    /// Counts another worker in, if there is something left for it.
-    ///
-    /// # Safety
-    /// The job is offered, and is not withdrawn meanwhile.
-    pub(crate) unsafe fn join(&self) -> bool {
-        let some_left = self.next.load(Ordering::Relaxed) < self.units.load(Ordering::Relaxed);
-        if some_left {
-            self.crew.fetch_add(1, Ordering::Relaxed);
-        }
-        some_left
     }
 
     fn leave(&self) -> bool {
         self.crew.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Does the next chunk, and says how long it took.
+    /// Does the next chunk. Returns how long that took.
     unsafe fn take(&self, worker: &mut Worker, units: u64, grain: u64, timed: bool) -> Option<Duration> {
         let first = self.next.fetch_add(grain, Ordering::Relaxed);
-        // A lost device's results are given to nobody, so it stops where it can.
-        if worker.shared().is_lost() {
+        // A lost device's results are never handed out, so the operation stops where it can.
+        if worker.device().is_lost() {
             self.next.store(units, Ordering::Relaxed);
             return None;
         }
@@ -129,11 +107,31 @@ impl Job {
         let work = unsafe { &*self.work.get() };
         // SAFETY: passed on to the caller.
         if let Err(error) = unsafe { work.run(worker, first, end) } {
-            worker.shared().lose(error);
-            // What is left of it is not worth doing.
+            worker.device().lose(error);
+            // The rest of the operation is not worth doing.
             self.next.store(units, Ordering::Relaxed);
         }
         Some(begun.map_or(Duration::ZERO, |begun| begun.elapsed()))
+    }
+}
+
+impl Share<Shared> for Job {
+    unsafe fn join(&self) -> bool {
+        let some_left = self.next.load(Ordering::Relaxed) < self.units.load(Ordering::Relaxed);
+        if some_left {
+            self.crew.fetch_add(1, Ordering::Relaxed);
+        }
+        some_left
+    }
+
+    unsafe fn help(&self, worker: &mut Worker) -> bool {
+        let units = self.units.load(Ordering::Relaxed);
+        let mut grain = 1;
+        // SAFETY: passed on to the caller; the claimed units are this worker's.
+        while let Some(took) = unsafe { self.take(worker, units, grain, true) } {
+            grain = next_grain(grain, took, units);
+        }
+        self.leave()
     }
 }
 
@@ -147,23 +145,3 @@ fn next_grain(grain: u64, took: Duration, units: u64) -> u64 {
         grain
     }
 }
-
-/// Whose operation a job is: what to go on with when it is complete.
-#[derive(Clone, Copy)]
-pub(crate) enum Owner {
-    /// A stream, as `Arc::into_raw` gave it: the count is handed on.
-    Stream(*const crate::stream::Stream),
-    /// A node of a running graph, likewise.
-    Node(*const crate::plan::GraphRun, usize),
-}
-
-/// A job that others may help with.
-#[derive(Clone, Copy)]
-pub(crate) struct Offer {
-    pub(crate) job: *const Job,
-    pub(crate) owner: Owner,
-}
-
-// SAFETY: the job stays in place until it is complete, which is after its withdrawal; owners are counted references
-// that may move between threads.
-unsafe impl Send for Offer {}

@@ -1,22 +1,21 @@
 //! The CPU backend of gpustream: a device made of threads, for machines without a GPU and for finding errors that a
 //! GPU would not notice.
 //!
-//! It is a real asynchronous device. Calls enqueue and return; kernels, copies and host functions of different
+//! The device is a real asynchronous one. Calls enqueue and return; kernels, copies and host functions of different
 //! streams run at the same time, also on one core; events, default streams, priorities, capture and graphs behave as on
 //! a GPU. The same kernel sources run on it, compiled by the host's C++ compiler (see [`flags`] and the headers
 //! in `gpustream/cpu/`).
 //!
 //! # How it works
 //!
-//! * A stream is a queue, and its operations are numbered; how far it has got is one counter, so an event is a
-//!   `(stream, number)` pair and costs the stream nothing (`queue.rs`).
+//! * A stream is a queue, and its operations are numbered; one counter tells how many are done, so an event is a
+//!   `(stream, number)` pair and costs the stream nothing (`queue.rs`, `progress.rs`).
 //! * Workers, one per core (`worker.rs`), take streams that have something to do, one worker per stream at a time. A
 //!   kernel may wait for another stream's, so when streams queue up and no worker comes free for a millisecond, workers
 //!   are added. Idle workers take a share of long operations: a launch's blocks, a copy's pieces (`job.rs`).
-//! * A block is a loop over its threads on one fiber (`block.rs`, `fiber.rs`). The first barrier keeps the thread where it is
-//!   (`barrier.rs`, `switch.rs`),
-//!   and another fiber goes on with the next thread; a kernel without barriers never notices. Warp
-//!   operations work the same way.
+//! * A block is a loop over its threads on one fiber (`block.rs`, `fiber.rs`). The first barrier keeps the thread in
+//!   its place (`calls.rs`, `switch.rs`), and another fiber goes on with the next thread; a kernel without barriers
+//!   never notices. Warp operations work the same way.
 //! * A graph is a real dependency graph: a node begins when the last of its dependencies is done, on any
 //!   worker (`plan.rs`).
 //!
@@ -25,13 +24,13 @@
 //! A barrier that a thread does not reach, a failed `assert`, a trap, and a crash (`SIGSEGV`, `SIGBUS`, `SIGFPE`,
 //! `SIGILL`; `fault.rs`) end the device, not the process: the error names kernel, block and thread (a crash in a
 //! kernel that is compiled into a vector loop names the block), every later call and every waiter gets it,
-//! and what was queued is dropped. Opening the device anew gives a fresh one.
+//! and work that was queued is dropped. Opening the device anew gives a fresh one.
 //!
 //! A thread of a block has 512 KiB for its local variables, as on a GPU. One that needs more, for an array or by
 //! recursion, is such a failure too.
 //!
-//! What runs beside the failure is not torn down: a copy and a kernel of several blocks end at their next piece, a block
-//! when it is done. Waits (for a stream, an event, the device) end when no worker is in the operation any more,
+//! Work that runs beside the failure is not torn down: a copy and a kernel of several blocks end at their next piece, a
+//! block when it is done. Waits (for a stream, an event, the device) end when no worker is in the operation any more,
 //! and for a kernel that spins for good five seconds after the failure. Memory and code of work that may still run
 //! are not given back ([`has_stopped`](gpustream_hal::Device::has_stopped)).
 //!
@@ -40,18 +39,18 @@
 //! # A stream is full
 //!
 //! A stream holds 1024 operations that are not done, about as many as GPU drivers take; a graph's launch is one,
-//! however many nodes it has. Whoever submits more waits until half of them are done. So a thread that is to let work
-//! go, by a flag or a channel, must not have submitted more than that behind it, as with a GPU.
+//! however many nodes it has. A thread that submits more waits until half of them are done. So a thread that is to let
+//! work go, by a flag or a channel, must not have submitted more than that behind it, as with a GPU.
 //!
 //! # Fork, and the end of the process
 //!
 //! After a `fork` the child has none of the threads: its copies of devices are lost, each call on them is
-//! [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) and waits for nothing, and what they hold stays allocated. A
-//! device that the child opens is a new one. The fork should come while no other thread is inside a call of
-//! the library: locks that it holds stay held in the child, as those of every library.
+//! [`DeviceLost`](gpustream_hal::ErrorKind::DeviceLost) and waits for nothing, and memory that they hold stays
+//! allocated. A device that the child opens is a new one. The fork should come while no other thread is inside a call
+//! of the library: locks that it holds stay held in the child, as those of every library.
 //!
 //! The process may end at any time, by `exit` or by returning from `main`, whatever is queued or runs: nothing waits
-//! for it. Kernels that run go on until the system ends the threads; modules are not unloaded.
+//! for the work. Kernels that run go on until the system ends the threads; modules are not unloaded.
 //!
 //! # Environment
 //!
@@ -71,13 +70,13 @@
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
-    /// Any bytes as a module.
+    /// Reads any bytes as a module.
     pub fn module(bytes: &[u8]) {
         let _ = crate::elf::Image::read(bytes);
     }
 }
 
-// Elsewhere there is to be one error, and not one for each function of the system that is missing.
+// Elsewhere there must be one error, and not one for each function of the system that is missing.
 cfg_if::cfg_if! {
     if #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))] {
         pub mod abi;
@@ -85,6 +84,7 @@ cfg_if::cfg_if! {
         mod barrier;
         mod block;
         mod buffer;
+        mod calls;
         mod capture;
         mod check;
         mod device;
@@ -97,16 +97,21 @@ cfg_if::cfg_if! {
         pub mod flags;
         mod fork;
         mod graph;
+        mod grid;
         mod job;
+        mod kernel;
         mod launch;
         mod memory;
         mod module;
         mod options;
         mod plan;
+        mod progress;
         mod queue;
+        mod shared;
         mod stream;
         mod switch;
         mod sync;
+        mod thread;
         mod warp;
         mod work;
         mod worker;

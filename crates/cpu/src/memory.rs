@@ -11,19 +11,19 @@ use crate::sync::lock;
 
 /// Every allocation starts at a multiple of this, as on a GPU.
 pub(crate) const ALIGN: usize = 256;
-/// In checked mode the most that kernels' vectors want, so that the end lies as close to what faults as can be.
-/// Elements that want more have sizes, and so lengths, that are multiples of it.
+/// The alignment in checked mode: the most that kernels' vectors want, so that the end lies as close as can be to
+/// memory that faults. Elements that want more have sizes, and so lengths, that are multiples of this.
 const CHECKED_ALIGN: usize = 16;
 /// Bytes that fault on either side of an allocation in checked mode; whole pages, whatever their size.
 const GUARD: usize = 64 << 10;
-/// So many freed allocations stay unreachable in checked mode before their addresses are used again.
+/// The number of freed allocations that stay unreachable in checked mode before their addresses are used again.
 const QUARANTINE: usize = 1024;
 /// From this size on an allocation has pages of its own.
 const MAP_FROM: usize = 64 << 10;
-/// From this size on large pages pay.
+/// From this size on an allocation starts on a large page.
 const HUGE_FROM: usize = 4 << 20;
 const HUGE_PAGE: usize = 2 << 20;
-/// What fills the bytes around an allocation in checked mode.
+/// The byte that fills the surroundings of an allocation in checked mode.
 const PATTERN: u8 = 0xa5;
 
 /// A device's memory.
@@ -69,12 +69,12 @@ impl Memory {
         self.total
     }
 
-    /// Free bytes.
+    /// Returns the free bytes.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.total.saturating_sub(lock(&self.state).used)
     }
 
-    /// Zeroed memory; `kind` is what messages call it.
+    /// Allocates zeroed memory; messages call the memory `kind`.
     pub(crate) fn alloc(&self, bytes: usize, kind: &'static str) -> Result<usize> {
         let none = || {
             error(
@@ -99,10 +99,10 @@ impl Memory {
         Ok(address)
     }
 
-    /// Frees what [`alloc`](Self::alloc) gave.
+    /// Frees memory that [`alloc`](Self::alloc) gave.
     ///
     /// # Safety
-    /// All work that uses it is done.
+    /// All work that uses the memory is done.
     pub(crate) unsafe fn free(&self, address: usize) -> Result<()> {
         let allocation = {
             let mut state = lock(&self.state);
@@ -122,7 +122,7 @@ impl Memory {
                     unsafe { std::alloc::dealloc(address as *mut u8, layout) };
                 }
             }
-            // SAFETY: as the caller vouches.
+            // SAFETY: nothing uses the mapping any more, by the caller's promise.
             Place::Map { map, len, guarded: true } if unsafe { take_away(map, len) } => {
                 let mut state = lock(&self.state);
                 state.freed.push_back((address, allocation));
@@ -142,7 +142,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The allocation that an address lies in or next to, for messages.
+    /// Returns the allocation that an address lies in or next to, for messages.
     pub(crate) fn describe(&self, address: usize) -> Option<String> {
         let state = lock(&self.state);
         let near = |start: usize, a: &Allocation| {
@@ -172,13 +172,13 @@ impl Memory {
         }
     }
 
-    /// In checked mode: the first byte around an allocation that somebody wrote.
+    /// Returns, in checked mode, the first byte around an allocation that was written.
     pub(crate) fn violation(&self) -> Option<String> {
         let state = lock(&self.state);
         for (&start, allocation) in &state.allocations {
             let Place::Map { map, len, guarded: true } = allocation.place else { continue };
             let end = start + allocation.bytes;
-            // SAFETY: the bytes between what faults and the data are mapped and nobody's.
+            // SAFETY: the bytes between the memory that faults and the data are mapped, and belong to no allocation.
             let (front, back) = unsafe {
                 (
                     std::slice::from_raw_parts((map + GUARD) as *const u8, start - map - GUARD),
@@ -238,14 +238,14 @@ fn mapped(bytes: usize) -> Option<(usize, Place)> {
     Some((start, Place::Map { map, len: padded, guarded: false }))
 }
 
-/// Between two pieces that nothing may touch, the data as close to the upper one as its alignment allows; what is left
-/// of its pages holds the pattern.
+/// Maps an allocation between two pieces that nothing may touch. The data lies as close to the upper piece as its
+/// alignment allows; the rest of its pages holds the pattern.
 fn guarded(bytes: usize) -> Option<(usize, Place)> {
     let data = bytes.checked_next_multiple_of(CHECKED_ALIGN)?;
     let len = data.checked_next_multiple_of(page_size())?.checked_add(2 * GUARD)?;
     let map = map(len)?;
     let start = map + len - GUARD - data;
-    // SAFETY: all of it lies in the mapping made above, which on failure nobody else has seen.
+    // SAFETY: all of this lies in the mapping made above, which on failure no other code has seen.
     unsafe {
         let faults = |at: usize| libc::mprotect(at as *mut _, GUARD, libc::PROT_NONE) == 0;
         if !faults(map) || !faults(map + len - GUARD) {
@@ -258,19 +258,19 @@ fn guarded(bytes: usize) -> Option<(usize, Place)> {
     Some((start, Place::Map { map, len, guarded: true }))
 }
 
-/// Gives a mapping's memory back and leaves its addresses, where every access faults from now on. Says whether the
+/// Gives a mapping's memory back and leaves its addresses, where every access faults from now on. Returns whether the
 /// system did so.
 ///
 /// # Safety
 /// Nothing uses the mapping any more.
 unsafe fn take_away(map: usize, len: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: it takes the place of a mapping that is this process's own and of no use.
+    // SAFETY: the new mapping takes the place of one that is this process's own and of no use.
     let new = unsafe { libc::mmap(map as *mut _, len, libc::PROT_NONE, flags, -1, 0) };
     new != libc::MAP_FAILED
 }
 
-/// Memory this process can have: the machine's, or its control group's limit.
+/// Returns the memory that this process can have: the machine's, or its control group's limit.
 pub(crate) fn machine_total() -> u64 {
     // SAFETY: queries without side effects.
     let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
@@ -295,7 +295,7 @@ mod tests {
         assert!(
             memory.violation().unwrap().contains("3 bytes past the end of the device memory of 1000 bytes")
         );
-        // SAFETY: as above.
+        // SAFETY: three bytes beyond the end is still within the mapping.
         unsafe { *((start + 1003) as *mut u8) = PATTERN };
         // SAFETY: pattern fills the page in front.
         unsafe { *((start - 7) as *mut u8) = 1 };
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Whether writing the byte at `address` is noticed: it faults there, or it is found afterwards.
+    /// Returns whether a write to the byte at `address` is noticed: the write faults, or is found afterwards.
     fn is_noticed(memory: &Memory, address: usize) -> bool {
         // SAFETY: a query.
         let is_mapped = unsafe {
@@ -340,7 +340,7 @@ mod tests {
             return true;
         }
         let byte = address as *mut u8;
-        // SAFETY: it is mapped, and put back as it was.
+        // SAFETY: the byte is mapped, and is put back as it was.
         unsafe {
             let old = byte.replace(1);
             let found = memory.violation().is_some();

@@ -1,6 +1,5 @@
 //! Modules: shared objects, loaded from memory.
 
-use std::ffi::CStr;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -15,6 +14,7 @@ use crate::arch;
 use crate::device::CpuDevice;
 use crate::elf::Image;
 use crate::error::error;
+use crate::kernel::{Function, Locals};
 
 /// A loaded shared object. Dropped, and so closed, before the file it came from.
 struct Module {
@@ -23,10 +23,10 @@ struct Module {
     _file: ImageFile,
 }
 
-/// Where a module's file lies while it is loaded. The loader knows modules by path, so that one path must not
+/// The place of a module's file while the module is loaded. The loader knows modules by path, so one path must not
 /// stand for two of them.
 enum ImageFile {
-    /// Kept open: its number is part of the path.
+    /// A file in memory, kept open: its number is part of the path.
     Memory {
         _file: OwnedFd,
     },
@@ -42,54 +42,6 @@ impl Drop for ImageFile {
     }
 }
 
-/// A kernel of a loaded module.
-pub(crate) struct Function {
-    pub(crate) name: String,
-    pub(crate) entry: abi::Entry,
-    pub(crate) params: Vec<ParamInfo>,
-    pub(crate) params_size: usize,
-    pub(crate) max_threads: u32,
-    static_shared: u32,
-    pub(crate) locals: Arc<Locals>,
-}
-
-/// Where a module's thread-local variables lie, relative to its anchor.
-pub(crate) struct Locals {
-    anchor: unsafe extern "C" fn() -> *mut u8,
-    thread_index: Option<isize>,
-    dynamic_shared: Option<isize>,
-}
-
-impl Locals {
-    fn new(anchor: unsafe extern "C" fn() -> *mut u8, image: &Image) -> Self {
-        let base = image.offset(abi::ANCHOR_SYMBOL);
-        let relative = |symbol| Some((image.offset(symbol)? as isize).wrapping_sub(base? as isize));
-        Self {
-            anchor,
-            thread_index: relative(abi::THREAD_INDEX_SYMBOL),
-            dynamic_shared: relative(abi::DYNAMIC_SHARED_SYMBOL),
-        }
-    }
-
-    /// `threadIdx` of this OS thread. Kernels keep it in registers except where the general entry runs them.
-    ///
-    /// # Safety
-    /// The module is loaded.
-    pub(crate) unsafe fn thread_index(&self) -> Option<abi::Dim> {
-        // SAFETY: the symbol table's distance between two variables of this thread's block.
-        unsafe { Some((self.anchor)().offset(self.thread_index?).cast::<abi::Dim>().read_unaligned()) }
-    }
-
-    /// This OS thread's dynamic shared memory, with a margin on either side.
-    ///
-    /// # Safety
-    /// The module is loaded.
-    pub(crate) unsafe fn dynamic_shared(&self) -> Option<*mut u8> {
-        // SAFETY: as above.
-        unsafe { Some((self.anchor)().offset(self.dynamic_shared?)) }
-    }
-}
-
 impl Module {
     fn load(bytes: &[u8]) -> Result<Self> {
         let image = Image::read(bytes)?;
@@ -97,7 +49,7 @@ impl Module {
             error(ErrorKind::InvalidModule, format!("the module image cannot be written for loading: {e}"))
         })?;
         // SAFETY: a kernel module's only start-up code is the compiler's, and the image was found whole. Running a
-        // user's module is what the user asked for.
+        // user's module is the user's wish.
         let library = unsafe { Library::open(Some(&path), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let library = library.map_err(|e| not_loaded(&e))?;
         // SAFETY: the symbol is a constant of this type in every module; its version is looked at first.
@@ -106,7 +58,7 @@ impl Module {
             let message = format!("the image is no kernel module: {}; build it again", loader_text(&e));
             error(ErrorKind::InvalidModule, message)
         })?;
-        // SAFETY: as above; the library stays open as long as the result.
+        // SAFETY: the symbol is a constant of this type; the library stays open as long as the result.
         let table = unsafe { &*table };
         if table.abi != abi::ABI {
             let message = format!(
@@ -125,7 +77,7 @@ impl Module {
     }
 }
 
-/// The loader's words; the error's own text names the call only.
+/// Returns the loader's words; the error's own text names the call only.
 fn loader_text(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -148,41 +100,16 @@ fn not_loaded(error: &libloading::Error) -> Error {
     )
 }
 
-impl Function {
-    /// # Safety
-    /// `kernel` is an entry of a loaded module's table.
-    unsafe fn new(kernel: &abi::Kernel, image: &Image, locals: &Arc<Locals>) -> Self {
-        // SAFETY: a constant string and a constant array of the module.
-        let (name, params) = unsafe {
-            (
-                CStr::from_ptr(kernel.name).to_string_lossy().into_owned(),
-                std::slice::from_raw_parts(kernel.params, kernel.param_count as usize),
-            )
-        };
-        Self {
-            static_shared: image.static_shared(&name) as u32,
-            name,
-            entry: kernel.entry,
-            params: params
-                .iter()
-                .map(|p| ParamInfo { offset: p.offset as usize, size: p.size as usize })
-                .collect(),
-            params_size: kernel.params_size as usize,
-            max_threads: kernel.max_threads,
-            locals: locals.clone(),
-        }
-    }
-}
-
-/// Temporary files so far, to tell them apart.
+/// The number of temporary files so far, which tells them apart.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
-/// The image as a file the loader can open: in memory, or where that is not possible in the temporary folder.
+/// Writes the image to a file that the loader can open: in memory, or where that is not possible in the temporary
+/// folder.
 fn write_image(bytes: &[u8]) -> std::io::Result<(ImageFile, PathBuf)> {
     // SAFETY: the name is a literal.
     let fd = unsafe { libc::memfd_create(c"gpustream-module".as_ptr(), libc::MFD_CLOEXEC) };
     if fd >= 0 {
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and no other owner has it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut file = std::fs::File::from(fd);
         file.write_all(bytes)?;
@@ -242,22 +169,5 @@ unsafe impl Modules for CpuDevice {
         info.max_threads_per_block = function.most_threads();
         info.static_shared = function.static_shared;
         Ok(info)
-    }
-}
-
-impl Function {
-    /// The kernel behind a handle.
-    ///
-    /// # Safety
-    /// Its module is loaded.
-    pub(crate) unsafe fn borrow<'a>(raw: RawFunction) -> &'a Self {
-        // SAFETY: made in `module_function`; the module's table does not move.
-        unsafe { &*(raw.0 as *const Self) }
-    }
-
-    /// Threads a block may have with this kernel.
-    pub(crate) fn most_threads(&self) -> u32 {
-        let most = abi::MAX_THREADS as u32;
-        if self.max_threads == 0 { most } else { self.max_threads.min(most) }
     }
 }

@@ -1,31 +1,31 @@
-//! How a device is set up, by value or by environment.
+//! The options of a device, by value or by environment.
 
 use gpustream_hal::{ErrorKind, Result};
 
 use crate::error::error;
 
-/// How to open a CPU device. [`Default`] reads the environment, once per opening.
+/// The options of a CPU device. [`Default`] reads the environment, once per opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuOptions {
-    /// Threads that run kernels and copies, 1 to 1024; more are added while some are stuck in kernels that wait.
-    /// `GPUSTREAM_CPU_THREADS`; by default one per core.
+    /// Number of threads that run kernels and copies, 1 to 1024; more are added while some are stuck in kernels that
+    /// wait. `GPUSTREAM_CPU_THREADS`; by default one per core.
     pub workers: usize,
     /// Lanes of a warp: 32 or 64. `GPUSTREAM_CPU_WARP`; by default 32.
     pub warp_size: u32,
-    /// Look for writes out of bounds and other errors a GPU would not notice, at a cost.
+    /// Whether the device looks for writes out of bounds and other errors that a GPU would not notice, at a cost.
     /// `GPUSTREAM_CHECK=1`; by default off.
     pub check: bool,
 }
 
-/// Most workers that can be asked for.
+/// The most workers that can be asked for.
 const MOST_WORKERS: usize = 1024;
-/// Most devices that the machine can be presented as.
+/// The most devices that the machine can be presented as.
 const MOST_DEVICES: usize = 64;
 
 impl CpuOptions {
-    /// What the environment says, else one worker per core, warps of 32 and no checks. A variable whose value is not
-    /// allowed counts as not set here; a device that is opened by the backend refuses it.
+    /// Reads the environment; by default one worker per core, warps of 32 and no checks. A variable whose value is not
+    /// allowed counts as not set here; a device that is opened by the backend refuses such a value.
     pub fn from_env() -> Self {
         Self {
             workers: workers().unwrap_or_else(|_| cores()),
@@ -34,10 +34,10 @@ impl CpuOptions {
         }
     }
 
-    /// As [`from_env`](Self::from_env).
+    /// Reads the environment as [`from_env`](Self::from_env) does.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] names the variable whose value is not allowed, and what is.
+    /// [`ErrorKind::InvalidArgument`] names the variable whose value is not allowed, and the values that are.
     pub(crate) fn try_from_env() -> Result<Self> {
         Ok(Self { workers: workers()?, warp_size: warp_size()?, check: check()? })
     }
@@ -56,7 +56,7 @@ impl CpuOptions {
         self
     }
 
-    /// Sets whether the device looks for what a GPU would not notice.
+    /// Sets whether the device looks for errors that a GPU would not notice.
     #[must_use]
     pub const fn check(mut self, check: bool) -> Self {
         self.check = check;
@@ -70,7 +70,7 @@ impl Default for CpuOptions {
     }
 }
 
-/// How many devices the machine's cores are presented as: `GPUSTREAM_CPU_DEVICES`, else 1.
+/// Returns how many devices the machine's cores are presented as: `GPUSTREAM_CPU_DEVICES`, else 1.
 pub(crate) fn device_count() -> Result<usize> {
     variable("GPUSTREAM_CPU_DEVICES", 1, "a number from 1 to 64", |text| {
         text.parse().ok().filter(|number| (1..=MOST_DEVICES).contains(number))
@@ -103,7 +103,7 @@ fn check() -> Result<bool> {
     })
 }
 
-/// The value of an environment variable: `default` where it is not set or empty.
+/// Returns the value of an environment variable: `default` where the variable is not set or empty.
 fn variable<T>(name: &str, default: T, allowed: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
     let Some(value) = std::env::var_os(name) else { return Ok(default) };
     let text = value.to_string_lossy();

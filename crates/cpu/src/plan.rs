@@ -1,22 +1,22 @@
 //! A graph ready to run: nodes with their work, and one run of them at a time.
 //!
-//! A node begins when the last of its dependencies is done; those that become ready together are queued for
+//! A node begins when the last of its dependencies is done; nodes that become ready together are queued for
 //! different workers, so independent nodes run at the same time.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::job::{Job, Owner};
-use crate::stream::Stream;
+use crate::shared::{Shared, Worker};
 use crate::sync::lock;
 use crate::work::Work;
-use crate::worker::{Task, Worker};
+use crate::worker::Task;
 
 /// One node with its place in the order.
 #[derive(Clone)]
 pub(crate) struct PlanNode {
     pub(crate) work: Work,
-    /// Nodes before it, by index; all smaller than its own.
+    /// The nodes before this one, by index; all smaller than its own.
     pub(crate) after: Vec<usize>,
 }
 
@@ -25,13 +25,22 @@ pub(crate) struct GraphRun {
     nodes: Vec<RunNode>,
     left: AtomicUsize,
     /// The stream that waits for the run.
-    stream: Mutex<Option<Arc<Stream>>>,
+    stream: Mutex<Option<Arc<dyn Launcher>>>,
+}
+
+/// A stream that launched a graph, and waits for its last node.
+pub(crate) trait Launcher: Send + Sync {
+    /// Returns the level of the scheduler's queue to which the tasks of the stream belong.
+    fn level(&self) -> usize;
+
+    /// Goes on: the last node is done.
+    fn graph_done(self: Arc<Self>);
 }
 
 struct RunNode {
     plan: PlanNode,
     before: Vec<usize>,
-    /// Dependencies that are not done.
+    /// Number of dependencies that are not done.
     pending: AtomicU32,
     job: Job,
 }
@@ -52,12 +61,12 @@ impl GraphRun {
         Self { nodes, left: AtomicUsize::new(0), stream: Mutex::default() }
     }
 
-    /// The nodes, in an order that respects their dependencies.
+    /// Returns the nodes, in an order that respects their dependencies.
     pub(crate) fn plan(&self) -> Vec<PlanNode> {
         self.nodes.iter().map(|node| node.plan.clone()).collect()
     }
 
-    /// A node's work.
+    /// Returns a node's work.
     pub(crate) fn work(&self, node: usize) -> Option<&Work> {
         self.nodes.get(node).map(|node| &node.plan.work)
     }
@@ -71,10 +80,9 @@ impl GraphRun {
 }
 
 /// Runs a graph for `stream`, which goes on when the last node is done.
-pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<Stream>) {
+pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Launcher>) {
     if run.nodes.is_empty() {
-        stream.completed_one();
-        stream.queue_up();
+        stream.graph_done();
         return;
     }
     let level = stream.level();
@@ -84,26 +92,26 @@ pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<Stream>
         node.pending.store(node.plan.after.len() as u32, Ordering::Relaxed);
     }
     let mut roots = (0..run.nodes.len()).filter(|&index| run.nodes[index].plan.after.is_empty());
-    // There is a first: dependencies have smaller indices.
+    // The first node is one: dependencies have smaller indices.
     let mine = roots.next().unwrap_or(0);
     for root in roots {
-        worker.shared().scheduler.push(Task::Node(run.clone(), root), level);
+        worker.device().scheduler.push(run.clone(), root, level);
     }
     run_node(worker, run, mine);
 }
 
-/// Runs a node whose dependencies are done, and then others that only waited for it.
-pub(crate) fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
+/// Runs a node whose dependencies are done, and then others that only waited for that node.
+fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
     let (mut run, mut node) = (run, node);
     loop {
-        if !worker.shared().is_lost() {
+        if !worker.device().is_lost() {
             let work = run.nodes[node].plan.work.clone();
             let owner = Arc::into_raw(run);
             // SAFETY: the pointer is counted. The node runs once per run of the graph, and the run before is over.
             let complete = unsafe {
                 let job = &(&(*owner).nodes)[node].job;
                 job.begin(work);
-                job.lead(worker, Owner::Node(owner, node))
+                job.lead(worker, Owner { task: owner, part: node })
             };
             if !complete {
                 return;
@@ -118,14 +126,20 @@ pub(crate) fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
     }
 }
 
-/// Goes on after a node that another worker completed the last share of.
-pub(crate) fn completed_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
-    if let Some(next) = after(worker, &run, node) {
-        run_node(worker, run, next);
+impl Task<Shared> for GraphRun {
+    fn run(self: Arc<Self>, node: usize, worker: &mut Worker) {
+        run_node(worker, self, node);
+    }
+
+    fn completed(self: Arc<Self>, node: usize, worker: &mut Worker) {
+        if let Some(next) = after(worker, &self, node) {
+            run_node(worker, self, next);
+        }
     }
 }
 
-/// Counts a node as done: the next one for this worker, others are queued. With the last one the stream goes on.
+/// Counts a node as done. Returns the next node for this worker; others are queued. With the last node the stream goes
+/// on.
 fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize> {
     let mut mine = None;
     for &next in &run.nodes[node].before {
@@ -136,15 +150,13 @@ fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize>
             mine = Some(next);
         } else {
             let level = lock(&run.stream).as_ref().map_or(0, |stream| stream.level());
-            worker.shared().scheduler.push(Task::Node(run.clone(), next), level);
+            worker.device().scheduler.push(run.clone(), next, level);
         }
     }
     if run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
         let stream = lock(&run.stream).take();
         if let Some(stream) = stream {
-            stream.completed_one();
-            // Queued, not run from here: a thousand graphs in a row would be a thousand frames on this stack.
-            stream.queue_up();
+            stream.graph_done();
         }
     }
     mine

@@ -1,178 +1,417 @@
-//! The order of a stream: a queue of operations, and how many of them are done.
-//!
-//! Operations are numbered from 1 as they are submitted and complete in that order, so a point in a stream is a
-//! number, and "has this point been reached?" is one comparison. An event without timing is such a point and
-//! costs the stream nothing.
+//! A stream: a queue of operations that workers drain, one worker at a time.
 
-use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+mod registry;
 
-use gpustream_hal::WaitPolicy;
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-// The standard library's, or in `tests/interleavings.rs` a scheduler's that tries all orders of what follows.
-use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, lock};
+use gpustream_hal::{Result, StreamPriorities, WaitPolicy};
 
-/// How long a host thread polls before it sleeps: about what being woken costs. Longer would take a core from the
-/// very work it waits for.
-const POLL: Duration = Duration::from_micros(50);
-/// How long it yields between looks where the policy says so.
-const YIELD: Duration = Duration::from_millis(1);
-/// How often it looks while its wait has a limit.
-const LOOK: Duration = Duration::from_millis(1);
+use crate::capture::{Capture, Source};
+use crate::job::{Job, Owner};
+use crate::plan::{self, GraphRun, Launcher};
+use crate::progress::{self, Progress};
+use crate::shared::{Shared, Worker};
+use crate::sync::lock;
+use crate::work::Work;
+use crate::worker::{PRIORITIES, Task};
 
-/// How far a stream has got, and who waits for it to get further. `W` is what is woken.
-pub(crate) struct Progress<W> {
-    done: AtomicU64,
-    /// The least number that anybody waits for; [`NOBODY`] in the common case. Written with `waiting` locked.
-    due: AtomicU64,
-    waiting: Mutex<Waiting<W>>,
-    wake: Condvar,
+pub(crate) use self::registry::Registry;
+
+/// A point in a stream.
+pub(crate) type Mark = progress::Mark<Stream>;
+
+/// Least urgent and most urgent priority.
+pub(crate) const PRIORITY_RANGE: StreamPriorities =
+    StreamPriorities { least: 0, greatest: 1 - PRIORITIES as i32 };
+
+/// The most operations that a stream holds at a time; a thread that submits more waits, as with GPU drivers.
+const MOST_PENDING: u64 = 1024;
+
+enum Op {
+    Work(Work),
+    /// Runs a graph to its end.
+    Graph(Arc<GraphRun>),
+    Wait(Mark),
 }
 
-/// No stream gets that far.
-const NOBODY: u64 = u64::MAX;
-
-struct Waiting<W> {
-    waiters: Vec<(u64, W)>,
-    /// The numbers that host threads asleep in `reach` wait for.
-    hosts: Vec<u64>,
+/// The part of a stream that submitters change, behind a lock.
+#[derive(Default)]
+pub(crate) struct Submissions {
+    ops: VecDeque<Op>,
+    /// Whether the stream is queued, running or waiting: the worker that gets it then will see what is added to `ops`.
+    scheduled: bool,
+    /// The number up to which the stream is known to have room for operations.
+    room_until: u64,
+    /// The operation of the legacy stream up to which this stream is ordered after that one.
+    after_legacy: u64,
+    /// The points of other streams that the legacy stream is ordered after, as far as they are not reached; empty in
+    /// other streams.
+    after: Vec<Mark>,
+    pub(crate) capture: Option<Arc<Capture<Stream>>>,
 }
 
-impl<W> Waiting<W> {
-    /// The least number above `done` that somebody waits for.
-    fn due_after(&self, done: u64) -> u64 {
-        let numbers = self.waiters.iter().map(|(number, _)| *number).chain(self.hosts.iter().copied());
-        numbers.filter(|&number| number > done).min().unwrap_or(NOBODY)
+/// A stream.
+pub(crate) struct Stream {
+    shared: &'static Shared,
+    /// The device's streams.
+    siblings: &'static Registry,
+    level: usize,
+    kind: Kind,
+    submissions: Mutex<Submissions>,
+    submitted: AtomicU64,
+    progress: Progress<Arc<Stream>>,
+    /// The first operation that was dropped or cut short because the device was lost.
+    failed_from: AtomicU64,
+    /// Operations taken off the queue; only for the worker that runs the stream.
+    batch: UnsafeCell<VecDeque<Op>>,
+    job: Job,
+}
+
+// SAFETY: `batch` is used by the worker that runs the stream alone: `scheduled` is set under the lock by the
+// submitter that queues it and cleared by the worker that finds nothing left, so there is one at a time, handed on
+// through the scheduler's lock or the job's counter.
+unsafe impl Sync for Stream {}
+// SAFETY: everything in it may move between threads.
+unsafe impl Send for Stream {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Plain,
+    /// Synchronises with the legacy stream.
+    Blocking,
+    Legacy,
+}
+
+impl Stream {
+    pub(crate) fn new(
+        shared: &'static Shared,
+        siblings: &'static Registry,
+        priority: i32,
+        kind: Kind,
+    ) -> Arc<Self> {
+        let level = (-priority).clamp(-PRIORITY_RANGE.least, -PRIORITY_RANGE.greatest) as usize;
+        let stream = Arc::new(Self {
+            shared,
+            siblings,
+            level,
+            kind,
+            submissions: Mutex::default(),
+            submitted: AtomicU64::new(0),
+            progress: Progress::new(),
+            failed_from: AtomicU64::new(u64::MAX),
+            batch: UnsafeCell::default(),
+            job: Job::new(),
+        });
+        siblings.add(&stream, kind == Kind::Blocking);
+        stream
     }
-}
 
-impl<W> Progress<W> {
-    pub(crate) fn new() -> Self {
-        Self {
-            done: AtomicU64::new(0),
-            due: AtomicU64::new(NOBODY),
-            waiting: Mutex::new(Waiting { waiters: Vec::new(), hosts: Vec::new() }),
-            wake: Condvar::new(),
-        }
+    pub(crate) fn shared(&self) -> &'static Shared {
+        self.shared
     }
 
-    /// Whether operation `number` is done.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.kind == Kind::Legacy
+    }
+
+    /// Returns the number of the operation that was submitted last.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.submitted.load(Ordering::Acquire)
+    }
+
+    /// Locks the submissions.
+    pub(crate) fn submissions(&self) -> MutexGuard<'_, Submissions> {
+        lock(&self.submissions)
+    }
+
+    /// Returns whether all up to operation `number` is done.
     pub(crate) fn is_done(&self, number: u64) -> bool {
-        self.done.load(Ordering::Acquire) >= number
+        self.progress.is_done(number)
     }
 
-    /// How many operations are done.
-    pub(crate) fn done(&self) -> u64 {
-        self.done.load(Ordering::Acquire)
+    /// Blocks until all up to operation `number` is done. On a lost device that is when the operation that runs has
+    /// ended, or has had enough time to end.
+    pub(crate) fn reach(&self, number: u64, policy: WaitPolicy) -> Result<()> {
+        self.shared.not_forked()?;
+        self.progress.reach(number, policy, || self.shared.limit());
+        self.shared.alive()
     }
 
-    /// Counts one more operation as done, and hands those who waited for it to `wake`.
-    pub(crate) fn advance(&self, mut wake: impl FnMut(W)) {
-        // Sequentially consistent, as is the other side: either this sees that somebody waits, or they see this.
-        let done = self.done.fetch_add(1, Ordering::SeqCst) + 1;
-        if done < self.due.load(Ordering::SeqCst) {
-            return;
+    /// Returns, for a lost device, whether no worker is in an operation of this stream, nor will be again.
+    pub(crate) fn has_stopped(&self) -> bool {
+        // With the lock held: an operation that is added after this comes to a worker that sees the loss.
+        let submissions = lock(&self.submissions);
+        let submitted = self.submitted();
+        drop(submissions);
+        self.is_done(submitted)
+    }
+
+    /// Locks the submissions once there is room for one more operation, or a capture takes it. Blocks until then.
+    fn with_room(&self) -> Result<MutexGuard<'_, Submissions>> {
+        loop {
+            let mut submissions = lock(&self.submissions);
+            let submitted = self.submitted.load(Ordering::Relaxed);
+            if submitted < submissions.room_until || submissions.capture.is_some() {
+                return Ok(submissions);
+            }
+            submissions.room_until = self.progress.done() + MOST_PENDING;
+            if submitted < submissions.room_until {
+                return Ok(submissions);
+            }
+            drop(submissions);
+            // Half of them at once: being woken costs more than a short operation takes.
+            self.reach(submitted - MOST_PENDING / 2, WaitPolicy::Block)?;
         }
-        let mut ready = Vec::new();
-        {
-            let mut waiting = lock(&self.waiting);
-            let mut index = 0;
-            while index < waiting.waiters.len() {
-                if waiting.waiters[index].0 <= done {
-                    ready.push(waiting.waiters.swap_remove(index).1);
-                } else {
-                    index += 1;
+    }
+
+    /// Blocks until all that is submitted is done; see [`reach`](Self::reach).
+    pub(crate) fn finish(&self, policy: WaitPolicy) -> Result<()> {
+        self.reach(self.submitted(), policy)
+    }
+
+    /// Adds `work`, or records it where the stream is being captured. Blocks while the stream is full.
+    pub(crate) fn submit(self: &Arc<Self>, work: Work) -> Result<()> {
+        self.submit_op(work, Op::Work, |capture, work| capture.record(self, work))
+    }
+
+    /// Adds a run of a graph, or records its nodes where the stream is being captured. Blocks while the stream is full.
+    pub(crate) fn submit_graph(self: &Arc<Self>, run: Arc<GraphRun>) -> Result<()> {
+        self.submit_op(run, Op::Graph, |capture, run| capture.record_graph(self, run.plan()))
+    }
+
+    #[inline]
+    fn submit_op<T>(
+        self: &Arc<Self>,
+        what: T,
+        op: impl FnOnce(T) -> Op,
+        record: impl FnOnce(&Capture<Self>, T) -> Result<()>,
+    ) -> Result<()> {
+        self.shared.alive()?;
+        let legacy = self.legacy_marks();
+        let mut submissions = self.with_room()?;
+        if let Some(capture) = &submissions.capture {
+            return record(capture, what);
+        }
+        self.push_legacy(&mut submissions, legacy);
+        self.push(submissions, op(what));
+        Ok(())
+    }
+
+    /// Adds a wait for `mark`. Blocks while the stream is full.
+    pub(crate) fn submit_wait(self: &Arc<Self>, mark: Mark) -> Result<()> {
+        self.shared.alive()?;
+        if Arc::ptr_eq(&mark.stream, self) {
+            return Ok(());
+        }
+        if mark.stream.is_done(mark.number) {
+            return mark.outcome();
+        }
+        let submissions = self.with_room()?;
+        self.push(submissions, Op::Wait(mark));
+        Ok(())
+    }
+
+    /// Returns this point of the stream.
+    pub(crate) fn mark(self: &Arc<Self>) -> u64 {
+        let legacy = self.legacy_marks();
+        let mut submissions = lock(&self.submissions);
+        self.push_legacy(&mut submissions, legacy);
+        self.schedule(submissions);
+        self.submitted.load(Ordering::Relaxed)
+    }
+
+    /// Adds an operation. Returns the number that it gets.
+    fn append(&self, submissions: &mut Submissions, op: Op) -> u64 {
+        submissions.ops.push_back(op);
+        // Written under the lock alone.
+        let number = self.submitted.load(Ordering::Relaxed) + 1;
+        self.submitted.store(number, Ordering::Release);
+        number
+    }
+
+    fn push(self: &Arc<Self>, mut submissions: MutexGuard<'_, Submissions>, op: Op) {
+        self.append(&mut submissions, op);
+        self.schedule(submissions);
+    }
+
+    fn schedule(self: &Arc<Self>, mut submissions: MutexGuard<'_, Submissions>) {
+        if !submissions.scheduled && !submissions.ops.is_empty() {
+            submissions.scheduled = true;
+            drop(submissions);
+            self.queue_up();
+        }
+    }
+
+    pub(crate) fn queue_up(self: &Arc<Self>) {
+        self.shared.scheduler.push(self.clone(), 0, self.level);
+    }
+
+    /// Returns the points of other streams after which the legacy stream's rules order the next operation.
+    fn legacy_marks(self: &Arc<Self>) -> Legacy {
+        match self.kind {
+            Kind::Plain => Legacy::None,
+            Kind::Legacy => {
+                Legacy::Marks(self.siblings.blocking().into_iter().filter_map(Self::pending).collect())
+            }
+            Kind::Blocking => {
+                self.siblings.legacy().and_then(Self::pending).map_or(Legacy::None, Legacy::One)
+            }
+        }
+    }
+
+    fn push_legacy(&self, submissions: &mut Submissions, legacy: Legacy) {
+        match legacy {
+            Legacy::None => {}
+            Legacy::One(mark) if mark.number <= submissions.after_legacy => {}
+            Legacy::One(mark) => {
+                submissions.after_legacy = mark.number;
+                self.append(submissions, Op::Wait(mark));
+            }
+            Legacy::Marks(marks) => {
+                submissions.after.retain(|known| !known.stream.is_done(known.number));
+                for mark in marks {
+                    let known = submissions.after.iter_mut().find(|m| Arc::ptr_eq(&m.stream, &mark.stream));
+                    match known {
+                        Some(known) if known.number >= mark.number => continue,
+                        Some(known) => known.number = mark.number,
+                        None => submissions.after.push(mark.clone()),
+                    }
+                    self.append(submissions, Op::Wait(mark));
                 }
             }
-            self.due.store(waiting.due_after(done), Ordering::SeqCst);
         }
-        self.wake.notify_all();
-        ready.into_iter().for_each(&mut wake);
     }
 
-    /// Notes that somebody waits for operation `number`, with `waiting` locked. False if it is done already.
-    fn expect(&self, number: u64) -> bool {
-        self.due.fetch_min(number, Ordering::SeqCst);
-        self.done.load(Ordering::SeqCst) < number
+    /// Returns this point of the stream, if it has not been reached.
+    fn pending(self: Arc<Self>) -> Option<Mark> {
+        let number = self.submitted();
+        (!self.is_done(number)).then_some(Mark { stream: self, number })
     }
 
-    /// Has `waiter` woken when operation `number` is done; gives it back if that is so already.
-    pub(crate) fn watch(&self, number: u64, waiter: W) -> Option<W> {
-        let mut waiting = lock(&self.waiting);
-        if !self.expect(number) {
-            return Some(waiter);
+    /// Counts the operation that ran as done, and wakes the streams that waited for it.
+    pub(crate) fn completed_one(&self) {
+        if self.shared.is_lost() {
+            self.failed_from.fetch_min(self.progress.done() + 1, Ordering::Relaxed);
         }
-        waiting.waiters.push((number, waiter));
-        None
+        self.progress.advance(|waiter| waiter.queue_up());
     }
 
-    /// Blocks this thread until operation `number` is done, or the moment that `limit` names has come: then it
-    /// gives false. `limit` is asked again after each [`interrupt`](Self::interrupt).
-    pub(crate) fn reach(&self, number: u64, policy: WaitPolicy, limit: impl Fn() -> Option<Instant>) -> bool {
-        if self.is_done(number) {
-            return true;
+    /// Loses this device where the mark is of a device that was lost: operations that follow the mark would work on
+    /// data that is half done.
+    fn came_after(&self, mark: &Mark) {
+        if let Err(error) = mark.outcome() {
+            let (here, there) = (self.shared.ordinal, mark.stream.shared.ordinal);
+            let context = format!("CPU device {here} waited for CPU device {there}");
+            self.shared.lose(error.with_context(context));
         }
-        let (patience, pause): (_, fn()) = match policy {
-            WaitPolicy::Spin => (POLL, std::hint::spin_loop),
-            WaitPolicy::Yield => (YIELD, std::thread::yield_now),
-            WaitPolicy::Block => (Duration::ZERO, std::hint::spin_loop),
-        };
-        let begun = Instant::now();
-        while begun.elapsed() < patience {
-            if self.is_done(number) {
-                return true;
-            }
-            if limit().is_some() {
-                break;
-            }
-            pause();
-        }
-        let mut waiting = lock(&self.waiting);
-        waiting.hosts.push(number);
-        let limit = loop {
-            if !self.expect(number) {
-                break None;
-            }
-            let limit = limit();
-            if limit.is_some() {
-                break limit;
-            }
-            waiting = self.wake.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-        };
-        if let Some(index) = waiting.hosts.iter().position(|&other| other == number) {
-            waiting.hosts.swap_remove(index);
-        }
-        drop(waiting);
-        limit.is_none_or(|limit| self.reach_until(number, limit))
-    }
-
-    /// Blocks this thread until operation `number` is done or `limit` has come. Says which.
-    #[cold]
-    fn reach_until(&self, number: u64, limit: Instant) -> bool {
-        while !self.is_done(number) {
-            if Instant::now() >= limit {
-                return false;
-            }
-            std::thread::sleep(LOOK);
-        }
-        true
-    }
-
-    /// Makes every host thread in [`reach`](Self::reach) ask for its limit again.
-    pub(crate) fn interrupt(&self) {
-        drop(lock(&self.waiting));
-        self.wake.notify_all();
     }
 }
 
-/// A point in a stream: its operation `number` and all before it.
-pub(crate) struct Mark<S> {
-    pub(crate) stream: Arc<S>,
-    pub(crate) number: u64,
+impl Mark {
+    /// Succeeds if all operations before this point, which has been reached, were done.
+    fn outcome(&self) -> Result<()> {
+        let failed = self.number >= self.stream.failed_from.load(Ordering::Relaxed);
+        if failed { self.stream.shared.alive() } else { Ok(()) }
+    }
 }
 
-impl<S> Clone for Mark<S> {
-    fn clone(&self) -> Self {
-        Self { stream: self.stream.clone(), number: self.number }
+enum Legacy {
+    None,
+    One(Mark),
+    Marks(Vec<Mark>),
+}
+
+/// Runs the operations of the stream until none is left, one has to wait, or other streams are due.
+fn run(worker: &mut Worker, stream: Arc<Stream>) {
+    let mut stream = stream;
+    loop {
+        // SAFETY: this worker has the stream; see `Sync` above. The reference ends before the stream is handed on.
+        let batch = unsafe { &mut *stream.batch.get() };
+        if batch.is_empty() {
+            let mut submissions = lock(&stream.submissions);
+            if submissions.ops.is_empty() {
+                submissions.scheduled = false;
+                return;
+            }
+            std::mem::swap(&mut submissions.ops, batch);
+        }
+        let lost = stream.shared.is_lost();
+        match batch.pop_front() {
+            None => {}
+            Some(Op::Wait(mark)) => {
+                if !lost && !mark.stream.is_done(mark.number) {
+                    // Back in front first: once the other stream knows this one, another worker may run this one.
+                    let (other, number) = (mark.stream.clone(), mark.number);
+                    batch.push_front(Op::Wait(mark));
+                    match other.progress.watch(number, stream) {
+                        None => return,
+                        Some(back) => stream = back,
+                    }
+                    continue;
+                }
+                stream.came_after(&mark);
+                stream.completed_one();
+            }
+            Some(Op::Work(_) | Op::Graph(_)) if lost => stream.completed_one(),
+            Some(Op::Graph(run)) => {
+                // Goes on when the graph's last node is done.
+                plan::begin(worker, run, stream);
+                return;
+            }
+            Some(Op::Work(work)) => {
+                let owner = Arc::into_raw(stream);
+                // SAFETY: the pointer is counted; this worker has the stream, and the operation before is complete.
+                let complete = unsafe {
+                    (*owner).job.begin(work);
+                    (*owner).job.lead(worker, Owner { task: owner, part: 0 })
+                };
+                if !complete {
+                    return;
+                }
+                // SAFETY: this worker was the last on the job, so the count is its own again.
+                stream = unsafe { Arc::from_raw(owner) };
+                stream.completed_one();
+                if worker.device().scheduler.is_contended() {
+                    stream.queue_up();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Task<Shared> for Stream {
+    fn run(self: Arc<Self>, _part: usize, worker: &mut Worker) {
+        run(worker, self);
+    }
+
+    fn completed(self: Arc<Self>, _part: usize, worker: &mut Worker) {
+        self.completed_one();
+        run(worker, self);
+    }
+}
+
+impl Launcher for Stream {
+    fn level(&self) -> usize {
+        self.level
+    }
+
+    fn graph_done(self: Arc<Self>) {
+        self.completed_one();
+        // Queued, not run from here: a thousand graphs in a row would be a thousand frames on this stack.
+        self.queue_up();
+    }
+}
+
+impl Source for Stream {
+    fn is_legacy(&self) -> bool {
+        self.is_legacy()
+    }
+
+    fn with_capture<R>(&self, then: impl FnOnce(&mut Option<Arc<Capture<Self>>>) -> R) -> R {
+        then(&mut self.submissions().capture)
     }
 }

@@ -1,4 +1,4 @@
-//! What threads share, from the standard library.
+//! The standard library's means of sharing between threads.
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex};

@@ -1,27 +1,23 @@
-//! What a stream can be asked to do, cut into units that several workers can share.
+//! The operations of a stream, cut into units that several workers can share.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gpustream_hal::{Copy3d, CopyEnd, FillPattern, HostFn, LaunchConfig, Result};
+use gpustream_hal::{Copy3d, CopyEnd, FillPattern, HostFn, Result};
 
-use crate::event::Event;
-use crate::launch::{self, Params};
-use crate::module::Function;
-use crate::plan::GraphRun;
-use crate::worker::Worker;
+use crate::grid::{self, Launch};
+use crate::shared::Worker;
 
 /// Bytes of a copy or fill that one worker does at a time.
 const PIECE: usize = 256 << 10;
 
 /// One operation of a stream or graph.
 ///
-/// Addresses are plain numbers, valid until the operation is done: that is what the traits' safety sections ask of
-/// the caller.
+/// Addresses are plain numbers, valid until the operation is done, as the traits' safety sections ask of the caller.
 #[derive(Clone)]
 pub(crate) enum Work {
-    /// Nothing: a point to wait for.
+    /// No work, only a point to wait for.
     Empty,
     Launch(Launch),
     Copy {
@@ -41,32 +37,18 @@ pub(crate) enum Work {
     },
     /// Takes an event's timestamp, unless it has been recorded again since.
     Timestamp {
-        event: Arc<Event>,
+        event: Arc<dyn Stamp>,
         record: u64,
     },
     /// Frees device memory.
     Free(usize),
-    /// Runs a graph to its end.
-    Graph(Arc<GraphRun>),
 }
 
-/// A kernel with everything it needs.
-#[derive(Clone)]
-pub(crate) struct Launch {
-    pub(crate) function: FunctionRef,
-    pub(crate) config: LaunchConfig,
-    pub(crate) params: Params,
+/// An event with timing.
+pub(crate) trait Stamp: Send + Sync {
+    /// Takes the timestamp of record number `record`, unless the event has been recorded again since.
+    fn stamp(&self, record: u64, now: Instant);
 }
-
-/// A kernel of a loaded module.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FunctionRef(pub(crate) *const Function);
-
-// SAFETY: a function is constant from load to unload, and the traits' callers keep modules loaded while work
-// refers to them.
-unsafe impl Send for FunctionRef {}
-// SAFETY: as above.
-unsafe impl Sync for FunctionRef {}
 
 /// A strided copy by address.
 #[derive(Clone, Copy)]
@@ -89,11 +71,12 @@ impl Strided {
 // SAFETY: the pointers inside are addresses of memory that the caller keeps valid and untouched until the copy
 // is done, as the traits ask.
 unsafe impl Send for Strided {}
-// SAFETY: as above.
+// SAFETY: the pointers inside are addresses of memory that the caller keeps valid and untouched until the copy
+// is done, as the traits ask.
 unsafe impl Sync for Strided {}
 
 impl Work {
-    /// Pieces this can be shared in.
+    /// Returns the number of pieces that the work can be shared in.
     pub(crate) fn units(&self) -> u64 {
         match self {
             Self::Launch(launch) => launch.config.grid.iter().map(|&n| u64::from(n)).product(),
@@ -110,12 +93,12 @@ impl Work {
     /// Does units `first..end`.
     ///
     /// # Safety
-    /// What the operation's submission asked for still holds; each unit is done once.
+    /// The promises of the operation's submission still hold; each unit is done once.
     pub(crate) unsafe fn run(&self, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
         match self {
-            Self::Empty | Self::Graph(_) => {}
+            Self::Empty => {}
             // SAFETY: passed on to the caller.
-            Self::Launch(launch) => return unsafe { launch::run(launch, worker, first, end) },
+            Self::Launch(launch) => return unsafe { grid::run(launch, worker, first, end) },
             Self::Copy { dst, src, bytes } => {
                 let (from, to) = (first as usize * PIECE, (end as usize * PIECE).min(*bytes));
                 // SAFETY: both ranges are valid and disjoint, by the copy's submission.
@@ -144,7 +127,7 @@ impl Work {
             Self::Timestamp { event, record } => event.stamp(*record, Instant::now()),
             Self::Free(address) => {
                 // SAFETY: all work that uses it is ordered before, by its submission.
-                return unsafe { worker.shared().memory.free(*address) };
+                return unsafe { worker.device().memory.free(*address) };
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Workers: the threads of a device, and how they find something to do.
+//! Workers: the threads of a device, and their search for something to do.
 //!
 //! A device has one worker per core. Streams with something to do queue up here, most urgent first; an idle worker
 //! takes one, else it helps with an operation that another worker offers. Kernels may wait for each other across
@@ -11,45 +11,98 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::block::Runner;
-use crate::device::Shared;
+use crate::calls::HOST;
 use crate::fault::AltStack;
-use crate::job::{Offer, Owner};
-use crate::plan::GraphRun;
-use crate::stream::{self, Stream};
 use crate::sync::lock;
 
 /// Stream priorities: 0 the least urgent, the others below zero.
 pub(crate) const PRIORITIES: usize = 6;
 
-/// How long the last idle worker looks for work before it sleeps: waking it costs the host more than a launch may.
+/// The time that the last idle worker looks for work before it sleeps: waking it costs the host more than a launch may.
 const SPIN: Duration = Duration::from_micros(30);
-/// How long streams may queue up without any being taken before a worker is added.
+/// The time that streams may queue up without any being taken before a worker is added.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// How long an added worker stays with nothing to do.
+/// The time that an added worker stays with nothing to do.
 const LINGER: Duration = Duration::from_millis(500);
-/// Most workers of a device.
+/// The most workers of a device.
 const MOST: usize = 4096;
 
-/// Something for a worker to begin.
-pub(crate) enum Task {
-    /// The next operations of a stream.
-    Stream(Arc<Stream>),
-    /// A node of a graph whose dependencies are done.
-    Node(Arc<GraphRun>, usize),
+/// Something for the workers of a device `D` to do: the next operations of a stream, or the nodes of a running graph.
+pub(crate) trait Task<D>: Send + Sync {
+    /// Begins the task. `part` is the node of a graph, whose dependencies are done.
+    fn run(self: Arc<Self>, part: usize, worker: &mut Worker<D>);
+
+    /// Goes on after the operation that was offered, whose last share this worker did.
+    fn completed(self: Arc<Self>, part: usize, worker: &mut Worker<D>);
 }
 
-#[derive(Default)]
-struct Queues {
-    tasks: [VecDeque<Task>; PRIORITIES],
-    offers: Vec<(u64, Offer)>,
+/// A running operation that other workers may help with.
+pub(crate) trait Share<D> {
+    /// Counts another worker in, if there is something left for it.
+    ///
+    /// # Safety
+    /// The operation is offered, and is not withdrawn meanwhile.
+    unsafe fn join(&self) -> bool;
+
+    /// Does a share of the operation. True if that completed it.
+    ///
+    /// # Safety
+    /// This worker was counted by [`join`](Self::join).
+    unsafe fn help(&self, worker: &mut Worker<D>) -> bool;
+}
+
+/// The task that goes on when a shared operation is complete.
+pub(crate) struct Owner<D: 'static> {
+    /// As `Arc::into_raw` gave it: the count is handed on to the worker that completes the operation.
+    pub(crate) task: *const dyn Task<D>,
+    pub(crate) part: usize,
+}
+
+/// An operation that others may help with.
+pub(crate) struct Offer<D: 'static> {
+    pub(crate) job: *const dyn Share<D>,
+    pub(crate) owner: Owner<D>,
+}
+
+impl<D> Clone for Owner<D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D> Copy for Owner<D> {}
+
+impl<D> Clone for Offer<D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D> Copy for Offer<D> {}
+
+// SAFETY: the job stays in place until it is complete, which is after its withdrawal; owners are counted references
+// that may move between threads.
+unsafe impl<D> Send for Offer<D> {}
+
+/// A task that waits for a worker, and its part.
+type Waiting<D> = (Arc<dyn Task<D>>, usize);
+
+struct Queues<D: 'static> {
+    tasks: [VecDeque<Waiting<D>>; PRIORITIES],
+    offers: Vec<(u64, Offer<D>)>,
     tickets: u64,
-    /// Workers that sleep.
+    /// Number of workers that sleep.
     idle: usize,
     workers: usize,
 }
 
-impl Queues {
-    fn pop(&mut self) -> Option<Task> {
+impl<D> Queues<D> {
+    fn new() -> Self {
+        let tasks = [const { VecDeque::new() }; PRIORITIES];
+        Self { tasks, offers: Vec::new(), tickets: 0, idle: 0, workers: 0 }
+    }
+
+    fn pop(&mut self) -> Option<Waiting<D>> {
         self.tasks.iter_mut().rev().find_map(VecDeque::pop_front)
     }
 
@@ -58,28 +111,28 @@ impl Queues {
     }
 }
 
-/// Where tasks wait for workers.
-pub(crate) struct Scheduler {
-    queues: Mutex<Queues>,
+/// The tasks that wait for workers of a device `D`.
+pub(crate) struct Scheduler<D: 'static> {
+    queues: Mutex<Queues<D>>,
     wake: Condvar,
-    /// Tasks and offers, for a look without the lock.
+    /// Number of tasks and offers, for a look without the lock.
     pending: AtomicUsize,
-    /// Workers that look for work without sleeping: none or one.
+    /// Number of workers that look for work without sleeping: none or one.
     spinning: AtomicUsize,
-    /// Tasks taken so far; the watchdog's sign of life.
+    /// Number of tasks taken so far; the watchdog's sign of life.
     taken: AtomicU64,
-    /// The watchdog is awake.
+    /// Whether the watchdog is awake.
     armed: AtomicBool,
     alarm: Condvar,
     alarm_lock: Mutex<()>,
-    /// Workers that stay.
+    /// Number of workers that stay.
     base: usize,
 }
 
-impl Scheduler {
+impl<D: Sync> Scheduler<D> {
     pub(crate) fn new(base: usize) -> Self {
         Self {
-            queues: Mutex::default(),
+            queues: Mutex::new(Queues::new()),
             wake: Condvar::new(),
             pending: AtomicUsize::new(0),
             spinning: AtomicUsize::new(0),
@@ -91,32 +144,33 @@ impl Scheduler {
         }
     }
 
-    /// Starts the workers and the watchdog.
-    pub(crate) fn start(shared: &'static Shared) -> std::io::Result<()> {
-        for _ in 0..shared.scheduler.base {
-            spawn(shared)?;
+    /// Starts the workers and the watchdog of `device`, the one with this number.
+    pub(crate) fn start(&'static self, device: &'static D, ordinal: usize) -> std::io::Result<()> {
+        let crew = Crew { scheduler: self, device, ordinal };
+        for _ in 0..self.base {
+            crew.spawn()?;
         }
         std::thread::Builder::new()
-            .name(format!("gpustream-cpu{}-watch", shared.ordinal))
-            .spawn(move || watch(shared))?;
+            .name(format!("gpustream-cpu{ordinal}-watch"))
+            .spawn(move || crew.watch())?;
         Ok(())
     }
 
-    /// Queues a task; `level` 0 is the least urgent.
-    pub(crate) fn push(&self, task: Task, level: usize) {
+    /// Queues a part of a task; `level` 0 is the least urgent.
+    pub(crate) fn push(&self, task: Arc<dyn Task<D>>, part: usize, level: usize) {
         let mut queues = lock(&self.queues);
-        queues.tasks[level.min(PRIORITIES - 1)].push_back(task);
+        queues.tasks[level.min(PRIORITIES - 1)].push_back((task, part));
         self.pending.fetch_add(1, Ordering::SeqCst);
         self.rouse(queues);
     }
 
-    /// Whether tasks wait for a worker.
+    /// Returns whether tasks wait for a worker.
     pub(crate) fn is_contended(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Offers a job to idle workers.
-    pub(crate) fn offer(&self, offer: Offer) -> u64 {
+    /// Offers a job to idle workers. Returns the ticket to withdraw it with.
+    pub(crate) fn offer(&self, offer: Offer<D>) -> u64 {
         let mut queues = lock(&self.queues);
         queues.tickets += 1;
         let ticket = queues.tickets;
@@ -128,7 +182,7 @@ impl Scheduler {
         ticket
     }
 
-    /// Ends an offer: nobody joins any more.
+    /// Ends an offer: no worker joins any more.
     pub(crate) fn withdraw(&self, ticket: u64) {
         let mut queues = lock(&self.queues);
         if let Some(index) = queues.offers.iter().position(|(t, _)| *t == ticket) {
@@ -137,8 +191,8 @@ impl Scheduler {
         }
     }
 
-    /// Sees to it that somebody looks at the tasks that wait.
-    fn rouse(&self, queues: MutexGuard<'_, Queues>) {
+    /// Makes sure that a worker looks at the tasks that wait.
+    fn rouse(&self, queues: MutexGuard<'_, Queues<D>>) {
         if self.spinning.load(Ordering::SeqCst) != 0 {
             return;
         }
@@ -152,18 +206,18 @@ impl Scheduler {
         }
     }
 
-    /// The next thing to do, or none if this worker is to end.
-    fn next(&self) -> Option<Next> {
+    /// Waits for the next thing to do. Returns none if this worker must end.
+    fn next(&self) -> Option<Next<D>> {
         let mut looked = false;
         let mut queues = lock(&self.queues);
         loop {
-            if let Some(task) = queues.pop() {
+            if let Some((task, part)) = queues.pop() {
                 self.pending.fetch_sub(1, Ordering::SeqCst);
                 self.taken.fetch_add(1, Ordering::Relaxed);
                 if queues.waiting() > 0 {
                     self.rouse(queues);
                 }
-                return Some(Next::Task(task));
+                return Some(Next::Task(task, part));
             }
             // SAFETY: offers are withdrawn under this lock, before their jobs are complete.
             let open = queues.offers.iter().find(|(_, offer)| unsafe { (*offer.job).join() });
@@ -172,7 +226,7 @@ impl Scheduler {
             }
             if !looked && self.spinning.load(Ordering::SeqCst) == 0 {
                 looked = true;
-                // Set under the lock: whoever pushes next sees a worker that looks, and need not wake one.
+                // Set under the lock: the next thread that pushes sees a worker that looks, and need not wake one.
                 self.spinning.store(1, Ordering::SeqCst);
                 drop(queues);
                 self.spin();
@@ -206,115 +260,111 @@ impl Scheduler {
     }
 }
 
-enum Next {
-    Task(Task),
-    Help(Offer),
+enum Next<D: 'static> {
+    Task(Arc<dyn Task<D>>, usize),
+    Help(Offer<D>),
 }
 
-/// Adds workers while tasks wait and none is taken.
-fn watch(shared: &'static Shared) {
-    let scheduler = &shared.scheduler;
-    loop {
-        let mut guard = lock(&scheduler.alarm_lock);
-        while !scheduler.armed.load(Ordering::SeqCst) {
-            guard = scheduler.alarm.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(guard);
-        let mut step = 1;
+/// The threads of one device.
+struct Crew<D: 'static> {
+    scheduler: &'static Scheduler<D>,
+    device: &'static D,
+    ordinal: usize,
+}
+
+impl<D: Sync> Crew<D> {
+    /// Adds workers while tasks wait and none is taken.
+    fn watch(&self) {
+        let scheduler = self.scheduler;
         loop {
-            let before = scheduler.taken.load(Ordering::Relaxed);
-            std::thread::sleep(PATIENCE);
-            let queues = lock(&scheduler.queues);
-            let waiting = queues.waiting();
-            if waiting == 0 {
-                scheduler.armed.store(false, Ordering::SeqCst);
-                break;
+            let mut guard = lock(&scheduler.alarm_lock);
+            while !scheduler.armed.load(Ordering::SeqCst) {
+                guard = scheduler.alarm.wait(guard).unwrap_or_else(PoisonError::into_inner);
             }
-            let room = MOST.saturating_sub(queues.workers);
-            drop(queues);
-            if scheduler.taken.load(Ordering::Relaxed) != before {
-                step = 1;
-                continue;
-            }
-            for _ in 0..step.min(waiting).min(room) {
-                // Without another thread the tasks wait for one of those that are busy.
-                if spawn(shared).is_err() {
+            drop(guard);
+            let mut step = 1;
+            loop {
+                let before = scheduler.taken.load(Ordering::Relaxed);
+                std::thread::sleep(PATIENCE);
+                let queues = lock(&scheduler.queues);
+                let waiting = queues.waiting();
+                if waiting == 0 {
+                    scheduler.armed.store(false, Ordering::SeqCst);
                     break;
                 }
+                let room = MOST.saturating_sub(queues.workers);
+                drop(queues);
+                if scheduler.taken.load(Ordering::Relaxed) != before {
+                    step = 1;
+                    continue;
+                }
+                for _ in 0..step.min(waiting).min(room) {
+                    // Without another thread the tasks wait for one of those that are busy.
+                    if self.spawn().is_err() {
+                        break;
+                    }
+                }
+                step *= 2;
             }
-            step *= 2;
         }
     }
-}
 
-fn spawn(shared: &'static Shared) -> std::io::Result<()> {
-    lock(&shared.scheduler.queues).workers += 1;
-    let spawned = std::thread::Builder::new()
-        .name(format!("gpustream-cpu{}", shared.ordinal))
-        .stack_size(1 << 20)
-        .spawn(move || Worker::new(shared).work());
-    if spawned.is_err() {
-        lock(&shared.scheduler.queues).workers -= 1;
+    /// Adds a worker.
+    fn spawn(&self) -> std::io::Result<()> {
+        let (scheduler, device) = (self.scheduler, self.device);
+        lock(&scheduler.queues).workers += 1;
+        let spawned = std::thread::Builder::new()
+            .name(format!("gpustream-cpu{}", self.ordinal))
+            .stack_size(1 << 20)
+            .spawn(move || Worker::new(scheduler, device).work());
+        if spawned.is_err() {
+            lock(&scheduler.queues).workers -= 1;
+        }
+        spawned.map(drop)
     }
-    spawned.map(drop)
 }
 
-/// What belongs to one worker thread.
-pub(crate) struct Worker {
-    shared: &'static Shared,
+/// A worker thread of a device `D`.
+pub(crate) struct Worker<D: 'static> {
+    scheduler: &'static Scheduler<D>,
+    device: &'static D,
     runner: *mut Runner,
     alt_stack: Option<AltStack>,
 }
 
-impl Worker {
-    fn new(shared: &'static Shared) -> Self {
-        let runner = Box::into_raw(Runner::new());
-        Self { shared, runner, alt_stack: Some(AltStack::install(runner)) }
+impl<D: Sync> Worker<D> {
+    fn new(scheduler: &'static Scheduler<D>, device: &'static D) -> Self {
+        let runner = Box::into_raw(Runner::new(&HOST));
+        Self { scheduler, device, runner, alt_stack: Some(AltStack::install(runner)) }
     }
 
-    pub(crate) fn shared(&self) -> &'static Shared {
-        self.shared
+    pub(crate) fn device(&self) -> &'static D {
+        self.device
     }
 
-    /// Where this thread runs kernels.
+    /// Returns the runner, on which this thread runs kernels.
     pub(crate) fn runner(&mut self) -> *mut Runner {
         self.runner
     }
 
     fn work(mut self) {
-        while let Some(next) = self.shared.scheduler.next() {
+        while let Some(next) = self.scheduler.next() {
             match next {
-                Next::Task(Task::Stream(stream)) => stream::run(&mut self, stream),
-                Next::Task(Task::Node(run, node)) => crate::plan::run_node(&mut self, run, node),
-                Next::Help(offer) => {
+                Next::Task(task, part) => task.run(part, &mut self),
+                Next::Help(Offer { job, owner }) => {
                     // SAFETY: `next` counted this worker in.
-                    if unsafe { (*offer.job).help(&mut self) } {
-                        self.complete(offer.owner);
+                    if unsafe { (*job).help(&mut self) } {
+                        // SAFETY: the leader handed its count on by not being the last.
+                        let task = unsafe { Arc::from_raw(owner.task) };
+                        task.completed(owner.part, &mut self);
                     }
                 }
             }
         }
     }
-
-    /// Goes on after the last share of an offered job.
-    fn complete(&mut self, owner: Owner) {
-        match owner {
-            Owner::Stream(stream) => {
-                // SAFETY: the leader handed its count on by not being the last.
-                let stream = unsafe { Arc::from_raw(stream) };
-                stream.completed_one();
-                stream::run(self, stream);
-            }
-            Owner::Node(run, node) => {
-                // SAFETY: likewise.
-                let run = unsafe { Arc::from_raw(run) };
-                crate::plan::completed_node(self, run, node);
-            }
-        }
-    }
 }
 
-impl Drop for Worker {
+impl<D> Drop for Worker<D> {
     fn drop(&mut self) {
         // Also clears the signal handler's pointer to the runner.
         self.alt_stack = None;

@@ -1,4 +1,4 @@
-//! Blocks, barriers and warps: what kernels see.
+//! Blocks, barriers and warps, as kernels see them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -70,7 +70,7 @@ extern "C" __global__ void barrier_in_some_blocks(int* out) {
 "#;
 
 #[test]
-fn vector_add_at_sizes_around_a_block() {
+fn every_element_is_added_at_sizes_around_a_block() {
     let bench = Bench::with(options(), &BASIC_IMAGE);
     let stream = bench.stream();
     for n in [1, 31, 255, 256, 257, 1000, 100_001] {
@@ -108,7 +108,7 @@ fn every_thread_runs_once_in_its_place() {
 }
 
 #[test]
-fn a_reduction_with_barriers() {
+fn a_reduction_with_barriers_sums_each_block() {
     let bench = Bench::with(options(), &BASIC_IMAGE);
     let stream = bench.stream();
     let n = 10_007_usize;
@@ -123,7 +123,7 @@ fn a_reduction_with_barriers() {
 }
 
 #[test]
-fn dynamic_shared_memory() {
+fn dynamic_shared_memory_is_shared_by_a_block() {
     let bench = Bench::with(options(), &BASIC_IMAGE);
     let stream = bench.stream();
     let data: Vec<i32> = (0..1024 * 3).collect();
@@ -138,7 +138,7 @@ fn dynamic_shared_memory() {
 }
 
 #[test]
-fn barriers_that_vote() {
+fn barriers_that_vote_give_every_thread_the_result() {
     let bench = Bench::with(options(), &BASIC_IMAGE);
     let stream = bench.stream();
     let out = bench.memory::<i32>(100);
@@ -148,7 +148,7 @@ fn barriers_that_vote() {
 }
 
 #[test]
-fn barriers_in_a_row() {
+fn barriers_in_a_row_keep_blocks_of_every_size_together() {
     // One worker, so that blocks of all sizes use the same fibers.
     let bench = Bench::with(options().workers(1), &BASIC_IMAGE);
     let stream = bench.stream();
@@ -161,7 +161,7 @@ fn barriers_in_a_row() {
 }
 
 #[test]
-fn blocks_with_and_without_barriers_in_one_launch() {
+fn blocks_with_and_without_barriers_run_in_one_launch() {
     let bench = Bench::with(options(), &BASIC_IMAGE);
     let stream = bench.stream();
     let out = bench.memory::<i32>(64 * 33);
@@ -228,7 +228,7 @@ extern "C" __global__ void mixed(int* out) {
 "#;
 
 #[test]
-fn shuffles_at_32_and_64() {
+fn shuffles_read_the_lane_they_name_at_32_and_64() {
     for wide in [false, true] {
         let size = if wide { 64 } else { 32 };
         let bench = Bench::with(options().warp_size(if wide { 64 } else { 32 }), &WARPS_IMAGE);
@@ -257,7 +257,7 @@ fn shuffles_at_32_and_64() {
 }
 
 #[test]
-fn votes_at_32_and_64() {
+fn votes_count_the_lanes_of_the_warp_at_32_and_64() {
     for wide in [false, true] {
         let size = if wide { 64 } else { 32 };
         let bench = Bench::with(options().warp_size(if wide { 64 } else { 32 }), &WARPS_IMAGE);
@@ -283,7 +283,7 @@ fn votes_at_32_and_64() {
 }
 
 #[test]
-fn parts_of_a_warp_and_lanes_that_returned() {
+fn warp_operations_work_with_parts_of_a_warp_and_lanes_that_returned() {
     let bench = Bench::with(options(), &WARPS_IMAGE);
     let stream = bench.stream();
     let out = bench.memory::<i32>(64);
@@ -306,7 +306,7 @@ fn parts_of_a_warp_and_lanes_that_returned() {
 #[test]
 fn threads_that_return_leave_those_that_wait_to_go_on() {
     for (threads, waiting) in [(96, 40), (96, 33), (64, 1), (1024, 1000), (128, 127)] {
-        // A device of its own, whose worker has no fibers yet: as many are made as are needed.
+        // A device of its own, whose worker has no fibers yet: only those that are needed are made.
         let bench = Bench::with(options().workers(1), &WARPS_IMAGE);
         let stream = bench.stream();
         let counts = bench.memory::<i32>(32);
@@ -320,7 +320,7 @@ fn threads_that_return_leave_those_that_wait_to_go_on() {
 }
 
 #[test]
-fn shuffles_and_barriers_together() {
+fn shuffles_and_barriers_work_in_one_kernel() {
     for wide in [false, true] {
         let bench = Bench::with(options().warp_size(if wide { 64 } else { 32 }), &WARPS_IMAGE);
         let stream = bench.stream();
@@ -389,7 +389,7 @@ extern "C" __global__ void overflow(int* out, int n) { out[0] = deeper(n); }
 extern "C" __global__ void fine(int* out) { out[threadIdx.x] = 7; }
 "#;
 
-/// The message of the error that ends a device which runs this kernel.
+/// Runs a kernel on a device of its own. Returns the message of the error that ends the device.
 fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
     static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(FAULTS));
     let bench = Bench::with(options(), &IMAGE);
@@ -402,7 +402,7 @@ fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
     let error = bench.sync(stream).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     assert_eq!(error.backend(), Some("cpu"));
-    // Sticky: everything afterwards says the same, and nothing runs or hangs.
+    // The error is sticky: every later call gives the same one, and nothing runs or hangs.
     for again in [
         bench.sync(other).unwrap_err(),
         bench.device.synchronize().unwrap_err(),
@@ -423,7 +423,7 @@ fn assert_says(message: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_barrier_that_a_thread_does_not_reach() {
+fn a_barrier_that_a_thread_does_not_reach_is_an_error_with_both_places() {
     let message = fault("divergent", 1, 64, None);
     assert_says(
         &message,
@@ -438,19 +438,19 @@ fn a_barrier_that_a_thread_does_not_reach() {
 }
 
 #[test]
-fn threads_at_different_barriers() {
+fn threads_at_different_barriers_are_an_error_with_both_places() {
     let message = fault("two_barriers", 1, 32, None);
     assert_says(&message, &["`two_barriers`", "thread (16, 0, 0)", "user.cu:10", "user.cu:8"]);
 }
 
 #[test]
-fn a_warp_operation_that_a_lane_does_not_reach() {
+fn a_warp_operation_that_a_lane_does_not_reach_is_an_error() {
     let message = fault("missing_lane", 1, 32, None);
     assert_says(&message, &["`missing_lane`", "user.cu:15", "thread (3, 0, 0)", "user.cu:14"]);
 }
 
 #[test]
-fn failures_after_some_barriers() {
+fn failures_after_some_barriers_name_the_thread() {
     let says = |how, parts: &[&str]| assert_says(&fault("late", 2, 64, Some(how)), parts);
     let waits = "waits at the barrier at";
     says(0, &["`late`", "thread (0, 0, 0)", waits, "thread (9, 0, 0) has returned"]);
@@ -461,7 +461,7 @@ fn failures_after_some_barriers() {
 }
 
 #[test]
-fn assertions_and_traps() {
+fn assertions_and_traps_name_the_thread() {
     let message = fault("asserts", 4, 32, None);
     assert_says(&message, &["`asserts`", "block (2, 0, 0)", "thread (13, 0, 0)", "!= 77", "user.cu:32"]);
     assert_says(&fault("traps", 1, 4, None), &["`traps`", "thread (2, 0, 0)", "__trap()"]);
@@ -479,7 +479,7 @@ fn crashes_are_errors_and_not_the_end() {
 }
 
 #[test]
-fn warps_have_32_or_64_lanes() {
+fn warps_of_other_than_32_or_64_lanes_are_refused() {
     for lanes in [0, 1, 33, 128] {
         let Err(error) = gpustream_cpu::open_with(options().warp_size(lanes)) else {
             panic!("a device with warps of {lanes}")

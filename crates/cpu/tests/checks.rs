@@ -32,7 +32,7 @@ extern "C" __global__ void array_at(int* out, int at) {
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile_checked(KERNELS));
 
-/// Runs a kernel in checked mode; the message it ends with, if it fails.
+/// Runs a kernel in checked mode. Returns the message with which it fails, if it fails.
 fn outcome(check: bool, name: &str, at: i32, bytes: usize) -> Option<String> {
     let bench = Bench::with(options().check(check), &IMAGE);
     let stream = bench.stream();

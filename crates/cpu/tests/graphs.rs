@@ -1,4 +1,4 @@
-//! Graphs: built, captured, updated, and run as what they are: an order with gaps.
+//! Graphs: built, captured, updated, and run as partial orders.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -37,7 +37,7 @@ fn bench() -> Bench {
 
 const ONE: LaunchConfig = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
 
-/// For a node of another kind.
+/// Does nothing, as a node of another kind.
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 fn add_kernel(
@@ -49,12 +49,12 @@ fn add_kernel(
 ) -> RawGraphNode {
     let args: Vec<*mut c_void> = args.iter_mut().map(Arg::pointer).collect();
     let node = GraphNode::Work(Work::Kernel { function: bench.function(name), config: &ONE, args: &args });
-    // SAFETY: tests pass what their kernels take.
+    // SAFETY: tests pass the arguments that their kernels take.
     unsafe { bench.device.graph_add_node(graph, after, &node) }.unwrap()
 }
 
 fn run(bench: &Bench, graph: RawGraph, stream: RawStream, times: usize) {
-    // SAFETY: tests keep alive what their graphs use.
+    // SAFETY: tests keep everything alive that their graphs use.
     unsafe {
         let exec = bench.device.graph_instantiate(graph).unwrap();
         for _ in 0..times {
@@ -146,7 +146,7 @@ fn a_child_graph_runs_in_its_place() {
     assert_eq!(list.as_ref()[..9], [1, 2, 3, 4, 1, 2, 3, 4, 0]);
 }
 
-/// However deep graphs lie in graphs: nothing goes down them by recursion.
+/// Nothing goes down a child graph by recursion, however deep graphs lie in graphs.
 #[test]
 fn children_of_children_take_no_stack() {
     let bench = bench();
@@ -164,7 +164,7 @@ fn children_of_children_take_no_stack() {
         graph = parent;
     }
     run(&bench, graph, stream, 2);
-    // SAFETY: nobody uses it any more.
+    // SAFETY: the graph is not used again.
     unsafe { bench.device.graph_destroy(graph) }.unwrap();
     assert_eq!(list.as_ref()[..3], [7, 7, 0]);
 }
@@ -261,7 +261,7 @@ fn a_capture_records_and_does_not_run() {
         bench.launch(stream, "append", 1, 1, args![&list, &count, i]);
     }
     let graph = end(&bench, stream).unwrap();
-    // SAFETY: likewise.
+    // SAFETY: the stream is alive.
     assert!(!unsafe { bench.device.is_capturing(stream) }.unwrap());
     bench.sync(stream).unwrap();
     assert_eq!(count.as_ref()[0], 0);
@@ -289,7 +289,7 @@ fn a_capture_forks_and_joins_through_events() {
     bench.wait(a, joined);
     bench.launch(a, "set", 1, 1, args![done, 1u32]);
     let graph = end(&bench, a).unwrap();
-    // SAFETY: likewise.
+    // SAFETY: the stream is alive.
     assert!(!unsafe { bench.device.is_capturing(b) }.unwrap());
     // SAFETY: the graph is alive.
     assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), GraphSize { nodes: 3, edges: 2 });
@@ -312,7 +312,7 @@ fn a_graph_launched_into_a_capture_becomes_part_of_it() {
     let exec = unsafe { bench.device.graph_instantiate(inner) }.unwrap();
     begin(&bench, stream);
     append(1);
-    // SAFETY: likewise.
+    // SAFETY: everything is alive.
     unsafe { bench.device.graph_launch(exec, stream) }.unwrap();
     append(4);
     let graph = end(&bench, stream).unwrap();
@@ -320,7 +320,7 @@ fn a_graph_launched_into_a_capture_becomes_part_of_it() {
     assert_eq!(list.as_ref()[..5], [1, 2, 3, 4, 0]);
 }
 
-/// What a misused capture says at the offending call and at its end; the stream works afterwards.
+/// Misuses a capture. Asserts the errors of the offending call and of the end; the stream works afterwards.
 fn misuse(bench: &Bench, offend: impl FnOnce(RawStream) -> gpustream_hal::Error) {
     let stream = bench.stream();
     let x = bench.memory::<i32>(1);
@@ -337,7 +337,7 @@ fn misuse(bench: &Bench, offend: impl FnOnce(RawStream) -> gpustream_hal::Error)
 }
 
 #[test]
-fn what_cannot_be_captured_is_an_error_where_it_is_asked_for() {
+fn calls_that_cannot_be_captured_are_errors_at_the_call() {
     let bench = bench();
     let device = &bench.device;
     let outside = bench.stream();
@@ -407,7 +407,7 @@ fn a_capture_ends_where_it_began() {
 }
 
 #[test]
-fn a_fault_in_a_graph_ends_it() {
+fn a_fault_in_a_graph_ends_the_graph() {
     let bench = bench();
     let stream = bench.stream();
     let (x, done) = (bench.memory::<i32>(1), bench.flag());
@@ -425,7 +425,7 @@ fn a_fault_in_a_graph_ends_it() {
 }
 
 #[test]
-fn a_graph_of_a_thousand_nodes() {
+fn a_graph_of_a_thousand_nodes_runs_in_order() {
     let bench = bench();
     let stream = bench.stream();
     let (list, count) = (bench.memory::<i32>(4000), bench.memory::<u32>(1));

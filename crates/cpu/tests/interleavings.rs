@@ -1,8 +1,8 @@
 //! The progress of a stream under every order in which threads can come to it.
 //!
-//! The scheduler of `shuttle` runs the code of `queue.rs` again and again, switching threads at another access each
-//! time, until no order is left. It finds lost wake-ups as deadlocks. Atomic accesses are sequentially consistent there,
-//! as the ones that decide are in the code.
+//! The scheduler of `shuttle` runs the code of `progress.rs` again and again, switching threads at another access each
+//! time, until no order is left. It finds lost wake-ups as deadlocks. Atomic accesses are sequentially consistent
+//! there, as are the accesses in the code on which the outcome depends.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -12,7 +12,7 @@ use gpustream_hal::WaitPolicy;
 use shuttle::thread;
 use sync::{Arc, AtomicU32, AtomicU64, Ordering};
 
-/// What `queue.rs` finds as `crate::sync`.
+/// The module that `progress.rs` finds as `crate::sync`.
 mod sync {
     pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -22,13 +22,13 @@ mod sync {
     }
 }
 
-#[path = "../src/queue.rs"]
+#[path = "../src/progress.rs"]
 #[allow(dead_code, unreachable_pub, reason = "a test uses its part")]
-mod queue;
+mod progress;
 
-use queue::Progress;
+use progress::Progress;
 
-/// Runs `program` in every order; `None`: until there is no other.
+/// Runs `program` in every order. `None` stands for no limit.
 fn in_every_order(program: impl Fn() + Send + Sync + 'static) {
     shuttle::check_dfs(program, None);
 }
@@ -58,7 +58,7 @@ fn a_watcher_is_woken_once_whenever_it_comes() {
 }
 
 #[test]
-fn nobody_is_woken_early() {
+fn no_waiter_is_woken_early() {
     in_every_order(|| {
         let progress = Arc::new(Progress::<u64>::new());
         let done = Arc::new(AtomicU64::new(0));
@@ -91,10 +91,10 @@ fn a_host_thread_that_sleeps_is_woken() {
     });
 }
 
-/// Two that sleep until different numbers, and one more that is woken in between: in orders at random, since there are
+/// Two threads sleep until different numbers, and one more is woken in between. The orders are random, since there are
 /// too many.
 #[test]
-fn each_of_several_is_woken_when_it_is_due() {
+fn each_of_several_waiters_is_woken_when_it_is_due() {
     let program = || {
         let progress = Arc::new(Progress::<Arc<AtomicU32>>::new());
         let woken = Arc::new(AtomicU32::new(0));

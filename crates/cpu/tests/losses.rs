@@ -1,4 +1,4 @@
-//! A lost device: the work it still does, and the answers it gives.
+//! A lost device: the work that it still does, and the answers that it gives.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -26,10 +26,10 @@ fn bench() -> Bench {
     Bench::with(options(), &IMAGE)
 }
 
-/// Each wait for work beside a failure returns when that has ended; or it took so long that it was given up, which the
-/// device then says.
+/// Each wait for work beside a failure returns when that work has ended, or has taken so long that the device gives it
+/// up and says so.
 #[test]
-fn waits_last_until_what_runs_has_ended() {
+fn waits_last_until_running_work_has_ended() {
     for which in ["stream", "event", "device"] {
         let bench = bench();
         let (s, other) = (bench.stream(), bench.stream());
@@ -55,7 +55,7 @@ fn waits_last_until_what_runs_has_ended() {
                 if bench.device.has_stopped() {
                     assert_eq!(x.as_ref(), [1]);
                 }
-                // Not in time, if the machine was that busy; then the device has not stopped as far as it knows.
+                // Not in time, if the machine was that busy; then the device does not know that it has stopped.
                 let in_time = opened.load(Ordering::SeqCst) == 1;
                 assert!(in_time || !bench.device.has_stopped(), "{which}: the kernel was not waited for");
             });
@@ -67,9 +67,9 @@ fn waits_last_until_what_runs_has_ended() {
     }
 }
 
-/// A launch of many blocks and a long copy do not go on to their end.
+/// A launch of many blocks and a long copy end before they are complete.
 #[test]
-fn what_comes_in_pieces_ends_early() {
+fn work_in_pieces_ends_early() {
     let bench = bench();
     let (s, other) = (bench.stream(), bench.stream());
     let (blocks, x) = (bench.memory::<u32>(1), bench.memory::<i32>(1));
@@ -81,11 +81,11 @@ fn what_comes_in_pieces_ends_early() {
     }
     bench.launch(other, "fails", 1, 1, args![&x]);
     assert_eq!(bench.device.synchronize().unwrap_err().kind(), ErrorKind::DeviceLost);
-    // To its end it would have been hours.
+    // The whole launch would have taken hours.
     assert!(bench.device.has_stopped());
 }
 
-/// What waits for work that was not done does not go on as if it had been.
+/// A device that waits for work that was not done does not go on as if the work were done.
 #[test]
 fn a_device_that_waits_for_a_lost_one_is_lost_too() {
     let (one, two) = (bench(), bench());
@@ -108,13 +108,13 @@ fn a_device_that_waits_for_a_lost_one_is_lost_too() {
     assert!(error.message().contains("waited for") && error.message().contains("`fails`"), "{error}");
     assert!(two.device.has_stopped());
     assert_eq!(y.as_ref(), [1]);
-    // One that asks later is told, and lives.
+    // A device that asks later is told, and lives.
     let three = bench();
     let u = three.stream();
     // SAFETY: both are alive, and the event was recorded.
     let refused = unsafe { three.device.stream_wait_event(u, late) }.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::DeviceLost);
-    // What came before was done.
+    // The work before the failure was done.
     three.wait(u, early);
     three.sync(u).unwrap();
 }

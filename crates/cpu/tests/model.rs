@@ -51,7 +51,7 @@ fn action() -> impl Strategy<Value = Action> {
 /// Sets of operations, one bit each.
 type Set = u128;
 
-/// What the rules say must have run before each operation.
+/// The operations that must have run before each operation, by the rules.
 #[derive(Default)]
 struct Model {
     streams: [Set; STREAMS],
@@ -60,7 +60,7 @@ struct Model {
 }
 
 impl Model {
-    /// What the next operation of a stream comes after.
+    /// Returns the operations after which the next operation of a stream comes.
     fn order(&self, stream: usize) -> Set {
         let mut set = self.streams[stream];
         if stream == 0 {
@@ -131,7 +131,7 @@ static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
 });
 
 impl Machine {
-    /// Runs a program: the order in which its operations ran.
+    /// Runs a program. Returns the order in which its operations ran.
     fn run(&self, program: &[Action]) -> Vec<usize> {
         let log = Arc::new(Mutex::new(Vec::new()));
         let mut number = 0;

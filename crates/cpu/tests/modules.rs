@@ -1,4 +1,4 @@
-//! Modules: loading, looking up, and what is refused.
+//! Modules: loading, looking up, and refusals.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -32,19 +32,19 @@ fn bench() -> Bench {
 }
 
 #[test]
-fn the_compilers_own_parameter_table() {
+fn parameters_are_those_of_the_compilers_own_table() {
     let bench = bench();
     // SAFETY: the module is loaded.
     let params = unsafe { bench.device.function_params(bench.function("params")) }.unwrap().unwrap();
     let expected = [(0, 1), (8, 8), (16, 2), (24, 16), (40, 12), (56, 8)];
     assert_eq!(params, expected.map(|(offset, size)| ParamInfo { offset, size }));
-    // SAFETY: likewise.
+    // SAFETY: the module is loaded.
     let none = unsafe { bench.device.function_params(bench.function("none")) }.unwrap().unwrap();
     assert_eq!(none, []);
 }
 
 #[test]
-fn what_the_compiler_made_of_a_kernel() {
+fn a_kernel_tells_its_limits() {
     let bench = bench();
     // SAFETY: the module is loaded.
     let info = unsafe { bench.device.function_info(bench.function("params")) }.unwrap();
@@ -65,7 +65,7 @@ fn long_parameter_blocks_arrive_whole() {
     let mut pointer = out.buffer.0;
     let args = [std::ptr::from_mut(&mut pointer).cast(), values.as_mut_ptr().cast()];
     let config = LaunchConfig::new([1, 1, 1], [300, 1, 1]);
-    // SAFETY: the arguments are what the kernel takes.
+    // SAFETY: the arguments are those that the kernel takes.
     unsafe { bench.device.launch(bench.function("big"), &config, &args, stream) }.unwrap();
     values.fill(0);
     bench.sync(stream).unwrap();
@@ -99,13 +99,13 @@ fn two_loads_of_one_image_are_two_modules() {
         // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
         let again = unsafe { bench.device.module_load(&IMAGE) }.unwrap();
         assert_eq!(call(again), 0);
-        // SAFETY: likewise.
+        // SAFETY: nothing of it runs.
         unsafe { bench.device.module_unload(again) }.unwrap();
     }
 }
 
 #[test]
-fn a_name_that_is_not_there() {
+fn a_name_that_is_not_there_is_an_error_with_the_names_that_are() {
     let bench = bench();
     // SAFETY: the module is loaded.
     let error = unsafe { bench.device.module_function(bench.module, "nothing") }.unwrap_err();
@@ -128,7 +128,7 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
         let error = unsafe { bench.device.module_load(image) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule, "{index}: {error}");
     }
-    // SAFETY: as above.
+    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
     let error = unsafe { bench.device.module_load(&machine) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoImageForDevice);
     // A shared object, whole, but no module.
@@ -148,7 +148,7 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
 }
 
 #[test]
-fn launches_the_device_cannot_do() {
+fn launches_that_the_device_cannot_do_are_refused() {
     let bench = bench();
     let stream = bench.stream();
     let kind = |config, args: &mut [Arg]| bench.launch_with(stream, "none", config, args).unwrap_err().kind();

@@ -1,4 +1,5 @@
-//! What is not a kernel's own fault happens to the process as it would without this library: signals, forks, its end.
+//! Signals, forks and the end of the process have the effect that they would have without this library, unless a
+//! kernel's own fault causes them.
 //!
 //! Each part plays in a process of its own.
 
@@ -25,7 +26,7 @@ extern "C" __global__ void overflows(int* out) { volatile char local[8 << 20]; l
 /// Set in a process that plays a part.
 const PLAY: &str = "GPUSTREAM_TEST_PLAY";
 
-/// In the child, plays; otherwise runs `test` in a child of that name with these variables set.
+/// Plays, in the child; otherwise runs `test` in a child of that name with these variables set.
 fn child(test: &str, variables: &[(&str, &str)], play: fn()) -> Option<(ExitStatus, String)> {
     if std::env::var_os(PLAY).is_some() {
         play();
@@ -43,7 +44,7 @@ fn child(test: &str, variables: &[(&str, &str)], play: fn()) -> Option<(ExitStat
 }
 
 unsafe extern "C" fn crash(_: *mut c_void) {
-    // SAFETY: none: nothing is mapped there, which is the point.
+    // SAFETY: none: nothing is mapped there, and the fault is the point.
     unsafe { std::ptr::without_provenance_mut::<u32>(16).write_volatile(1) };
 }
 
@@ -65,7 +66,7 @@ fn a_crash_in_a_host_function_ends_the_process() {
         let out = bench.memory::<i32>(1);
         let stream = bench.stream();
         bench.launch(stream, "waits", 1, 2, args![&out]);
-        // SAFETY: the function takes any data; that it crashes is the point.
+        // SAFETY: the function takes any data; its crash is the point.
         unsafe { bench.device.stream_host_fn(stream, crash, null_mut()) }.unwrap();
         let _ = bench.sync(stream);
         println!("the host function's crash went unnoticed");
@@ -91,12 +92,12 @@ fn set_action(signal: c_int, handler: usize, flags: c_int) {
 fn send(signal: c_int) {
     // SAFETY: a call without memory.
     assert_eq!(unsafe { libc::kill(libc::getpid(), signal) }, 0);
-    // Delivered before `kill` returns only if no other thread takes it; this one is this thread's.
-    // SAFETY: likewise.
+    // A signal is delivered before `kill` returns only if no other thread takes it; `raise` sends to this thread.
+    // SAFETY: a call without memory.
     assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 
-/// With the default action, whatever the thread that it arrives at does.
+/// The default action ends the process, whatever the thread does that gets the signal.
 #[test]
 fn a_signal_that_was_sent_ends_the_process() {
     fn play() {
@@ -130,13 +131,13 @@ extern "C" fn plain(_: c_int) {
 extern "C" fn detailed(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: passed on from the system.
     assert!(unsafe { (*info).si_signo } == signal && !context.is_null());
-    // SAFETY: likewise.
+    // SAFETY: passed on from the system.
     CODE.store(unsafe { (*info).si_code }, Ordering::SeqCst);
     CALLS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// What was there before the device is called as it asked to be, for what is sent and not for a kernel's faults, as
-/// often as they come.
+/// A handler that was there before the device is called as it asked to be, each time, for signals that are sent and not
+/// for a kernel's faults.
 #[test]
 fn handlers_that_were_there_before_stay_in_force() {
     fn play() {
@@ -166,7 +167,7 @@ fn handlers_that_were_there_before_stay_in_force() {
         assert_eq!(CALLS.load(Ordering::SeqCst), 13);
         assert!(crashing_kernel("null").contains("SIGSEGV"));
         println!("and then");
-        // SAFETY: likewise.
+        // SAFETY: a call without memory.
         unsafe { libc::raise(libc::SIGSEGV) };
         println!("alive");
     }
@@ -226,7 +227,7 @@ fn a_child_by_fork_is_told_and_opens_anew() {
     assert!(status.success() && said.contains("the child is done"), "{status:?}\n{said}");
 }
 
-/// By a return from `main`, by `exit` on any thread, and with a module's own destructors.
+/// The process ends by a return from `main`, by `exit` on any thread, and with a module's own destructors.
 #[test]
 fn a_process_may_end_while_kernels_run() {
     unsafe extern "C" fn leave(_: *mut c_void) {
@@ -302,7 +303,7 @@ fn settings_that_are_not_allowed_are_refused_by_name() {
     assert!(said(&fine).is_none_or(|said| said.contains("3 workers")));
 }
 
-/// What the system's loader says is in the message, with advice that fits.
+/// The message has the words of the system's loader, with advice that fits.
 #[test]
 fn a_module_that_the_loader_refuses_says_why() {
     fn play() {
@@ -322,10 +323,10 @@ fn a_module_that_the_loader_refuses_says_why() {
         for part in ["open files", "ulimit -n"] {
             assert!(error.message().contains(part), "no `{part}` in: {error}");
         }
-        // SAFETY: as above.
+        // SAFETY: the compiler has just made the image.
         unsafe { bench.device.module_load(&image) }.unwrap();
     }
-    // SAFETY: our own variable; the limit is lowered for the children only in that they inherit it.
+    // SAFETY: our own variable; the limit is lowered for the children alone, which inherit it.
     unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);

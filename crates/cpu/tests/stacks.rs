@@ -59,7 +59,7 @@ fn run(name: &str, threads: u32, argument: i32) -> Result<Vec<i32>, gpustream_ha
 }
 
 #[test]
-fn a_thread_has_as_much_as_on_a_gpu() {
+fn a_thread_has_as_much_stack_as_on_a_gpu() {
     for at in [0, 4096, 65_536, 400_000, (512 << 10) - 300] {
         for (name, threads) in [("half_mebibyte", 3), ("waits_with_half_a_mebibyte", 1024), ("prints", 2)] {
             assert!(run(name, threads, at).unwrap().iter().all(|&v| v == 7), "{name} at {at}");
@@ -69,9 +69,9 @@ fn a_thread_has_as_much_as_on_a_gpu() {
     assert_eq!(run("recurses", 2, 400).unwrap(), [7; 2]);
 }
 
-/// Wherever it would write: nothing beyond the stack is touched.
+/// Nothing beyond the stack is touched, wherever the thread would write.
 #[test]
-fn one_that_needs_more_is_a_fault_of_its_kernel() {
+fn a_thread_that_needs_more_stack_is_a_fault_of_its_kernel() {
     for (name, arguments) in [
         ("one_mebibyte", &[0, 1 << 19, (1 << 20) - 1][..]),
         ("eight_mebibytes", &[0, 1 << 20, (8 << 20) - 1]),

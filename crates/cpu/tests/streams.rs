@@ -130,7 +130,7 @@ fn a_wait_keeps_the_record_that_was_current() {
     bench.launch(a, "spin", 1, 1, args![first, 1u32]);
     bench.record(event, a);
     bench.wait(c, event);
-    // Recorded again, behind something that does not end: the wait above is not for this.
+    // The event is recorded again, behind a kernel that does not end: the wait above is not for this record.
     bench.launch(b, "spin", 1, 1, args![second, 1u32]);
     bench.record(event, b);
     first.store(1, Ordering::Release);
@@ -138,7 +138,7 @@ fn a_wait_keeps_the_record_that_was_current() {
     // SAFETY: the event is alive.
     assert!(!unsafe { bench.device.event_query(event) }.unwrap());
     second.store(1, Ordering::Release);
-    // SAFETY: likewise.
+    // SAFETY: the event is alive.
     unsafe { bench.device.event_synchronize(event) }.unwrap();
     bench.sync(b).unwrap();
 }
@@ -172,7 +172,7 @@ fn every_way_of_waiting_waits() {
                 unsafe { bench.device.event_synchronize(event) }.unwrap();
                 assert_eq!(done.load(Ordering::SeqCst), 1, "{wait:?} returned early");
             });
-            // Long enough for the waiter to be past every stage of its policy; it may not return at any.
+            // Long enough for the waiter to be past every stage of its policy; it must not return at any of them.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_millis(5) {
                 assert!(!waiter.is_finished());
@@ -199,7 +199,7 @@ fn timed_events_measure_what_lies_between() {
     // SAFETY: the events are alive.
     let elapsed = |a, b| unsafe { bench.device.event_elapsed(a, b) };
     assert_eq!(elapsed(start, end).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    // SAFETY: likewise.
+    // SAFETY: the events are alive.
     while unsafe { !bench.device.event_query(start).unwrap() } {
         std::hint::spin_loop();
     }
@@ -247,7 +247,7 @@ fn a_destroyed_stream_finishes_its_work() {
     // SAFETY: not used again.
     unsafe { bench.device.stream_destroy(stream) }.unwrap();
     go.store(1, Ordering::Release);
-    // The event keeps what it needs of the stream.
+    // The event keeps the parts of the stream that it needs.
     // SAFETY: the event is alive.
     unsafe { bench.device.event_synchronize(event) }.unwrap();
     assert_eq!(done.load(Ordering::Acquire), 1);
@@ -305,7 +305,7 @@ fn an_event_on_the_legacy_stream_covers_blocking_streams() {
     // SAFETY: the event is alive.
     assert!(!unsafe { bench.device.event_query(event) }.unwrap());
     go.store(1, Ordering::Release);
-    // SAFETY: likewise.
+    // SAFETY: the event is alive.
     unsafe { bench.device.event_synchronize(event) }.unwrap();
 }
 
@@ -395,7 +395,7 @@ fn threads_submit_to_shared_streams_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_fault_reaches_those_who_wait_and_frees_what_was_queued() {
+fn a_fault_reaches_all_waiters_and_drops_queued_work() {
     let source = format!("{KERNELS}\nextern \"C\" __global__ void fails(int* x) {{ assert(false); }}");
     let bench = Bench::with(options(), &compile(&source));
     let streams: Vec<_> = (0..8).map(|_| bench.stream()).collect();
@@ -421,7 +421,7 @@ fn a_fault_reaches_those_who_wait_and_frees_what_was_queued() {
             assert!(error.message().contains("`fails`"), "{error}");
         }
     });
-    // The kernels that spin still do: a device that is lost does not touch what runs. Nobody is to free what they use.
+    // The kernels still spin: a device that is lost does not touch running work. The memory that they use is not freed.
     assert!(!bench.device.has_stopped());
     go.store(1, Ordering::Release);
     let begun = Instant::now();
@@ -432,7 +432,7 @@ fn a_fault_reaches_those_who_wait_and_frees_what_was_queued() {
 }
 
 #[test]
-fn copies_and_fills_of_every_kind() {
+fn copies_and_fills_of_every_kind_write_their_range_alone() {
     let bench = bench();
     let stream = bench.stream();
     let n = 3 << 20;
@@ -466,7 +466,7 @@ fn copies_and_fills_of_every_kind() {
 }
 
 #[test]
-fn strided_copies() {
+fn a_strided_copy_writes_its_rows_alone() {
     use gpustream_hal::{Copy3d, CopyEnd};
     let bench = bench();
     let stream = bench.stream();

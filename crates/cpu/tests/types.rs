@@ -77,7 +77,7 @@ fn benches() -> impl Iterator<Item = Bench> {
     IMAGES.iter().map(|image| Bench::with(options(), image))
 }
 
-/// Floats around everything that rounding can get wrong.
+/// Returns floats around everything that rounding can get wrong.
 fn floats() -> Vec<f32> {
     let mut all =
         vec![0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE, 1e-45];
@@ -134,7 +134,7 @@ fn half_conversions_are_exact_and_round_to_nearest_even() {
     }
 }
 
-/// A repeatable stream of numbers.
+/// Returns the next of a repeatable stream of numbers.
 fn random(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -142,7 +142,7 @@ fn random(seed: &mut u64) -> u64 {
     *seed
 }
 
-/// The narrow value nearest to `exact`, ties to even, found by trying: `narrow` maps ordered bits to values.
+/// Returns the narrow value nearest to `exact`, ties to even, found by trying: `narrow` maps ordered bits to values.
 fn nearest(exact: f64, low: u16, narrow: impl Fn(u16) -> f64) -> u16 {
     let candidates = low.saturating_sub(2)..=low.saturating_add(2);
     let distance = |bits: u16| (narrow(bits) - exact).abs();
@@ -238,7 +238,7 @@ fn atomics_lose_nothing() {
 }
 
 #[test]
-fn bit_functions() {
+fn bit_functions_agree_with_rusts() {
     for bench in benches() {
         let stream = bench.stream();
         let values = [0, 1, 2, 0x8000_0000, u32::MAX, 0x1234_5678, 0x00f0_0f00];

@@ -1,28 +1,18 @@
 //! Memory of the device, memory of the host that the device can reach, and copies between them.
 
-use crate::{Error, RawStream, Result, handle};
+use crate::{Error, RawStream, Result};
 
-handle! {
-    /// An address in device memory: `CUdeviceptr`, `hipDeviceptr_t`. Unlike other handles it may be offset.
-    RawBuffer
-}
-
-impl RawBuffer {
-    /// The address `bytes` further on.
-    #[must_use]
-    pub const fn offset(self, bytes: usize) -> Self {
-        Self(self.0 + bytes)
-    }
-}
+pub use crate::handle::RawBuffer;
 
 /// An address in host memory.
 pub type HostPtr = *mut u8;
 
-/// How to make page-locked host memory.
+/// Options of new page-locked host memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PinnedOptions {
-    /// Fast for the device to read, slow for the host to read (`CU_MEMHOSTALLOC_WRITECOMBINED`).
+    /// Whether the memory is fast for the device to read and slow for the host to read
+    /// (`CU_MEMHOSTALLOC_WRITECOMBINED`).
     pub write_combined: bool,
 }
 
@@ -35,7 +25,7 @@ impl PinnedOptions {
     }
 }
 
-/// The value a fill repeats: 1, 2 or 4 bytes wide, which is what the drivers offer.
+/// The value that a fill repeats: 1, 2 or 4 bytes wide, as the drivers offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillPattern {
     /// One byte (`cuMemsetD8Async`).
@@ -47,7 +37,7 @@ pub enum FillPattern {
 }
 
 impl FillPattern {
-    /// The pattern's width in bytes.
+    /// Returns the pattern's width in bytes.
     pub const fn width(self) -> usize {
         match self {
             Self::U8(_) => 1,
@@ -66,16 +56,16 @@ pub enum CopyEnd {
     Host(HostPtr),
 }
 
-/// A strided copy of up to three dimensions. Both sides address their first byte.
+/// A strided copy of up to three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy3d {
-    /// Where to write.
+    /// The first byte to write.
     pub dst: CopyEnd,
     /// Bytes from one row of `dst` to the next.
     pub dst_pitch: usize,
     /// Rows from one plane of `dst` to the next.
     pub dst_rows: usize,
-    /// Where to read.
+    /// The first byte to read.
     pub src: CopyEnd,
     /// Bytes from one row of `src` to the next.
     pub src_pitch: usize,
@@ -89,17 +79,17 @@ pub struct Copy3d {
     pub depth: usize,
 }
 
-/// How managed memory will be used (`cuMemAdvise`).
+/// The expected use of managed memory (`cuMemAdvise`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ManagedAdvice {
-    /// Mostly read: keep a copy on each side.
+    /// The memory is mostly read: each side keeps a copy.
     ReadMostly,
-    /// Keep it on the device.
+    /// The memory stays on the device.
     PreferDevice,
-    /// Keep it on the host.
+    /// The memory stays on the host.
     PreferHost,
-    /// The device will access it: keep it mapped.
+    /// The device will access the memory, which stays mapped there.
     AccessedByDevice,
 }
 
@@ -112,7 +102,7 @@ pub enum ManagedAdvice {
 /// was given and no others, in its stream's order.
 pub unsafe trait Buffers {
     /// Allocates device memory aligned to at least 256 bytes (`cuMemAlloc`, `hipMalloc`). Contents are
-    /// unspecified. `bytes` is not zero, but for a [checked](crate::DeviceInfo::checked) device. May synchronise the
+    /// unspecified. `bytes` is not zero, except on a [checked](crate::DeviceInfo::checked) device. May synchronise the
     /// device.
     fn alloc(&self, bytes: usize) -> Result<RawBuffer>;
 
@@ -142,7 +132,7 @@ pub unsafe trait Buffers {
 
     /// Allocates page-locked host memory that every device of the backend can reach, coherent with a running
     /// kernel (`cuMemHostAlloc` portable and mapped, `hipHostMalloc` portable and coherent). Aligned to at least
-    /// 64 bytes; zeroed by backends or not: contents are unspecified.
+    /// 64 bytes; contents are unspecified.
     fn pinned_alloc(&self, bytes: usize, options: PinnedOptions) -> Result<HostPtr>;
 
     /// Frees what [`pinned_alloc`](Self::pinned_alloc) gave (`cuMemFreeHost`).
@@ -154,7 +144,7 @@ pub unsafe trait Buffers {
     /// Page-locks host memory allocated elsewhere (`cuMemHostRegister`).
     ///
     /// # Safety
-    /// The range is mapped, and stays so until [`host_unregister`](Self::host_unregister).
+    /// The range is mapped, and stays mapped until [`host_unregister`](Self::host_unregister).
     unsafe fn host_register(&self, ptr: HostPtr, bytes: usize) -> Result<()> {
         let _ = (ptr, bytes);
         Err(Error::unsupported("page-locking of host memory"))
@@ -169,7 +159,7 @@ pub unsafe trait Buffers {
         Err(Error::unsupported("page-locking of host memory"))
     }
 
-    /// The address at which kernels see pinned memory (`cuMemHostGetDevicePointer`).
+    /// Returns the address at which kernels see pinned memory (`cuMemHostGetDevicePointer`).
     ///
     /// # Safety
     /// `ptr` lies in memory from [`pinned_alloc`](Self::pinned_alloc) or
@@ -198,7 +188,7 @@ pub unsafe trait Buffers {
         Err(Error::unsupported("managed memory"))
     }
 
-    /// Says how managed memory will be used (`cuMemAdvise`).
+    /// Tells the driver how managed memory will be used (`cuMemAdvise`).
     ///
     /// # Safety
     /// The range is managed memory.
@@ -222,7 +212,7 @@ pub unsafe trait Buffers {
     /// Copies from host to device in stream order (`cuMemcpyHtoDAsync`).
     ///
     /// # Safety
-    /// Both ranges are valid; the host's stays so, unchanged, until the copy is done.
+    /// Both ranges are valid; the host's stays valid and unchanged until the copy is done.
     unsafe fn copy_to_device(
         &self,
         dst: RawBuffer,
@@ -232,9 +222,9 @@ pub unsafe trait Buffers {
     ) -> Result<()>;
 
     /// Copies at most [`DeviceInfo::inline_copies`](crate::DeviceInfo::inline_copies) bytes of any host memory to the
-    /// device in stream order, and has read them when it returns (`cuMemcpyBatchAsync` with
-    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`). Does not wait for the stream, unless the host's memory is
-    /// page-locked.
+    /// device in stream order, and has read them when the call returns (`cuMemcpyBatchAsync` with
+    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`). The call does not wait for the stream, unless the host's memory
+    /// is page-locked.
     ///
     /// # Safety
     /// Both ranges are valid; the host's need not outlive the call. `stream` was made by
@@ -253,7 +243,7 @@ pub unsafe trait Buffers {
     /// Copies from device to host in stream order (`cuMemcpyDtoHAsync`).
     ///
     /// # Safety
-    /// Both ranges are valid; the host's stays so, untouched, until the copy is done.
+    /// Both ranges are valid; the host's stays valid and untouched until the copy is done.
     unsafe fn copy_to_host(
         &self,
         dst: HostPtr,
@@ -290,9 +280,10 @@ pub unsafe trait Buffers {
         Err(Error::unsupported("a copy between devices"))
     }
 
-    /// A strided copy in stream order (`cuMemcpy3DAsync`, `hipMemcpy3DAsync`).
+    /// Makes a strided copy in stream order (`cuMemcpy3DAsync`, `hipMemcpy3DAsync`).
     ///
     /// # Safety
-    /// Every row lies in valid memory; no extent is zero; host memory is pinned and as in the plain copies.
+    /// Every row lies in valid memory; no extent is zero; host memory is pinned, and stays valid as
+    /// for the plain copies.
     unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()>;
 }

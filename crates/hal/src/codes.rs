@@ -1,9 +1,9 @@
-//! What a driver's numeric answer means, for the drivers that number alike.
+//! The meaning of a driver's numeric answer, for the drivers that number alike.
 
 use crate::ErrorKind;
 
 impl ErrorKind {
-    /// The kind of failure that `code` stands for, a `CUresult` or a `hipError_t`.
+    /// Returns the kind of failure that `code` stands for, a `CUresult` or a `hipError_t`.
     ///
     /// HIP took over CUDA's numbers, and both keep them stable between versions, so one table serves both
     /// backends. Codes are integers on purpose: newer drivers return some that no binding has a name for.

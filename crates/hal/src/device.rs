@@ -1,10 +1,10 @@
-//! Devices: what they can do, and how a backend finds and opens them.
+//! Devices: their abilities, and the way a backend finds and opens them.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Buffers, Events, Graphs, Launch, Modules, Result, Streams};
+use crate::{Buffers, Events, Graphs, Launch, Modules, RawStream, Result, Streams, Work};
 
 /// Device memory at a moment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +35,11 @@ pub struct StreamPriorities {
 /// nothing of this device touches memory any more; the facts in [`info`](Self::info) never change;
 /// [`can_access_peer`](Self::can_access_peer) is true only of devices whose handles this one understands.
 pub unsafe trait Device: Streams + Events + Buffers + Modules + Launch + Graphs + Send + Sync {
-    /// What the device is and can do; read once, at opening.
+    /// Returns the facts about the device, which were read once, at opening.
     fn info(&self) -> &DeviceInfo;
 
-    /// A number for the driver's context. Devices of a backend that answer the same share the context's streams: a
-    /// stream's handle means one stream of the driver's on all of them.
+    /// Returns a number for the driver's context. Devices of a backend that answer the same share the context's
+    /// streams: a stream's handle means one stream of the driver's on all of them.
     fn context(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -51,10 +51,10 @@ pub unsafe trait Device: Streams + Events + Buffers + Modules + Launch + Graphs 
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) where any of it failed.
     fn synchronize(&self) -> Result<()>;
 
-    /// Whether the device is lost and known to run nothing any more, nor ever again: what its work could reach may be
-    /// freed and used by others. A wait that fails with [`DeviceLost`](crate::ErrorKind::DeviceLost) does not say so:
-    /// drivers report a fault while kernels of other streams may still be at work. Where a backend cannot tell, the
-    /// answer is no, and memory that pending work could reach stays with the process.
+    /// Returns whether the device is lost and known to run nothing any more, nor ever again: memory that its work could
+    /// reach may then be freed and used by others. A wait that fails with [`DeviceLost`](crate::ErrorKind::DeviceLost)
+    /// does not say so: drivers report a fault while kernels of other streams may still be at work. Where a backend
+    /// cannot tell, the answer is no, and memory that pending work could reach stays with the process.
     fn has_stopped(&self) -> bool {
         false
     }
@@ -62,18 +62,47 @@ pub unsafe trait Device: Streams + Events + Buffers + Modules + Launch + Graphs 
     /// Returns free and total device memory at this moment (`cuMemGetInfo`, `hipMemGetInfo`).
     fn memory(&self) -> Result<MemoryInfo>;
 
-    /// Whether this device can read and write the memory of `other`, a device of the same backend
+    /// Returns whether this device can read and write the memory of `other`, a device of the same backend
     /// (`cuDeviceCanAccessPeer`, `hipDeviceCanAccessPeer`).
     fn can_access_peer(&self, other: usize) -> Result<bool> {
         let _ = other;
         Ok(false)
     }
 
-    /// Makes the memory of `other` reachable from this device (`cuCtxEnablePeerAccess`). Being enabled
-    /// already is success.
+    /// Makes the memory of `other` reachable from this device (`cuCtxEnablePeerAccess`). Succeeds where
+    /// that memory is reachable already.
     fn enable_peer_access(&self, other: usize) -> Result<()> {
         let _ = other;
         Err(crate::Error::unsupported("peer access"))
+    }
+}
+
+impl Work<'_> {
+    /// Submits the operation to `stream`, with the one call that it stands for.
+    ///
+    /// # Safety
+    /// As for the method of `device` that the operation names.
+    #[inline]
+    pub unsafe fn enqueue(&self, device: &dyn Device, stream: RawStream) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match *self {
+                Self::Kernel { function, config, args } => device.launch(function, config, args, stream),
+                Self::CopyToDevice { dst, src, bytes } => device.copy_to_device(dst, src, bytes, stream),
+                Self::CopyInline { dst, src, bytes } => device.copy_inline(dst, src, bytes, stream),
+                Self::CopyToHost { dst, src, bytes } => device.copy_to_host(dst, src, bytes, stream),
+                Self::CopyOnDevice { dst, src, bytes } => device.copy_on_device(dst, src, bytes, stream),
+                Self::CopyFromPeer { dst, src, src_ordinal, bytes } => {
+                    device.copy_from_peer(dst, src, src_ordinal, bytes, stream)
+                }
+                Self::Copy3d(ref copy) => device.copy_3d(copy, stream),
+                Self::Fill { dst, pattern, count } => device.fill(dst, pattern, count, stream),
+                Self::Host { function, data } => device.stream_host_fn(stream, function, data),
+                Self::Prefetch { buffer, bytes, to_device } => {
+                    device.managed_prefetch(buffer, bytes, to_device, stream)
+                }
+            }
+        }
     }
 }
 
@@ -85,10 +114,10 @@ pub unsafe trait Device: Streams + Events + Buffers + Modules + Launch + Graphs 
 /// each time, that its devices carry [`name`](Self::name) as their backend and the ordinal they were opened with, and
 /// that no devices of another driver carry that name.
 pub unsafe trait Backend: Send + Sync {
-    /// The name users write in `GPUSTREAM_DEVICE`: `cpu`, `cuda`, `hip`.
+    /// Returns the name that users write in `GPUSTREAM_DEVICE`: `cpu`, `cuda`, `hip`.
     fn name(&self) -> &'static str;
 
-    /// How many devices the driver offers.
+    /// Returns how many devices the driver offers.
     ///
     /// # Errors
     /// [`DriverMissing`](crate::ErrorKind::DriverMissing) with what was tried and what to install.
@@ -98,11 +127,11 @@ pub unsafe trait Backend: Send + Sync {
     /// Opens device `ordinal`. Opening twice gives two values over the same primary context.
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>>;
 
-    /// What was found of the driver and the run-time compiler, for diagnosis. Never fails.
+    /// Returns what was found of the driver and the run-time compiler, for diagnosis. Never fails.
     fn probe(&self) -> Probe;
 }
 
-/// What a backend found on this machine; what `cargo xtask doctor` prints.
+/// The findings of a backend on this machine, as `cargo xtask doctor` prints them.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Probe {
@@ -116,11 +145,11 @@ pub struct Probe {
     pub runtime_version: Option<String>,
     /// The run-time compiler's library and version, if one was found.
     pub runtime_compiler: Option<String>,
-    /// What stands in the way, with what to do about it.
+    /// The obstacle to using the backend, with what to do about it.
     pub problem: Option<String>,
 }
 
-/// What a device is and what it can do.
+/// The facts about a device, and its abilities.
 ///
 /// Sizes are bytes. Fields that a backend cannot answer hold the value of the least ability.
 #[derive(Clone, Debug)]
@@ -132,7 +161,7 @@ pub struct DeviceInfo {
     pub ordinal: usize,
     /// The vendor's product name.
     pub name: String,
-    /// What kernels are compiled for: `sm_90`, `gfx942`, `x86-64-v3`, `aarch64`.
+    /// The target that kernels are compiled for: `sm_90`, `gfx942`, `x86-64-v3`, `aarch64`.
     pub arch: String,
     /// The driver's version, as the vendor writes it.
     pub driver: String,
@@ -179,24 +208,24 @@ pub struct DeviceInfo {
     /// Whether the threads of a block run one after the other, so that few threads with long contiguous work are
     /// best.
     pub serial_threads: bool,
-    /// Whether the device looks for accesses beside allocations. It is asked for the exact length of each, then, which
-    /// may be zero, and aligns them to 16 bytes alone.
+    /// Whether the device looks for accesses beside allocations. Such a device is asked for the exact length of each
+    /// allocation, which may be zero, and aligns allocations to 16 bytes alone.
     pub checked: bool,
-    /// Whether host functions of different streams run at the same time. Where they do not, one waits for another's end,
-    /// in an order that is not that of their submission.
+    /// Whether host functions of different streams run at the same time. Where they do not, one waits for another's
+    /// end, in an order that is not that of their submission.
     pub concurrent_host_functions: bool,
-    /// How many queues of the device the streams share, where a stream that is blocked (by a host function, or a kernel
-    /// that waits) holds up those it shares a queue with; 0 where it holds up itself alone.
+    /// How many hardware queues the streams share: a stream that is blocked (by a host function, or a kernel that
+    /// waits) holds up the streams that share its queue. 0 where a blocked stream holds up itself alone.
     pub hardware_queues: u32,
     /// Whether freeing (`cuMemFree`) waits for all work of the device.
     pub free_synchronizes: bool,
-    /// Up to how many bytes [`copy_inline`](crate::Buffers::copy_inline) takes, and costs no more than a copy from
-    /// page-locked memory; 0 where there is none.
+    /// The most bytes that [`copy_inline`](crate::Buffers::copy_inline) takes at no more than the cost of a copy from
+    /// page-locked memory; 0 where there is no such copy.
     pub inline_copies: usize,
 }
 
 impl DeviceInfo {
-    /// An entry with the least abilities; backends fill in what they know.
+    /// Returns facts with the least abilities; backends fill in what they know.
     pub fn new(backend: &'static str, ordinal: usize) -> Self {
         Self {
             backend,

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::panic::Location;
 
-/// Shorthand used by every crate of the project.
+/// The result of every fallible call of the project.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of failure an [`Error`] is; the part to match on.
+/// The kind of failure of an [`Error`]; the part to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -56,12 +56,12 @@ pub enum ErrorKind {
     Driver,
 }
 
-/// The operation an error belongs to: what it was, and where the user asked for it.
+/// The operation that an error belongs to: its name, and the line where the user asked for the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// A short name: `launch`, `copy`, a kernel's name.
     pub label: &'static str,
-    /// The user's line.
+    /// The line of the user's program.
     pub location: &'static Location<'static>,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Why a call failed. One pointer wide, so that `Result<()>` stays small on hot paths.
+/// The failure of a call. One pointer wide, so that `Result<()>` stays small on hot paths.
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -86,14 +86,14 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `kind`; `message` says what happened and what to do.
+    /// Returns an error of `kind`; `message` says what happened and what to do.
     #[cold]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
         Self(Box::new(Inner { kind, message, backend: None, call: None, code: None, operation: None }))
     }
 
-    /// [`ErrorKind::Unsupported`]: `what` names the missing ability.
+    /// Returns an error of kind [`ErrorKind::Unsupported`]; `what` names the missing ability.
     #[cold]
     pub fn unsupported(what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Unsupported, format!("{what} is not supported here"))
@@ -128,32 +128,32 @@ impl Error {
         self
     }
 
-    /// What kind of failure this is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What happened and what to do, without the call and operation that [`Display`](fmt::Display) adds.
+    /// Returns what happened and what to do, without the call and operation that [`Display`](fmt::Display) adds.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The backend it came from: `cpu`, `cuda`, `hip`.
+    /// Returns the backend that the error came from: `cpu`, `cuda`, `hip`.
     pub fn backend(&self) -> Option<&'static str> {
         self.0.backend
     }
 
-    /// The driver function that failed.
+    /// Returns the driver function that failed.
     pub fn call(&self) -> Option<&'static str> {
         self.0.call
     }
 
-    /// The driver's numeric answer.
+    /// Returns the driver's numeric answer.
     pub fn code(&self) -> Option<i64> {
         self.0.code
     }
 
-    /// The operation it belongs to, where that is known.
+    /// Returns the operation that the error belongs to, where that is known.
     pub fn operation(&self) -> Option<Operation> {
         self.0.operation
     }

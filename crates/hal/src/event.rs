@@ -1,38 +1,35 @@
-//! Events: points in a stream that others can wait for.
+//! Events: points in a stream that the host and other streams can wait for.
 
 use std::time::Duration;
 
-use crate::{RawStream, Result, handle};
+use crate::{RawStream, Result};
 
-handle! {
-    /// An event: `CUevent`, `hipEvent_t`.
-    RawEvent
-}
+pub use crate::handle::RawEvent;
 
-/// How a host thread waits for the device.
+/// The way a host thread waits for the device.
 ///
-/// Backends know `Block` and otherwise wait as the driver's context does, which spins unless the program has set it
-/// otherwise. That setting (`cuDevicePrimaryCtxSetFlags`, `hipSetDeviceFlags`) is left alone: the context is shared
-/// with every other library in the process. So `Yield` is a loop of queries above the backend, and a stream that is
-/// not to spin is waited for by an event.
+/// Backends know `Block` and otherwise wait as the driver's context does, which spins unless the program has set
+/// another way. That setting (`cuDevicePrimaryCtxSetFlags`, `hipSetDeviceFlags`) is left alone: the context is shared
+/// with every other library in the process. So `Yield` is a loop of queries above the backend, and a wait for a stream
+/// that must not spin is a wait for an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WaitPolicy {
-    /// Poll without giving up the core: least latency.
+    /// Polls without giving up the core: least latency.
     #[default]
     Spin,
-    /// Poll, yielding the core between looks.
+    /// Polls, and yields the core between looks.
     Yield,
-    /// Sleep until the driver wakes the thread.
+    /// Sleeps until the driver wakes the thread.
     Block,
 }
 
-/// How to make an event.
+/// Options of a new event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventOptions {
-    /// Take a timestamp when recorded. Off by default: it costs the device time.
+    /// Whether the event takes a timestamp when it is recorded. Off by default: a timestamp costs the device time.
     pub timing: bool,
-    /// How [`Events::event_synchronize`] waits.
+    /// The way [`Events::event_synchronize`] waits.
     pub wait: WaitPolicy,
 }
 
@@ -62,11 +59,11 @@ pub unsafe trait Events {
     /// Makes an event (`cuEventCreate`, `hipEventCreateWithFlags`).
     fn event_create(&self, options: EventOptions) -> Result<RawEvent>;
 
-    /// Destroys an event (`cuEventDestroy`). Not to be called from a host function.
+    /// Destroys an event (`cuEventDestroy`). A host function must not call this.
     ///
     /// # Safety
-    /// `event` came from this device and is not used again. The stream it was recorded on is alive, or its work is
-    /// done.
+    /// `event` came from this device and is not used again. The stream of its last record is alive, or that stream's
+    /// work is done.
     unsafe fn event_destroy(&self, event: RawEvent) -> Result<()>;
 
     /// Marks this point of `stream` (`cuEventRecord`). Recording again replaces the earlier mark for later
@@ -76,7 +73,7 @@ pub unsafe trait Events {
     /// Both are alive and of this device.
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> Result<()>;
 
-    /// Whether the marked point has been reached; never blocks (`cuEventQuery`).
+    /// Returns whether the marked point has been reached; never blocks (`cuEventQuery`).
     ///
     /// # Safety
     /// `event` is alive, and so is the stream of its last record.
@@ -88,7 +85,8 @@ pub unsafe trait Events {
     /// As for [`event_query`](Self::event_query).
     unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()>;
 
-    /// Device time between two reached marks (`cuEventElapsedTime`; about half a microsecond of resolution).
+    /// Returns the device time between two reached marks (`cuEventElapsedTime`; about half a microsecond of
+    /// resolution).
     ///
     /// # Safety
     /// Both are alive, were made with timing, and have been reached.

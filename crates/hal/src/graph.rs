@@ -2,22 +2,11 @@
 //!
 //! Every method answers `Unsupported` until a backend overrides it.
 
-use crate::{Error, RawStream, Result, Work, handle};
+use crate::{Error, RawStream, Result, Work};
 
-handle! {
-    /// A graph that can be edited: `CUgraph`, `hipGraph_t`.
-    RawGraph
-}
-handle! {
-    /// A graph that can be launched: `CUgraphExec`, `hipGraphExec_t`.
-    RawGraphExec
-}
-handle! {
-    /// A node of a graph: `CUgraphNode`, `hipGraphNode_t`.
-    RawGraphNode
-}
+pub use crate::handle::{RawGraph, RawGraphExec, RawGraphNode};
 
-/// What became of an attempt to put a new recording into an existing executable.
+/// The outcome of an attempt to put a new recording into an existing executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GraphUpdate {
@@ -39,7 +28,7 @@ pub struct GraphSize {
 /// A node of a graph.
 #[derive(Clone, Copy, Debug)]
 pub enum GraphNode<'a> {
-    /// Nothing: a point that joins dependencies.
+    /// A node without work, which joins dependencies.
     Empty,
     /// An operation, which [can be a node](Work::is_node).
     Work(Work<'a>),
@@ -54,14 +43,15 @@ fn none<T>() -> Result<T> {
 /// Capturing, building and launching graphs.
 ///
 /// # Safety
-/// An implementor promises that a launch runs the work that was captured or added and no other, after what it was said
-/// to follow and in its stream's order; that runs of one executable follow each other; that handles stay valid until
-/// they are destroyed; and that a call that fails leaves graph and executable as they were.
+/// An implementor promises that a launch runs the work that was captured or added and no other, each operation after
+/// those that it was said to follow, and in its stream's order; that runs of one executable follow each other; that
+/// handles stay valid until they are destroyed; and that a call that fails leaves graph and executable as they were.
 pub unsafe trait Graphs {
-    /// From here on work submitted to `stream` is recorded instead of run (`cuStreamBeginCapture`).
+    /// Begins a capture: from here on work submitted to `stream` is recorded instead of run (`cuStreamBeginCapture`).
     ///
-    /// In relaxed mode: the other modes forbid the thread calls that have nothing to do with the capture, such as
-    /// those that a dropped buffer makes, and making another graph. What may not be captured the caller refuses.
+    /// The capture is in relaxed mode: the other modes forbid the thread calls that have nothing to do with the
+    /// capture, such as those that a dropped buffer makes, and making another graph. The caller refuses what may not be
+    /// captured.
     ///
     /// # Safety
     /// `stream` is alive and not being captured.
@@ -80,16 +70,16 @@ pub unsafe trait Graphs {
     }
 
     /// Makes a stream usable again after [`capture_end`](Self::capture_end) failed on it, and with it the streams
-    /// that had joined. Nothing to do for most drivers; ROCm 6 leaves such streams in the middle of the recording.
+    /// that had joined. Most drivers need nothing; ROCm 6 leaves such streams in the middle of the recording.
     ///
     /// # Safety
-    /// `stream` is alive; the last recording it began was ended, without success, on this thread.
+    /// `stream` is alive; the last recording that began on it was ended, without success, on this thread.
     unsafe fn capture_abandon(&self, stream: RawStream) -> Result<()> {
         let _ = stream;
         Ok(())
     }
 
-    /// Whether `stream` is being recorded (`cuStreamIsCapturing`). An invalidated recording is an error.
+    /// Returns whether `stream` is being recorded (`cuStreamIsCapturing`). An invalidated recording is an error.
     ///
     /// # Safety
     /// `stream` is alive.
@@ -98,7 +88,7 @@ pub unsafe trait Graphs {
         Ok(false)
     }
 
-    /// An empty graph (`cuGraphCreate`).
+    /// Makes an empty graph (`cuGraphCreate`).
     fn graph_create(&self) -> Result<RawGraph> {
         none()
     }
@@ -147,13 +137,13 @@ pub unsafe trait Graphs {
     /// Enqueues one run (`cuGraphLaunch`). Runs of one executable follow each other.
     ///
     /// # Safety
-    /// Both are alive; everything the graph refers to is too.
+    /// Both are alive, and so is everything that the graph refers to.
     unsafe fn graph_launch(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
         let _ = (exec, stream);
         none()
     }
 
-    /// Does the first launch's preparation now (`cuGraphUpload`). Succeeds without effect where there is none.
+    /// Prepares the first launch (`cuGraphUpload`). Succeeds without effect where there is nothing to prepare.
     ///
     /// # Safety
     /// Both are alive.
@@ -174,7 +164,7 @@ pub unsafe trait Graphs {
     /// Replaces one node's work by other work of the same kind (`cuGraphExecKernelNodeSetParams` and its kin).
     ///
     /// # Safety
-    /// `node` is of the graph `exec` was made from; otherwise as [`graph_add_node`](Self::graph_add_node).
+    /// `node` is of the graph that `exec` was made from; otherwise as for [`graph_add_node`](Self::graph_add_node).
     unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
         let _ = (exec, node, work);
         none()
@@ -183,7 +173,7 @@ pub unsafe trait Graphs {
     /// Destroys an executable (`cuGraphExecDestroy`).
     ///
     /// # Safety
-    /// No run of it is pending.
+    /// No run of `exec` is pending.
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {
         let _ = exec;
         none()

@@ -14,17 +14,17 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Dynamic shared memory per block, in bytes.
     pub dynamic_shared: u32,
-    /// All blocks are resident at once, so that a grid-wide barrier works.
+    /// Whether all blocks are resident at once, so that a grid-wide barrier works.
     pub cooperative: bool,
-    /// Blocks grouped into clusters of this shape; `[1, 1, 1]` for none.
+    /// The shape, in blocks, of the clusters that blocks are grouped into; `[1, 1, 1]` for none.
     pub cluster: [u32; 3],
-    /// The kernel may start before its predecessor in the stream has ended (CUDA's programmatic dependent
+    /// Whether the kernel may start before its predecessor in the stream has ended (CUDA's programmatic dependent
     /// launch). Backends without it keep plain stream order, which is a correct answer.
     pub early_dependent: bool,
 }
 
 impl LaunchConfig {
-    /// A launch of `grid` blocks of `block` threads, with no shared memory and no attributes.
+    /// Returns a launch of `grid` blocks of `block` threads, with no shared memory and no attributes.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
         Self {
             grid,
@@ -36,7 +36,7 @@ impl LaunchConfig {
         }
     }
 
-    /// Whether a plain launch call will do.
+    /// Returns whether a plain launch call will do.
     pub const fn is_plain(&self) -> bool {
         !self.cooperative && !self.early_dependent && matches!(self.cluster, [1, 1, 1])
     }
@@ -60,7 +60,7 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
-    /// A backend's answer.
+    /// Returns a backend's answer.
     pub const fn new(blocks_per_multiprocessor: u32) -> Self {
         Self { blocks_per_multiprocessor }
     }
@@ -87,7 +87,7 @@ pub unsafe trait Launch {
         stream: RawStream,
     ) -> Result<()>;
 
-    /// How many blocks of this shape fit on one multiprocessor
+    /// Returns how many blocks of this shape fit on one multiprocessor
     /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).
     ///
     /// # Safety

@@ -4,7 +4,7 @@
 //! [`Buffers`], [`Modules`], [`Launch`], [`Graphs`]), and [`Backend`], which finds and opens devices.
 //! All are object safe: the safe crate holds an `Arc<dyn Device>` and users write no type parameter.
 //!
-//! # Who checks what
+//! # Checks
 //!
 //! **The layer above validates, backends trust.** The safe crate (`gpustream`) guarantees, before it calls:
 //!
@@ -30,13 +30,13 @@
 //!
 //! # After a loss
 //!
-//! A device whose work failed answers [`DeviceLost`](ErrorKind::DeviceLost) to every later call. That says nothing about
-//! what ran beside the failure. CUDA and HIP report a fault as soon as one kernel has failed, while kernels and copies
-//! of other streams may be at work until the driver has torn the context down, of which it tells nobody. So
-//! nothing is freed, unloaded or handed to others on the strength of such an error. The safe crate asks
+//! A device whose work failed answers [`DeviceLost`](ErrorKind::DeviceLost) to every later call. That says nothing
+//! about what ran beside the failure. CUDA and HIP report a fault as soon as one kernel has failed, while kernels and
+//! copies of other streams may be at work until the driver has torn the context down, and no driver says when that is.
+//! So nothing is freed, unloaded or handed to others on the strength of such an error. The safe crate asks
 //! [`Device::has_stopped`] instead. While the answer is no, all that pending work could reach stays with the process:
-//! memory of the device, pinned, registered and managed memory, modules, and what closures own. Guards on memory that
-//! a lost device was to write are refused for good, also where the answer is yes: the work was not done.
+//! memory of the device, pinned, registered and managed memory, modules, and all that closures own. Guards on memory
+//! that a lost device was to write are refused for good, also where the answer is yes: the work was not done.
 //!
 //! CUDA and HIP never answer yes. The CPU backend's waits end when no worker is in the operation that is waited for; a
 //! kernel that spins for good is given five seconds after the loss, and then the answer is no.
@@ -47,7 +47,7 @@
 //! CUDA and HIP, 1024 with the CPU backend, a launch of a graph counting as one there. They return when there is room,
 //! which may need something that the program does on another thread, such as setting a flag that a kernel waits for.
 //!
-//! Optional abilities are provided methods that answer [`ErrorKind::Unsupported`]; a backend overrides what
+//! Optional abilities are provided methods that answer [`ErrorKind::Unsupported`]; a backend overrides those that
 //! it has. Sizes are bytes unless a name says otherwise.
 
 pub mod buffer;
@@ -56,6 +56,7 @@ pub mod device;
 pub mod error;
 pub mod event;
 pub mod graph;
+mod handle;
 pub mod launch;
 pub mod library;
 pub mod module;
@@ -71,20 +72,3 @@ pub use launch::{Launch, LaunchConfig, Occupancy, SuggestedLaunch};
 pub use module::{FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
 pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams};
 pub use work::Work;
-
-/// Defines a `Copy` handle: a newtype over a pointer-sized integer, which is what CUDA's and HIP's are.
-macro_rules! handle {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(transparent)]
-        pub struct $name(pub usize);
-
-        impl std::fmt::Debug for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, concat!(stringify!($name), "({:#x})"), self.0)
-            }
-        }
-    };
-}
-pub(crate) use handle;

@@ -1,4 +1,4 @@
-//! Finding and opening a vendor's library at run time: what the backends for vendors' drivers have in common.
+//! Finding and opening a vendor's library at run time: the part that the backends for vendors' drivers share.
 //!
 //! To open a library is to run what it contains. So the names are the backends' own, or those in the environment, which
 //! is trusted: the variables (`GPUSTREAM_CUDA_LIBRARY` and its like, but also `LD_LIBRARY_PATH`) decide what code runs
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use cfg_if::cfg_if;
 use libloading::Library;
 
-/// A library that was opened, or why none was.
+/// The outcome of a search for a library.
 pub struct Search {
-    /// The open library.
+    /// The library that was opened, if any was.
     pub library: Option<Library>,
     /// Each name tried, with the linker's answer; for the error message and for diagnosis.
     pub tried: Vec<String>,
@@ -23,7 +23,7 @@ impl Search {
     /// Opens the library at `path` and no other.
     ///
     /// # Safety
-    /// What `path` names is a vendor's library or stands in for one: its initialisers may run in this process.
+    /// `path` names a vendor's library or a stand-in for one: its initialisers may run in this process.
     pub unsafe fn only(path: &Path) -> Self {
         let mut search = Self { library: None, tried: Vec::new() };
         // SAFETY: handed on.
@@ -31,14 +31,14 @@ impl Search {
         search
     }
 
-    /// Opens what the environment variable `variable` names, and nothing else if it is set; otherwise the
-    /// first of `names`, in order.
+    /// Opens the library that the environment variable `variable` names, and no other if the variable is set; otherwise
+    /// the first of `names` that can be opened, in order.
     ///
     /// # Safety
     /// As for [`only`](Self::only), of every name.
     pub unsafe fn open(variable: &str, names: impl IntoIterator<Item = PathBuf>) -> Self {
         if let Some(name) = env::var_os(variable).filter(|name| !name.is_empty()) {
-            // SAFETY: the user put it in the library's place, and the environment is trusted.
+            // SAFETY: the user put this name in the library's place, and the environment is trusted.
             let mut search = unsafe { Self::only(Path::new(&name)) };
             if let Some(last) = search.tried.last_mut() {
                 last.push_str(" (from ");
@@ -61,10 +61,12 @@ impl Search {
         search
     }
 
+    /// Tries to open `name`. Returns whether that succeeded.
+    ///
     /// # Safety
     /// As for [`only`](Self::only).
     unsafe fn attempt(&mut self, name: &OsStr) -> bool {
-        // SAFETY: its initialisers may run, by this function's contract.
+        // SAFETY: the library's initialisers may run, by this function's contract.
         match unsafe { Library::new(name) } {
             Ok(library) => {
                 self.tried.push(name.to_string_lossy().into_owned());
@@ -86,7 +88,7 @@ impl Search {
 
 cfg_if! {
     if #[cfg(unix)] {
-        /// The file that holds `address`, for diagnosis.
+        /// Returns the file that holds `address`, for diagnosis.
         #[must_use]
         pub fn file_of(address: usize) -> Option<PathBuf> {
             use std::ffi::CStr;
@@ -107,7 +109,7 @@ cfg_if! {
             Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
         }
     } else {
-        /// The file that holds `address`, for diagnosis: not known on this system.
+        /// Returns `None`: this system does not say which file holds an address.
         #[must_use]
         pub fn file_of(_address: usize) -> Option<PathBuf> {
             None

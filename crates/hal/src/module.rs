@@ -1,23 +1,16 @@
-//! Modules: compiled kernels, and what is known of their parameters.
+//! Modules: compiled kernels, and their parameters.
 
-use crate::{Error, Result, handle};
+use crate::{Error, Result};
 
-handle! {
-    /// A loaded module: `CUmodule`, `hipModule_t`.
-    RawModule
-}
-handle! {
-    /// A kernel of a loaded module: `CUfunction`, `hipFunction_t`. Lives as long as its module.
-    RawFunction
-}
+pub use crate::handle::{RawFunction, RawModule};
 
 /// One compiled form of a module.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
-    /// The backend it is for: `cpu`, `cuda`, `hip`.
+    /// The backend that the image is for: `cpu`, `cuda`, `hip`.
     pub backend: &'a str,
-    /// What it was compiled for. One name for a plain image (`x86-64-v3`), several for a container that the
-    /// driver picks from (`sm_80`, `sm_90`, `compute_90` in a fatbin; `gfx90a`, `gfx942` in a bundle).
+    /// The targets that the image was compiled for: one name for a plain image (`x86-64-v3`), several for a container
+    /// that the driver picks from (`sm_80`, `sm_90`, `compute_90` in a fatbin; `gfx90a`, `gfx942` in a bundle).
     pub targets: &'a [&'a str],
     /// The file's contents.
     pub bytes: &'a [u8],
@@ -30,7 +23,7 @@ pub struct Source<'a> {
     pub name: &'a str,
     /// The text.
     pub text: &'a str,
-    /// Headers it includes: name as written in `#include`, and text.
+    /// The headers that the text includes: name as written in `#include`, and text.
     pub headers: &'a [(&'a str, &'a str)],
     /// Further compiler options.
     pub options: &'a [&'a str],
@@ -39,19 +32,19 @@ pub struct Source<'a> {
 /// Offset and size of one kernel parameter, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamInfo {
-    /// From the start of the parameter block.
+    /// The distance from the start of the parameter block.
     pub offset: usize,
     /// The parameter's own size.
     pub size: usize,
 }
 
-/// What the compiler made of a kernel.
+/// The limits and resources of a compiled kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FunctionInfo {
     /// Most threads a block may have with this kernel.
     pub max_threads_per_block: u32,
-    /// Shared memory the kernel declares, in bytes.
+    /// Shared memory that the kernel declares, in bytes.
     pub static_shared: u32,
     /// Registers of a thread.
     pub registers: u32,
@@ -62,12 +55,12 @@ pub struct FunctionInfo {
 /// Loading modules and asking about their kernels.
 ///
 /// # Safety
-/// Arguments are checked against what is answered here. An implementor promises that a function belongs to the module
-/// and name it was asked for, that parameters and limits are those of the compiled kernel, and that handles stay valid
+/// Arguments are checked against these answers. An implementor promises that a function belongs to the module and the
+/// name that it was asked for, that parameters and limits are those of the compiled kernel, and that handles stay valid
 /// until the module is unloaded.
 pub unsafe trait Modules {
-    /// How well an image built for `target` suits this device: `None` if it cannot run, otherwise higher is
-    /// better. A pure function of the names.
+    /// Returns how well an image built for `target` suits this device: `None` if the image cannot run, otherwise higher
+    /// is better. The answer depends on the names alone.
     fn target_rank(&self, target: &str) -> Option<u32>;
 
     /// Loads an image that [`target_rank`](Self::target_rank) accepted (`cuModuleLoadData`).
@@ -76,14 +69,14 @@ pub unsafe trait Modules {
     /// `InvalidModule` for damaged bytes, `NoImageForDevice` where the driver finds none for the device.
     ///
     /// # Safety
-    /// `image` is what a compiler made: drivers do not withstand made-up bytes, and a CPU image is code that runs as it
-    /// is loaded.
+    /// `image` was made by a compiler: drivers do not withstand made-up bytes, and a CPU image is code that runs while
+    /// it is loaded.
     unsafe fn module_load(&self, image: &[u8]) -> Result<RawModule>;
 
     /// Unloads a module (`cuModuleUnload`).
     ///
     /// # Safety
-    /// No kernel of it runs or will be launched.
+    /// No kernel of the module runs or will be launched.
     unsafe fn module_unload(&self, module: RawModule) -> Result<()>;
 
     /// Finds a kernel by its C name (`cuModuleGetFunction`).
@@ -95,14 +88,14 @@ pub unsafe trait Modules {
     /// `module` is loaded.
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction>;
 
-    /// The kernel's parameters as the compiled module has them (`cuFuncGetParamInfo`), or `None` where the
+    /// Returns the kernel's parameters as the compiled module has them (`cuFuncGetParamInfo`), or `None` where the
     /// driver cannot say.
     ///
     /// # Safety
     /// The function's module is loaded.
     unsafe fn function_params(&self, function: RawFunction) -> Result<Option<Vec<ParamInfo>>>;
 
-    /// Limits and resources of the kernel (`cuFuncGetAttribute`).
+    /// Returns the limits and resources of the kernel (`cuFuncGetAttribute`).
     ///
     /// # Safety
     /// The function's module is loaded.
@@ -119,22 +112,22 @@ pub unsafe trait Modules {
     }
 
     /// Compiles source for this device (NVRTC, HIPRTC); the result suits [`module_load`](Self::module_load).
-    /// Blocks, for seconds.
+    /// Blocks for seconds.
     ///
     /// # Errors
     /// `Unsupported` where there is no run-time compiler; `InvalidModule` with the compiler's log.
     ///
     /// # Safety
-    /// The options are harmless: a compiler runs in this process, and some make it load and run a library.
+    /// The options are harmless: the compiler runs in this process, and some options make it load and run a library.
     unsafe fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
         let _ = source;
         Err(Error::unsupported("compiling kernels at run time"))
     }
 
-    /// The run-time compiler's name and version, part of the key under which its output is cached.
+    /// Returns the run-time compiler's name and version, part of the key under which its output is cached.
     ///
     /// # Errors
-    /// As [`compile`](Self::compile).
+    /// As for [`compile`](Self::compile).
     fn compiler(&self) -> Result<String> {
         Err(Error::unsupported("compiling kernels at run time"))
     }

@@ -2,21 +2,19 @@
 
 use std::ffi::c_void;
 
-use crate::{RawEvent, Result, handle};
+use crate::Result;
+use crate::handle::RawEvent;
 
-handle! {
-    /// A stream: `CUstream`, `hipStream_t`.
-    RawStream
-}
+pub use crate::handle::RawStream;
 
-/// A host function to run in stream order. It must not call the driver and must not unwind.
+/// A host function that runs in stream order, and must neither call the driver nor unwind.
 pub type HostFn = unsafe extern "C" fn(data: *mut c_void);
 
-/// How to make a stream.
+/// Options of a new stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamOptions {
-    /// Lower is more urgent; clamped to [`DeviceInfo::stream_priorities`](crate::DeviceInfo).
+    /// The priority: lower is more urgent; clamped to [`DeviceInfo::stream_priorities`](crate::DeviceInfo).
     pub priority: i32,
     /// Whether work on the legacy default stream and on this one wait for each other.
     pub blocking_with_default: bool,
@@ -38,12 +36,12 @@ impl StreamOptions {
     }
 }
 
-/// The streams a driver makes by itself.
+/// The streams that a driver makes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultStream {
-    /// The one that synchronises with every blocking stream.
+    /// The stream that synchronises with every blocking stream.
     Legacy,
-    /// One per host thread.
+    /// The stream of the calling host thread.
     PerThread,
 }
 
@@ -54,7 +52,7 @@ pub enum DefaultStream {
 /// are destroyed and no two living ones are equal; that "done" ([`stream_query`](Self::stream_query),
 /// [`stream_synchronize`](Self::stream_synchronize)) is said only when nothing submitted before touches memory any
 /// more; that work behind [`stream_wait_event`](Self::stream_wait_event) begins only after the event; and that a host
-/// function is called once at most with its own data, and never after the call that took it failed.
+/// function is called at most once, with its own data, and never where the call that took the function failed.
 pub unsafe trait Streams {
     /// Makes a stream (`cuStreamCreateWithPriority`, `hipStreamCreateWithPriority`).
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream>;
@@ -65,13 +63,13 @@ pub unsafe trait Streams {
     /// `stream` came from [`stream_create`](Self::stream_create) of this device and is not used again.
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()>;
 
-    /// The handle of a stream the driver made.
+    /// Returns the handle of a stream that the driver made.
     ///
     /// # Errors
     /// `Unsupported` where the backend has none.
     fn stream_default(&self, which: DefaultStream) -> Result<RawStream>;
 
-    /// Whether everything submitted is done; never blocks (`cuStreamQuery`). "Not ready" is `Ok(false)`.
+    /// Returns whether everything submitted is done; never blocks (`cuStreamQuery`). "Not ready" is `Ok(false)`.
     ///
     /// # Safety
     /// `stream` is alive and of this device.
@@ -83,7 +81,7 @@ pub unsafe trait Streams {
     /// `stream` is alive and of this device.
     unsafe fn stream_synchronize(&self, stream: RawStream) -> Result<()>;
 
-    /// Work submitted to `stream` from now on waits for `event`'s last record (`cuStreamWaitEvent`). An event
+    /// Makes work submitted to `stream` from now on wait for `event`'s last record (`cuStreamWaitEvent`). An event
     /// of another device of the same backend is allowed.
     ///
     /// # Safety
@@ -91,7 +89,7 @@ pub unsafe trait Streams {
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()>;
 
     /// Runs `function(data)` on a host thread in stream order (`cuLaunchHostFunc`, `hipLaunchHostFunc`, before
-    /// 5.3 `hipStreamAddCallback`). After a device fault it may never run.
+    /// 5.3 `hipStreamAddCallback`). After a device fault the function may never run.
     ///
     /// # Safety
     /// `stream` is alive; `data` may be used from another thread, until the call has happened or the device is

@@ -2,12 +2,10 @@
 
 use std::ffi::c_void;
 
-use crate::{
-    Copy3d, Device, FillPattern, HostFn, HostPtr, LaunchConfig, RawBuffer, RawFunction, RawStream, Result,
-};
+use crate::{Copy3d, FillPattern, HostFn, HostPtr, LaunchConfig, RawBuffer, RawFunction};
 
-/// An operation that is one driver call, before it is known where it goes: into a stream ([`enqueue`](Self::enqueue)),
-/// into a new node of a graph ([`GraphNode::Work`](crate::GraphNode)), or into a node that is there
+/// An operation that is one driver call, before its place is known: a stream ([`enqueue`](Self::enqueue)), a new node
+/// of a graph ([`GraphNode::Work`](crate::GraphNode)), or a node that is there
 /// ([`graph_set_node`](crate::Graphs::graph_set_node)).
 ///
 /// Pointers and addresses are as for the method of the same operation, which each variant names.
@@ -18,9 +16,9 @@ pub enum Work<'a> {
     Kernel {
         /// The kernel.
         function: RawFunction,
-        /// Its shape.
+        /// The shape of the launch.
         config: &'a LaunchConfig,
-        /// Pointers to its arguments, read before the call returns.
+        /// Pointers to the arguments, read before the call returns.
         args: &'a [*mut c_void],
     },
     /// [`Buffers::copy_to_device`](crate::Buffers::copy_to_device); in a graph `src` is pinned.
@@ -81,11 +79,12 @@ pub enum Work<'a> {
         /// Number of elements.
         count: usize,
     },
-    /// [`Streams::stream_host_fn`](crate::Streams::stream_host_fn). In a graph it is called once in each launch.
+    /// [`Streams::stream_host_fn`](crate::Streams::stream_host_fn). In a graph the function is called once in each
+    /// launch.
     Host {
         /// Function to call.
         function: HostFn,
-        /// Its argument.
+        /// The argument of the function.
         data: *mut c_void,
     },
     /// [`Buffers::managed_prefetch`](crate::Buffers::managed_prefetch). No node of a graph.
@@ -94,40 +93,13 @@ pub enum Work<'a> {
         buffer: RawBuffer,
         /// Length.
         bytes: usize,
-        /// To the device, else to the host.
+        /// Whether the memory moves to the device, else to the host.
         to_device: bool,
     },
 }
 
 impl Work<'_> {
-    /// Submits the operation to `stream`, with the one call that it stands for.
-    ///
-    /// # Safety
-    /// As for that method of `device`.
-    #[inline]
-    pub unsafe fn enqueue(&self, device: &dyn Device, stream: RawStream) -> Result<()> {
-        // SAFETY: handed on.
-        unsafe {
-            match *self {
-                Self::Kernel { function, config, args } => device.launch(function, config, args, stream),
-                Self::CopyToDevice { dst, src, bytes } => device.copy_to_device(dst, src, bytes, stream),
-                Self::CopyInline { dst, src, bytes } => device.copy_inline(dst, src, bytes, stream),
-                Self::CopyToHost { dst, src, bytes } => device.copy_to_host(dst, src, bytes, stream),
-                Self::CopyOnDevice { dst, src, bytes } => device.copy_on_device(dst, src, bytes, stream),
-                Self::CopyFromPeer { dst, src, src_ordinal, bytes } => {
-                    device.copy_from_peer(dst, src, src_ordinal, bytes, stream)
-                }
-                Self::Copy3d(ref copy) => device.copy_3d(copy, stream),
-                Self::Fill { dst, pattern, count } => device.fill(dst, pattern, count, stream),
-                Self::Host { function, data } => device.stream_host_fn(stream, function, data),
-                Self::Prefetch { buffer, bytes, to_device } => {
-                    device.managed_prefetch(buffer, bytes, to_device, stream)
-                }
-            }
-        }
-    }
-
-    /// Whether a graph can have it as a node.
+    /// Returns whether a graph can have the operation as a node.
     #[inline]
     pub const fn is_node(&self) -> bool {
         !matches!(self, Self::CopyInline { .. } | Self::CopyFromPeer { .. } | Self::Prefetch { .. })

@@ -1,13 +1,14 @@
-//! One kernel's launchers: with the default shape its contract gives, and with one the caller gives.
+//! One kernel's launchers: with the default shape that its contract gives, and with a shape that the caller gives.
 
 use std::fmt::Write as _;
 
 use super::names::{Fresh, field, identifier};
 use super::write_docs;
 use crate::contract::{Contract, Covers, Expr, LaunchValue, Operator};
-use crate::signature::{Kernel, Param, ParamType, Scalar, ValueType};
+use crate::signature::Kernel;
+use crate::types::{Param, ParamType, Scalar, ValueType};
 
-/// The names a launcher uses for itself.
+/// The names that a launcher uses for itself.
 struct Names {
     stream: String,
     launch: String,
@@ -40,7 +41,7 @@ fn write_tail(text: &mut String, kernel: &Kernel) {
     }
 }
 
-/// Doc comment, attributes and signature, up to the opening brace.
+/// Writes doc comment, attributes and signature, up to the opening brace.
 fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bool, names: &Names) {
     text.push('\n');
     if !kernel.contract.safe {
@@ -62,10 +63,10 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
             } else {
                 "threads for"
             };
-            let _ = writeln!(text, "    /// Launched with {how} `{}`. Does not block.", covers.text);
+            let _ = writeln!(text, "    /// The launch has {how} `{}`. Does not block.", covers.text);
         }
         _ => {
-            let _ = writeln!(text, "    /// Launched with the given shape. Does not block.");
+            let _ = writeln!(text, "    /// The launch has the given shape. Does not block.");
         }
     }
     if *cooperative {
@@ -83,7 +84,7 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
     if !safe {
         let _ = writeln!(
             text,
-            "    ///\n    /// # Safety\n    /// The kernel states no contract: what it does with these arguments in this shape must be sound."
+            "    ///\n    /// # Safety\n    /// The kernel states no contract: its work with these arguments in this shape must be sound."
         );
     }
     let _ = writeln!(text, "    #[track_caller]");
@@ -111,7 +112,7 @@ fn argument_type(param: &Param) -> String {
     }
 }
 
-/// The trait of what is passed for a pointer, and its method.
+/// Returns the trait of the argument for a pointer, and its method.
 fn memory(volatile: bool, mutable: bool) -> (&'static str, &'static str) {
     match (volatile, mutable) {
         (false, false) => ("AsView", "view"),
@@ -121,7 +122,7 @@ fn memory(volatile: bool, mutable: bool) -> (&'static str, &'static str) {
     }
 }
 
-/// Whether the default shape is the device's choice. A stated block shape wins: the kernel may rely on it.
+/// Returns whether the default shape is the device's choice. A stated block shape wins: the kernel may rely on it.
 fn strided(kernel: &Kernel, covers: &Covers) -> bool {
     kernel.strided && covers.block.is_none()
 }
@@ -162,7 +163,7 @@ fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Na
     }
 }
 
-/// Evaluates one extent of `covers:`; gives the name or expression of the result, a usize.
+/// Evaluates one extent of `covers:`. Returns the name or expression of the result, a usize.
 fn write_extent(
     text: &mut String,
     kernel: &Kernel,
@@ -197,7 +198,7 @@ fn write_extent(
             );
         }
     }
-    // One that is negative or overflows is a violation like any other.
+    // An extent that is negative or overflows is a violation like any other.
     let clause = format!("a size to cover (`covers: {}`)", covers.text);
     let _ = writeln!(
         text,
@@ -213,7 +214,8 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
     write_head(text, kernel, method, true, names);
     let Names { stream, launch, config, .. } = names;
     let _ = writeln!(text, "        if {launch}.is_empty() {{\n            return Ok(());\n        }}");
-    // Taken once: what is checked is what is launched, whatever the argument's own `view` answers next time.
+    // Each view is taken once: the same view is checked and launched, whatever the argument's own `view` answers next
+    // time.
     for (param, arg) in kernel.params.iter().zip(&names.args) {
         write_view(text, param, arg);
     }
@@ -258,9 +260,9 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
         });
     }
     let safety = if kernel.contract.safe {
-        "the kernel is sound where its requirements hold, says its author; they were just checked"
+        "the kernel's author says that it is sound where its requirements hold; they were just checked"
     } else {
-        "the caller promises that what the kernel does is sound"
+        "the caller promises that the kernel's work is sound"
     };
     let _ = writeln!(
         text,
@@ -288,7 +290,7 @@ fn write_view(text: &mut String, param: &Param, arg: &str) {
     }
 }
 
-/// The error of a clause with the values that break it.
+/// Writes the error of a clause with the values that break it.
 fn violated(kernel: &Kernel, clause: &str, expressions: &[&Expr], names: &Names) -> String {
     let mut values: Vec<(String, String)> = Vec::new();
     for expr in expressions {
@@ -303,7 +305,7 @@ fn violated(kernel: &Kernel, clause: &str, expressions: &[&Expr], names: &Names)
     format!("::gpustream::codegen::violated({:?}, {clause:?}, &[{}])", kernel.name, values.join(", "))
 }
 
-/// A leaf as the contract writes it.
+/// Returns a leaf as the contract writes it.
 fn label(leaf: &Expr, kernel: &Kernel) -> String {
     const AXES: [&str; 3] = ["x", "y", "z"];
     match leaf {
@@ -316,7 +318,8 @@ fn label(leaf: &Expr, kernel: &Kernel) -> String {
     }
 }
 
-/// Rust of type i128. Arithmetic uses `?` on overflow, so it stands in a closure that gives an Option.
+/// Returns an expression of type i128 in Rust. Arithmetic uses `?` on overflow, so the expression stands in a closure
+/// that returns an Option.
 fn expression(expr: &Expr, names: &Names) -> String {
     match expr {
         Expr::Literal(value) => format!("{value}_i128"),

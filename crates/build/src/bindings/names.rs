@@ -11,7 +11,7 @@ const KEYWORDS: [&str; 50] = [
     "union", "safe",
 ];
 
-/// The same name where Rust allows it, raw where it is a keyword.
+/// Returns the same name where Rust allows it, raw where it is a keyword.
 pub(super) fn identifier(name: &str) -> String {
     if NEVER.contains(&name) {
         format!("{name}_")
@@ -22,7 +22,7 @@ pub(super) fn identifier(name: &str) -> String {
     }
 }
 
-/// The field of `Kernels` that holds a kernel: never a keyword, never `module`.
+/// Returns the field of `Kernels` that holds a kernel: never a keyword, never `module`.
 pub(super) fn field(kernel: &str) -> String {
     format!("kernel_{kernel}")
 }
@@ -33,7 +33,7 @@ pub(super) struct Fresh<'a> {
 }
 
 impl Fresh<'_> {
-    /// `name`, or with as many underscores after it as it takes.
+    /// Returns `name`, followed by as many underscores as it takes.
     pub(super) fn name(&self, name: &str) -> String {
         let mut name = name.to_owned();
         while self.taken.contains(&name.as_str()) {

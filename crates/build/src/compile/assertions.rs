@@ -1,15 +1,16 @@
-//! Assertions that a compiler's types are those the launchers were made from.
+//! Assertions that a compiler's types are those from which the launchers were made.
 //!
-//! The parser reads a file as it is written; macros, `#if` and `#pragma` may make another one of it, and another one for
-//! each compiler. So these lines follow the file wherever it is compiled: in the translation unit of each backend, and in
-//! the source that travels with the launchers and is compiled at run time. They need no header (run-time compilers have
-//! none) and use no name that a macro could stand for: each one is undefined first.
+//! The parser reads a file as it is written; macros, `#if` and `#pragma` may make a different file of it for each
+//! compiler. So these lines follow the file wherever it is compiled: in the translation unit of each backend, and in
+//! the source that travels with the launchers and is compiled at run time. The assertions need no header (run-time
+//! compilers have none) and use no name that a macro could stand for: each one is undefined first.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::diagnostic::SourceFile;
-use crate::signature::{Module, ParamType, Scalar, Struct, ValueType, vector_name};
+use crate::signature::{Module, Struct};
+use crate::types::{ParamType, Scalar, ValueType, vector_name};
 
 /// Words of the language that the assertions use.
 const WORDS: [&str; 23] = [
@@ -38,7 +39,7 @@ const WORDS: [&str; 23] = [
     "typename",
 ];
 
-/// The names that they declare and call.
+/// The names that the assertions declare and call.
 const NAMES: [&str; 16] = [
     "gs_check_same",
     "gs_check_any",
@@ -58,7 +59,8 @@ const NAMES: [&str; 16] = [
     "gs_check_offset",
 ];
 
-/// Types and their comparison. `gs_check_any` stands for any one of several types. NVRTC has an `offsetof` of its own.
+/// The text of types and their comparison. `gs_check_any` stands for any one of several types. NVRTC has an `offsetof`
+/// of its own.
 const DECLARATIONS: &str = "\
 #if defined(__CUDACC_RTC__)
 #define gs_check_offset(gs_check_A, gs_check_B) __INTADDR__(&(((gs_check_A*)0)->gs_check_B))
@@ -103,18 +105,18 @@ struct gs_check_kernel<void(gs_check_P...) noexcept> : gs_check_kernel<void(gs_c
 static_assert(sizeof(long) == 8 && sizeof(long long) == 8 && sizeof(void*) == 8, \"long and pointers have 64 bits\");
 ";
 
-/// The file name that compilers print for lines that are nobody's.
+/// The file name that compilers print for lines that are not the user's.
 const PLACE: &str = "#line 1 \"checks-by-gpustream-build\"\n";
 
-/// The assertions for a file's structs and kernels, to stand behind it. What is said of a kernel is said at its lines of
-/// `file`.
+/// Returns the assertions for a file's structs and kernels, which stand behind the file. An assertion about a kernel is
+/// reported at the kernel's lines of `file`.
 pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> String {
     let mut text = format!("\n{PLACE}");
     for name in undefined(module) {
         let _ = writeln!(text, "#undef {name}");
     }
     text.push_str(DECLARATIONS);
-    // Their names are the vendors', so that a file may define them where a vendor does not.
+    // The names of the types are the vendors', so that a file may define them where a vendor does not.
     for (_, name) in &module.halves {
         let _ = writeln!(
             text,
@@ -151,7 +153,7 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
     text
 }
 
-/// Every name that the assertions use, since any of them could be a macro's.
+/// Returns every name that the assertions use, since any of them could be a macro's.
 fn undefined(module: &Module) -> BTreeSet<&str> {
     let mut names: BTreeSet<&str> = WORDS.into_iter().chain(NAMES).collect();
     for definition in &module.structs {
@@ -164,7 +166,7 @@ fn undefined(module: &Module) -> BTreeSet<&str> {
     names
 }
 
-/// All that [`vector_name`] can answer.
+/// Returns every name that [`vector_name`] can answer.
 const VECTORS: [&str; 40] = [
     "char1",
     "char2",

@@ -1,4 +1,4 @@
-//! Kernels for CUDA: a fat binary with a cubin per target and the PTX of the newest.
+//! Kernels for CUDA: a fat binary with a cubin per target and the PTX of the newest target.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::stamp::Stamp;
 use super::{Common, Image, Output, execute, file_size, write_unit};
+use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
-use crate::kernels::Backend;
 use crate::report::{KernelReport, Occupancy};
 use crate::tables::{self, nvidia};
 use crate::toolchain::Nvcc;
@@ -35,8 +35,8 @@ pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     flags.push(format!("-gencode=arch=compute_{newest},code=compute_{newest}"));
     flags.extend(common.shell_arguments(Backend::Cuda)?);
 
-    // nvcc hands what it is told to a shell, within quotes that leave some characters their meaning. So it runs in the
-    // output folder and is told names that lie there, whatever the folder itself is called.
+    // nvcc hands its arguments to a shell, within quotes that leave some characters their meaning. So it runs in the
+    // output folder and gets names that lie there, whatever the folder itself is called.
     let command = || {
         let mut command = Command::new(&nvcc.path);
         command.current_dir(&common.out_dir).args(&flags).arg("--keep-dir").arg(format!("{name}.cuda"));
@@ -98,7 +98,7 @@ pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     Ok(Output { backend: Backend::Cuda, image, reports, compile_time, warnings })
 }
 
-/// `90` of `sm_90`, `90a` of `sm_90a`; each once.
+/// Returns the numbers of targets, each once: `90` of `sm_90`, `90a` of `sm_90a`.
 fn numbers(archs: &[String]) -> Result<Vec<&str>> {
     let mut numbers = Vec::new();
     for arch in archs {
@@ -122,8 +122,8 @@ fn sort_key(number: &str) -> u32 {
     number.trim_end_matches(char::is_alphabetic).parse().unwrap_or(0)
 }
 
-/// The cubin that nvcc kept for a target: `k.sm_80.cubin`, `k.compute_80.cubin` or `k.compute_80.sm_80.cubin`, as the
-/// number of targets has it.
+/// Returns the cubin that nvcc kept for a target: `k.sm_80.cubin`, `k.compute_80.cubin` or `k.compute_80.sm_80.cubin`,
+/// as the number of targets has it.
 fn cubin(keep: &Path, number: &str) -> Option<PathBuf> {
     let parts = [format!("sm_{number}"), format!("compute_{number}")];
     keep.read_dir().ok()?.filter_map(|e| e.ok().map(|e| e.path())).find(|path| {
@@ -132,7 +132,7 @@ fn cubin(keep: &Path, number: &str) -> Option<PathBuf> {
     })
 }
 
-/// What nvcc keeps beside the cubins is a hundred times larger.
+/// Deletes the files that nvcc keeps beside the cubins, which are a hundred times larger.
 fn drop_intermediates(keep: &Path) {
     for entry in keep.read_dir().into_iter().flatten().flatten() {
         if entry.path().extension().is_none_or(|e| e != "cubin" && e != "ptx") {

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use super::stamp::Stamp;
 use super::{Common, Image, Output, execute, file_size, write_unit};
+use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::headers::write_if_changed;
-use crate::kernels::Backend;
 use crate::report::{KernelReport, Occupancy};
 use crate::tables::{self, amdgpu};
 use crate::toolchain::{HipCompiler, HipKind};
@@ -27,7 +27,7 @@ pub(super) fn compile(
     let text = write_unit(unit, &common.out_dir.join(&source))?;
     let mut flags = vec!["-x".to_owned(), "hip".to_owned(), "-std=c++17".to_owned(), "-O3".to_owned()];
     flags.push(format!("--offload-arch={arch}"));
-    // As nvcc does with its own: a kernel needs no include to be a kernel.
+    // As nvcc includes its own header: a kernel needs no include to be a kernel.
     flags.extend(["-include".to_owned(), "hip/hip_runtime.h".to_owned()]);
     match compiler.kind {
         HipKind::Rocm if compiler.path.ends_with("hipcc") => flags.push("--genco".to_owned()),
@@ -45,7 +45,7 @@ pub(super) fn compile(
     flags.push("--no-gpu-bundle-output".to_owned());
     flags.extend(common.shell_arguments(Backend::Hip)?);
 
-    // hipcc may be a script that asks a shell to run the compiler, as nvcc does.
+    // hipcc may be a script that has a shell run the compiler, as nvcc does.
     let command = || {
         let mut command = Command::new(&compiler.path);
         command.current_dir(&common.out_dir).args(&flags).arg(&source).arg("-o").arg(&image);

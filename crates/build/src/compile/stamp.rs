@@ -1,4 +1,4 @@
-//! Knowing that an image is still good: its file carries a stamp of all that went into it.
+//! Stamps by which an image is known to be still good: each names all that went into its image.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -16,7 +16,8 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// `parts` are the compiler's path and version, its arguments, and whatever else decides the outcome.
+    /// Makes a stamp. `parts` are the compiler's path and version, its arguments, and all else that decides the
+    /// outcome.
     pub(super) fn new(image: &Path, unit: &Unit, parts: &[&str]) -> Self {
         let mut hasher = DefaultHasher::new();
         env!("CARGO_PKG_VERSION").hash(&mut hasher);
@@ -31,24 +32,24 @@ impl Stamp {
         Self { path: path.into(), text: format!("{:016x}\n", hasher.finish()) }
     }
 
-    /// Whether the image there is already what compiling would make.
+    /// Returns whether the image there is already the one that the compiler would make.
     pub(super) fn is_good(&self, image: &Path, common: &Common) -> bool {
         !common.rebuild
             && image.exists()
             && fs::read_to_string(&self.path).is_ok_and(|old| old.starts_with(&self.text))
     }
 
-    /// Before compiling: a build that is interrupted must not leave an old stamp beside a new image.
+    /// Removes the stamp, before compiling: a build that is interrupted must not leave an old stamp beside a new image.
     pub(super) fn clear(&self) {
         let _ = fs::remove_file(&self.path);
     }
 
-    /// After compiling; `log` is kept beside it.
+    /// Writes the stamp, after compiling; `log` is kept beside it.
     pub(super) fn set(&self, log: &str) -> Result<()> {
         write_if_changed(&self.path, format!("{}{log}", self.text).as_bytes())
     }
 
-    /// The compiler's log that was kept.
+    /// Returns the compiler's log that was kept.
     pub(super) fn log(&self) -> String {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
         text.split_once('\n').map_or_else(String::new, |(_, log)| log.to_owned())

@@ -4,22 +4,22 @@ use std::ops::Range;
 
 use super::Text;
 use crate::diagnostic::Diagnostic;
-use crate::signature::{Param, ParamType, ValueType};
+use crate::types::{Param, ParamType, ValueType};
 
-/// An integer expression; evaluated in checked 128-bit arithmetic.
+/// An integer expression, which is evaluated in checked 128-bit arithmetic.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expr {
     Literal(i128),
     /// An integer parameter, by index.
     Param(usize),
-    /// Elements behind a pointer parameter, by index.
+    /// The number of elements behind a pointer parameter, by index.
     Len(usize),
     Launch(LaunchValue),
     Negate(Box<Expr>),
     Binary(Operator, Box<Expr>, Box<Expr>),
 }
 
-/// Whether a value grows, or shrinks, where another does.
+/// The way in which a value follows another: whether it grows, or shrinks, where the other grows.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Direction {
     pub(super) rises: bool,
@@ -32,7 +32,7 @@ impl Direction {
     }
 }
 
-/// What a contract may ask of the launch.
+/// A value of the launch that a contract may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaunchValue {
     Grid(usize),
@@ -58,12 +58,12 @@ impl Expr {
         self.any(&|e| matches!(e, Self::Launch(_)))
     }
 
-    /// Whether evaluating can overflow or divide by zero.
+    /// Returns whether evaluating can overflow or divide by zero.
     pub(crate) fn computes(&self) -> bool {
         self.any(&|e| matches!(e, Self::Negate(_) | Self::Binary(..)))
     }
 
-    /// How the value follows that of `leaf`, a length or a value of the launch.
+    /// Returns how the value follows that of `leaf`, a length or a value of the launch.
     pub(super) fn direction(&self, leaf: &Self) -> Direction {
         match self {
             Self::Literal(_) | Self::Param(_) | Self::Len(_) | Self::Launch(_) => {
@@ -106,7 +106,7 @@ impl Expr {
     }
 }
 
-/// The names an expression may use.
+/// The names that an expression may use.
 pub(crate) struct Scope<'a> {
     pub(crate) kernel: &'a str,
     pub(crate) params: &'a [Param],
@@ -131,7 +131,7 @@ pub(crate) fn split_commas(text: &str) -> Vec<Range<usize>> {
     parts
 }
 
-/// `range` without the white space at its ends; one character where nothing is left.
+/// Returns `range` without the white space at its ends; one character where nothing is left.
 pub(crate) fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
     let part = &text[range.clone()];
     let start = range.start + (part.len() - part.trim_start().len());
@@ -153,15 +153,15 @@ pub(crate) struct Parser<'a> {
     scope: &'a Scope<'a>,
     range: Range<usize>,
     at: usize,
-    /// Parentheses and signs that the parser is inside of.
+    /// The number of parentheses and signs around the parser's place.
     depth: u32,
 }
 
-/// Deeper nesting is refused: the parser, and the compiler of the launcher, call themselves once a level.
+/// The deepest nesting: the parser, and the compiler of the launcher, call themselves once a level.
 const MAX_DEPTH: u32 = 64;
 
-/// Longest first, so that `<=` is not read as `<`. The last few are no operators of the language; knowing
-/// them gives a better message than refusing a character.
+/// The symbols, longest first, so that `<=` is not read as `<`. The last few are no operators of the language; a
+/// message about the operator is better than one about a character.
 const SYMBOLS: [&str; 24] = [
     "<=", ">=", "==", "!=", "&&", "||", "<<", ">>", "->", "<", ">", "+", "-", "*", "/", "%", "(", ")", ".",
     "=", "!", "&", "|", "[",
@@ -182,7 +182,7 @@ impl<'a> Parser<'a> {
         self.skip_space();
         let rest: &'a str = &self.source.blanked[self.at..self.range.end];
         let Some(first) = rest.chars().next() else {
-            // Point at the last character there is, which lies on this line.
+            // The error points at the last character, which lies on this line.
             return Ok((Token::End, self.at.saturating_sub(1).max(self.range.start)..self.at));
         };
         let take = |f: fn(char) -> bool| rest.find(|c| !f(c)).unwrap_or(rest.len());
@@ -228,7 +228,7 @@ impl<'a> Parser<'a> {
         Ok(None)
     }
 
-    /// One of the six comparisons.
+    /// Reads one of the six comparisons.
     pub(crate) fn comparison(&mut self) -> Result<&'static str, Diagnostic> {
         if let Some(symbol) = self.accept(&["<=", ">=", "==", "!=", "<", ">"])? {
             return Ok(symbol);
@@ -241,7 +241,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Refuses whatever is left.
+    /// Refuses any text that is left.
     pub(crate) fn finish(&mut self) -> Result<(), Diagnostic> {
         let (token, range) = self.peek()?;
         match token {
@@ -260,7 +260,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `term (('+' | '-') term)*`
+    /// Reads `term (('+' | '-') term)*`.
     pub(crate) fn expression(&mut self) -> Result<Expr, Diagnostic> {
         let mut left = self.term()?;
         while let Some(symbol) = self.accept(&["+", "-"])? {
@@ -270,7 +270,7 @@ impl<'a> Parser<'a> {
         Ok(left)
     }
 
-    /// `factor (('*' | '/' | '%') factor)*`
+    /// Reads `factor (('*' | '/' | '%') factor)*`.
     fn term(&mut self) -> Result<Expr, Diagnostic> {
         let mut left = self.factor()?;
         while let Some(symbol) = self.accept(&["*", "/", "%"])? {
@@ -428,7 +428,7 @@ mod tests {
 
     use super::*;
     use crate::diagnostic::SourceFile;
-    use crate::signature::Scalar;
+    use crate::types::Scalar;
 
     fn params() -> Vec<Param> {
         let param = |name: &str, ty| Param { name: name.to_owned(), range: 0..0, ty };
@@ -450,7 +450,7 @@ mod tests {
         Ok(expr)
     }
 
-    /// The value that launchers compute: none where anything overflows or is divided by zero.
+    /// Returns the value that launchers compute: none where anything overflows or is divided by zero.
     fn value(expr: &Expr) -> Option<i128> {
         Some(match expr {
             Expr::Literal(value) => *value,
@@ -472,7 +472,7 @@ mod tests {
         })
     }
 
-    /// A model without trees: products from the left, then sums from the left.
+    /// Computes without trees, as a model: products from the left, then sums from the left.
     fn flat(first: (&str, i128), rest: &[(char, (&str, i128))]) -> Option<i128> {
         let (mut sum, mut sign, mut product) = (0_i128, '+', first.1);
         let close = |sum: i128, sign, product| match sign {

@@ -1,6 +1,6 @@
 //! The things that the functions of a file use, themselves or through each other.
 //!
-//! Three questions are answered from it: does a kernel loop with `GS_FOR_EACH*`, and so is right for any grid; can it come
+//! They answer three questions: does a kernel loop with `GS_FOR_EACH*`, and so is right for any grid; can it come
 //! to a barrier of the whole grid; and does it use dynamic shared memory.
 
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ type Words = HashSet<String>;
 pub(super) struct Calls {
     /// Bodies of functions.
     functions: HashMap<String, Words>,
-    /// Functions with their heads, macros, types, and variables with a value: whatever a name can stand for.
+    /// Functions with their heads, macros, types, and variables with a value: all that a name can stand for.
     all: HashMap<String, Words>,
 }
 
@@ -39,19 +39,19 @@ impl Calls {
         Ok(calls)
     }
 
-    /// Whether a kernel's body loops over elements, itself or through a function it calls.
+    /// Returns whether a kernel's body loops over elements, itself or through a function that it calls.
     pub(super) fn loops(&self, text: &str, body: Node<'_>) -> bool {
         reached(text, body, &self.functions).iter().any(|word| word.starts_with(LOOP))
     }
 
-    /// Whether a kernel can come to a barrier of the whole grid.
+    /// Returns whether a kernel can come to a barrier of the whole grid.
     pub(super) fn meets(&self, text: &str, kernel: Node<'_>) -> bool {
         let words = reached(text, kernel, &self.all);
         let any = |of: &[&str]| of.iter().any(|word| words.contains(*word));
         words.contains(GRID_BARRIER) || any(&GRID_GROUPS) && any(&GROUP_WAITS)
     }
 
-    /// The first of `names` that a kernel can come to.
+    /// Returns the first of `names` that a kernel can come to.
     pub(super) fn first_of<'n>(&self, text: &str, kernel: Node<'_>, names: &'n [String]) -> Option<&'n str> {
         if names.is_empty() {
             return None;
@@ -98,7 +98,7 @@ impl Calls {
     }
 }
 
-/// The identifiers in `node`, and in everything that these stand for.
+/// Returns the identifiers in `node`, and in everything that these stand for.
 fn reached(text: &str, node: Node<'_>, named: &HashMap<String, Words>) -> Words {
     let mut words = Words::new();
     identifiers(text, node, &mut words);
@@ -113,7 +113,7 @@ fn reached(text: &str, node: Node<'_>, named: &HashMap<String, Words>) -> Words 
     words
 }
 
-/// The names of the variables that a declaration gives a value.
+/// Returns the names of the variables that a declaration gives a value.
 fn initialised(text: &str, declaration: Node<'_>) -> Words {
     let mut names = Words::new();
     let mut cursor = declaration.walk();

@@ -17,7 +17,7 @@ pub(super) struct DocLine {
 /// A file's doc comments, joined where they follow each other without a gap.
 pub(super) struct Docs {
     blocks: Vec<Block>,
-    /// The file with all blank but the text of its doc comments.
+    /// The file, blank except for the text of its doc comments.
     blanked: String,
 }
 
@@ -62,12 +62,12 @@ impl Docs {
         Self { blocks, blanked }
     }
 
-    /// The file as contracts read it.
+    /// Returns the file as contracts read it.
     pub(super) fn text<'a>(&'a self, source: &'a SourceFile) -> Text<'a> {
         Text { source, blanked: &self.blanked }
     }
 
-    /// The doc comment that ends directly above `start`.
+    /// Returns the doc comment that ends directly above `start`.
     pub(super) fn above(&mut self, source: &SourceFile, start: usize) -> Vec<DocLine> {
         for block in &mut self.blocks {
             if block.end_byte <= start && adjacent(&source.text, block.end_byte, start) {
@@ -78,7 +78,7 @@ impl Docs {
         Vec::new()
     }
 
-    /// Contract lines that belong to no kernel: they would silently check nothing.
+    /// Returns an error for each contract line that belongs to no kernel: the line would silently check nothing.
     pub(super) fn unused_contracts(&self, source: &SourceFile) -> Vec<Diagnostic> {
         let is_contract =
             |line: &DocLine| matches!(line.contract, Some((LineKind::Requires | LineKind::Covers, _)));
@@ -102,14 +102,14 @@ impl Docs {
     }
 }
 
-/// The contract in a doc comment: each part with what follows its colon. A part goes on until the next one begins or
-/// the comment ends, so that no line behind it is passed over.
+/// Returns the contract in a doc comment: each part with the text after its colon. A part goes on until the next part
+/// begins or the comment ends, so that no line is passed over.
 pub(super) fn contract(lines: &[DocLine]) -> Vec<(LineKind, Range<usize>)> {
     let mut parts: Vec<(LineKind, Range<usize>)> = Vec::new();
     for line in lines {
         match (line.contract, parts.last_mut()) {
             (Some((kind, after)), _) => parts.push((kind, line.range.start + after..line.range.end)),
-            // Nothing follows it but an error.
+            // Only an error follows this line.
             (None, Some((LineKind::Misspelt, _)) | None) => {}
             (None, Some((_, range))) => range.end = line.range.end,
         }
@@ -117,7 +117,7 @@ pub(super) fn contract(lines: &[DocLine]) -> Vec<(LineKind, Range<usize>)> {
     parts
 }
 
-/// `text` with spaces for every byte outside `lines`, line breaks excepted.
+/// Returns `text` with spaces for every byte outside `lines`, line breaks excepted.
 fn blanked<'a>(text: &str, lines: impl Iterator<Item = &'a DocLine>) -> String {
     let blank = |text: &str, into: &mut String| {
         into.extend(text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
@@ -147,12 +147,12 @@ fn gather(node: Node<'_>, comments: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether only white space with at most one line break lies between.
+/// Returns whether only white space with at most one line break lies between.
 fn adjacent(text: &str, end: usize, start: usize) -> bool {
     text.get(end..start).is_some_and(|gap| gap.trim().is_empty() && gap.matches('\n').count() <= 1)
 }
 
-/// The first contract line of an ordinary comment.
+/// Returns the first contract line of an ordinary comment.
 fn stray(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     let mut at = range.start;
     for line in text[range].split_inclusive('\n') {
@@ -200,7 +200,7 @@ fn doc_lines(text: &str, range: Range<usize>) -> Option<Vec<DocLine>> {
     Some(lines)
 }
 
-/// The lines before the contract, dedented and without blank ends, fit for rustdoc.
+/// Returns the lines before the contract, dedented and without blank ends, fit for rustdoc.
 pub(super) fn text_lines(text: &str, lines: &[DocLine]) -> Vec<String> {
     let lines: Vec<&str> =
         lines.iter().take_while(|l| l.contract.is_none()).map(|l| text[l.range.clone()].trim_end()).collect();
@@ -218,7 +218,7 @@ pub(super) fn text_lines(text: &str, lines: &[DocLine]) -> Vec<String> {
                     return format!("{line}text");
                 }
             } else if !in_code && line.starts_with("    ") {
-                // Four columns would make it a code block, and that a Rust doc test.
+                // Four columns would make the line a code block, and the block a Rust doc test.
                 return format!("   {}", line.trim_start());
             }
             line.to_owned()

@@ -7,16 +7,17 @@ use tree_sitter::Node;
 use super::{Context, File, child_of_kind, doc};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::{Kernel, Param, ParamType};
+use crate::signature::Kernel;
+use crate::types::{Param, ParamType};
 
-/// More parameters than this do not fit the launcher's argument array on the stack.
+/// The most parameters that fit the launcher's argument array on the stack.
 const MAX_PARAMS: usize = 64;
 
 /// Methods that every generated `Kernels` has.
 const RESERVED: [&str; 2] = ["load", "module"];
 
 impl<'a> File<'a> {
-    /// A function definition or declaration with `__global__`.
+    /// Reads a function definition or declaration with `__global__`.
     pub(super) fn kernel(&mut self, node: Node<'a>, keyword: Node<'a>, context: Context) {
         let source = self.source;
         let Some(declarator) = node.child_by_field_name("declarator") else {
@@ -34,7 +35,7 @@ impl<'a> File<'a> {
             return self.unreadable(keyword);
         };
         let Some(body) = node.child_by_field_name("body") else {
-            // A forward declaration; its definition is what counts.
+            // A forward declaration; the definition counts.
             let lines = self.docs.above(source, outermost(node).start_byte());
             if let Some((_, range)) = doc::contract(&lines).first() {
                 self.diagnostics.push(source.diagnostic(
@@ -48,7 +49,7 @@ impl<'a> File<'a> {
         let name = source.text[name_node.byte_range()].to_owned();
         self.check_place(keyword, name_node, &name, context);
         if context.template || context.class {
-            // Its types mean nothing outside.
+            // The types of a template mean nothing outside.
             self.docs.above(source, outermost(node).start_byte());
             return;
         }
@@ -91,7 +92,7 @@ impl<'a> File<'a> {
         });
     }
 
-    /// Reads the contract; one with mistakes in it is not looked at further.
+    /// Reads the contract; a contract with mistakes is not looked at further.
     fn contract(&mut self, kernel: &str, params: &[Param], lines: &[doc::DocLine]) -> Option<Contract> {
         let mut contract = Contract::default();
         let before = self.diagnostics.len();
@@ -173,7 +174,7 @@ impl<'a> File<'a> {
         ));
     }
 
-    /// Whether a kernel can be found by name where it stands.
+    /// Refuses a kernel that cannot be found by name in its place.
     fn check_place(&mut self, keyword: Node<'a>, name_node: Node<'a>, name: &str, context: Context) {
         let source = self.source;
         let mut refuse = |node: Node<'a>, message: String, help: String| {
@@ -374,7 +375,7 @@ fn declarator_name(source: &SourceFile, node: Node<'_>) -> Option<String> {
     }
 }
 
-/// The linkage specification a lone kernel is wrapped in, where a doc comment stands above.
+/// Returns the linkage specification that a lone kernel is wrapped in, above which its doc comment stands.
 fn outermost(node: Node<'_>) -> Node<'_> {
     match node.parent() {
         Some(parent)
@@ -397,7 +398,7 @@ fn is_plain_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Names that would collide in the generated code.
+/// Refuses names that would collide in the generated code.
 pub(super) fn check_names(source: &SourceFile, kernels: &[Kernel], diagnostics: &mut Vec<Diagnostic>) {
     let mut seen: HashMap<&str, usize> = HashMap::new();
     for kernel in kernels {

@@ -7,7 +7,7 @@ use tree_sitter::Node;
 use super::{child_of_kind, tree};
 use crate::diagnostic::Result;
 
-/// Names of such arrays in this file and in `helpers`, each once.
+/// Returns the names of such arrays in this file and in `helpers`, each once.
 pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, helpers: &[String]) -> Result<Vec<String>> {
     let mut names = BTreeSet::new();
     gather(text, root, &mut names);
@@ -22,7 +22,7 @@ pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, helpers: &[String]) -> 
 
 fn gather(text: &str, node: Node<'_>, names: &mut BTreeSet<String>) {
     if node.kind() == "declaration" && is_extern_shared(text, node) {
-        // Searched for, not walked down to: `__align__(16)` is unknown to the grammar and garbles what follows.
+        // Searched for, not walked down to: `__align__(16)` is unknown to the grammar and garbles the rest.
         arrays(text, node, names);
         return;
     }

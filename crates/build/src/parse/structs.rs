@@ -1,14 +1,15 @@
-//! Structs that kernels take: their layout, and what keeps them from being plain data.
+//! Structs that kernels take: their layout, and the obstacles to their being plain data.
 
 use tree_sitter::Node;
 
 use super::types::Types;
 use super::{child_of_kind, doc};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::{Field, Scalar, Struct, ValueType};
+use crate::signature::{Field, Struct};
+use crate::types::{Scalar, ValueType};
 
 impl<'a> Types<'a> {
-    /// Lays a struct out as C does, and refuses what Rust could not hold safely.
+    /// Lays a struct out as C does, and refuses members that Rust could not hold safely.
     pub(super) fn define(&mut self, name: &str, node: Node<'a>) -> Result<Struct, Diagnostic> {
         let source = self.source;
         if name.starts_with(|c: char| c.is_ascii_lowercase()) && is_rust_primitive(name)

@@ -6,9 +6,10 @@ use tree_sitter::Node;
 
 use super::doc;
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::{Scalar, Struct, ValueType, vector_from_cpp};
+use crate::signature::Struct;
+use crate::types::{Scalar, ValueType, vector_from_cpp};
 
-/// The types a file declares, resolved as they are asked for.
+/// The types that a file declares, resolved as they are asked for.
 pub(super) struct Types<'a> {
     pub(super) source: &'a SourceFile,
     structs: HashMap<String, Node<'a>>,
@@ -18,7 +19,7 @@ pub(super) struct Types<'a> {
     pub(super) docs: doc::Docs,
     used: Vec<Struct>,
     halves: Vec<(Scalar, String)>,
-    /// Names on the way, against cycles.
+    /// The names that are being resolved, against cycles.
     open: Vec<String>,
 }
 
@@ -38,7 +39,8 @@ impl<'a> Types<'a> {
         types
     }
 
-    /// The structs kernels refer to, those they contain first; and the names of 16-bit floating-point types.
+    /// Returns the structs that kernels refer to, those that they contain first; and the names of 16-bit floating-point
+    /// types.
     pub(super) fn into_used(self) -> (Vec<Struct>, Vec<(Scalar, String)>) {
         (self.used, self.halves)
     }
@@ -79,7 +81,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// Records a type, or that its name has two meanings: which one a compiler sees is then for its `#if`s to say.
+    /// Records a type, or that its name has two meanings: the file's `#if`s then decide which one a compiler sees.
     fn declare(&mut self, name: &str, node: Node<'a>, is_struct: bool) {
         let known = self.structs.get(name).or_else(|| self.aliases.get(name));
         if known.is_some_and(|known| self.text(*known) != self.text(node)) {
@@ -88,7 +90,7 @@ impl<'a> Types<'a> {
         if is_struct { &mut self.structs } else { &mut self.aliases }.insert(name.to_owned(), node);
     }
 
-    /// The type of memory a kernel reads or writes.
+    /// Returns the type of memory that a kernel reads or writes.
     pub(super) fn resolve_element(&mut self, node: Node<'a>, name: &str) -> Result<ValueType, Diagnostic> {
         if self.text(node) == "void" {
             return Err(self.source.diagnostic(
@@ -107,7 +109,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// The type a type node stands for.
+    /// Returns the type that a type node stands for.
     pub(super) fn resolve(&mut self, node: Node<'a>) -> Result<ValueType, Diagnostic> {
         let refuse = |message: String, help: &str| {
             Err(self.source.diagnostic(node.byte_range(), message, help.to_owned()))
@@ -228,7 +230,7 @@ impl<'a> Types<'a> {
     }
 }
 
-/// `std::` and `gs::` removed, integer words in one order: `long unsigned int` is `unsigned long`.
+/// Returns the name without `std::` and `gs::`, its integer words in one order: `long unsigned int` is `unsigned long`.
 fn canonical(text: &str) -> String {
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let name = joined.trim_start_matches("::");

@@ -11,7 +11,7 @@ use super::ParamTable;
 /// `NT_AMDGPU_METADATA`.
 const METADATA: u32 = 32;
 
-/// What a code object says of one kernel.
+/// The notes of a code object on one kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) params: ParamTable,
@@ -23,11 +23,11 @@ pub(crate) struct Kernel {
     pub(crate) sgprs: u32,
     /// Bytes of code.
     pub(crate) code_size: u64,
-    /// Registers spilled.
+    /// The number of spilled registers.
     pub(crate) spills: u32,
 }
 
-/// Every kernel of a code object, by name.
+/// Returns every kernel of a code object, by name.
 pub(crate) fn kernels(code_object: &[u8]) -> Result<HashMap<String, Kernel>, String> {
     let read = |e: object::Error| format!("the code object cannot be read: {e}");
     let file = ElfFile64::<Endianness>::parse(code_object).map_err(read)?;
@@ -103,7 +103,7 @@ mod tests {
     use super::super::tests::{Section, damaged, elf};
     use super::*;
 
-    /// A code object with one kernel of two parameters, and a hidden one.
+    /// Returns a code object with one kernel of two parameters, and a hidden one.
     fn code_object() -> Vec<u8> {
         let text = |text: &str| Value::from(text);
         let arg = |offset: u64, size: u64, kind: &str| {

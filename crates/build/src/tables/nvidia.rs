@@ -1,4 +1,4 @@
-//! `.nv.info.KERNEL` sections of cubins, and what ptxas says with `-v`.
+//! The `.nv.info.KERNEL` sections of cubins, and the output of `ptxas -v`.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ const KPARAM_INFO: u8 = 0x17;
 /// `EIFMT_SVAL`: the record's 16-bit value is the length of a payload that follows.
 const FORMAT_SVAL: u8 = 4;
 
-/// What a cubin says of one kernel.
+/// The tables of a cubin on one kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) params: ParamTable,
@@ -19,7 +19,7 @@ pub(crate) struct Kernel {
     pub(crate) code_size: u64,
 }
 
-/// Every kernel of a cubin, by name.
+/// Returns every kernel of a cubin, by name.
 pub(crate) fn kernels(cubin: &[u8]) -> Result<HashMap<String, Kernel>, String> {
     let file = object::File::parse(cubin).map_err(|e| format!("the cubin cannot be read: {e}"))?;
     let mut kernels: HashMap<String, Kernel> = HashMap::new();
@@ -53,7 +53,7 @@ fn records(mut data: &[u8]) -> Option<ParamTable> {
     Some(params.into_iter().map(|(_, offset, size)| (offset, size)).collect())
 }
 
-/// What ptxas says of one kernel for one target.
+/// The report of ptxas on one kernel for one target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resources {
     pub(crate) registers: u32,
@@ -94,7 +94,7 @@ fn number_before(line: &str, words: &str) -> Option<u32> {
     before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// The log without what [`resources`] reads, to show as the compiler's warnings.
+/// Returns the log without the lines that [`resources`] reads, to show as the compiler's warnings.
 pub(crate) fn warnings(log: &str) -> String {
     let chatter =
         |line: &str| line.starts_with("ptxas info") || line.trim_start().starts_with("0 bytes stack frame");
@@ -125,7 +125,7 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
 ";
 
     #[test]
-    fn ptxas_resources() {
+    fn resources_are_read_by_kernel_and_target() {
         let all = resources(LOG);
         let at = |target: &str| all[&("a".to_owned(), target.to_owned())];
         assert_eq!(at("sm_90"), Resources { registers: 24, spills: 28, shared: 256 });
@@ -144,7 +144,7 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
         assert_eq!(records(&[1, 2, 3, 4]), Some(Vec::new()));
     }
 
-    /// A cubin with one kernel of two parameters.
+    /// Returns a cubin with one kernel of two parameters.
     fn cubin() -> Vec<u8> {
         let mut info = Vec::new();
         for (ordinal, offset, size) in [(1_u16, 8_u16, 4_u32), (0, 0, 8)] {

@@ -17,9 +17,9 @@ pub struct CxxCompiler {
     pub path: PathBuf,
     /// The first line of `--version`.
     pub version: String,
-    /// Whether it is Clang, which takes some flags differently.
+    /// Whether the compiler is Clang, which takes some flags differently.
     pub clang: bool,
-    /// What it compiles for, `x86_64-unknown-linux-gnu` and so on.
+    /// The target that the compiler compiles for, `x86_64-unknown-linux-gnu` and so on.
     pub target: String,
     tool: cc::Tool,
 }
@@ -51,7 +51,7 @@ impl CxxCompiler {
             .try_get_compiler()
             .map_err(|e| missing(vec![e.to_string()]))?;
         let path = tool.path().to_owned();
-        // What is named may be no compiler at all, and many programs take any option without a word.
+        // The program that is named may be no compiler at all, and many programs take any option without a word.
         let macros = run(tool.to_command().args(["-E", "-dM", "-x", "c++", "/dev/null"]))
             .map_err(|e| missing(vec![format!("{}: {e}", path.display())]))?;
         if !String::from_utf8_lossy(&macros.stdout).contains("__cplusplus") {
@@ -72,12 +72,12 @@ impl CxxCompiler {
         Ok(Self { path, version, clang: tool.is_like_clang(), target, tool })
     }
 
-    /// The compiler with the flags that its environment variables ask for.
+    /// Returns the compiler with the flags that its environment variables ask for.
     pub(crate) fn command(&self) -> Command {
         self.tool.to_command()
     }
 
-    /// The instruction levels this compiler's target has.
+    /// Returns the instruction levels that this compiler's target has.
     pub fn levels(&self) -> &'static [&'static str] {
         if self.target.starts_with("x86_64") {
             &["x86-64-v2", "x86-64-v3", "x86-64-v4"]
@@ -89,7 +89,7 @@ impl CxxCompiler {
     }
 }
 
-/// The triple of a Linux machine, outside of a build script.
+/// Returns the triple of this Linux machine, outside of a build script.
 fn this_machine() -> String {
     // A musl system has its loader under this name.
     let arch = env::consts::ARCH;

@@ -12,16 +12,16 @@ const HOW: &str = "Install ROCm (hipcc or amdclang++), or on Debian a newer clan
                    libamdhip64-dev clang-19 lld-19`. The variables HIPCC and ROCM_PATH name another place. Without \
                    a compiler, leave `hip` out of the backends: kernels are then compiled at run time by HIPRTC.";
 
-/// The oldest Clang tried under its own name; older ones lack most of the targets.
+/// The oldest Clang that is tried under its own name; older ones lack most of the targets.
 const OLDEST_CLANG: u32 = 17;
 const NEWEST_CLANG: u32 = 22;
 
-/// What kind of program compiles for AMD.
+/// The kind of a program that compiles for AMD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HipKind {
-    /// AMD's driver script or its own build of Clang: it knows where headers and device libraries are.
+    /// AMD's driver script or its own build of Clang, which knows where headers and device libraries are.
     Rocm,
-    /// A distribution's Clang: it must be told.
+    /// A distribution's Clang, which must be told.
     Clang,
 }
 
@@ -31,15 +31,15 @@ pub enum HipKind {
 pub struct HipCompiler {
     /// The executable.
     pub path: PathBuf,
-    /// What it is.
+    /// The kind of the program.
     pub kind: HipKind,
     /// The line of `--version` that names the Clang inside.
     pub version: String,
-    /// How it was found: a variable's name, `PATH`, or a folder.
+    /// The place where the program was found: a variable's name, `PATH`, or a folder.
     pub found_by: String,
     /// The folder of device libraries, where the compiler must be told.
     pub device_libs: Option<PathBuf>,
-    /// Whether it is an installation of ROCm or was chosen by a variable.
+    /// Whether the program belongs to an installation of ROCm or was chosen by a variable.
     pub system: bool,
 }
 
@@ -47,7 +47,7 @@ struct Candidate {
     path: PathBuf,
     kind: HipKind,
     found_by: String,
-    /// The user's explicit choice: if it does not do, nothing else is tried.
+    /// Whether this is the user's explicit choice: if it does not do, nothing else is tried.
     binding: bool,
     system: bool,
 }
@@ -75,8 +75,8 @@ impl HipCompiler {
         }
     }
 
-    /// Like [`find`](Self::find), but where no compiler can build for all of `targets`, gives the first that can
-    /// build for some, and those it cannot.
+    /// Finds a compiler as [`find`](Self::find) does. Where no compiler can build for all of `targets`, returns the
+    /// first that can build for some, and those that it cannot build for.
     ///
     /// # Errors
     /// [`Missing`] where no compiler can build for any.
@@ -84,7 +84,7 @@ impl HipCompiler {
         Self::search_among(candidates(), targets)
     }
 
-    /// The same among installations of ROCm and what a variable names: quick where there are none.
+    /// Searches only installations of ROCm and the programs that variables name: quick where there are none.
     pub(crate) fn search_system<'a>(targets: &[&'a str]) -> Result<(Self, Vec<&'a str>), Missing> {
         Self::search_among(candidates().into_iter().filter(|c| c.system).collect(), targets)
     }
@@ -128,12 +128,13 @@ impl HipCompiler {
         partial.ok_or(Missing { what, tried, how: HOW })
     }
 
-    /// The targets of `targets` that this compiler can build for.
+    /// Returns those of `targets` that this compiler can build for.
     pub fn supported<'a>(&self, targets: &[&'a str]) -> Vec<&'a str> {
         targets.iter().copied().filter(|target| self.check(&[target]).is_ok()).collect()
     }
 
-    /// Asks the driver what it would do: it refuses unknown targets and missing device libraries at once.
+    /// Asks the driver for the commands that it would run: the driver refuses unknown targets and missing device
+    /// libraries at once.
     fn check(&self, targets: &[&str]) -> Result<(), String> {
         let mut command = Command::new(&self.path);
         command.args(["-###", "-x", "hip", "--offload-device-only", "--no-gpu-bundle-output", "-nogpuinc"]);
@@ -158,8 +159,8 @@ impl HipCompiler {
         }
     }
 
-    /// The compiler's device libraries for `targets`, completed below `folder` where the distribution's lack a
-    /// target: all that is missing then is a file that holds the target's number.
+    /// Returns the compiler's device libraries for `targets`, completed below `folder` where the distribution's lack a
+    /// target: only a file that holds the target's number is missing then.
     pub(crate) fn complete_device_libs(
         &self,
         targets: &[&str],
@@ -214,13 +215,13 @@ impl HipCompiler {
     }
 }
 
-/// Without feature suffixes: `gfx90a:xnack-` is `gfx90a`.
+/// Returns a target without feature suffixes: `gfx90a:xnack-` is `gfx90a`.
 pub(crate) fn base_target(target: &str) -> &str {
     target.split(':').next().unwrap_or(target)
 }
 
-/// What the device libraries call `__oclc_ISA_version`: gfx90a is 9010, gfx1201 is 12001. The last two digits of
-/// the name are hexadecimal.
+/// Returns the number that the device libraries call `__oclc_ISA_version`: gfx90a is 9010, gfx1201 is 12001. The last
+/// two digits of the name are hexadecimal.
 fn isa_number(target: &str) -> Option<u32> {
     let digits = base_target(target).strip_prefix("gfx")?;
     let split = digits.len().checked_sub(2)?;
@@ -259,7 +260,7 @@ fn candidates() -> Vec<Candidate> {
     }
     for name in ["hipcc", "amdclang++"] {
         match on_path(name) {
-            // A distribution's lacks most targets; a newer Clang beside it may have them all.
+            // A distribution's hipcc lacks most targets; a newer Clang beside it may have them all.
             Some(path) => {
                 let rocm = path.canonicalize().is_ok_and(|p| !p.starts_with("/usr/bin"));
                 add(path, HipKind::Rocm, "PATH", false, rocm);
@@ -292,7 +293,7 @@ fn version(path: &Path) -> Result<String, String> {
     Ok(line.trim().to_owned())
 }
 
-/// Where a plain Clang's AMD device libraries lie.
+/// Returns the folder of a plain Clang's AMD device libraries.
 fn device_libs(clang: &Path) -> Option<PathBuf> {
     let mut folders = Vec::new();
     for name in ["HIP_DEVICE_LIB_PATH", "DEVICE_LIB_PATH"] {

@@ -15,11 +15,12 @@ const HOW: &str = "Install the CUDA toolkit (12.4 or newer), or without root fro
 pub struct Nvcc {
     /// The executable.
     pub path: PathBuf,
-    /// `13.0, V13.0.88` and the like.
+    /// The version: `13.0, V13.0.88` and the like.
     pub version: String,
-    /// How it was found: a variable's name, `PATH`, or a folder.
+    /// The place where the compiler was found: a variable's name, `PATH`, or a folder.
     pub found_by: String,
-    /// Installed for the whole system or chosen by a variable, not just one of several wheels lying around.
+    /// Whether the compiler is installed for the whole system or chosen by a variable, not just one of several wheels
+    /// lying around.
     pub system: bool,
 }
 
@@ -50,16 +51,17 @@ impl Nvcc {
         Err(Missing { what: "No nvcc, which kernels for CUDA need.".to_owned(), tried, how: HOW })
     }
 
-    /// The real architectures it can compile for: `sm_80`, `sm_90`, …
+    /// Returns the real architectures that the compiler can compile for: `sm_80`, `sm_90`, …
     ///
     /// # Errors
-    /// What the compiler said.
+    /// The compiler's own message.
     pub fn targets(&self) -> Result<Vec<String>, String> {
         Ok(ask(&self.path, &["--list-gpu-code"])?.split_whitespace().map(str::to_owned).collect())
     }
 }
 
-/// Path, how it was found, whether system-wide, whether it is the user's explicit choice.
+/// Returns for each candidate the path, the place where it was found, whether it is system-wide, and whether it is the
+/// user's explicit choice.
 fn candidates() -> Vec<(PathBuf, String, bool, bool)> {
     let mut list = Vec::new();
     if let Some(path) = variable("NVCC") {
@@ -99,7 +101,7 @@ fn candidates() -> Vec<(PathBuf, String, bool, bool)> {
     list
 }
 
-/// Compilers in the site-packages of a Python environment, newest CUDA first.
+/// Returns the compilers in the site-packages of a Python environment, newest CUDA first.
 fn wheels(prefix: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries(&prefix.join("lib"))
         .into_iter()

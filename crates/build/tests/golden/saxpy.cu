@@ -1,8 +1,8 @@
 #include <gpustream/kernel.cuh>
 
-/// Where a line starts and how it rises.
+/// A line: its start and its slope.
 struct Line {
-    /// At zero.
+    /// The value at zero.
     float start;
     float slope;
 };

@@ -36,7 +36,7 @@ fn main() -> Result<(), gpustream::Error> {
     let sums = stream.download(&y)?;
     assert_eq!((sums[0], sums[49], sums[50], sums[99]), (2, 2, 1, 1));
 
-    // A word that changes at any time, where a kernel says that it knows; and an ordinary buffer.
+    // A word that changes at any time, where the kernel's parameter says so; and an ordinary buffer.
     let flag = device.flag()?;
     flag.set(7);
     let x = stream.full(1, 9u32)?;
@@ -45,7 +45,7 @@ fn main() -> Result<(), gpustream::Error> {
     k.look(&stream, &one, &x, &mut y, kernels::Step { by: 2 })?;
     assert_eq!(stream.download(&y)?[0], 11);
 
-    // The CPU has no cooperative launch, and the kernel is not launched otherwise.
+    // The CPU has no cooperative launch, and the kernel is not launched in another way.
     let mut arrivals = stream.zeros::<u32>(1000)?;
     let many = Launch::new([64, 1, 1], [1, 1, 1]);
     let refusals = [k.meet(&stream, &mut arrivals), k.meet_with(&stream, &many, &mut arrivals)];

@@ -6,11 +6,10 @@
 use std::arch::naked_asm;
 use std::ffi::c_char;
 
+use super::{Body, Waits};
 use crate::abi::Context;
-use crate::fiber::{self, Exchange};
-use crate::{barrier as barriers, warp as warps};
 
-/// What a call preserves, and where to go on.
+/// Saves the registers that a call preserves, and the address to go on at.
 macro_rules! save {
     () => {
         "sub sp, sp, #160; stp x19, x20, [sp, #0]; stp x21, x22, [sp, #16]; stp x23, x24, [sp, #32]; \
@@ -20,7 +19,7 @@ macro_rules! save {
     };
 }
 
-/// The reverse.
+/// Restores them.
 macro_rules! restore {
     () => {
         "ldp x19, x20, [sp, #0]; ldp x21, x22, [sp, #16]; ldp x23, x24, [sp, #32]; \
@@ -30,7 +29,7 @@ macro_rules! restore {
     };
 }
 
-/// Leaves this stack, noting where in `from`, and goes on with the one that waits at `to`.
+/// Leaves this stack, noting its stack pointer in `from`, and goes on with the one that waits at `to`.
 ///
 /// # Safety
 /// `to` is the stack pointer of a stack that waits, or made by [`prepare`].
@@ -39,10 +38,10 @@ pub(crate) unsafe extern "C" fn switch(from: *mut usize, to: usize) {
     naked_asm!(save!(), "mov x9, sp", "str x9, [x0]", "mov sp, x1", restore!(), "ret",)
 }
 
-/// `gs_cpu_host.barrier`: saves the registers, asks [`barriers::arrive`] with a sixth argument, the stack
+/// Is `gs_cpu_host.barrier`: saves the registers, asks [`Waits::barrier`] with a sixth argument, the stack
 /// pointer, for the stack to go on with, and resumes it.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn barrier(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
+pub(crate) unsafe extern "C" fn barrier<W: Waits>(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
     naked_asm!(
         save!(),
         "mov x5, sp",
@@ -50,13 +49,13 @@ pub(crate) unsafe extern "C" fn barrier(_: *mut Context, _: u32, _: u32, _: *con
         "mov sp, x0",
         restore!(),
         "ret",
-        arrive = sym barriers::arrive,
+        arrive = sym W::barrier,
     )
 }
 
-/// `gs_cpu_host.warp`: the same with [`warps::arrive`], which takes the stack pointer as its third argument.
+/// Is `gs_cpu_host.warp`: does the same with [`Waits::warp`], which takes the stack pointer as its third argument.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn warp(_: *mut Context, _: u32) {
+pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     naked_asm!(
         save!(),
         "mov x2, sp",
@@ -64,24 +63,24 @@ pub(crate) unsafe extern "C" fn warp(_: *mut Context, _: u32) {
         "mov sp, x0",
         restore!(),
         "ret",
-        arrive = sym warps::arrive,
+        arrive = sym W::warp,
     )
 }
 
-/// The first thing on a new stack: calls `x19` with `x20`.
+/// Runs first on a new stack: calls `x19` with `x20`.
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
     naked_asm!("mov x0, x20", "blr x19", "brk #1")
 }
 
-/// Fills a new stack so that switching to the result calls [`fiber::body`].
+/// Fills a new stack so that switching to the result calls `body(argument)`.
 ///
 /// # Safety
 /// The stack below `top` is mapped.
-pub(crate) unsafe fn prepare(top: usize, exchange: *mut Exchange) -> usize {
+pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> usize {
     let mut frame = [0; 20];
-    frame[0] = fiber::body as *const () as usize;
-    frame[1] = exchange as usize;
+    frame[0] = body as usize;
+    frame[1] = argument as usize;
     frame[11] = enter as *const () as usize;
     let at = top - size_of_val(&frame);
     // SAFETY: within the stack, which is aligned to 64 bytes.
@@ -89,12 +88,13 @@ pub(crate) unsafe fn prepare(top: usize, exchange: *mut Exchange) -> usize {
     at
 }
 
-/// The stack pointer with which a function that was called starts.
+/// Returns the stack pointer with which a function that was called starts.
 pub(crate) fn call_frame(top: usize) -> usize {
     top
 }
 
-/// Has the processor fetch what a stack that waits at `at` needs first: the registers and the kernel's frame.
+/// Has the processor fetch the memory that a stack that waits at `at` needs first: the registers and the kernel's
+/// frame.
 #[inline]
 pub(crate) fn prefetch(at: usize) {
     for line in 0..4 {

@@ -3,25 +3,24 @@
 use std::arch::naked_asm;
 use std::ffi::c_char;
 
+use super::{Body, Waits};
 use crate::abi::Context;
-use crate::fiber::{self, Exchange};
-use crate::{barrier as barriers, warp as warps};
 
-/// What a call preserves. Floating-point modes are left alone: kernels do not change them.
+/// Saves the registers that a call preserves. Floating-point modes are left alone: kernels do not change them.
 macro_rules! save {
     () => {
         "push rbp; push rbx; push r12; push r13; push r14; push r15"
     };
 }
 
-/// The reverse.
+/// Restores them.
 macro_rules! restore {
     () => {
         "pop r15; pop r14; pop r13; pop r12; pop rbx; pop rbp"
     };
 }
 
-/// Leaves this stack, noting where in `from`, and goes on with the one that waits at `to`.
+/// Leaves this stack, noting its stack pointer in `from`, and goes on with the one that waits at `to`.
 ///
 /// # Safety
 /// `to` is the stack pointer of a stack that waits, or made by [`prepare`].
@@ -30,10 +29,10 @@ pub(crate) unsafe extern "C" fn switch(from: *mut usize, to: usize) {
     naked_asm!(save!(), "mov [rdi], rsp", "mov rsp, rsi", restore!(), "ret",)
 }
 
-/// `gs_cpu_host.barrier`: saves the registers, asks [`barriers::arrive`] with a sixth argument, the stack
+/// Is `gs_cpu_host.barrier`: saves the registers, asks [`Waits::barrier`] with a sixth argument, the stack
 /// pointer, for the stack to go on with, and resumes it.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn barrier(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
+pub(crate) unsafe extern "C" fn barrier<W: Waits>(_: *mut Context, _: u32, _: u32, _: *const c_char, _: u32) {
     naked_asm!(
         save!(),
         "mov r9, rsp",
@@ -43,13 +42,13 @@ pub(crate) unsafe extern "C" fn barrier(_: *mut Context, _: u32, _: u32, _: *con
         restore!(),
         "pop rcx",
         "jmp rcx",
-        arrive = sym barriers::arrive,
+        arrive = sym W::barrier,
     )
 }
 
-/// `gs_cpu_host.warp`: the same with [`warps::arrive`], which takes the stack pointer as its third argument.
+/// Is `gs_cpu_host.warp`: does the same with [`Waits::warp`], which takes the stack pointer as its third argument.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn warp(_: *mut Context, _: u32) {
+pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     naked_asm!(
         save!(),
         "mov rdx, rsp",
@@ -59,37 +58,37 @@ pub(crate) unsafe extern "C" fn warp(_: *mut Context, _: u32) {
         restore!(),
         "pop rcx",
         "jmp rcx",
-        arrive = sym warps::arrive,
+        arrive = sym W::warp,
     )
 }
 
-/// The first thing on a new stack: calls `rbx` with `r12`.
+/// Runs first on a new stack: calls `rbx` with `r12`.
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
     naked_asm!("mov rdi, r12", "call rbx", "ud2")
 }
 
-/// Fills a new stack so that switching to the result calls [`fiber::body`].
+/// Fills a new stack so that switching to the result calls `body(argument)`.
 ///
 /// # Safety
 /// The stack below `top` is mapped.
-pub(crate) unsafe fn prepare(top: usize, exchange: *mut Exchange) -> usize {
-    let body = fiber::body as *const () as usize;
-    // As `switch` pops them: r15, r14, r13, r12, rbx, rbp, and where to go on. `enter` starts 16 bytes below the
-    // top, aligned as a call wants it.
-    let frame = [0, 0, 0, exchange as usize, body, 0, enter as *const () as usize];
+pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> usize {
+    // In the order in which `switch` pops: r15, r14, r13, r12, rbx, rbp, and the address to go on at. `enter` starts 16
+    // bytes below the top, aligned as a call wants it.
+    let frame = [0, 0, 0, argument as usize, body as usize, 0, enter as *const () as usize];
     let at = top - 16 - size_of_val(&frame);
     // SAFETY: within the stack, which is aligned to 64 bytes.
     unsafe { (at as *mut [usize; 7]).write(frame) };
     at
 }
 
-/// The stack pointer with which a function that was called starts.
+/// Returns the stack pointer with which a function that was called starts.
 pub(crate) fn call_frame(top: usize) -> usize {
     top - 8
 }
 
-/// Has the processor fetch what a stack that waits at `at` needs first: the registers and the kernel's frame.
+/// Has the processor fetch the memory that a stack that waits at `at` needs first: the registers and the kernel's
+/// frame.
 #[inline]
 pub(crate) fn prefetch(at: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -21,12 +21,12 @@ pub fn compile(source: &str) -> Vec<u8> {
     compile_for(source, LEAST, false)
 }
 
-/// As [`compile`], with checks of array bounds.
+/// Compiles as [`compile`] does, with checks of array bounds.
 pub fn compile_checked(source: &str) -> Vec<u8> {
     compile_for(source, LEAST, true)
 }
 
-/// As [`compile`], for an instruction level.
+/// Compiles as [`compile`] does, for an instruction level.
 pub fn compile_for(source: &str, march: &str, checked: bool) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -122,7 +122,7 @@ impl Bench {
         args: &mut [Arg],
     ) -> Result<(), Error> {
         let pointers: Vec<*mut c_void> = args.iter_mut().map(Arg::pointer).collect();
-        // SAFETY: tests pass what their kernels take.
+        // SAFETY: tests pass the arguments that their kernels take.
         unsafe { self.device.launch(self.function(name), &config, &pointers, stream) }
     }
 
@@ -141,7 +141,7 @@ impl Bench {
         unsafe { self.device.stream_wait_event(stream, event) }.unwrap();
     }
 
-    /// Zeroed device memory.
+    /// Allocates zeroed device memory.
     pub fn memory<T: Copy>(&self, len: usize) -> Memory<T> {
         let buffer = self.device.alloc(len.max(1) * size_of::<T>()).unwrap();
         Memory { buffer, len, _of: std::marker::PhantomData }
@@ -153,7 +153,7 @@ impl Bench {
         memory
     }
 
-    /// A flag that host and kernels may use at any time.
+    /// Makes a flag that host and kernels may use at any time.
     pub fn flag(&self) -> &'static AtomicU32 {
         let ptr = self.device.pinned_alloc(4, PinnedOptions::default()).unwrap();
         // SAFETY: zeroed, aligned, and never freed.
@@ -177,7 +177,7 @@ impl<T: Copy> AsRef<[T]> for Memory<T> {
 
 impl<T: Copy> AsMut<[T]> for Memory<T> {
     fn as_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above.
+        // SAFETY: an allocation of this length, zeroed; tests look when the device is done.
         unsafe { std::slice::from_raw_parts_mut(self.buffer.0 as *mut T, self.len) }
     }
 }
@@ -225,7 +225,7 @@ macro_rules! from {
 }
 from!(i32 => I32, u32 => U32, f32 => F32, usize => Size);
 
-/// `args![a, b]`: each by `Arg::from`.
+/// Makes kernel arguments of values, each by `Arg::from`: `args![a, b]`.
 #[macro_export]
 macro_rules! args {
     ($($value:expr),* $(,)?) => { &mut [$(support::Arg::from($value)),*] };

@@ -1,4 +1,4 @@
-//! What is read out of the bodies of functions: loops, shared memory, barriers.
+//! The bodies of functions, as they are read: loops, shared memory, barriers.
 
 use super::*;
 

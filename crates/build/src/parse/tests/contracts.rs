@@ -1,4 +1,4 @@
-//! What comments say of a kernel: its documentation and its contract.
+//! The comments on a kernel: its documentation and its contract.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn docs_become_no_doc_tests() {
     assert_eq!(module.kernels[0].docs, ["Text.", "   indented by four", "```text", "    code();", "```"]);
 }
 
-/// A kernel with this contract line; the line is the first of the file.
+/// Returns a kernel with this contract line; the line is the first of the file.
 fn with_contract(line: &str) -> String {
     format!(
         "/// {line}\nextern \"C\" __global__ void k(int n, const float* x, float a, unsigned w, unsigned h) {{}}"

@@ -1,4 +1,4 @@
-//! Which functions of a file are its kernels, and what they may be called.
+//! The functions of a file that are its kernels, and the names that they may have.
 
 use super::*;
 

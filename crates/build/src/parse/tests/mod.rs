@@ -1,4 +1,4 @@
-//! What is read out of a file, and every way in which a file is refused.
+//! The reading of a file, and every way in which a file is refused.
 
 mod bodies;
 mod contracts;
@@ -10,13 +10,14 @@ use proptest::prelude::*;
 use super::parse;
 use crate::contract::{Expr, LaunchValue};
 use crate::diagnostic::SourceFile;
-use crate::signature::{Module, ParamType, Scalar, ValueType};
+use crate::signature::Module;
+use crate::types::{ParamType, Scalar, ValueType};
 
 fn read(text: &str) -> Module {
     parse(&SourceFile::new("k.cu", text), &[]).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The errors as `line:column: message | help`.
+/// Returns the errors as `line:column: message | help`.
 fn errors(text: &str) -> Vec<String> {
     let Err(error) = parse(&SourceFile::new("k.cu", text), &[]) else {
         panic!("accepted:\n{text}");
@@ -26,7 +27,7 @@ fn errors(text: &str) -> Vec<String> {
     error.diagnostics().iter().map(line).collect()
 }
 
-/// One error at `position` (`line:column`) whose text contains all of `parts`.
+/// Asserts one error at `position` (`line:column`) whose text contains all of `parts`.
 #[track_caller]
 fn refused(text: &str, position: &str, parts: &[&str]) {
     let errors = errors(text);

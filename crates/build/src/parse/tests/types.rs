@@ -1,8 +1,8 @@
-//! The types of parameters: what Rust has for them, and those that it cannot pass.
+//! The types of parameters: their Rust types, and those that Rust cannot pass.
 
 use super::*;
 
-/// The type of the only parameter.
+/// Returns the type of the only parameter.
 fn param(declaration: &str) -> ParamType {
     let text = format!("extern \"C\" __global__ void k({declaration}) {{}}");
     let module = read(&text);

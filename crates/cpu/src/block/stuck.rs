@@ -1,0 +1,57 @@
+//! The message about a block none of whose threads can go on.
+
+use super::Runner;
+use crate::failure::{Failure, Site};
+use crate::thread::State;
+use crate::warp;
+
+impl Runner {
+    /// Returns the reason why no thread of the block can go on.
+    pub(super) fn stuck(&mut self) -> Failure {
+        let first = |state| self.states[..self.total as usize].iter().position(|&s| s == state);
+        match (first(State::AtBarrier), first(State::AtWarp)) {
+            (Some(waiting), _) => self.stuck_at_barrier(waiting as u32),
+            (None, Some(waiting)) => self.stuck_at_warp(waiting as u32),
+            (None, None) => self.failure_at(None, "no thread of the block can go on".into()),
+        }
+    }
+
+    fn stuck_at_barrier(&self, waiting: u32) -> Failure {
+        let states = &self.states[..self.total as usize];
+        let missing = states.iter().position(|&s| s != State::AtBarrier);
+        let other = match missing.map(|thread| (thread, states[thread])) {
+            Some((thread, State::Exited)) => {
+                format!("thread {} has returned without reaching it", self.place(thread as u32))
+            }
+            Some((thread, _)) => {
+                let at = Site::from(&self.lanes[thread]);
+                format!("thread {} waits in a warp operation at {at}", self.place(thread as u32))
+            }
+            None => "another thread never reaches it".into(),
+        };
+        let message = format!(
+            "waits at the barrier at {}, but {other}: every thread of a block must reach every barrier",
+            self.barrier.site()
+        );
+        self.failure_at(Some(waiting), message)
+    }
+
+    fn stuck_at_warp(&mut self, waiting: u32) -> Failure {
+        let elsewhere = warp::missing(&self.threads(), waiting).map_or_else(
+            || "a lane of its mask never comes".into(),
+            |other| {
+                let at = if self.states[other as usize] == State::AtBarrier {
+                    self.barrier.site()
+                } else {
+                    Site::from(&self.lanes[other as usize])
+                };
+                format!("thread {}, named in its mask, waits at {at}", self.place(other))
+            },
+        );
+        let message = format!(
+            "waits in a warp operation at {}, but {elsewhere}: every lane of a mask must reach the operation",
+            Site::from(&self.lanes[waiting as usize])
+        );
+        self.failure_at(Some(waiting), message)
+    }
+}

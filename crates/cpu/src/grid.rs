@@ -1,0 +1,165 @@
+//! Launches: a kernel with its arguments, and the run of its blocks.
+
+use std::ffi::c_void;
+
+use gpustream_hal::{Error, ErrorKind, LaunchConfig, Result};
+
+use crate::abi::{self, Dim};
+use crate::block::Runner;
+use crate::check::SharedGuard;
+use crate::error::error;
+use crate::failure::Failure;
+use crate::kernel::Function;
+use crate::shared::Worker;
+
+/// Most blocks in y and z.
+pub(crate) const MAX_GRID_YZ: u32 = 65_535;
+
+/// A kernel with its shape and arguments.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    pub(crate) function: FunctionRef,
+    pub(crate) config: LaunchConfig,
+    pub(crate) params: Params,
+}
+
+/// A reference to a kernel of a loaded module.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FunctionRef(pub(crate) *const Function);
+
+// SAFETY: a function is constant from load to unload, and the traits' callers keep modules loaded while work
+// refers to them.
+unsafe impl Send for FunctionRef {}
+// SAFETY: a function is constant from load to unload, and the traits' callers keep modules loaded while work
+// refers to them.
+unsafe impl Sync for FunctionRef {}
+
+/// Parameter blocks up to this size travel inside the operation; longer ones cost an allocation.
+const INLINE: usize = 128;
+
+/// A kernel's parameter block.
+#[derive(Clone)]
+pub(crate) struct Params {
+    inline: Inline,
+    long: Option<Box<[Inline]>>,
+}
+
+/// Bytes that are aligned for any parameter.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+struct Inline([u8; INLINE]);
+
+impl Params {
+    /// Copies the values that `args` point to into the kernel's layout.
+    ///
+    /// # Safety
+    /// `args` matches the kernel's parameters in size.
+    pub(crate) unsafe fn new(function: &Function, args: &[*mut c_void]) -> Self {
+        let mut params = Self { inline: Inline([0; INLINE]), long: None };
+        if function.params_size > INLINE {
+            params.long = Some(vec![params.inline; function.params_size.div_ceil(INLINE)].into_boxed_slice());
+        }
+        let block = params.block_mut();
+        for (param, arg) in function.params.iter().zip(args) {
+            // SAFETY: the argument has the parameter's size, which lies in the block.
+            unsafe {
+                std::ptr::copy_nonoverlapping(arg.cast::<u8>(), block.add(param.offset), param.size);
+            }
+        }
+        params
+    }
+
+    fn block_mut(&mut self) -> *mut u8 {
+        match &mut self.long {
+            Some(long) => long.as_mut_ptr().cast(),
+            None => self.inline.0.as_mut_ptr(),
+        }
+    }
+
+    fn block(&self) -> *const u8 {
+        match &self.long {
+            Some(long) => long.as_ptr().cast(),
+            None => self.inline.0.as_ptr(),
+        }
+    }
+}
+
+/// Runs blocks `first..end` of a launch.
+///
+/// # Safety
+/// The launch was submitted as the traits ask.
+pub(crate) unsafe fn run(launch: &Launch, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
+    let shared = worker.device();
+    let check = shared.options.check;
+    let runner = worker.runner();
+    let config = &launch.config;
+    // SAFETY: the module is loaded while its work is pending.
+    let kernel = unsafe { &*launch.function.0 };
+    // SAFETY: the runner is this worker's own, and no kernel runs on it now.
+    unsafe {
+        let context = &mut (*runner).context;
+        context.params = launch.params.block();
+        context.grid = Dim::new(config.grid);
+        context.block = Dim::new(config.block);
+        context.warp_size = shared.options.warp_size;
+        context.dynamic_shared = config.dynamic_shared;
+        let row = u64::from(config.grid[0]) * u64::from(config.block[0]);
+        context.wide = u32::from(row > abi::NARROW_MAX || check);
+        context.check = u32::from(check);
+    }
+    let result = if check {
+        // SAFETY: passed on to the caller.
+        unsafe { run_checked(kernel, worker, config.dynamic_shared, first, end) }
+    } else {
+        // SAFETY: passed on to the caller.
+        unsafe { Runner::run(runner, kernel.entry, first, end) }
+    };
+    result.map_err(|failure| {
+        // SAFETY: no kernel runs on the runner any more.
+        let (context, address) = unsafe {
+            let address = (*runner).crash_address();
+            (std::ptr::read(&raw const (*runner).context), address)
+        };
+        // SAFETY: no kernel runs on the runner any more.
+        unsafe { (*runner).abandon() };
+        describe(kernel, &context, &failure, address.and_then(|a| shared.memory.describe(a)))
+    })
+}
+
+/// Runs one block at a time, so that a violation can be told from those of the blocks before.
+unsafe fn run_checked(
+    kernel: &Function,
+    worker: &mut Worker,
+    dynamic_shared: u32,
+    first: u64,
+    end: u64,
+) -> Result<(), Failure> {
+    let (memory, runner) = (&worker.device().memory, worker.runner());
+    for block in first..end {
+        // SAFETY: the module is loaded, and this worker runs no other block meanwhile.
+        let guard = unsafe { SharedGuard::lay(kernel.locals.dynamic_shared(), dynamic_shared as usize) };
+        // SAFETY: passed on to the caller.
+        unsafe { Runner::run(runner, kernel.entry, block, block + 1) }?;
+        if let Some(message) = guard.violation().or_else(|| memory.violation()) {
+            return Err(Failure { block, thread: None, message });
+        }
+    }
+    Ok(())
+}
+
+fn describe(kernel: &Function, context: &abi::Context, failure: &Failure, near: Option<String>) -> Error {
+    let block = context.grid.place(failure.block);
+    let thread = match failure.thread {
+        Some(thread) => Some(context.block.place(u64::from(thread))),
+        // Only the general entry keeps the index where it can be read.
+        // SAFETY: the module is loaded.
+        None if context.wide != 0 && near.is_some() => unsafe { kernel.locals.thread_index() },
+        None => None,
+    };
+    let thread = thread.map_or_else(String::new, |thread| format!(", thread {thread}"));
+    let near = near.map_or_else(String::new, |near| format!(", {near}"));
+    error(
+        ErrorKind::DeviceLost,
+        format!("kernel `{}`, block {block}{thread}: {}{near}", kernel.name, failure.message),
+    )
+}
