@@ -1,4 +1,4 @@
-// Kernels that write down what they were given.
+// Kernels that store their arguments.
 #include <gpustream/kernel.cuh>
 
 /// A struct with members of several sizes.
@@ -59,7 +59,7 @@ extern "C" __global__ void swap_pairs(Mixed* __restrict__ x, size_t n) {
     }
 }
 
-/// Every thread writes where it is: block and thread of each dimension, six numbers of ten bits.
+/// Every thread writes its place: block and thread of each dimension, six numbers of ten bits.
 /// requires: grid.x * grid.y * grid.z * block.x * block.y * block.z <= len(out)
 extern "C" __global__ void where(unsigned long long* __restrict__ out) {
     const unsigned long long place = ((unsigned long long)blockIdx.x << 50) | ((unsigned long long)blockIdx.y << 40) |
