@@ -41,7 +41,7 @@ fn settings_that_are_not_allowed_are_refused_by_name(device: &Device) -> Result<
         for part in ["InvalidArgument", variable, value, allowed] {
             assert!(
                 ended.output.contains(part),
-                "`{part}` is not said of {variable}={value}: {}",
+                "`{part}` is missing in the error for {variable}={value}: {}",
                 ended.output
             );
         }

@@ -40,9 +40,9 @@ fn round_trips_in_pieces_bring_back_the_same_values(device: &Device) -> Result<(
     let values = numbers((21 << 20) / 4 + 13);
     let x = s.upload(&values)?;
     let slow = s.download(&x)?;
-    assert!(slow == values, "what came back differs");
+    assert!(slow == values, "the downloaded values differ");
     let view = x.slice(3..values.len() - 5)?;
-    assert!(s.download(&view)? == values[3..values.len() - 5], "what came back of a view differs");
+    assert!(s.download(&view)? == values[3..values.len() - 5], "the values downloaded from a view differ");
     Ok(())
 }
 

@@ -269,7 +269,7 @@ fn foreign_streams_may_be_destroyed_after_their_work(device: &Device) -> Result<
         let mut x = adopted.full(N, 1u32)?;
         kernels.step(&adopted, &mut x, 1, N)?;
         drop(adopted);
-        // SAFETY: nobody else uses the stream.
+        // SAFETY: the stream is no longer used.
         unsafe {
             device.raw().stream_synchronize(raw)?;
             device.raw().stream_destroy(raw)?;

@@ -29,7 +29,7 @@ fn an_event_is_a_point_in_a_stream(device: &Device) -> Result<()> {
     first.open();
     event.synchronize()?;
     assert!(event.is_done()?);
-    assert!(!s.is_done()?, "what follows the event still runs");
+    assert!(!s.is_done()?, "the work behind the event still runs");
     second.open();
     s.synchronize()
 }
@@ -37,7 +37,7 @@ fn an_event_is_a_point_in_a_stream(device: &Device) -> Result<()> {
 /// Without the wait, b would read x before a has written it: a ends only after the host has submitted b's work.
 fn a_wait_orders_streams(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
-    // SAFETY: the event orders the two streams, which is what is tested.
+    // SAFETY: the event orders the two streams; this test checks that.
     let untracked = open_again(device, unsafe { DeviceOptions::default().without_tracking() })?;
     let kernels_untracked = sync::Kernels::load(&untracked)?;
     for (device, kernels) in [(device, &kernels), (&untracked, &kernels_untracked)] {

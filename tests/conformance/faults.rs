@@ -49,7 +49,7 @@ impl Breaker {
 
 fn lost<T>(result: Result<T>, what: &str) {
     match result {
-        Ok(_) => panic!("{what} knows nothing of the fault"),
+        Ok(_) => panic!("{what} does not report the fault"),
         Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceLost, "{what}: {error}"),
     }
 }

@@ -176,7 +176,7 @@ fn dropping_the_last_handle_waits_for_the_work(device: &Device) -> Result<()> {
         scope.spawn(move || drop(go));
         drop(mine);
     });
-    assert!(later.try_recv().is_ok(), "the last handle went before the work was done");
+    assert!(later.try_recv().is_ok(), "the last handle was dropped before the work was done");
     assert!(done.try_recv().is_ok());
     drop(gate);
     Ok(())

@@ -127,7 +127,7 @@ fn handles_of_one_device_share_its_memory(device: &Device) -> Result<()> {
     let late = Gate::new(device)?;
     kernels.copy_when(&mine, late.flag(), &y, &mut x, 1000)?;
     drop(y);
-    // Dropping the other device's last handle waits for its work, and for what uses its memory.
+    // The drop of the other device's last handle waits for its work, and for other work on its memory.
     late.open();
     drop((theirs, other));
     assert_eq!(mine.download(&x)?, [2; 1000]);

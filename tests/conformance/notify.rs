@@ -93,7 +93,7 @@ fn pinned_memory_is_ready(device: &Device) -> Result<()> {
     first.open();
     block_on(ready)?;
     assert_eq!(host.read()?[..101], [&[4; 100][..], &[0]].concat());
-    assert!(!s.is_done()?, "what follows the copy still runs");
+    assert!(!s.is_done()?, "the work behind the copy still runs");
     Ok(())
 }
 

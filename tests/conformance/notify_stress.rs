@@ -56,7 +56,7 @@ fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
     gate.open();
     block_on(finished)?;
     until(|| Ok(Arc::strong_count(&woken) == 1))?;
-    assert!(!woken.0.load(Ordering::SeqCst), "nobody waited any more");
+    assert!(!woken.0.load(Ordering::SeqCst), "a dropped future was woken");
     assert_eq!(s.download(&x)?, [1; N]);
     Ok(())
 }
@@ -188,7 +188,7 @@ fn an_idle_reactor_sleeps(device: &Device) -> Result<()> {
         s.record()?;
         s.synchronize()?;
     }
-    assert_eq!(reactor.switches(), before, "the reactor runs though nobody waits");
+    assert_eq!(reactor.switches(), before, "the reactor runs although no future waits");
     Ok(())
 }
 

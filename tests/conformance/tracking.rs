@@ -120,7 +120,7 @@ fn ranges_are_tracked_apart(device: &Device) -> Result<()> {
     let c = device.stream()?;
     let mut y = c.alloc::<u32>(20)?;
     c.copy(&x.slice(1101..1121)?, &mut y)?;
-    assert!(!c.is_done()?, "what spans both waits");
+    assert!(!c.is_done()?, "the operation on both halves waits");
     gate.open();
     let got = c.download(&y)?;
     assert_eq!((&got[..10], &got[10..]), (&[2; 10][..], &[8; 10][..]));
@@ -143,7 +143,7 @@ fn pinned_reads_wait_for_their_copy_alone(device: &Device) -> Result<()> {
         host.read().map(|guard| assert_eq!(*guard, [4; N]))
     })?;
     assert!(host.is_ready()?);
-    assert!(!a.is_done()?, "what follows the copy still runs");
+    assert!(!a.is_done()?, "the work behind the copy still runs");
     second.open();
     a.synchronize()
 }

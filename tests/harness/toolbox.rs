@@ -157,7 +157,10 @@ impl Toolbox {
         note("Device::memory", device.memory().map(drop));
         note("Device::open", Device::open(device.info().backend).map(drop));
         note("Device::best", Device::best().map(drop));
-        assert!(Device::all().is_empty(), "it cannot say that it was refused");
+        assert!(
+            Device::all().is_empty(),
+            "`Device::all` cannot return an error, so it must return no device"
+        );
         let source = ModuleSource { name: "test", images: &[], source: None };
         // SAFETY: the source has no image.
         note("Device::load_module", unsafe { device.load_module(&source) }.map(drop));

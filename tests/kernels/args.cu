@@ -36,7 +36,7 @@ extern "C" __global__ void scalars(bool b, signed char i8, unsigned char u8, sho
     out[13] = (double)size;
 }
 
-/// A struct by value, behind a parameter that misaligns what follows.
+/// A struct by value, behind a parameter that misaligns the next ones.
 /// requires: 7 <= len(out)
 extern "C" __global__ void by_value(unsigned char before, Nested nested, unsigned char after, double* __restrict__ out) {
     out[0] = (double)before;

@@ -32,7 +32,7 @@ fn unless_captured<T>(outcome: Result<T>) -> Option<T> {
 fn capture_nothing(stream: &Stream) {
     for _ in 0..2 {
         if let Some(graph) = unless_captured(stream.capture(|_| Ok(()))) {
-            assert_eq!(graph.nodes(), 0, "somebody else's work is in it");
+            assert_eq!(graph.nodes(), 0, "another thread's work is in the graph");
         }
     }
 }

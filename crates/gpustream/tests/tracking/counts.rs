@@ -134,7 +134,7 @@ fn reading_pinned_memory_waits_for_its_copy_alone() {
     drop(host.read().unwrap());
     let known = paper.state().order.known_to_host().clone();
     assert!((0..copies).all(|op| known.contains(op)), "the copy is done");
-    assert!(!known.contains(copies), "and what came after it need not be");
+    assert!(!known.contains(copies), "the work behind the copy need not be done");
     assert!(host.is_ready().unwrap());
 }
 
@@ -276,7 +276,7 @@ fn memory_passes_to_another_stream_after_its_last_use() {
         std::mem::forget(y);
         found
     });
-    assert!(found, "never handed out again");
+    assert!(found, "the memory was never allocated again");
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 

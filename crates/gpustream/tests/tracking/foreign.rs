@@ -12,7 +12,9 @@ fn refused<T>(result: Result<T>, what: &str) {
 
 #[track_caller]
 fn refused_saying<T>(result: Result<T>, texts: &[&str]) {
-    let Err(error) = result else { panic!("{texts:?}: of another device, and accepted") };
+    let Err(error) = result else {
+        panic!("an operation was accepted that should be refused with {texts:?}")
+    };
     assert_eq!(error.kind(), ErrorKind::DeviceMismatch, "{error}");
     for text in texts {
         assert!(error.message().contains(text), "`{error}` does not say `{text}`");

@@ -56,7 +56,7 @@ fn dropped_pinned_memory_is_not_handed_out_before_its_last_use() {
     paper.finish_all();
     let mut more = Vec::new();
     while more.last() != Some(&address) {
-        assert!(more.len() < 10_000, "never handed out again");
+        assert!(more.len() < 10_000, "the memory was never allocated again");
         let again = device.pinned::<u8>(100).unwrap();
         assert_eq!(*again.read().unwrap(), [0; 100], "fresh memory is zero");
         more.push(again.as_raw());
@@ -145,7 +145,7 @@ fn forgetting_anything_leaks_and_breaks_nothing() {
     device.synchronize().unwrap();
     device.trim();
     let y = a.alloc::<u8>(100).unwrap();
-    assert_ne!(y.as_raw(), used, "and is never handed out again");
+    assert_ne!(y.as_raw(), used, "forgotten memory is never allocated again");
     mem::forget(host);
     mem::forget(a);
     let mut z = b.alloc::<u8>(100).unwrap();

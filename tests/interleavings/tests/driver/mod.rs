@@ -181,7 +181,10 @@ unsafe impl Model for Driver {
             Call::StreamWaitEvent(stream, event) => self.tell(|world| match world.events[&event.0] {
                 Recorded::Never => {}
                 Recorded::At(other, until) => {
-                    world.running(stream, "a wait for what is outside").work.push(Work::After(other, until));
+                    world
+                        .running(stream, "a wait for work outside of the capture")
+                        .work
+                        .push(Work::After(other, until));
                 }
                 Recorded::In(capture) => {
                     assert!(!world.ended.contains(&capture), "a wait for a capture that has ended");
