@@ -82,8 +82,7 @@ impl Reduce {
     }
 
     /// Computes the sum of all products `x[i] * y[i]`, or 0 if there are none. `f16` and `bf16` are multiplied and
-    /// summed in
-    /// `f32`.
+    /// summed in `f32`.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let total = size(&out)?;
     table.row(["hip-shim, run.sh".to_owned(), FileSize(size(&out.join("hip-shim"))?).to_string()]);
     table.row(["together".to_owned(), FileSize(total).to_string()]);
-    println!("{table}\n\n{}/run.sh [tests|examples|bench|sanitize|shim] runs it", out.display());
+    println!("{table}\n\n{}/run.sh [tests|examples|bench|sanitize|shim] runs the bundle", out.display());
     if let Some((major, minor)) = glibc.into_iter().max() {
         println!("needs glibc {major}.{minor} or newer");
     }

@@ -47,7 +47,10 @@ fn main() -> Result<()> {
     // Devices round products and sums differently, so a few points next to the border may differ.
     let same =
         escape.iter().enumerate().filter(|(i, steps)| **steps == expected(&frame, i % width, i / width));
-    ensure!(same.count() * 100 >= escape.len() * 99, "the picture is not what plain Rust computes");
+    ensure!(
+        same.count() * 100 >= escape.len() * 99,
+        "the picture differs from the one computed in plain Rust"
+    );
     let mut picture = String::new();
     for line in escape.chunks(width) {
         picture.extend(line.iter().map(|steps| shade(*steps)));
