@@ -1,4 +1,4 @@
-//! The parts that the examples share: options, their end, values in host memory, and aligned tables.
+//! The parts that the examples share: options, exit codes, values in host memory, and aligned tables.
 
 use std::process::ExitCode;
 

@@ -147,7 +147,7 @@ fn arguments_of_another_backend_are_refused(device: &Device) -> Result<()> {
     s.synchronize()
 }
 
-/// The borrow rules out host access during a copy that writes; a copy that reads makes the host wait, not fail.
+/// While a pending copy reads pinned memory, a write of the host waits and does not fail.
 fn host_access_during_a_copy_waits(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;

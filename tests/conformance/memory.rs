@@ -134,7 +134,7 @@ fn handles_of_one_device_share_its_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A copy between backends goes through the host.
+/// No driver copies between backends, so a program copies through the host.
 fn memory_of_another_backend_is_refused(device: &Device) -> Result<()> {
     if device.info().backend == "cpu" {
         // The machine need not have another backend; `gpustream`'s own tests prove the refusals on a model of a device.

@@ -61,7 +61,7 @@ fn devices(device: &Device) -> Vec<Device> {
     all
 }
 
-/// Adds up a vector over all devices: they halve it pairwise until one value is left.
+/// Combines one vector of each device pairwise, until one device has the result.
 fn halving(device: &Device) -> Result<()> {
     let devices = devices(device);
     if devices.is_empty() {
