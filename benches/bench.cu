@@ -1,7 +1,7 @@
-// What the benchmarks launch where the library's own kernels would hide what is measured.
+// Kernels for benchmarks in which the library's own kernels would hide the measured cost.
 #include <gpustream/kernel.cuh>
 
-/// y[i] = a * x[i], one element a thread: four arguments and next to no work.
+/// y[i] = a * x[i], one element per thread: four arguments and almost no work.
 /// requires: n <= len(x), n <= len(y)
 /// covers: n
 extern "C" __global__ void four(float a, const float* __restrict__ x, float* __restrict__ y, size_t n) {
@@ -9,7 +9,7 @@ extern "C" __global__ void four(float a, const float* __restrict__ x, float* __r
     if (i < n) y[i] = a * x[i];
 }
 
-/// y[i] += a * x[i], one element a thread, as first written.
+/// y[i] += a * x[i], one element per thread: the simplest version.
 /// requires: n <= len(x), n <= len(y)
 /// covers: n
 extern "C" __global__ void saxpy_plain(float a, const float* __restrict__ x, float* __restrict__ y, size_t n) {
@@ -17,7 +17,7 @@ extern "C" __global__ void saxpy_plain(float a, const float* __restrict__ x, flo
     if (i < n) y[i] += a * x[i];
 }
 
-/// Runs for about so many clock ticks of the device; on the CPU not at all.
+/// Runs for about `ticks` clock ticks of the device; on the CPU it returns at once.
 /// requires: nothing
 extern "C" __global__ void spin(long long ticks) {
 #if !defined(GS_CPU)
@@ -27,7 +27,7 @@ extern "C" __global__ void spin(long long ticks) {
 #endif
 }
 
-/// Meets at a barrier `count` times; each thread passes a value to its neighbour between.
+/// Meets at a barrier `count` times; in between, each thread passes a value to its neighbour.
 /// requires: block.x <= 256, grid.x * block.x <= len(y)
 extern "C" __global__ void barriers(unsigned* __restrict__ y, unsigned count) {
     __shared__ unsigned values[256];

@@ -1,7 +1,7 @@
-//! Futures: hundreds of small jobs on a few threads.
+//! Futures run hundreds of small jobs on a few threads.
 //!
-//! Each job has a stream of its own and awaits the device between its steps. A waiting job holds no thread: one
-//! thread of the library's looks at the device for all of them, and wakes those whose turn it is.
+//! Each job has a stream of its own and awaits the device between its steps. A waiting job holds no thread: one thread
+//! of the library asks the device for all jobs, and wakes a job when its work is done.
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -22,19 +22,19 @@ use tokio::task::JoinSet;
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// How many jobs
+    /// Number of jobs
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..))]
     jobs: u32,
-    /// How many numbers each works on
+    /// Numbers that each job works on
     #[arg(long, default_value_t = 10_000, value_parser = examples::size())]
     size: usize,
-    /// How many threads run them
+    /// Threads that run the jobs
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
 }
 
-/// Jobs of a thread that are under way at one time; more wait for one to end, so that memory does not limit how many
-/// there are.
+/// The number of a thread's jobs that are under way at one time. Further jobs wait for one to end, so that memory does
+/// not limit the total.
 const AT_ONCE: usize = 500;
 
 fn main() -> ExitCode {
@@ -69,7 +69,7 @@ fn run() -> Result<()> {
 
 /// Runs jobs on this thread.
 fn run_jobs(mut jobs: impl Iterator<Item = impl Future<Output = Result<()>> + Send + 'static>) -> Result<()> {
-    // Tokio's runtime of several threads panics where it cannot start one.
+    // Tokio's runtime of several threads panics if it cannot start a thread.
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
         let mut running = JoinSet::new();
@@ -87,7 +87,7 @@ fn run_jobs(mut jobs: impl Iterator<Item = impl Future<Output = Result<()>> + Se
     })
 }
 
-/// A device's work and the host's in turns: what the second kernel gets depends on what the first one gave.
+/// Lets device and host work in turns: the second kernel's input depends on the first one's result.
 async fn job(device: Device, kernels: Arc<Kernels>, number: u32, n: usize) -> Result<()> {
     let stream = device.stream()?;
     let mut x = stream.full(n, number)?;
@@ -101,10 +101,10 @@ async fn job(device: Device, kernels: Arc<Kernels>, number: u32, n: usize) -> Re
     Ok(())
 }
 
-/// Refuses to start where the program may not have as many addresses as its threads reserve: a small allocation that
-/// fails later on would abort it.
+/// Refuses to start if the program's limit of addresses is below the number that its threads reserve: otherwise a small
+/// allocation that fails later would abort the program.
 fn check_addresses(threads: u32) -> Result<()> {
-    // The allocator reserves so much for each thread, and the library has some of its own.
+    // The allocator reserves this much for each thread, and the library has some threads of its own.
     let needed = (u64::from(threads) + 6) * (64 << 20);
     let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
     ensure!(

@@ -1,7 +1,7 @@
-//! Timed events: how long work takes on the device, apart from what the host does meanwhile.
+//! Timed events measure how long work takes on the device, whatever the host does meanwhile.
 //!
-//! A host clock around a launch measures the launch, since the call returns before the kernel runs. Two timed events
-//! around it take the device's own time. Plain events order and notify and are cheaper; so there are two types.
+//! A host clock around a launch measures only the call, which returns before the kernel runs. Two timed events around
+//! the launch measure the device's own time. Plain events order and notify, and are cheaper; so there are two types.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use examples::{DeviceArg, Table};
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// How many numbers
+    /// Number of elements
     #[arg(long, default_value_t = 1 << 22, value_parser = examples::size())]
     size: usize,
-    /// How often each measurement is repeated; the median is shown
+    /// Repetitions of each measurement; the median is shown
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     samples: u32,
 }
@@ -54,7 +54,7 @@ fn run() -> Result<()> {
             }
             on_host.push(called.elapsed());
             let end = stream.record_timed()?;
-            on_device.push(end.elapsed_since(&start)?); // waits for both
+            on_device.push(end.elapsed_since(&start)?); // waits for both events
         }
         table.row([
             name.to_owned(),

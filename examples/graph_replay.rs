@@ -1,7 +1,7 @@
-//! Graphs: a sequence of small operations recorded once and launched with a single call.
+//! A graph is a sequence of operations that is recorded once and launched with a single call.
 //!
-//! Where kernels take microseconds, the calls that submit them are what takes the time. A graph pays for them once.
-//! Between launches one node gets other arguments.
+//! When kernels take microseconds, most of the time goes into the calls that submit them. A graph makes these calls
+//! only once. Between launches, this example gives one node other arguments.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -16,10 +16,10 @@ use examples::asynchronous::{Kernels, churned};
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// How many kernels make one round
+    /// Kernels of one round
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=100_000))]
     kernels: u32,
-    /// How many rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 100)]
     rounds: u32,
 }
@@ -54,7 +54,8 @@ fn run() -> Result<()> {
     let want = (0..args.rounds).fold(0, |v, _| round(v, 0));
     ensure!(stream.download(&x)?.iter().all(|&v| v == want), "wrong result, one by one");
 
-    // `stream.capture(|s| …)` records the same from ordinary calls; a builder gives the nodes names to change them by.
+    // `stream.capture(|s| …)` records the same from ordinary calls; a builder returns the nodes, so that they can be
+    // changed later.
     let mut builder = device.graph_builder()?;
     let first = builder.node(&[], |s| kernels.churn(s, &mut x, 0, 1, N))?;
     let mut last = first;

@@ -1,4 +1,4 @@
-//! Heat spreading over a plate: frames are copied out and written as PNG while the next steps run.
+//! Heat spreads over a plate; frames are copied out and written as PNG while the next steps run.
 
 use std::fs;
 use std::io::{BufWriter, Write};
@@ -11,7 +11,7 @@ use examples::{DeviceArg, is_cpu};
 use gpustream_kernels::stencil::Kernels;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How much of the difference to its neighbours a cell takes over per step; stable up to 0.25.
+/// The part of the difference to its neighbours that a cell takes over per step; stable up to 0.25.
 const K: f32 = 0.2;
 
 /// Spreads heat over a plate and writes pictures of it while it computes
@@ -76,7 +76,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// A cold plate with one hot edge and some hot spots.
+/// Makes a cold plate with one hot edge and some hot spots.
 fn plate(size: usize) -> Result<Vec<f32>> {
     let spots = [(0.3, 0.35, 0.12), (0.7, 0.55, 0.17), (0.35, 0.75, 0.08)];
     examples::values(size * size, |i| {
@@ -100,7 +100,7 @@ fn check(plate: &[f32], frame: &[f32], size: usize, steps: u32) -> Result<()> {
         }
         std::mem::swap(&mut now, &mut next);
     }
-    // The device may round products and sums at once.
+    // The device may round a product and a sum in one step.
     let worst = now.iter().zip(frame).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     ensure!(worst < 1e-4, "the first frame is off by {worst} from the same steps on the host");
     Ok(())
@@ -116,11 +116,11 @@ fn write_png(path: &Path, cells: &[f32], size: usize) -> Result<()> {
     encoder.set_compression(png::Compression::Fast);
     let indices = examples::values(cells.len(), |i| (cells[i].clamp(0.0, 1.0) * 255.0).round() as u8)?;
     encoder.write_header()?.write_image_data(&indices)?;
-    file.flush()?; // dropping it would not say what went wrong
+    file.flush()?; // a drop would lose the error
     Ok(())
 }
 
-/// From black over red and yellow to white.
+/// Returns a palette from black over red and yellow to white.
 fn glow() -> Vec<u8> {
     (0..=255u16)
         .flat_map(|level| [0, 1, 2].map(|channel| (3 * level).saturating_sub(255 * channel).min(255) as u8))

@@ -1,4 +1,4 @@
-//! The shortest useful program: doubles some numbers on the best device there is.
+//! The shortest useful program doubles some numbers on the best device of the machine.
 
 use std::process::ExitCode;
 
@@ -7,12 +7,12 @@ use clap::Parser;
 use examples::DeviceArg;
 use gpustream_kernels::elementwise;
 
-/// Doubles numbers on a GPU, or on the CPU where there is none
+/// Doubles numbers on a GPU, or on the CPU if there is no GPU
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// How many numbers
+    /// Number of elements
     #[arg(long, default_value_t = 1_000_000, value_parser = examples::size())]
     size: usize,
 }

@@ -1,6 +1,6 @@
-//! The sum and histogram of a file's bytes, whatever its size: threads read pieces into pinned memory while the
-//! device works on the ones before. The file's cached pages are dropped first, so that the rate is held against what
-//! the disk and the bus allow.
+//! The sum and histogram of the bytes of a file of any size: threads read pieces into pinned memory while the device
+//! works on earlier pieces. The file's cached pages are dropped first, so that the rate can be compared with those of
+//! the disk and the bus.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,12 +23,12 @@ use rustix::fs::{Advice, fadvise, fstatvfs};
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// The file [default: one made for the purpose, which has no name and goes with the program]
+    /// The file [default: a new one without a name, which disappears with the program]
     file: Option<PathBuf>,
-    /// MiB of the file made when none is given [default: 4096; on the CPU 256]
+    /// MiB of the new file when none is given [default: 4096; on the CPU 256]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MOST_MIB))]
     size: Option<u64>,
-    /// Folder of the file made when none is given [default: `TMPDIR`, or else /tmp]
+    /// Folder of the new file when none is given [default: `TMPDIR`, or else /tmp]
     #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
     dir: Option<PathBuf>,
     /// MiB of a piece
@@ -44,7 +44,7 @@ const MIB: u64 = 1 << 20;
 /// Files have no more bytes than an `i64` counts.
 const MOST_MIB: u64 = i64::MAX as u64 / MIB;
 
-/// As much of the file as the disk's rate is taken from.
+/// Bytes of the file that are read to measure the disk's rate.
 const PROBE: u64 = 1 << 30;
 
 fn main() -> ExitCode {
@@ -117,7 +117,7 @@ fn count(
 /// A file to read.
 struct Source {
     file: File,
-    /// What messages call it.
+    /// The file's name in messages.
     name: String,
     len: u64,
 }
@@ -133,7 +133,7 @@ impl Source {
         Ok(Self { file, len: found.len(), name })
     }
 
-    /// Makes a file that no name leads to, so that nothing is left of it however this program ends.
+    /// Makes a file without a name, so that it disappears however this program ends.
     fn made(len: u64, dir: &Path) -> Result<Self> {
         let cannot_make = || format!("cannot make a file of {len} bytes in {}", dir.display());
         let mut file = tempfile::tempfile_in(dir).with_context(cannot_make)?;
@@ -154,7 +154,7 @@ impl Source {
         Ok(Self { file, len, name: format!("a file made in {}", dir.display()) })
     }
 
-    /// Reads from `at` on, with several threads: one does not reach what a good disk gives.
+    /// Reads from `at` on, with several threads: one thread does not reach the rate of a good disk.
     fn read(&self, at: u64, bytes: &mut [u8], readers: usize) -> Result<()> {
         let share = bytes.len().div_ceil(readers).max(1);
         in_parallel(bytes.chunks_mut(share).enumerate(), |(index, part)| {
@@ -168,7 +168,8 @@ impl Source {
         self.file.read_exact_at(part, at).with_context(cannot_read)
     }
 
-    /// GB/s of reading the file's beginning and nothing else, each thread a stretch of its own.
+    /// Measures the rate, in GB/s, of reading the file's beginning with nothing else going on, each thread its own
+    /// part.
     fn disk(&self, readers: usize) -> Result<f64> {
         self.forget();
         let len = self.len.min(PROBE);
@@ -185,9 +186,10 @@ impl Source {
         Ok(rate(len, start))
     }
 
-    /// Has the next read come from the disk, where the file has one: drops its pages from the system's cache.
+    /// Drops the file's pages from the system's cache, so that the next read comes from the disk.
     fn forget(&self) {
-        // Only pages that are on the disk already can be dropped. A file system that cannot do either is read as it is.
+        // Only pages that are on the disk already can be dropped. The errors of a file system without either are
+        // ignored.
         let _ = self.file.sync_all();
         #[cfg(target_os = "linux")]
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
@@ -209,7 +211,7 @@ fn in_parallel<I: Send>(items: impl Iterator<Item = I>, work: impl Fn(I) -> Resu
     })
 }
 
-/// What a file made here repeats.
+/// Returns the block that a new file repeats.
 fn made_block() -> Vec<u8> {
     let mut state = 1u32;
     let next = |_| {
@@ -248,12 +250,12 @@ fn print(bins: &[u64], len: u64) {
     }
 }
 
-/// GB/s since `start`.
+/// Returns the rate since `start`, in GB/s.
 fn rate(bytes: u64, start: Instant) -> f64 {
     bytes as f64 / start.elapsed().as_secs_f64().max(1e-9) / 1e9
 }
 
-/// What each way allows, in GB/s, with nothing else going on.
+/// The rates of disk and bus, in GB/s, with nothing else going on.
 struct Rates {
     disk: f64,
     bus: f64,
@@ -273,7 +275,7 @@ impl Rates {
     }
 }
 
-/// GB/s of a copy from pinned memory to the device.
+/// Measures the rate, in GB/s, of a copy from pinned memory to the device.
 fn bus(device: &Device) -> Result<f64> {
     let stream = device.stream()?;
     let host = device.pinned::<u8>(64 << 20)?;

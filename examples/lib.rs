@@ -1,4 +1,4 @@
-//! What the examples share: options, how they end, values in host memory, and aligned tables.
+//! The parts that the examples share: options, exit codes, values in host memory, and aligned tables.
 
 use std::process::ExitCode;
 
@@ -17,17 +17,17 @@ pub mod overlap {
 pub mod asynchronous {
     gpustream::include_kernels!("async");
 
-    /// What `churn` makes of `x`.
+    /// Returns the value that `churn` makes of `x`.
     #[must_use]
     pub fn churned(x: u32, value: u32, rounds: u32) -> u32 {
         (0..rounds).fold(x, |x, _| x.wrapping_mul(5).wrapping_add(value))
     }
 }
 
-/// Which device to run on.
+/// The option that names the device.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DeviceArg {
-    /// Where to run: cpu, cuda:0, hip:1, … [default: the best there is, or `GPUSTREAM_DEVICE`]
+    /// Device to run on: cpu, cuda:0, hip:1, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 }
@@ -36,7 +36,7 @@ impl DeviceArg {
     /// Opens the device.
     ///
     /// # Errors
-    /// What stands in the way, and which devices there are instead.
+    /// The library's error, with the names of the devices that this machine has.
     pub fn open(&self) -> Result<Device> {
         self.open_with(DeviceOptions::default())
     }
@@ -44,7 +44,7 @@ impl DeviceArg {
     /// Opens the device with options.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_with(&self, options: DeviceOptions) -> Result<Device> {
         let opened = match &self.device {
             Some(name) => Device::open_with(name, options),
@@ -54,7 +54,7 @@ impl DeviceArg {
     }
 }
 
-/// Accepts a number of elements: at least one, and few enough to count bytes in.
+/// Returns a parser for a number of elements: at least one, and few enough that their bytes can be counted.
 pub fn size() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=1 << 40)
 }
@@ -62,7 +62,7 @@ pub fn size() -> RangedU64ValueParser<usize> {
 /// Makes `len` values in host memory, each from its index.
 ///
 /// # Errors
-/// Where the memory has no room for them; collecting into a `Vec` would abort the program.
+/// The memory has no room for the values; collecting into a `Vec` would abort the program.
 pub fn values<T>(len: usize, value: impl FnMut(usize) -> T) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| {
@@ -73,10 +73,10 @@ pub fn values<T>(len: usize, value: impl FnMut(usize) -> T) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// Runs an example and turns its result into the exit code: 0, or 1 after a message. A backtrace would bury the
-/// message, so there is none.
+/// Runs an example and turns its result into the exit code: 0, or 1 after a message. No backtrace is printed, since it
+/// would hide the message.
 pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
-    // SAFETY: no other thread runs yet, and the default action is no function of this program.
+    // SAFETY: no other thread runs yet, and the default action calls no function of this program.
     // Rust programs ignore this signal and panic when they print to a pipe that is closed (`| head`).
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     match run() {
@@ -88,12 +88,12 @@ pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
     }
 }
 
-/// Whether this is the CPU backend, where the examples choose smaller sizes.
+/// Returns whether this is the CPU backend, for which the examples choose smaller sizes.
 pub fn is_cpu(device: &Device) -> bool {
     device.info().backend == "cpu"
 }
 
-/// The names of the devices that are there.
+/// Returns the names of the devices that this machine has.
 fn present() -> String {
     let names: Vec<String> = backends()
         .iter()

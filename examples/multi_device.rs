@@ -1,8 +1,8 @@
-//! Several devices: a vector that is spread over all of them and halved until one value is left.
+//! Several devices add up their vectors: half of the devices give theirs to the other half, until one device is left.
 //!
-//! In each step the upper half of the devices hand their parts to the lower half. A copy from another device is an
-//! ordinary `copy`: the library turns on direct access where there is some, and has the one device wait for the
-//! other. `GPUSTREAM_CPU_DEVICES=4` presents the CPU as four.
+//! In each step the upper half of the devices copy their vectors to the lower half. A copy from another device is an
+//! ordinary `copy`: the library turns on direct access if the devices have it, and makes the one device wait for the
+//! other. `GPUSTREAM_CPU_DEVICES=4` presents the CPU as four devices.
 
 use std::process::ExitCode;
 
@@ -12,12 +12,12 @@ use examples::DeviceArg;
 use examples::asynchronous::{Kernels, churned};
 use gpustream::{Buffer, Device, Stream};
 
-/// Sums a vector over all devices of a backend, that of `--device`
+/// Sums a vector over all devices of one backend, the one of `--device`
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// How many numbers each device has
+    /// Elements of each device's part
     #[arg(long, default_value_t = 1 << 20, value_parser = examples::size())]
     size: usize,
 }

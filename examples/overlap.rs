@@ -1,7 +1,7 @@
-//! Copies that overlap kernels and each other: one workload, ordered in four ways.
+//! Copies overlap kernels and each other: one workload is ordered in four ways.
 //!
-//! Two arrays go to the device, `a += 1` and `b += a + 3` run there, and both come back; fifty times over, each
-//! round on what the last one left. The bus carries both directions at once, so nearly half the time can go.
+//! Two arrays go to the device, `a += 1` and `b += a + 3` run there, and both come back; fifty times, each round on the
+//! last one's results. The bus carries both directions at once, so nearly half the time can be saved.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use examples::overlap::Kernels;
 use examples::{DeviceArg, Table, is_cpu};
 use gpustream::{Buffer, Device, Pinned, Pipeline, Stream};
 
-/// Overlaps copies and kernels in four ways, and says what each saves
+/// Overlaps copies and kernels in four ways, and prints the time that each saves
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
@@ -20,15 +20,15 @@ struct Args {
     /// Elements of each of the two arrays of f64 [default: 33554432; on the CPU 4194304]
     #[arg(long, value_parser = examples::size())]
     size: Option<usize>,
-    /// How often the arrays go to the device and back [default: 50; on the CPU 20]
+    /// Rounds of the arrays to the device and back [default: 50; on the CPU 20]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Into how many pieces the last way cuts the arrays
+    /// Pieces into which the last way cuts the arrays
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
     pieces: u32,
 }
 
-/// What all four ways work with.
+/// The data that all four ways work with.
 struct Work {
     kernels: Kernels,
     size: usize,
@@ -41,7 +41,7 @@ struct Work {
     pipeline: Pipeline<'static>,
 }
 
-/// What the operations of a run took by themselves, on the device's clock.
+/// The times that a run's operations took by themselves, on the device's clock.
 #[derive(Default)]
 struct Alone {
     to_device: Duration,
@@ -73,7 +73,7 @@ fn run() -> Result<()> {
         size as f64 * 8.0 / f64::from(1 << 20)
     );
 
-    // The first rounds pay for page faults and first use.
+    // The first rounds take longer, because of page faults and first use.
     work.fill()?;
     work.sequential(1, &mut Alone::default())?;
     work.in_pieces(1)?;
@@ -96,7 +96,7 @@ fn run() -> Result<()> {
     let bytes = 4.0 * (size * size_of::<f64>()) as f64 * rounds as f64;
     let mut table = Table::new(["way", "time, s", "speed-up", "overlapped", "copied, GB/s"]);
     for (name, time) in ways {
-        // What ran beside other work, of all the work there was.
+        // The part of all the work that ran beside other work.
         let hidden = 1.0 - time.as_secs_f64() / alone.total().as_secs_f64();
         table.row([
             name,
@@ -126,7 +126,7 @@ impl Work {
         })
     }
 
-    /// Runs one way from fresh arrays, checks what it left, and gives the time from first call to last result.
+    /// Runs one way on fresh arrays, checks the results, and returns the time from the first call to the last result.
     fn run(&mut self, name: &str, way: impl FnOnce(&mut Self) -> gpustream::Result<()>) -> Result<Duration> {
         self.fill()?;
         let start = Instant::now();
@@ -137,7 +137,7 @@ impl Work {
         Ok(time)
     }
 
-    /// Every operation waits for the one before, and the host for each.
+    /// Makes every operation wait for the one before, and the host for each operation.
     fn sequential(&mut self, rounds: usize, alone: &mut Alone) -> gpustream::Result<()> {
         let Self { kernels, size, host_a, host_b, a, b, streams: [s, _], .. } = self;
         for _ in 0..rounds {
@@ -151,8 +151,8 @@ impl Work {
         Ok(())
     }
 
-    /// A stream for each array. Nothing here says that the second kernel needs what the first one writes, or that
-    /// the next round must not overwrite `a` while it is read: the library sees it and adds the waits.
+    /// Gives each array a stream. The code does not say that the second kernel needs the first one's result, or that
+    /// the next round must not overwrite `a` while it is read: the library notices that and adds the waits.
     fn two_streams(&mut self) -> gpustream::Result<()> {
         let Self { kernels, size, host_a, host_b, a, b, streams: [s, t], .. } = self;
         for _ in 0..self.rounds {
@@ -166,7 +166,7 @@ impl Work {
         Ok(())
     }
 
-    /// The same with the order said by hand; the library finds nothing left to add.
+    /// Does the same with events for the order, so that the library adds no wait.
     fn with_events(&mut self) -> gpustream::Result<()> {
         let Self { kernels, size, host_a, host_b, a, b, streams: [s, t], .. } = self;
         for _ in 0..self.rounds {
@@ -184,7 +184,7 @@ impl Work {
         Ok(())
     }
 
-    /// Both arrays cut into pieces that take turns on two streams: one stream's copies to the device run beside the
+    /// Cuts both arrays into pieces that take turns on two streams: one stream's copies to the device run beside the
     /// other's copies back, and no piece ever waits for another.
     fn in_pieces(&mut self, rounds: usize) -> gpustream::Result<()> {
         let Self { kernels, host_a, host_b, pipeline, .. } = self;
@@ -206,7 +206,8 @@ impl Work {
         Ok(())
     }
 
-    /// After r rounds a is r more than at first, and b has gained a + 3 of every round. All of it is exact.
+    /// Checks the results: after r rounds a is r more than at first, and b has gained a + 3 in every round. All values
+    /// are exact.
     fn check(&self, way: &str) -> Result<()> {
         let r = self.rounds as f64;
         let (a, b) = (self.host_a.read()?, self.host_b.read()?);

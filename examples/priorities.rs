@@ -1,7 +1,7 @@
-//! Priorities: a small urgent job that does not wait for a long queue of others.
+//! With priorities, a small urgent job does not wait for a long queue of others.
 //!
-//! Both streams are full of work. The blocks of the urgent one are taken first whenever the device has room for one;
-//! what already runs is not interrupted, so kernels should be short.
+//! Both streams are full of work. Whenever the device has room for a block, it takes one of the urgent stream first.
+//! Running blocks are not interrupted, so kernels should be short.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use examples::DeviceArg;
 use examples::asynchronous::{Kernels, churned};
 use gpustream::{Device, StreamOptions, StreamPriorities};
 
-/// Measures how long an urgent kernel waits behind a queue
+/// Measures the wait of an urgent kernel behind a queue
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// How many numbers each kernel of the queue works on
+    /// Numbers that each kernel of the queue works on
     #[arg(long, default_value_t = 1 << 20, value_parser = examples::size())]
     size: usize,
-    /// How many kernels are in the queue
+    /// Kernels in the queue
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     queue: u32,
 }
@@ -45,7 +45,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// When a small kernel of that priority was done, and when the queue before it was.
+/// Returns when a small kernel of that priority was done, and when the queue before it was done.
 fn behind_a_queue(
     device: &Device,
     kernels: &Kernels,

@@ -1,8 +1,8 @@
 //! The host prepares batch n+1 while the device works on batch n.
 //!
-//! A few pinned buffers take turns. `write()` waits until the device has read the buffer, and for nothing else; so in
-//! the end the whole takes as long as the slower side alone, and not as long as both together. Two buffers would do if
-//! every batch took equally long; more let either side be slow for once without stopping the other.
+//! A few pinned buffers take turns. `write()` waits only until the device has read the buffer, so the whole takes as
+//! long as the slower side alone, and not as long as both together. Two buffers would do if every batch took equally
+//! long; with more, either side can be slow for a while without stopping the other.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -19,28 +19,28 @@ use gpustream::{Buffer, Device, Pinned, Stream};
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// How many numbers a batch has
+    /// Numbers of a batch
     #[arg(long, default_value_t = 1 << 18, value_parser = examples::size())]
     size: usize,
-    /// How many batches
+    /// Number of batches
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     batches: u32,
-    /// How often the device works on each number
+    /// Rounds of the device on each number
     #[arg(long, default_value_t = 500)]
     rounds: u32,
-    /// Give the device as much to do as the host has, by changing how often it works on each number
+    /// Give the device as much work as the host has, by another number of rounds
     #[arg(long)]
     balance: bool,
 }
 
-/// Buffers that take turns.
+/// The number of buffers that take turns.
 const BUFFERS: usize = 4;
 
 struct Work {
     kernels: Kernels,
     stream: Stream,
     hosts: Vec<Pinned<u32>>,
-    /// A buffer per host buffer, so that a copy does not wait for the kernel before.
+    /// One buffer for each host buffer, so that a copy does not wait for the kernel before.
     inputs: Vec<Buffer<u32>>,
     sum: Buffer<u32>,
     args: Args,
@@ -55,7 +55,7 @@ fn run() -> Result<()> {
     let device = args.device.open()?;
     println!("{}", device.info());
     let mut work = Work::new(&device, args)?;
-    work.both()?; // first uses take longer
+    work.both()?; // the first use takes longer
     if work.args.balance {
         work.balance()?;
     }
@@ -148,7 +148,7 @@ impl Work {
         Ok(start.elapsed())
     }
 
-    /// What submitting and waiting take with nothing to do.
+    /// Measures the time of submitting and waiting without work.
     fn synchronisation(&mut self) -> Result<Duration> {
         let start = Instant::now();
         for batch in 0..self.args.batches {
@@ -161,7 +161,7 @@ impl Work {
     }
 }
 
-/// The host's part: some arithmetic for each number of a batch.
+/// Does the host's part: some arithmetic for each number of a batch.
 fn prepare(numbers: &mut [u32], batch: u32) {
     for (i, number) in numbers.iter_mut().enumerate() {
         let seed = (i as u32).wrapping_add(batch.wrapping_mul(40_503));

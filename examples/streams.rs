@@ -1,8 +1,8 @@
-//! Streams: queues that run beside each other.
+//! Streams are queues that run beside each other.
 //!
-//! The same work goes to the device twice: all of it to one stream, where each kernel waits for the one before, and
-//! spread over several, where kernels too small to fill the device run at the same time. Nothing waits on the host
-//! until the end, and no order is given: the one sum that needs all the parts is ordered after them by the library.
+//! The same work goes to the device twice: first to one stream, where each kernel waits for the one before, then to
+//! several streams, where kernels too small to fill the device run at the same time. The host waits only at the end,
+//! and the program gives no order: the library orders the one sum that needs all the parts after them.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,13 +18,13 @@ use gpustream::{Device, Stream};
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// How many streams
+    /// Number of streams
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     streams: u32,
-    /// How many numbers each kernel works on
+    /// Numbers that each kernel works on
     #[arg(long, default_value_t = 4096, value_parser = examples::size())]
     size: usize,
-    /// How often it works on each
+    /// Rounds of the kernel on each number
     #[arg(long, default_value_t = 20_000)]
     rounds: u32,
 }

@@ -1,7 +1,7 @@
-//! Strict mode: the library finds waits that are missing instead of adding them.
+//! In strict mode, the library reports missing waits instead of adding them.
 //!
-//! A program that means to order its streams itself runs under `Tracking::Strict`. Here one wait is left out on
-//! purpose: the call that would race is refused, with both operations, where they are, and what to write.
+//! A program that orders its streams itself can run under `Tracking::Strict`. Here one wait is missing on purpose: the
+//! call that would race is refused, with an error that names both operations, their lines, and the wait to write.
 
 use std::process::ExitCode;
 
@@ -11,12 +11,12 @@ use examples::DeviceArg;
 use examples::asynchronous::{Kernels, churned};
 use gpustream::{DeviceOptions, ErrorKind, Tracking};
 
-/// Leaves out a wait, and shows how that is caught
+/// Leaves out a wait, and shows the error
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     device: DeviceArg,
-    /// How many numbers
+    /// Number of elements
     #[arg(long, default_value_t = 100_000, value_parser = examples::size())]
     size: usize,
 }

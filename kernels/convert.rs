@@ -35,19 +35,19 @@ impl Convert {
     /// Loads the kernels.
     ///
     /// # Errors
-    /// Those of [`Device::load_module`].
+    /// The errors of [`Device::load_module`].
     pub fn load(device: &Device) -> Result<Self> {
         Ok(Self { kernels: Kernels::load(device)? })
     }
 
-    /// Copies `src` to `dst` with each element converted, in stream order. Rounds to nearest, ties to even; what is
-    /// too large becomes infinite; a NaN stays one.
+    /// Copies `src` to `dst` with each element converted, in stream order. Rounds to nearest, ties to even; a value
+    /// that is too large becomes infinite; a NaN stays a NaN.
     ///
-    /// Both may be device, pinned or managed memory. The kernel reads and writes pinned memory over the bus, so that
-    /// nothing is copied twice.
+    /// Both may be device, pinned or managed memory. The kernel reads and writes pinned memory over the bus, so no
+    /// element is copied twice.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ.
+    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.
     #[track_caller]
     pub fn copy<T: ConvertTo<U>, U: Pod>(
         &self,
@@ -69,11 +69,11 @@ impl Convert {
         T::convert(&self.kernels, stream, src, dst)
     }
 
-    /// Uploads `values` as elements of another type. The slice is copied out before the call returns; the device
-    /// converts in stream order.
+    /// Uploads `values` as elements of another type. The call has read the slice when it returns; the device converts
+    /// in stream order.
     ///
     /// # Errors
-    /// As for [`Stream::upload`].
+    /// The errors of [`Stream::upload`].
     #[track_caller]
     pub fn upload<T: ConvertTo<U>, U: Pod>(&self, stream: &Stream, values: &[T]) -> Result<Buffer<U>> {
         let source = stream.upload(values)?;
@@ -85,7 +85,7 @@ impl Convert {
     /// Downloads `src` as elements of another type. Blocks, as [`Stream::download`] does.
     ///
     /// # Errors
-    /// As for [`Stream::download`].
+    /// The errors of [`Stream::download`].
     #[track_caller]
     pub fn download<T: ConvertTo<U>, U: Pod>(
         &self,
@@ -99,7 +99,7 @@ impl Convert {
     }
 }
 
-/// Element types that [`Convert`] makes into `U`. Call its methods, not this one.
+/// Element types that [`Convert`] converts to `U`. Call the methods of [`Convert`], not the one here.
 pub trait ConvertTo<U: Pod>: Pod + sealed::Sealed<U> {
     #[doc(hidden)]
     #[track_caller]

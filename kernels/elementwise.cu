@@ -1,5 +1,5 @@
-// Element by element: memory-bound, so all of it goes through wide loads and stores. The 16-bit types are computed
-// in float and rounded once.
+// Element-wise operations. They are bound by memory, so all of them use wide loads and stores. The 16-bit types are
+// computed in float and rounded once.
 #include <gpustream/kernel.cuh>
 
 /// y[i] = value

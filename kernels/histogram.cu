@@ -6,8 +6,8 @@ namespace {
 // A block's counters have 32 bits, so it adds them to the result before they can overflow.
 constexpr size_t most_at_once = (size_t)1 << 31;
 
-// Counts the elements of x in `bins`, through `local`, the block's own counters. bin_of(x[i]) is below `count`, or
-// not, and then the element is not counted.
+// Counts the elements of x in `bins`, through `local`, the block's own counters. An element whose bin_of(x[i]) is not
+// below `count` is not counted.
 template <class T, class BinOf>
 GS_INLINE void count_bins(const T* x, size_t n, unsigned int* local, unsigned long long* bins,
                                            unsigned int count, BinOf bin_of) {
@@ -36,8 +36,8 @@ extern "C" __global__ void histogram_u8(const unsigned char* __restrict__ x, uns
     count_bins(x, n, gs::shared_address(local), bins, 256, [](unsigned char value) { return (unsigned int)value; });
 }
 
-/// bins[b] += number of x[i] in bin b of `bin_count` equal bins over low..high; `high` itself is outside, and so is
-/// NaN. The counters are in dynamic shared memory, 4 bytes each.
+/// bins[b] += number of x[i] in bin b of `bin_count` equal bins over low..high; `high` itself and NaN are outside. The
+/// counters are in dynamic shared memory, 4 bytes each.
 /// requires: n <= len(x), bin_count <= len(bins), 4 * bin_count <= shared
 extern "C" __global__ void histogram_f32(const float* __restrict__ x, unsigned long long* __restrict__ bins, size_t n,
                                          float low, float high, unsigned int bin_count) {
@@ -45,7 +45,7 @@ extern "C" __global__ void histogram_f32(const float* __restrict__ x, unsigned l
     const float scale = (float)bin_count / (high - low);
     count_bins(x, n, gs::shared_address(histogram_counters), bins, bin_count, [=](float value) {
         if (!(value >= low && value < high)) return bin_count;
-        // Rounding may carry a value just below `high` over the last bin's end.
+        // Rounding may move a value just below `high` beyond the last bin.
         const unsigned int bin = (unsigned int)((value - low) * scale);
         return bin < bin_count ? bin : bin_count - 1;
     });

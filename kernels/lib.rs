@@ -20,8 +20,8 @@
 //! # Ok::<(), gpustream::Error>(())
 //! ```
 //!
-//! All of them take any length, beyond 2³¹ elements too, and views at any offset. Results are the same in every run
-//! with the same device, lengths and offsets. None of them blocks.
+//! All kernels take any length, also beyond 2³¹ elements, and views at any offset. Results are the same in every run
+//! with the same device, lengths and offsets. No function here blocks.
 #![warn(clippy::missing_errors_doc)]
 
 pub mod convert;

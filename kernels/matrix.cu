@@ -1,19 +1,19 @@
-// Dense matrices, row after row without gaps.
+// Dense matrices, stored row after row without gaps.
 #include <gpustream/kernel.cuh>
 
 namespace {
 
-// Tiles are square; a block moves one at a time through shared memory, so that it reads and writes whole rows.
+// Tiles are square; a block moves one tile at a time through shared memory, so that it reads and writes whole rows.
 constexpr unsigned int transpose_tile = 64;
-// The block that is launched by default, and how many elements each thread has on their way at once.
+// The default block size, and the number of elements that each thread has under way at once.
 #if defined(GS_SERIAL)
 constexpr unsigned int transpose_block = 1, transpose_batch = 1;
 #else
 constexpr unsigned int transpose_block = 256, transpose_batch = 8;
 #endif
 
-// A block's threads as groups of neighbours, each on a row of its own. What is left over has a group beyond `count`,
-// and idles.
+// A block's threads as groups of neighbours, each on a row of its own. Threads that are left over have a group beyond
+// `count`, and idle.
 struct Groups {
     unsigned int lanes, count, group, lane;
 };
@@ -23,8 +23,8 @@ GS_INLINE Groups groups_for_rows_of(unsigned int length) {
     return Groups{lanes, threads / lanes, thread / lanes, thread % lanes};
 }
 
-// One tile of height × width elements. Called with constants for the default block and a whole tile, where no element
-// needs a check.
+// Transposes one tile of height × width elements. For the default block and a whole tile the arguments are constants,
+// so that no element needs a check.
 template <class T>
 GS_INLINE void transpose_one(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
                                               Groups by, unsigned int height, unsigned int width,
@@ -73,7 +73,7 @@ GS_INLINE void transpose(const T* __restrict__ in, T* __restrict__ out, size_t r
         if (threads == transpose_block && height == side && width == side) {
             constexpr unsigned int lanes = transpose_block < side ? transpose_block : side;
             constexpr unsigned int count = transpose_block / lanes;
-            // The remainder changes nothing but tells the compiler the range.
+            // The remainder is redundant, but tells the compiler the range.
             transpose_one(from, to, rows, cols, Groups{lanes, count, thread / lanes % count, thread % lanes}, side,
                           side, tile);
         } else {
@@ -84,8 +84,8 @@ GS_INLINE void transpose(const T* __restrict__ in, T* __restrict__ out, size_t r
     }
 }
 
-// A block makes one tile of the product at a time; each of its threads a square of `own` by `own` elements, kept in
-// registers. On the CPU one thread makes the whole tile, in loops that vectorise.
+// A block computes one tile of the product at a time; each of its threads computes a square of `own` by `own` elements,
+// kept in registers. On the CPU one thread computes the whole tile, in loops that are vectorised.
 #if defined(GS_SERIAL)
 constexpr unsigned int matmul_own = 64;
 #else
@@ -103,13 +103,13 @@ GS_INLINE void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __res
     const size_t across = (n + side - 1) / side, down = (m + side - 1) / side;
     GS_FOR_EACH_TILE(t, across * down) {
         const size_t row = t / across * side, col = t % across * side;
-        // One round where the block has a thread for each square; a smaller block takes more.
+        // A block with a thread for each square takes one round; a smaller block takes more.
         for (unsigned int base = 0; base < squares * squares; base += threads) {
             const unsigned int square = base + thread, y = square / squares * own, x = square % squares * own;
             const bool busy = square < squares * squares;
             T sum[own][own] = {};
             for (size_t at = 0; at < k; at += depth) {
-                // What lies beyond the matrices counts as 0.
+                // Elements beyond the matrices count as 0.
                 for (unsigned int r = by_a.group; by_a.group < by_a.count && r < side; r += by_a.count) {
                     for (unsigned int d = by_a.lane; d < depth; d += by_a.lanes)
                         left[d][r] = row + r < m && at + d < k ? a[(row + r) * k + at + d] : T(0);

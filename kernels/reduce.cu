@@ -1,9 +1,9 @@
-// Reductions: each block combines its share of the input and writes one value, so a second launch with a single
-// block over those values gives the result. Any launch shape is right; the result is the same in every run with
-// the same shape and alignment.
+// Reductions: each block combines its share of the input and writes one value, and a second launch with a single block
+// over those values gives the result. Any launch shape is right; the result is the same in every run with the same
+// shape and alignment.
 //
-// 16-bit inputs are summed in float. min and max pass over NaN, as C's fmin and Rust's f32::min do: of no numbers
-// at all the minimum is +infinity and the maximum -infinity. Of -0 and 0 either may come.
+// 16-bit inputs are summed in float. min and max skip NaN, as C's fmin and Rust's f32::min do: without any number, the
+// minimum is +infinity and the maximum -infinity. Of -0 and 0, either may result.
 #include <gpustream/kernel.cuh>
 
 namespace {
@@ -15,7 +15,7 @@ GS_INLINE void write_block(T* partial, Acc value, Op op) {
     if (gs::thread_in_block() == 0) partial[gs::block_in_grid()] = gs::from_float<T>(combined);
 }
 
-// The combination of all x[i], as float or double.
+// Writes the combination of each block's x[i], computed in float or double.
 template <class Acc, class T, class Partial, class Op>
 GS_INLINE void reduce(const T* x, Partial* partial, size_t n, Acc identity, Op op) {
     const Acc value = gs::fold_wide(n, identity, op, [](T x) { return gs::to_float(x); }, x);

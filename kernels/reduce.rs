@@ -1,4 +1,4 @@
-//! Sum, minimum, maximum and dot product: each block reduces its share, then one block reduces what they wrote.
+//! Sum, minimum, maximum and dot product: each block reduces its share, then one block reduces the blocks' results.
 
 use bytemuck::Pod;
 use gpustream::hal::LaunchConfig;
@@ -10,12 +10,12 @@ mod bindings {
 }
 pub use bindings::Kernels;
 
-/// Elements that are worth a thread of their own.
+/// The number of elements that are worth a thread of their own.
 const PER_THREAD: usize = 16;
 
 /// Reductions of whole arrays, loaded on one device.
 ///
-/// Each returns a buffer of one element, written in stream order: nothing here blocks.
+/// Each method returns a buffer of one element, written in stream order: no method blocks.
 #[derive(Debug)]
 pub struct Reduce {
     kernels: Kernels,
@@ -25,15 +25,15 @@ impl Reduce {
     /// Loads the kernels.
     ///
     /// # Errors
-    /// Those of [`Device::load_module`].
+    /// The errors of [`Device::load_module`].
     pub fn load(device: &Device) -> Result<Self> {
         Ok(Self { kernels: Kernels::load(device)? })
     }
 
-    /// The sum of all elements, 0 for none. `f16` and `bf16` are summed in `f32`.
+    /// Computes the sum of all elements, or 0 if there are none. `f16` and `bf16` are summed in `f32`.
     ///
     /// # Errors
-    /// `DeviceMismatch` for memory that the stream cannot reach, `OutOfMemory` for the partial results.
+    /// `DeviceMismatch` for memory that the stream cannot reach, `OutOfMemory` if the partial results find no room.
     #[track_caller]
     pub fn sum<T: Reducible>(
         &self,
@@ -49,10 +49,11 @@ impl Reduce {
         )
     }
 
-    /// The smallest element, +∞ for none. NaN is passed over, as by `f32::min`; of −0 and 0 either may come.
+    /// Finds the smallest element, or +∞ if there are none. NaN is skipped, as in `f32::min`; of −0 and 0, either may
+    /// result.
     ///
     /// # Errors
-    /// As for [`sum`](Self::sum).
+    /// The errors of [`sum`](Self::sum).
     #[track_caller]
     pub fn min<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
         let x = x.view();
@@ -64,10 +65,11 @@ impl Reduce {
         )
     }
 
-    /// The largest element, −∞ for none. NaN is passed over, as by `f32::max`; of −0 and 0 either may come.
+    /// Finds the largest element, or −∞ if there are none. NaN is skipped, as in `f32::max`; of −0 and 0, either may
+    /// result.
     ///
     /// # Errors
-    /// As for [`sum`](Self::sum).
+    /// The errors of [`sum`](Self::sum).
     #[track_caller]
     pub fn max<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
         let x = x.view();
@@ -79,10 +81,11 @@ impl Reduce {
         )
     }
 
-    /// The sum of all products `x[i] * y[i]`, 0 for none. `f16` and `bf16` are multiplied and summed in `f32`.
+    /// Computes the sum of all products `x[i] * y[i]`, or 0 if there are none. `f16` and `bf16` are multiplied and
+    /// summed in `f32`.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ.
+    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.
     #[track_caller]
     pub fn dot<T: Reducible>(
         &self,
@@ -105,7 +108,7 @@ impl Reduce {
         )
     }
 
-    /// Runs `first` over `n` elements, and `second` over what its blocks wrote where there are several.
+    /// Runs `first` over `n` elements, and `second` over its blocks' results if there are several.
     #[track_caller]
     fn in_two_steps<T: Reducible>(
         &self,
@@ -132,7 +135,7 @@ impl Reduce {
 /// Element types that [`Reduce`] takes: `f32`, `f64`, `f16`, `bf16`. The methods launch one kernel each; call those
 /// of [`Reduce`].
 pub trait Reducible: Pod + sealed::Sealed {
-    /// What its sums are made in: `f64` for `f64`, otherwise `f32`.
+    /// The type in which sums are computed: `f64` for `f64`, otherwise `f32`.
     type Sum: Reducible<Sum = Self::Sum>;
 
     #[doc(hidden)]
@@ -158,7 +161,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Which kernels to launch, where and how.
+/// The kernels, the stream and the shape of a launch.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Call<'a> {

@@ -1,27 +1,29 @@
-// Inclusive scan (running sum) in three launches of one shape, so that no block ever waits for another:
+// Inclusive scan (running sum) in three launches, so that no block ever waits for another. The first and the last have
+// the same shape:
 //
 //   scan_totals   totals[b] = sum of chunk b      one chunk per block
 //   scan_offsets  totals[b] = sum of the chunks before b      one block
 //   scan_chunks   y = running sum of each chunk, starting from totals[b]
 //
-// It reads the input twice. Integers wrap around.
+// The scan reads the input twice. Integers wrap around.
 #include <gpustream/kernel.cuh>
 
 namespace {
 
-// Elements that one thread scans at a time.
+// The number of elements that one thread scans at a time.
 template <class T>
 struct Items {
     static constexpr int count = 64 / sizeof(T);
 };
 
-// Where chunk b of n elements begins. A chunk is a whole number of tiles of block size times items per thread.
+// Returns the begin of chunk b of n elements. A chunk is a whole number of tiles of block size times items per thread.
 template <class T>
 GS_INLINE size_t chunk_begin(size_t n, size_t b) {
     return gs::share_begin(n, b, gs::blocks_in_grid(), (size_t)gs::threads_in_block() * Items<T>::count);
 }
 
-// x[i] + x[i + step] + ... below `end`, as several sums, so that several elements are on their way at once.
+// Returns x[i] + x[i + step] + ... below `end`, with several partial sums, so that several elements are under way at
+// once.
 template <class T>
 GS_INLINE T strided_sum(const T* x, size_t i, size_t end, size_t step) {
     constexpr int items = Items<T>::count;
@@ -41,7 +43,7 @@ GS_INLINE void totals_of_chunks(const T* x, T* totals, size_t n) {
     const size_t b = gs::block_in_grid(), begin = chunk_begin<T>(n, b), end = chunk_begin<T>(n, b + 1);
     const unsigned int thread = gs::thread_in_block(), threads = gs::threads_in_block();
     if (threads == 1) {
-        // What the CPU backend launches: with a constant step it vectorises.
+        // The CPU backend launches this case: with a constant step, the sum is vectorised.
         totals[b] = strided_sum(x, begin, end, 1);
         return;
     }
@@ -61,7 +63,7 @@ GS_INLINE void offsets_of_chunks(T* totals, size_t count) {
     }
 }
 
-// Elements first .. first + Items of x, and 0 from `end` on; and the way back.
+// Load and store elements first .. first + Items of x; from `end` on, a load gives 0 and a store does nothing.
 template <class T>
 GS_INLINE void load_items(const T* x, size_t first, size_t end, bool wide, T* item) {
     constexpr int items = Items<T>::count, lanes = gs::pack_size<T>();

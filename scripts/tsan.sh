@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# ThreadSanitizer over the stress test: four threads and two handles of the CPU device. It needs
+# Runs ThreadSanitizer over the stress test: four threads with two handles of the CPU device. The script needs
 #
 #     rustup toolchain install nightly --profile minimal --component rust-src
 #
-# and a C++ compiler, installs nothing itself, and is skipped where one of these is missing.
+# and a C++ compiler. It installs nothing itself, and skips the run if one of these is missing.
 #
 #   scripts/tsan.sh [ROUNDS]      rounds of each thread, 2000 unless given
 #
 # The standard library is built anew with the sanitiser, so the first run takes some minutes. Kernels are compiled
-# without it: what they read and write is not seen, and where one waits (on a stack of its own) the sanitiser does not
-# know whose call stack goes on, so a report from below a kernel may name the wrong callers.
+# without the sanitiser, so it does not see their accesses. It does not know the stacks of kernels that wait either, so
+# a report from below a kernel may name the wrong callers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,7 +27,7 @@ rustc +nightly --version >/dev/null 2>&1 || skip 'nightly toolchain'
 command -v c++ >/dev/null || skip 'C++ compiler'
 
 export RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=thread -Cforce-frame-pointers=yes"
-# A report is 66; the run goes on, so that one run shows all.
+# The exit code for a report is 66. The run goes on after a report, so that one run shows all.
 export TSAN_OPTIONS="${TSAN_OPTIONS:-exitcode=66 halt_on_error=0 history_size=5 second_deadlock_stack=1}"
 export GPUSTREAM_STRESS_ROUNDS="${1:-2000}" GPUSTREAM_BACKENDS=cpu GPUSTREAM_CPU_THREADS="${GPUSTREAM_CPU_THREADS:-4}"
 rustc +nightly --version

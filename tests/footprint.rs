@@ -1,17 +1,18 @@
-//! What the library itself takes of the host's memory while idle.
+//! The host memory that the idle library itself takes.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use gpustream::Device;
 
-/// Resident bytes of this process that are its own (`/proc/self/statm`: resident without shared pages).
+/// Returns the resident bytes that only this process uses (`/proc/self/statm`: resident without shared pages).
 fn own_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
     (pages[1] - pages[2]) * 4096
 }
 
-/// A device, a stream and a first copy each way. The CPU's driver is part of the library, so that all of it counts.
+/// The process has a device, a stream and a first copy each way. The CPU's driver is part of the library, so its memory
+/// counts too.
 #[test]
 fn an_idle_device_takes_less_than_eight_megabytes() {
     const MOST: u64 = 8 << 20;
@@ -28,7 +29,7 @@ fn an_idle_device_takes_less_than_eight_megabytes() {
     let used = own_memory() - before;
     println!("{} KiB after opening, {} KiB after first copies on two streams", opened >> 10, used >> 10);
     assert!(used < MOST, "{used} bytes after first copies");
-    // And it comes back to that after large ones.
+    // After large copies the memory shrinks to that again.
     let large = vec![1u8; 40 << 20];
     let before_copies = own_memory();
     let x = streams[0].upload(&large).unwrap();

@@ -1,8 +1,8 @@
 //! Four threads and two handles of one device do everything the library offers, in random order, on shared streams.
 //!
-//! Each thread checks what it reads, so the test stands for itself; `scripts/tsan.sh` runs it under `ThreadSanitizer`,
-//! which reports two accesses to one place that nothing orders. `GPUSTREAM_STRESS_ROUNDS` sets the rounds of a thread,
-//! 200 unless set.
+//! Each thread checks the values it reads, so the test is useful by itself; `scripts/tsan.sh` runs it under
+//! `ThreadSanitizer`, which reports unordered accesses to one place. `GPUSTREAM_STRESS_ROUNDS` sets the rounds of each
+//! thread, by default 200.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::mem;
@@ -17,10 +17,10 @@ use gpustream::{Buffer, Device, Flag, Graph, Pinned, Result, Stream};
 
 const N: usize = 5000;
 const THREADS: u32 = 4;
-/// More than a staging ring's piece, so that a copy takes several.
+/// Elements of a copy that takes several pieces of the staging ring.
 const LARGE: usize = 700_000;
 
-/// What all threads use at once.
+/// The objects that all threads use at once.
 struct Shared {
     first: Device,
     second: Device,
@@ -50,12 +50,12 @@ impl Shared {
     }
 }
 
-/// One thread's own.
+/// The objects of one thread.
 struct Worker<'a> {
     shared: &'a Shared,
     own: Stream,
     side: Stream,
-    /// Of the other handle.
+    /// A stream of the second handle.
     other: Stream,
     x: Buffer<u32>,
     host: Pinned<u32>,
@@ -160,7 +160,7 @@ impl<'a> Worker<'a> {
                 assert_eq!(host.read()?[N - 1], 9);
             }
             15 => {
-                // The memory that they are to fill outlives them.
+                // The memory that forgotten futures fill outlives them.
                 let y = own.full(N, value)?;
                 mem::forget(own.download_async(&y)?);
                 mem::forget(s.synchronize_async());
@@ -209,7 +209,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Two streams' work as a graph: `host` becomes the table after one step.
+/// Captures work of two streams as a graph: `host` becomes the table after one step.
 fn captured(
     shared: &Shared,
     own: &Stream,
@@ -227,7 +227,7 @@ fn captured(
 }
 
 #[test]
-fn four_threads_and_two_handles() {
+fn four_threads_with_two_handles_read_back_what_they_wrote() {
     let rounds =
         std::env::var("GPUSTREAM_STRESS_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
     let shared = Shared::new().unwrap();

@@ -1,4 +1,4 @@
-//! What is measured, in which unit, and what it is held to.
+//! The measured operations, their units, and their targets.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use text::Bytes;
 pub(crate) enum Case {
     /// Enqueueing a kernel of four arguments.
     Launch,
-    /// A launch on another stream than the one that wrote its input, with what orders the two.
+    /// A launch on another stream than the one that wrote its input, including the calls that order the two.
     HandOver,
     /// Marking a point of a stream.
     Record,
@@ -17,66 +17,66 @@ pub(crate) enum Case {
     StreamQuery,
     /// Asking whether an event is done.
     EventQuery,
-    /// Allocating and freeing so many bytes.
+    /// Allocating and freeing this many bytes.
     AllocFree(usize),
-    /// So many allocations of random sizes over eight streams, each freed when its slot is wanted; per allocation.
+    /// This many allocations of random sizes over eight streams, each freed when its slot is needed; per allocation.
     AllocMix(usize),
     /// A kernel of about 10 µs and a blocking wait for it.
     KernelAndWait,
-    /// The same, awaited; against the blocking wait.
+    /// A kernel of about 10 µs, awaited; compared with the blocking wait.
     KernelAndAwait,
-    /// The slowest hundredth of 200 of them; against that of the blocking wait.
+    /// The slowest hundredth of 200 awaits of such a kernel; compared with that of the blocking wait.
     KernelAndAwaitTail,
-    /// So many futures that become ready at once: from the first that resolves to the last, per future.
+    /// This many futures that become ready at once: the time from the first that resolves to the last, per future.
     Futures(usize),
-    /// Launching a graph of so many kernels; per node.
+    /// Launching a graph of this many kernels; per node.
     GraphLaunch(usize),
     /// Replacing one kernel's arguments in a graph.
     GraphSet,
-    /// An ordinary slice of so many bytes to the device.
+    /// Copying an ordinary slice of this many bytes to the device.
     Upload(usize),
-    /// So many bytes of the device to an ordinary slice.
+    /// Copying this many bytes of the device to an ordinary slice.
     Download(usize),
-    /// Pinned memory to the device.
+    /// Copying this many bytes of pinned memory to the device.
     PinnedUpload(usize),
-    /// The device to pinned memory.
+    /// Copying this many bytes of the device to pinned memory.
     PinnedDownload(usize),
-    /// Device memory to device memory, read and write counted.
+    /// Copying this many bytes of device memory to device memory, with read and write counted.
     DeviceCopy(usize),
-    /// `y += a x` over so many floats; raw is one element a thread.
+    /// `y += a x` over this many floats; the raw kernel has one element per thread.
     Saxpy(usize),
-    /// `z = x + y` over so many floats.
+    /// `z = x + y` over this many floats.
     Add(usize),
-    /// The sum of so many floats; raw is a copy's rate.
+    /// The sum of this many floats; raw is the rate of a copy.
     Sum(usize),
-    /// The dot product of so many floats; raw is a copy's rate.
+    /// The dot product of this many floats; raw is the rate of a copy.
     Dot(usize),
-    /// Transposing a matrix of so many rows and columns; raw is a copy's rate.
+    /// Transposing a matrix of this many rows and columns; raw is the rate of a copy.
     Transpose(usize),
-    /// Two arrays of so many doubles there and back, fifty times over.
+    /// Copying two arrays of this many doubles to the device and back, with kernels in between, fifty times.
     Pipeline(usize),
     /// A barrier of 256 threads, per barrier and thread.
     Barrier,
 }
 
-/// What a median is held to.
+/// A target for a median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(clippy::enum_variant_names, reason = "they read as what they mean")]
 pub(crate) enum Target {
-    /// At most so many times the baseline's.
+    /// At most this many times the baseline's median.
     AtMostOf(f64),
-    /// At least so many times the baseline's.
+    /// At least this many times the baseline's median.
     AtLeastOf(f64),
-    /// At most the baseline's and so much more.
+    /// At most the baseline's median and this much more.
     AtMostOver(f64),
-    /// At most this.
+    /// At most this value.
     AtMost(f64),
-    /// At least this.
+    /// At least this value.
     AtLeast(f64),
 }
 
 impl Target {
-    /// Whether `ours` is good enough; unknown without the baseline it speaks of.
+    /// Returns whether `ours` meets the target, or `None` if the target needs a baseline that is missing.
     pub(crate) fn is_met(self, ours: f64, baseline: Option<f64>) -> Option<bool> {
         Some(match self {
             Self::AtMostOf(factor) => ours <= factor * baseline?,
@@ -101,7 +101,7 @@ impl fmt::Display for Target {
 }
 
 impl Case {
-    /// The length of the slice, for a row of a curve.
+    /// Returns the length of the slice, for a row of a curve.
     pub(crate) fn slice(self) -> Option<usize> {
         match self {
             Self::Upload(bytes) | Self::Download(bytes) => Some(bytes),
@@ -109,7 +109,7 @@ impl Case {
         }
     }
 
-    /// The rows of a device: `memory` bytes of it may be used, and sizes are smaller where `quick`.
+    /// Returns the rows for a device: they may use `memory` bytes of it, and sizes are smaller if `quick`.
     pub(crate) fn all(is_cpu: bool, memory: u64, quick: bool) -> Vec<Self> {
         let mut cases = vec![Self::Launch, Self::HandOver, Self::Record, Self::StreamQuery, Self::EventQuery];
         cases.extend([1 << 10, 1 << 20, 64 << 20].map(Self::AllocFree));
@@ -122,7 +122,7 @@ impl Case {
         }
         cases.extend([Self::KernelAndWait, Self::KernelAndAwait, Self::KernelAndAwaitTail]);
         cases.push(Self::Futures(if quick { 100 } else { 10_000 }));
-        // Half of the largest four arrays that fit.
+        // Four arrays of this size take half of the memory.
         let most = (memory / 8).min(4 << 30) as usize;
         let array = if quick { most.min(64 << 20) } else { most };
         let largest = array.min(1 << 30);
@@ -156,7 +156,7 @@ impl Case {
         cases
     }
 
-    /// The unit of its values.
+    /// Returns the unit of the row's values.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Launch
@@ -176,7 +176,7 @@ impl Case {
         }
     }
 
-    /// What gpustream's median is held to.
+    /// Returns the target for gpustream's median.
     pub(crate) fn target(self, is_cpu: bool) -> Option<Target> {
         if is_cpu {
             return match self {
@@ -190,7 +190,7 @@ impl Case {
             Self::Launch => Some(Target::AtMostOf(1.03)),
             Self::Record => Some(Target::AtMostOf(1.3)),
             Self::AllocFree(_) => Some(Target::AtMost(150.0)),
-            // Three times the rate.
+            // A third of the time is three times the rate.
             Self::AllocMix(_) => Some(Target::AtMostOf(0.333)),
             Self::KernelAndAwait => Some(Target::AtMostOver(3.0)),
             Self::KernelAndAwaitTail => Some(Target::AtMostOver(30.0)),
@@ -207,7 +207,7 @@ impl Case {
         }
     }
 
-    /// Whether one sample takes long enough that few are taken.
+    /// Returns whether one sample takes so long that only few are taken.
     pub(crate) fn is_heavy(self) -> bool {
         match self {
             Self::Upload(size) | Self::Download(size) => size >= 16 << 20,

@@ -11,7 +11,7 @@ use crate::case::Case;
 use crate::measure::{Contender, Sampler, gigabytes, nanoseconds};
 use crate::ours::FEW;
 
-/// A kernel of the same four parameters as the others'. It does nothing, which takes the host as long.
+/// A kernel with the same four parameters as the others'. It does nothing, which does not change the host's time.
 const FOUR: &str = "
 .version 7.0
 .target sm_52
@@ -39,7 +39,7 @@ impl Contender for CudarcSafe {
     }
 
     fn prepare(&self, case: Case) -> Result<Option<Sampler>> {
-        // A stream of one's own, as whoever wants to overlap anything needs; it turns cudarc's tracking on.
+        // A new stream, as every program needs that overlaps work; it turns cudarc's tracking on.
         let stream = self.context.new_stream()?;
         let four = self.four.clone();
         Ok(Some(match case {
@@ -74,13 +74,13 @@ impl Contender for CudarcSafe {
                 let event = stream.record_event(None)?;
                 stream.synchronize()?;
                 Box::new(move || {
-                    // An event's stream outlives it.
+                    // The stream must outlive its event.
                     let _keep = &stream;
                     nanoseconds(1000, || Ok(event.try_is_complete().map(drop)?), || Ok(()))
                 })
             }
             Case::AllocFree(bytes) => Box::new(move || {
-                // SAFETY: nobody reads what was never written.
+                // SAFETY: the unwritten memory is never read.
                 let alloc_free = || Ok(unsafe { stream.alloc::<u8>(bytes) }.map(drop)?);
                 nanoseconds(1000, alloc_free, || Ok(stream.synchronize()?))
             }),
@@ -123,7 +123,7 @@ fn launch(function: &CudaFunction, stream: &Arc<CudaStream>, x: &Slice, y: &mut 
     let (a, n) = (3.0f32, FEW);
     let mut builder = stream.launch_builder(function);
     builder.arg(&a).arg(x).arg(y).arg(&n);
-    // SAFETY: four arguments of the kernel's types; it touches no memory.
+    // SAFETY: the four arguments have the kernel's types, and the kernel touches no memory.
     unsafe { builder.launch(shape) }?;
     Ok(())
 }

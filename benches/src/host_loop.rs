@@ -1,4 +1,4 @@
-//! What a Rust programmer would write for the CPU: chunks of slices on as many threads.
+//! The code that a Rust programmer would write for the CPU: chunks of slices on as many threads.
 
 use std::thread;
 
@@ -54,7 +54,7 @@ impl Contender for HostLoop {
 
 type Loop = fn(&[f32], &[f32], &mut [f32]);
 
-/// Each thread goes over its chunk `count` times: starting threads is not measured.
+/// Goes over each chunk `count` times on a thread of its own, so that the start of threads hardly counts.
 fn in_chunks(threads: usize, count: usize, x: &[f32], y: &[f32], z: &mut [f32], body: Loop) {
     let chunk = z.len().div_ceil(threads).max(1);
     thread::scope(|scope| {

@@ -1,6 +1,6 @@
-//! Measures gpustream beside the raw driver, cudarc's safe layer and plain loops, all in one run.
+//! Measures gpustream, the raw driver, cudarc's safe layer and plain loops, all in one run.
 //!
-//! Every round takes one sample of each, so that ratios hold whatever the machine does meanwhile; the table shows
+//! Every round takes one sample of each, so that the machine's other work affects all of them alike; the table shows
 //! medians and the spread.
 
 mod case;
@@ -32,25 +32,25 @@ mod kernels {
     gpustream::include_kernels!("bench");
 }
 
-/// Measures what gpustream does against the raw driver, cudarc's safe layer, or a plain loop
+/// Measures gpustream against the raw driver, cudarc's safe layer, or a plain loop
 #[derive(Parser)]
 struct Args {
-    /// Where: cpu, cuda:0, hip:1, … [default: the best there is, or `GPUSTREAM_DEVICE`]
+    /// Device to measure: cpu, cuda:0, hip:1, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Write the results, with every sample, to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Measure only what has this in its name
+    /// Measure only rows with this text in their name
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Small sizes and few samples: whether it works, not how fast
+    /// Use small sizes and few samples, to see whether everything works, not how fast
     #[arg(long)]
     quick: bool,
-    /// Samples of each; those that take long get a third as many
+    /// Samples of each row; slow rows get a third as many
     #[arg(long, default_value_t = 31)]
     rounds: usize,
-    /// List what there is to measure, and end
+    /// List the rows that can be measured, and end
     #[arg(long)]
     list: bool,
 }
@@ -113,7 +113,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What can be measured on this device, baselines first.
+/// Returns the contenders that can be measured on this device, baselines first.
 fn contenders(device: &Device) -> Result<Vec<Box<dyn Contender>>> {
     let mut contenders: Vec<Box<dyn Contender>> = Vec::new();
     match device.info().backend {

@@ -1,4 +1,4 @@
-//! Taking samples of all contenders in turns, and what is made of them.
+//! Samples of all contenders, taken in turns, and their medians and quantiles.
 
 use std::time::Instant;
 
@@ -6,23 +6,23 @@ use anyhow::Result;
 
 use crate::case::Case;
 
-/// Takes one sample, in the case's unit.
+/// A function that takes one sample, in the case's unit.
 pub(crate) type Sampler = Box<dyn FnMut() -> Result<f64>>;
 
-/// One way of doing what is measured.
+/// One way to do the measured operations.
 pub(crate) trait Contender {
-    /// The column's title.
+    /// Returns the column's title.
     fn name(&self) -> &'static str;
 
-    /// Makes ready to measure `case`; `None` where this way does not have it.
+    /// Prepares the measurement of `case`; returns `None` if this way does not have it.
     fn prepare(&self, case: Case) -> Result<Option<Sampler>>;
 }
 
-/// What a contender's samples say.
+/// A contender's samples for one case.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     pub(crate) contender: &'static str,
-    /// Ascending.
+    /// The samples in ascending order.
     sorted: Vec<f64>,
 }
 
@@ -36,7 +36,7 @@ impl Samples {
         self.quantile(0.5)
     }
 
-    /// The value below which `part` of the samples lie, interpolated.
+    /// Returns the value below which `part` of the samples lie, interpolated.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
         let Some(last) = self.sorted.len().checked_sub(1) else { return f64::NAN };
         let at = part * last as f64;
@@ -49,11 +49,11 @@ impl Samples {
     }
 }
 
-/// The outcome for one case.
+/// The results for one case.
 pub(crate) struct Row {
     pub(crate) case: Case,
     pub(crate) samples: Vec<Samples>,
-    /// Contenders that failed, and why.
+    /// Contenders that failed, with their errors.
     pub(crate) failures: Vec<(&'static str, String)>,
 }
 
@@ -63,8 +63,8 @@ impl Row {
     }
 }
 
-/// Measures one case: two rounds to warm up, then `rounds`, in each of which every contender takes one sample, so
-/// that whatever the machine does meanwhile it does to all of them.
+/// Measures one case: two rounds to warm up, then `rounds` rounds, in each of which every contender takes one sample,
+/// so that the machine's other work affects all contenders alike.
 pub(crate) fn measure(case: Case, contenders: &[Box<dyn Contender>], rounds: usize) -> Row {
     let mut row = Row { case, samples: Vec::new(), failures: Vec::new() };
     let mut running = Vec::new();
@@ -93,7 +93,7 @@ pub(crate) fn measure(case: Case, contenders: &[Box<dyn Contender>], rounds: usi
     row
 }
 
-/// Nanoseconds of one of `count` calls of `call`, without what `after` does when they are made.
+/// Measures the nanoseconds of one of `count` calls of `call`; `after` runs behind them and is not counted.
 pub(crate) fn nanoseconds(
     count: usize,
     mut call: impl FnMut() -> Result<()>,
@@ -108,16 +108,16 @@ pub(crate) fn nanoseconds(
     Ok(time.as_secs_f64() * 1e9 / count as f64)
 }
 
-/// GB/s of moving `bytes` as often as `work` is asked to do it; it returns when all is done.
+/// Measures the rate, in GB/s, of moving `bytes` as often as `work` is asked to; `work` returns when all is done.
 pub(crate) fn gigabytes(bytes: usize, work: impl FnOnce(usize) -> Result<()>) -> Result<f64> {
-    // Enough to dwarf the clock and a launch, not more: small sizes many times over, large ones thrice.
+    // Small sizes are moved many times, so that clock and launch hardly count; large ones three times.
     let count = (64usize << 20).div_ceil(bytes.max(64 << 10)).max(3);
     let start = Instant::now();
     work(count)?;
     Ok((bytes * count) as f64 / start.elapsed().as_secs_f64() / 1e9)
 }
 
-/// The 99th percentile of 200 of `sample`.
+/// Returns the 99th percentile of 200 values of `sample`.
 pub(crate) fn tail(sample: impl FnMut() -> Result<f64>) -> Result<f64> {
     let samples = std::iter::repeat_with(sample).take(200).collect::<Result<_>>()?;
     Ok(Samples::new("", samples).quantile(0.99))
@@ -150,7 +150,7 @@ mod tests {
                 Box::new(move || {
                     calls += 1;
                     anyhow::ensure!(value >= 0.0 || calls < 4, "it broke");
-                    // The rounds of warming up are not counted.
+                    // The two rounds to warm up are not counted.
                     Ok(if calls <= 2 { 1e9 } else { value })
                 })
             }))

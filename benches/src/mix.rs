@@ -1,12 +1,12 @@
-//! A random mix of allocations: which slot gets how many bytes in which stream's order.
+//! A random mix of allocations: a list of slots, their sizes in bytes, and the streams in whose order they are made.
 
-/// Streams that take part.
+/// The number of streams that take part.
 pub(crate) const STREAMS: usize = 8;
 
-/// Allocations that live at once.
+/// The number of allocations that live at once.
 pub(crate) const LIVE: usize = 400;
 
-/// One allocation; what the slot held before is freed first.
+/// One allocation; the slot's earlier allocation is freed first.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) slot: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Step {
     pub(crate) stream: usize,
 }
 
-/// The same steps for everyone: sizes from 256 bytes to 16 MiB, equally likely on a logarithmic scale.
+/// Returns the same steps for every contender: sizes from 256 bytes to 16 MiB, equally likely on a logarithmic scale.
 pub(crate) fn steps(count: usize) -> Vec<Step> {
     let mut state = 0x1234_5678_9abc_def1u64;
     let mut next = move |below: usize| {

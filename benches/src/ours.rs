@@ -1,4 +1,4 @@
-//! gpustream, through its public interface alone.
+//! gpustream, used through its public interface alone.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -20,10 +20,10 @@ use crate::mix;
 use crate::pipeline::{PIECES, ROUNDS};
 use crate::report::OURS;
 
-/// Clock ticks of about 10 µs on a data-centre device.
+/// The clock ticks of about 10 µs on a data-centre device.
 pub(crate) const SPIN_TICKS: i64 = 18_000;
 
-/// Elements of the arrays where only the launch counts.
+/// Elements of the arrays in cases in which only the launch counts.
 pub(crate) const FEW: usize = 256;
 
 /// gpustream on one device.
@@ -229,8 +229,8 @@ fn launch(kernels: Rc<Kernels>, stream: Stream) -> Result<Sampler> {
     }))
 }
 
-/// One stream writes what the other reads, and may write again when it was read: two hand-overs a turn, of which
-/// the program says nothing.
+/// Measures hand-overs: one stream writes memory that the other reads, and may write again after that. Each turn has
+/// two hand-overs, and the program orders neither.
 fn hand_over(kernels: Rc<Kernels>, a: Stream, b: Stream) -> Result<Sampler> {
     let x = a.zeros::<f32>(FEW)?;
     let (mut y, mut z) = (a.zeros::<f32>(FEW)?, b.zeros::<f32>(FEW)?);
@@ -261,12 +261,12 @@ fn graph_launch(kernels: &Kernels, stream: Stream, nodes: usize) -> Result<Sampl
 
 fn futures(kernels: Rc<Kernels>, stream: Stream, count: usize) -> Sampler {
     Box::new(move || {
-        // For longer than it takes to make them.
+        // The kernels run for longer than it takes to make the futures.
         for _ in 0..count.div_ceil(10) {
             kernels.spin(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)?;
         }
         let mut futures: Vec<Synchronize> = (0..count).map(|_| stream.synchronize_async()).collect();
-        // All of them are the reactor's before the first is waited for.
+        // The reactor has all futures before the first is waited for.
         for future in &mut futures {
             let _ = Pin::new(future).poll(&mut Context::from_waker(Waker::noop()));
         }
@@ -304,7 +304,7 @@ fn pipeline(device: &Device, kernels: Rc<Kernels>, size: usize) -> Result<Sample
     }))
 }
 
-/// On a device of its own, so that what it reserves is what the mix needs.
+/// Measures the mix on a device of its own, whose reserved memory is then the mix's alone.
 fn alloc_mix(device: &Device, count: usize) -> Result<Sampler> {
     let info = device.info();
     let device = Device::open(&format!("{}:{}", info.backend, info.ordinal))?;
@@ -320,7 +320,7 @@ fn alloc_mix(device: &Device, count: usize) -> Result<Sampler> {
         let time = start.elapsed();
         let stats = device.memory_stats();
         let reserved = stats.peak_reserved as f64 / stats.peak as f64;
-        // Few allocations do not fill the first slab.
+        // A short mix does not fill the first slab.
         ensure!(steps.len() < 10_000 || reserved <= 1.25, "{reserved:.3} of the peak was reserved");
         Ok(time.as_secs_f64() * 1e9 / steps.len() as f64)
     }))
@@ -332,7 +332,7 @@ pub(crate) fn microseconds(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64() * 1e6)
 }
 
-/// The least an executor can be: polls, and sleeps until woken.
+/// Runs a future in a minimal executor, which polls, and sleeps until it is woken.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {

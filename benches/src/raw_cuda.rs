@@ -1,4 +1,5 @@
-//! The driver itself, called as a careful C programmer would: everything made beforehand, one call an operation.
+//! The driver itself, called as a careful C programmer would: everything is made beforehand, and an operation is one
+//! call.
 
 mod handles;
 
@@ -23,7 +24,7 @@ use handles::{Event, Graph, Memory, Pinned, Stream, driver};
 /// The column's title.
 pub(crate) const NAME: &str = "raw";
 
-/// The driver, with kernels that gpustream loaded: handles are the same to both.
+/// The driver, with kernels that gpustream loaded: both use the same handles.
 pub(crate) struct RawCuda {
     kernels: Rc<Functions>,
     device: sys::CUdevice,
@@ -43,7 +44,7 @@ struct Functions {
 
 impl RawCuda {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        // SAFETY: only asks whether the library opens, which it did for gpustream.
+        // SAFETY: the function only asks whether the library opens, which it did for gpustream.
         ensure!(unsafe { sys::is_culib_present() }, "cudarc does not find the driver's library");
         let module = Kernels::load(device)?;
         let function = |name| module.module().kernel(name).map(|kernel| kernel.as_raw().0 as CUfunction);
@@ -70,7 +71,7 @@ impl Contender for RawCuda {
     }
 
     fn prepare(&self, case: Case) -> Result<Option<Sampler>> {
-        // Another contender may have left another context.
+        // Another contender may have left another context current.
         driver!(cuCtxSetCurrent(self.context))?;
         let stream = Stream::new()?;
         let kernels = self.kernels.clone();
@@ -98,7 +99,7 @@ impl Contender for RawCuda {
                 driver!(cuEventRecord(event.raw(), stream.raw()))?;
                 stream.wait()?;
                 Box::new(move || {
-                    // An event's stream outlives it.
+                    // The stream must outlive its event.
                     let _keep = &stream;
                     nanoseconds(1000, || driver!(cuEventQuery(event.raw())), || Ok(()))
                 })
@@ -148,7 +149,7 @@ impl Contender for RawCuda {
                 copy(stream, bytes, Memory::device(bytes)?, Host::Pinned(Memory::pinned(bytes)?), false)
             }
             Case::DeviceCopy(bytes) => device_copy(stream, bytes)?,
-            // What a kernel that reads and writes as much could reach.
+            // A copy has the rate that a kernel with as many reads and writes could reach.
             Case::Sum(n) | Case::Dot(n) => device_copy(stream, 4 * n)?,
             Case::Transpose(side) => device_copy(stream, 4 * side * side)?,
             Case::Saxpy(n) => {
@@ -170,7 +171,7 @@ fn alloc_mix(count: usize) -> Result<Sampler> {
     let streams = (0..mix::STREAMS).map(|_| Stream::new()).collect::<Result<Vec<_>>>()?;
     let steps = mix::steps(count);
     Ok(Box::new(move || {
-        // Where it is, and the stream in whose order it may go.
+        // Each allocation's address, and the stream in whose order it may be freed.
         let mut live: Vec<Option<(CUdeviceptr, usize)>> = vec![None; mix::LIVE];
         let free = |held: Option<(CUdeviceptr, usize)>| match held {
             Some((address, stream)) => driver!(cuMemFreeAsync(address, streams[stream].raw())),
@@ -217,7 +218,7 @@ impl Functions {
 
     fn pipeline_step(&self, stream: &Stream, a: CUdeviceptr, b: CUdeviceptr, n: usize) -> Result<()> {
         let (mut a, mut b, mut n) = (a, b, n);
-        // These loop over what the grid does not cover.
+        // The kernels loop over elements that the grid does not cover.
         let blocks = (n.div_ceil(512) as u32).clamp(1, 8 * self.multiprocessors);
         Self::launch(self.add_one, blocks, stream, &mut [any(&mut a), any(&mut n)])?;
         Self::launch(self.add_sum, blocks, stream, &mut [any(&mut a), any(&mut b), any(&mut n)])
@@ -263,14 +264,14 @@ fn graph_launch(kernels: &Functions, stream: Stream, nodes: usize) -> Result<Sam
     driver!(cuGraphUpload(graph.exec(), stream.raw()))?;
     let count = (500 / nodes).max(5);
     Ok(Box::new(move || {
-        // The nodes refer to them.
+        // The nodes refer to the arrays.
         let _keep = &arrays;
         let launch = || driver!(cuGraphLaunch(graph.exec(), stream.raw()));
         Ok(nanoseconds(count, launch, || stream.wait())? / nodes as f64)
     }))
 }
 
-/// As many events, each waited for.
+/// Measures `count` events, each of which is waited for.
 fn events(kernels: Rc<Functions>, stream: Stream, count: usize) -> Result<Sampler> {
     let events = (0..count).map(|_| Event::new()).collect::<Result<Vec<_>>>()?;
     Ok(Box::new(move || {
@@ -317,7 +318,7 @@ fn graph_set(kernels: Rc<Functions>) -> Result<Sampler> {
     }))
 }
 
-/// Host memory of either kind.
+/// Ordinary or pinned host memory.
 enum Host {
     Slice(Vec<u8>),
     Pinned(Pinned),
@@ -379,7 +380,7 @@ fn pipeline(kernels: Rc<Functions>, stream: Stream, size: usize) -> Result<Sampl
     }))
 }
 
-/// Tells the driver's pool to keep what is freed, as a program that allocates often would.
+/// Tells the driver's pool to keep freed memory, as a program that allocates often would.
 fn keep_freed_memory(device: sys::CUdevice) -> Result<()> {
     let (mut pool, mut all) = (ptr::null_mut(), u64::MAX);
     driver!(cuDeviceGetDefaultMemPool(&raw mut pool, device))?;

@@ -5,9 +5,9 @@ use text::Table;
 
 use crate::measure::Row;
 
-/// What the columns are about.
+/// The device, the contenders and the rows of one run.
 pub(crate) struct Report<'a> {
-    /// The device, in words.
+    /// The device's description.
     pub(crate) device: String,
     pub(crate) is_cpu: bool,
     pub(crate) contenders: Vec<&'static str>,
@@ -16,11 +16,11 @@ pub(crate) struct Report<'a> {
     pub(crate) rows: &'a [Row],
 }
 
-/// The contender that is held to the targets.
+/// The contender to which the targets apply.
 pub(crate) const OURS: &str = "gpustream";
 
 impl Report<'_> {
-    /// An aligned table: medians, and in brackets the values below which a tenth and nine tenths lie.
+    /// Returns an aligned table: medians, and in brackets the values below which a tenth and nine tenths lie.
     pub(crate) fn table(&self) -> String {
         let titles = self.titles();
         let mut table = Table::new(titles.iter().map(String::as_str));
@@ -68,7 +68,7 @@ impl Report<'_> {
         row.case.target(self.is_cpu)?.is_met(row.median(OURS)?, row.median(self.baseline))
     }
 
-    /// The same with every sample; a row is a line.
+    /// Returns the results as JSON with every sample; each row is a line.
     pub(crate) fn json(&self) -> String {
         let rows: Vec<String> = self.rows.iter().map(|row| format!("  {}", self.row_json(row))).collect();
         format!(
@@ -103,7 +103,7 @@ impl Report<'_> {
     }
 }
 
-/// Three digits that count, and no exponent.
+/// Formats a number with three significant digits and no exponent.
 fn number(value: f64) -> String {
     match value.abs() {
         100.0.. => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! Every measurement runs once on a device that exists only on paper: the calls are right, whatever they cost.
+//! Every measurement runs once on a fake device: the calls are right, whatever they cost.
 
 use gpustream::{Device, ErrorKind};
 

@@ -1,4 +1,4 @@
-//! How the examples end where something is wrong: closed pipes, sizes that cannot be, no memory, no disk.
+//! The examples' ends under errors: closed pipes, impossible sizes, no memory, no room on the disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// Every example, with options that keep it short.
+/// The names of all examples, with options that keep each short.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("await_many", &["--jobs", "4", "--size", "100"]),
     ("events_timing", &["--size", "1000", "--samples", "1"]),
@@ -23,7 +23,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("strict_mode", &["--size", "100"]),
 ];
 
-/// The example's executable, which cargo builds before it runs the tests of this package.
+/// Returns the path of the example's executable, which cargo builds before it runs the tests of this package.
 fn path(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.ancestors().nth(2).unwrap().join("examples").join(name);
@@ -37,14 +37,14 @@ fn example(name: &str) -> Command {
     command
 }
 
-/// Runs an example with no more than so many KiB of addresses.
+/// Returns a command that runs an example with at most `kib` KiB of addresses.
 fn limited(kib: u32, name: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -v {kib} && exec \"$0\" --device cpu \"$@\"")]).arg(path(name));
     command
 }
 
-/// Asserts that the program ended by itself, unhappily, and that its message says each of `texts`.
+/// Asserts that the program ended by itself with an error, and that its message contains each of `texts`.
 #[track_caller]
 fn refused(command: &mut Command, texts: &[&str]) {
     let Output { status, stderr, .. } = command.output().unwrap();
@@ -94,7 +94,7 @@ fn threads_that_are_not_there_are_an_error() {
     refused(example("larger_than_memory").args(["--size", "1", "--readers", "100000"]), &["--readers"]);
 }
 
-/// Root may start as many threads as it likes.
+/// The limit does not apply to root, which may start any number of threads.
 #[test]
 fn threads_that_the_system_refuses_are_an_error() {
     let end = |threads: u32, name: &str, options: &[&str]| {
@@ -127,7 +127,7 @@ fn killed_program_leaves_no_file() {
     let mut command = example("larger_than_memory");
     command.arg("--dir").arg(dir.path()).args(["--size", "20", "--piece", "1"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    // The line comes when the file has been made.
+    // The program prints this line when it has made the file.
     let made = BufReader::new(child.stdout.as_mut().unwrap())
         .lines()
         .any(|line| line.unwrap().contains("a file made in"));

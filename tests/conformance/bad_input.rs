@@ -1,7 +1,7 @@
 //! Every mistake a caller can make is an error of the right kind that says what to do, and changes nothing.
 //!
-//! Shapes, contracts and arguments are in `launch`, lengths and slices in `copies`, other devices in `memory`, modules
-//! in `modules`; here is what remains.
+//! Mistakes in shapes, contracts and arguments are tested in `launch`, lengths and slices in `copies`, other devices in
+//! `memory`, modules in `modules`; all other mistakes are tested here.
 
 use std::fmt::Write;
 
@@ -9,9 +9,10 @@ use conformance::{Child, Gate, open_again, refused, sync, tests};
 use gpustream::{AsView, AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Result};
 
 tests! {
-    Plain: names_of_no_device_are_refused, devices_that_are_not_there, reading_what_nothing_wrote_is_refused, only_what_was_written_can_be_read,
-        recycled_memory_is_unwritten, host_access_to_device_memory_is_refused, kernels_of_another_device_are_refused,
-        arguments_of_another_backend_are_refused, host_access_during_a_copy_waits, a_device_describes_itself,
+    Plain: names_of_no_device_are_refused, missing_devices_are_refused, reading_unwritten_memory_is_refused,
+        only_written_elements_can_be_read, recycled_memory_is_unwritten, host_access_to_device_memory_is_refused,
+        kernels_of_another_device_are_refused, arguments_of_another_backend_are_refused,
+        host_access_during_a_copy_waits, a_device_describes_itself,
         settings_that_are_not_allowed_are_refused_by_name;
     Part: opening_again;
 }
@@ -27,7 +28,7 @@ fn names_of_no_device_are_refused(_: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Every variable of the environment is obeyed, or refused by name.
+/// The library obeys every environment variable, or refuses it by name.
 fn settings_that_are_not_allowed_are_refused_by_name(device: &Device) -> Result<()> {
     for (variable, value, allowed) in [
         ("GPUSTREAM_POOL", "foo", "`driver` or `none`"),
@@ -40,7 +41,7 @@ fn settings_that_are_not_allowed_are_refused_by_name(device: &Device) -> Result<
         for part in ["InvalidArgument", variable, value, allowed] {
             assert!(
                 ended.output.contains(part),
-                "`{part}` is not said of {variable}={value}: {}",
+                "`{part}` is missing in the error for {variable}={value}: {}",
                 ended.output
             );
         }
@@ -53,13 +54,13 @@ fn opening_again(_: &Device) -> Result<()> {
     Ok(())
 }
 
-fn devices_that_are_not_there(device: &Device) -> Result<()> {
+fn missing_devices_are_refused(device: &Device) -> Result<()> {
     let name = format!("{}:4000", device.info().backend);
     refused(Device::open(&name), ErrorKind::NoDevice, &["4000"]);
     Ok(())
 }
 
-fn reading_what_nothing_wrote_is_refused(device: &Device) -> Result<()> {
+fn reading_unwritten_memory_is_refused(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let x = s.alloc::<u32>(100)?;
     let mut y = s.zeros::<u32>(100)?;
@@ -76,7 +77,7 @@ fn reading_what_nothing_wrote_is_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn only_what_was_written_can_be_read(device: &Device) -> Result<()> {
+fn only_written_elements_can_be_read(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.alloc::<u32>(100)?;
     s.fill(&mut x.slice_mut(10..90)?, 5)?;
@@ -85,12 +86,12 @@ fn only_what_was_written_can_be_read(device: &Device) -> Result<()> {
         refused(s.download(&x.slice(range)?), ErrorKind::Uninitialized, &[]);
     }
     s.upload_into(&[5; 10], &mut x.slice_mut(..10)?)?;
-    // What a kernel may write counts as written.
+    // The range that a kernel may write counts as written.
     let kernels = sync::Kernels::load(device)?;
     kernels.step(&s, &mut x.slice_mut(90..)?, 0, 10)?;
     s.fill(&mut x.slice_mut(90..)?, 5)?;
     assert_eq!(s.download(&x)?, [5; 100]);
-    // What the library does not see can be declared.
+    // A program can declare writes that the library does not see.
     let mut z = s.alloc::<u32>(10)?;
     // SAFETY: its contents are not looked at.
     unsafe { z.view_mut().assume_written() };
@@ -131,7 +132,7 @@ fn kernels_of_another_device_are_refused(device: &Device) -> Result<()> {
 
 fn arguments_of_another_backend_are_refused(device: &Device) -> Result<()> {
     if device.info().backend == "cpu" {
-        // Nothing else need be there; the same refusal is tested on a device made for the purpose.
+        // The machine need not have another backend; `gpustream`'s own tests prove the refusal on a model of a device.
         return Ok(());
     }
     let other = Device::open("cpu")?;
@@ -146,7 +147,7 @@ fn arguments_of_another_backend_are_refused(device: &Device) -> Result<()> {
     s.synchronize()
 }
 
-/// The borrow rules out a write during a copy that writes; that one reads makes the host wait, not fail.
+/// While a pending copy reads pinned memory, a write of the host waits and does not fail.
 fn host_access_during_a_copy_waits(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;

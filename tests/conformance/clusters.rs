@@ -1,16 +1,16 @@
-//! Blocks grouped into clusters: they are, as many as asked for; and where they cannot be, that is an error.
+//! Blocks are grouped into clusters of the requested shape; a shape that the device cannot give is an error.
 
 use conformance::{clusters::Kernels, refused, sync, tests};
 use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
 
 tests! {
     Plain: a_block_is_a_cluster_by_itself, blocks_of_a_cluster_reach_each_other, clusters_work_in_graphs,
-        impossible_clusters_are_refused, grids_that_are_chosen_are_rounded_up;
+        impossible_clusters_are_refused, grids_the_library_chooses_are_rounded_up;
 }
 
 const THREADS: u32 = 96;
 
-/// Numbers for a grid, and what a launch makes of them.
+/// Numbers for a grid, and the memory for a launch's results.
 struct Scene {
     grid: [u32; 3],
     x: Buffer<u32>,
@@ -30,7 +30,7 @@ impl Scene {
         kernels.cluster_turn(s, &launch, &mut self.x, &mut self.sizes, &mut self.places, rounds)
     }
 
-    /// Compares with blocks that took their numbers from the ones `rounds` further on in their clusters.
+    /// Compares with a model in which each block took its numbers from the block `rounds` further on in its cluster.
     fn check(&self, s: &Stream, cluster: [u32; 3], rounds: u32) -> Result<()> {
         let (x, sizes, places) = (s.download(&self.x)?, s.download(&self.sizes)?, s.download(&self.places)?);
         let size = cluster.iter().product::<u32>();
@@ -53,7 +53,7 @@ impl Scene {
     }
 }
 
-/// On every backend: the kernel is the same.
+/// Every backend runs the kernel, also those without clusters: one block is a cluster.
 fn a_block_is_a_cluster_by_itself(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
@@ -65,7 +65,7 @@ fn a_block_is_a_cluster_by_itself(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// More of them than are on the device at once, so that it matters which blocks are.
+/// There are more clusters than fit on the device at once, so the blocks of one must be scheduled together.
 fn blocks_of_a_cluster_reach_each_other(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
@@ -96,7 +96,7 @@ fn blocks_of_a_cluster_reach_each_other(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Captured, built node by node, and put into a node afterwards.
+/// A launch in clusters is captured, built node by node, and put into an existing node.
 fn clusters_work_in_graphs(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
@@ -149,13 +149,13 @@ fn impossible_clusters_are_refused(device: &Device) -> Result<()> {
             refused(refusal, ErrorKind::Unsupported, &["a launch with clusters"]);
         }
     }
-    // Nothing has happened, and the stream is as it was.
+    // The refused launches did nothing, and the stream still works.
     scene.launch(&kernels, &s, [1, 1, 1], 1)?;
     scene.check(&s, [1, 1, 1], 1)
 }
 
-/// A grid that the library makes has blocks to spare anyway.
-fn grids_that_are_chosen_are_rounded_up(device: &Device) -> Result<()> {
+/// A grid that the library chooses may have more blocks than there is work for.
+fn grids_the_library_chooses_are_rounded_up(device: &Device) -> Result<()> {
     let info = device.info();
     let blocks = |launch: Launch| launch.resolve(info).map(|config| config.grid);
     assert_eq!(blocks(Launch::covering(256 * 3).cluster([2, 1, 1]))?, [4, 1, 1]);

@@ -8,11 +8,12 @@ use gpustream_kernels::convert::{Convert, ConvertTo};
 use conformance::{refused, tests};
 
 tests! {
-    Plain: every_16_bit_value_widens_and_comes_back, conversions_round_to_nearest, all_types_at_all_offsets, pinned_memory_on_either_side,
+    Plain: every_16_bit_value_widens_and_comes_back, conversions_round_to_nearest,
+        all_types_convert_at_all_offsets, pinned_memory_converts_on_either_side,
         slices_are_converted_on_their_way, different_lengths_are_refused;
 }
 
-/// The same number, or both none.
+/// Numbers that are compared bit by bit, except that every NaN equals every other.
 trait Same: Pod + std::fmt::Debug {
     fn same(self, other: Self) -> bool;
 }
@@ -49,7 +50,7 @@ fn every_16_bit_value_widens_and_comes_back(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Values at, just below and just above every tie, denormals, and those that overflow.
+/// The values lie at, just below and just above every tie; denormals and values that overflow are among them.
 fn conversions_round_to_nearest(device: &Device) -> Result<()> {
     let (s, convert) = (device.stream()?, Convert::load(device)?);
     let ties = (0..=u16::MAX).step_by(7).flat_map(|bits| {
@@ -82,7 +83,7 @@ fn conversions_round_to_nearest(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Values that all types hold, between guards that must stay as they are.
+/// Converts values that all types hold, between guard elements that must not change.
 fn at_offsets<T: ConvertTo<U> + Same, U: Same>(
     device: &Device,
     from: impl Fn(u8) -> T,
@@ -106,7 +107,7 @@ fn at_offsets<T: ConvertTo<U> + Same, U: Same>(
     Ok(())
 }
 
-fn all_types_at_all_offsets(device: &Device) -> Result<()> {
+fn all_types_convert_at_all_offsets(device: &Device) -> Result<()> {
     let (half, brain) = (|x: u8| f16::from_f32(x.into()), |x: u8| bf16::from_f32(x.into()));
     at_offsets::<f32, f16>(device, f32::from, half)?;
     at_offsets::<f32, bf16>(device, f32::from, brain)?;
@@ -116,7 +117,7 @@ fn all_types_at_all_offsets(device: &Device) -> Result<()> {
     at_offsets::<f32, f64>(device, f32::from, f64::from)
 }
 
-fn pinned_memory_on_either_side(device: &Device) -> Result<()> {
+fn pinned_memory_converts_on_either_side(device: &Device) -> Result<()> {
     let (s, convert) = (device.stream()?, Convert::load(device)?);
     let values: Vec<f32> = (0..10_001u16).map(f32::from).collect();
     let halves: Vec<f16> = values.iter().map(|&x| f16::from_f32(x)).collect();

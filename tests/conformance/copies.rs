@@ -6,10 +6,13 @@ use gpustream::half::{bf16, f16};
 use gpustream::{Device, ErrorKind, Launch, PinnedOptions, Result};
 
 tests! {
-    Plain: round_trips, round_trips_in_pieces, every_direction, views_at_any_offset, fills_of_every_type,
-        fills_of_odd_types, a_length_of_zero_is_a_length, halves_of_one_buffer_are_copied_to_each_other, chunks_cover_a_buffer, zeros_are_zero, pinned_memory_starts_zeroed,
-        upload_reads_its_slice_before_it_returns, download_waits_for_what_it_depends_on_alone,
-        write_combined_memory_is_copied_from, elements_without_size_are_counted, lengths_must_agree, slices_must_fit;
+    Plain: round_trips_bring_back_the_same_values, round_trips_in_pieces_bring_back_the_same_values,
+        copies_arrive_in_every_direction, views_at_any_offset_are_copied_exactly,
+        fills_of_every_type_write_their_value, fills_of_odd_sizes_write_their_value, a_length_of_zero_is_accepted,
+        halves_of_one_buffer_are_copied_to_each_other, chunks_cover_a_buffer, zeros_are_zero,
+        pinned_memory_starts_zeroed, upload_reads_its_slice_before_it_returns,
+        download_waits_for_what_it_depends_on_alone, write_combined_memory_can_be_copied_from,
+        elements_without_size_are_counted, different_lengths_are_refused, slices_that_do_not_fit_are_refused;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -18,7 +21,7 @@ fn numbers(n: usize) -> Vec<u32> {
     (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect()
 }
 
-fn round_trips(device: &Device) -> Result<()> {
+fn round_trips_bring_back_the_same_values(device: &Device) -> Result<()> {
     let s = device.stream()?;
     for n in [1, 2, 3, 127, 128, 129, 4095, 4096, 4097, 100_003] {
         let values = numbers(n);
@@ -31,20 +34,20 @@ fn round_trips(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// More than the staging ring holds, and not a multiple of its pieces.
-fn round_trips_in_pieces(device: &Device) -> Result<()> {
+/// The data exceeds the staging ring and is not a multiple of its pieces.
+fn round_trips_in_pieces_bring_back_the_same_values(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let values = numbers((21 << 20) / 4 + 13);
     let x = s.upload(&values)?;
     let slow = s.download(&x)?;
-    assert!(slow == values, "what came back differs");
+    assert!(slow == values, "the downloaded values differ");
     let view = x.slice(3..values.len() - 5)?;
-    assert!(s.download(&view)? == values[3..values.len() - 5], "what came back of a view differs");
+    assert!(s.download(&view)? == values[3..values.len() - 5], "the values downloaded from a view differ");
     Ok(())
 }
 
-/// Device and pinned memory in all four combinations.
-fn every_direction(device: &Device) -> Result<()> {
+/// Device and pinned memory are copied in all four combinations.
+fn copies_arrive_in_every_direction(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let values = numbers(5000);
     let (mut a, mut b) = (s.alloc::<u32>(5000)?, s.alloc::<u32>(5000)?);
@@ -55,14 +58,14 @@ fn every_direction(device: &Device) -> Result<()> {
     s.copy(&b, &mut host)?;
     s.copy(&host, &mut last)?;
     assert_eq!(*last.read()?, values);
-    // Slices of the host to and from pinned memory, too.
+    // Ordinary slices are copied to and from pinned memory, too.
     s.upload_into(&values[..100], &mut last.slice_mut(50..150)?)?;
     assert_eq!(last.read()?[50..150], values[..100]);
     assert_eq!(s.download(&last.slice(50..150)?)?, values[..100]);
     Ok(())
 }
 
-fn views_at_any_offset(device: &Device) -> Result<()> {
+fn views_at_any_offset_are_copied_exactly(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let values: Vec<u8> = numbers(600).iter().map(|value| *value as u8).collect();
     let x = s.upload(&values)?;
@@ -87,7 +90,7 @@ fn filled<T: Pod + PartialEq + std::fmt::Debug>(device: &Device, value: T) -> Re
         let mut host = device.pinned::<T>(n)?;
         s.fill(&mut host, value)?;
         assert_eq!(*host.read()?, vec![value; n]);
-        // The middle of something else.
+        // A fill of the middle leaves the elements beside it alone.
         let mut x = s.zeros::<T>(n + 2)?;
         s.fill(&mut x.slice_mut(1..=n)?, value)?;
         let got = s.download(&x)?;
@@ -97,7 +100,7 @@ fn filled<T: Pod + PartialEq + std::fmt::Debug>(device: &Device, value: T) -> Re
     Ok(())
 }
 
-fn fills_of_every_type(device: &Device) -> Result<()> {
+fn fills_of_every_type_write_their_value(device: &Device) -> Result<()> {
     filled(device, 0xa5u8)?;
     filled(device, -1i8)?;
     filled(device, 0x1234u16)?;
@@ -111,8 +114,8 @@ fn fills_of_every_type(device: &Device) -> Result<()> {
     filled(device, bf16::from_f32(-2.5))
 }
 
-/// Sizes that no driver's fill has.
-fn fills_of_odd_types(device: &Device) -> Result<()> {
+/// No driver's fill takes elements of these sizes.
+fn fills_of_odd_sizes_write_their_value(device: &Device) -> Result<()> {
     #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
     #[repr(C)]
     struct Odd([u8; 3]);
@@ -124,8 +127,8 @@ fn fills_of_odd_types(device: &Device) -> Result<()> {
     filled(device, [7u16; 12])
 }
 
-/// Nothing is a length like any other.
-fn a_length_of_zero_is_a_length(device: &Device) -> Result<()> {
+/// Every operation takes an empty range.
+fn a_length_of_zero_is_accepted(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let (mut x, mut y) = (s.alloc::<u32>(0)?, s.zeros::<u32>(0)?);
@@ -144,7 +147,7 @@ fn a_length_of_zero_is_a_length(device: &Device) -> Result<()> {
     assert_eq!(host.write()?.len(), 0);
     assert!(device.pinned_from::<f32>(&[])?.is_done()?);
     assert_eq!((x.len(), x.is_empty(), x.chunks(3)?.count()), (0, true, 0));
-    // Views of nothing, in the middle and at the end of something.
+    // Views without elements, at the beginning, in the middle and at the end of a buffer.
     let mut z = s.full(10, 1u32)?;
     for at in [0, 5, 10] {
         s.fill(&mut z.slice_mut(at..at)?, 9)?;
@@ -182,7 +185,7 @@ fn chunks_cover_a_buffer(device: &Device) -> Result<()> {
 
 fn zeros_are_zero(device: &Device) -> Result<()> {
     let s = device.stream()?;
-    // In memory that held something else.
+    // The memory held other values before.
     for n in [1000, 1000, 999] {
         drop(s.full(1000, 0xffff_ffffu32)?);
         assert_eq!(s.download(&s.zeros::<u32>(n)?)?, vec![0; n]);
@@ -200,7 +203,7 @@ fn pinned_memory_starts_zeroed(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The slice may change as soon as the call has returned, though the device has not got it yet.
+/// The slice may change as soon as the call has returned, even before the copy reaches the device.
 fn upload_reads_its_slice_before_it_returns(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -231,7 +234,7 @@ fn download_waits_for_what_it_depends_on_alone(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn write_combined_memory_is_copied_from(device: &Device) -> Result<()> {
+fn write_combined_memory_can_be_copied_from(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut host = device.pinned_with::<u32>(1000, PinnedOptions::default().write_combined(true))?;
     host.write()?.copy_from_slice(&numbers(1000));
@@ -253,7 +256,7 @@ fn elements_without_size_are_counted(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn lengths_must_agree(device: &Device) -> Result<()> {
+fn different_lengths_are_refused(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let x = s.full(10, 1u32)?;
     let (mut y, mut host) = (s.zeros::<u32>(11)?, device.pinned::<u32>(9)?);
@@ -268,7 +271,7 @@ fn lengths_must_agree(device: &Device) -> Result<()> {
 }
 
 #[expect(clippy::reversed_empty_ranges, reason = "what is tested")]
-fn slices_must_fit(device: &Device) -> Result<()> {
+fn slices_that_do_not_fit_are_refused(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.full(10, 1u32)?;
     let say = &["10 elements"];

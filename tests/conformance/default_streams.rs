@@ -1,4 +1,4 @@
-//! The streams that the driver makes, priorities, streams that others made, and what silently serialises.
+//! The driver's default streams, priorities, streams made elsewhere, and the lint's report of calls that serialise.
 
 use conformance::{Child, Gate, open_again, overlaps, refused, sync, tests};
 use gpustream::{
@@ -6,20 +6,21 @@ use gpustream::{
 };
 
 tests! {
-    Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy, legacy_and_non_blocking_streams_overlap,
-        threads_have_streams_of_their_own;
-    Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed, values_of_one_stream_share_its_capture,
-        a_stream_taken_anew_inside_a_capture_is_still_part_of_it,
-        a_shared_stream_outlives_the_handle_it_came_from, long_copies_on_default_streams,
-        another_threads_stream_is_refused, foreign_streams_are_one_queue, foreign_streams_may_go, priorities_are_known, the_lint_report_names_lines,
-        nothing_is_reported_unasked;
+    Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy,
+        legacy_and_non_blocking_streams_overlap, threads_have_streams_of_their_own;
+    Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed,
+        values_of_one_stream_share_its_capture, a_stream_taken_anew_inside_a_capture_is_still_part_of_it,
+        a_shared_stream_outlives_the_handle_it_came_from, long_copies_on_default_streams_arrive,
+        another_threads_stream_is_refused, foreign_streams_are_one_queue,
+        foreign_streams_may_be_destroyed_after_their_work, priorities_change_no_order,
+        the_lint_report_names_lines, the_lint_reports_nothing_unasked;
     Part: serialise;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
-/// None where the backend has none.
+/// Returns the default stream, or `None` where the backend has none.
 fn default_stream(device: &Device, which: DefaultStream) -> Result<Option<Stream>> {
     match device.default_stream(which) {
         Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
@@ -72,7 +73,7 @@ fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
     legacy.synchronize()
 }
 
-/// Two kernels, each waiting for the other, on the default streams of two threads.
+/// Two kernels on the default streams of two threads each wait for the other.
 fn threads_have_streams_of_their_own(device: &Device) -> Result<()> {
     if default_stream(device, DefaultStream::PerThread)?.is_none() || !overlaps(device) {
         return Ok(());
@@ -124,8 +125,8 @@ fn a_default_stream_is_borrowed(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Taken twice, also through another handle of the device, it is one stream of the driver's: what one value submits
-/// while the other is captured is part of the graph.
+/// A thread's default stream, taken twice, also through another handle of the device, is one stream of the driver's: an
+/// operation that one value submits while the other is captured is part of the graph.
 fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
     let Some(s) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
     let again = open_again(device, DeviceOptions::default())?;
@@ -147,7 +148,7 @@ fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The driver goes on recording where the last value of a stream that joined has gone.
+/// The driver goes on recording a stream that joined, even after its last value was dropped.
 fn a_stream_taken_anew_inside_a_capture_is_still_part_of_it(device: &Device) -> Result<()> {
     let Some(own) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
     drop(own);
@@ -167,13 +168,13 @@ fn a_stream_taken_anew_inside_a_capture_is_still_part_of_it(device: &Device) -> 
             } else {
                 drop(joined);
             }
-            // As from another handle, which must find it too.
+            // Another handle of the device must find it as well.
             assert!(again.default_stream(DefaultStream::PerThread)?.synchronize().is_err());
             device.default_stream(DefaultStream::PerThread)?.copy(&x, &mut host)?;
             device.default_stream(DefaultStream::PerThread)?.fill(&mut y, 3)
         })?;
         assert_eq!(graph.dot().matches("label").count(), 3, "{}", graph.dot());
-        // It works as before, and the graph owns what it refers to.
+        // The stream works as before, and the graph owns the memory it refers to.
         assert_eq!(device.default_stream(DefaultStream::PerThread)?.download(&x)?, [1; N]);
         drop((x, y));
         graph.launch(&s)?;
@@ -194,7 +195,7 @@ fn a_shared_stream_outlives_the_handle_it_came_from(device: &Device) -> Result<(
     of_first.fill(&mut gone, 2)?;
     drop((gone, of_first, first));
     kernels.step(&s, &mut x, 1, N)?;
-    // Another stream still finds what the shared one did.
+    // Another stream still waits for the shared one's work.
     let t = device.stream()?;
     kernels.step(&t, &mut x, 2, N)?;
     assert_eq!(t.download(&x)?, [32; N]);
@@ -203,8 +204,9 @@ fn a_shared_stream_outlives_the_handle_it_came_from(device: &Device) -> Result<(
     s.synchronize()
 }
 
-/// Copies that several threads would make go by this one alone, since the others have streams of their own.
-fn long_copies_on_default_streams(device: &Device) -> Result<()> {
+/// The calling thread makes these long copies alone, because "the per-thread stream" of a staging thread is another
+/// one.
+fn long_copies_on_default_streams_arrive(device: &Device) -> Result<()> {
     let device = open_again(device, DeviceOptions::default().staging_threads(4))?;
     for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
         let Some(s) = default_stream(&device, which)? else { continue };
@@ -217,7 +219,7 @@ fn long_copies_on_default_streams(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The driver's handle means the calling thread's stream, so from elsewhere it would be another queue.
+/// The driver's handle means the calling thread's stream, so on another thread the handle would name another queue.
 fn another_threads_stream_is_refused(device: &Device) -> Result<()> {
     let Some(s) = default_stream(device, DefaultStream::PerThread)? else { return Ok(()) };
     let kernels = &sync::Kernels::load(device)?;
@@ -229,7 +231,7 @@ fn another_threads_stream_is_refused(device: &Device) -> Result<()> {
                 refused(s.record(), ErrorKind::InvalidArgument, &["thread"]);
                 refused(s.synchronize(), ErrorKind::InvalidArgument, &["thread"]);
                 refused(kernels.step(&s, &mut x, 2, N), ErrorKind::InvalidArgument, &["thread"]);
-                // The memory can be used from here, on another stream.
+                // This thread can use the memory on another stream.
                 let t = device.stream()?;
                 kernels.step(&t, &mut x, 3, N)?;
                 assert_eq!(t.download(&x)?, [33; N]);
@@ -257,8 +259,9 @@ fn foreign_streams_are_one_queue(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Once the value is gone and the work is done, the owner destroys the stream; nothing asks it any more.
-fn foreign_streams_may_go(device: &Device) -> Result<()> {
+/// The owner destroys the stream after the value was dropped and the work is done; the library no longer calls the
+/// driver with that stream.
+fn foreign_streams_may_be_destroyed_after_their_work(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     for _ in 0..10 {
@@ -268,7 +271,7 @@ fn foreign_streams_may_go(device: &Device) -> Result<()> {
         let mut x = adopted.full(N, 1u32)?;
         kernels.step(&adopted, &mut x, 1, N)?;
         drop(adopted);
-        // SAFETY: nobody else uses the stream.
+        // SAFETY: the stream is no longer used.
         unsafe {
             device.raw().stream_synchronize(raw)?;
             device.raw().stream_destroy(raw)?;
@@ -281,21 +284,21 @@ fn foreign_streams_may_go(device: &Device) -> Result<()> {
     conformance::synchronize(device)
 }
 
-fn priorities_are_known(device: &Device) -> Result<()> {
+fn priorities_change_no_order(device: &Device) -> Result<()> {
     let StreamPriorities { least, greatest } = device.info().stream_priorities;
     assert!(greatest <= least, "lower is more urgent: {least} to {greatest}");
     let urgent = device.stream_with(StreamOptions::default().priority(greatest))?;
     let idle = device.stream_with(StreamOptions::default().priority(least))?;
     let kernels = sync::Kernels::load(device)?;
     let mut x = idle.full(N, 1u32)?;
-    // Order goes before urgency.
+    // An urgent stream still waits for memory that a less urgent one writes.
     kernels.step(&idle, &mut x, 1, N)?;
     kernels.step(&urgent, &mut x, 2, N)?;
     assert_eq!(urgent.download(&x)?, [32; N]);
     Ok(())
 }
 
-/// What a child does under `GPUSTREAM_LINT=1`.
+/// Makes calls that serialise the device, in a child under `GPUSTREAM_LINT=1`.
 fn serialise(device: &Device) -> Result<()> {
     for _ in 0..3 {
         device.synchronize()?;
@@ -305,7 +308,7 @@ fn serialise(device: &Device) -> Result<()> {
     }
     let s = device.stream()?;
     for _ in 0..3 {
-        // The memory of each goes back before the next, where nothing is kept.
+        // Without a pool, each round's memory is freed before the next round.
         drop(s.upload(&[1u32; 10])?);
         s.synchronize()?;
     }
@@ -332,7 +335,7 @@ fn the_lint_report_names_lines(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn nothing_is_reported_unasked(device: &Device) -> Result<()> {
+fn the_lint_reports_nothing_unasked(device: &Device) -> Result<()> {
     let ended = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "0").run()?;
     assert_eq!((ended.code, ended.output.as_str()), (Some(0), ""));
     Ok(())

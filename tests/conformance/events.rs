@@ -7,16 +7,17 @@ use conformance::{Gate, open_again, refused, sync, tests, until};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, WaitPolicy};
 
 tests! {
-    Plain: an_event_is_a_point_in_a_stream, a_wait_orders_streams, waiting_returns_at_once, an_event_outlives_its_stream,
-        waiting_twice_is_fine, events_of_an_idle_stream_are_done, time_passes_between_timed_events,
-        a_timed_event_orders_too, events_of_another_opening_are_waited_for, an_event_of_another_backend_is_refused, every_wait_policy_waits,
-        an_event_has_a_wait_policy_of_its_own, forgotten_events,
-        many_events, events_carry_what_their_stream_waited_for;
+    Plain: an_event_is_a_point_in_a_stream, a_wait_orders_streams, a_stream_wait_returns_at_once,
+        an_event_outlives_its_stream, waiting_twice_for_an_event_is_allowed, events_of_an_idle_stream_are_done,
+        timed_events_measure_the_time_between_them, a_timed_event_orders_too,
+        events_of_another_opening_are_waited_for, an_event_of_another_backend_is_refused, every_wait_policy_waits,
+        an_event_has_a_wait_policy_of_its_own, forgotten_events_break_nothing,
+        many_events_can_be_waited_for_in_any_order, events_carry_what_their_stream_waited_for;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
-/// It is done when what came before it is, whatever comes after.
+/// An event is done when the work before it is, whatever was submitted after it.
 fn an_event_is_a_point_in_a_stream(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -28,15 +29,15 @@ fn an_event_is_a_point_in_a_stream(device: &Device) -> Result<()> {
     first.open();
     event.synchronize()?;
     assert!(event.is_done()?);
-    assert!(!s.is_done()?, "what follows the event still runs");
+    assert!(!s.is_done()?, "the work behind the event still runs");
     second.open();
     s.synchronize()
 }
 
-/// Without the wait b would read the flag before a sets it: a only ends after the host has seen b submit.
+/// Without the wait, b would read x before a has written it: a ends only after the host has submitted b's work.
 fn a_wait_orders_streams(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
-    // SAFETY: the event orders the two streams, which is what is tested.
+    // SAFETY: the event orders the two streams; this test checks that.
     let untracked = open_again(device, unsafe { DeviceOptions::default().without_tracking() })?;
     let kernels_untracked = sync::Kernels::load(&untracked)?;
     for (device, kernels) in [(device, &kernels), (&untracked, &kernels_untracked)] {
@@ -57,7 +58,7 @@ fn a_wait_orders_streams(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn waiting_returns_at_once(device: &Device) -> Result<()> {
+fn a_stream_wait_returns_at_once(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
     let gate = Gate::new(device)?;
@@ -71,7 +72,7 @@ fn waiting_returns_at_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The stream's handle goes first, while its work runs.
+/// The stream is dropped first, while its work runs.
 fn an_event_outlives_its_stream(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
@@ -79,7 +80,7 @@ fn an_event_outlives_its_stream(device: &Device) -> Result<()> {
     kernels.spin(&a, &ONE, gate.flag())?;
     let (event, timed) = (a.record()?, a.record_timed()?);
     drop(a);
-    // What looks for streams that are no longer needed.
+    // Making streams lets the library look for streams it can destroy.
     drop((device.stream()?, device.stream()?));
     assert!(!event.is_done()?);
     b.wait(&event)?;
@@ -93,7 +94,7 @@ fn an_event_outlives_its_stream(device: &Device) -> Result<()> {
     b.wait(&event)
 }
 
-fn waiting_twice_is_fine(device: &Device) -> Result<()> {
+fn waiting_twice_for_an_event_is_allowed(device: &Device) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let x = a.full(100, 3u32)?;
     let event = a.record()?;
@@ -114,11 +115,12 @@ fn events_of_an_idle_stream_are_done(device: &Device) -> Result<()> {
     device.stream()?.wait(&event)
 }
 
-fn time_passes_between_timed_events(device: &Device) -> Result<()> {
+fn timed_events_measure_the_time_between_them(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let gate = Gate::new(device)?;
-    // Around all of it, and within: however long this thread is kept waiting, one is longer and the other shorter.
+    // One clock runs around both events and one between them. However long this thread is delayed, the events' time
+    // lies between the two.
     let around = Instant::now();
     let start = s.record_timed()?;
     kernels.spin(&s, &ONE, gate.flag())?;
@@ -126,11 +128,11 @@ fn time_passes_between_timed_events(device: &Device) -> Result<()> {
     start.synchronize()?;
     let within = Instant::now();
     let least = Duration::from_millis(5);
-    // Not to let something happen meanwhile, but to have an amount of time to compare with.
+    // This gives a known amount of time to compare with; nothing has to happen meanwhile.
     until(|| Ok(within.elapsed() > least))?;
     gate.open();
     let elapsed = end.elapsed_since(&start)?;
-    // The clocks are not the same.
+    // The host's clock and the device's clock differ, so the bounds have room.
     let most = around.elapsed() + around.elapsed() / 2;
     assert!(elapsed > least / 2 && elapsed < most, "{elapsed:?} of {most:?}");
     assert_eq!(start.elapsed_since(&start)?, Duration::ZERO);
@@ -152,7 +154,7 @@ fn a_timed_event_orders_too(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Two openings of one device wait for each other's events; the time between them is not defined.
+/// Two handles of one device wait for each other's events; the time between such events is not defined.
 fn events_of_another_opening_are_waited_for(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let other = open_again(device, DeviceOptions::default())?;
@@ -168,10 +170,10 @@ fn events_of_another_opening_are_waited_for(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A stream of one backend cannot wait for another's.
+/// A stream of one backend cannot wait for an event of another.
 fn an_event_of_another_backend_is_refused(device: &Device) -> Result<()> {
     if device.info().backend == "cpu" {
-        // Nothing else need be there; the same refusal is tested on a device made for the purpose.
+        // The machine need not have another backend; `gpustream`'s own tests prove the refusal on a model of a device.
         return Ok(());
     }
     let other = Device::open("cpu")?;
@@ -193,7 +195,7 @@ fn every_wait_policy_waits(device: &Device) -> Result<()> {
             event.synchronize()
         })?;
         assert!(event.is_done()?, "{policy:?}");
-        // The stream, and memory, likewise.
+        // Waits for a stream and for memory follow the policy too.
         let mut host = device.pinned_from(&[1u32; 10])?;
         let gate = Gate::new(&device)?;
         kernels.add_when(&s, gate.flag(), &mut host, 1, 10)?;
@@ -212,7 +214,7 @@ fn every_wait_policy_waits(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Whatever the device's own way is.
+/// The event's policy applies whatever policy the device has.
 fn an_event_has_a_wait_policy_of_its_own(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -230,7 +232,7 @@ fn an_event_has_a_wait_policy_of_its_own(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn forgotten_events(device: &Device) -> Result<()> {
+fn forgotten_events_break_nothing(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.zeros::<u32>(10)?;
     for value in 0..100 {
@@ -241,7 +243,7 @@ fn forgotten_events(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn many_events(device: &Device) -> Result<()> {
+fn many_events_can_be_waited_for_in_any_order(device: &Device) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let mut x = a.zeros::<u32>(10)?;
     let mut events = Vec::new();
@@ -257,7 +259,7 @@ fn many_events(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Through a stream that nothing was ever submitted to.
+/// The stream between the two has no operations of its own.
 fn events_carry_what_their_stream_waited_for(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);

@@ -1,4 +1,4 @@
-//! A process that exits while the library's threads are at work, wherever it does: it ends, and with its own code.
+//! A process may exit on any thread while the library's threads are at work: it ends, with its own exit code.
 
 use std::process::exit;
 use std::sync::Arc;
@@ -65,8 +65,8 @@ impl Drop for Dropped {
     }
 }
 
-/// Keeps the library's threads at work: one asks about a stream that gets nowhere, the other has a thousand things to
-/// destroy and has begun.
+/// Keeps the library's threads at work: one asks about a stream that never finishes, the other has begun to destroy a
+/// thousand values.
 fn keep_busy(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (stuck, s) = (device.stream()?, device.stream()?);
@@ -97,7 +97,7 @@ fn from_a_closure(device: &Device) -> Result<()> {
 }
 
 fn from_a_waker(device: &Device) -> Result<()> {
-    // First: loading code may wait for what runs.
+    // This comes first, because loading code may wait for running kernels.
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.full(10, 1u32)?;
@@ -108,14 +108,14 @@ fn from_a_waker(device: &Device) -> Result<()> {
     exit_from_a_waker(s.synchronize_async(), || gate.open())
 }
 
-/// What a closure drops last is destroyed by the library's thread, and with it the program's own values.
+/// The library's own thread destroys the handles a closure dropped, and the program's values that they own.
 fn from_a_drop(device: &Device) -> Result<()> {
     keep_busy(device)?;
-    // A device of its own, on which nothing is stuck.
+    // On this second handle no stream is stuck.
     exit_from_a_drop(open_again(device, DeviceOptions::default())?)
 }
 
-/// While others submit, wait and drop.
+/// The process exits while other threads submit, wait and drop.
 fn from_several_threads(device: &Device) -> Result<()> {
     keep_busy(device)?;
     let going = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! What goes wrong on the device is reported to whoever waits, and ends nothing but that device.
+//! A fault of the device is reported by every wait, and makes only that device unusable.
 //!
 //! A fault may leave the process's driver context unusable, so each happens in a process of its own.
 
@@ -8,27 +8,31 @@ use conformance::{Child, Gate, faulty, open_again, overlaps, refused, sync, test
 use gpustream::{Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Launch, Result, Stream};
 
 tests! {
-    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion, a_trap, host_access_after_a_fault_is_refused,
-        waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault, memory_stays_while_work_beside_a_fault_may_run,
-        what_a_lost_device_was_to_write_is_refused_for_good, a_download_that_a_fault_ends_leaves_the_slice_alone;
-    Plain: other_processes_are_unaffected, blocking_names_the_operation;
-    CpuOnly: a_barrier_that_not_all_reach_is_named, a_grid_barrier_in_an_ordinary_launch_is_reported, no_false_alarms_in_checked_mode_here, waits_last_until_work_beside_a_fault_ends,
+    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_trap_is_reported,
+        host_access_after_a_fault_is_refused, waiting_for_closures_after_a_fault_is_an_error,
+        everything_can_be_dropped_after_a_fault, memory_stays_while_work_beside_a_fault_may_run,
+        memory_that_a_lost_device_was_to_write_is_refused_for_good,
+        a_download_that_a_fault_ends_leaves_the_slice_alone;
+    Plain: other_processes_are_unaffected, blocking_mode_names_the_failing_operation;
+    CpuOnly: a_barrier_that_not_all_reach_is_named, a_grid_barrier_in_an_ordinary_launch_is_reported,
+        checked_mode_reports_overruns_and_nothing_else, waits_last_until_work_beside_a_fault_ends,
         off_by_one_is_noticed_at_every_length;
-    Part: fault, fault_while_blocking, write_out_of_bounds, write_off_by_one, read_off_by_one, write_out_of_bounds_of_shared, write_out_of_bounds_of_array,
-        compute_in_checked_mode;
+    Part: fault, fault_while_blocking, write_out_of_bounds, write_off_by_one, read_off_by_one,
+        write_out_of_bounds_of_shared, write_out_of_bounds_of_array, compute_in_checked_mode;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
-/// No process has this address mapped.
+/// An address that no process has mapped.
 const NOWHERE: usize = 0x0dea_d000_0000;
 
-/// Launches a kernel that writes where nothing is.
+/// Launches a kernel that writes to an address without memory.
 fn break_device(device: &Device) -> Result<()> {
     Breaker::new(device)?.break_device()
 }
 
-/// What breaks a device while kernels wait: loading code may wait for them.
+/// A kernel and a stream to break a device with while other kernels wait, made before since loading code may wait for
+/// them.
 struct Breaker(faulty::Kernels, Stream);
 
 impl Breaker {
@@ -45,12 +49,12 @@ impl Breaker {
 
 fn lost<T>(result: Result<T>, what: &str) {
     match result {
-        Ok(_) => panic!("{what} knows nothing of the fault"),
+        Ok(_) => panic!("{what} does not report the fault"),
         Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceLost, "{what}: {error}"),
     }
 }
 
-/// Each kind of wait, having been asked before and after the fault.
+/// Each kind of wait reports the fault, whether the wait was prepared before the fault or after.
 fn an_illegal_address_reaches_every_wait(device: &Device) -> Result<()> {
     let (kernels, broken) = (sync::Kernels::load(device)?, faulty::Kernels::load(device)?);
     let (s, other) = (device.stream()?, device.stream()?);
@@ -82,13 +86,13 @@ fn an_illegal_address_reaches_every_wait(device: &Device) -> Result<()> {
     lost(device.synchronize(), "the device");
     lost(s.download(&x), "a download");
     lost(other.synchronize(), "another stream");
-    // A launch may still be taken, but nothing says that it succeeded.
+    // The driver may still accept a launch, but no wait may say that it succeeded.
     let later = kernels.step(&other, &mut x, 1, 10).and_then(|()| other.synchronize());
     lost(later, "later work");
     Ok(())
 }
 
-fn a_failed_assertion(device: &Device) -> Result<()> {
+fn a_failed_assertion_is_reported(device: &Device) -> Result<()> {
     let kernels = faulty::Kernels::load(device)?;
     let s = device.stream()?;
     kernels.assert_less(&s, &Launch::new([4, 1, 1], [32, 1, 1]), 1, 2)?;
@@ -104,7 +108,7 @@ fn a_failed_assertion(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn a_trap(device: &Device) -> Result<()> {
+fn a_trap_is_reported(device: &Device) -> Result<()> {
     let kernels = faulty::Kernels::load(device)?;
     let s = device.stream()?;
     kernels.give_up(&s, &ONE)?;
@@ -116,7 +120,7 @@ fn a_trap(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// No guard is given to memory that a failed copy was to write.
+/// Memory that a failed copy was to write gives out no guard.
 fn host_access_after_a_fault_is_refused(device: &Device) -> Result<()> {
     let kernels = faulty::Kernels::load(device)?;
     let s = device.stream()?;
@@ -134,7 +138,7 @@ fn host_access_after_a_fault_is_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// They may run or not; waiting for them is an error in any case.
+/// The closures may run or not; waiting for them is an error in any case.
 fn waiting_for_closures_after_a_fault_is_an_error(device: &Device) -> Result<()> {
     lost(break_device(device), "the stream");
     let submitted = device.stream().and_then(|s| {
@@ -157,10 +161,10 @@ fn everything_can_be_dropped_after_a_fault(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Kernels wait at a gate while another one fails. All that they use is dropped meanwhile: memory of two handles of the
-/// device, streams, code. The program's own memory must not be where theirs was.
+/// Kernels wait at a gate while another one fails. Everything they use is dropped meanwhile: memory of two handles of
+/// the device, streams, code. Memory that the program allocates later must not lie where theirs was.
 fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()> {
-    // More than an allocator keeps for the next request.
+    // Larger than any freed range that an allocator keeps for the next request.
     const LEN: usize = 9 << 20;
     if !overlaps(device) {
         return Ok(());
@@ -192,8 +196,8 @@ fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()>
     Ok(())
 }
 
-/// Nobody is given memory that a failed device was to write, also when its streams and itself are gone.
-fn what_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -> Result<()> {
+/// The memory stays refused after the failed device and its streams were dropped.
+fn memory_that_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -> Result<()> {
     let user = open_again(device, DeviceOptions::default())?;
     let kernels = faulty::Kernels::load(&user)?;
     let s = user.stream()?;
@@ -218,7 +222,7 @@ fn what_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -> Resul
     Ok(())
 }
 
-/// A download that fails has left the slice alone: nothing writes there later.
+/// When a download has failed, nothing writes to its slice later.
 fn a_download_that_a_fault_ends_leaves_the_slice_alone(device: &Device) -> Result<()> {
     let (breaker, s) = (Breaker::new(device)?, device.stream()?);
     let kernels = sync::Kernels::load(device)?;
@@ -238,7 +242,7 @@ fn a_download_that_a_fault_ends_leaves_the_slice_alone(device: &Device) -> Resul
     Ok(())
 }
 
-/// A wait for work beside a fault returns when that has ended, or says that it may run on.
+/// A wait for work beside a fault returns when that work has ended, or reports that the work may still run.
 fn waits_last_until_work_beside_a_fault_ends(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -265,7 +269,7 @@ fn waits_last_until_work_beside_a_fault_ends(device: &Device) -> Result<()> {
     })
 }
 
-/// A fault in a child, while work of this process runs, and again.
+/// A child process has a fault, twice, while work of this process runs.
 fn other_processes_are_unaffected(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -286,7 +290,7 @@ fn fault(device: &Device) -> Result<()> {
 }
 
 /// With `GPUSTREAM_BLOCKING=1` the failing call itself reports it, by name and line.
-fn blocking_names_the_operation(device: &Device) -> Result<()> {
+fn blocking_mode_names_the_failing_operation(device: &Device) -> Result<()> {
     let ended = Child::of(device, "faults::fault_while_blocking").env("GPUSTREAM_BLOCKING", "1").run()?;
     assert_eq!(ended.code, Some(0), "{}", ended.output);
     Ok(())
@@ -313,7 +317,7 @@ fn fault_while_blocking(device: &Device) -> Result<()> {
 fn a_barrier_that_not_all_reach_is_named(device: &Device) -> Result<()> {
     let kernels = faulty::Kernels::load(device)?;
     let s = device.stream()?;
-    // SAFETY: the backend looks for this.
+    // SAFETY: the backend detects a barrier that not all threads reach, and stops the kernel.
     unsafe { kernels.divergent(&s, &Launch::new([3, 1, 1], [8, 1, 1]), 5) }?;
     let Err(error) = s.synchronize() else { panic!("thread 5 never came") };
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
@@ -324,7 +328,7 @@ fn a_barrier_that_not_all_reach_is_named(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Where one block waits for another that need not be running. A GPU would wait for ever.
+/// One block waits there for another that need not be running. A GPU would wait for ever.
 fn a_grid_barrier_in_an_ordinary_launch_is_reported(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let ring = kernels.module().kernel("ring")?;
@@ -333,7 +337,7 @@ fn a_grid_barrier_in_an_ordinary_launch_is_reported(device: &Device) -> Result<(
     let launch = |blocks, x: &mut Buffer<u32>, next: &mut Buffer<u32>, arrivals: &mut Buffer<u32>| {
         let args =
             [Arg::write(x), Arg::write(next), Arg::write(arrivals), Arg::value(&2u32), Arg::value(&64usize)];
-        // SAFETY: the arrays have the length that is told; the backend looks for the barrier.
+        // SAFETY: the arrays have the length given to the kernel; the backend detects the barrier.
         unsafe { ring.launch(&s, &Launch::new([blocks, 1, 1], [8, 1, 1]), &args) }
     };
     launch(1, &mut x, &mut next, &mut arrivals)?;
@@ -347,8 +351,8 @@ fn a_grid_barrier_in_an_ordinary_launch_is_reported(device: &Device) -> Result<(
     Ok(())
 }
 
-/// Runs the checked children, and one that does nothing wrong.
-fn no_false_alarms_in_checked_mode_here(device: &Device) -> Result<()> {
+/// Runs one child that does nothing wrong and one for each kind of overrun.
+fn checked_mode_reports_overruns_and_nothing_else(device: &Device) -> Result<()> {
     let checked = |part: &str| Child::of(device, part).env("GPUSTREAM_CHECK", "1").run();
     let ended = checked("faults::compute_in_checked_mode")?;
     assert_eq!(ended.code, Some(0), "{}", ended.output);
@@ -368,7 +372,7 @@ fn write_out_of_bounds(device: &Device) -> Result<()> {
     let kernels = faulty::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.zeros::<u32>(1000)?;
-    // SAFETY: beyond what was asked for, but within what the checked allocation has around it.
+    // SAFETY: index 1000 lies behind the buffer, but within the margin that checked mode puts around an allocation.
     unsafe { kernels.write_at(&s, &ONE, &mut x, 1000, 7) }?;
     s.synchronize()
 }
@@ -382,7 +386,7 @@ fn off_by_one_is_noticed_at_every_length(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Each on a device of its own, since one that is lost is replaced.
+/// Each write has a device of its own, because each write loses its device.
 fn write_off_by_one(device: &Device) -> Result<()> {
     for len in [0usize, 1, 4, 250, 1000, 1025] {
         for index in [len, usize::MAX] {
@@ -405,9 +409,9 @@ fn write_off_by_one(device: &Device) -> Result<()> {
                         managed.view_mut()
                     }
                 };
-                // SAFETY: beside a checked allocation of a device that this ends.
+                // SAFETY: the index lies within the margin that checked mode puts around an allocation.
                 let launched = unsafe { kernels.write_at(&s, &ONE, &mut x, index, 7) };
-                // Also the call may find the device gone, where an event is recorded behind the kernel.
+                // The launch itself may already report the lost device, where an event is recorded behind the kernel.
                 let Err(error) = launched.and_then(|()| s.synchronize()) else {
                     panic!("{kind}: index {index} of {len} went unnoticed")
                 };
@@ -422,14 +426,14 @@ fn write_off_by_one(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Where the length is a multiple of 16 bytes the first byte behind it is noticed, else the next such one.
+/// A read is noticed from the first multiple of 16 bytes at or behind the end of the buffer.
 fn read_off_by_one(device: &Device) -> Result<()> {
     for len in [0usize, 1, 4, 5, 128, 250, 1000, 1024, 1025] {
         let device = open_again(device, DeviceOptions::default())?;
         let kernels = faulty::Kernels::load(&device)?;
         let s = device.stream()?;
         let (x, mut seen) = (s.zeros::<u32>(len)?, s.zeros::<u32>(1)?);
-        // SAFETY: beside a checked allocation of a device that this ends.
+        // SAFETY: the index lies within the margin that checked mode puts around an allocation.
         unsafe { kernels.read_at(&s, &ONE, &x, len.next_multiple_of(4), &mut seen) }?;
         let Err(error) = s.synchronize() else { panic!("a read behind {len} went unnoticed") };
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
@@ -441,7 +445,7 @@ fn read_off_by_one(device: &Device) -> Result<()> {
 fn write_out_of_bounds_of_shared(device: &Device) -> Result<()> {
     let kernels = faulty::Kernels::load(device)?;
     let s = device.stream()?;
-    // SAFETY: as above.
+    // SAFETY: index 16 lies behind the shared memory, but within the margin that checked mode puts behind it.
     unsafe { kernels.shared_overrun(&s, &Launch::new([1; 3], [4, 1, 1]).shared(64), 16) }?;
     s.synchronize()
 }
@@ -450,7 +454,7 @@ fn write_out_of_bounds_of_array(device: &Device) -> Result<()> {
     let kernels = faulty::Kernels::load(device)?;
     let s = device.stream()?;
     let mut out = s.zeros::<u32>(1)?;
-    // SAFETY: beyond the row, but within the array.
+    // SAFETY: index 16 lies behind the row, but within the array.
     unsafe { kernels.shared_array_overrun(&s, &ONE, &mut out, 16) }?;
     s.synchronize()
 }
@@ -461,7 +465,7 @@ fn compute_in_checked_mode(device: &Device) -> Result<()> {
     let mut x = s.full(1000, 1u32)?;
     kernels.step(&s, &mut x, 1, 1000)?;
     let bounds = faulty::Kernels::load(device)?;
-    // SAFETY: the last element, and the last word of shared memory.
+    // SAFETY: the accesses are to the last element of the buffer and the last word of shared memory.
     unsafe {
         bounds.write_at(&s, &ONE, &mut x, 999, 7)?;
         bounds.shared_overrun(&s, &Launch::new([1; 3], [4, 1, 1]).shared(64), 15)?;

@@ -1,4 +1,4 @@
-//! Graphs: work recorded once and launched many times, beside ordinary work and ordered with it.
+//! Graphs are recorded once and launched many times, beside ordinary work and ordered with it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,8 +11,9 @@ tests! {
     Plain: replays_wait_for_ordinary_work, ordinary_work_waits_for_replays, replays_follow_each_other,
         a_graph_owns_what_it_uses, a_graph_dropped_in_use_finishes, closures_run_in_every_launch,
         panics_of_closures_are_reported, graphs_tell_their_size_and_draw_themselves, guards_keep_launches_out,
-        guards_keep_every_kind_of_graph_out, forgotten_guards_keep_launches_out, an_empty_graph_can_be_launched, graphs_of_another_opening_are_refused, parts_are_tracked_apart,
-        forgotten_graphs, launches_of_two_threads_are_ordered;
+        guards_keep_every_kind_of_graph_out, forgotten_guards_keep_launches_out, an_empty_graph_can_be_launched,
+        graphs_of_another_opening_are_refused, parts_are_tracked_apart, forgotten_graphs_break_nothing,
+        launches_of_two_threads_are_ordered;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -23,7 +24,7 @@ pub(crate) fn next(x: u32, value: u32) -> u32 {
     x.wrapping_mul(5).wrapping_add(value)
 }
 
-/// Everything still works after what went before.
+/// Checks that the streams, copies and launches still work.
 pub(crate) fn usable(device: &Device, streams: &[&Stream]) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let mut x = streams[0].full(N, 1u32)?;
@@ -74,7 +75,7 @@ fn ordinary_work_waits_for_replays(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// On whichever streams; what tracks nothing tells them apart is the closure's count.
+/// Launches on any streams run one after the other; a lost or overlapping one would change the result.
 fn replays_follow_each_other(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let streams = (0..4).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
@@ -93,7 +94,7 @@ fn replays_follow_each_other(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Buffers, pinned memory, kernels, closures and the streams it was captured on may all go.
+/// Buffers, pinned memory, kernels, closures and the streams of the capture may all be dropped before the launch.
 fn a_graph_owns_what_it_uses(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut y = s.zeros::<u32>(N)?;
@@ -115,7 +116,7 @@ fn a_graph_owns_what_it_uses(device: &Device) -> Result<()> {
             })
         })?
     };
-    // What was dropped must not be given to these.
+    // These allocations must not get the memory that was dropped above.
     let others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
     let pinned = (0..20).map(|_| device.pinned_from(&[99u32; N])).collect::<Result<Vec<_>>>()?;
     let mut want = 0;
@@ -173,7 +174,7 @@ fn closures_run_in_every_launch(device: &Device) -> Result<()> {
     usable(device, &[&s])
 }
 
-/// By the stream that launched, however the graph was made.
+/// The stream that launched the graph reports the panic, whichever way the graph was made.
 fn panics_of_closures_are_reported(device: &Device) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let captured = a.capture(|s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("captured"))))?;
@@ -241,7 +242,8 @@ fn guards_keep_launches_out(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Built, nested, and changed after it was made: what counts is what the launch at hand touches.
+/// A guard keeps out graphs that were built node by node, nested, or updated, if and only if the launch would touch the
+/// guarded memory.
 fn guards_keep_every_kind_of_graph_out(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let x = s.full(N, 6u32)?;
@@ -267,7 +269,7 @@ fn guards_keep_every_kind_of_graph_out(device: &Device) -> Result<()> {
         refused(graph.launch(&s), ErrorKind::HostBorrowed, &["guard"]);
         drop(guard);
     }
-    // After an update the old memory is none of its business.
+    // After the update the graph no longer touches the old memory.
     let guard = host.read()?;
     updated.launch(&s)?;
     drop(guard);
@@ -295,7 +297,7 @@ fn forgotten_guards_keep_launches_out(device: &Device) -> Result<()> {
     mem::forget(host.read()?);
     refused(graph.launch(&s), ErrorKind::HostBorrowed, &["guard"]);
     assert_eq!(kept, [0; N]);
-    // Another graph is none of its business.
+    // A forgotten guard keeps out no graph that touches other memory.
     usable(device, &[&s])
 }
 
@@ -326,7 +328,7 @@ fn graphs_of_another_opening_are_refused(device: &Device) -> Result<()> {
     usable(&other, &[&t])
 }
 
-/// A use of one part of a buffer is no use of another, however many nodes there are.
+/// The use of one part of a buffer does not count as a use of another part, however many nodes there are.
 fn parts_are_tracked_apart(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
@@ -349,7 +351,7 @@ fn parts_are_tracked_apart(device: &Device) -> Result<()> {
 }
 
 /// Nothing rests on a graph's, a builder's or an event's destructor.
-fn forgotten_graphs(device: &Device) -> Result<()> {
+fn forgotten_graphs_break_nothing(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut y = s.zeros::<u32>(N)?;
@@ -373,8 +375,8 @@ fn forgotten_graphs(device: &Device) -> Result<()> {
     usable(device, &[&s])
 }
 
-/// Each launch changes what the other one reads, and nothing but the library keeps them apart. The many fills make it
-/// take its time to see who used what; many orders are tried in `interleavings`.
+/// Each launch changes the memory that the other one reads, and only the library orders them. The many fills make its
+/// search through earlier uses slow; `interleavings` tries many orders.
 fn launches_of_two_threads_are_ordered(device: &Device) -> Result<()> {
     const ROUNDS: u32 = 40;
     let kernels = sync::Kernels::load(device)?;

@@ -1,4 +1,4 @@
-//! Capturing: what is recorded, and what may not happen meanwhile.
+//! Capturing: the operations that are recorded, and the calls that are refused meanwhile.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
@@ -9,10 +9,12 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream, Tracki
 use crate::graphs::{N, next, usable};
 
 tests! {
-    Plain: capturing_runs_nothing, a_fork_and_its_join, the_tracker_orders_inside, strict_mode_reports_hazards_inside,
-        captured_branches_run_at_once, a_host_wait_is_refused, an_allocation_is_refused, another_thread_is_refused,
-        work_of_other_threads_stays_out, captures_do_not_nest, times_are_refused, outside_events_are_refused, events_of_ended_captures_are_refused,
-        a_failing_closure_ends_the_capture, a_panic_ends_the_capture, many_nodes, fills_of_every_width;
+    Plain: capturing_runs_nothing, a_forked_stream_joins_the_capture_again, the_tracker_orders_inside,
+        strict_mode_reports_hazards_inside, captured_branches_run_at_once, a_host_wait_is_refused,
+        an_allocation_is_refused, another_thread_is_refused, work_of_other_threads_stays_out,
+        captures_do_not_nest, timed_events_are_refused, outside_events_are_refused,
+        events_of_ended_captures_are_refused, a_failing_closure_ends_the_capture, a_panic_ends_the_capture,
+        a_graph_of_many_nodes_runs_in_order, fills_of_every_width_are_captured;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -36,8 +38,8 @@ fn capturing_runs_nothing(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A second stream joins by waiting for an event recorded inside, and is joined again by itself.
-fn a_fork_and_its_join(device: &Device) -> Result<()> {
+/// A second stream joins by waiting for an event recorded inside; the capture's end joins the streams again.
+fn a_forked_stream_joins_the_capture_again(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
     let (mut x, mut y, mut z) = (a.full(N, 1u32)?, a.full(N, 2u32)?, a.zeros::<u32>(N)?);
@@ -48,7 +50,7 @@ fn a_fork_and_its_join(device: &Device) -> Result<()> {
         kernels.step(a, &mut x, 3, N)?;
         a.wait(&b.record()?)?;
         kernels.mix(a, &x, &mut z, N)?;
-        // Left to its own: the capture's end joins it.
+        // Nothing waits for b here: the capture's end joins it.
         kernels.mix(&b, &x, &mut y, N)
     })?;
     let (mut want_x, mut want_y, mut want_z) = (1u32, 2u32, 0u32);
@@ -64,7 +66,7 @@ fn a_fork_and_its_join(device: &Device) -> Result<()> {
     usable(device, &[&a, &b])
 }
 
-/// Nothing but the tracker says that the branches meet.
+/// Only the tracker orders the place where the branches meet.
 fn the_tracker_orders_inside(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
@@ -112,7 +114,7 @@ fn strict_mode_reports_hazards_inside(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Two kernels, each waiting for the other's flag: they end only if both run at once.
+/// Two kernels each wait for the other's flag, so they end only if both run at once.
 fn captured_branches_run_at_once(device: &Device) -> Result<()> {
     if !device.info().concurrent_kernels {
         return Ok(());
@@ -136,7 +138,7 @@ fn captured_branches_run_at_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Refuses inside a capture, which goes on, and afterwards all is as before.
+/// Checks that `offence` is refused inside a capture, that the capture goes on, and that the stream works afterwards.
 fn refused_inside<T>(device: &Device, offence: impl Fn(&Stream) -> Result<T>) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -148,7 +150,7 @@ fn refused_inside<T>(device: &Device, offence: impl Fn(&Stream) -> Result<T>) ->
     })?;
     graph.launch(&s)?;
     assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
-    // Where the closure hands the error on, the capture ends with it.
+    // Where the closure returns the error, the capture ends with it.
     refused(s.capture(|s| offence(s).map(drop)), ErrorKind::Captured, &[]);
     kernels.step(&s, &mut x, 3, N)?;
     assert_eq!(s.download(&x)?, vec![next(next(next(1, 1), 2), 3); N]);
@@ -167,7 +169,7 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, |s| s.download(&x))?;
     refused_inside(device, |s| s.download_into(&x, &mut [0; N]))?;
     refused_inside(device, |s| conformance::executor::block_on(s.synchronize_async()))?;
-    // A future would resolve at once, with what the graph has not written.
+    // The future would resolve at once, before the graph has written the memory.
     refused_inside(device, |s| s.download_async(&x))?;
     refused(
         device.graph_builder()?.node(&[], |s| s.download_async(&x).map(drop)),
@@ -195,8 +197,8 @@ fn another_thread_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, |s| thread::scope(|scope| scope.spawn(|| s.record()).join()).unwrap())
 }
 
-/// One thread captures nothing, again and again, on a stream that another one uses: each operation is refused or runs.
-/// Thousands of orders of the two are tried in `interleavings`, on a model.
+/// One thread makes empty captures, again and again, on a stream that another one uses: each operation is refused or
+/// runs. `interleavings` tries thousands of orders of the two threads, on a model.
 fn work_of_other_threads_stays_out(device: &Device) -> Result<()> {
     let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
     let (mut x, mut y) = (a.zeros::<u32>(N)?, a.zeros::<u32>(N)?);
@@ -210,7 +212,7 @@ fn work_of_other_threads_stays_out(device: &Device) -> Result<()> {
         let mut want = 0;
         for value in 1.. {
             let last = capturing.is_finished();
-            // Waits for `a`, so the stream's lock is taken twice.
+            // The copy waits for `a`, so it takes the stream's lock twice.
             a.fill(&mut x, value)?;
             match b.copy(&x, &mut y) {
                 Ok(()) => want = value,
@@ -236,7 +238,7 @@ fn captures_do_not_nest(device: &Device) -> Result<()> {
     let graph = s.capture(|s| s.fill(&mut x, 2))?;
     refused_inside(device, |s| s.capture(|_| Ok(())))?;
     refused_inside(device, |s| graph.launch(s))?;
-    // Two captures at once, on streams of their own, are nobody's business.
+    // Two captures at once, on streams of their own, do not disturb each other.
     let (a, b) = (device.stream()?, device.stream()?);
     let mut inner = None;
     let outer = a.capture(|a| {
@@ -256,7 +258,7 @@ fn captures_do_not_nest(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn times_are_refused(device: &Device) -> Result<()> {
+fn timed_events_are_refused(device: &Device) -> Result<()> {
     refused_inside(device, Stream::record_timed)
 }
 
@@ -270,7 +272,7 @@ fn outside_events_are_refused(device: &Device) -> Result<()> {
     gate.open();
     other.synchronize()?;
     usable(device, &[&s, &other])?;
-    // What has been reached is no dependency.
+    // An event that has been reached is no dependency.
     s.capture(|s| s.wait(&event)).map(drop)
 }
 
@@ -293,7 +295,7 @@ fn events_of_ended_captures_are_refused(device: &Device) -> Result<()> {
     usable(device, &[&a, &b])
 }
 
-/// The streams that had joined are free again too.
+/// The streams that had joined can be used again too.
 fn a_failing_closure_ends_the_capture(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
@@ -328,7 +330,7 @@ fn a_panic_ends_the_capture(device: &Device) -> Result<()> {
     usable(device, &[&b, &a])
 }
 
-fn many_nodes(device: &Device) -> Result<()> {
+fn a_graph_of_many_nodes_runs_in_order(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.full(10, 1u32)?;
@@ -341,15 +343,16 @@ fn many_nodes(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A wide value comes from memory that the graph owns. A node is one operation, and it takes several.
-fn fills_of_every_width(device: &Device) -> Result<()> {
+/// A wide value is copied from memory that the graph owns. Such a fill takes several operations, so it cannot be one
+/// node.
+fn fills_of_every_width_are_captured(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (mut x, mut y) = (s.zeros::<f64>(N)?, s.zeros::<[u32; 3]>(N)?);
     let graph = s.capture(|s| {
         s.fill(&mut x, 1.25)?;
         s.fill(&mut y, [1, 2, 3])
     })?;
-    // What comes into the place of a seed that is gone would be copied.
+    // If the graph had freed the seed, its launch would copy these bytes.
     drop((0..8).map(|_| device.pinned_from(&[7u8; 4096])).collect::<Result<Vec<_>>>()?);
     for _ in 0..2 {
         graph.launch(&s)?;

@@ -1,4 +1,4 @@
-//! Graphs made node by node.
+//! Graphs that are built node by node.
 
 use conformance::{refused, sync, tests};
 use gpustream::{Device, ErrorKind, Launch, Result, Stream};
@@ -6,8 +6,9 @@ use gpustream::{Device, ErrorKind, Launch, Result, Stream};
 use crate::graphs::{N, next};
 
 tests! {
-    Plain: built_branches_run_at_once, children_and_joins, nodes_are_single_operations, grid_barriers_in_graphs,
-        early_launches_in_graphs, children_nest_as_deep_as_is_said;
+    Plain: built_branches_run_at_once, children_and_joins_run_in_order, nodes_are_single_operations,
+        grid_barriers_work_in_graphs, early_launches_keep_the_order_in_graphs,
+        children_nest_as_deep_as_documented;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -32,7 +33,7 @@ fn built_branches_run_at_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn children_and_joins(device: &Device) -> Result<()> {
+fn children_and_joins_run_in_order(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
@@ -45,7 +46,7 @@ fn children_and_joins(device: &Device) -> Result<()> {
     let beside = builder.node(&[], |s| kernels.step(s, &mut y, 3, N))?;
     let both = builder.join(&[first, beside])?;
     builder.node(&[both], |s| kernels.mix(s, &x, &mut y, N))?;
-    // Ordered by what it touches, with no edge said.
+    // No edge is given: the library orders the child by the memory it touches.
     builder.child(&[], &child)?;
     let graph = builder.build()?;
     drop(child);
@@ -79,8 +80,8 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Each round of the kernel needs what another block wrote in the one before.
-fn grid_barriers_in_graphs(device: &Device) -> Result<()> {
+/// Each round of the kernel reads values that another block wrote in the round before.
+fn grid_barriers_work_in_graphs(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let blocks = kernels.module().kernel("ring")?.occupancy(128, 0)? * device.info().multiprocessors;
@@ -107,7 +108,7 @@ fn grid_barriers_in_graphs(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn early_launches_in_graphs(device: &Device) -> Result<()> {
+fn early_launches_keep_the_order_in_graphs(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.full(N, 1u32)?;
@@ -130,8 +131,8 @@ fn early_launches_in_graphs(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Graphs in graphs in graphs; more levels than drivers' recursion bears are refused where they are asked for.
-fn children_nest_as_deep_as_is_said(device: &Device) -> Result<()> {
+/// Graphs nest up to a limit that drivers' recursion bears; a deeper child is refused when it is added.
+fn children_nest_as_deep_as_documented(device: &Device) -> Result<()> {
     const LEVELS: u32 = 64;
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;

@@ -1,4 +1,4 @@
-//! Changing a graph: all of it by recording anew, or the work of single nodes.
+//! A graph is changed as a whole by recording anew, or node by node.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use gpustream::{Device, Error, ErrorKind, GraphUpdate, Launch, Result, Stream};
 use crate::graphs::{N, next, usable};
 
 tests! {
-    Plain: an_update_of_the_same_shape, an_update_of_another_shape_replaces_the_graph, a_failed_update_changes_nothing,
-        single_nodes_are_set, a_closure_is_set, setting_nodes_is_checked, nodes_of_failing_closures_are_owned,
-        each_call_may_be_a_threads_first, a_node_is_set_by_the_thread_that_asked, attributes_stay_as_made;
+    Plain: an_update_of_the_same_shape_changes_later_launches, an_update_of_another_shape_replaces_the_graph,
+        a_failed_update_changes_nothing, single_nodes_are_set, a_closure_is_set, setting_nodes_is_checked,
+        nodes_of_failing_closures_are_owned, each_call_may_be_a_threads_first,
+        a_node_is_set_by_the_thread_that_asked, launch_attributes_of_a_node_stay_as_made;
 }
 
-fn an_update_of_the_same_shape(device: &Device) -> Result<()> {
+fn an_update_of_the_same_shape_changes_later_launches(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
@@ -24,7 +25,7 @@ fn an_update_of_the_same_shape(device: &Device) -> Result<()> {
     let mut graph = s.capture(|s| kernels.add_when(s, gate.flag(), &mut x, 1, N))?;
     s.synchronize()?;
     graph.launch(&s)?;
-    // The launch under way keeps the old work.
+    // The pending launch keeps the old work.
     let outcome = graph.update(&s, |s| kernels.add_when(s, gate.flag(), &mut y, 10, N))?;
     assert_eq!(outcome, GraphUpdate::Updated);
     graph.launch(&s)?;
@@ -84,7 +85,7 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
     graph.launch(&s)?;
     assert_eq!(*host.read()?, [8; N]);
     assert_eq!(*other_host.read()?, [44; N]);
-    // Other memory, which the graph now owns and tracks.
+    // The node gets other memory, which the graph now owns and tracks.
     {
         let z = s.full(N, 100u32)?;
         graph.set_node(run, |s| kernels.mix(s, &z, &mut x, N))?;
@@ -103,7 +104,7 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Runs that were launched before keep the old one; the graph owns both.
+/// Launches from before keep the old closure; the graph owns both.
 fn a_closure_is_set(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -132,7 +133,7 @@ fn a_closure_is_set(device: &Device) -> Result<()> {
     graph.set_node(node, |s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("on purpose"))))?;
     graph.launch(&s)?;
     refused(s.synchronize(), ErrorKind::HostPanic, &["on purpose"]);
-    // Another kind of work does not go into it, nor anything into a point where nodes meet.
+    // The node takes no other kind of work, and a join takes no work at all.
     assert!(graph.set_node(node, |s| s.fill(&mut x, 9)).is_err());
     assert!(graph.set_node(joined, |s| s.fill(&mut x, 9)).is_err());
     graph.set_node(node, |s| s.host_fn_repeat(adding(1000)))?;
@@ -178,7 +179,7 @@ fn setting_nodes_is_checked(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A driver may want a context that a thread has only once it called something.
+/// A driver may need a context that a thread gets only with its first call.
 fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
     fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         thread::scope(|scope| scope.spawn(work).join()).unwrap()
@@ -221,7 +222,7 @@ fn a_node_is_set_by_the_thread_that_asked(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The driver has taken the new work, so the graph owns and tracks what it refers to, however the closure ends.
+/// The driver has taken the new work, so the graph owns and tracks its memory, however the closure ends.
 fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -259,8 +260,8 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A node that is not cooperative would let a grid's barrier hang, so a launch that is must not get into it.
-fn attributes_stay_as_made(device: &Device) -> Result<()> {
+/// A grid barrier would hang in a node that is not cooperative, so such a node takes no cooperative launch.
+fn launch_attributes_of_a_node_stay_as_made(device: &Device) -> Result<()> {
     const SHAPE: Launch = Launch::new([2, 1, 1], [8, 1, 1]);
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;

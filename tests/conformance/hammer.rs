@@ -6,10 +6,10 @@ use conformance::{open_again, sync, tests, until};
 use gpustream::{AsView, Buffer, Device, DeviceOptions, Pinned, Result, Stream};
 
 tests! {
-    Alone: hammer;
+    Alone: random_work_of_two_threads_matches_plain_rust;
 }
 
-/// A small generator, so that a seed says it all.
+/// A small random number generator, so that the seed determines the whole run.
 struct Random(u64);
 
 impl Random {
@@ -30,14 +30,14 @@ enum Memory {
     Pinned(Pinned<u32>),
 }
 
-/// Memory, and what must be in it.
+/// Memory and the values it must hold.
 struct Tracked {
     memory: Memory,
     want: Vec<u32>,
 }
 
 fn random_len(random: &mut Random) -> usize {
-    // Often small, sometimes more than the staging ring's piece.
+    // Most lengths are small; some exceed a piece of the staging ring.
     match random.below(16) {
         0 => 0,
         1 => 1 << 20 | random.below(1000),
@@ -54,7 +54,7 @@ fn range(random: &mut Random, len: usize) -> std::ops::Range<usize> {
     start..start + random.below(len - start + 1)
 }
 
-/// One thread's share: its memory is its own, its streams belong to all.
+/// One thread's share: the memory is its own, the streams are everyone's.
 struct Worker<'a> {
     device: &'a Device,
     kernels: &'a sync::Kernels,
@@ -84,7 +84,7 @@ impl Worker<'_> {
         }
         let index = random.below(self.memory.len());
         if action == 3 && self.memory.len() > 12 || action == 4 {
-            // Perhaps while it is in use.
+            // The memory may still be in use.
             self.memory.swap_remove(index);
             return Ok(());
         }
@@ -96,7 +96,7 @@ impl Worker<'_> {
             return other.wait(&s.record()?);
         }
         if action < 15 {
-            // Not the borrow of two elements of a list: one is taken out meanwhile.
+            // One of the two is taken out of the list, since both cannot be borrowed from it at once.
             let source = self.memory.swap_remove(index);
             let to = random.below(self.memory.len());
             let target = &mut self.memory[to];
@@ -145,7 +145,7 @@ impl Worker<'_> {
     }
 }
 
-/// A copy or a kernel from one memory to another.
+/// Copies, or runs a kernel, from one memory to another.
 fn combine(
     s: &Stream,
     kernels: &sync::Kernels,
@@ -174,8 +174,8 @@ fn combine(
     Ok(())
 }
 
-/// For `GPUSTREAM_HAMMER_SECONDS`, by default about one.
-fn hammer(device: &Device) -> Result<()> {
+/// The test lasts `GPUSTREAM_HAMMER_SECONDS`, by default 1.5.
+fn random_work_of_two_threads_matches_plain_rust(device: &Device) -> Result<()> {
     let seconds = std::env::var("GPUSTREAM_HAMMER_SECONDS").ok().and_then(|text| text.parse().ok());
     let end = Instant::now() + seconds.map_or(Duration::from_millis(1500), Duration::from_secs);
     let free = device.memory()?.free;
@@ -188,7 +188,7 @@ fn hammer(device: &Device) -> Result<()> {
                 let mut worker =
                     Worker { device, kernels, streams, random: Random(seed), memory: Vec::new() };
                 let mut steps = 0;
-                // However slow the machine is.
+                // A slow machine still makes 150 steps.
                 while Instant::now() < end || steps < 150 {
                     worker.step()?;
                     steps += 1;
@@ -213,7 +213,7 @@ fn hammer(device: &Device) -> Result<()> {
     };
     assert!(steps >= 300, "only {steps} steps");
     let after = device.memory()?.free;
-    // On the CPU this is the whole machine's free memory, which others use too.
+    // On the CPU this is the whole machine's free memory, which other programs use too.
     if device.info().backend != "cpu" {
         assert!(after + (4 << 20) >= free, "{} bytes are gone", free - after);
     }

@@ -1,4 +1,4 @@
-//! Host closures in stream order: whatever they do, they hold up their own stream at most.
+//! Host closures run in stream order; whatever they do, they delay only their own stream.
 
 use std::panic;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,18 +15,20 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Event, Graph, Launch, Pinned, 
 use crate::graphs::usable;
 
 tests! {
-    Plain: they_run_in_order, later_work_waits_for_them, a_panic_is_reported_by_the_next_wait,
-        a_panic_of_a_node_is_reported_by_the_next_wait, a_panic_that_panics_when_dropped,
-        a_panic_is_reported_where_its_run_was_launched,         a_blocked_one_holds_its_stream_alone, closures_of_streams_run_at_once_where_that_is_said, a_blocked_node_holds_its_launch_alone, the_last_handle_of_the_stream,
-        the_last_handles_of_everything, the_last_handles_in_a_node, a_graph_dropped_by_its_own_node,
-        library_calls_are_refused, library_calls_of_a_node_are_refused, what_came_before_can_be_read,
-        what_did_not_come_before_is_refused;
+    Plain: closures_run_in_order, later_work_waits_for_closures, a_panic_is_reported_by_the_next_wait,
+        a_panic_of_a_node_is_reported_by_the_next_wait, a_panic_that_panics_when_dropped_is_reported,
+        a_panic_is_reported_where_its_run_was_launched, a_blocked_closure_holds_up_its_stream_alone,
+        closures_of_several_streams_run_at_once_where_the_device_says_so,
+        a_blocked_node_holds_up_its_launch_alone, a_closure_may_drop_the_last_handle_of_its_stream,
+        a_closure_may_drop_the_last_handles_of_everything, a_node_may_drop_the_last_handles_of_everything,
+        a_node_may_drop_its_own_graph, library_calls_of_a_closure_are_refused,
+        library_calls_of_a_node_are_refused, memory_of_earlier_work_can_be_read, memory_of_other_work_is_refused;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
-fn they_run_in_order(device: &Device) -> Result<()> {
+fn closures_run_in_order(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let order = Arc::new(Mutex::new(Vec::new()));
     for number in 0..100 {
@@ -38,8 +40,8 @@ fn they_run_in_order(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// One holds its stream up as a kernel does.
-fn later_work_waits_for_them(device: &Device) -> Result<()> {
+/// A closure delays its stream as a kernel does.
+fn later_work_waits_for_closures(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut done = device.flag()?;
@@ -64,7 +66,8 @@ fn panicking() {
     panic::resume_unwind(Box::new("on purpose"));
 }
 
-/// Each kind of wait, by `submit` putting something that panics on a stream; once, and the work around it is done.
+/// Checks that each kind of wait reports a panic that `submit` puts on a stream, once, and that the work around it is
+/// done.
 fn panics_reach_waits(device: &Device, submit: impl Fn(&Stream) -> Result<()>) -> Result<()> {
     type Wait = fn(&Device, &Stream, &Event, &Pinned<u32>) -> Result<()>;
     let waits: &[(&str, Wait)] = &[
@@ -81,7 +84,7 @@ fn panics_reach_waits(device: &Device, submit: impl Fn(&Stream) -> Result<()>) -
         ("future of the event", |_, _, event, _| block_on(event.synchronize_async())),
         ("future of the memory", |_, _, _, host| block_on(host.synchronize_async())),
     ];
-    // Not the device that other tests wait for.
+    // A device of its own, since other tests wait for the shared one and would get the panic.
     let device = &open_again(device, DeviceOptions::default())?;
     let kernels = sync::Kernels::load(device)?;
     let (s, beside) = (device.stream()?, device.stream()?);
@@ -118,7 +121,7 @@ fn a_panic_of_a_node_is_reported_by_the_next_wait(device: &Device) -> Result<()>
     })
 }
 
-/// Also where the graph was launched elsewhere before the run began.
+/// The stream that launched the panicking run reports it, not the stream of the graph's other runs.
 fn a_panic_is_reported_where_its_run_was_launched(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
@@ -144,7 +147,7 @@ fn a_panic_is_reported_where_its_run_was_launched(device: &Device) -> Result<()>
     usable(device, &[&a, &b])
 }
 
-fn a_panic_that_panics_when_dropped(device: &Device) -> Result<()> {
+fn a_panic_that_panics_when_dropped_is_reported(device: &Device) -> Result<()> {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -160,8 +163,8 @@ fn a_panic_that_panics_when_dropped(device: &Device) -> Result<()> {
     usable(device, &[&s])
 }
 
-/// While `block` holds `s` up: work of other streams is taken, and where they have queues of their own it is done and
-/// waited for in every way; where they do not, it is as soon as `s` goes on.
+/// Checks that other streams accept work while `block` delays `s`. Where streams have queues of their own, their work
+/// is done meanwhile and every kind of wait returns; elsewhere that happens as soon as `s` goes on.
 fn others_go_on(device: &Device, s: &Stream, block: impl Fn(Receiver<()>) -> Result<()>) -> Result<()> {
     if !runs_beside_closures() {
         return Ok(());
@@ -207,7 +210,7 @@ fn others_go_on(device: &Device, s: &Stream, block: impl Fn(Receiver<()>) -> Res
     Ok(())
 }
 
-fn a_blocked_one_holds_its_stream_alone(device: &Device) -> Result<()> {
+fn a_blocked_closure_holds_up_its_stream_alone(device: &Device) -> Result<()> {
     let s = device.stream()?;
     others_go_on(device, &s, |closed| {
         s.host_fn(move || {
@@ -216,7 +219,7 @@ fn a_blocked_one_holds_its_stream_alone(device: &Device) -> Result<()> {
     })
 }
 
-fn a_blocked_node_holds_its_launch_alone(device: &Device) -> Result<()> {
+fn a_blocked_node_holds_up_its_launch_alone(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let door = Arc::new(Mutex::new(None::<Receiver<()>>));
     let inside = door.clone();
@@ -232,8 +235,8 @@ fn a_blocked_node_holds_its_launch_alone(device: &Device) -> Result<()> {
     })
 }
 
-/// Where they do not run at once they run one after the other, so none may wait for another.
-fn closures_of_streams_run_at_once_where_that_is_said(device: &Device) -> Result<()> {
+/// On other devices the closures run one after the other, so none may wait for another.
+fn closures_of_several_streams_run_at_once_where_the_device_says_so(device: &Device) -> Result<()> {
     let streams = (0..3).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let arrived = Arc::new(AtomicU32::new(0));
     let all = if device.info().concurrent_host_functions { streams.len() as u32 } else { 1 };
@@ -251,7 +254,7 @@ fn closures_of_streams_run_at_once_where_that_is_said(device: &Device) -> Result
     Ok(())
 }
 
-fn the_last_handle_of_the_stream(device: &Device) -> Result<()> {
+fn a_closure_may_drop_the_last_handle_of_its_stream(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let beside = device.stream()?;
     let mut x = beside.full(N, 1u32)?;
@@ -263,7 +266,7 @@ fn the_last_handle_of_the_stream(device: &Device) -> Result<()> {
             drop(take.recv());
             let _ = tell.send(());
         })?;
-        // What comes after it is done all the same.
+        // Work submitted after the closure is done all the same.
         kernels.step(&s, &mut x, value, N)?;
         give.send(s).unwrap();
         assert_eq!(told.recv(), Ok(()));
@@ -273,7 +276,7 @@ fn the_last_handle_of_the_stream(device: &Device) -> Result<()> {
     usable(device, &[&beside])
 }
 
-/// One of each of what a device has, with work pending on it; all that keeps `device` open.
+/// Makes one value of each kind on the device, with work pending. Only these values keep the device open.
 fn one_of_each(device: Device) -> Result<(Arc<Stream>, impl Send)> {
     let s = Arc::new(device.stream()?);
     let kernels = sync::Kernels::load(&device)?;
@@ -295,8 +298,9 @@ fn one_of_each(device: Device) -> Result<(Arc<Stream>, impl Send)> {
     Ok((s, (held, device)))
 }
 
-/// Waits for what earlier closures left to another thread. It gives memory back, for which a driver may wait until the
-/// device is idle, and keep everybody's calls waiting meanwhile; a closure that waits for one who calls would not end.
+/// Waits until the library's thread has dropped the values that earlier closures left to it. Freeing their memory may
+/// make a driver wait until the device is idle and block every other call meanwhile; a closure that waits for a thread
+/// in such a call would never end.
 fn wait_for_what_is_left() {
     let at_it = || {
         let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -309,7 +313,7 @@ fn wait_for_what_is_left() {
     }
 }
 
-fn the_last_handles_of_everything(device: &Device) -> Result<()> {
+fn a_closure_may_drop_the_last_handles_of_everything(device: &Device) -> Result<()> {
     for _ in 0..3 {
         wait_for_what_is_left();
         let (s, held) = one_of_each(open_again(device, DeviceOptions::default())?)?;
@@ -325,7 +329,7 @@ fn the_last_handles_of_everything(device: &Device) -> Result<()> {
     usable(device, &[&device.stream()?])
 }
 
-fn the_last_handles_in_a_node(device: &Device) -> Result<()> {
+fn a_node_may_drop_the_last_handles_of_everything(device: &Device) -> Result<()> {
     for _ in 0..3 {
         wait_for_what_is_left();
         let (s, held) = one_of_each(open_again(device, DeviceOptions::default())?)?;
@@ -345,8 +349,8 @@ fn the_last_handles_in_a_node(device: &Device) -> Result<()> {
     usable(device, &[&device.stream()?])
 }
 
-/// With launches of it pending, and the stream too.
-fn a_graph_dropped_by_its_own_node(device: &Device) -> Result<()> {
+/// The closure also drops the stream, while launches of the graph are pending.
+fn a_node_may_drop_its_own_graph(device: &Device) -> Result<()> {
     if !runs_beside_closures() {
         return Ok(());
     }
@@ -376,7 +380,8 @@ fn a_graph_dropped_by_its_own_node(device: &Device) -> Result<()> {
     usable(device, &[&beside])
 }
 
-/// Has a closure that `submit` gives to the toolbox's stream call everything, while work behind it is pending.
+/// Returns the answers to every call of the library, made in a closure that `submit` gives to the toolbox's stream,
+/// while work behind it is pending.
 fn answers(
     device: &Device,
     submit: impl FnOnce(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>>,
@@ -413,7 +418,7 @@ fn all_refused(answers: &Answers) {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-fn library_calls_are_refused(device: &Device) -> Result<()> {
+fn library_calls_of_a_closure_are_refused(device: &Device) -> Result<()> {
     let answers = answers(device, |s, closure| {
         s.host_fn(closure)?;
         Ok(None)
@@ -432,8 +437,9 @@ fn library_calls_of_a_node_are_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// What its stream did before it, and what that had waited for, needs no question to the driver.
-fn what_came_before_can_be_read(device: &Device) -> Result<()> {
+/// The closure's stream has finished its earlier work and everything that it waited for, so the driver need not be
+/// asked.
+fn memory_of_earlier_work_can_be_read(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
     let (mut x, mut y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
@@ -462,8 +468,9 @@ fn what_came_before_can_be_read(device: &Device) -> Result<()> {
     a.synchronize()
 }
 
-/// Work behind the closure, or of a stream that its own has not waited for: an error where a wait would be for ever.
-fn what_did_not_come_before_is_refused(device: &Device) -> Result<()> {
+/// Memory of work behind the closure, or of a stream that the closure's has not waited for, is an error: the wait could
+/// last for ever.
+fn memory_of_other_work_is_refused(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
     let x = a.full(N, 1u32)?;

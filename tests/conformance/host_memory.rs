@@ -39,7 +39,7 @@ fn registered_memory_outlives_its_owner(device: &Device) -> Result<()> {
     kernels.add_when(&s, gate.flag(), &mut x, 1, N)?;
     s.copy(&host, &mut x)?;
     drop(host);
-    // Were it freed, this would likely take its place.
+    // If the registered memory had been freed, this vector would probably take its place.
     let other = vec![1u32; N];
     gate.open();
     assert!(s.download(&x)? == vec![7; N]);
@@ -64,7 +64,7 @@ fn write_combined_memory_feeds_kernels_and_copies(device: &Device) -> Result<()>
     let mut host = device.pinned_with::<f32>(5000, PinnedOptions::default().write_combined(true))?;
     let mut y = s.full(5000, 1.0f32)?;
     for round in 1..4u8 {
-        // Waits for the copy and the kernel of the round before.
+        // This waits for the copy and the kernel of the round before.
         host.write()?.fill(f32::from(round));
         kernels.axpy_f32(&s, 1.0, &host, &mut y, 5000)?;
         let mut copied = s.alloc::<f32>(5000)?;
@@ -75,7 +75,7 @@ fn write_combined_memory_feeds_kernels_and_copies(device: &Device) -> Result<()>
     Ok(())
 }
 
-/// Whether the device has managed memory; where not, that is what it says.
+/// Returns whether the device has managed memory; without it, an allocation must say so.
 fn has_managed(device: &Device) -> bool {
     if !device.info().managed_memory {
         refused(device.managed::<u32>(10).map(drop), ErrorKind::Unsupported, &["managed memory"]);

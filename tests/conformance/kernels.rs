@@ -1,4 +1,4 @@
-//! The library's own kernels against plain Rust, at lengths and offsets where such kernels go wrong.
+//! The library's own kernels are compared with plain Rust, at lengths and offsets where such kernels go wrong.
 
 mod reference;
 
@@ -11,18 +11,23 @@ use gpustream_kernels::{elementwise, histogram, matrix, stencil};
 use reference::Element;
 
 conformance::tests! {
-    Plain: elementwise_f32, elementwise_f64, elementwise_f16, elementwise_bf16, lengths_must_agree, any_shape_is_right,
-        transposes, matrix_products, heat_steps, device_headers_convert, device_headers_integers;
-    Warps: device_headers_in_warps, device_headers_in_blocks, device_headers_atomics, reductions, sums_take_each_element_once, min_and_max_pass_over_nan, scans, reductions_in_any_shape,
-        scans_in_any_shape, histograms;
-    Alone: beyond_32_bits;
+    Plain: elementwise_f32_matches_plain_rust, elementwise_f64_matches_plain_rust,
+        elementwise_f16_matches_plain_rust, elementwise_bf16_matches_plain_rust, different_lengths_are_refused,
+        elementwise_kernels_are_right_in_any_shape, transposes_match_plain_rust, matrix_products_match_plain_rust,
+        heat_steps_match_plain_rust, device_headers_convert_as_the_crate_half,
+        device_headers_integers_have_their_widths;
+    Warps: device_headers_warp_functions_match_plain_rust, device_headers_block_functions_match_plain_rust,
+        device_headers_atomics_lose_no_update, reductions_match_plain_rust, sums_take_each_element_once,
+        min_and_max_pass_over_nan, scans_match_plain_rust, reductions_are_right_in_any_shape,
+        scans_are_right_in_any_shape, histograms_match_plain_rust;
+    Alone: kernels_are_right_beyond_32_bits;
 }
 
-/// None, one, odd, and around a pack, a block, a tile and a power of two.
+/// Lengths: zero, one, odd ones, and those around a pack, a block, a tile and a power of two.
 const LENGTHS: [usize; 18] =
     [0, 1, 2, 3, 7, 31, 33, 255, 256, 257, 1023, 1024, 1025, 4095, 4097, 65_535, 65_536, 100_003];
 
-/// Elements by which views are moved off the 16-byte boundaries: together, and against each other.
+/// Elements by which two views are moved off the 16-byte boundaries, by the same distance or by different ones.
 const OFFSETS: [[usize; 2]; 5] = [[0, 0], [1, 1], [3, 3], [0, 1], [5, 2]];
 
 macro_rules! elementwise {
@@ -34,7 +39,7 @@ macro_rules! elementwise {
             let what = format!("{} of {n} elements at {at_x} and {at_y}", stringify!($type));
             let (x, y) = (reference::values::<$type>(n, 1), reference::values::<$type>(n, 2));
             let a = <$type>::narrow(2.5);
-            // One guard element after each view, to see that nothing writes beyond it.
+            // The guard element after each view shows that nothing writes beyond the view.
             let (mut dx, mut dy) = (s.zeros::<$type>(at_x + n + 1)?, s.zeros::<$type>(at_y + n + 1)?);
             let mut dz = s.zeros::<$type>(at_y + n + 1)?;
             let (rx, ry) = (at_x..at_x + n, at_y..at_y + n);
@@ -77,7 +82,7 @@ fn lengths_and_offsets() -> impl Iterator<Item = (usize, [usize; 2])> {
     LENGTHS.into_iter().flat_map(|n| OFFSETS.map(|offsets| (n, offsets)))
 }
 
-/// Equal but for one rounding that a device may leave out (fused multiply-add).
+/// Checks that values are equal, except for one rounding that a device may leave out (fused multiply-add).
 #[track_caller]
 fn assert_near<T: Element>(got: &[T], want: &[T], what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
@@ -88,23 +93,23 @@ fn assert_near<T: Element>(got: &[T], want: &[T], what: &str) {
     }
 }
 
-fn elementwise_f32(device: &Device) -> Result<()> {
+fn elementwise_f32_matches_plain_rust(device: &Device) -> Result<()> {
     elementwise!(device, f32: fill_f32, scale_f32, axpy_f32, add_f32)
 }
 
-fn elementwise_f64(device: &Device) -> Result<()> {
+fn elementwise_f64_matches_plain_rust(device: &Device) -> Result<()> {
     elementwise!(device, f64: fill_f64, scale_f64, axpy_f64, add_f64)
 }
 
-fn elementwise_f16(device: &Device) -> Result<()> {
+fn elementwise_f16_matches_plain_rust(device: &Device) -> Result<()> {
     elementwise!(device, f16: fill_f16, scale_f16, axpy_f16, add_f16)
 }
 
-fn elementwise_bf16(device: &Device) -> Result<()> {
+fn elementwise_bf16_matches_plain_rust(device: &Device) -> Result<()> {
     elementwise!(device, bf16: fill_bf16, scale_bf16, axpy_bf16, add_bf16)
 }
 
-fn reductions(device: &Device) -> Result<()> {
+fn reductions_match_plain_rust(device: &Device) -> Result<()> {
     reductions_of::<f32>(device)?;
     reductions_of::<f64>(device)?;
     reductions_of::<f16>(device)?;
@@ -124,7 +129,7 @@ fn reductions_of<T: Element + Reducible<Sum: Element>>(device: &Device) -> Resul
         let sum = s.download(&reduce.sum(&s, &dx)?)?;
         let again = s.download(&reduce.sum(&s, &dx)?)?;
         assert_eq!(sum, again, "the same sum twice, {what}");
-        // Each of the additions on the way rounds at most this much; there are far fewer in a row than n.
+        // Each addition rounds by at most this much, and far fewer than n additions depend on each other.
         let bound = |magnitude: f64| 64.0 * <T::Sum as Element>::EPSILON * magnitude + 1e-12;
         let error = (sum[0].wide() - reference::sum(x)).abs();
         assert!(error <= bound(reference::magnitude(x)), "sum, {what}: off by {error}");
@@ -165,7 +170,7 @@ fn min_and_max_pass_over_nan(device: &Device) -> Result<()> {
         let nothing = s.full(n, f32::NAN)?;
         assert_eq!(s.download(&reduce.min(&s, &nothing)?)?, [f32::INFINITY]);
         assert_eq!(s.download(&reduce.max(&s, &nothing)?)?, [f32::NEG_INFINITY]);
-        // The only number, in every place where a thread's share may begin or end.
+        // The only number lies where a thread's share may begin or end.
         for at in [0, n / 2, n - 1] {
             let mut x = vec![f16::NAN; n];
             x[at] = f16::from_f32(-2.5);
@@ -177,7 +182,7 @@ fn min_and_max_pass_over_nan(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn scans(device: &Device) -> Result<()> {
+fn scans_match_plain_rust(device: &Device) -> Result<()> {
     scan_of(device, |value| value as u32 as i32 as u32 % 1000, |x| f64::from(*x), 0.0)?;
     scan_of(device, |value| value % 1_000_000, |x| *x as f64, 0.0)?;
     scan_of(device, |value| (value % 17) as f64 - 8.0, |x| *x, 0.0)?;
@@ -216,7 +221,7 @@ fn scan_of<T: Scannable>(
     Ok(())
 }
 
-fn lengths_must_agree(device: &Device) -> Result<()> {
+fn different_lengths_are_refused(device: &Device) -> Result<()> {
     let (reduce, scan, kernels) =
         (Reduce::load(device)?, Scan::load(device)?, elementwise::Kernels::load(device)?);
     let s = device.stream()?;
@@ -227,7 +232,7 @@ fn lengths_must_agree(device: &Device) -> Result<()> {
     assert_eq!(error.kind(), ErrorKind::ArgumentMismatch, "{error}");
     let error = kernels.axpy_f32(&s, 1.0, &x, &mut y, 10).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ContractViolated, "{error}");
-    // All of it still works.
+    // The kernels still work after the refusals.
     kernels.axpy_f32(&s, 1.0, &x, &mut y, 9)
 }
 
@@ -244,7 +249,7 @@ fn shapes() -> [(Launch, usize); 6] {
 }
 
 /// Any launch shape gives the same result, also one with more blocks or threads than there is work for.
-fn any_shape_is_right(device: &Device) -> Result<()> {
+fn elementwise_kernels_are_right_in_any_shape(device: &Device) -> Result<()> {
     let kernels = elementwise::Kernels::load(device)?;
     let s = device.stream()?;
     for n in [0, 1, 1000, 5000] {
@@ -259,7 +264,7 @@ fn any_shape_is_right(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn reductions_in_any_shape(device: &Device) -> Result<()> {
+fn reductions_are_right_in_any_shape(device: &Device) -> Result<()> {
     let kernels = reduce::Kernels::load(device)?;
     let s = device.stream()?;
     for n in [0, 1, 100, 5001] {
@@ -281,14 +286,14 @@ fn reductions_in_any_shape(device: &Device) -> Result<()> {
             assert_eq!(reference::max(&s.download(&partial)?), reference::max(&x), "max, {what}");
         }
     }
-    // A block more than there are places for.
+    // The launch has one block more than `partial` has places.
     let (x, mut partial) = (s.zeros::<f64>(10)?, s.zeros::<f64>(5)?);
     let error = kernels.sum_f64(&s, &Launch::new([2, 3, 1], [32, 1, 1]), &x, &mut partial, 10).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ContractViolated, "{error}");
     Ok(())
 }
 
-fn scans_in_any_shape(device: &Device) -> Result<()> {
+fn scans_are_right_in_any_shape(device: &Device) -> Result<()> {
     let kernels = scan::Kernels::load(device)?;
     let s = device.stream()?;
     for n in [1, 100, 5001, 70_001] {
@@ -297,7 +302,7 @@ fn scans_in_any_shape(device: &Device) -> Result<()> {
         for (launch, blocks) in shapes() {
             let (mut totals, mut dy) = (s.alloc::<f64>(blocks)?, s.full(n, f64::NAN)?);
             kernels.scan_totals_f64(&s, &launch, &dx, &mut totals, n)?;
-            // More threads than totals, and fewer.
+            // There are more threads than totals in one case, and fewer in the other.
             let block = if n % 2 == 0 { 256 } else { 32 };
             kernels.scan_offsets_f64(&s, &Launch::new([2, 1, 1], [block, 1, 1]), &mut totals, blocks)?;
             kernels.scan_chunks_f64(&s, &launch, &dx, &totals, &mut dy, n)?;
@@ -307,7 +312,7 @@ fn scans_in_any_shape(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn transposes(device: &Device) -> Result<()> {
+fn transposes_match_plain_rust(device: &Device) -> Result<()> {
     let kernels = matrix::Kernels::load(device)?;
     let s = device.stream()?;
     for (rows, cols) in
@@ -320,7 +325,7 @@ fn transposes(device: &Device) -> Result<()> {
 
         let x: Vec<f64> = (0..rows * cols).map(|i| i as f64).collect();
         let dx = s.upload(&x)?;
-        // The block that GPUs are given by default, and ones whose size divides nothing.
+        // The default block of GPUs, and sizes that divide no tile.
         for block in [256, 96, 7] {
             let mut dy = s.zeros::<f64>(rows * cols)?;
             let launch = Launch::new([3, 1, 1], [block, 1, 1]);
@@ -332,7 +337,7 @@ fn transposes(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn matrix_products(device: &Device) -> Result<()> {
+fn matrix_products_match_plain_rust(device: &Device) -> Result<()> {
     let kernels = matrix::Kernels::load(device)?;
     let s = device.stream()?;
     for shape in [
@@ -354,7 +359,7 @@ fn matrix_products(device: &Device) -> Result<()> {
 
         let (a, b) = (reference::whole::<f64>(m * k, 9), reference::whole::<f64>(k * n, 10));
         let (da, db, mut dc) = (s.upload(&a)?, s.upload(&b)?, s.full(m * n, f64::NAN)?);
-        // The block that GPUs are given by default, and fewer threads than a tile wants.
+        // The default block of GPUs, and one with fewer threads than a tile needs.
         for block in [256, 100] {
             let launch = Launch::new([2, 1, 1], [block, 1, 1]);
             kernels.matmul_f64_with(&s, &launch, &da, &db, &mut dc, m, k, n)?;
@@ -365,7 +370,7 @@ fn matrix_products(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn histograms(device: &Device) -> Result<()> {
+fn histograms_match_plain_rust(device: &Device) -> Result<()> {
     let kernels = histogram::Kernels::load(device)?;
     let s = device.stream()?;
     for (n, [at, _]) in lengths_and_offsets() {
@@ -394,7 +399,7 @@ fn histograms(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn heat_steps(device: &Device) -> Result<()> {
+fn heat_steps_match_plain_rust(device: &Device) -> Result<()> {
     let kernels = stencil::Kernels::load(device)?;
     let s = device.stream()?;
     for (width, height) in
@@ -416,8 +421,8 @@ fn heat_steps(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// All 16-bit patterns to `f32`, and `f32` values around every rounding boundary back.
-fn device_headers_convert(device: &Device) -> Result<()> {
+/// All 16-bit patterns are converted to `f32`, and `f32` values around every rounding boundary back.
+fn device_headers_convert_as_the_crate_half(device: &Device) -> Result<()> {
     let kernels = library::Kernels::load(device)?;
     let s = device.stream()?;
     let bits: Vec<u16> = (0..=u16::MAX).collect();
@@ -436,7 +441,8 @@ fn device_headers_convert(device: &Device) -> Result<()> {
         );
     }
 
-    // Each value of both types, the middle to the next one, and both neighbours of that middle.
+    // For each value of both types: the value, the middle between it and the next one, and both neighbours of that
+    // middle.
     let step = |x: f32, by: i32| f32::from_bits(x.to_bits().wrapping_add_signed(by));
     let finite = |x: &f32| x.is_finite();
     let mut x =
@@ -457,10 +463,10 @@ fn device_headers_convert(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Blocks that end in a full warp, in a part of one, and in a single lane.
+/// Sizes of blocks that end in a full warp, in a part of one, and in a single lane.
 const BLOCKS: [u32; 8] = [1, 2, 31, 32, 33, 65, 255, 1024];
 
-fn device_headers_in_warps(device: &Device) -> Result<()> {
+fn device_headers_warp_functions_match_plain_rust(device: &Device) -> Result<()> {
     let kernels = library::Kernels::load(device)?;
     let s = device.stream()?;
     for block in BLOCKS {
@@ -482,7 +488,7 @@ fn device_headers_in_warps(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn device_headers_in_blocks(device: &Device) -> Result<()> {
+fn device_headers_block_functions_match_plain_rust(device: &Device) -> Result<()> {
     let kernels = library::Kernels::load(device)?;
     let s = device.stream()?;
     for block in BLOCKS {
@@ -499,7 +505,7 @@ fn device_headers_in_blocks(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn device_headers_integers(device: &Device) -> Result<()> {
+fn device_headers_integers_have_their_widths(device: &Device) -> Result<()> {
     let kernels = library::Kernels::load(device)?;
     let s = device.stream()?;
     let (a, b, c) = ([i8::MIN, i8::MAX], [i16::MIN, i16::MAX], [i32::MIN, i32::MAX]);
@@ -527,10 +533,10 @@ fn device_headers_integers(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn device_headers_atomics(device: &Device) -> Result<()> {
+fn device_headers_atomics_lose_no_update(device: &Device) -> Result<()> {
     let kernels = library::Kernels::load(device)?;
     let s = device.stream()?;
-    // Few enough that every count is exact in `bf16`.
+    // The number of threads is small enough that every count is exact in `bf16`.
     let launch = Launch::new([4, 1, 1], [61, 1, 1]);
     let n = 4 * 61;
     let mut x = reference::values::<f32>(n, 18);
@@ -565,8 +571,8 @@ fn device_headers_atomics(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// More than 2^31 elements and bytes: indices of 32 bits would wrap around.
-fn beyond_32_bits(device: &Device) -> Result<()> {
+/// The arrays have more than 2^31 elements or bytes: indices of 32 bits would wrap around.
+fn kernels_are_right_beyond_32_bits(device: &Device) -> Result<()> {
     let n = (1usize << 31) + 4099;
     let free = device.memory()?.free;
     if free < 2 * n as u64 {

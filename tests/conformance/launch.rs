@@ -8,18 +8,20 @@ use gpustream::half::{bf16, f16};
 use gpustream::{Arg, Device, ErrorKind, Launch, Result, SuggestedLaunch};
 
 tests! {
-    Plain: every_scalar, structs_by_value, structs_in_memory, every_thread_runs_once, a_launch_covers_two_dimensions,
-        dynamic_shared_memory, static_shared_memory, atomics, strided_launches, an_empty_launch_does_nothing,
-        limits_are_checked_before_the_driver, contracts_are_checked, arguments_are_checked, kernels_tell_their_limits,
-        attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet, early_launches_keep_the_order, occupancy_is_known,
-        threads_launch_with_much_and_little_shared_memory_at_once,
-        kernels_are_found_by_names_made_at_run_time, kernels_are_cloned;
-    Warps: warp_facts, block_sums, barriers_that_vote;
+    Plain: every_scalar_type_arrives, structs_arrive_by_value, structs_in_memory_have_the_same_layout,
+        every_thread_runs_once, a_launch_covers_two_dimensions, dynamic_shared_memory_has_the_size_asked_for,
+        static_shared_memory_belongs_to_one_block, atomics_lose_no_update, strided_launches_cover_every_element,
+        an_empty_launch_does_nothing, limits_are_checked_before_the_driver, contracts_are_checked,
+        arguments_are_checked, kernels_tell_their_limits, attributes_the_device_lacks_are_refused,
+        all_blocks_of_a_grid_meet, early_launches_keep_the_order, occupancy_is_reported,
+        threads_launch_with_much_and_little_shared_memory_at_once, kernels_are_found_by_names_made_at_run_time,
+        cloned_kernels_outlive_the_original;
+    Warps: warps_report_their_lanes, block_sums_count_every_thread, voting_barriers_count_every_thread;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
-fn every_scalar(device: &Device) -> Result<()> {
+fn every_scalar_type_arrives(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let mut out = s.zeros::<f64>(14)?;
@@ -63,7 +65,7 @@ fn every_scalar(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn structs_by_value(device: &Device) -> Result<()> {
+fn structs_arrive_by_value(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let mut out = s.zeros::<f64>(7)?;
@@ -73,7 +75,7 @@ fn structs_by_value(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn structs_in_memory(device: &Device) -> Result<()> {
+fn structs_in_memory_have_the_same_layout(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let values: Vec<Mixed> = (0..999)
@@ -86,7 +88,7 @@ fn structs_in_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// In three dimensions of grid and block, odd ones among them.
+/// Grids and blocks have three dimensions, with odd sizes among them.
 fn every_thread_runs_once(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
@@ -133,7 +135,7 @@ fn reversed(blocks: u32, threads: u32) -> Vec<u32> {
     (0..blocks).flat_map(|block| (0..threads).rev().map(move |thread| block * threads + thread)).collect()
 }
 
-fn dynamic_shared_memory(device: &Device) -> Result<()> {
+fn dynamic_shared_memory_has_the_size_asked_for(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     for (blocks, threads) in [(1, 1), (3, 7), (5, 64), (9, 257), (2, 1024)] {
@@ -142,7 +144,7 @@ fn dynamic_shared_memory(device: &Device) -> Result<()> {
         kernels.reverse_dynamic(&s, &launch, &mut x)?;
         assert_eq!(s.download(&x)?, reversed(blocks, threads), "{blocks} blocks of {threads}");
     }
-    // As much as a block may have after asking for it.
+    // The most shared memory that a block may ask for.
     let most = device.info().shared_memory_per_block_optin;
     let mut x = s.upload(&(0..64).collect::<Vec<u32>>())?;
     kernels.reverse_dynamic(&s, &Launch::new([1; 3], [64, 1, 1]).shared(most), &mut x)?;
@@ -156,12 +158,12 @@ fn dynamic_shared_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// One kernel, launched by several threads with what needs to be asked for and what does not.
+/// Several threads launch one kernel, some with more shared memory than the default limit allows, some with less.
 fn threads_launch_with_much_and_little_shared_memory_at_once(device: &Device) -> Result<()> {
     let kernels = &Kernels::load(device)?;
     let info = device.info();
     let most = info.shared_memory_per_block_optin;
-    // Kernels of one name are one kernel.
+    // A second value stands for the same kernel of the driver's, with the same limits.
     let again = kernels.module().kernel("reverse_dynamic")?;
     assert!(again.occupancy(64, most)? >= 1);
     let work = |shared: u32| {
@@ -193,10 +195,10 @@ fn kernels_are_found_by_names_made_at_run_time(device: &Device) -> Result<()> {
         let step = kernels.module().kernel(&name)?;
         drop(name);
         assert_eq!(step.name(), "step");
-        // SAFETY: 100 elements are there, and the kernel takes them, a number to add and how many they are.
+        // SAFETY: the buffer has 100 elements; the kernel takes it, a number to add and the number of elements.
         unsafe { step.launch(&s, &ONE, &[Arg::write(&mut x), Arg::value(&1u32), Arg::value(&100usize)]) }?;
         let too_few = [Arg::value(&1u32)];
-        // SAFETY: it is refused.
+        // SAFETY: the launch is refused.
         let refusal = unsafe { step.launch(&s, &ONE, &too_few) };
         refused(refusal, ErrorKind::ArgumentMismatch, &["`step` at", "launch.rs"]);
     }
@@ -205,7 +207,7 @@ fn kernels_are_found_by_names_made_at_run_time(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn kernels_are_cloned(device: &Device) -> Result<()> {
+fn cloned_kernels_outlive_the_original(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let other = kernels.clone();
     drop(kernels);
@@ -216,7 +218,7 @@ fn kernels_are_cloned(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn occupancy_is_known(device: &Device) -> Result<()> {
+fn occupancy_is_reported(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let kernel = kernels.module().kernel("step")?;
     let limit = kernel.info().max_threads_per_block;
@@ -225,7 +227,7 @@ fn occupancy_is_known(device: &Device) -> Result<()> {
     assert!(kernel.occupancy(limit, 0)? <= blocks);
     let SuggestedLaunch { blocks: grid, threads_per_block: block } = kernel.suggested_launch(0)?;
     assert!(grid >= 1 && (1..=limit).contains(&block), "{grid} blocks of {block}");
-    // As much shared memory as there is, and what is beyond it.
+    // All the shared memory a block may have, and more than that.
     let most = device.info().shared_memory_per_block_optin - kernel.info().static_shared;
     let few = kernel.occupancy(128, most)?;
     assert!((1..=blocks).contains(&few), "{few} of {blocks}");
@@ -234,7 +236,7 @@ fn occupancy_is_known(device: &Device) -> Result<()> {
         assert_eq!(kernel.occupancy(threads, shared)?, 0, "{threads} threads, {shared} bytes");
     }
     refused(kernel.suggested_launch(most + 1), ErrorKind::InvalidLaunch, &["step", "shared memory"]);
-    // What it suggests can be launched.
+    // The suggested launch works.
     let s = device.stream()?;
     let mut x = s.full(10_007, 2u32)?;
     kernels.step_with(&s, &Launch::new([grid, 1, 1], [block, 1, 1]), &mut x, 1, 10_007)?;
@@ -242,7 +244,7 @@ fn occupancy_is_known(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn static_shared_memory(device: &Device) -> Result<()> {
+fn static_shared_memory_belongs_to_one_block(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.upload(&(0..128 * 50).collect::<Vec<u32>>())?;
@@ -251,7 +253,7 @@ fn static_shared_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn atomics(device: &Device) -> Result<()> {
+fn atomics_lose_no_update(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let (mut narrow, mut wide, mut real, mut local) =
@@ -272,8 +274,8 @@ fn atomics(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Any grid is right for a kernel that loops.
-fn strided_launches(device: &Device) -> Result<()> {
+/// A kernel that loops over its elements gives the same result in any grid.
+fn strided_launches_cover_every_element(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     for n in [1, 100, 100_003] {
@@ -324,7 +326,7 @@ fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
             );
         }
     }
-    // Each dimension fits, the product does not.
+    // Each dimension is within its limit, their product is not.
     let many = [info.max_block[0].min(64), info.max_block[1].min(64), 1];
     if many[0] * many[1] > info.max_threads_per_block {
         let launch = Launch::new([1; 3], many);
@@ -360,7 +362,7 @@ fn contracts_are_checked(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The untyped way in.
+/// The untyped `Kernel::launch` compares its arguments with the kernel's parameters.
 fn arguments_are_checked(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let kernel = kernels.module().kernel("no_contract")?;
@@ -421,7 +423,8 @@ fn attributes_the_device_lacks_are_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// As many blocks as are on the device at once, each round needing what another block wrote in the one before.
+/// The grid has as many blocks as fit on the device at once; each round reads values that another block wrote in the
+/// round before.
 fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     const THREADS: u32 = 128;
     let kernels = sync::Kernels::load(device)?;
@@ -432,7 +435,7 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     let start: Vec<u32> = (0..n as u32).collect();
     let (mut next, mut arrivals) = (s.zeros::<u32>(n)?, s.zeros::<u32>(1)?);
     let mut x = s.upload(&start)?;
-    // Not asked to be cooperative: the kernel's contract says that it must be.
+    // The launch does not ask to be cooperative: the kernel's contract says so for it.
     let launch = Launch::new([at_once, 1, 1], [THREADS, 1, 1]);
     let mut want = start;
     for rounds in [1u32, 20, 3] {
@@ -447,7 +450,7 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
         }
     }
     assert_eq!(s.download(&x)?, want);
-    // One block too many for all to be there at once: refused, and not a grid that waits for ever.
+    // With one block more, not all fit on the device at once: the launch is refused instead of waiting for ever.
     let too_many = Launch::new([at_once + 1, 1, 1], [THREADS, 1, 1]);
     let refusal = kernels.ring(&s, &too_many, &mut x, &mut next, &mut arrivals, 1, n);
     assert!(refusal.is_err(), "{} blocks are not on the device at once", at_once + 1);
@@ -455,7 +458,7 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Where the device has none, plain order is a right answer.
+/// On a device without early launches, the launches simply run in order.
 fn early_launches_keep_the_order(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -473,7 +476,7 @@ fn early_launches_keep_the_order(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn warp_facts(device: &Device) -> Result<()> {
+fn warps_report_their_lanes(device: &Device) -> Result<()> {
     let kernels = warps::Kernels::load(device)?;
     let s = device.stream()?;
     let size = device.info().warp_size;
@@ -489,7 +492,7 @@ fn warp_facts(device: &Device) -> Result<()> {
                 let votes =
                     (first..last).filter(|&other| other < limit).map(|other| 1u64 << (other - first)).sum();
                 let down = if me + 1 < last { me + 1 } else { me };
-                // A neighbour that does not exist has nothing to give.
+                // A lane without a neighbour gets an unspecified value.
                 let other = if me ^ 1 < last { u64::from(me ^ 1) } else { facts[4] };
                 let want = [
                     u64::from(size),
@@ -508,7 +511,7 @@ fn warp_facts(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn block_sums(device: &Device) -> Result<()> {
+fn block_sums_count_every_thread(device: &Device) -> Result<()> {
     let kernels = warps::Kernels::load(device)?;
     let s = device.stream()?;
     for threads in [1u32, 2, 31, 32, 33, 63, 64, 65, 127, 500, 1024] {
@@ -519,7 +522,7 @@ fn block_sums(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn barriers_that_vote(device: &Device) -> Result<()> {
+fn voting_barriers_count_every_thread(device: &Device) -> Result<()> {
     let kernels = warps::Kernels::load(device)?;
     let s = device.stream()?;
     for (threads, limit) in [(1, 0), (1, 1), (33, 0), (33, 1), (100, 99), (100, 100), (256, 17)] {

@@ -1,4 +1,4 @@
-//! Dropping returns at once, nothing goes while it is in use, and leaking breaks nothing.
+//! Dropping returns at once, nothing is freed while it is in use, and leaking breaks nothing.
 
 use std::mem;
 use std::sync::mpsc;
@@ -7,10 +7,12 @@ use conformance::{Gate, open_again, sync, tests, until};
 use gpustream::{Device, DeviceOptions, Launch, Result};
 
 tests! {
-    Plain: a_buffer_dropped_in_use_stays_until_it_is_read, pinned_memory_dropped_in_use, a_stream_dropped_in_use, kernels_dropped_in_use_finish,
+    Plain: a_buffer_dropped_in_use_stays_until_it_is_read, pinned_memory_dropped_in_use_stays_until_it_is_read,
+        a_stream_dropped_in_use_finishes_its_work, kernels_dropped_in_use_finish,
         freed_memory_is_not_reused_early, freed_pinned_memory_is_not_reused_early, reuse_on_another_stream_waits,
-        the_last_handle_waits, closures_own_what_they_hold, a_closure_drops_the_last_handle, forgotten_guards,
-        forgotten_buffers, forgotten_streams, a_panic_leaves_the_device_usable, flags_live_as_long_as_their_kernels;
+        dropping_the_last_handle_waits_for_the_work, closures_own_what_they_hold,
+        a_closure_may_drop_the_last_handle, forgotten_guards_break_nothing, forgotten_buffers_break_nothing,
+        forgotten_streams_break_nothing, a_panic_leaves_the_device_usable, flags_live_as_long_as_their_kernels;
     Alone: everything_is_returned;
 }
 
@@ -26,7 +28,7 @@ fn a_buffer_dropped_in_use_stays_until_it_is_read(device: &Device) -> Result<()>
     let gate = Gate::new(device)?;
     kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
     drop(x);
-    // Whoever asks for memory now must not get what a still reads.
+    // New allocations must not get the memory that stream a still reads.
     let others = (0..10).map(|_| b.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
     b.synchronize()?;
     assert!(!a.is_done()?);
@@ -36,7 +38,7 @@ fn a_buffer_dropped_in_use_stays_until_it_is_read(device: &Device) -> Result<()>
     Ok(())
 }
 
-fn pinned_memory_dropped_in_use(device: &Device) -> Result<()> {
+fn pinned_memory_dropped_in_use_stays_until_it_is_read(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let a = device.stream()?;
     let host = device.pinned_from(&[7u32; N])?;
@@ -56,7 +58,7 @@ fn pinned_memory_dropped_in_use(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn a_stream_dropped_in_use(device: &Device) -> Result<()> {
+fn a_stream_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
     let mut x = a.full(N, 7u32)?;
@@ -65,7 +67,7 @@ fn a_stream_dropped_in_use(device: &Device) -> Result<()> {
     kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
     kernels.step(&a, &mut x, 2, N)?;
     drop(a);
-    // What looks for streams to let go of.
+    // Making streams lets the library look for streams it can destroy.
     drop((device.stream()?, device.stream()?));
     let mut y = b.alloc::<u32>(N)?;
     b.copy(&x, &mut y)?;
@@ -75,7 +77,7 @@ fn a_stream_dropped_in_use(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The module goes while its kernel runs.
+/// The module is dropped while its kernel runs.
 fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let a = device.stream()?;
@@ -84,14 +86,14 @@ fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
     drop(kernels);
-    // Not `trim`, which may wait for the device. This looks for what can go.
+    // Making a stream lets the library look for things it can destroy. `trim` would, too, but may wait for the device.
     drop(device.stream()?);
     gate.open();
     assert_eq!(a.download(&x)?, [8; N]);
     Ok(())
 }
 
-/// The same stream may have a block again at once; what it does there comes after the block's last use.
+/// The same stream may get a block again at once, since its next use of the block comes after the last one.
 fn freed_memory_is_not_reused_early(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let a = device.stream()?;
@@ -118,7 +120,7 @@ fn freed_pinned_memory_is_not_reused_early(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     kernels.spin(&a, &ONE, gate.flag())?;
     for value in 0..20u32 {
-        // The host writes to it at once, whatever the device still reads.
+        // The host writes to this memory at once, so the device must not still read it.
         let host = device.pinned_from(&[value; N])?;
         a.copy(&host, &mut x)?;
         kernels.mix(&a, &x, &mut sum, N)?;
@@ -129,7 +131,7 @@ fn freed_pinned_memory_is_not_reused_early(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A block that a still uses, allocated again on a, and used by b.
+/// Stream a still uses a block, allocates it again, and stream b uses it.
 fn reuse_on_another_stream_waits(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
@@ -150,8 +152,8 @@ fn reuse_on_another_stream_waits(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Dropping everything waits for the work, once, at the end.
-fn the_last_handle_waits(device: &Device) -> Result<()> {
+/// Only the last drop waits for the work.
+fn dropping_the_last_handle_waits_for_the_work(device: &Device) -> Result<()> {
     let mine = open_again(device, DeviceOptions::default())?;
     let kernels = sync::Kernels::load(&mine)?;
     let s = mine.stream()?;
@@ -174,7 +176,7 @@ fn the_last_handle_waits(device: &Device) -> Result<()> {
         scope.spawn(move || drop(go));
         drop(mine);
     });
-    assert!(later.try_recv().is_ok(), "the last handle went before the work was done");
+    assert!(later.try_recv().is_ok(), "the last handle was dropped before the work was done");
     assert!(done.try_recv().is_ok());
     drop(gate);
     Ok(())
@@ -192,7 +194,7 @@ fn closures_own_what_they_hold(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn a_closure_drops_the_last_handle(device: &Device) -> Result<()> {
+fn a_closure_may_drop_the_last_handle(device: &Device) -> Result<()> {
     let mine = open_again(device, DeviceOptions::default())?;
     let s = mine.stream()?;
     let x = s.full(N, 7u32)?;
@@ -204,13 +206,13 @@ fn a_closure_drops_the_last_handle(device: &Device) -> Result<()> {
     })?;
     drop((s, mine));
     assert_eq!(done.recv(), Ok(()));
-    // The device it belongs to is as usable as before.
+    // The device is as usable as before.
     let s = device.stream()?;
     assert_eq!(s.download(&s.full(N, 3u32)?)?, [3; N]);
     Ok(())
 }
 
-fn forgotten_guards(device: &Device) -> Result<()> {
+fn forgotten_guards_break_nothing(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut host = device.pinned::<u32>(N)?;
     let mut guard = host.write()?;
@@ -225,7 +227,7 @@ fn forgotten_guards(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn forgotten_buffers(device: &Device) -> Result<()> {
+fn forgotten_buffers_break_nothing(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
     let mut y = b.zeros::<u32>(N)?;
@@ -243,7 +245,7 @@ fn forgotten_buffers(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn forgotten_streams(device: &Device) -> Result<()> {
+fn forgotten_streams_break_nothing(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let b = device.stream()?;
     let mut x = b.full(N, 1u32)?;
@@ -257,7 +259,7 @@ fn forgotten_streams(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A guard and work in flight while the host unwinds.
+/// The host unwinds with a guard alive and work in flight.
 fn a_panic_leaves_the_device_usable(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| -> Result<()> {
@@ -275,7 +277,7 @@ fn a_panic_leaves_the_device_usable(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The flag's memory is not handed to the next flag while a kernel watches it.
+/// The next flag does not get a flag's memory while a kernel watches it.
 fn flags_live_as_long_as_their_kernels(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -293,7 +295,7 @@ fn flags_live_as_long_as_their_kernels(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Memory of the device is back to where it was once a device's handles are gone.
+/// Once all handles of a device are dropped, its free memory is as before.
 fn everything_is_returned(device: &Device) -> Result<()> {
     let work = || -> Result<()> {
         let mine = open_again(device, DeviceOptions::default())?;
@@ -317,12 +319,12 @@ fn everything_is_returned(device: &Device) -> Result<()> {
         assert_eq!(mine.memory_stats().used, 0);
         Ok(())
     };
-    // The first time loads what stays loaded.
+    // The first run loads code that stays loaded.
     work()?;
     let before = device.memory()?.free;
     (0..5).try_for_each(|_| work())?;
     let after = device.memory()?.free;
-    // On the CPU this is the whole machine's free memory, which others use too.
+    // On the CPU this is the whole machine's free memory, which other programs use too.
     if device.info().backend != "cpu" {
         assert!(after + (1 << 20) >= before, "{} bytes are gone", before - after);
     }

@@ -1,5 +1,5 @@
-//! Memory of another handle of the device, or of another device, lives as long as what refers to it: the handle's end
-//! takes nothing away.
+//! Memory of another handle of the device, or of another device, lives as long as something refers to it, even when
+//! the handle is closed.
 
 use std::mem;
 use std::sync::Arc;
@@ -13,16 +13,17 @@ tests! {
         an_updated_graph_keeps_memory_of_a_closed_handle, a_child_keeps_memory_of_a_closed_handle,
         a_graph_keeps_host_memory_of_a_closed_handle, a_graph_built_over_two_handles_outlives_both_buffers,
         a_handle_closes_while_a_graph_is_pending, a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle,
-        a_handle_closes_inside_a_capture, a_forgotten_graph_harms_nobody, what_a_pending_graphs_closure_owns_goes_with_it, a_handle_opened_later_gets_other_memory;
+        a_handle_closes_inside_a_capture, a_forgotten_graph_harms_nobody,
+        the_closure_of_a_dropped_pending_graph_is_dropped_too, a_handle_opened_later_gets_other_memory;
 }
 
 const ALL: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
-/// Large enough for pages of its own.
+/// Elements of one allocation, large enough for pages of its own.
 const N: usize = 1 << 20;
 
-/// Memory that would take the place of what was freed too early; intact at the end.
+/// Memory that would take the place of memory freed too early; its contents must be intact at the end.
 struct Bystanders {
     vectors: Vec<Vec<u32>>,
     device: Device,
@@ -53,7 +54,8 @@ impl Bystanders {
     }
 }
 
-/// Under each way to get memory: makes a graph of `device` over memory of a handle that is gone before it is launched.
+/// Under each memory policy, makes a graph of `device` over memory of a handle that is closed before the graph is
+/// launched.
 fn under_each(
     device: &Device,
     policies: &[PoolPolicy],
@@ -133,7 +135,7 @@ fn a_child_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
     })
 }
 
-/// Pinned, write-combined, registered and managed memory.
+/// The memory is pinned, write-combined, registered or managed.
 fn a_graph_keeps_host_memory_of_a_closed_handle(device: &Device) -> Result<()> {
     fn captured(s: &Stream, x: &mut gpustream::Buffer<u32>, host: &mut impl AsViewMut<u32>) -> Result<Graph> {
         s.capture(|s| {
@@ -198,7 +200,7 @@ fn a_graph_built_over_two_handles_outlives_both_buffers(device: &Device) -> Resu
     Ok(())
 }
 
-/// The handle waits for the run, and its memory for the graph.
+/// Closing the handle waits for the run; its memory lives until the graph is dropped.
 fn a_handle_closes_while_a_graph_is_pending(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -241,13 +243,13 @@ fn a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle(device: &Device
             s.copy(&y, &mut seen)
         })?
     };
-    // So that nothing has to ask the driver, which may wait for the kernel.
+    // Allocated early, since a driver's allocation may wait for the kernel.
     let bystanders = Bystanders::new(device)?;
     let gate = Gate::new(device)?;
     kernels.spin(&s, &ONE, gate.flag())?;
     graph.launch(&s)?;
     drop(graph);
-    // What looks for things to let go of.
+    // Making a stream lets the library look for things it can destroy.
     drop(device.stream()?);
     gate.open();
     assert!(*seen.read()? == vec![7; N]);
@@ -264,7 +266,7 @@ fn a_handle_closes_inside_a_capture(device: &Device) -> Result<()> {
     let graph = s.capture(|s| {
         s.fill(&mut y, 7)?;
         s.copy(&y, &mut seen)?;
-        // On another thread: this one may not wait while it captures.
+        // Another thread closes the handle, since this one may not wait while it captures.
         thread::spawn(move || drop((y, other))).join().unwrap();
         Ok(())
     })?;
@@ -292,7 +294,7 @@ fn a_forgotten_graph_harms_nobody(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// While a graph holds a closed handle's memory, and after.
+/// The later handle gets other memory while a graph holds that of a closed one, and still works once the graph is gone.
 fn a_handle_opened_later_gets_other_memory(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (graph, address) = {
@@ -313,8 +315,8 @@ fn a_handle_opened_later_gets_other_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Also where that holds the last handle of the graph's own device, while something else of the context still runs.
-fn what_a_pending_graphs_closure_owns_goes_with_it(device: &Device) -> Result<()> {
+/// The closure may own the last handle of the graph's own device, while other work of the context still runs.
+fn the_closure_of_a_dropped_pending_graph_is_dropped_too(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (gate, later) = (Gate::new(device)?, Gate::new(device)?);
     let beside = device.stream()?;

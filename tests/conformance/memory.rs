@@ -1,13 +1,15 @@
-//! Allocation: reuse, statistics, and running out.
+//! Allocation, reuse of memory, statistics, and running out of memory.
 
 use conformance::{Gate, open_again, refused, sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, MemoryInfo, Piece, Result, Stream, StreamOptions};
 
 tests! {
     Plain: freed_memory_is_reused, statistics_add_up, peaks_are_remembered, trimming_returns_what_is_free,
-        too_much_is_an_error_and_less_still_works, lengths_that_overflow_are_refused, elements_of_no_size_may_be_as_many_as_can_be,
-        duplicates_are_apart, views_are_cast, memory_names_its_elements, what_allocated_is_named,
-        options_at_their_extremes_work, alignment, memory_is_told, openings_share_memory, backends_are_apart;
+        too_much_is_an_error_and_less_still_works, lengths_that_overflow_are_refused,
+        elements_of_no_size_may_be_as_many_as_in_a_vector, duplicates_have_memory_of_their_own, views_are_cast,
+        memory_names_its_elements, allocating_operations_are_named, options_at_their_extremes_work,
+        allocations_are_aligned, free_and_total_memory_are_reported, handles_of_one_device_share_its_memory,
+        memory_of_another_backend_is_refused;
 }
 
 fn freed_memory_is_reused(device: &Device) -> Result<()> {
@@ -85,7 +87,7 @@ fn lengths_that_overflow_are_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn alignment(device: &Device) -> Result<()> {
+fn allocations_are_aligned(device: &Device) -> Result<()> {
     let s = device.stream()?;
     for len in [1, 3, 511, 513, 70_001] {
         let x = s.alloc::<u8>(len)?;
@@ -96,15 +98,15 @@ fn alignment(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn memory_is_told(device: &Device) -> Result<()> {
+fn free_and_total_memory_are_reported(device: &Device) -> Result<()> {
     let MemoryInfo { free, total } = device.memory()?;
     assert!(0 < free && free <= total, "{free} of {total}");
     assert_eq!(total, device.info().total_memory);
     Ok(())
 }
 
-/// Two openings of one device share its memory, and each keeps its own statistics.
-fn openings_share_memory(device: &Device) -> Result<()> {
+/// Two handles of one device share its memory, and each keeps its own statistics.
+fn handles_of_one_device_share_its_memory(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let other = open_again(device, DeviceOptions::default())?;
     assert!(!device.is_same(&other) && device.is_same(&device.clone()));
@@ -114,28 +116,28 @@ fn openings_share_memory(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     let mut y = theirs.full(1000, 2u32)?;
     kernels.add_when(&mine, gate.flag(), &mut x, 1, 1000)?;
-    // Ordered like streams of one opening.
+    // Their streams are ordered like streams of one handle.
     theirs.copy(&x, &mut y)?;
     assert!(!theirs.is_done()?);
     gate.open();
     assert_eq!(theirs.download(&y)?, [2; 1000]);
     kernels.mix(&mine, &y, &mut x, 1000)?;
     assert_eq!(theirs.download(&x)?, [12; 1000]);
-    // And freed after the last use of either.
+    // The memory is freed after the last use by either handle.
     let late = Gate::new(device)?;
     kernels.copy_when(&mine, late.flag(), &y, &mut x, 1000)?;
     drop(y);
-    // Dropping the other device's last handle waits for its work, and for what uses its memory.
+    // The drop of the other device's last handle waits for its work, and for other work on its memory.
     late.open();
     drop((theirs, other));
     assert_eq!(mine.download(&x)?, [2; 1000]);
     Ok(())
 }
 
-/// What no driver can do at once goes through the host.
-fn backends_are_apart(device: &Device) -> Result<()> {
+/// No driver copies between backends, so a program copies through the host.
+fn memory_of_another_backend_is_refused(device: &Device) -> Result<()> {
     if device.info().backend == "cpu" {
-        // Nothing else need be there; the same refusals are tested on a device made for the purpose.
+        // The machine need not have another backend; `gpustream`'s own tests prove the refusals on a model of a device.
         return Ok(());
     }
     let other = Device::open("cpu")?;
@@ -151,13 +153,13 @@ fn backends_are_apart(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn duplicates_are_apart(device: &Device) -> Result<()> {
+fn duplicates_have_memory_of_their_own(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (s, other) = (device.stream()?, device.stream()?);
     let gate = Gate::new(device)?;
     let mut x = s.full(1000, 1u32)?;
     kernels.add_when(&s, gate.flag(), &mut x, 1, 1000)?;
-    // Ordered by what they touch, as any copy.
+    // Duplicates are ordered by the memory they touch, like any copy.
     let whole = other.duplicate(&x)?;
     let part = other.duplicate(&x.slice(10..20)?)?;
     s.fill(&mut x, 9)?;
@@ -192,7 +194,7 @@ fn views_are_cast(device: &Device) -> Result<()> {
     refused(start, ErrorKind::InvalidArgument, &["a multiple of 16 bytes", "slice where that is one"]);
     refused(x.cast::<()>(), ErrorKind::InvalidArgument, &["`()` has no size"]);
 
-    // On the host they need what Rust wants of a reference, and nothing more of what was written counts.
+    // A host guard needs the alignment of a Rust reference, and every element must have been written.
     let mut host = device.pinned_from(&[1u8, 0, 2, 0, 3, 0, 4, 0, 5])?;
     assert_eq!(*host.slice(..8)?.cast::<u16>()?.read()?, [1, 2, 3, 4]);
     refused(host.slice(1..5)?.cast::<u16>(), ErrorKind::InvalidArgument, &["a multiple of 2 bytes"]);
@@ -216,7 +218,7 @@ fn memory_names_its_elements(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn what_allocated_is_named(device: &Device) -> Result<()> {
+fn allocating_operations_are_named(device: &Device) -> Result<()> {
     const MUCH: usize = 1 << 40;
     let device = open_again(device, DeviceOptions::default().memory_limit(64 << 20))?;
     let s = device.stream()?;
@@ -231,8 +233,8 @@ fn what_allocated_is_named(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// As many as a vector can have.
-fn elements_of_no_size_may_be_as_many_as_can_be(device: &Device) -> Result<()> {
+/// A vector of such elements can have `usize::MAX` of them.
+fn elements_of_no_size_may_be_as_many_as_in_a_vector(device: &Device) -> Result<()> {
     const MOST: usize = usize::MAX;
     let s = device.stream()?;
     let values = vec![(); MOST];

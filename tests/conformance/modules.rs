@@ -1,15 +1,16 @@
-//! Loading kernels, and what can be wrong with an image.
+//! Loading kernels, and the errors of images that cannot be loaded.
 
 use conformance::{args, refused, sync, tests};
 use gpustream::codegen::{self, Checksum};
 use gpustream::{Device, ErrorKind, Image, ModuleSource, ParamInfo, Result, Source};
 
 tests! {
-    Plain: an_unknown_kernel, parameters_that_differ_are_refused, no_image_for_this_device, no_image_at_all, damaged_images_are_refused, an_image_of_another_build_is_refused,
-        source_that_does_not_compile, a_module_can_be_loaded_twice, loading_works_after_failures;
+    Plain: an_unknown_kernel_is_refused, parameters_that_differ_are_refused, images_for_other_devices_are_refused,
+        a_module_without_images_is_refused, damaged_images_are_refused, an_image_of_another_build_is_refused,
+        source_that_does_not_compile_is_refused, a_module_can_be_loaded_twice, loading_works_after_failures;
 }
 
-fn an_unknown_kernel(device: &Device) -> Result<()> {
+fn an_unknown_kernel_is_refused(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     refused(
         kernels.module().kernel("no_such_kernel"),
@@ -20,7 +21,7 @@ fn an_unknown_kernel(device: &Device) -> Result<()> {
     kernels.module().kernel("spin").map(drop)
 }
 
-/// Bindings of another version of the source.
+/// The bindings may come from another version of the source than the image.
 fn parameters_that_differ_are_refused(device: &Device) -> Result<()> {
     let kernels = args::Kernels::load(device)?;
     let module = kernels.module();
@@ -28,14 +29,14 @@ fn parameters_that_differ_are_refused(device: &Device) -> Result<()> {
     module.kernel_with("no_contract", &[pointer])?;
     let wrong = module.kernel_with("no_contract", &[pointer, ParamInfo { offset: 8, size: 4 }]);
     match wrong {
-        // A driver that cannot say what a kernel's parameters are.
+        // This driver cannot report a kernel's parameters.
         Ok(_) if device.info().backend != "cpu" => {}
         other => refused(other, ErrorKind::ArgumentMismatch, &["no_contract", "same source"]),
     }
     Ok(())
 }
 
-fn no_image_for_this_device(device: &Device) -> Result<()> {
+fn images_for_other_devices_are_refused(device: &Device) -> Result<()> {
     let images = [
         Image { backend: "vulkan", targets: &["spirv"], bytes: b"" },
         Image { backend: device.info().backend, targets: &["sm_1", "gfx1", "pdp-11"], bytes: b"" },
@@ -51,9 +52,9 @@ fn no_image_for_this_device(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn no_image_at_all(device: &Device) -> Result<()> {
+fn a_module_without_images_is_refused(device: &Device) -> Result<()> {
     let source = ModuleSource { name: "empty", images: &[], source: None };
-    // SAFETY: there is no image in it.
+    // SAFETY: the source has no image.
     let loaded = unsafe { device.load_module(&source) };
     refused(loaded, ErrorKind::NoImageForDevice, &["empty", "no images"]);
     Ok(())
@@ -67,7 +68,7 @@ fn damaged_images_are_refused(device: &Device) -> Result<()> {
     for bytes in [&b""[..], b"not a module", &[0; 4096], &elf] {
         let images = [Image { backend, targets: &targets, bytes }];
         let source = ModuleSource { name: "damaged", images: &images, source: None };
-        // SAFETY: none of these has anything in it that a loader could run.
+        // SAFETY: none of the images has code that a loader could run.
         let Err(error) = (unsafe { device.load_module(&source) }) else {
             panic!("{} damaged bytes were loaded", bytes.len())
         };
@@ -78,7 +79,7 @@ fn damaged_images_are_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// What the bindings embed is held against the checksum that was written with them, before any loader sees it.
+/// An embedded image is compared with the checksum in the bindings before any loader gets it.
 fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
     static CHECKSUMS: [Checksum; 1] =
         [Checksum::new("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")];
@@ -86,7 +87,7 @@ fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
     let load = |bytes: &[u8]| {
         let images = [Image { backend: device.info().backend, targets: &targets, bytes }];
         let source = ModuleSource { name: "embedded", images: &images, source: None };
-        // SAFETY: neither of the two has anything in it that a loader could run.
+        // SAFETY: neither of the two images has code that a loader could run.
         unsafe { codegen::load(device, &source, &CHECKSUMS) }
     };
     let changed = load(b"tesT");
@@ -100,14 +101,14 @@ fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn source_that_does_not_compile(device: &Device) -> Result<()> {
+fn source_that_does_not_compile_is_refused(device: &Device) -> Result<()> {
     let text = "extern \"C\" __global__ void k(int* x) { *x = undeclared_thing; }";
     let source = Source { name: "wrong.cu", text, headers: &[], options: &[] };
     let source = ModuleSource { name: "wrong", images: &[], source: Some(source) };
-    // SAFETY: there is no image in it.
+    // SAFETY: the source has no image, and its text does not compile.
     let Err(error) = (unsafe { device.load_module(&source) }) else { panic!("it compiled") };
     match error.kind() {
-        // A backend, or a machine, without a run-time compiler.
+        // The backend, or this machine, has no run-time compiler.
         ErrorKind::NoImageForDevice => assert!(error.message().contains("wrong"), "{error}"),
         ErrorKind::InvalidModule => assert!(error.message().contains("undeclared_thing"), "{error}"),
         _ => panic!("{error:?}"),

@@ -1,13 +1,14 @@
 //! Several devices of one backend: events, waits, tracking and copies between them.
 //!
-//! The CPU presents several in a child; a GPU backend with one device is skipped.
+//! The CPU backend presents several devices in a child process; a GPU backend with one device is skipped.
 
 use conformance::{Child, Gate, refused, sync, tests};
 use gpustream::{Device, ErrorKind, Launch, Pitched, Result};
 
 tests! {
-    Plain: halving_over_all_devices, waits_between_devices, tracking_between_devices, copies_between_devices,
-        memory_dropped_in_use_elsewhere, graphs_stay_on_their_device, boxes_between_devices;
+    Plain: halving_over_all_devices_gives_one_value, waits_order_devices, tracking_orders_devices,
+        copies_between_devices_arrive, memory_dropped_in_use_elsewhere_stays_until_then,
+        graphs_stay_on_their_device, boxes_between_devices_arrive;
     Part: halving, waits, tracking, copies, dropping, graphs, boxes;
 }
 
@@ -21,23 +22,23 @@ fn with_several(device: &Device, part: &str) -> Result<()> {
     Ok(())
 }
 
-fn halving_over_all_devices(device: &Device) -> Result<()> {
+fn halving_over_all_devices_gives_one_value(device: &Device) -> Result<()> {
     with_several(device, "halving")
 }
 
-fn waits_between_devices(device: &Device) -> Result<()> {
+fn waits_order_devices(device: &Device) -> Result<()> {
     with_several(device, "waits")
 }
 
-fn tracking_between_devices(device: &Device) -> Result<()> {
+fn tracking_orders_devices(device: &Device) -> Result<()> {
     with_several(device, "tracking")
 }
 
-fn copies_between_devices(device: &Device) -> Result<()> {
+fn copies_between_devices_arrive(device: &Device) -> Result<()> {
     with_several(device, "copies")
 }
 
-fn memory_dropped_in_use_elsewhere(device: &Device) -> Result<()> {
+fn memory_dropped_in_use_elsewhere_stays_until_then(device: &Device) -> Result<()> {
     with_several(device, "dropping")
 }
 
@@ -45,11 +46,11 @@ fn graphs_stay_on_their_device(device: &Device) -> Result<()> {
     with_several(device, "graphs")
 }
 
-fn boxes_between_devices(device: &Device) -> Result<()> {
+fn boxes_between_devices_arrive(device: &Device) -> Result<()> {
     with_several(device, "boxes")
 }
 
-/// All devices of this one's backend; fewer than two are none.
+/// Returns all devices of this one's backend, or none if there are fewer than two.
 fn devices(device: &Device) -> Vec<Device> {
     let backend = device.info().backend;
     let all: Vec<_> =
@@ -61,7 +62,7 @@ fn devices(device: &Device) -> Vec<Device> {
     all
 }
 
-/// A vector over all devices, halved pairwise until one value is left.
+/// Combines one vector of each device pairwise, until one device has the result.
 fn halving(device: &Device) -> Result<()> {
     let devices = devices(device);
     if devices.is_empty() {
@@ -105,7 +106,7 @@ fn waits(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Memory of one device, used by streams of both.
+/// Uses memory of one device on streams of both.
 fn tracking(device: &Device) -> Result<()> {
     let devices = devices(device);
     let [first, second, ..] = &devices[..] else { return Ok(()) };
@@ -131,7 +132,7 @@ fn tracking(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// In both directions, on either device's stream, of any part.
+/// Copies any part in both directions, on either device's stream.
 fn copies(device: &Device) -> Result<()> {
     let devices = devices(device);
     let [first, second, ..] = &devices[..] else { return Ok(()) };
@@ -148,7 +149,7 @@ fn copies(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// In both directions, on either device's stream, in two and in three dimensions.
+/// Copies boxes of two and three dimensions in both directions, on either device's stream.
 fn boxes(device: &Device) -> Result<()> {
     let devices = devices(device);
     let [first, second, ..] = &devices[..] else { return Ok(()) };

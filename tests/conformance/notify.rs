@@ -11,18 +11,19 @@ use conformance::{Gate, refused, sync, tests, until};
 use gpustream::{Device, ErrorKind, Launch, Result};
 
 tests! {
-    Plain: a_stream_finishes, an_event_is_reached, an_event_is_awaited, pinned_memory_is_done, a_download_arrives, on_a_bare_executor,
-        on_tokio, on_smol, what_follows_does_not_count, what_the_stream_waits_for_counts,
-        what_the_stream_waits_for_later_does_not,
-        finished_work_resolves_at_once, futures_outlive_everything, panics_are_reported, the_waker_may_change,
-        a_waker_that_waits_when_dropped,
-        many_streams;
+    Plain: a_streams_future_resolves_when_its_work_is_done, an_event_is_done_when_it_is_reached,
+        an_events_future_resolves_when_it_is_reached, pinned_memory_is_done, a_download_arrives,
+        futures_resolve_on_a_bare_executor, futures_resolve_on_tokio, futures_resolve_on_smol,
+        later_work_does_not_delay_a_future, a_future_waits_for_its_streams_earlier_waits,
+        a_future_ignores_its_streams_later_waits, finished_work_resolves_at_once, futures_outlive_everything,
+        panics_are_reported, the_last_waker_is_woken, a_waker_may_wait_when_dropped,
+        futures_of_many_streams_resolve;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
-/// Says whether it was woken.
+/// A waker that remembers whether it was woken.
 #[derive(Default)]
 pub(crate) struct Woken(pub(crate) AtomicBool);
 
@@ -32,7 +33,7 @@ impl Wake for Woken {
     }
 }
 
-fn a_stream_finishes(device: &Device) -> Result<()> {
+fn a_streams_future_resolves_when_its_work_is_done(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let gate = Gate::new(device)?;
@@ -45,7 +46,7 @@ fn a_stream_finishes(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn an_event_is_reached(device: &Device) -> Result<()> {
+fn an_event_is_done_when_it_is_reached(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
@@ -60,7 +61,7 @@ fn an_event_is_reached(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn an_event_is_awaited(device: &Device) -> Result<()> {
+fn an_events_future_resolves_when_it_is_reached(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let gate = Gate::new(device)?;
@@ -96,7 +97,7 @@ fn pinned_memory_is_done(device: &Device) -> Result<()> {
     first.open();
     block_on(ready)?;
     assert_eq!(host.read()?[..101], [&[4; 100][..], &[0]].concat());
-    assert!(!s.is_done()?, "what follows the copy still runs");
+    assert!(!s.is_done()?, "the work behind the copy still runs");
     Ok(())
 }
 
@@ -107,7 +108,7 @@ fn a_download_arrives(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     kernels.add_when(&s, gate.flag(), &mut x, 1, N)?;
     let download = s.download_async(&x.slice(10..20)?)?;
-    // It has its place in the order.
+    // The download keeps its place in the stream's order.
     s.fill(&mut x, 9)?;
     drop(x);
     gate.open();
@@ -117,7 +118,7 @@ fn a_download_arrives(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Jobs, each of several stages on a stream of its own.
+/// Runs a job of several stages on a stream of its own.
 pub(crate) async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.full(N, seed)?;
@@ -129,7 +130,7 @@ pub(crate) async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) 
         s.synchronize_async().await?;
         s.copy(&x, &mut host)?;
         host.synchronize_async().await?;
-        // Not beyond an await: a guard stays on its thread.
+        // The guard is dropped before the next await, since it must stay on its thread.
         assert_eq!(host.read()?[N - 1], want);
         s.record()?.synchronize_async().await?;
     }
@@ -137,12 +138,12 @@ pub(crate) async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) 
     Ok(())
 }
 
-fn on_a_bare_executor(device: &Device) -> Result<()> {
+fn futures_resolve_on_a_bare_executor(device: &Device) -> Result<()> {
     let kernels = Arc::new(sync::Kernels::load(device)?);
     block_on(job(device.clone(), kernels, 7))
 }
 
-fn on_tokio(device: &Device) -> Result<()> {
+fn futures_resolve_on_tokio(device: &Device) -> Result<()> {
     let kernels = Arc::new(sync::Kernels::load(device)?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     runtime.block_on(async {
@@ -155,7 +156,7 @@ fn on_tokio(device: &Device) -> Result<()> {
     })
 }
 
-fn on_smol(device: &Device) -> Result<()> {
+fn futures_resolve_on_smol(device: &Device) -> Result<()> {
     let kernels = Arc::new(sync::Kernels::load(device)?);
     smol::block_on(async {
         let jobs: Vec<_> =
@@ -167,8 +168,8 @@ fn on_smol(device: &Device) -> Result<()> {
     })
 }
 
-/// The point is that of the call.
-fn what_follows_does_not_count(device: &Device) -> Result<()> {
+/// The future covers the work that was submitted before the call.
+fn later_work_does_not_delay_a_future(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
@@ -181,8 +182,8 @@ fn what_follows_does_not_count(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Though nothing was submitted behind the wait.
-fn what_the_stream_waits_for_counts(device: &Device) -> Result<()> {
+/// The future covers the wait even if nothing was submitted behind it.
+fn a_future_waits_for_its_streams_earlier_waits(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
     let x = b.full(N, 1u32)?;
@@ -205,8 +206,8 @@ fn what_the_stream_waits_for_counts(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Whichever is asked about first.
-fn what_the_stream_waits_for_later_does_not(device: &Device) -> Result<()> {
+/// That holds whichever future is polled first.
+fn a_future_ignores_its_streams_later_waits(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, s) = (device.stream()?, device.stream()?);
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
@@ -238,7 +239,7 @@ fn finished_work_resolves_at_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Stream, buffer, event and device handle go first.
+/// Stream, buffer, event and device handle are dropped before the futures.
 fn futures_outlive_everything(device: &Device) -> Result<()> {
     let device = conformance::open_again(device, gpustream::DeviceOptions::default())?;
     let gate = Gate::new(&device)?;
@@ -273,8 +274,8 @@ fn panics_are_reported(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A future may move to another task between polls; the last one is woken.
-fn the_waker_may_change(device: &Device) -> Result<()> {
+/// A future may move to another task between polls; the task of the last poll is woken.
+fn the_last_waker_is_woken(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let gate = Gate::new(device)?;
@@ -292,8 +293,9 @@ fn the_waker_may_change(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// For what the thread that looks at events has to find, while the future that it was a waker of is due too.
-fn a_waker_that_waits_when_dropped(device: &Device) -> Result<()> {
+/// The waker's destructor waits for work that only the thread that polls events can report, while the waker's own
+/// future is ready too.
+fn a_waker_may_wait_when_dropped(device: &Device) -> Result<()> {
     type Once = Box<dyn FnOnce() -> Result<()> + Send>;
     struct Waits(Mutex<Option<Once>>, Arc<AtomicBool>);
     impl Wake for Waits {
@@ -326,14 +328,14 @@ fn a_waker_that_waits_when_dropped(device: &Device) -> Result<()> {
     assert!(Pin::new(&mut finished).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(waker);
     assert!(!waited.load(Ordering::SeqCst));
-    // The future has the waker alone, and takes another in its place.
+    // The future holds the only reference to the waker, and this poll replaces it.
     let _ = Pin::new(&mut finished).poll(&mut Context::from_waker(Waker::noop()));
     assert!(waited.load(Ordering::SeqCst));
     block_on(finished)
 }
 
-/// In the order in which they are let go, not in that in which they were asked for.
-fn many_streams(device: &Device) -> Result<()> {
+/// The futures resolve in the order in which their streams may go on.
+fn futures_of_many_streams_resolve(device: &Device) -> Result<()> {
     let streams = (0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let mut doors = Vec::new();
     let mut futures = Vec::new();

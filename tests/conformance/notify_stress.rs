@@ -1,4 +1,4 @@
-//! Futures that are dropped, forgotten or many, executors that panic, and faults: nobody else notices, and nobody hangs.
+//! Futures are dropped, forgotten or numerous, executors panic, and devices fail: no other future suffers or hangs.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
 use crate::notify::{Woken, job};
 
 tests! {
-    Plain: dropped_futures_harm_nobody, forgotten_futures, a_panicking_waker_harms_nobody_else;
-    Isolated: ten_thousand_pending, an_idle_reactor_sleeps, a_fault_resolves_everything;
+    Plain: dropped_futures_harm_nobody, forgotten_futures_harm_nobody, a_panicking_waker_harms_nobody_else;
+    Isolated: ten_thousand_pending_futures_take_no_threads, an_idle_reactor_sleeps, a_fault_resolves_everything;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -24,7 +24,7 @@ const N: usize = 3000;
 
 type Pending = Pin<Box<dyn Future<Output = Result<()>>>>;
 
-/// One of each kind, for work that is pending.
+/// Makes one future of each kind for pending work.
 fn each_kind(device: &Device, s: &Stream, x: &Buffer<u32>) -> Result<[Pending; 4]> {
     let mut host = device.pinned::<u32>(N)?;
     s.copy(x, &mut host)?;
@@ -37,7 +37,7 @@ fn each_kind(device: &Device, s: &Stream, x: &Buffer<u32>) -> Result<[Pending; 4
     ])
 }
 
-/// Polled or not.
+/// Some of the futures were polled before.
 fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -56,13 +56,13 @@ fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
     gate.open();
     block_on(finished)?;
     until(|| Ok(Arc::strong_count(&woken) == 1))?;
-    assert!(!woken.0.load(Ordering::SeqCst), "nobody waited any more");
+    assert!(!woken.0.load(Ordering::SeqCst), "a dropped future was woken");
     assert_eq!(s.download(&x)?, [1; N]);
     Ok(())
 }
 
-/// Polled or not. The memory that a forgotten download is to fill is never given to anyone else.
-fn forgotten_futures(device: &Device) -> Result<()> {
+/// Some of the futures were polled before. The memory that a forgotten download fills is never allocated again.
+fn forgotten_futures_harm_nobody(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let x = s.full(N, 1u32)?;
@@ -87,11 +87,11 @@ fn forgotten_futures(device: &Device) -> Result<()> {
     for other in &others {
         assert_eq!(*other.read()?, [5; N]);
     }
-    // They are resolved like any other.
+    // Forgotten futures are resolved like any other.
     until(|| Ok(Arc::strong_count(&woken) == 1 && woken.0.load(Ordering::SeqCst)))
 }
 
-/// An executor that panics when it is told harms nobody else.
+/// A waker that panics when it is woken does not disturb other futures.
 fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     struct Panics(AtomicBool);
     impl Wake for Panics {
@@ -122,7 +122,7 @@ fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     until(|| Ok(waker.0.load(Ordering::SeqCst)))?;
     block_on(last)?;
     futures.into_iter().try_for_each(block_on)?;
-    // Nor those who come later.
+    // Later futures are not disturbed either.
     let gate = Gate::new(device)?;
     kernels.spin(&streams[0], &ONE, gate.flag())?;
     let mut finished = streams[0].synchronize_async();
@@ -135,7 +135,7 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-fn ten_thousand_pending(device: &Device) -> Result<()> {
+fn ten_thousand_pending_futures_take_no_threads(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let streams = (0..4).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let first = &streams[0];
@@ -160,7 +160,7 @@ fn ten_thousand_pending(device: &Device) -> Result<()> {
             before = threads();
         }
     }
-    // A busy CPU may have added some for the streams, though none for the futures.
+    // The CPU backend may have added threads for the streams, but none for the futures.
     assert!(threads() <= before + 8, "{before} threads became {}", threads());
     gate.open();
     futures.into_iter().try_for_each(block_on)?;
@@ -181,18 +181,18 @@ fn an_idle_reactor_sleeps(device: &Device) -> Result<()> {
     gate.open();
     block_on(finished)?;
     let Some(reactor) = ReactorThread::find() else { return Ok(()) }; // no such files here
-    // It may take the thread a while to see that nobody waits.
+    // The thread may take a while to see that no future waits.
     until(|| Ok(reactor.sleeps_until_woken() != Some(false)))?;
     let before = reactor.switches();
     for _ in 0..100 {
         s.record()?;
         s.synchronize()?;
     }
-    assert_eq!(reactor.switches(), before, "the reactor runs though nobody waits");
+    assert_eq!(reactor.switches(), before, "the reactor runs although no future waits");
     Ok(())
 }
 
-/// All of them with the error: none hangs, and none says that all went well.
+/// Every future resolves with the error: none hangs, and none reports success.
 fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     let (kernels, broken) = (sync::Kernels::load(device)?, faulty::Kernels::load(device)?);
     let streams = (0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
@@ -210,7 +210,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
         let (s, x) = (&streams[round % 8], &mut buffers[round % 8]);
         s.wait(&event)?;
         kernels.step(s, x, 1, N)?;
-        // All streams write to each piece of memory, so that its futures have as many points to wait for.
+        // All streams write to each piece of memory, so its futures have that many points to wait for.
         s.copy(x, &mut hosts[round / 8 % 8].slice_mut(round % 8 * N..(round % 8 + 1) * N)?)?;
         let mut future: Pending = match round / 8 % 4 {
             0 => Box::pin(s.synchronize_async()),
@@ -224,8 +224,8 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
         assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         futures.push(future);
     }
-    // Of a stream whose value goes before the fault.
-    // SAFETY: its owner outlives it.
+    // The value of this adopted stream is dropped before the fault.
+    // SAFETY: the owner of the stream outlives the value.
     let adopted = unsafe { device.stream_from_raw(streams[7].as_raw()) };
     adopted.copy(&buffers[7], &mut late)?;
     let mut future: Pending = Box::pin(adopted.synchronize_async());
@@ -236,7 +236,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     for future in futures {
         refused(block_on(future), ErrorKind::DeviceLost, &[]);
     }
-    // The one thread that sees to all of them is still there.
+    // The one thread that resolves all futures still works.
     for (s, host) in streams.iter().zip(&hosts) {
         refused(block_on(s.synchronize_async()), ErrorKind::DeviceLost, &[]);
         refused(block_on(host.synchronize_async()), ErrorKind::DeviceLost, &[]);

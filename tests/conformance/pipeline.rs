@@ -1,4 +1,4 @@
-//! Pipelines: every piece comes through once and in order, also where the whole does not fit the device.
+//! Pipelines: every piece comes through once and in order, even if the whole does not fit the device.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -11,14 +11,15 @@ use gpustream_kernels::elementwise;
 use gpustream_kernels::reduce::Reduce;
 
 tests! {
-    Plain: maps_with_any_pieces, more_than_the_device_has, pieces_that_give_back_a_sum, pieces_that_give_back_a_part,
-        the_first_error_ends_it, panics_leave_everything_usable, lengths_must_agree, state_goes_on_from_piece_to_piece,
+    Plain: pieces_of_any_size_map_every_element, more_data_than_device_memory_comes_through,
+        pieces_may_give_back_a_sum, pieces_may_give_back_a_part, the_first_error_ends_the_run,
+        panics_leave_everything_usable, different_lengths_are_refused, state_goes_on_from_piece_to_piece,
         the_device_is_ahead_of_the_sink, the_first_error_ends_generating, a_pipeline_orders_itself_in_strict_mode,
         memory_is_held_by_the_line_that_runs_the_pipeline, an_earlier_pieces_results_are_not_handed_out,
         an_earlier_pieces_contents_are_not_generated_again;
 }
 
-fn maps_with_any_pieces(device: &Device) -> Result<()> {
+fn pieces_of_any_size_map_every_element(device: &Device) -> Result<()> {
     let kernels = elementwise::Kernels::load(device)?;
     for (len, chunk, depth) in
         [(0u16, 10, 3), (1, 10, 1), (1000, 10, 2), (10_003, 1000, 4), (50, 100, 3), (7, 1, 5)]
@@ -44,7 +45,7 @@ fn maps_with_any_pieces(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn more_than_the_device_has(device: &Device) -> Result<()> {
+fn more_data_than_device_memory_comes_through(device: &Device) -> Result<()> {
     const LIMIT: u64 = 24 << 20;
     let device = open_again(device, DeviceOptions::default().memory_limit(LIMIT))?;
     let (mut left, mut sum) = (9_000_001u32, 0u64);
@@ -71,7 +72,7 @@ fn more_than_the_device_has(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn pieces_that_give_back_a_sum(device: &Device) -> Result<()> {
+fn pieces_may_give_back_a_sum(device: &Device) -> Result<()> {
     let reduce = Reduce::load(device)?;
     let mut piece_number = 0u8;
     let source = |piece: &mut [f32]| {
@@ -92,7 +93,7 @@ fn pieces_that_give_back_a_sum(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn pieces_that_give_back_a_part(device: &Device) -> Result<()> {
+fn pieces_may_give_back_a_part(device: &Device) -> Result<()> {
     let mut calls = 0;
     let source = |piece: &mut [u8]| {
         calls += 1;
@@ -111,7 +112,7 @@ fn pieces_that_give_back_a_part(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn the_first_error_ends_it(device: &Device) -> Result<()> {
+fn the_first_error_ends_the_run(device: &Device) -> Result<()> {
     #[derive(Debug)]
     enum Failure {
         Own,
@@ -184,7 +185,7 @@ fn panics_leave_everything_usable(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn lengths_must_agree(device: &Device) -> Result<()> {
+fn different_lengths_are_refused(device: &Device) -> Result<()> {
     let copy = |s: &Stream, piece: &mut Piece<'_, u8, u8>| s.copy(&piece.input, &mut piece.output);
     refused(
         device.pipeline().map(&[1; 10], &mut [0; 9], copy),
@@ -194,7 +195,7 @@ fn lengths_must_agree(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Steps whose result depends on their order, with a picture taken after each few.
+/// Each piece is a copy of the state after three more steps, so it depends on the order of the pieces.
 fn state_goes_on_from_piece_to_piece(device: &Device) -> Result<()> {
     const N: usize = 3000;
     let kernels = sync::Kernels::load(device)?;
@@ -230,7 +231,7 @@ fn state_goes_on_from_piece_to_piece(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// While the sink has one piece, the device works on as many more as there are places.
+/// While the sink holds one piece, the device works on as many more as the pipeline's depth allows.
 fn the_device_is_ahead_of_the_sink(device: &Device) -> Result<()> {
     const ONE: Launch = Launch::new([1; 3], [1; 3]);
     const PIECES: usize = 8;
@@ -295,7 +296,7 @@ fn the_first_error_ends_generating(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A pipeline orders what it does itself.
+/// A pipeline orders its own operations.
 fn a_pipeline_orders_itself_in_strict_mode(device: &Device) -> Result<()> {
     let device = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let mut pipeline = device.pipeline().chunks(1000);
@@ -345,7 +346,7 @@ fn memory_is_held_by_the_line_that_runs_the_pipeline(device: &Device) -> Result<
     Ok(())
 }
 
-/// Where `work` writes nothing of a later piece, or not all, the memory still holds what an earlier piece gave.
+/// Where `work` leaves a later piece unwritten, in whole or in part, its memory still holds an earlier piece's results.
 fn an_earlier_pieces_results_are_not_handed_out(device: &Device) -> Result<()> {
     let input: Vec<u32> = (0..40).collect();
     for depth in [1, 2, 3] {
@@ -359,12 +360,12 @@ fn an_earlier_pieces_results_are_not_handed_out(device: &Device) -> Result<()> {
             });
             refused(outcome, ErrorKind::Uninitialized, &["nothing has written"]);
             assert_eq!(output[30..], [0; 10], "depth {depth}, {written} written");
-            // All of it is fine, also where the memory has been a piece's before.
+            // Pieces that are written completely come through, although their memory held an earlier piece.
             pipeline.map(&input, &mut output, |s, piece| s.copy(&piece.input, &mut piece.output))?;
             assert_eq!(output, input);
         }
     }
-    // What was there cannot be read on the device either.
+    // The device cannot read the earlier contents either.
     let mut calls = 0;
     let source = |piece: &mut [u32]| {
         calls += 1;

@@ -1,4 +1,4 @@
-//! Pipelines over pinned memory: every piece is worked on where it lies, and only host access waits.
+//! Pipelines over pinned memory: every piece is replaced where it lies, and only host access waits.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,14 +10,15 @@ use gpustream::{
 };
 
 tests! {
-    Plain: any_pieces_of_two_arrays, one_array_and_three, pieces_of_another_size_are_ordered, ranges_of_arrays,
-        nothing_waits_but_host_access, streams_order_other_work, arrays_may_be_larger_than_the_limit, a_pipeline_orders_itself_in_strict_mode,
-        lengths_must_agree, a_failing_piece_leaves_the_rest, leaking_breaks_nothing;
+    Plain: pieces_of_any_size_work_on_two_arrays, one_pipeline_serves_one_array_and_three,
+        pieces_of_another_size_are_ordered, ranges_of_arrays_leave_the_rest_alone, nothing_waits_but_host_access,
+        streams_order_other_work, arrays_may_be_larger_than_the_limit, a_pipeline_orders_itself_in_strict_mode,
+        different_lengths_are_refused, a_failing_piece_leaves_the_rest, leaking_breaks_nothing;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
-/// One round on a piece: `a = 5 a + round`, then `b = 5 b + a`.
+/// One round of work on a piece: `a = 5 a + number`, then `b = 5 b + a`.
 struct Round {
     kernels: sync::Kernels,
     number: u32,
@@ -46,7 +47,7 @@ fn values(len: usize, salt: u32) -> Vec<u32> {
     (0..len as u32).map(|i| i.wrapping_mul(2_654_435_761) ^ salt).collect()
 }
 
-fn any_pieces_of_two_arrays(device: &Device) -> Result<()> {
+fn pieces_of_any_size_work_on_two_arrays(device: &Device) -> Result<()> {
     let mut round = Round::first(device)?;
     for depth in [1, 2, 3, 8] {
         for (len, chunk) in
@@ -78,8 +79,8 @@ fn any_pieces_of_two_arrays(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A pipeline serves one type after another, and any number of arrays.
-fn one_array_and_three(device: &Device) -> Result<()> {
+/// A pipeline takes one type after another, and any number of arrays.
+fn one_pipeline_serves_one_array_and_three(device: &Device) -> Result<()> {
     let mut pipeline = device.pipeline().chunks(7);
     let mut bytes = device.pinned_from(&[1u8; 50])?;
     pipeline.in_place([&mut bytes], |stream, [bytes]| stream.fill(bytes, 9))?;
@@ -97,7 +98,7 @@ fn one_array_and_three(device: &Device) -> Result<()> {
     pipeline.in_place::<f32, Pinned<f32>, 0>([], |_, []| panic!("there is no piece"))
 }
 
-/// Pieces that lie across those of the run before, on other streams.
+/// Each run's pieces overlap those of the run before, which were on other streams.
 fn pieces_of_another_size_are_ordered(device: &Device) -> Result<()> {
     let mut round = Round::first(device)?;
     let [mut want_a, mut want_b] = [3, 4].map(|salt| values(10_000, salt));
@@ -115,7 +116,7 @@ fn pieces_of_another_size_are_ordered(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn ranges_of_arrays(device: &Device) -> Result<()> {
+fn ranges_of_arrays_leave_the_rest_alone(device: &Device) -> Result<()> {
     let round = Round::first(device)?;
     let [mut want_a, mut want_b] = [5, 6].map(|salt| values(1000, salt));
     let (mut a, mut b) = (device.pinned_from(&want_a)?, device.pinned_from(&want_b)?);
@@ -126,8 +127,8 @@ fn ranges_of_arrays(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Of five pieces over two streams the third one's kernel spins. Those before it come back, and the fourth is
-/// uploaded, worked on and downloaded beside it.
+/// Of five pieces over two streams, the third one's kernel spins. The pieces before it come back, and the fourth is
+/// uploaded, worked on and downloaded meanwhile.
 fn nothing_waits_but_host_access(device: &Device) -> Result<()> {
     const N: usize = 1000;
     if !overlaps(device) {
@@ -162,7 +163,7 @@ fn nothing_waits_but_host_access(device: &Device) -> Result<()> {
     }
     assert!(!a.slice(2 * N..3 * N)?.is_done()? && !b.slice(4 * N..)?.is_done()?);
 
-    // The next run finds its own order.
+    // The next run is ordered after this one without a wait of the host.
     round.number = 2;
     run(&mut a, &mut b, &round, None)?;
     round.on_host(&mut want_a, &mut want_b);
@@ -173,7 +174,7 @@ fn nothing_waits_but_host_access(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// What uses the arrays before and after on other streams, and what is ordered by hand.
+/// Another stream's copies before and after the run are ordered with it; `Pipeline::streams` orders other work by hand.
 fn streams_order_other_work(device: &Device) -> Result<()> {
     let round = Round::first(device)?;
     let stream = device.stream()?;
@@ -205,7 +206,7 @@ fn arrays_may_be_larger_than_the_limit(device: &Device) -> Result<()> {
         round.number = number;
         pipeline.in_place([&mut a, &mut b], |stream, piece| round.on_device(stream, piece))?;
         round.on_host(&mut want_a, &mut want_b);
-        // Two arrays' pieces for each of two streams, from run to run.
+        // Each of the two streams keeps a piece of both arrays from run to run.
         assert_eq!(device.memory_stats().used - before, 4 << 20);
     }
     assert!(*a.read()? == *want_a && *b.read()? == *want_b);
@@ -215,7 +216,7 @@ fn arrays_may_be_larger_than_the_limit(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Pieces that meet their stream again need no waits; what another stream has used is ordered by hand.
+/// Pieces that are on the same stream again need no waits; work of another stream is ordered by hand.
 fn a_pipeline_orders_itself_in_strict_mode(device: &Device) -> Result<()> {
     let device = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let mut round = Round::first(&device)?;
@@ -242,7 +243,7 @@ fn a_pipeline_orders_itself_in_strict_mode(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn lengths_must_agree(device: &Device) -> Result<()> {
+fn different_lengths_are_refused(device: &Device) -> Result<()> {
     let (mut a, mut b) = (device.pinned_from(&[1u8; 10])?, device.pinned_from(&[1u8; 9])?);
     let never = |_: &Stream, _: &mut [ViewMut<'_, u8>; 2]| panic!("no piece is like the other");
     let result = device.pipeline().in_place([&mut a, &mut b], never);
@@ -250,8 +251,8 @@ fn lengths_must_agree(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// What goes wrong in a piece, as an error or a panic, leaves the pieces before it done and the others as they were;
-/// the pipeline goes on.
+/// When a piece fails, with an error or a panic, the pieces before it are done, the others are unchanged, and the
+/// pipeline can be used again.
 fn a_failing_piece_leaves_the_rest(device: &Device) -> Result<()> {
     #[derive(Clone, Copy, Debug)]
     enum Fails {
@@ -288,11 +289,11 @@ fn a_failing_piece_leaves_the_rest(device: &Device) -> Result<()> {
             (Fails::WorkPanics | Fails::ProgressPanics, Err(_)) => {}
             (fails, outcome) => panic!("{fails:?}: {outcome:?}"),
         }
-        // A piece is enqueued before its progress is told.
+        // A piece is enqueued before its progress is reported.
         let done = 100 * if matches!(fails, Fails::ProgressPanics) { AT } else { AT - 1 };
         round.on_host(&mut want_a[..done], &mut want_b[..done]);
         assert_eq!((&*a.read()?, &*b.read()?), (&want_a[..], &want_b[..]), "{fails:?}");
-        // Nothing in the way of the host, nor of the next run.
+        // Neither the host nor the next run is held up.
         a.write()?[999] = 1;
         want_a[999] = 1;
         pipeline.in_place([&mut a, &mut b], |stream, piece| round.on_device(stream, piece))?;
@@ -304,7 +305,7 @@ fn a_failing_piece_leaves_the_rest(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Nothing rests on what is dropped: neither what is leaked while it runs nor what is dropped then.
+/// Arrays and pipelines may be leaked or dropped while pieces are pending: no guarantee rests on a destructor.
 fn leaking_breaks_nothing(device: &Device) -> Result<()> {
     let round = Round::first(device)?;
     let [want_a, want_b] = [17, 18].map(|salt| values(10_000, salt));

@@ -1,5 +1,5 @@
-//! Where device memory comes from: the library's pool, the driver's, or the driver's plain allocator. What a program
-//! sees is the same.
+//! Device memory comes from the library's pool, the driver's pool, or the driver's plain allocator; a program sees no
+//! difference.
 
 use std::sync::{Barrier, mpsc};
 use std::thread;
@@ -8,17 +8,19 @@ use conformance::{Gate, open_again, refused, sync, tests};
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Result, Stream};
 
 tests! {
-    Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use, reads_of_reused_memory_wait_for_its_last_use, streams_that_are_ordered_share,
-        a_hundred_times_until_it_is_full, threads_do_not_pass_the_limit_together, the_limit_names_who_holds_the_memory, a_snapshot_names_lines,
-        everything_goes_back, sizes_around_every_class, threads_allocate_at_once, a_panic_is_left_to_a_wait,
+    Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use,
+        reads_of_reused_memory_wait_for_its_last_use, ordered_streams_share_freed_memory,
+        the_limit_can_be_reached_a_hundred_times, threads_do_not_pass_the_limit_together,
+        the_limit_names_who_holds_the_memory, a_snapshot_names_lines, everything_goes_back,
+        sizes_around_every_class_stay_apart, threads_allocating_at_once_share_nothing, a_panic_is_left_to_a_wait,
         a_host_closure_is_refused_at_once, a_capture_refuses_allocations;
-    Alone: a_hundred_times_until_the_device_is_full;
+    Alone: the_device_can_be_filled_a_hundred_times;
 }
 
 const MIB: usize = 1 << 20;
 const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
-/// The policies that the device has.
+/// Returns the policies that the device has.
 fn policies(device: &Device) -> impl Iterator<Item = PoolPolicy> {
     let pools = device.info().memory_pools;
     POLICIES.into_iter().filter(move |&policy| policy != PoolPolicy::Driver || pools)
@@ -28,7 +30,7 @@ fn under_each(device: &Device, test: impl Fn(DeviceOptions) -> Result<()>) -> Re
     policies(device).try_for_each(|policy| test(DeviceOptions::default().pool(policy)))
 }
 
-/// Reproducible, and different each time.
+/// Random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -40,7 +42,7 @@ impl Numbers {
     }
 }
 
-/// Buffers come and go on three streams; each keeps what it was filled with until it goes.
+/// Buffers come and go on three streams; each keeps its contents until it is dropped.
 fn contents_stay_apart(device: &Device) -> Result<()> {
     under_each(device, |options| {
         let device = open_again(device, options)?;
@@ -71,16 +73,16 @@ fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
         let device = open_again(device, options)?;
         let kernels = sync::Kernels::load(&device)?;
         let (a, b) = (device.stream()?, device.stream()?);
-        // So that nothing asks the driver for memory, which may wait for the kernel.
+        // Later allocations find memory in the pool; a driver's allocation may wait for the kernel.
         drop([a.full(N, 0u32)?, a.full(N, 0u32)?, b.full(N, 0u32)?]);
         let (x, mut y) = (a.full(N, 5u32)?, a.zeros::<u32>(N)?);
         conformance::synchronize(&device)?;
-        // Without a pool each goes back to the driver, which waits for all work: not behind the gate.
+        // Without a pool the driver frees these buffers now: it waits for all work and must not do so behind the gate.
         device.trim();
         let gate = Gate::new(&device)?;
         kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
         drop(x);
-        // Perhaps the same memory: then the fill waits.
+        // The fill may get the same memory; then it waits.
         let filled = b.full(N, 9u32);
         gate.open();
         assert_eq!(a.download(&y)?, vec![5; N]);
@@ -89,8 +91,8 @@ fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
     })
 }
 
-/// What a kernel reads before anything has written it is unspecified, and may not change under it: a contract that checks
-/// an index relies on that.
+/// Unwritten memory has unspecified contents, which still must not change while a kernel reads them: a contract that
+/// checks an index relies on that.
 fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
     const N: usize = 6 * MIB / 4;
     let device = open_again(device, DeviceOptions::default().memory_limit(8 * MIB as u64))?;
@@ -114,8 +116,9 @@ fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// What one stream freed is another's as soon as it waits for it, and then nobody asks the driver.
-fn streams_that_are_ordered_share(device: &Device) -> Result<()> {
+/// Memory that one stream freed serves another as soon as that one waits for the first, with no allocation by the
+/// driver.
+fn ordered_streams_share_freed_memory(device: &Device) -> Result<()> {
     let device = open_again(device, DeviceOptions::default())?;
     let (a, b) = (device.stream()?, device.stream()?);
     let x = a.full(3 * MIB, 1u8)?;
@@ -153,9 +156,9 @@ fn threads_do_not_pass_the_limit_together(device: &Device) -> Result<()> {
     })
 }
 
-/// Without a limit, the driver is who says that there is no more. Not where memory is the host's, which has no end that
-/// a test should look for.
-fn a_hundred_times_until_the_device_is_full(device: &Device) -> Result<()> {
+/// Without a limit, the driver reports that memory has run out. The CPU backend is left out: a test should not use up
+/// the host's memory.
+fn the_device_can_be_filled_a_hundred_times(device: &Device) -> Result<()> {
     if device.info().backend == "cpu" {
         return Ok(());
     }
@@ -163,7 +166,7 @@ fn a_hundred_times_until_the_device_is_full(device: &Device) -> Result<()> {
         let device = open_again(device, DeviceOptions::default().pool(policy))?;
         let stream = device.stream()?;
         let piece = device.memory()?.total as usize / 16;
-        // Where nothing is kept, the driver maps all of it each time, which takes half a second.
+        // Without the library's pool the driver maps all the memory in every round, which takes half a second.
         let rounds = if policy == PoolPolicy::Library { 100 } else { 4 };
         for round in 0..rounds {
             let mut held = Vec::new();
@@ -186,8 +189,8 @@ fn a_hundred_times_until_the_device_is_full(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Sizes of up to a sixteenth of the limit, until there is no more; then all go, in another order.
-fn a_hundred_times_until_it_is_full(device: &Device) -> Result<()> {
+/// Allocates up to a sixteenth of the limit at a time until there is no more, then frees all in another order.
+fn the_limit_can_be_reached_a_hundred_times(device: &Device) -> Result<()> {
     const LIMIT: usize = 64 * MIB;
     under_each(device, |options| {
         let device = open_again(device, options.memory_limit(LIMIT as u64))?;
@@ -212,7 +215,7 @@ fn a_hundred_times_until_it_is_full(device: &Device) -> Result<()> {
             while !held.is_empty() {
                 drop(held.swap_remove(random.below(held.len())));
             }
-            // Nothing is in the way of what needs nearly all of it.
+            // Nearly all of the memory can be allocated at once.
             if round % 10 == 9 {
                 let mut all = streams[round % 2].alloc::<u8>(LIMIT - 4 * MIB)?;
                 streams[round % 2].fill(&mut all, 1)?;
@@ -234,7 +237,7 @@ fn the_limit_names_who_holds_the_memory(device: &Device) -> Result<()> {
             ErrorKind::OutOfMemory,
             &["limit of 32.0 MiB", "no room for 24.0 MiB", "1 live allocations hold 16.0 MiB", line],
         );
-        // What there is works on, and room is room again.
+        // The buffer still works, and freed memory can be allocated again.
         s.fill(&mut x.slice_mut(..10)?, 4)?;
         assert_eq!(s.download(&x.slice(5..15)?)?, [4, 4, 4, 4, 4, 3, 3, 3, 3, 3]);
         drop(x);
@@ -283,8 +286,8 @@ fn everything_goes_back(device: &Device) -> Result<()> {
     })
 }
 
-/// Each size is its own up to the last byte, and its neighbours keep theirs.
-fn sizes_around_every_class(device: &Device) -> Result<()> {
+/// Each buffer keeps its contents up to the last byte, and so do its neighbours.
+fn sizes_around_every_class_stay_apart(device: &Device) -> Result<()> {
     under_each(device, |options| {
         let device = open_again(device, options)?;
         let s = device.stream()?;
@@ -298,7 +301,7 @@ fn sizes_around_every_class(device: &Device) -> Result<()> {
     })
 }
 
-fn threads_allocate_at_once(device: &Device) -> Result<()> {
+fn threads_allocating_at_once_share_nothing(device: &Device) -> Result<()> {
     under_each(device, |options| {
         let device = open_again(device, options)?;
         std::thread::scope(|scope| {
@@ -327,7 +330,7 @@ fn threads_allocate_at_once(device: &Device) -> Result<()> {
     })
 }
 
-/// An allocation waits for the device before it gives up, and says nothing of what it finds.
+/// An allocation waits for the device before it fails, but does not report the panic it may find.
 fn a_panic_is_left_to_a_wait(device: &Device) -> Result<()> {
     under_each(device, |options| {
         let device = open_again(device, options.memory_limit(8 * MIB as u64))?;
@@ -356,7 +359,7 @@ fn a_host_closure_is_refused_at_once(device: &Device) -> Result<()> {
     })
 }
 
-/// By whatever thread, and what was there before is freed all the same.
+/// Every thread's allocation is refused; memory from before the capture can still be freed.
 fn a_capture_refuses_allocations(device: &Device) -> Result<()> {
     under_each(device, |options| {
         let device = open_again(device, options)?;

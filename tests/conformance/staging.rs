@@ -1,19 +1,20 @@
-//! Copies of ordinary slices: any length, alignment and number of threads, beside whatever else the device does.
+//! Copies of ordinary slices: any length, alignment and number of threads, while the device does other work.
 
 use bytemuck::Pod;
 use conformance::{Gate, open_again, sync, tests};
 use gpustream::{Device, DeviceOptions, Launch, Result};
 
 tests! {
-    Plain: odd_sizes, unaligned_slices, slices_of_pinned_memory, many_threads_on_one_stream,
-        many_threads_on_streams_of_their_own, beside_a_stream_that_runs, short_uploads_follow_each_other,
+    Plain: slices_of_odd_sizes_arrive, unaligned_slices_arrive, slices_of_pinned_memory_are_read_at_once,
+        many_threads_may_copy_on_one_stream, many_threads_may_copy_on_streams_of_their_own,
+        copies_do_not_wait_for_another_streams_kernel, short_uploads_follow_each_other,
         the_ring_bounds_what_is_pinned, any_number_of_threads_and_any_ring_do;
 }
 
 const MIB: usize = 1 << 20;
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
-/// No two pieces alike.
+/// Returns numbers in which no two pieces are alike.
 fn numbers(n: usize, seed: u32) -> Vec<u32> {
     (0..n as u32).map(|i| (i ^ seed).wrapping_mul(0x9e37_79b9)).collect()
 }
@@ -27,8 +28,8 @@ fn there_and_back<T: Pod + PartialEq>(device: &Device, values: &[T], what: &str)
     Ok(())
 }
 
-/// Around the ends of a chunk, of a piece, and of what one thread copies.
-fn odd_sizes(device: &Device) -> Result<()> {
+/// The lengths lie around the ends of a chunk, of a piece, and of one thread's share.
+fn slices_of_odd_sizes_arrive(device: &Device) -> Result<()> {
     for base in [8 << 10, 64 << 10, 256 << 10, 512 << 10, MIB, 2 * MIB, 5 * MIB] {
         for by in [-13isize, -1, 0, 1, 7] {
             let bytes = usize::saturating_add_signed(base, by);
@@ -40,7 +41,7 @@ fn odd_sizes(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn unaligned_slices(device: &Device) -> Result<()> {
+fn unaligned_slices_arrive(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let values: Vec<u8> = (0..4 * MIB + 99).map(|i| (i % 251) as u8).collect();
     for from in [1, 3, 7, 33, 63] {
@@ -56,8 +57,8 @@ fn unaligned_slices(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A driver would copy these later, when they may be something else already.
-fn slices_of_pinned_memory(device: &Device) -> Result<()> {
+/// A driver would copy such slices later, when they may have changed.
+fn slices_of_pinned_memory_are_read_at_once(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     for n in [10, 10_000, 300_000] {
@@ -75,7 +76,7 @@ fn slices_of_pinned_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn many_threads_on_one_stream(device: &Device) -> Result<()> {
+fn many_threads_may_copy_on_one_stream(device: &Device) -> Result<()> {
     let s = device.stream()?;
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..6u32)
@@ -95,7 +96,7 @@ fn many_threads_on_one_stream(device: &Device) -> Result<()> {
     })
 }
 
-fn many_threads_on_streams_of_their_own(device: &Device) -> Result<()> {
+fn many_threads_may_copy_on_streams_of_their_own(device: &Device) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..6u32)
             .map(|thread| {
@@ -113,11 +114,11 @@ fn many_threads_on_streams_of_their_own(device: &Device) -> Result<()> {
 }
 
 /// Neither direction waits for another stream's kernel.
-fn beside_a_stream_that_runs(device: &Device) -> Result<()> {
+fn copies_do_not_wait_for_another_streams_kernel(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (busy, free) = (device.stream()?, device.stream()?);
     let values = numbers(2 * MIB, 5);
-    // Memory and threads are there already: asking the driver for memory may wait for the kernel.
+    // Memory and threads exist before the kernel starts, since the driver's allocation may wait for the kernel.
     let mut x = free.upload(&values)?;
     let mut back = free.download(&x)?;
     conformance::synchronize(device)?;
@@ -134,12 +135,12 @@ fn beside_a_stream_that_runs(device: &Device) -> Result<()> {
     busy.synchronize()
 }
 
-/// Many behind each other, none of which the device has got yet when the last has been submitted.
+/// All uploads are submitted before the device has copied any of them.
 fn short_uploads_follow_each_other(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.zeros::<u32>(100 * 1000)?;
-    // As much pinned memory as the uploads will need.
+    // The pool then has as much pinned memory as the uploads will need.
     drop(device.pinned::<u8>(4 * MIB)?);
     s.synchronize()?;
     let gate = Gate::new(device)?;

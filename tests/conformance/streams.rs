@@ -1,4 +1,4 @@
-//! Streams run beside each other, in order within themselves, and nothing that enqueues waits.
+//! Streams run beside each other, each keeps its own order, and calls that enqueue do not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,15 +7,16 @@ use conformance::{Gate, overlaps, sync, tests, until};
 use gpustream::{DefaultStream, Device, ErrorKind, Launch, Result, StreamOptions};
 
 tests! {
-    Plain: kernels_overlap, enqueueing_returns, a_stream_is_in_order, copies_overlap_kernels, done_is_asked_without_waiting,
-        priorities_are_clamped, many_streams_at_once, synchronize_waits_for_its_own_stream_alone,
-        device_synchronize_waits_for_all, default_streams, streams_from_other_threads,
+    Plain: kernels_overlap, enqueueing_returns_at_once, a_stream_is_in_order, copies_overlap_kernels,
+        done_is_asked_without_waiting, priorities_are_clamped, a_chain_through_many_streams_keeps_its_order,
+        synchronize_waits_for_its_own_stream_alone, device_synchronize_waits_for_all,
+        default_streams_are_ordered_with_others, streams_work_from_other_threads,
         the_host_prepares_while_the_device_works, a_full_stream_makes_whoever_submits_wait;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
-/// Two kernels, each waiting for the other: they end only if both run at once.
+/// Two kernels each wait for the other, so they end only if both run at once.
 fn kernels_overlap(device: &Device) -> Result<()> {
     if !overlaps(device) {
         return Ok(());
@@ -30,8 +31,8 @@ fn kernels_overlap(device: &Device) -> Result<()> {
     b.synchronize()
 }
 
-/// Everything that enqueues returns while a kernel before it runs.
-fn enqueueing_returns(device: &Device) -> Result<()> {
+/// Every call that enqueues returns while an earlier kernel runs.
+fn enqueueing_returns_at_once(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.zeros::<u32>(1000)?;
@@ -62,7 +63,7 @@ fn enqueueing_returns(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Steps whose result depends on their order.
+/// The result depends on the order of the steps.
 fn a_stream_is_in_order(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
@@ -79,7 +80,7 @@ fn a_stream_is_in_order(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Copies of one stream, in each direction, while a kernel of another spins.
+/// One stream copies, in each direction, while a kernel of another stream spins.
 fn copies_overlap_kernels(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, b) = (device.stream()?, device.stream()?);
@@ -122,8 +123,8 @@ fn priorities_are_clamped(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A chain through many streams, made at once and dropped at once.
-fn many_streams_at_once(device: &Device) -> Result<()> {
+/// The chain's streams are all made before it and all dropped behind it.
+fn a_chain_through_many_streams_keeps_its_order(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let streams = (0..64).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let mut x = streams[0].zeros::<u32>(100)?;
@@ -166,7 +167,7 @@ fn device_synchronize_waits_for_all(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn default_streams(device: &Device) -> Result<()> {
+fn default_streams_are_ordered_with_others(device: &Device) -> Result<()> {
     for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
         let s = match device.default_stream(which) {
             Ok(s) => s,
@@ -183,7 +184,7 @@ fn default_streams(device: &Device) -> Result<()> {
 }
 
 /// Streams, buffers and kernels go from thread to thread.
-fn streams_from_other_threads(device: &Device) -> Result<()> {
+fn streams_work_from_other_threads(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let s = device.stream()?;
     let mut x = s.zeros::<u32>(1000)?;
@@ -195,8 +196,8 @@ fn streams_from_other_threads(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Two buffers in turns: each is open to the host again as soon as it has been copied, though the kernel of the batch
-/// before has not ended. If it had to end first, its gate would stay shut.
+/// Two buffers take turns: the host gets each back as soon as it has been copied, before the kernel of the batch before
+/// has ended. If that kernel had to end first, its gate would never open.
 fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
     const BATCHES: u32 = 8;
     const N: usize = 1000;
@@ -224,7 +225,8 @@ fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A stream takes about a thousand operations; whoever submits more goes on when there is room, and nothing is lost.
+/// A stream takes about a thousand operations; a thread that submits more goes on when there is room, and nothing is
+/// lost.
 fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
     const LAUNCHES: u32 = 5000;
     let kernels = sync::Kernels::load(device)?;
@@ -245,18 +247,18 @@ fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
             }
             s.synchronize()
         });
-        // On a GPU it depends on the driver.
+        // On a GPU the number depends on the driver.
         let room = if device.info().backend == "cpu" { 1000 } else { 1 };
         until(|| Ok(submitted.load(Ordering::SeqCst) >= room))?;
         (0..1000).for_each(|_| std::thread::yield_now());
         if device.info().backend == "cpu" {
             assert!(submitted.load(Ordering::SeqCst) <= 1024, "a stream takes any number of operations");
         }
-        // Others are not held up by the one that waits.
+        // The waiting thread does not hold up other streams.
         other.fill(&mut y, 7)?;
         other.synchronize()?;
         if device.info().backend == "cpu" {
-            // A driver may hold a lock of its own.
+            // These calls are left out on a GPU, where the waiting thread may hold a lock of the driver.
             drop(unused);
             device.trim();
             drop(other.upload(&vec![1u32; 3 << 20])?);

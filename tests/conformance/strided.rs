@@ -1,11 +1,11 @@
-//! Copies of two- and three-dimensional boxes, in every direction, against the plain loop.
+//! Copies of two- and three-dimensional boxes in every direction are compared with a plain loop.
 
 use conformance::{Gate, refused, sync, tests};
 use gpustream::{AsView, AsViewMut, Device, ErrorKind, Pitched, Result, Stream};
 
 tests! {
-    Plain: every_direction_in_two_and_three_dimensions, a_tile_of_an_image, neighbours_stay_as_they_are,
-        boxes_are_ordered_with_everything_else, boxes_that_do_not_fit, empty_boxes;
+    Plain: boxes_are_copied_in_every_direction, a_tile_of_an_image_is_copied, neighbours_stay_as_they_are,
+        boxes_are_ordered_with_everything_else, boxes_that_do_not_fit_are_refused, empty_boxes_copy_nothing;
 }
 
 fn expected(src: &[u16], from: Pitched, dst: &mut [u16], to: Pitched, [width, height, depth]: [usize; 3]) {
@@ -47,7 +47,7 @@ fn copied(
     Ok(())
 }
 
-fn every_direction_in_two_and_three_dimensions(device: &Device) -> Result<()> {
+fn boxes_are_copied_in_every_direction(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let values: Vec<u16> = (0..LEN as u16).collect();
     let (on_device, on_host) = (s.upload(&values)?, device.pinned_from(&values)?);
@@ -58,8 +58,8 @@ fn every_direction_in_two_and_three_dimensions(device: &Device) -> Result<()> {
     copied(&s, &values, &on_host, &mut host, "host to host")
 }
 
-/// Larger, and in pixels of several bytes.
-fn a_tile_of_an_image(device: &Device) -> Result<()> {
+/// The image is larger, with pixels of several bytes.
+fn a_tile_of_an_image_is_copied(device: &Device) -> Result<()> {
     const SIDE: usize = 1000;
     let s = device.stream()?;
     let image: Vec<[u8; 4]> = (0..(SIDE * SIDE) as u32).map(u32::to_ne_bytes).collect();
@@ -80,7 +80,7 @@ fn a_tile_of_an_image(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Through views: neither what lies before and after them nor what lies between the rows changes.
+/// The copy is between views: elements before, after and between the rows do not change.
 fn neighbours_stay_as_they_are(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let src = s.full(100, 1u32)?;
@@ -107,7 +107,7 @@ fn boxes_are_ordered_with_everything_else(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     kernels.add_when(&a, gate.flag(), &mut x, 4, 100)?;
     b.copy_box(&x, Pitched::new_2d(10).at(5, 5), &mut y, Pitched::new_2d(5), [5, 5, 1])?;
-    // After the box was read.
+    // The fill comes after the box was read.
     a.fill(&mut x, 9)?;
     assert!(!b.is_done()?);
     gate.open();
@@ -116,7 +116,7 @@ fn boxes_are_ordered_with_everything_else(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn boxes_that_do_not_fit(device: &Device) -> Result<()> {
+fn boxes_that_do_not_fit_are_refused(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let src = s.full(100, 1u8)?;
     let mut x = s.zeros::<u8>(100)?;
@@ -132,7 +132,7 @@ fn boxes_that_do_not_fit(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn empty_boxes(device: &Device) -> Result<()> {
+fn empty_boxes_copy_nothing(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let src = s.full(10, 1u8)?;
     let mut x = s.zeros::<u8>(10)?;

@@ -1,21 +1,22 @@
-//! The library orders what must be ordered, and strict mode says what was not.
+//! The library orders operations on the same memory, and strict mode reports those that the program left unordered.
 
 use conformance::{Gate, open_again, refused, sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream, Tracking};
 
 tests! {
-    Plain: a_reader_waits_for_a_writer_elsewhere, a_writer_waits_for_readers_elsewhere, a_writer_waits_for_a_writer_elsewhere,
-        readers_share, ranges_are_tracked_apart, pinned_reads_wait_for_their_copy_alone, pinned_writes_wait_for_readers,
-        host_access_waits_for_its_range_alone, a_pipeline_over_two_streams, hand_overs_among_many_streams, strict_names_both_operations,
-        strict_accepts_what_is_ordered, strict_accepts_what_the_host_saw, strict_leaves_everything_usable,
-        a_download_is_tracked_too, flags_are_not_tracked, two_threads_submit_to_one_stream,
-        what_is_done_says_nothing_of_later_waits;
+    Plain: a_reader_waits_for_a_writer_elsewhere, a_writer_waits_for_readers_elsewhere,
+        a_writer_waits_for_a_writer_elsewhere, readers_do_not_wait_for_readers, ranges_are_tracked_apart,
+        pinned_reads_wait_for_their_copy_alone, pinned_writes_wait_for_readers,
+        host_access_waits_for_its_range_alone, a_pipeline_over_two_streams_is_ordered,
+        hand_overs_among_many_streams_are_ordered, strict_names_both_operations, strict_accepts_what_is_ordered,
+        strict_accepts_what_the_host_saw, strict_leaves_everything_usable, a_download_is_tracked_too,
+        flags_are_not_tracked, two_threads_submit_to_one_stream, a_finished_operation_says_nothing_of_later_waits;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
-/// Device, kernels and two streams, of which the first is busy until the gate opens.
+/// Kernels and two streams, for a test that keeps the first stream busy behind a gate.
 struct Scene {
     kernels: sync::Kernels,
     a: Stream,
@@ -26,9 +27,9 @@ fn scene(device: &Device) -> Result<Scene> {
     Ok(Scene { kernels: sync::Kernels::load(device)?, a: device.stream()?, b: device.stream()? })
 }
 
-/// A stream's last operation is done, and then it waits for another stream: who waits for the operation alone learns
-/// nothing of that.
-fn what_is_done_says_nothing_of_later_waits(device: &Device) -> Result<()> {
+/// A stream's last operation is done, and then the stream waits for another one: a wait for the operation alone must
+/// not count as a wait for that stream.
+fn a_finished_operation_says_nothing_of_later_waits(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let (mut x, y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
     let (mut late, mut early) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
@@ -89,8 +90,8 @@ fn a_writer_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A second reader does not wait for the first.
-fn readers_share(device: &Device) -> Result<()> {
+/// A reader on a second stream does not wait for the first one's.
+fn readers_do_not_wait_for_readers(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let x = a.full(N, 5u32)?;
     let (mut y, mut z) = (a.zeros::<u32>(N)?, b.zeros::<u32>(N)?);
@@ -105,7 +106,7 @@ fn readers_share(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The halves of one buffer belong to two streams; what spans both waits for both.
+/// Two streams use one half of a buffer each; an operation on both halves waits for both.
 fn ranges_are_tracked_apart(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let mut x = a.full(N, 1u32)?;
@@ -119,7 +120,7 @@ fn ranges_are_tracked_apart(device: &Device) -> Result<()> {
     let c = device.stream()?;
     let mut y = c.alloc::<u32>(20)?;
     c.copy(&x.slice(1101..1121)?, &mut y)?;
-    assert!(!c.is_done()?, "what spans both waits");
+    assert!(!c.is_done()?, "the operation on both halves waits");
     gate.open();
     let got = c.download(&y)?;
     assert_eq!((&got[..10], &got[10..]), (&[2; 10][..], &[8; 10][..]));
@@ -142,7 +143,7 @@ fn pinned_reads_wait_for_their_copy_alone(device: &Device) -> Result<()> {
         host.read().map(|guard| assert_eq!(*guard, [4; N]))
     })?;
     assert!(host.is_done()?);
-    assert!(!a.is_done()?, "what follows the copy still runs");
+    assert!(!a.is_done()?, "the work behind the copy still runs");
     second.open();
     a.synchronize()
 }
@@ -155,7 +156,7 @@ fn pinned_writes_wait_for_readers(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     kernels.spin(&a, &ONE, gate.flag())?;
     a.copy(&host, &mut x)?;
-    // Reading beside the device's reading is no conflict.
+    // The host may read while the device reads.
     assert_eq!(*host.read()?, [1; N]);
     assert!(host.is_done()?);
     assert!(!host.slice_mut(..)?.is_done()?);
@@ -173,7 +174,7 @@ fn host_access_waits_for_its_range_alone(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     kernels.spin(&a, &ONE, gate.flag())?;
     a.copy(&x, &mut host.slice_mut(200..300)?)?;
-    // Beside the copy everything can be used.
+    // The ranges beside the copy can be used.
     host.slice_mut(..200)?.write()?.fill(3);
     assert_eq!(*host.slice(300..)?.read()?, [1; N - 300]);
     assert!(!host.slice(299..301)?.is_done()?);
@@ -184,7 +185,7 @@ fn host_access_waits_for_its_range_alone(device: &Device) -> Result<()> {
 }
 
 /// Two buffers take turns between a copying and a computing stream.
-fn a_pipeline_over_two_streams(device: &Device) -> Result<()> {
+fn a_pipeline_over_two_streams_is_ordered(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let mut hosts = [device.pinned::<u32>(N)?, device.pinned::<u32>(N)?];
     let mut buffers = [a.alloc::<u32>(N)?, a.alloc::<u32>(N)?];
@@ -201,7 +202,7 @@ fn a_pipeline_over_two_streams(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn hand_overs_among_many_streams(device: &Device) -> Result<()> {
+fn hand_overs_among_many_streams_are_ordered(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let streams = (0..5).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let (mut x, mut y) = (streams[0].full(N, 1u32)?, streams[1].full(N, 2u32)?);
@@ -253,7 +254,7 @@ fn strict_accepts_what_is_ordered(device: &Device) -> Result<()> {
         kernels.step(&b, &mut x, value, N)?;
         a.wait(&b.record()?)?;
     }
-    // Ranges that do not meet need no order, nor do readers.
+    // Ranges that do not overlap need no order, and neither do two readers.
     let (mut left, mut right) = x.split_at_mut(N / 2)?;
     a.fill(&mut left, 1)?;
     a.wait(&b.record()?)?;
@@ -318,7 +319,7 @@ fn a_download_is_tracked_too(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Both sides touch it at once: that is what it is for.
+/// A flag exists so that host and device can use it at the same time.
 fn flags_are_not_tracked(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let (mut ping, gate) = (device.flag()?, Gate::new(device)?);
@@ -333,7 +334,8 @@ fn flags_are_not_tracked(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Numbers and driver calls are taken together, so neither thread's work is lost or reordered.
+/// An operation gets its number and makes its driver call under one lock, so neither thread's work is lost or
+/// reordered.
 fn two_threads_submit_to_one_stream(device: &Device) -> Result<()> {
     let Scene { kernels, a, b } = scene(device)?;
     let source = a.full(N, 1u32)?;

@@ -1,4 +1,4 @@
-//! Processes that play a part for a test: this executable again, told by the environment which part.
+//! Child processes that play a part for a test: this executable again, with the part's name in the environment.
 
 use std::env;
 use std::io::Read;
@@ -13,7 +13,7 @@ use libtest_mimic::Failed;
 use crate::device::WIDE;
 use crate::suite::{DEVICES, time_limit};
 
-/// The part a child plays: device and test.
+/// The variable that names a child's part: device and test.
 pub(crate) const PART: &str = "GPUSTREAM_TEST_PART";
 /// A child's exit code for a test that was skipped.
 pub(crate) const SKIPPED: i32 = 4;
@@ -22,12 +22,12 @@ pub(crate) const SKIPPED: i32 = 4;
 #[derive(Debug)]
 pub struct Child(Command, String);
 
-/// How a child ended.
+/// The exit code and the output of a child that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit code; none where a signal ended it.
+    /// The exit code; `None` where a signal ended the child.
     pub code: Option<i32>,
-    /// What it wrote to both streams.
+    /// The text that the child wrote to standard output and standard error.
     pub output: String,
 }
 
@@ -40,7 +40,7 @@ impl Child {
         Self(command, name.to_owned())
     }
 
-    /// A child that plays `part` (`file::name`) on the device.
+    /// Makes a child that plays `part` (`file::name`) on the device.
     #[must_use]
     pub fn of(device: &Device, part: &str) -> Self {
         let info = device.info();
@@ -52,17 +52,17 @@ impl Child {
         Self::new(&name, part)
     }
 
-    /// Sets a variable of its environment.
+    /// Sets a variable of the child's environment.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.0.env(name, value);
         self
     }
 
-    /// Runs it to its end, or kills it after half of a test's time.
+    /// Runs the child to its end, or kills it after half of a test's time limit.
     ///
     /// # Errors
-    /// Where it cannot be started or hangs.
+    /// The child cannot be started, or hangs.
     pub fn run(mut self) -> Result<Ended> {
         let failed = |what: String| Error::new(ErrorKind::Driver, what);
         let mut child = self.0.spawn().map_err(|error| failed(format!("starting a child: {error}")))?;
@@ -86,7 +86,7 @@ impl Child {
             match child.try_wait() {
                 Ok(Some(status)) => break Some(status),
                 Ok(None) if Instant::now() > deadline => break None,
-                // Waiting for a process, not for something to have happened by then.
+                // This waits for the process's end, which is asked about again; it assumes nothing about time.
                 Ok(None) => thread::sleep(Duration::from_millis(5)),
                 Err(error) => return Err(failed(format!("waiting for a child: {error}"))),
             }
@@ -108,7 +108,7 @@ impl Child {
 }
 
 impl Ended {
-    /// Whether it was skipped.
+    /// Returns whether the child's test was skipped; any other code than success is a failure.
     pub(crate) fn expect_success(self) -> Result<bool, Failed> {
         match self.code {
             Some(0) => Ok(false),

@@ -1,4 +1,4 @@
-//! Opening the devices under test, and what can be expected of them.
+//! Opening the devices under test, and questions about what they can do.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,13 +9,13 @@ use gpustream_cpu::CpuOptions;
 
 use crate::gate::is_serial;
 
-/// The CPU with warps of 64 lanes.
+/// The name of the CPU device with warps of 64 lanes.
 pub(crate) const WIDE: &str = "cpu64";
 
-/// The CPU as a device with warps of 64 lanes, which the driver's own list does not have.
+/// A backend whose one device is the CPU with warps of 64 lanes; no registered backend has such a device.
 struct Wide;
 
-// SAFETY: the CPU backend makes a device of its own at each opening.
+// SAFETY: the CPU backend makes a new device at each opening, as the trait demands.
 unsafe impl Backend for Wide {
     fn name(&self) -> &'static str {
         "cpu"
@@ -24,7 +24,7 @@ unsafe impl Backend for Wide {
         Ok(1)
     }
     fn open(&self, _: usize) -> Result<Arc<dyn hal::Device>> {
-        // A value of its own each time, as the trait promises.
+        // Each opening makes a new value, as the trait promises.
         gpustream_cpu::open_with(CpuOptions::from_env().warp_size(64))
     }
     fn probe(&self) -> Probe {
@@ -35,15 +35,15 @@ unsafe impl Backend for Wide {
 /// Opens a device by the name it has in tests.
 ///
 /// # Errors
-/// Those of [`Device::open_with`].
+/// The errors of [`Device::open_with`].
 pub fn open(name: &str, options: DeviceOptions) -> Result<Device> {
     if name == WIDE { Device::open_on(&Wide, 0, options) } else { Device::open_with(name, options) }
 }
 
-/// The device again, with nothing shared but the driver's context, and other options.
+/// Opens the device again with other options; the two handles share only the driver's context.
 ///
 /// # Errors
-/// Those of [`Device::open_with`].
+/// The errors of [`Device::open_with`].
 pub fn open_again(device: &Device, options: DeviceOptions) -> Result<Device> {
     let info = device.info();
     if info.backend == "cpu" && info.warp_size == 64 {
@@ -52,20 +52,20 @@ pub fn open_again(device: &Device, options: DeviceOptions) -> Result<Device> {
     open(&format!("{}:{}", info.backend, info.ordinal), options)
 }
 
-/// Whether kernels of two streams run at once.
+/// Returns whether kernels of two streams run at once.
 pub fn overlaps(device: &Device) -> bool {
     device.info().concurrent_kernels && !is_serial()
 }
 
-/// Whether a stream that is blocked holds up itself alone.
+/// Returns whether a blocked stream delays no other stream.
 pub fn streams_are_independent(device: &Device) -> bool {
     device.info().hardware_queues == 0
 }
 
-/// Waits for the device, which is refused while another test of the same context captures.
+/// Waits for the device, again and again while the wait is refused because another test of the same context captures.
 ///
 /// # Errors
-/// Those of [`Device::synchronize`].
+/// The other errors of [`Device::synchronize`].
 pub fn synchronize(device: &Device) -> Result<()> {
     loop {
         match device.synchronize() {

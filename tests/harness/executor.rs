@@ -1,4 +1,4 @@
-//! The least that an executor can be.
+//! A minimal executor.
 
 use std::future::Future;
 use std::pin::pin;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Wakes a thread.
+/// A waker that unparks a thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -15,7 +15,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls a future whenever it asks for it, and sleeps meanwhile.
+/// Polls a future each time it wakes this thread, and sleeps meanwhile.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -27,7 +27,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Polls once with a waker of nobody's.
+/// Polls a future once, with a waker that does nothing, and returns whether the future is pending.
 pub fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
     pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
 }

@@ -1,4 +1,4 @@
-//! A process that ends itself where the library's threads run the program's code.
+//! Processes that exit in code of the program that the library's threads run.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,12 +10,12 @@ use std::thread;
 
 use gpustream::{Device, Result};
 
-/// The code that these processes end with, which is none of a test's.
+/// The exit code of these processes, which no test uses otherwise.
 pub const CODE: i32 = 42;
-/// How often each of them is started.
+/// The number of times each of them is started.
 pub const RUNS: usize = 20;
 
-/// Ends the process when it is woken.
+/// A waker that ends the process when it is woken.
 struct Exits;
 
 impl Wake for Exits {
@@ -24,10 +24,10 @@ impl Wake for Exits {
     }
 }
 
-/// Has the library's thread that wakes futures end the process, once `open` has let the future's work go.
+/// Makes the library's thread that wakes futures end the process, once `open` has let the future's work run.
 ///
 /// # Panics
-/// Where the future is not pending.
+/// The future is not pending.
 pub fn exit_from_a_waker(future: impl Future, open: impl FnOnce()) -> ! {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Exits));
@@ -38,10 +38,10 @@ pub fn exit_from_a_waker(future: impl Future, open: impl FnOnce()) -> ! {
     }
 }
 
-/// Has the library's thread that drops what closures leave end the process. Nothing may be stuck on the device.
+/// Makes the library's thread that drops closures' handles end the process. No work may be stuck on the device.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub fn exit_from_a_drop(device: Device) -> Result<()> {
     static EXITS: AtomicBool = AtomicBool::new(false);
     static RESTS: AtomicBool = AtomicBool::new(false);
@@ -49,7 +49,7 @@ pub fn exit_from_a_drop(device: Device) -> Result<()> {
     impl Drop for Bomb {
         fn drop(&mut self) {
             EXITS.store(true, Ordering::SeqCst);
-            // The calls of the program's own threads are the program's own affair: some drivers hang over them.
+            // The program's own threads must not call the driver during the exit: some drivers would hang.
             while thread::current().name() == Some("gpustream-drop") && !RESTS.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
@@ -64,7 +64,7 @@ pub fn exit_from_a_drop(device: Device) -> Result<()> {
         })
     })?;
     s.host_fn(move || drop(graph))?;
-    // Until somebody finds that nothing uses the graph any more.
+    // New streams let the library notice that the graph is no longer in use.
     while !EXITS.load(Ordering::SeqCst) {
         let other = s.capture(|s| s.host_fn_repeat(|| ()))?;
         s.host_fn(move || drop(other))?;

@@ -1,4 +1,4 @@
-//! Kernels that wait until a test lets them go, and tools under which they cannot.
+//! Gates for kernels that wait until a test lets them go, and tools under which such kernels would hang.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,38 +7,38 @@ use std::time::Duration;
 
 use gpustream::{Device, Flag, Result};
 
-/// Set to 1 where a tool runs kernels one after another, whatever their streams.
+/// The variable that is 1 under a tool that runs kernels one after another, even of different streams.
 pub(crate) const SERIAL: &str = "GPUSTREAM_TEST_SERIAL";
-/// How long a gate stays closed under such a tool.
+/// The time a gate stays closed under such a tool.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn is_serial() -> bool {
     env::var(SERIAL).is_ok_and(|value| value == "1")
 }
 
-/// Whether work runs beside a closure that blocks. Where it does not, the test is skipped, by name.
+/// Returns whether work runs beside a closure that blocks. If not, the test is reported as skipped.
 pub fn runs_beside_closures() -> bool {
     GAVE_UP.fetch_or(is_serial(), Ordering::SeqCst);
     !is_serial()
 }
 
-/// Whether a gate opened by itself since the last look: then the test waited for what cannot run beside another
-/// kernel here, and its outcome says nothing.
+/// Returns whether a gate opened by itself since the last call: then the test waited for work that cannot run beside
+/// another kernel here, and its outcome means nothing.
 pub(crate) fn gave_up() -> bool {
     GAVE_UP.swap(false, Ordering::SeqCst)
 }
 
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 
-/// A flag that kernels wait for, opened at the latest when it goes, so that a failed test does not hang.
+/// A flag that kernels wait for, opened at the latest by its destructor, so that a failed test does not hang.
 #[derive(Debug)]
 pub struct Gate(Flag);
 
 impl Gate {
-    /// A closed gate.
+    /// Makes a closed gate.
     ///
     /// # Errors
-    /// Those of [`Device::flag`].
+    /// The errors of [`Device::flag`].
     pub fn new(device: &Device) -> Result<Self> {
         let flag = device.flag()?;
         if is_serial() {
@@ -54,7 +54,7 @@ impl Gate {
         Ok(Self(flag))
     }
 
-    /// The flag, for kernels.
+    /// Returns the flag that kernels wait for.
     pub fn flag(&self) -> &Flag {
         &self.0
     }
@@ -71,10 +71,10 @@ impl Drop for Gate {
     }
 }
 
-/// Spins until `condition` holds. The test's time limit ends it where it never does.
+/// Spins until `condition` holds. If it never does, the test's time limit ends the process.
 ///
 /// # Errors
-/// Those of the condition.
+/// The errors of the condition.
 pub fn until(mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     while !condition()? {
         thread::yield_now();

@@ -1,4 +1,4 @@
-//! What the tests of all backends share: the harness, and the test kernels' bindings.
+//! The harness and the test kernels' bindings, which the tests of all backends share.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod child;
@@ -22,27 +22,27 @@ pub mod sync {
     gpustream::include_kernels!("sync");
 }
 
-/// Kernels that write down what they were given.
+/// Kernels that store their arguments.
 pub mod args {
     gpustream::include_kernels!("args");
 }
 
-/// Blocks that reach each other.
+/// Kernels whose blocks read each other's shared memory.
 pub mod clusters {
     gpustream::include_kernels!("clusters");
 }
 
-/// What the portable device headers offer.
+/// Kernels for the functions of the portable device headers.
 pub mod library {
     gpustream::include_kernels!("library");
 }
 
-/// What a warp says of itself.
+/// Kernels that report lanes, votes and shuffles of a warp.
 pub mod warps {
     gpustream::include_kernels!("warps");
 }
 
-/// Kernels that go wrong on purpose.
+/// Kernels that fail on purpose.
 pub mod faulty {
     gpustream::include_kernels!("faults");
 }

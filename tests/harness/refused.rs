@@ -2,10 +2,10 @@
 
 use gpustream::{ErrorKind, Result};
 
-/// Asserts an error's kind, and that its message says each of `texts`.
+/// Asserts that the result is an error of this kind whose message contains each of `texts`.
 ///
 /// # Panics
-/// Where it is another one, or none.
+/// The result is another error, or none.
 #[track_caller]
 pub fn refused<T>(result: Result<T>, kind: ErrorKind, texts: &[&str]) {
     let Err(error) = result else { panic!("this should have been refused as {kind:?}") };

@@ -1,12 +1,13 @@
-//! Runs every test on every backend that is there, and names those that are not.
+//! The suite: every test on every backend that this machine has, and one ignored entry for each backend it lacks.
 //!
-//! A test is a function of a device. It appears once per device, as `cpu::streams::overlap`; a backend without a
-//! device appears as one ignored entry that says why. `GPUSTREAM_TEST_DEVICES` (a comma list such as `cuda:0,cpu`)
-//! names the devices instead, and then one that is missing ends the run as failed.
+//! A test is a function of a device. It appears once per device, as `cpu::streams::kernels_overlap`; a backend without
+//! a device appears as one ignored entry that says why. `GPUSTREAM_TEST_DEVICES` (a comma list such as `cuda:0,cpu`)
+//! names the devices instead; a missing one of these ends the run as failed.
 //!
-//! Tests that break a device, or that need the process's environment, run in a child: this executable again, told by
-//! the environment which part to play. Tools that run kernels one after another, such as sanitizers, would hang tests
-//! that wait for one kernel while another runs: `GPUSTREAM_TEST_SERIAL=1` skips those, by name. Nothing here refers to the source tree, so the executable runs anywhere.
+//! Tests that break a device, or that need the process's environment, run in a child: this executable again, with the
+//! name of its part in the environment. Under tools that run kernels one after another, such as sanitizers, tests would
+//! hang if they wait for one kernel while another runs: `GPUSTREAM_TEST_SERIAL=1` skips these and names them. The
+//! executable does not need the source tree, so it runs anywhere.
 
 use std::env;
 use std::panic::{self, AssertUnwindSafe};
@@ -23,36 +24,36 @@ use crate::child::{Child, Ended, PART, SKIPPED};
 use crate::device::{WIDE, open};
 use crate::gate::{SERIAL, gave_up};
 
-/// The devices to test on.
+/// The variable that lists the devices to test on.
 pub(crate) const DEVICES: &str = "GPUSTREAM_TEST_DEVICES";
-/// Seconds after which a test hangs.
+/// The variable with the seconds after which a test counts as hanging.
 const TIMEOUT: &str = "GPUSTREAM_TEST_TIMEOUT";
 
-/// How a test runs.
+/// The way a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// On every device, several at once where the device is the CPU.
+    /// A test on every device; on the CPU, several run at once.
     Plain,
-    /// As `Plain`, and on the CPU with warps of 64 lanes too.
+    /// A plain test that also runs on the CPU with warps of 64 lanes.
     Warps,
-    /// As `Plain`, while no other test runs.
+    /// A plain test during which no other test runs.
     Alone,
-    /// In a process of its own.
+    /// A test in a process of its own.
     Isolated,
-    /// As `Isolated`, on the CPU alone: it looks for what only that backend can see.
+    /// An isolated test on the CPU alone, for faults that only that backend detects.
     CpuOnly,
-    /// Not a test: something for a child to do.
+    /// A part for a child to play; it is not a test.
     Part,
 }
 
 /// One test.
 #[derive(Clone, Copy, Debug)]
 pub struct Test {
-    /// Its function's name.
+    /// The name of the test's function.
     pub name: &'static str,
-    /// How it runs.
+    /// The way the test runs.
     pub kind: Kind,
-    /// What it does.
+    /// The test's function.
     pub run: fn(&Device) -> Result<()>,
 }
 
@@ -61,7 +62,7 @@ pub struct Test {
 pub struct File {
     /// The path of its module, which ends in the file's name.
     pub module: &'static str,
-    /// In the order in which they run.
+    /// The file's tests, in the order in which they run.
     pub tests: &'static [Test],
 }
 
@@ -87,7 +88,7 @@ macro_rules! tests {
     };
 }
 
-/// Whether tests of this device may share it. On a GPU one test's waiting kernel would stop another's allocation.
+/// Returns whether tests may share this device. On a GPU one test's waiting kernel would block another's allocation.
 fn shares(name: &str) -> bool {
     name.starts_with("cpu")
 }
@@ -98,7 +99,7 @@ pub(crate) fn time_limit() -> Duration {
     Duration::from_secs(seconds + 2 * hammer)
 }
 
-/// Ends the process if `work` takes too long: a hang is a failure, not a wait.
+/// Does `work`, and ends the process if that takes too long: a hang is a failure.
 fn with_time_limit<T>(name: &str, work: impl FnOnce() -> T) -> T {
     let (done, watch) = mpsc::channel::<()>();
     let limit = time_limit();
@@ -115,7 +116,7 @@ fn with_time_limit<T>(name: &str, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs a test on a device of its own, taking turns where tests must.
+/// Runs a test on a handle of its own, and takes turns where tests cannot share the device.
 fn run(device: &str, name: &str, test: Test) -> Result<(), Failed> {
     static TURN: RwLock<()> = RwLock::new(());
     let alone = test.kind == Kind::Alone || !shares(device);
@@ -167,14 +168,14 @@ fn play(files: &[File]) {
     });
 }
 
-/// What is tested: names of devices, and entries for what is not there.
+/// Returns the names of the devices to test, and ignored entries for backends without one.
 fn devices() -> (Vec<String>, Vec<Trial>) {
     if let Some(list) = env::var(DEVICES).ok().filter(|list| !list.is_empty()) {
         let mut present = Vec::new();
         for name in list.split(',').map(str::trim) {
             match open(name, DeviceOptions::default()) {
                 Ok(_) => present.push(name.to_owned()),
-                // Not a failing entry, which a filter could hide.
+                // The process ends, because a filter could hide a failing entry.
                 Err(error) => {
                     eprintln!("{DEVICES} asks for {name}: {error}");
                     exit(1);
@@ -190,7 +191,7 @@ fn devices() -> (Vec<String>, Vec<Trial>) {
         match Device::open(name) {
             Ok(_) => present.push(name.to_owned()),
             Err(error) => {
-                // All names are padded to the longest, so the full reason goes elsewhere.
+                // libtest pads all names to the longest, so only the first part of the reason is in the name.
                 eprintln!("{name} is skipped: {error}");
                 let reason = error.message().split([';', ',']).next().unwrap_or_default();
                 let entry = format!("{name}::skipped ({:?}: {reason})", error.kind());
@@ -210,7 +211,7 @@ pub fn main(files: &[File]) {
     let arguments = Arguments::from_args();
     let (devices, mut trials) = devices();
     for device in devices {
-        // Ordinal 0 goes without saying.
+        // The name of a backend's first device has no ordinal.
         let prefix = device.strip_suffix(":0").unwrap_or(&device).to_owned();
         for file in files {
             for &test in file.tests {

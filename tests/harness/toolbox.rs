@@ -1,4 +1,4 @@
-//! Everything that a program calls, for tests that call it where it must not.
+//! Every call that a program can make, for tests that make them where they must be refused.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,12 +15,12 @@ use crate::sync;
 
 const N: usize = 1000;
 
-/// What [`Toolbox::call_everything`] calls everywhere, and besides where there is the memory or the kernels.
+/// The number of calls that [`Toolbox::call_everything`] makes on every device; managed memory and kernels add to it.
 const CALLS: usize = 59;
 const CALLS_ON_MANAGED_MEMORY: usize = 3;
 const CALLS_ON_KERNELS: usize = 4;
 
-/// Objects to call things on, with work pending on `stream`.
+/// Objects whose methods a test calls, with work pending on `stream`.
 pub struct Toolbox {
     device: Device,
     stream: Arc<Stream>,
@@ -37,7 +37,7 @@ pub struct Toolbox {
     behind: Option<Behind>,
 }
 
-/// What is pending.
+/// Events and futures of the pending work.
 #[derive(Debug)]
 struct Behind {
     event: Event,
@@ -46,14 +46,14 @@ struct Behind {
     polled: Synchronize,
 }
 
-/// What was called, and how that went.
+/// The names of calls, each with the kind of its error, if it failed.
 pub type Answers = Vec<(&'static str, Option<ErrorKind>)>;
 
 impl Toolbox {
-    /// The objects.
+    /// Makes the objects.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn new(device: &Device, stream: &Arc<Stream>) -> Result<Self> {
         let mut x = stream.full(N, 1u32)?;
         let y = stream.full(N, 2u32)?;
@@ -80,7 +80,7 @@ impl Toolbox {
     /// Adds kernels, which only a real device can load.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn load_kernels(&mut self) -> Result<()> {
         let kernels = sync::Kernels::load(&self.device)?;
         let step = kernels.module().kernel("step")?;
@@ -88,20 +88,20 @@ impl Toolbox {
         Ok(())
     }
 
-    /// How many calls there are.
+    /// Returns the number of calls that [`Toolbox::call_everything`] makes.
     pub fn calls(&self) -> usize {
         CALLS
             + if self.managed.is_some() { CALLS_ON_MANAGED_MEMORY } else { 0 }
             + if self.kernels.is_some() { CALLS_ON_KERNELS } else { 0 }
     }
 
-    /// Submits work that touches all of it. Its place is after whatever is to make the calls.
+    /// Submits work that uses all the objects. The test submits it behind the closure that makes the calls.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     ///
     /// # Panics
-    /// Where the work is done at once.
+    /// The work is done at once.
     pub fn submit(&mut self) -> Result<()> {
         self.stream.copy(&self.y, &mut self.host)?;
         self.graph.launch(&self.stream)?;
@@ -116,7 +116,10 @@ impl Toolbox {
         Ok(())
     }
 
-    /// Calls everything that would need the driver, or wait. Each is to be refused.
+    /// Makes every call that would need the driver or wait. Each must be refused.
+    ///
+    /// # Panics
+    /// The calls find devices.
     pub fn call_everything(&mut self) -> Answers {
         let Self { device, stream, other, x, y, host, graph, behind, .. } = self;
         let (built, node) = &mut self.built;
@@ -156,7 +159,7 @@ impl Toolbox {
         note("Device::best", Device::best().map(drop));
         note("Device::all", Device::all().into_iter().collect::<Result<Vec<_>>>().map(drop));
         let source = ModuleSource { name: "test", images: &[], source: None };
-        // SAFETY: there is no image in it.
+        // SAFETY: the source has no image.
         note("Device::load_module", unsafe { device.load_module(&source) }.map(drop));
         note("Device::graph_builder", device.graph_builder().map(drop));
         if let Some(mut builder) = self.builder.take() {
@@ -206,10 +209,10 @@ impl Toolbox {
         answers
     }
 
-    /// Calls what needs neither the driver nor time: it works anywhere.
+    /// Makes the calls that need neither the driver nor a wait: they work anywhere.
     ///
     /// # Panics
-    /// Where it does not.
+    /// One of the calls fails.
     pub fn call_the_harmless(&mut self) {
         let Self { device, flag, graph, x, .. } = self;
         flag.set(flag.get() + 1);
@@ -222,7 +225,7 @@ impl Toolbox {
     }
 }
 
-/// Polls once, for nobody.
+/// Polls once, with a waker that does nothing.
 fn poll(future: &mut Synchronize) -> Option<Result<()>> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => Some(outcome),
@@ -230,7 +233,7 @@ fn poll(future: &mut Synchronize) -> Option<Result<()>> {
     }
 }
 
-/// One that pends would be waited for for ever.
+/// Polls once; a pending future counts as success, since a wait for it could last for ever.
 fn finish(future: &mut Synchronize) -> Result<()> {
     poll(future).unwrap_or(Ok(()))
 }

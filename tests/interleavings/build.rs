@@ -1,4 +1,4 @@
-//! Says that the library's locks are `shuttle`'s here.
+//! Sets the condition under which the library uses the locks of `shuttle`.
 
 fn main() {
     println!("cargo::rustc-cfg=shuttle");

@@ -1,4 +1,4 @@
-// Kernels that write down what they were given.
+// Kernels that store their arguments.
 #include <gpustream/kernel.cuh>
 
 /// A struct with members of several sizes.
@@ -36,7 +36,7 @@ extern "C" __global__ void scalars(bool b, signed char i8, unsigned char u8, sho
     out[13] = (double)size;
 }
 
-/// A struct by value, behind a parameter that misaligns what follows.
+/// A struct by value, behind a parameter that misaligns the next ones.
 /// requires: 7 <= len(out)
 extern "C" __global__ void by_value(unsigned char before, Nested nested, unsigned char after, double* __restrict__ out) {
     out[0] = (double)before;
@@ -59,7 +59,7 @@ extern "C" __global__ void swap_pairs(Mixed* __restrict__ x, size_t n) {
     }
 }
 
-/// Every thread writes where it is: block and thread of each dimension, six numbers of ten bits.
+/// Every thread writes its place: block and thread of each dimension, six numbers of ten bits.
 /// requires: grid.x * grid.y * grid.z * block.x * block.y * block.z <= len(out)
 extern "C" __global__ void where(unsigned long long* __restrict__ out) {
     const unsigned long long place = ((unsigned long long)blockIdx.x << 50) | ((unsigned long long)blockIdx.y << 40) |

@@ -1,8 +1,8 @@
-// Blocks that form a cluster: what only such blocks can do.
+// Operations that only blocks of a cluster can do.
 #include <gpustream/kernel.cuh>
 
-/// Each block gives its elements to the block before it in its cluster, the first one to the last, `rounds` times: out of
-/// one block's shared memory into the other's registers. And what each block says of its place.
+/// Each block gives its elements to the block before it in its cluster, the first one to the last, `rounds` times: from
+/// one block's shared memory to the other's registers. Each block also stores its place in the cluster.
 /// requires: block.x <= 256, block.y * block.z == 1
 /// requires: grid.x * grid.y * grid.z * block.x <= len(x), grid.x * grid.y * grid.z <= len(sizes)
 /// requires: grid.x * grid.y * grid.z <= len(places)

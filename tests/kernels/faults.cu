@@ -1,13 +1,13 @@
-// Kernels that go wrong on purpose.
+// Kernels that fail on purpose.
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
 #include <assert.h>
 #endif
 #include <gpustream/kernel.cuh>
 
-/// x[index] = value, wherever that is.
+/// x[index] = value, without a check of the index.
 extern "C" __global__ void write_at(unsigned* x, size_t index, unsigned value) { x[index] = value; }
 
-/// Reads an element, which need not be there.
+/// seen[0] = x[index], without a check of the index.
 extern "C" __global__ void read_at(const unsigned* x, size_t index, unsigned* seen) { seen[0] = x[index]; }
 
 /// Writes to any address.
@@ -27,7 +27,7 @@ extern "C" __global__ void give_up() {
 #endif
 }
 
-/// A barrier that thread `absent` never reaches.
+/// Waits at a barrier that thread `absent` never reaches.
 extern "C" __global__ void divergent(unsigned absent) {
     if (threadIdx.x != absent) __syncthreads();
 }
@@ -40,10 +40,10 @@ extern "C" __global__ void shared_array_overrun(unsigned* out, unsigned index) {
     out[0] = rows[0][index];
 }
 
-/// Writes to shared memory beyond what the launch asked for.
+/// Writes to shared memory, which may be beyond the launch's.
 extern "C" __global__ void shared_overrun(unsigned index) {
     extern __shared__ unsigned overrun_tile[];
-    // A store that nothing reads would not be made.
+    // The compiler would drop an ordinary store that is never read.
     *(volatile unsigned*)&overrun_tile[index] = 1;
     __syncthreads();
 }

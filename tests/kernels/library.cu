@@ -1,4 +1,4 @@
-// What the portable headers offer, one kernel a header.
+// The functions of the portable headers, one kernel for each header.
 #include <gpustream/kernel.cuh>
 
 /// wide[i] and brain_wide[i]: the values of the 16-bit patterns bits[i]
@@ -21,7 +21,7 @@ extern "C" __global__ void narrow(const float* x, gs::half* narrow, gs::bfloat16
     }
 }
 
-/// sums[i]: the i-th of each, of the width and sign that the type's name says
+/// sums[i]: the sum of the i-th elements, each of the width and sign in its type's name
 /// requires: n <= len(a), n <= len(b), n <= len(c), n <= len(d), n <= len(e), n <= len(f), n <= len(g), n <= len(h)
 /// requires: n <= len(sums)
 /// covers: n
@@ -34,7 +34,7 @@ extern "C" __global__ void fixed_width(const int8_t* a, const int16_t* b, const 
     }
 }
 
-/// What each thread gets from its warp: the lane below's value, the running and the whole sum of x.
+/// Stores each thread's results from its warp: the value of the lane below, the running and the whole sum of x.
 /// requires: block.x <= len(x), block.x <= len(below), block.x <= len(running), block.x <= len(whole)
 /// requires: block.y == 1, block.z == 1, grid.x == 1, grid.y == 1, grid.z == 1
 extern "C" __global__ void in_warps(const double* x, double* below, double* running, double* whole) {
@@ -44,7 +44,7 @@ extern "C" __global__ void in_warps(const double* x, double* below, double* runn
     whole[t] = gs::warp_reduce(x[t], gs::Sum());
 }
 
-/// What each thread gets from its block: the sum of x before it, the whole sum and the largest value.
+/// Stores each thread's results from its block: the sum of x before it, the whole sum and the largest value.
 /// requires: block.x <= len(x), block.x <= len(before), block.x <= len(whole), block.x <= len(largest)
 /// requires: block.y == 1, block.z == 1, grid.x == 1, grid.y == 1, grid.z == 1
 extern "C" __global__ void in_blocks(const unsigned int* x, unsigned int* before, unsigned int* whole,

@@ -1,4 +1,4 @@
-// Kernels that wait for flags: what proves that things overlap, or that they do not.
+// Kernels that wait for flags, to prove that operations overlap, or that they do not.
 #include <gpustream/kernel.cuh>
 
 namespace {
@@ -36,7 +36,7 @@ extern "C" __global__ void add_when(const volatile unsigned* go, unsigned* __res
     GS_FOR_EACH(i, n) x[i] += value;
 }
 
-/// Sets `here` to 1; once `go` is not zero, x[i] = value, and then `here` is 2. One thread does all of it.
+/// Sets `here` to 1, then, once `go` is not zero, x[i] = value, and then `here` to 2. One thread does all of it.
 /// requires: 1 <= len(here), 1 <= len(go), n <= len(x)
 /// covers: 1
 extern "C" __global__ void arrive_and_set(volatile unsigned* here, const volatile unsigned* go, unsigned* x, unsigned value,
@@ -48,7 +48,7 @@ extern "C" __global__ void arrive_and_set(volatile unsigned* here, const volatil
     set(here, 2);
 }
 
-/// y[i] = x[i], once `go` is not zero: a copy that takes as long as it is told to.
+/// y[i] = x[i], once `go` is not zero: a copy whose duration the test decides.
 /// requires: 1 <= len(go), n <= len(x), n <= len(y)
 /// covers: n
 extern "C" __global__ void copy_when(const volatile unsigned* go, const unsigned* __restrict__ x, unsigned* __restrict__ y,
@@ -57,7 +57,7 @@ extern "C" __global__ void copy_when(const volatile unsigned* go, const unsigned
     GS_FOR_EACH(i, n) y[i] = x[i];
 }
 
-/// x[i] = x[i] * 5 + value: what comes out depends on the order of such steps.
+/// x[i] = x[i] * 5 + value: the result depends on the order of such steps.
 /// requires: n <= len(x)
 /// covers: n
 extern "C" __global__ void step(unsigned* __restrict__ x, unsigned value, size_t n) { GS_FOR_EACH(i, n) x[i] = x[i] * 5 + value; }
@@ -69,7 +69,7 @@ extern "C" __global__ void mix(const unsigned* __restrict__ x, unsigned* __restr
     GS_FOR_EACH(i, n) y[i] = y[i] * 5 + x[i];
 }
 
-/// Each round, x[i] becomes x[i] * 5 + x[i + 1 mod n]: every block needs what another wrote in the round before.
+/// Each round, x[i] becomes x[i] * 5 + x[i + 1 mod n]: every block reads values that another wrote in the round before.
 /// requires: cooperative, 1 <= n, n <= len(x), n <= len(next), 1 <= len(arrivals)
 extern "C" __global__ void ring(unsigned* x, unsigned* next, unsigned* arrivals, unsigned rounds, size_t n) {
     for (unsigned round = 0; round < rounds; ++round) {

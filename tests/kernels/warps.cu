@@ -1,8 +1,8 @@
-// What a warp says of itself, which differs between 32 and 64 lanes.
+// Lanes, votes and shuffles of a warp, which differ between 32 and 64 lanes.
 #include <gpustream/kernel.cuh>
 
-/// For each thread of one block: warp size, lane, the thread number `lane + 1` further on, that of lane 0, that of the
-/// neighbour, and the votes on "my thread number is below `limit`".
+/// Stores for each thread of one block: warp size, lane, the thread number of the next lane, that of lane 0, that of
+/// the neighbour, and the votes on "my thread number is below `limit`".
 /// requires: grid.x * grid.y * grid.z == 1, block.y * block.z == 1, 8 * block.x <= len(out)
 extern "C" __global__ void warp_facts(unsigned long long* __restrict__ out, unsigned limit) {
     const unsigned me = threadIdx.x;
@@ -29,7 +29,7 @@ extern "C" __global__ void block_sum(unsigned long long* __restrict__ out) {
     if (threadIdx.x == 0) out[0] = sum;
 }
 
-/// The barriers that also vote, over "my thread number is below `limit`".
+/// Stores the results of the barriers that also vote, on "my thread number is below `limit`".
 /// requires: grid.x * grid.y * grid.z == 1, block.y * block.z == 1, 3 <= len(out)
 extern "C" __global__ void barrier_votes(int* __restrict__ out, unsigned limit) {
     const int below = threadIdx.x < limit;

@@ -1,4 +1,4 @@
-//! The driver calls of the public API, on drivers that log them: exactly these, and the same for CUDA and HIP.
+//! The exact driver calls of the public API, on fake drivers that log them: they are the same for CUDA and HIP.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -13,11 +13,11 @@ use recorder::{Call, Live, Recorder};
 
 use crate::fakes::{FAKES, Fake, ONE, increment, load_kernel, run_kernel};
 
-/// One opened fake device, with the kernel that adds 1 to words.
+/// An opened fake device, with a kernel that adds 1 to words.
 struct Scene {
     device: Device,
     kernel: Kernel,
-    /// Dropped last: the others call the driver when they are dropped, and that must not be in another test's turn.
+    /// Dropped last: the other fields call the driver when they are dropped, which must happen in this test's turn.
     recorder: Recorder,
 }
 
@@ -34,15 +34,15 @@ impl Scene {
         increment(&self.kernel, stream, ONE, x)
     }
 
-    /// The calls that `work` makes, in words both vendors share.
+    /// Returns the calls that `work` makes, in words that both vendors share.
     fn calls(&self, work: impl FnOnce()) -> Vec<&'static str> {
         let ((), calls) = self.recorder.record(work);
-        // Events are made once and used again.
+        // Events are left out, since they are made once and used again.
         calls.iter().map(Call::word).filter(|word| *word != "make event").collect()
     }
 }
 
-/// Runs a scene on both drivers. What it answers must be the same.
+/// Runs a scene on both drivers. Its answers must be equal.
 fn on_both<T: PartialEq + std::fmt::Debug>(scene: impl Fn(&Scene, &Fake) -> T) {
     let [cuda, hip] = FAKES.each_ref().map(|fake| {
         let stage = Scene::new(fake);
@@ -111,7 +111,7 @@ fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
     });
 }
 
-/// And that only when something else is submitted, or the host waits.
+/// The record is made when something else is submitted, or when the host waits.
 #[test]
 fn pinned_memory_costs_one_record() {
     on_both(|scene, _| {
@@ -130,7 +130,7 @@ fn pinned_memory_costs_one_record() {
     });
 }
 
-/// It waits on the event of its copy, and for nothing that comes after.
+/// The read waits on the event of its copy, and for nothing later.
 #[test]
 fn a_pinned_read_waits_for_its_copy() {
     on_both(|scene, _| {
@@ -146,7 +146,7 @@ fn a_pinned_read_waits_for_its_copy() {
         thread::scope(|scope| {
             let reader = scope.spawn(|| assert_eq!(*host.read().unwrap(), [7; 10]));
             scene.recorder.wait_until_someone_waits();
-            // The copy and its record; the kernel stays pending.
+            // The driver does the copy and its record; the kernel stays pending.
             scene.recorder.step(2);
             reader.join().unwrap();
         });
@@ -158,7 +158,8 @@ fn a_pinned_read_waits_for_its_copy() {
     });
 }
 
-/// Two arrays in pieces, round after round: one record for the host to wait for the piece before, the copies, the launches.
+/// A piece of two arrays, round after round, makes one record for the host to wait for the piece before, the copies,
+/// and the launches.
 #[test]
 fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
     const PIECE: [&str; 7] = ["record", "to device", "to device", "launch", "launch", "to host", "to host"];
@@ -173,7 +174,7 @@ fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
                 })
             };
             round().unwrap();
-            // However far the host is ahead, beyond this it only asks now and then which events have been reached.
+            // When the host is further ahead than this, it only asks now and then which events have been reached.
             scene.recorder.hold();
             let mut calls = scene.calls(|| (0..100).for_each(|_| round().unwrap()));
             scene.recorder.release();
@@ -188,13 +189,13 @@ fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
     });
 }
 
-/// The state goes on while a picture of it travels: only the stream that copies waits.
+/// The state changes while a copy of it travels: only the copying stream waits.
 #[test]
 fn a_generated_piece_is_one_hand_over() {
     on_both(|scene, _| {
         let launch = |stream: &Stream, piece: &mut ViewMut<'_, u32>| scene.launch(stream, piece);
         let first = ["launch", "record", "wait", "to host"];
-        // The copy before has an event of its own before the stream waits for more.
+        // The copy before this one gets an event of its own, before the stream waits for more.
         let next = ["launch", "record", "record", "wait", "to host"];
         let sink = |_, _: &[u32]| Ok::<_, Error>(());
         let mut pipeline = scene.device.pipeline().chunks(10).depth(2);
@@ -227,7 +228,7 @@ fn memory_is_freed_after_its_last_use_on_every_stream() {
         assert_eq!(dropping, [""; 0], "dropping calls nothing");
         scene.device.trim();
         assert!(scene.recorder.live().bytes >= before, "freed while two streams read it");
-        // a's share: the copy.
+        // The driver does a's share, the copy.
         scene.recorder.step(1);
         scene.device.trim();
         assert!(scene.recorder.live().bytes >= before, "freed while a stream reads it");
@@ -265,7 +266,7 @@ fn nothing_is_destroyed_while_in_use_and_everything_in_the_end() {
     }
 }
 
-/// As much as there is, and not what the launch at hand needs: those of other threads may need more.
+/// The library asks for all that the device has, not for this launch's share: launches of other threads may need more.
 #[test]
 fn shared_memory_beyond_the_default_is_asked_for_once() {
     on_both(|scene, fake| {
@@ -296,11 +297,11 @@ fn shared_memory_beyond_the_default_is_asked_for_once() {
     });
 }
 
-/// For streams and events, whatever the process has told the driver.
+/// The policy of the device and of single events decides, regardless of the flags that the process gave the driver.
 #[test]
 fn waiting_policies_become_calls_and_flags() {
     on_both(|scene, fake| {
-        // In both vendors' words.
+        // Both vendors use the same flag for a blocking event.
         let blocking = |calls: &[Call]| {
             let made: Vec<_> = calls.iter().filter(|call| call.word() == "make event").collect();
             made.iter().map(|call| call.arg("flags") & 1 == 1).collect::<Vec<_>>()
@@ -317,7 +318,7 @@ fn waiting_policies_become_calls_and_flags() {
             (WaitPolicy::Yield, vec!["record", "ask event"], "ask event"),
             (WaitPolicy::Block, vec!["record", "sync event"], "sync event"),
         ] {
-            // The device's own.
+            // The device has the policy.
             let device =
                 Device::open_with(fake.name, gpustream::DeviceOptions::default().wait(policy)).unwrap();
             let s = device.stream().unwrap();
@@ -330,7 +331,7 @@ fn waiting_policies_become_calls_and_flags() {
             let ((), calls) = scene.recorder.record(|| s.record().unwrap().synchronize().unwrap());
             assert_eq!(words(&calls), ["record", event_call], "{policy:?}");
             assert_eq!(blocking(&calls), [policy == WaitPolicy::Block], "{policy:?}");
-            // One event's, on a device that spins.
+            // One event has the policy, on a device that spins.
             let t = scene.device.stream().unwrap();
             let ((), calls) = scene.recorder.record(|| t.record_with(policy).unwrap().synchronize().unwrap());
             assert_eq!(words(&calls), ["record", event_call], "{policy:?}");
@@ -366,7 +367,7 @@ fn codes_become_kinds() {
     });
 }
 
-/// A bit of everything that allocates, submits and waits.
+/// Does a little of everything that allocates, submits and waits.
 fn scenario(scene: &Scene) -> Result<Vec<u32>> {
     let (a, b) = (scene.device.stream()?, scene.device.stream()?);
     let mut x = a.upload(&[1u32; 1000])?;
@@ -396,7 +397,7 @@ fn scenario(scene: &Scene) -> Result<Vec<u32>> {
     Ok(out)
 }
 
-/// Whichever call fails, the error comes back and everything is usable afterwards.
+/// Whichever call fails, the error is returned and everything is usable afterwards.
 #[test]
 fn a_failure_at_any_call_leaves_everything_usable() {
     for fake in &FAKES {
@@ -452,7 +453,7 @@ fn a_fault_reaches_every_wait() {
     });
 }
 
-/// Drivers set attributes for nodes of a graph and not of an executable, where a plain node would run it without.
+/// Drivers set attributes on nodes of a graph but not of an executable, whose plain node would run without them.
 #[test]
 fn nodes_keep_their_launch_attributes() {
     on_both(|scene, _| {
@@ -478,7 +479,7 @@ fn nodes_keep_their_launch_attributes() {
             graph.set_node(node, |s| step(s, &made, &mut x, 5)).unwrap();
         }
         graph.launch(&s).unwrap();
-        // Both nodes on all, then one on half, then both on half.
+        // The launches ran both nodes on all elements, then one node on half of them, then both on half.
         assert_eq!(s.download(&x).unwrap(), [6, 6, 6, 6, 6, 3, 3, 3, 3, 3]);
     });
 }

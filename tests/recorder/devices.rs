@@ -1,4 +1,4 @@
-//! What work between devices asks of the drivers, on drivers that log it.
+//! The driver calls of work between devices, on drivers that log them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -21,7 +21,7 @@ fn on_both(scene: impl Fn(&Recorder, [&Device; 2])) {
     });
 }
 
-/// What the calls do, without the making of what is used again.
+/// Returns the calls' words, without calls for things that are made once and used again.
 fn words(calls: &[Call]) -> Vec<&str> {
     calls.iter().map(Call::word).filter(|word| !["DeviceGet", "make event"].contains(word)).collect()
 }
@@ -52,7 +52,7 @@ fn access_is_turned_on_by_the_first_use_that_needs_it() {
         let (a, b) = (first.stream().unwrap(), second.stream().unwrap());
         let mut x = a.full(100, 1u32).unwrap();
         let mut y = b.full(100, 0x0102_0304u32).unwrap();
-        // A copy needs none.
+        // A copy needs no access.
         let ((), calls) = recorder.record(|| b.copy(&x, &mut y).unwrap());
         assert_eq!(words(&calls), ["record", "wait", "from peer"]);
         let ((), calls) = recorder.record(|| b.copy(&x, &mut y).unwrap());
@@ -61,7 +61,7 @@ fn access_is_turned_on_by_the_first_use_that_needs_it() {
         assert_eq!(words(&calls), ["can access?", "enable access", "fill"]);
         let ((), calls) = recorder.record(|| b.fill(&mut x, 0x0506_0709).unwrap());
         assert_eq!(words(&calls), ["fill"]);
-        // The other way round is another question.
+        // Access in the other direction is asked for separately.
         let ((), calls) = recorder.record(|| a.fill(&mut y, 0x0708_0901).unwrap());
         assert_eq!(words(&calls), ["can access?", "enable access", "record", "wait", "fill"]);
         assert_eq!(b.download(&x).unwrap(), [0x0506_0709; 100]);
@@ -69,7 +69,7 @@ fn access_is_turned_on_by_the_first_use_that_needs_it() {
     });
 }
 
-/// The drivers copy through the host by themselves; nothing else works, and that is said before the driver is asked.
+/// The drivers copy through the host by themselves; every other use is refused before the driver is asked.
 #[test]
 fn devices_that_do_not_reach_each_other_copy() {
     on_both(|recorder, [first, second]| {
@@ -102,7 +102,7 @@ fn events_order_devices() {
         assert_eq!(words(&calls), ["record", "wait"]);
         b.fill(&mut y, 0x0102_0304).unwrap();
         assert!(!b.is_done().unwrap());
-        // The first device's two operations, then what they held up.
+        // The first device's two operations are done, then the work that waited for them.
         recorder.step(2);
         assert!(a.is_done().unwrap() && !b.is_done().unwrap());
         recorder.step(2);
@@ -110,7 +110,7 @@ fn events_order_devices() {
     });
 }
 
-/// What the second device still reads is not given back to the first one's driver.
+/// Memory that the second device still reads is not given back to the first one's driver.
 #[test]
 fn memory_outlives_its_use_elsewhere() {
     on_both(|recorder, [first, second]| {
@@ -132,9 +132,9 @@ fn memory_outlives_its_use_elsewhere() {
     });
 }
 
-/// Not even when its device goes: that waits for the other one.
+/// The memory stays even if its own device is closed: closing waits for the other device.
 #[test]
-fn a_device_waits_for_those_who_use_its_memory() {
+fn a_closing_device_waits_for_the_users_of_its_memory() {
     on_both(|recorder, [first, second]| {
         let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
         let b = second.stream().unwrap();
@@ -155,9 +155,9 @@ fn a_device_waits_for_those_who_use_its_memory() {
     });
 }
 
-/// A device that goes may still be at work on the other one's memory.
+/// A device that is being closed may still work on another device's memory.
 #[test]
-fn a_use_counts_until_it_is_done_though_its_device_goes() {
+fn a_use_counts_until_it_is_done_even_if_its_device_is_closed() {
     on_both(|recorder, [first, _]| {
         let own = Device::open(&format!("{}:1", first.info().backend)).unwrap();
         let (a, b) = (first.stream().unwrap(), own.stream().unwrap());
@@ -179,13 +179,13 @@ fn a_use_counts_until_it_is_done_though_its_device_goes() {
     });
 }
 
-/// A stream of another library whose end nobody could mark when its value went.
+/// The stream belongs to another library, and no event could be recorded on it when its value was dropped.
 #[test]
-fn an_end_that_was_not_marked_is_not_taken_for_reached() {
+fn memory_stays_when_the_end_of_its_use_could_not_be_marked() {
     on_both(|recorder, [first, second]| {
         let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
         let raw = second.raw().stream_create(StreamOptions::default()).unwrap();
-        // SAFETY: destroyed below, when its work is done.
+        // SAFETY: the stream is destroyed below, when its work is done.
         let b = unsafe { second.stream_from_raw(raw) };
         let (a, mut y) = (own.stream().unwrap(), b.alloc::<u32>(1 << 20).unwrap());
         let x = a.full(1 << 20, 0x0102_0304u32).unwrap();
@@ -201,14 +201,14 @@ fn an_end_that_was_not_marked_is_not_taken_for_reached() {
         drop((x, a, own));
         assert_eq!(recorder.live().bytes, held, "freed while it may be in use");
         recorder.release();
-        // SAFETY: nobody uses it any more, and its work is done.
+        // SAFETY: the stream is no longer used, and its work is done.
         unsafe { second.raw().stream_destroy(raw) }.unwrap();
     });
 }
 
-/// What the stream had been given before is waited for, and its capture goes on.
+/// Closing waits for the stream's work from before the capture, and the capture goes on.
 #[test]
-fn a_device_goes_while_a_stream_that_used_its_memory_is_captured() {
+fn a_device_closes_while_a_stream_that_used_its_memory_is_captured() {
     on_both(|recorder, [first, second]| {
         let own = Device::open(&format!("{}:0", first.info().backend)).unwrap();
         let (a, b) = (own.stream().unwrap(), second.stream().unwrap());
@@ -234,7 +234,7 @@ fn a_device_goes_while_a_stream_that_used_its_memory_is_captured() {
     });
 }
 
-/// They cannot have used its memory, and may wait for this very thread.
+/// Such streams cannot have used the memory, and may themselves wait for the closing thread.
 #[test]
 fn a_device_does_not_wait_for_streams_of_another_backend() {
     on_both(|_, [first, second]| {
@@ -254,16 +254,16 @@ fn a_device_does_not_wait_for_streams_of_another_backend() {
     });
 }
 
-/// A handle that goes takes nothing with it that a graph of another one refers to, and leaves nothing else. What the
-/// graph held goes when no run of it is pending, each piece once: the fakes count.
+/// A closed handle frees everything but the memory that a graph of another handle refers to. That memory is freed when
+/// no launch of the graph is pending, each piece once: the fakes count.
 #[test]
-fn a_graph_keeps_what_it_refers_to_of_a_handle_that_goes() {
+fn a_graph_keeps_memory_of_a_closed_handle() {
     for policy in [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled] {
         on_both(|recorder, [first, second]| {
             let backend = first.info().backend;
             for (ordinal, device) in [(0, first), (1, first), (0, second)] {
                 let s = device.stream().unwrap();
-                // Events and the like are made once.
+                // Events and the like are made once, here.
                 let warm = s.capture(|_| Ok(())).unwrap();
                 warm.launch(&s).unwrap();
                 s.synchronize().unwrap();
@@ -272,7 +272,7 @@ fn a_graph_keeps_what_it_refers_to_of_a_handle_that_goes() {
                     Device::open_with(&format!("{backend}:{ordinal}"), DeviceOptions::default().pool(policy))
                         .unwrap();
                 let t = other.stream().unwrap();
-                // What the driver's pool gives another device's graph does not reach.
+                // A graph of another device does not reach memory of the driver's pool.
                 let foreign = ordinal != device.info().ordinal;
                 if foreign && policy == PoolPolicy::Driver {
                     continue;
@@ -310,7 +310,7 @@ fn a_graph_keeps_what_it_refers_to_of_a_handle_that_goes() {
                 );
                 recorder.release();
                 s.synchronize().unwrap();
-                // What looks for things to let go of.
+                // Making a stream lets the library look for things it can destroy.
                 drop(device.stream().unwrap());
                 let after = recorder.live();
                 assert_eq!(

@@ -1,6 +1,6 @@
-//! No driver is called once the process has begun to exit, whoever is at work then.
+//! No driver is called once the process has begun to exit, whichever threads are at work then.
 //!
-//! Each scene is played by a child: this executable again, told by the environment which one.
+//! A child plays each scene: this executable again, with the scene's name in the environment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -20,15 +20,15 @@ use recorder::Recorder;
 
 use crate::fakes::{FAKES, ONE, increment, load_kernel};
 
-/// Which driver's fake, and which scene.
+/// The variable that names the fake driver and the scene.
 const PART: &str = "GPUSTREAM_EXIT_PART";
 
 unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> i32;
 }
 
-/// The last handler to run, as a driver's would: from here on a call ends the process in another way. Whoever is still at
-/// it has the time to make one.
+/// The last exit handler to run, as a driver's would be: from here on, a driver call ends the process in another way.
+/// The handler gives threads that are still at work the time to make such a call.
 extern "C" fn taken_down() {
     recorder::take_down();
     thread::sleep(Duration::from_millis(50));
@@ -40,12 +40,12 @@ const SCENES: [(&str, Scene); 5] = [
     ("thread", |_, _| exit(CODE)),
     ("closure", |_, device| device.stream().unwrap().host_fn(|| exit(CODE)).unwrap()),
     ("waker", wake),
-    // A device of its own, on which nothing is stuck.
+    // On this second handle no stream is stuck.
     ("drop", |_, device| exit_from_a_drop(Device::open(device.info().backend).unwrap()).unwrap()),
     ("closure that is waited for", closure_that_is_waited_for),
 ];
 
-/// Played by children alone.
+/// Plays a scene in a child; elsewhere the test does nothing.
 #[test]
 fn child() {
     let Ok(part) = env::var(PART) else { return };
@@ -55,20 +55,20 @@ fn child() {
         eprintln!("it hangs");
         std::process::abort();
     });
-    // SAFETY: the handler is a function of this program's. It is asked for before the library's is, so it runs after it.
+    // SAFETY: the handler is a function of this program. It is registered before the library's, so it runs after that.
     assert_eq!(unsafe { atexit(taken_down) }, 0);
     let fake = FAKES.iter().find(|fake| fake.name == name).unwrap();
     let recorder = (fake.load)();
     recorder.on_kernel("increment", |_| false);
     let device = Device::open(name).unwrap();
-    // The reactor asks about a stream that gets nowhere …
+    // The reactor asks about a stream that never finishes …
     let stuck = device.stream().unwrap();
     let mut x = stuck.alloc::<u32>(10).unwrap();
     let kernel = load_kernel(fake, &device).unwrap();
     increment(&kernel, &stuck, ONE, &mut x).unwrap();
     let mut future = Box::pin(stuck.synchronize_async());
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // … and another thread destroys what a closure left.
+    // … and another thread destroys the handles that a closure dropped.
     let s = device.stream().unwrap();
     let events: Vec<_> = (0..3000).map(|_| s.record_with(WaitPolicy::Block).unwrap()).collect();
     let before = recorder.count("destroy event");
@@ -84,7 +84,7 @@ fn child() {
     }
 }
 
-/// The library's thread calls what wakes a future.
+/// Exits in a waker, which the library's thread calls.
 fn wake(_: &Recorder, device: &Device) {
     let s = device.stream().unwrap();
     let (open, closed) = mpsc::channel::<()>();
@@ -95,7 +95,7 @@ fn wake(_: &Recorder, device: &Device) {
     exit_from_a_waker(s.synchronize_async(), || drop(open))
 }
 
-/// A driver's call waits for the closure that exits: the process does not wait for the call.
+/// Exits in a closure that a driver call waits for: the process does not wait for the call.
 fn closure_that_is_waited_for(recorder: &Recorder, device: &Device) {
     static WAITS: AtomicBool = AtomicBool::new(false);
     let other = Device::open(device.info().backend).unwrap();
@@ -107,7 +107,7 @@ fn closure_that_is_waited_for(recorder: &Recorder, device: &Device) {
         exit(CODE)
     })
     .unwrap();
-    // Waits for the device's work.
+    // The drop waits for the device's work.
     thread::spawn(move || drop((s, other)));
     recorder.wait_until_someone_waits();
     WAITS.store(true, Ordering::SeqCst);
@@ -117,7 +117,7 @@ fn closure_that_is_waited_for(recorder: &Recorder, device: &Device) {
 fn no_driver_is_called_after_the_process_began_to_exit() {
     for fake in &FAKES {
         for (scene, _) in SCENES {
-            // That scene takes the library's patience, every time.
+            // This scene lasts until the library stops waiting for its threads, so it is played once.
             let runs = if scene == "closure that is waited for" { 1 } else { RUNS };
             for run in 0..runs {
                 let part = format!("{} {scene}", fake.name);

@@ -1,4 +1,4 @@
-//! The fake drivers that log, and how a scene is played on both.
+//! The fake drivers that log, and functions that play a scene on both.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::thread;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use gpustream::{Arg, AsViewMut, Device, Image, Kernel, Launch, ModuleSource, Result, Stream};
 use recorder::{Recorder, module};
 
-/// A fake driver and what it calls things.
+/// A fake driver and its names for things.
 pub(crate) struct Fake {
     pub(crate) name: &'static str,
     pub(crate) load: fn() -> Recorder,
     target: &'static str,
-    /// The function that launches.
+    /// The name of the driver function that launches.
     pub(crate) launch: &'static str,
 }
 
@@ -26,7 +26,7 @@ pub(crate) const FAKES: [Fake; 2] = [
     },
 ];
 
-/// Plays a scene on each driver. Afterwards no rule has been broken.
+/// Plays a scene on each driver, and checks that it broke none of the driver's rules.
 pub(crate) fn play(scene: impl Fn(&Fake, &Recorder)) {
     for fake in &FAKES {
         let recorder = (fake.load)();
@@ -35,12 +35,12 @@ pub(crate) fn play(scene: impl Fn(&Fake, &Recorder)) {
     }
 }
 
-/// As [`play`], and nothing lives that did not before.
+/// Plays a scene on each driver as [`play`] does, and checks that it left no objects behind.
 pub(crate) fn on_each(scene: impl Fn(&Fake, &Recorder)) {
     play(|fake, recorder| {
         let before = recorder.live();
         scene(fake, recorder);
-        // What closures and futures left to other threads is on its way.
+        // Other threads may still be dropping handles of closures and futures.
         let deadline = Instant::now() + Duration::from_mins(5);
         while recorder.live() != before {
             assert!(Instant::now() < deadline, "{}: {before:?} became {:?}", fake.name, recorder.live());
@@ -60,7 +60,7 @@ pub(crate) fn on_both(scene: impl Fn(&Recorder, &Device)) {
 
 pub(crate) const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
-/// Has the driver run the kernel of [`load_kernel`].
+/// Makes the driver run the kernel of [`load_kernel`].
 pub(crate) fn run_kernel(recorder: &Recorder) {
     recorder.on_kernel("increment", |run| {
         let (start, count) = (run.pointer::<u32>(0), run.integer(1) as usize);
@@ -70,7 +70,7 @@ pub(crate) fn run_kernel(recorder: &Recorder) {
     });
 }
 
-/// A kernel that takes an address and a count of 32-bit words, and adds 1 to each.
+/// Loads a kernel that takes an address and a count of 32-bit words, and adds 1 to each.
 pub(crate) fn load_kernel(fake: &Fake, device: &Device) -> Result<Kernel> {
     let bytes = module(&[("increment", &[8, 8])]);
     let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes }];

@@ -1,4 +1,4 @@
-//! What captures ask of the drivers, on drivers that log it: a call that would break one is never made.
+//! The driver calls of captures, on drivers that log them: a call that would break a capture is never made.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -11,7 +11,7 @@ use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, PoolPolicy, Resul
 
 use crate::fakes::{on_both, on_each};
 
-/// A driver breaks the capture off when it hears of any of these, and ROCm 6 the stream with it.
+/// A driver ends the capture with an error at any of these calls, and ROCm 6 makes the stream unusable too.
 #[test]
 fn misuse_is_refused_before_the_driver_hears_of_it() {
     on_both(|recorder, device| {
@@ -53,7 +53,7 @@ fn misuse_is_refused_before_the_driver_hears_of_it() {
                     let (outcome, calls) = recorder.record(offence);
                     let Err(error) = outcome else { panic!("{what} was accepted") };
                     assert_eq!(error.kind(), ErrorKind::Captured, "{what}: {error}");
-                    // An event that is made and goes again is nothing to the capture.
+                    // Making and destroying an event does not concern the capture.
                     let heard: Vec<_> = calls
                         .iter()
                         .filter(|call| {
@@ -96,7 +96,7 @@ fn captures_of_nothing_and_refused_ones_leave_nothing() {
     });
 }
 
-/// Closures that note in which order they are called.
+/// A list in which closures note the order of their calls.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<u32>>>);
 
@@ -111,7 +111,7 @@ impl Notes {
     }
 }
 
-/// HIP looks into a node when a run comes to it: what was put there since is not for that run.
+/// HIP reads a node's closure when a run reaches the node: a closure that was set since must not be called in that run.
 #[test]
 fn pending_runs_keep_the_closures_they_were_launched_with() {
     on_both(|recorder, device| {
@@ -126,7 +126,7 @@ fn pending_runs_keep_the_closures_they_were_launched_with() {
             graph.set_node(first, |s| s.host_fn_repeat(notes.noting(1))).unwrap();
             graph.launch(&s).unwrap();
             graph.launch(&s).unwrap();
-            // No run is for the 2.
+            // No launch comes between this closure and the next, so it is never called.
             graph.set_node(first, |s| s.host_fn_repeat(notes.noting(2))).unwrap();
             graph.set_node(first, |s| s.host_fn_repeat(notes.noting(3))).unwrap();
             graph.launch(&s).unwrap();
@@ -156,7 +156,7 @@ fn a_closure_is_put_into_a_node_without_the_driver() {
             outcome.unwrap();
             assert_eq!(calls, []);
         }
-        // Those that no run was for are gone.
+        // Closures that no run needs are dropped.
         assert_eq!(Arc::strong_count(&held), 2);
         graph.launch(&s).unwrap();
         s.synchronize().unwrap();
@@ -183,7 +183,7 @@ fn an_update_leaves_pending_runs_their_closures() {
         assert_eq!(graph.update(&s, record(2)).unwrap(), GraphUpdate::Updated);
         graph.launch(&s).unwrap();
         graph.launch(&s).unwrap();
-        // Refused and without effect, and of another shape.
+        // This update is refused and without effect, and the next one has another shape.
         assert!(graph.update(&s, |s| record(3)(s).and_then(|()| s.synchronize())).is_err());
         assert_eq!(
             graph.update(&s, |s| s.host_fn_repeat(notes.noting(4))).unwrap(),
@@ -193,7 +193,7 @@ fn an_update_leaves_pending_runs_their_closures() {
         recorder.release();
         s.synchronize().unwrap();
         assert_eq!(notes.take(), [1, 10, 2, 20, 2, 20, 4]);
-        // With nothing pending the executable is the same one.
+        // With no launch pending, the update changes the same executable.
         let (updated, calls) = recorder.record(|| graph.update(&s, |s| s.host_fn_repeat(notes.noting(5))));
         assert_eq!(updated.unwrap(), GraphUpdate::Updated);
         assert!(calls.iter().all(|call| !call.name.contains("Instantiate")), "{calls:?}");
@@ -203,8 +203,8 @@ fn an_update_leaves_pending_runs_their_closures() {
     });
 }
 
-/// A parent has a copy of what its child recorded; what is put into the child's own nodes is not for it, nor the other
-/// way round, whatever is pending.
+/// A parent has a copy of its child's nodes: a closure set in the child does not reach the parent, nor the other way
+/// round, even with launches pending.
 #[test]
 fn a_child_and_its_parent_keep_closures_of_their_own() {
     on_both(|recorder, device| {
@@ -238,7 +238,7 @@ fn a_child_and_its_parent_keep_closures_of_their_own() {
     });
 }
 
-/// It may have put part of the new work in, or all. The graph keeps what both refer to until an update succeeds.
+/// The driver may have taken part of the new work, or all. The graph keeps the memory of both until an update succeeds.
 #[test]
 fn memory_of_an_update_that_the_driver_fails_stays() {
     on_each(|fake, recorder| {
@@ -262,7 +262,7 @@ fn memory_of_an_update_that_the_driver_fails_stays() {
             device.trim();
             assert_eq!(recorder.live().bytes, held, "{}: the executable may refer to it", fake.name);
             graph.launch(&s).unwrap();
-            // The next one that succeeds makes the old memory go.
+            // The next successful update frees the old memory.
             let mut z = s.full(1000, 1u32).unwrap();
             graph.update(&s, |s| s.fill(&mut z, 0x0102_0307)).unwrap();
             s.synchronize().unwrap();

@@ -1,4 +1,4 @@
-//! What stays with the process because nobody could wait for it.
+//! Memory that stays with the process because the library could not wait for the end of its use.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -8,9 +8,9 @@ use gpustream::Device;
 
 use crate::fakes::{Fake, play};
 
-/// Neither the device's own memory nor the other one's that it is at work on.
+/// Neither the device's own memory is freed nor the other device's that it works on.
 #[test]
-fn what_cannot_be_waited_for_is_not_freed() {
+fn memory_of_work_without_a_known_end_is_never_freed() {
     play(|&Fake { name, .. }, recorder| {
         let [first, second] = [0, 1].map(|ordinal| Device::open(&format!("{name}:{ordinal}")).unwrap());
         let (a, b) = (first.stream().unwrap(), second.stream().unwrap());

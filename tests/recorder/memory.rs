@@ -20,14 +20,14 @@ fn a_short_upload_is_one_call() {
             let ((), calls) = recorder.record(|| stream.upload_into(&[round; 100], &mut x).unwrap());
             let inline = device.info().inline_copies > 0;
             assert_eq!(words(&calls), [if inline { "to device, inline" } else { "to device" }]);
-            // Where the bytes go along with the command, nothing is page-locked for them.
+            // Where the command carries the bytes, no memory is page-locked for them.
             assert_eq!(device.pinned_stats().reserved == 0, inline);
         }
         assert_eq!(stream.download(&x).unwrap(), [99; 100]);
     });
 }
 
-/// What is asked of the driver beside the copies themselves, each time a chunk is full.
+/// Only a full chunk makes other driver calls than the copies themselves.
 #[test]
 fn many_short_uploads_make_few_other_calls() {
     on_both(|recorder, device| {
@@ -51,7 +51,7 @@ fn a_short_download_is_a_copy_and_a_wait_for_it() {
         let stream = device.stream().unwrap();
         let x = stream.upload(&[7u8; 100]).unwrap();
         let mut values = [0; 100];
-        // Events are made once and used again.
+        // The first downloads make the events that later ones use again.
         (0..50).for_each(|_| stream.download_into(&x, &mut values).unwrap());
         for _ in 0..100 {
             let ((), calls) = recorder.record(|| stream.download_into(&x, &mut values).unwrap());
@@ -61,7 +61,7 @@ fn a_short_download_is_a_copy_and_a_wait_for_it() {
     });
 }
 
-/// While the device does not come along, what is under way stays within the limit, and nothing is overwritten.
+/// While the device does nothing, pending uploads stay within the limit, and none is overwritten.
 #[test]
 fn short_uploads_ahead_of_the_device_keep_what_they_were_given() {
     on_both(|recorder, device| {

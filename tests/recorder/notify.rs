@@ -1,4 +1,4 @@
-//! What futures and host closures ask of the drivers, on drivers that log it.
+//! The driver calls of futures and host closures, on drivers that log them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -16,7 +16,8 @@ use recorder::Recorder;
 
 use crate::fakes::on_both;
 
-/// The closure calls all there is, then drops the last handles of all of it: the stream it runs on, and the device.
+/// Submits a closure that makes every call of the library, then drops the last handles of everything, of its own stream
+/// and of the device too.
 fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<()>) {
     on_both(|_, device| {
         let mine = Device::open(device.info().backend).unwrap();
@@ -52,14 +53,14 @@ fn a_closure_reaches_no_driver() {
 #[test]
 fn a_node_reaches_no_driver() {
     calls_inside(|stream, closure| {
-        // Dropped while its launch is pending.
+        // The graph is dropped while its launch is pending.
         stream.capture(|s| s.host_fn_repeat(closure))?.launch(stream)
     });
 }
 
-/// Drivers may not be called by their own callbacks, where these destroy their last handle.
+/// Drivers may not be called from their own callbacks, so a callback must not destroy a driver's object.
 #[test]
-fn what_a_closure_drops_is_destroyed_outside_of_it() {
+fn handles_that_a_closure_drops_are_destroyed_outside_of_it() {
     on_both(|recorder, device| {
         let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
         let held = (b.record().unwrap(), b.record_timed().unwrap(), b.alloc::<u32>(16 << 20).unwrap(), b);
@@ -72,16 +73,16 @@ fn what_a_closure_drops_is_destroyed_outside_of_it() {
     });
 }
 
-/// What threads other than this one have called so far.
+/// Returns how many calls other threads have made so far.
 fn calls_elsewhere(recorder: &Recorder) -> usize {
     let me = thread::current().id();
     recorder.calls().iter().filter(|call| call.thread != me).count()
 }
 
-/// The reactor goes to sleep until it is woken, and is not, while this thread submits and asks.
+/// Checks that the reactor goes to sleep, and that nothing wakes it while this thread submits and asks.
 fn sleeps(recorder: &Recorder, stream: &Stream) {
     let reactor = ReactorThread::find().expect("a reactor");
-    // It may take the thread a while to see that nobody waits.
+    // The thread may take a while to see that no future waits.
     while reactor.sleeps_until_woken() == Some(false) {
         thread::yield_now();
     }
@@ -94,7 +95,7 @@ fn sleeps(recorder: &Recorder, stream: &Stream) {
     assert_eq!(before, look());
 }
 
-/// Whatever goes on meanwhile: nobody polls, and nobody is woken.
+/// Without futures the reactor neither asks the driver nor wakes up, whatever the program submits meanwhile.
 #[test]
 fn an_idle_reactor_does_nothing() {
     on_both(|recorder, device| {
@@ -117,7 +118,7 @@ fn an_idle_reactor_does_nothing() {
         recorder.hold();
         busy.fill(&mut y, 1).unwrap();
         sleeps(recorder, &busy);
-        // … and after the last one was dropped, though its work goes on.
+        // … and after the last one was dropped, although its work goes on.
         let mut futures = [
             busy.synchronize_async(),
             stream.synchronize_async(),
@@ -130,7 +131,7 @@ fn an_idle_reactor_does_nothing() {
     });
 }
 
-/// It sleeps between looks, and looks once for a stream however many wait for it.
+/// The reactor sleeps between looks, and looks at a stream once, however many futures wait for it.
 #[test]
 fn long_waits_cost_little() {
     const LOOKS: usize = 40;
@@ -142,7 +143,7 @@ fn long_waits_cost_little() {
         let mut futures: Vec<_> = (0..100).map(|_| stream.synchronize_async()).collect();
         assert!(futures.iter_mut().all(is_pending));
         let begun = Instant::now();
-        // By then it pauses for two milliseconds between looks.
+        // By then the reactor pauses for two milliseconds between looks.
         while begun.elapsed() < Duration::from_millis(50) {
             thread::sleep(Duration::from_millis(5));
         }
@@ -151,7 +152,7 @@ fn long_waits_cost_little() {
             thread::sleep(Duration::from_millis(5));
         }
         let (looks, time) = (calls_elsewhere(recorder) - before, start.elapsed());
-        // A look is a context check and a question. On a busy machine it takes longer, never less.
+        // A look is a context check and a question. On a busy machine a pause lasts longer, never less.
         let least = Duration::from_millis(looks as u64 / 2);
         assert!(time > least, "{looks} calls in {time:?}");
         recorder.release();

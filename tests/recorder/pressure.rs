@@ -1,4 +1,4 @@
-//! What the pools ask of the driver when it has no more memory: under each policy, on drivers that log.
+//! The driver calls of the pools when the driver has no more memory, under each policy, on drivers that log.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -13,13 +13,13 @@ const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, Pool
 
 const MIB: usize = 1 << 20;
 
-/// Of a device's calls those about its memory, and those that wait.
+/// Returns those of the calls that concern memory, and those that wait.
 fn words(calls: &[Call]) -> Vec<&'static str> {
     let concerns = |word: &&str| ["alloc", "free", "sync"].iter().any(|about| word.starts_with(about));
     calls.iter().map(Call::word).filter(concerns).collect()
 }
 
-/// A device of `mib` MiB, on both drivers.
+/// Plays a scene on a device of `mib` MiB, on both drivers.
 fn on_both(mib: usize, options: DeviceOptions, scene: impl Fn(&Recorder, &Device)) {
     crate::fakes::on_each(|fake, recorder| {
         recorder.set_memory(0, mib * MIB);
@@ -33,7 +33,7 @@ fn pool(policy: PoolPolicy) -> DeviceOptions {
     DeviceOptions::default().pool(policy)
 }
 
-/// Runs `work`, which blocks until the device has come along, and lets it come along then.
+/// Runs `work`, which waits for the device, and lets the device go on as soon as it does.
 fn while_someone_waits<T: Send>(recorder: &Recorder, work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let work = scope.spawn(work);
@@ -51,7 +51,7 @@ fn cached_memory_is_returned_first() {
         let (x, calls) = recorder.record(|| s.alloc::<u8>(18 * MIB).unwrap());
         assert_eq!(words(&calls), ["alloc", "free", "alloc"]);
         drop(x);
-        // A slab like the others, then one just long enough, then with what is cached returned.
+        // The pool asks for a slab of the usual size, and then for one just long enough.
         let keep = s.alloc::<u8>(17 * MIB).unwrap();
         let (_y, calls) = recorder.record(|| s.alloc::<u8>(2 * MIB).unwrap());
         assert_eq!(words(&calls), ["alloc", "alloc"]);
@@ -69,7 +69,7 @@ fn idle_memory_of_another_kind_is_returned_too() {
             }
             drop(device.managed::<u8>(16 * MIB).unwrap());
             let (_x, calls) = recorder.record(|| s.alloc::<u8>(18 * MIB).unwrap());
-            // An allocation in order that failed counts as the stream's work.
+            // A failed stream-ordered allocation counts as the stream's work.
             let steps = match policy {
                 PoolPolicy::Driver => vec!["alloc in order", "sync event", "free", "alloc in order"],
                 _ => vec!["alloc", "free", "alloc"],
@@ -79,7 +79,7 @@ fn idle_memory_of_another_kind_is_returned_too() {
     }
 }
 
-/// What a stream keeps for its next copies among it.
+/// The memory that a stream keeps for its next copies is returned, too.
 #[test]
 fn page_locked_memory_is_returned_too() {
     for policy in [PoolPolicy::Library, PoolPolicy::Unpooled] {
@@ -125,7 +125,7 @@ fn frees_that_are_pending_are_waited_for() {
     }
 }
 
-/// Also where they are pending on another device.
+/// The frees may be pending on another device.
 #[test]
 fn frees_that_wait_for_a_peer_are_waited_for() {
     on_both(20, pool(PoolPolicy::Library), |recorder, device| {
@@ -144,7 +144,7 @@ fn frees_that_wait_for_a_peer_are_waited_for() {
     });
 }
 
-/// What another stream still uses is taken over without a wait of the host's.
+/// A stream takes over memory that another stream still uses, and the host does not wait.
 #[test]
 fn memory_in_use_passes_to_another_stream() {
     for policy in [PoolPolicy::Library, PoolPolicy::Unpooled] {
@@ -166,7 +166,7 @@ fn memory_in_use_passes_to_another_stream() {
 }
 
 #[test]
-fn in_the_end_the_error_says_who_has_the_memory() {
+fn the_final_error_names_the_holders_of_the_memory() {
     for policy in POLICIES {
         on_both(20, pool(policy), |recorder, device| {
             let s = device.stream().unwrap();
@@ -174,7 +174,7 @@ fn in_the_end_the_error_says_who_has_the_memory() {
             let line = line!() - 1;
             let (error, calls) = recorder.record(|| s.alloc::<u8>(6 * MIB).unwrap_err());
             let asked = match policy {
-                // For a slab, and then for just so much.
+                // The pool asks for a slab of the usual size, and then for just enough, twice.
                 PoolPolicy::Library => vec!["alloc"; 4],
                 PoolPolicy::Driver => vec!["alloc in order", "sync event", "alloc in order"],
                 _ => vec!["alloc"; 2],
@@ -192,9 +192,9 @@ fn in_the_end_the_error_says_who_has_the_memory() {
     }
 }
 
-/// Whatever is pending at the time, and whatever sizes there were before: nothing is lost on the way.
+/// No memory is lost on the way, whatever work is pending and whatever sizes were allocated before.
 #[test]
-fn a_hundred_times_until_the_driver_has_no_more() {
+fn the_drivers_memory_can_be_filled_a_hundred_times() {
     const DEVICE: usize = 64;
     for policy in POLICIES {
         on_both(DEVICE, pool(policy), |recorder, device| {
@@ -230,7 +230,7 @@ fn a_hundred_times_until_the_driver_has_no_more() {
                 while !held.is_empty() {
                     drop(held.swap_remove(below(held.len())));
                 }
-                // Nothing is in the way of what needs nearly all of it.
+                // Nearly all of the memory can be allocated at once.
                 if round % 10 == 9 {
                     drop(streams[round / 10 % 2].alloc::<u8>((DEVICE - 1) * MIB).unwrap());
                 }
@@ -245,12 +245,12 @@ fn a_hundred_times_until_the_driver_has_no_more() {
     }
 }
 
-/// The driver's pool frees in the order of a stream: not of one that its owner may have destroyed.
+/// The driver's pool frees in the order of a stream, and must not use one that its owner may have destroyed.
 #[test]
 fn memory_outlives_the_foreign_stream_it_was_made_on() {
     on_both(20, pool(PoolPolicy::Driver), |recorder, device| {
         let raw = device.raw().stream_create(StreamOptions::default()).unwrap();
-        // SAFETY: destroyed below, when the value is gone and the work is done.
+        // SAFETY: the stream is destroyed below, after its value was dropped and its work is done.
         let s = unsafe { device.stream_from_raw(raw) };
         let (x, y) = (s.full(1000, 1u8).unwrap(), s.full(1000, 1u8).unwrap());
         recorder.hold();
@@ -265,7 +265,7 @@ fn memory_outlives_the_foreign_stream_it_was_made_on() {
         let of_stream = |call: &&Call| call.args.contains(&("stream", raw.0 as u64));
         assert_eq!(calls.iter().find(of_stream), None, "its owner may have destroyed it");
         assert_eq!((device.memory_stats().reserved, recorder.live().buffers), (0, 0));
-        // SAFETY: nobody uses it any more, and its work is done.
+        // SAFETY: the stream is no longer used, and its work is done.
         unsafe { device.raw().stream_destroy(raw) }.unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the benchmarks, built for speed.
+//! `cargo xtask bench`: builds the benchmarks with optimisation and runs them.
 
 use std::ffi::OsString;
 
@@ -7,10 +7,10 @@ use crate::cargo;
 /// Measure every operation against the raw driver call, or a plain loop, in the same run
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Device to measure: cpu, cuda:0, hip:1 [default: the best there is]
+    /// Device to measure: cpu, cuda:0, hip:1 [default: the best of this machine]
     #[arg(long)]
     device: Option<String>,
-    /// What else the benchmark program is given; `-- --help` lists it
+    /// Further options of the benchmark program; `-- --help` lists them
     #[arg(last = true)]
     arguments: Vec<OsString>,
 }

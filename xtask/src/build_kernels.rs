@@ -1,4 +1,4 @@
-//! `cargo xtask build-kernels`: compiles kernel files and shows what the compilers made of them.
+//! `cargo xtask build-kernels`: compiles kernel files and shows the compilers' results.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use text::{FileSize, Table};
 /// Compile kernels and show registers, spills, shared memory, size and time of each
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to compile for: cpu, cuda, hip [default: cpu]
+    /// Backends to compile for: cpu, cuda, hip [default: cpu]
     #[arg(long, value_delimiter = ',', default_value = "cpu", hide_default_value = true)]
     backend: Vec<String>,
     /// Targets: `sm_90`, `gfx942`, `x86-64-v3`, … (each goes to the backend it belongs to)
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// On a terminal only: elsewhere it would fill the log.
+/// Returns a bar that is shown only on a terminal, since elsewhere it would fill the log.
 fn progress_bar() -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -104,7 +104,7 @@ fn own_kernels() -> anyhow::Result<Vec<PathBuf>> {
     if files.is_empty() {
         bail!("no .cu files in {}", folder.display());
     }
-    // As a person would name them, where that is possible.
+    // Paths below the current folder are shown relative to it.
     let here = std::env::current_dir()?;
     Ok(files.into_iter().map(|f| f.strip_prefix(&here).map(PathBuf::from).unwrap_or(f)).collect())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: what a GPU host without Rust needs to run the tests, examples and benchmarks.
+//! `cargo xtask bundle`: gathers the files that a GPU host without Rust needs to run tests, examples and benchmarks.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ use crate::cargo::{self, Executable};
 /// Gather tests, examples and benchmarks with a run.sh for a GPU host without Rust
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folder to write; a bundle that is there is replaced [default: bundle in cargo's target folder]
+    /// Folder to write; an earlier bundle there is replaced [default: bundle in cargo's target folder]
     #[arg(long)]
     out: Option<PathBuf>,
     /// Compile kernels for these backends
@@ -24,12 +24,12 @@ pub(crate) struct Args {
     arch: Vec<String>,
 }
 
-/// Bundles travel over slow links.
+/// The most bytes of a bundle, since bundles travel over slow links.
 const MOST_BYTES: u64 = 60_000_000;
 
 const RUN: &str = include_str!("bundle/run.sh");
 
-/// By this file a folder is known as an earlier bundle, which may be replaced.
+/// The file that marks a folder as an earlier bundle, which may be replaced.
 const MARKER: &str = "run.sh";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let total = size(&out)?;
     table.row(["hip-shim, run.sh".to_owned(), FileSize(size(&out.join("hip-shim"))?).to_string()]);
     table.row(["together".to_owned(), FileSize(total).to_string()]);
-    println!("{table}\n\n{}/run.sh [tests|examples|bench|sanitize|shim] runs it", out.display());
+    println!("{table}\n\n{}/run.sh [tests|examples|bench|sanitize|shim] runs the bundle", out.display());
     if let Some((major, minor)) = glibc.into_iter().max() {
         println!("needs glibc {major}.{minor} or newer");
     }
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes an empty folder, of nothing or of an earlier bundle.
+/// Makes an empty folder; an earlier bundle there is deleted.
 fn clear(out: &Path) -> anyhow::Result<()> {
     if out.exists() {
         let empty =
@@ -76,7 +76,7 @@ fn clear(out: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))
 }
 
-/// Builds everything, and says which folder of the bundle it belongs to.
+/// Builds the executables, and returns each with its folder in the bundle.
 fn executables(args: &Args) -> anyhow::Result<Vec<(&'static str, Executable)>> {
     let (backends, archs) = (args.backend.join(","), args.arch.join(","));
     let build = |arguments: &[&str]| {
@@ -103,27 +103,27 @@ fn strip(from: &Path, to: &Path) -> anyhow::Result<()> {
         .context("executables are stripped by `strip` of binutils: `apt-get install binutils`")
 }
 
-/// The HIP library that forwards to CUDA's.
+/// Builds the HIP library that forwards to CUDA's.
 fn shim(out: &Path) -> anyhow::Result<()> {
     let script = crate::workspace().join("tests/fixtures/hip/shim/build.sh");
     cargo::run(Command::new(&script).arg(out).stdout(std::process::Stdio::null()))
 }
 
-/// The versions of glibc's symbols that an executable uses.
+/// Returns the versions of glibc's symbols that an executable uses.
 fn glibc_versions(path: &Path) -> Vec<(u32, u32)> {
     let output = Command::new("readelf").arg("--version-info").arg(path).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     text.split("GLIBC_").skip(1).filter_map(version).collect()
 }
 
-/// `2.34  Flags: …` is `(2, 34)`.
+/// Parses `2.34  Flags: …` as `(2, 34)`.
 fn version(text: &str) -> Option<(u32, u32)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (major, minor) = text[..end].split_once('.')?;
     Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
 }
 
-/// Of all files below a folder, in bytes.
+/// Returns the size of all files below a folder, in bytes.
 fn size(folder: &Path) -> anyhow::Result<u64> {
     let mut total = 0;
     for entry in folder.read_dir()? {

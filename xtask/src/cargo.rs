@@ -1,4 +1,4 @@
-//! Calling cargo, and learning where it put what it built.
+//! Calls of cargo, and the paths of the executables it built.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-/// The cargo that runs this task, in the workspace's folder.
+/// Returns a command of the cargo that runs this task, in the workspace's folder.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(crate::workspace());
@@ -23,14 +23,14 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 
 /// An executable that cargo built.
 pub(crate) struct Executable {
-    /// The target's name: of the test, example or program.
+    /// The name of the test, example or program.
     pub(crate) name: String,
-    /// `test`, `example`, `bin`.
+    /// The kind of the target: `test`, `example` or `bin`.
     pub(crate) kind: String,
     pub(crate) path: PathBuf,
 }
 
-/// Runs a cargo command that builds, and lists the executables it made or found up to date.
+/// Runs a cargo command that builds, and returns the executables that it made or found up to date.
 pub(crate) fn build(command: &mut Command) -> anyhow::Result<Vec<Executable>> {
     let command = command.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
     let output =

@@ -1,4 +1,4 @@
-//! `cargo xtask doctor`: what of this machine gpustream can use, what is missing and how to get it.
+//! `cargo xtask doctor`: shows the parts of this machine that gpustream can use, and how to get the missing ones.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use gpustream_build::toolchain::{CxxCompiler, HipCompiler, Missing, Nvcc};
 use serde_json::{Value, json};
 use text::Table;
 
-/// Show backends, devices and compilers of this machine, what is missing and how to get it
+/// Show backends, devices and compilers of this machine, and how to get the missing ones
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object instead of text
@@ -18,16 +18,16 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Targets that are asked of a HIP compiler, which has no option that lists its own.
+/// The targets that a HIP compiler is tried with, since it has no option that lists its own.
 const HIP_TARGETS: [&str; 16] = [
     "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1010", "gfx1030", "gfx1100", "gfx1101",
     "gfx1102", "gfx1150", "gfx1151", "gfx1153", "gfx1200", "gfx1201",
 ];
 
-/// What this project's kernels are built for where nothing else is asked.
+/// The default targets of this project's kernels.
 const DEFAULT_HIP: [&str; 5] = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
-/// Succeeds when at least the CPU backend works and its compiler is there.
+/// Prints the report; succeeds if the CPU backend works and its compiler was found.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let report = Report::collect();
     if args.json {
@@ -49,12 +49,12 @@ struct BackendReport {
     devices: Vec<DeviceReport>,
 }
 
-/// A device that the driver lists; `info` is missing where it could not be opened.
+/// A device that the driver lists; `info` is missing if the device could not be opened.
 struct DeviceReport {
     name: String,
     info: Option<DeviceInfo>,
     free: Option<u64>,
-    /// What a copy there and back gave.
+    /// The error of opening the device or of a copy there and back.
     problem: Option<String>,
 }
 
@@ -71,7 +71,7 @@ struct Compiler {
     path: String,
     found_by: String,
     targets: Vec<String>,
-    /// Whether builds use it without being asked.
+    /// Whether builds use this compiler by default.
     by_default: bool,
 }
 
@@ -92,7 +92,7 @@ impl Report {
     fn missing(&self) -> Vec<(String, String)> {
         let backends = self.backends.iter().flat_map(|backend| {
             let problem = backend.probe.problem.as_deref().filter(|_| backend.devices.is_empty());
-            // The name stands before it already.
+            // The line begins with the name already.
             let prefix = format!("{}: ", backend.name);
             let problem = problem.map(|problem| problem.strip_prefix(&prefix).unwrap_or(problem).to_owned());
             let devices = backend.devices.iter().filter_map(|d| Some((d.name.clone(), d.problem.clone()?)));
@@ -207,7 +207,7 @@ impl BackendReport {
             None => "not found".to_owned(),
         };
         let mut details = vec![("library", library)];
-        // Most problems name what was tried already.
+        // Most problems name the tried libraries already.
         let problem = self.probe.problem.as_deref().unwrap_or_default();
         if self.probe.library.is_none() && !tried.iter().all(|name| problem.contains(name.as_str())) {
             details.extend(tried.iter().map(|name| ("tried", name.clone())));
@@ -217,7 +217,7 @@ impl BackendReport {
         details
     }
 
-    /// The vendor's run-time compiler; the CPU backend has none.
+    /// Returns the vendor's run-time compiler; the CPU backend has none.
     fn runtime_compiler(&self) -> Option<CompilerReport> {
         let (name, what, how) = match self.name {
             "cuda" => (
@@ -382,7 +382,7 @@ fn hip() -> CompilerReport {
     }
 }
 
-/// The file that a bare name means.
+/// Returns the file that a bare name means.
 fn on_path(name: &Path) -> PathBuf {
     let bare = name.components().count() == 1;
     let folders = std::env::var_os("PATH").filter(|_| bare).unwrap_or_default();
@@ -390,7 +390,7 @@ fn on_path(name: &Path) -> PathBuf {
     files.find(|file| file.is_file()).unwrap_or_else(|| name.to_owned())
 }
 
-/// The least that has to work: memory, copies both ways, and waiting.
+/// Does the minimum that must work: allocation, copies both ways, and a wait.
 fn round_trip(device: &Device) -> gpustream::Result<()> {
     let stream = device.stream()?;
     let sent: Vec<u32> = (0..1024).collect();
@@ -414,7 +414,7 @@ fn gibibytes(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
-/// A name and its state, then one `key value` line per detail.
+/// Writes a name and its state, then one `key value` line per detail.
 fn entry(text: &mut String, name: &str, state: &str, details: &[(&str, String)]) {
     let _ = writeln!(text, "  {name:<8}{state}");
     for (key, value) in details {
@@ -434,7 +434,7 @@ fn wrapped(text: &mut String, name: &str, long: &str) {
     }
 }
 
-/// Breaks at spaces; words longer than a line keep one to themselves.
+/// Breaks text at spaces; a word longer than a line gets a line of its own.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

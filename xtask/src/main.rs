@@ -31,7 +31,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // SAFETY: no other thread runs yet, and the default action is no function of this program.
+    // SAFETY: no other thread runs yet, and the default action calls no function of this program.
     // Rust programs ignore this signal and panic when they print to a pipe that is closed (`| head`).
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let result = match Cli::parse().command {
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Without the backtrace that anyhow would add: these are messages to people, and complete.
+        // anyhow's backtrace is left out, since the messages are complete and for people.
         Err(error) => {
             eprintln!("{error:#}");
             ExitCode::FAILURE
@@ -52,13 +52,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace's folder, whatever folder the task was called from.
+/// Returns the workspace's folder, regardless of the current folder.
 fn workspace() -> &'static std::path::Path {
     let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().unwrap_or(own)
 }
 
-/// Where cargo and the tasks put what they make.
+/// Returns the folder for the output of cargo and of the tasks.
 fn target_dir() -> std::path::PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => folder.into(),

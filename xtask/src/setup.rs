@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 /// Install the compilers that build kernels (Debian and its relatives; scripts/setup.sh)
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to compile for: cpu, cuda, hip, all
+    /// Backends to compile for: cpu, cuda, hip, all
     #[arg(default_value = "cpu", value_parser = ["cpu", "cuda", "hip", "all"])]
     sections: Vec<String>,
 }

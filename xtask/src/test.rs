@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the conformance suite on chosen devices.
+//! `cargo xtask test`: runs the conformance suite on chosen devices.
 
 use std::ffi::OsString;
 
@@ -7,13 +7,13 @@ use crate::cargo;
 /// Run the conformance suite on chosen devices
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Devices to test: `cpu`, `cpu64` (warps of 64 lanes), `cuda:0`, `hip:1` [default: one of each backend that has any]
+    /// Devices to test: `cpu`, `cpu64` (warps of 64 lanes), `cuda:0`, `hip:1` [default: the first of each backend]
     #[arg(long, value_delimiter = ',')]
     device: Vec<String>,
     /// Build with optimisation
     #[arg(long)]
     release: bool,
-    /// What the tests are given: a filter such as `copies::`, `--list`, `--test-threads 1`, …
+    /// Arguments of the tests: a filter such as `copies::`, `--list`, `--test-threads 1`, …
     #[arg(last = true)]
     arguments: Vec<OsString>,
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask build-kernels` as a user runs it.
+//! `cargo xtask build-kernels`, run as a user runs it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 const KERNEL: &str = "extern \"C\" __global__ void k(float* x) { x[threadIdx.x] = 1.0f; }\n";
 
-/// Runs the task on one kernel file with nothing of the caller's compilers in the environment.
+/// Runs the task on one kernel file, with an environment that does not name the caller's compilers.
 fn build_kernels(dir: &Path, text: &str, args: &[&str], env: &[(&str, &str)]) -> Output {
     let file = dir.join("k.cu");
     std::fs::write(&file, text).unwrap();
@@ -69,7 +69,7 @@ fn a_missing_compiler_is_an_error_that_says_how_to_get_it() {
 }
 
 #[test]
-fn what_cannot_be_bound_is_shown_at_its_place() {
+fn a_parameter_that_cannot_be_bound_is_shown_at_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let text_with_error = "extern \"C\" __global__ void k(float& x) {}\n";
     let output = build_kernels(dir.path(), text_with_error, &[], &[]);
@@ -100,7 +100,7 @@ fn a_rocm_installation_comes_before_a_plain_clang() {
         eprintln!("SKIPPED {test}: no clang-19 with AMD device libraries to stand in for ROCm's");
         return;
     }
-    // What hipcc is: a script around a Clang that knows where its libraries are.
+    // hipcc is a script around a Clang that knows where its libraries are.
     let rocm = dir.path().join("rocm");
     let hipcc = rocm.join("bin/hipcc");
     std::fs::create_dir_all(rocm.join("bin")).unwrap();
@@ -119,7 +119,7 @@ fn a_rocm_installation_comes_before_a_plain_clang() {
     assert!(output.status.success(), "{stderr}");
     assert!(stdout.contains("gfx1030") && rocm.join("genco").exists(), "{stdout}{stderr}");
 
-    // It lacks this target's library; a plain Clang could make it, and is not asked.
+    // The installation lacks this target's library; a plain Clang could compile for the target, but is not used.
     let args = ["--backend", "hip", "--arch", "gfx1201"];
     let output = build_kernels(dir.path(), KERNEL, &args, &[("ROCM_PATH", rocm_path)]);
     let (_, stderr) = text(&output);

@@ -1,26 +1,26 @@
-//! What examples, benchmarks and tasks print: text in aligned columns, and sizes.
+//! Text that examples, benchmarks and tasks print: aligned columns, and sizes.
 
 use std::fmt;
 
-/// Rows of cells under titles. A column without any cell is left out, and one with numbers stands to the right.
+/// Rows of cells under titles. A column without any cell is left out, and a column of numbers is aligned to the right.
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these column titles.
+    /// Makes a table with these column titles.
     pub fn new<'a>(titles: impl IntoIterator<Item = &'a str>) -> Self {
         Self { rows: vec![titles.into_iter().map(str::to_owned).collect()] }
     }
 
-    /// Adds a row of a cell for each title.
+    /// Adds a row with a cell for each title.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
         debug_assert_eq!(self.rows.last().map(Vec::len), self.rows.first().map(Vec::len));
     }
 
-    /// The cells of a column, its title first.
+    /// Returns the cells of a column, its title first.
     fn column(&self, column: usize) -> impl Iterator<Item = &str> {
         self.rows.iter().filter_map(move |row| row.get(column)).map(String::as_str)
     }

@@ -1,5 +1,5 @@
-//! Handles of the driver that are given back when they go. Their fields are out of reach, so that a closure that
-//! uses one keeps all of it.
+//! Handles of the driver that are destroyed when they are dropped. Their fields are private, so that a closure that
+//! uses a handle captures the whole value.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -7,11 +7,11 @@ use std::ptr;
 use anyhow::Result;
 use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream};
 
-/// Turns a driver's answer into a result. The driver is the one cudarc has bindings for, or codes stay within.
+/// Turns a driver's answer into a result. The driver gives only codes for which cudarc has a name.
 macro_rules! driver {
     ($name:ident($($arg:expr),* $(,)?)) => {{
-        // SAFETY: every pointer is to a local or to memory of the case, of the size the call is told; handles live
-        // as long as the case.
+        // SAFETY: every pointer is to a local or to memory of the case, of the size given to the call; handles live as
+        // long as the case.
         #[allow(clippy::undocumented_unsafe_blocks)]
         let status = unsafe { sys::$name($($arg),*) };
         if status == sys::CUresult::CUDA_SUCCESS {
@@ -67,7 +67,7 @@ impl Drop for Event {
     }
 }
 
-/// Device memory, zeroed.
+/// Zeroed device memory.
 pub(super) struct Memory(CUdeviceptr);
 
 impl Memory {
@@ -86,7 +86,7 @@ impl Memory {
     pub(super) fn pinned(bytes: usize) -> Result<Pinned> {
         let mut address = ptr::null_mut();
         driver!(cuMemHostAlloc(&raw mut address, bytes, 0))?;
-        // SAFETY: just allocated with that many bytes.
+        // SAFETY: the memory was just allocated with that many bytes.
         unsafe { ptr::write_bytes(address.cast::<u8>(), 0, bytes) };
         Ok(Pinned(address))
     }
@@ -118,7 +118,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Makes a graph launchable, and keeps it.
+    /// Makes a graph launchable, and owns it.
     pub(super) fn instantiate(graph: CUgraph) -> Result<Self> {
         let mut made = Self { graph, exec: ptr::null_mut() };
         driver!(cuGraphInstantiateWithFlags(&raw mut made.exec, made.graph, 0))?;

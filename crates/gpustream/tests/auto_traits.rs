@@ -1,4 +1,4 @@
-//! Which types go to other threads and are shared by them: all but those whose documentation says otherwise.
+//! Types can be sent to other threads and shared by them, except those whose documentation says otherwise.
 
 use std::marker::PhantomData;
 
@@ -19,7 +19,7 @@ fn types_go_to_other_threads() {
     send_and_sync::<(Module, ModuleSource<'_>, Kernel, Launch, Graph, GraphBuilder, Node, Error)>();
 }
 
-/// Whether a type is `Send`, and whether it is `Sync`: a constant of the question's own goes before the trait's.
+/// A question whether a type is `Send`; the next asks for `Sync`. An inherent constant is found before the trait's.
 struct Goes<T>(PhantomData<T>);
 struct IsShared<T>(PhantomData<T>);
 

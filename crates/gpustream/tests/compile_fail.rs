@@ -1,6 +1,6 @@
-//! What must not compile, and what the compiler says of it.
+//! Programs that must not compile, and the compiler's messages.
 //!
-//! Its words differ between versions; `TRYBUILD=overwrite cargo test --test compile_fail` writes them anew.
+//! The messages differ between compiler versions; `TRYBUILD=overwrite cargo test --test compile_fail` writes them anew.
 
 #[test]
 fn misuse_does_not_compile() {

@@ -1,4 +1,4 @@
-//! Boxes copied out of larger arrays, against the plain loop, on the CPU backend.
+//! Copies of boxes out of larger arrays are compared with a plain loop, on the CPU backend.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use gpustream::{Device, ErrorKind, Pitched};

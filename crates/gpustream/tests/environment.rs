@@ -1,4 +1,4 @@
-//! The list of environment variables is one, and names every variable that the crates read.
+//! There is one list of environment variables, and it names every variable that the crates read.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The names in a text that begin with `GPUSTREAM_` and follow `mark`.
+/// Returns the names in a text that begin with `GPUSTREAM_` and follow `mark`.
 fn names<'t>(text: &'t str, mark: &str) -> impl Iterator<Item = &'t str> {
     let begin = format!("{mark}GPUSTREAM_");
     let starts: Vec<_> = text.match_indices(&begin).map(|(at, _)| at + mark.len()).collect();
@@ -44,14 +44,14 @@ fn the_readme_has_the_same_list() {
 
 #[test]
 fn every_variable_that_is_read_is_listed_and_no_other() {
-    // Of the library's own tests.
+    // The library's own tests read these.
     const TESTS: [&str; 2] = ["GPUSTREAM_REPLAY", "GPUSTREAM_HIP_SHIM_NVRTC"];
     let mut files = Vec::new();
     for entry in fs::read_dir(root().join("crates")).unwrap() {
         sources(&entry.unwrap().path().join("src"), &mut files);
     }
     let texts: Vec<_> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
-    // Sources name what they read in a string of its own.
+    // In the sources, each variable's name is a string of its own.
     let read: BTreeSet<_> =
         texts.iter().flat_map(|text| names(text, "\"")).filter(|name| !TESTS.contains(name)).collect();
     let listed: BTreeSet<_> = names(LIST, "`").collect();

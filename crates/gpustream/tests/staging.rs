@@ -1,5 +1,5 @@
-//! Copies of ordinary slices, on the CPU backend: what the conformance suite cannot ask of a GPU, whose driver may wait for
-//! work when memory is made.
+//! Copies of ordinary slices on the CPU backend, in situations that the conformance suite cannot make on a GPU, whose
+//! driver may wait for work when it allocates memory.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use gpustream::{Device, DeviceOptions, ErrorKind, Tracking};
@@ -11,7 +11,7 @@ fn device(threads: usize, ring: usize) -> Device {
     Device::open_with("cpu", options).unwrap()
 }
 
-/// No two pieces alike.
+/// Returns values in which no two pieces are alike.
 fn values(len: usize) -> Vec<u32> {
     (0..len as u32).map(|index| index.wrapping_mul(0x9e37_79b9)).collect()
 }
@@ -22,10 +22,10 @@ fn a_stream_that_is_stuck_holds_up_nobody_else() {
     let (stuck, free) = (device.stream().unwrap(), device.stream().unwrap());
     let (release, wait) = std::sync::mpsc::channel::<()>();
     stuck.host_fn(move || wait.recv().unwrap()).unwrap();
-    // As much as it may have under way.
+    // The stream then has as many bytes under way as the ring allows.
     let small = values(MIB);
     let held = [stuck.upload(&small).unwrap(), stuck.upload(&small).unwrap()];
-    // What the closure waits for comes after this.
+    // The closure is released only after these copies.
     let large = values(8 * MIB);
     let buffer = free.upload(&large).unwrap();
     assert_eq!(free.download(&buffer).unwrap(), large);
@@ -45,7 +45,7 @@ fn an_error_in_a_piece_is_the_copys() {
     let (release, wait) = std::sync::mpsc::channel::<()>();
     a.host_fn(move || wait.recv().unwrap()).unwrap();
     a.fill(&mut buffer, 1).unwrap();
-    // Nothing orders b after a.
+    // The program does not order b after a.
     let error = b.upload_into(&values(4 * MIB), &mut buffer).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Hazard);
     release.send(()).unwrap();

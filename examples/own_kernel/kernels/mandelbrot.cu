@@ -2,15 +2,15 @@
 
 /// The part of the complex plane that a picture shows.
 struct Frame {
-    /// Of the upper left corner.
+    /// The coordinates of the upper left corner.
     double left, top;
-    /// From one column to the next.
+    /// The distance from one column to the next.
     double column;
-    /// From one row to the next.
+    /// The distance from one row to the next.
     double row;
 };
 
-/// escape[y * width + x] = steps of z = z * z + c until |z| > 2, at most `limit`
+/// escape[y * width + x] = number of steps z = z * z + c until |z| > 2, at most `limit`
 /// requires: width * height <= len(escape)
 /// covers: width * height
 extern "C" __global__ void mandelbrot(Frame frame, unsigned int* __restrict__ escape, size_t width, size_t height,

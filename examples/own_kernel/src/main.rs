@@ -1,4 +1,4 @@
-//! A kernel in a crate of one's own: draws the Mandelbrot set in the terminal.
+//! A crate with a kernel of its own, which draws the Mandelbrot set in the terminal.
 //!
 //! `kernels/mandelbrot.cu` is the kernel, `build.rs` compiles it, and the line below brings its launcher in.
 
@@ -14,13 +14,13 @@ mod mandelbrot {
 }
 use mandelbrot::{Frame, Kernels};
 
-/// Steps after which a point counts as inside.
+/// The number of steps after which a point counts as inside.
 const LIMIT: u32 = 500;
 
 /// Draws the Mandelbrot set with a kernel of this crate
 #[derive(Parser)]
 struct Args {
-    /// Where to run: cpu, cuda:0, hip:1, … [default: the best there is, or `GPUSTREAM_DEVICE`]
+    /// Device to run on: cpu, cuda:0, hip:1, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Columns of the picture
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     let kernels = Kernels::load(&device)?;
     let stream = device.stream()?;
 
-    // A character is about twice as high as wide.
+    // A character is about twice as high as it is wide.
     let width = args.size as usize;
     let height = (width * 2 / 5).max(1);
     let column = 3.0 / width as f64;
@@ -47,7 +47,10 @@ fn main() -> Result<()> {
     // Devices round products and sums differently, so a few points next to the border may differ.
     let same =
         escape.iter().enumerate().filter(|(i, steps)| **steps == expected(&frame, i % width, i / width));
-    ensure!(same.count() * 100 >= escape.len() * 99, "the picture is not what plain Rust computes");
+    ensure!(
+        same.count() * 100 >= escape.len() * 99,
+        "the picture differs from the one computed in plain Rust"
+    );
     let mut picture = String::new();
     for line in escape.chunks(width) {
         picture.extend(line.iter().map(|steps| shade(*steps)));
@@ -55,7 +58,7 @@ fn main() -> Result<()> {
     }
     writeln!(picture, "{}: {width} × {height} points", device.info())?;
     match io::stdout().write_all(picture.as_bytes()) {
-        // A reader that has seen enough, such as `head`.
+        // The reader has seen enough, as `head` does.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write the picture"),
     }
@@ -72,7 +75,7 @@ fn shade(steps: u32) -> char {
     }
 }
 
-/// What the kernel computes, in plain Rust.
+/// Computes the kernel's result in plain Rust.
 fn expected(frame: &Frame, x: usize, y: usize) -> u32 {
     let (cr, ci) = (frame.left + x as f64 * frame.column, frame.top - y as f64 * frame.row);
     let (mut zr, mut zi, mut steps) = (0.0f64, 0.0f64, 0);

@@ -1,12 +1,12 @@
-// Atomic updates that one vendor has and another lacks, under one name. All return what was there before, order
-// nothing but themselves, and work on global and shared memory.
+// Atomic updates that one vendor has and another lacks, under one name. All return the value from before, order no
+// other accesses, and work on global and shared memory.
 //
 //   gs::atomic_add(p, v)                        int, u32, u64, float, double, gs::half, gs::bfloat16
 //   gs::atomic_min(p, v), gs::atomic_max(p, v)  int, u32, u64, float, double; a NaN in v changes nothing
-//   gs::shared_add(p, v)                        as atomic_add, on shared memory alone: cheap on the CPU
+//   gs::shared_add(p, v)                        the same as atomic_add, for shared memory alone: cheap on the CPU
 //
-// Where the hardware lacks one it is a compare-and-swap loop. Sums of floating-point numbers depend on the order
-// in which threads arrive, and that differs between runs.
+// An update that the hardware lacks is a compare-and-swap loop. Sums of floating-point numbers depend on the order in
+// which threads arrive, which differs between runs.
 #ifndef GPUSTREAM_ATOMICS_CUH
 #define GPUSTREAM_ATOMICS_CUH
 
@@ -28,7 +28,7 @@ GS_INLINE T atomic_update(T* address, Step step) {
     }
 }
 
-// The same for types of 2 bytes, within the 4-byte word around them.
+// Replaces *address by step(*address), for types of 2 bytes, within the 4-byte word around them.
 template <class T, class Step>
 GS_INLINE T atomic_update_16(T* address, Step step) {
     const size_t at = (size_t)address;

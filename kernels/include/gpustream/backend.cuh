@@ -1,4 +1,4 @@
-// Which compiler reads this file, and the few words that depend on it.
+// The compiler that reads this file, and the few keywords that depend on it.
 #ifndef GPUSTREAM_BACKEND_CUH
 #define GPUSTREAM_BACKEND_CUH
 
@@ -16,8 +16,8 @@
 #error "gpustream kernels are compiled by nvcc, hipcc, NVRTC, HIPRTC, or a host compiler after <gpustream/cpu/prelude.cuh>"
 #endif
 
-// int8_t to uint64_t by the same names everywhere. The run-time compilers have no <stdint.h>; the 64-bit types are
-// those that HIPRTC before 7 declares itself, and libcu++ for NVRTC, so that declaring them again is no conflict.
+// int8_t to uint64_t have the same names everywhere. The run-time compilers have no <stdint.h>; the 64-bit types are
+// the ones that HIPRTC before 7 declares itself, and libcu++ for NVRTC, so a second declaration is no conflict.
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
@@ -31,25 +31,25 @@ typedef unsigned long long uint64_t;
 #include <stdint.h>
 #endif
 
-// Threads run one after another, so each wants a contiguous share and barriers are dear. A CPU kernel compiled with
-// GPUSTREAM_LIKE_A_GPU takes the GPUs' way instead: that tests their code where there is none.
+// Threads run one after another, so each should have a contiguous share, and barriers are expensive. A CPU kernel
+// compiled with GPUSTREAM_LIKE_A_GPU uses the GPUs' code instead, to test that code without a GPU.
 #if defined(GS_CPU) && !defined(GPUSTREAM_LIKE_A_GPU)
 #define GS_SERIAL 1
 #endif
 
-// Every function of these headers. Inlining is not left to the compiler: on the CPU a call in a kernel keeps
-// its loops from being vectorised.
+// The qualifiers of every function in these headers. Inlining is forced, because on the CPU a call in a kernel keeps
+// the kernel's loops from being vectorised.
 #define GS_INLINE static __device__ __forceinline__
 
-// Before a loop with a constant count whose arrays must end up in registers. On the CPU there are not that many
-// registers, and the loop is worth more to the vectoriser as it stands.
+// Stands before a loop with a constant count whose arrays must end up in registers. The CPU has fewer registers, and
+// its vectoriser does better with the loop unchanged.
 #if defined(GS_CPU)
 #define GS_UNROLL
 #else
 #define GS_UNROLL _Pragma("unroll")
 #endif
 
-// NVRTC declares the plain name alone.
+// NVRTC declares only the plain name.
 #if defined(__CUDACC_RTC__)
 #define GS_MEMCPY_ memcpy
 #else
@@ -58,13 +58,13 @@ typedef unsigned long long uint64_t;
 
 namespace gs {
 
-// As the vendors' intrinsics take them.
+// The vendors' intrinsics take these types.
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// The address of shared memory, to be taken once before loops over it. On the CPU shared memory is thread-local, and
-// g++ would otherwise ask for its address, by a function call, at every access.
+// The address of shared memory, which a kernel takes once before loops over that memory. On the CPU shared memory is
+// thread-local, and g++ would otherwise ask for the address, by a function call, at every access.
 template <class T>
 GS_INLINE T* shared_address(T* shared) {
 #if defined(GS_CPU)

@@ -1,15 +1,18 @@
 // A barrier for all blocks of a grid, and kernels that start before their predecessor has ended.
 //
 //   gs::grid_barrier(arrivals)    every thread of the grid meets here
-//   gs::wait_for_predecessor()    in an early dependent launch: the kernels before are done, and their writes are seen
-//   gs::let_successor_start()     an early dependent launch behind this one may start; it still waits as above
+//   gs::wait_for_predecessor()    in an early dependent launch: waits until the kernels before are done and their
+//                                 writes are visible
+//   gs::let_successor_start()     lets an early dependent launch behind this one start; that kernel still calls
+//                                 gs::wait_for_predecessor() before it needs this one's writes
 //
 // The last two do nothing where the device has no early launches (before sm_90, on AMD, on the CPU).
 //
-// All blocks must be on the device at once, which only a cooperative launch promises: elsewhere the first blocks wait
-// for ever, on the CPU with an error. A kernel that comes here says so in its contract, `requires: cooperative`; its
-// safe launcher launches it so in any case. `arrivals` is one unsigned in device memory, zero before its first use; it needs no clearing between
-// barriers or launches, and belongs to one grid at a time. What was written before the barrier is seen after it.
+// At a grid barrier all blocks must be on the device at once, which only a cooperative launch promises: in any other
+// launch the first blocks wait for ever on a GPU, and the CPU reports an error. A kernel with a grid barrier says
+// `requires: cooperative` in its contract, and its safe launcher then makes every launch cooperative. `arrivals` is one
+// unsigned in device memory, zero before its first use; it needs no clearing between barriers or launches, and belongs
+// to one grid at a time. Writes from before the barrier are visible after it.
 #ifndef GPUSTREAM_GRID_CUH
 #define GPUSTREAM_GRID_CUH
 
@@ -18,7 +21,7 @@
 
 namespace gs {
 
-// The first block adds what makes the top bit flip when all others have added one.
+// The first block adds a number that makes the top bit flip when all other blocks have added one.
 #if defined(GS_CPU)
 GS_INLINE void grid_barrier(u32* arrivals, const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
     if (blocks_in_grid() > 1) {

@@ -1,10 +1,10 @@
-// The 16-bit floating-point types, under one name everywhere.
+// The 16-bit floating-point types, with the same names everywhere.
 //
 //   gs::half      IEEE binary16   (CUDA and HIP: __half)
 //   gs::bfloat16  upper half of a float   (CUDA: __nv_bfloat16, HIP: __hip_bfloat16 or hip_bfloat16)
 //
-// Compute in float: gs::to_float(h), gs::from_float<gs::half>(f), which rounds to nearest even. The vendors' own
-// operators differ between versions and architectures.
+// Kernels should compute in float: gs::to_float(h), and gs::from_float<gs::half>(f), which rounds to nearest even. The
+// vendors' own operators differ between versions and architectures.
 #ifndef GPUSTREAM_HALF_CUH
 #define GPUSTREAM_HALF_CUH
 
@@ -58,7 +58,7 @@ struct bfloat16 {
 static_assert(sizeof(half) == 2 && alignof(half) == 2, "as Rust's half::f16");
 static_assert(sizeof(bfloat16) == 2 && alignof(bfloat16) == 2, "as Rust's half::bf16");
 
-// The same bits as another type of the same size.
+// Returns the same bits as another type of the same size.
 template <class To, class From>
 GS_INLINE To bit_cast(From from) {
     static_assert(sizeof(To) == sizeof(From), "gs::bit_cast needs types of one size");
@@ -67,7 +67,7 @@ GS_INLINE To bit_cast(From from) {
     return to;
 }
 
-// Exact.
+// The conversion is exact.
 GS_INLINE float to_float(float x) { return x; }
 GS_INLINE double to_float(double x) { return x; }
 GS_INLINE float to_float(half x) {
@@ -112,19 +112,19 @@ struct FromFloat<bfloat16> {
     GS_INLINE bfloat16 of(float x) {
         const u32 bits = bit_cast<u32>(x);
         const u32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-        // Rounding could carry a NaN's payload over into infinity.
+        // Rounding could turn a NaN into infinity.
         const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
         return bit_cast<bfloat16>((u16)(nan ? bits >> 16 | 0x40u : rounded));
     }
 };
 
-// Rounds to nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even; a NaN stays a NaN.
 template <class T, class F>
 GS_INLINE T from_float(F x) {
     return FromFloat<T>::of(x);
 }
 
-// Positive infinity of float or double.
+// Returns positive infinity of float or double.
 template <class T>
 GS_INLINE T infinity();
 template <>

@@ -1,7 +1,7 @@
 // gpustream's portable device library: one include for kernels that nvcc, hipcc, NVRTC, HIPRTC and a host C++
 // compiler all accept.
 //
-//   for_each.cuh   GS_FOR_EACH and its kin: loops shared by the threads of a grid or a block
+//   for_each.cuh   GS_FOR_EACH and its relatives: loops shared by the threads of a grid or a block
 //   wide.cuh       GS_FOR_EACH_WIDE, gs::fold_wide: sixteen bytes at a time, right at any alignment and length
 //   warp.cuh       gs::lane, gs::shfl_down, gs::ballot, ...: warps of 32 and of 64 lanes
 //   reduce.cuh     gs::warp_reduce, gs::block_reduce, gs::block_scan
@@ -10,7 +10,7 @@
 //   grid.cuh       gs::grid_barrier, for cooperative launches
 //   cluster.cuh    gs::cluster_barrier, gs::cluster_shared, ...: for launches with clusters
 //
-// With them come int8_t to uint64_t, under every compiler. They need C++17.
+// The headers also define int8_t to uint64_t, under every compiler. They need C++17.
 #ifndef GPUSTREAM_KERNEL_CUH
 #define GPUSTREAM_KERNEL_CUH
 

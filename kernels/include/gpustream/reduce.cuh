@@ -1,7 +1,7 @@
 // Reductions and scans over a warp and over a block, for any block size.
 //
-// An operator is a function object of two values, associative up to rounding; reductions also want it commutative.
-// gs::Sum, gs::Min and gs::Max are ready-made. The order of combination depends on the block's size alone, so
+// An operator is a function object of two values, associative up to rounding; for reductions it must be commutative,
+// too. gs::Sum, gs::Min and gs::Max are ready-made. The order of combination depends on the block's size alone, so
 // results are the same in every run.
 #ifndef GPUSTREAM_REDUCE_CUH
 #define GPUSTREAM_REDUCE_CUH
@@ -19,7 +19,7 @@ struct Sum {
         return a + b;
     }
 };
-// Min and Max pass over a NaN in `b`: started from a number they ignore NaN. Of -0 and 0 either may come.
+// Min and Max skip a NaN in `b`, so a reduction that starts from a number ignores NaN. Of -0 and 0, either may result.
 struct Min {
     template <class T>
     __device__ __forceinline__ T operator()(T a, T b) const {
@@ -33,10 +33,10 @@ struct Max {
     }
 };
 
-// Most warps of a block: 1024 threads at 32 lanes.
+// The most warps of a block: 1024 threads at 32 lanes.
 static constexpr int max_warps = 32;
 
-// The combination of all lanes' values, in every lane.
+// Returns the combination of all lanes' values, in every lane.
 template <class T, class Op>
 GS_INLINE T warp_reduce(T value, Op op) {
     const u32 lanes = warp_lanes(), self = lane();
@@ -47,7 +47,7 @@ GS_INLINE T warp_reduce(T value, Op op) {
     return shfl(value, 0);
 }
 
-// The combination of this lane's value and those of all lanes below.
+// Returns the combination of this lane's value and those of all lanes below.
 template <class T, class Op>
 GS_INLINE T warp_inclusive_scan(T value, Op op) {
     const u32 self = lane();
@@ -58,21 +58,21 @@ GS_INLINE T warp_inclusive_scan(T value, Op op) {
     return value;
 }
 
-// A block-wide scan as one thread sees it.
+// The results of a block-wide scan for one thread.
 template <class T>
 struct BlockScan {
     T before;  // combination of all threads before this one; the operator's identity in the first
     T total;   // combination of all threads
 };
 
-// Both of these hold barriers for the whole block:
+// Both of these functions contain barriers of the whole block:
 //
 //   T block_reduce(T value, Op op)                          the combination of all threads' values, in every thread
-//   BlockScan<T> block_scan(T value, T identity, Op op)     what lies before this thread, and the whole
+//   BlockScan<T> block_scan(T value, T identity, Op op)     the combinations before this thread, and of all
 
 #if defined(GS_SERIAL)
 
-// A barrier costs each thread more here than a hundred additions, so one thread does the work.
+// Here a barrier costs each thread more than a hundred additions, so one thread does the work.
 template <class T>
 struct BlockValues {
     GS_INLINE T* at() {

@@ -1,7 +1,7 @@
 // Warp-wide operations that assume neither 32 nor 64 lanes.
 //
-// All threads of a warp that the block has must call them together. A block whose size is no multiple of the warp
-// size ends in a part of a warp: gs::warp_lanes() says how many lanes there are.
+// All existing threads of a warp must call an operation together. A block whose size is no multiple of the warp size
+// ends with a part of a warp: gs::warp_lanes() returns its number of lanes.
 #ifndef GPUSTREAM_WARP_CUH
 #define GPUSTREAM_WARP_CUH
 
@@ -10,15 +10,15 @@
 
 namespace gs {
 
-// Lanes of a full warp: 32 on NVIDIA and on AMD's RDNA, 64 on AMD's CDNA.
+// Returns the lanes of a full warp: 32 on NVIDIA and on AMD's RDNA, 64 on AMD's CDNA.
 GS_INLINE u32 warp_size() { return (u32)warpSize; }
 
-// This thread's lane, 0 to warp_size() - 1, and its warp's number in the block.
+// Return this thread's lane, 0 to warp_size() - 1, and its warp's number in the block.
 GS_INLINE u32 lane() { return thread_in_block() & (warp_size() - 1); }
 GS_INLINE u32 warp_in_block() { return thread_in_block() / warp_size(); }
 GS_INLINE u32 warps_in_block() { return (threads_in_block() + warp_size() - 1) / warp_size(); }
 
-// Lanes that this thread's warp has.
+// Returns the number of lanes that this thread's warp has.
 GS_INLINE u32 warp_lanes() {
     const u32 first = thread_in_block() - lane(), left = threads_in_block() - first;
     return left < warp_size() ? left : warp_size();
@@ -30,14 +30,14 @@ GS_INLINE u32 shuffle_word_up(u32 word, u32 n) { return __shfl_up_sync(0xfffffff
 GS_INLINE u32 shuffle_word_down(u32 word, u32 n) { return __shfl_down_sync(0xffffffffu, word, n); }
 GS_INLINE u32 shuffle_word_xor(u32 word, u32 mask) { return __shfl_xor_sync(0xffffffffu, word, mask); }
 #else
-// HIP has the _sync forms since 6.2 only, and does not need them.
+// HIP has the _sync forms only since 6.2, and does not need them.
 GS_INLINE u32 shuffle_word(u32 word, u32 lane) { return __shfl(word, (int)lane); }
 GS_INLINE u32 shuffle_word_up(u32 word, u32 n) { return __shfl_up(word, n); }
 GS_INLINE u32 shuffle_word_down(u32 word, u32 n) { return __shfl_down(word, n); }
 GS_INLINE u32 shuffle_word_xor(u32 word, u32 mask) { return __shfl_xor(word, (int)mask); }
 #endif
 
-// A value of any size as 32-bit words, which every version of every vendor can shuffle.
+// Shuffles a value of any size as 32-bit words, which every version of every vendor can shuffle.
 template <class T, class Shuffle>
 GS_INLINE T shuffle_words(T value, Shuffle shuffle) {
     u32 words[(sizeof(T) + 3) / 4] = {};
@@ -49,28 +49,28 @@ GS_INLINE T shuffle_words(T value, Shuffle shuffle) {
     return result;
 }
 
-// The value of lane `source`.
+// Returns the value of lane `source`.
 template <class T>
 GS_INLINE T shfl(T value, u32 source) {
     return shuffle_words(value, [=](u32 word) { return shuffle_word(word, source); });
 }
-// The value of the lane n below, its own where there is none.
+// Returns the value of the lane n below, or the thread's own value if there is no such lane.
 template <class T>
 GS_INLINE T shfl_up(T value, u32 n) {
     return shuffle_words(value, [=](u32 word) { return shuffle_word_up(word, n); });
 }
-// The value of the lane n above. In the last n lanes of the warp the result means nothing.
+// Returns the value of the lane n above. In the last n lanes of the warp the result is unspecified.
 template <class T>
 GS_INLINE T shfl_down(T value, u32 n) {
     return shuffle_words(value, [=](u32 word) { return shuffle_word_down(word, n); });
 }
-// The value of lane (own ^ mask).
+// Returns the value of lane (own ^ mask).
 template <class T>
 GS_INLINE T shfl_xor(T value, u32 mask) {
     return shuffle_words(value, [=](u32 word) { return shuffle_word_xor(word, mask); });
 }
 
-// Votes. Bit l of a ballot is lane l's predicate; lanes that do not exist have 0.
+// Votes of a warp. Bit l of a ballot is lane l's predicate; lanes that do not exist have 0.
 #if defined(GS_CUDA)
 GS_INLINE bool any(bool predicate) { return __any_sync(0xffffffffu, predicate); }
 GS_INLINE bool all(bool predicate) { return __all_sync(0xffffffffu, predicate); }
@@ -81,7 +81,7 @@ GS_INLINE bool any(bool predicate) { return __any(predicate) != 0; }
 GS_INLINE bool all(bool predicate) { return __all(predicate) != 0; }
 GS_INLINE u64 ballot(bool predicate) { return __ballot(predicate); }
 #if defined(GS_HIP)
-// Lanes run in lockstep; what remains is to keep the compiler from moving memory accesses across.
+// Lanes run in lockstep; only the compiler must be kept from moving memory accesses across this point.
 GS_INLINE void sync_warp() {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
     __builtin_amdgcn_wave_barrier();

@@ -1,9 +1,9 @@
-// Sixteen bytes at a time, right at any alignment and length.
+// Loops over arrays with accesses of sixteen bytes, right at any alignment and length.
 //
-// One element a thread leaves a quarter of an H200's memory bandwidth unused: there are not enough bytes in
-// flight. These loops load and store 16-byte packs, a few per thread at once, where the arrays lie on 16-byte
-// boundaries together (the first elements up to the boundary and the last ones after it go singly); where they
-// lie differently, elements go singly. On the CPU they are plain loops, which the compiler vectorises.
+// With one element per thread, a quarter of an H200's memory bandwidth is unused: there are not enough bytes in flight.
+// These loops load and store 16-byte packs, a few per thread at once, if the arrays reach 16-byte boundaries at the
+// same element; the elements before the first boundary and after the last are accessed singly. Otherwise all elements
+// are accessed singly. On the CPU these are plain loops, which the compiler vectorises.
 #ifndef GPUSTREAM_WIDE_CUH
 #define GPUSTREAM_WIDE_CUH
 
@@ -12,7 +12,7 @@
 
 namespace gs {
 
-// Elements in sixteen bytes.
+// Returns the number of elements in sixteen bytes.
 template <class T, class... Rest>
 GS_INLINE constexpr int pack_size() {
     static_assert(16 % sizeof(T) == 0, "a pack holds a whole number of elements");
@@ -26,7 +26,7 @@ struct alignas(16) Pack {
     T at[Size];
 };
 
-// `address` lies on a 16-byte boundary.
+// Returns whether `address` lies on a 16-byte boundary.
 template <class T>
 GS_INLINE Pack<T> load_wide(const T* address) {
     return *reinterpret_cast<const Pack<T>*>(address);
@@ -36,7 +36,8 @@ GS_INLINE void store_wide(T* address, const Pack<T>& pack) {
     *reinterpret_cast<Pack<T>*>(address) = pack;
 }
 
-// Elements from `address` to the next 16-byte boundary, fewer than a pack. Arrays are aligned to their elements.
+// Returns the number of elements from `address` to the next 16-byte boundary, fewer than a pack. Arrays are aligned to
+// their elements.
 template <class T, class... Rest>
 GS_INLINE size_t to_boundary(const T* address, Rest...) {
     return (0 - (size_t)address) % 16 / sizeof(T);
@@ -50,7 +51,7 @@ GS_INLINE bool on_boundary(const void* first, Rest... rest) {
 
 #if !defined(GS_SERIAL)
 
-// f of each lane.
+// Returns f of each lane.
 template <class Out, int Size, class F, class... In>
 GS_INLINE Pack<Out, Size> map_pack(F f, const Pack<In, Size>&... in) {
     Pack<Out, Size> out;
@@ -59,10 +60,10 @@ GS_INLINE Pack<Out, Size> map_pack(F f, const Pack<In, Size>&... in) {
     return out;
 }
 
-// Shares 0..n among the threads of the grid. Calls packs(c, i, stride) for c packs of `Lanes` elements that begin
-// at i, i + stride, ..., and singles(c, i, stride) for c elements at i, i + stride, .... Packs begin `head` elements
-// from the start; without `aligned` there are none. c is `Batch` or 1, a constant once inlined; it is no template
-// parameter because NVRTC refuses generic lambdas.
+// Shares 0..n among the threads of the grid. Calls packs(c, i, stride) for c packs of `Lanes` elements that begin at i,
+// i + stride, ..., and singles(c, i, stride) for c elements at i, i + stride, .... The first pack begins at element
+// `head`; without `aligned` there are no packs. c is `Batch` or 1, a constant once inlined; c is no template parameter
+// because NVRTC refuses generic lambdas.
 template <int Batch, int Lanes, class Packs, class Singles>
 GS_INLINE void walk_wide(size_t n, size_t head, bool aligned, Packs packs, Singles singles) {
     const size_t thread = thread_in_grid(), threads = threads_in_grid();
@@ -78,29 +79,30 @@ GS_INLINE void walk_wide(size_t n, size_t head, bool aligned, Packs packs, Singl
     for (; p < whole && whole - p > (Batch - 1) * threads; p += Batch * threads)
         packs(Batch, head + p * Lanes, threads * Lanes);
     for (; p < whole; p += threads) packs(1, head + p * Lanes, 0);
-    // What lies before the first pack and after the last.
+    // The elements before the first pack and after the last.
     const size_t rest = n - whole * Lanes;
     for (size_t r = thread; r < rest; r += threads) singles(1, r < head ? r : whole * Lanes + r, 0);
 }
 
 #endif
 
-// out[i] = f(in[i]...) for each i of 0..n, over all threads of the grid. An input may be `out` itself but not
-// overlap it otherwise; all have elements of one size. Called through GS_FOR_EACH_WIDE.
+// out[i] = f(in[i]...) for each i of 0..n, over all threads of the grid. An input may be `out` itself, but must not
+// overlap `out` otherwise; all arrays have elements of one size. Called through GS_FOR_EACH_WIDE.
 template <class F, class Out, class... In>
 GS_INLINE void for_each_wide(size_t n, Out* out, F f, const In*... in) {
 #if defined(GS_SERIAL)
     GS_FOR_EACH(i, n) out[i] = f(in[i]...);
 #else
     constexpr int lanes = pack_size<Out, In...>();
-    // Packs on their way at once: enough to cover the memory's latency, few enough to keep all threads resident.
+    // The number of packs under way at once: enough to cover the memory's latency, few enough to keep all threads
+    // resident.
     constexpr int batch = sizeof...(In) > 2 ? 1 : sizeof...(In) == 2 ? 2 : 4;
     const size_t head = to_boundary(out);
     walk_wide<batch, lanes>(
         n, head, on_boundary((const void*)(in + head)...),
         [=](int c, size_t i, size_t stride) {
             Pack<Out> result[batch];
-            // All loads before the first store: the compiler may not move one over the other.
+            // All loads come before the first store, since the compiler may not move a load over a store.
             GS_UNROLL
             for (int b = 0; b < batch && b < c; ++b)
                 result[b] = map_pack<Out, lanes>(f, load_wide(in + i + b * stride)...);
@@ -117,12 +119,12 @@ GS_INLINE void for_each_wide(size_t n, Out* out, F f, const In*... in) {
 #endif
 }
 
-// The combination of map(in[i]...) over this thread's share of 0..n, starting from `identity`; the threads of
-// the grid share 0..n. `combine` is associative and commutative up to rounding. The order depends on the launch
-// shape, the arrays' alignment and n alone, so a repeated launch gives the same bits.
+// Returns the combination of map(in[i]...) over this thread's share of 0..n, starting from `identity`; the threads of
+// the grid share 0..n. `combine` is associative and commutative up to rounding. The order depends only on the launch
+// shape, the arrays' alignment and n, so a repeated launch gives the same bits.
 template <class Acc, class Combine, class Map, class... In>
 GS_INLINE Acc fold_wide(size_t n, Acc identity, Combine combine, Map map, const In*... in) {
-    // Independent accumulators: no chain of dependent additions, and on the CPU vectors of them.
+    // Independent accumulators avoid a chain of dependent additions, and become vectors on the CPU.
 #if defined(GS_SERIAL)
     constexpr int lanes = 128 / sizeof(Acc);
     Acc acc[lanes];
@@ -167,7 +169,7 @@ GS_INLINE Acc fold_wide(size_t n, Acc identity, Combine combine, Map map, const 
     return acc[0];
 }
 
-// visit(in[i]) for each i of 0..n, over all threads of the grid.
+// Calls visit(in[i]) for each i of 0..n, over all threads of the grid.
 template <class Visit, class In>
 GS_INLINE void visit_wide(size_t n, const In* in, Visit visit) {
 #if defined(GS_SERIAL)
@@ -200,7 +202,7 @@ GS_INLINE void visit_wide(size_t n, const In* in, Visit visit) {
 //   GS_FOR_EACH_WIDE(n, y, [=](float x, float y) { return a * x + y; }, x, y);
 #define GS_FOR_EACH_WIDE(...) ::gs::for_each_wide(__VA_ARGS__)
 
-// GS_FOR_EACH_WIDE_IN(n, in, visit): visit(in[i]) for each i of 0..n, likewise.
+// GS_FOR_EACH_WIDE_IN(n, in, visit): visit(in[i]) for each i of 0..n, over all threads of the grid.
 #define GS_FOR_EACH_WIDE_IN(...) ::gs::visit_wide(__VA_ARGS__)
 
 #endif

@@ -1,13 +1,13 @@
-//! What the kernels compute, in plain Rust: one loop each, in `f64` where rounding matters.
+//! The kernels' results in plain Rust: one loop each, in `f64` where rounding matters.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use gpustream::half::{bf16, f16};
 
 /// The element types of most kernels, through `f64`, which holds every value of each.
 pub(crate) trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug {
-    /// The same value.
+    /// Returns the same value.
     fn wide(self) -> f64;
-    /// The nearest value of this type. 16-bit types are rounded from `f32`, in which kernels compute them.
+    /// Returns the nearest value of this type. 16-bit types are rounded from `f32`, in which kernels compute them.
     fn narrow(value: f64) -> Self;
     /// Relative distance of neighbouring values.
     const EPSILON: f64;
@@ -31,17 +31,17 @@ element!(f64, f64::EPSILON, |value| value, |value| value);
 element!(f16, 1.0 / 1024.0, f16::to_f64, |value| f16::from_f32(value as f32));
 element!(bf16, 1.0 / 128.0, bf16::to_f64, |value| bf16::from_f32(value as f32));
 
-/// `n` values between -8 and 8 that look random, the same for the same seed.
+/// Returns `n` values between -8 and 8 that look random, the same for the same seed.
 pub(crate) fn values<T: Element>(n: usize, seed: u64) -> Vec<T> {
     random(n, seed).map(|bits| T::narrow((bits >> 40) as f64 / f64::from(1 << 20) - 8.0)).collect()
 }
 
-/// `n` whole numbers between -8 and 8: sums and products of a few are exact in every type.
+/// Returns `n` whole numbers between -8 and 8: sums and products of a few are exact in every type.
 pub(crate) fn whole<T: Element>(n: usize, seed: u64) -> Vec<T> {
     random(n, seed).map(|bits| T::narrow((bits >> 32) as f64 % 17.0 - 8.0)).collect()
 }
 
-/// `n` pseudo-random 64-bit numbers (`SplitMix64`).
+/// Returns `n` pseudo-random 64-bit numbers (`SplitMix64`).
 pub(crate) fn random(n: usize, seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..n).map(move |_| {
@@ -68,32 +68,32 @@ pub(crate) fn add<T: Element>(x: &[T], y: &[T]) -> Vec<T> {
     x.iter().zip(y).map(|(x, y)| T::narrow(x.wide() + y.wide())).collect()
 }
 
-/// The sum of all elements.
+/// Returns the sum of all elements.
 pub(crate) fn sum<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide()).sum()
 }
 
-/// The sum of all magnitudes, which bounds a sum's rounding error.
+/// Returns the sum of all magnitudes, which bounds a sum's rounding error.
 pub(crate) fn magnitude<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide().abs()).sum()
 }
 
-/// The sum of all products.
+/// Returns the sum of all products.
 pub(crate) fn dot<T: Element>(x: &[T], y: &[T]) -> f64 {
     x.iter().zip(y).map(|(x, y)| x.wide() * y.wide()).sum()
 }
 
-/// The smallest element that is a number, infinity for none.
+/// Returns the smallest element that is a number, or infinity if none is.
 pub(crate) fn min<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide()).fold(f64::INFINITY, f64::min)
 }
 
-/// The largest element that is a number, negative infinity for none.
+/// Returns the largest element that is a number, or negative infinity if none is.
 pub(crate) fn max<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide()).fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Running sums.
+/// Returns the running sums.
 pub(crate) fn inclusive_scan(x: &[f64]) -> Vec<f64> {
     let sums = x.iter().scan(0.0, |sum, x| {
         *sum += x;
@@ -107,7 +107,7 @@ pub(crate) fn transpose<T: Copy>(x: &[T], rows: usize, cols: usize) -> Vec<T> {
     (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect()
 }
 
-/// The product of an m×k and a k×n matrix.
+/// Returns the product of an m×k and a k×n matrix.
 pub(crate) fn matmul<T: Element>(a: &[T], b: &[T], [m, k, n]: [usize; 3]) -> Vec<f64> {
     let mut c = vec![0.0; m * n];
     for i in 0..m {
@@ -120,7 +120,7 @@ pub(crate) fn matmul<T: Element>(a: &[T], b: &[T], [m, k, n]: [usize; 3]) -> Vec
     c
 }
 
-/// How often each byte value occurs.
+/// Counts how often each byte value occurs.
 pub(crate) fn histogram_u8(x: &[u8]) -> Vec<u64> {
     let mut bins = vec![0; 256];
     for &value in x {
@@ -129,7 +129,7 @@ pub(crate) fn histogram_u8(x: &[u8]) -> Vec<u64> {
     bins
 }
 
-/// How many values are in each of `bins` equal bins over low..high.
+/// Counts the values in each of `bins` equal bins over low..high.
 pub(crate) fn histogram_f32(x: &[f32], bins: usize, low: f32, high: f32) -> Vec<u64> {
     let mut counts = vec![0; bins];
     let scale = bins as f32 / (high - low);
@@ -139,7 +139,7 @@ pub(crate) fn histogram_f32(x: &[f32], bins: usize, low: f32, high: f32) -> Vec<
     counts
 }
 
-/// One step of the heat equation; the border keeps its values.
+/// Makes one step of the heat equation; the border keeps its values.
 pub(crate) fn heat(cells: &[f64], width: usize, height: usize, k: f64) -> Vec<f64> {
     let mut out = cells.to_vec();
     for y in 1..height.saturating_sub(1) {

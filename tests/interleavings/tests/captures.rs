@@ -1,5 +1,5 @@
-//! Captures beside the work of other threads, in many orders of the threads' steps: a thread is taken off at each lock
-//! and at each call of the driver.
+//! Captures beside the work of other threads, in many orders of the threads' steps: a thread may be interrupted at each
+//! lock and at each call of the driver.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod driver;
@@ -12,7 +12,7 @@ use driver::{COPY, Driver};
 use gpustream::{Buffer, ErrorKind, Result, Stream};
 use shuttle::thread;
 
-/// Orders at random, and those in which few switches decide.
+/// Runs the program in random orders, and in orders with few but decisive switches between threads.
 fn in_many_orders(program: impl Fn() + Send + Sync + 'static) {
     // The library has locks that all devices of the process share.
     static ALONE: Mutex<()> = Mutex::new(());
@@ -23,16 +23,16 @@ fn in_many_orders(program: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(move || again(), 1000, 3);
 }
 
-/// Whether it was done; all that may stand in its way is a capture.
+/// Returns the value, or `None` if a capture refused the call; no other error is allowed.
 fn unless_captured<T>(outcome: Result<T>) -> Option<T> {
     outcome.inspect_err(|error| assert_eq!(error.kind(), ErrorKind::Captured, "{error}")).ok()
 }
 
-/// Captures nothing, twice.
+/// Makes two empty captures.
 fn capture_nothing(stream: &Stream) {
     for _ in 0..2 {
         if let Some(graph) = unless_captured(stream.capture(|_| Ok(()))) {
-            assert_eq!(graph.node_count(), 0, "somebody else's work is in it");
+            assert_eq!(graph.node_count(), 0, "another thread's work is in the graph");
         }
     }
 }
@@ -54,14 +54,14 @@ impl Scene {
         Self { driver, a, b, x }
     }
 
-    /// Has another thread capture `b`.
+    /// Starts a thread that captures `b`.
     fn start_capturing(&self) -> thread::JoinHandle<()> {
         let b = self.b.clone();
         thread::spawn(move || capture_nothing(&b))
     }
 }
 
-/// The stream's lock is given up for the other stream's between two looks.
+/// The submission releases its stream's lock while it takes the other stream's lock; a capture may begin in between.
 #[test]
 fn work_that_waits_for_another_stream_stays_out_of_a_capture() {
     in_many_orders(|| {
@@ -76,7 +76,7 @@ fn work_that_waits_for_another_stream_stays_out_of_a_capture() {
     });
 }
 
-/// Nor does the driver hear of a question or a wait that would break the capture.
+/// The driver never gets a question or a wait that would break the capture.
 #[test]
 fn waits_and_questions_are_refused_while_another_thread_captures() {
     let questions: [fn(&Stream) -> Result<()>; 7] = [
@@ -104,7 +104,7 @@ fn waits_and_questions_are_refused_while_another_thread_captures() {
             let Scene { driver, a, b, mut x } = scene;
             let filled = unless_captured(b.fill(&mut x, 7)).is_some();
             unless_captured(question(&b));
-            // Another stream finds the end of the captured one.
+            // Another stream can still wait for the captured one's earlier work.
             a.fill(&mut x, 8).unwrap();
             a.synchronize().unwrap();
             capturing.join().unwrap();
@@ -113,7 +113,7 @@ fn waits_and_questions_are_refused_while_another_thread_captures() {
     }
 }
 
-/// Until the driver has ended the capture, the streams that joined it are no more free than the first.
+/// Until the driver has ended the capture, the streams that joined it stay captured, like the first.
 #[test]
 fn a_stream_that_joined_is_free_only_after_the_driver_has_let_go() {
     in_many_orders(|| {
@@ -138,7 +138,7 @@ fn a_stream_that_joined_is_free_only_after_the_driver_has_let_go() {
     });
 }
 
-/// Two values of one stream, of two handles of the device, one of which goes meanwhile.
+/// Two handles of the device have a value of one stream each, and one of the two is dropped meanwhile.
 #[test]
 fn values_of_one_stream_share_its_captures() {
     in_many_orders(|| {
@@ -165,7 +165,7 @@ fn values_of_one_stream_share_its_captures() {
     });
 }
 
-/// No event can be recorded on it any more, and those that were are let go when a host thread has waited for them.
+/// No event can be recorded on the stream any more, and its events are dropped once a host thread has waited for them.
 #[test]
 fn work_of_a_stream_whose_value_is_gone_is_waited_for() {
     in_many_orders(|| {
@@ -186,7 +186,7 @@ fn work_of_a_stream_whose_value_is_gone_is_waited_for() {
     });
 }
 
-/// Another thread's operation may come while that waits for a third stream.
+/// Another thread's operation may arrive on the same stream meanwhile, and wait for a third stream.
 #[test]
 fn the_host_waits_for_its_operation_alone() {
     in_many_orders(|| {
@@ -206,7 +206,7 @@ fn the_host_waits_for_its_operation_alone() {
     });
 }
 
-/// Launches hold no borrow, so two may come at once. One goes before the other, and a reader waits for both.
+/// Launches hold no borrow, so two may happen at once. One runs before the other, and a reader waits for both.
 #[test]
 fn graphs_that_write_the_same_memory_are_ordered() {
     in_many_orders(|| {
@@ -235,7 +235,7 @@ fn graphs_that_write_the_same_memory_are_ordered() {
     });
 }
 
-/// Drivers do not lock their graphs.
+/// Drivers do not lock their graphs, so the library must.
 #[test]
 fn one_graph_is_launched_by_one_thread_at_a_time() {
     in_many_orders(|| {

@@ -1,5 +1,5 @@
-//! Every driver call that the API makes fails once, on drivers that log: what had to be undone is, what was there
-//! before works on, and nothing is left behind.
+//! Every driver call that the API makes fails once, on drivers that log: the failed operation is undone, older objects
+//! still work, and nothing is left behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 #[path = "../fakes.rs"]
@@ -22,26 +22,27 @@ type Scene = fn(&mut Stage) -> Result<u64>;
 
 const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
-/// A failure: code, kind of error, and whether work is pending at the time.
+/// A failure: the driver's code, the kind of error, and whether work is pending at the time.
 type Failure = (u32, ErrorKind, bool);
 
-/// A code that is retried, and one that nobody knows.
+/// Failures with a code that makes the library free memory and retry, without and with pending work, and with an
+/// unknown code.
 const FAILURES: [Failure; 3] = [
     (codes::OUT_OF_MEMORY, ErrorKind::OutOfMemory, false),
     (codes::OUT_OF_MEMORY, ErrorKind::OutOfMemory, true),
     (123_456, ErrorKind::Driver, true),
 ];
 
-/// How long other threads may take to let go of what they hold.
+/// The time that other threads may take to drop their handles.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the fakes' calls are that give something back; where one fails, that thing stays.
+/// Returns whether a call gives something back; if such a call fails, its object stays.
 fn gives_back(call: &str) -> bool {
     ["Free", "Destroy", "Unload", "Unregister"].iter().any(|word| call.contains(word))
         && !call.contains("Async")
 }
 
-/// How many objects there are more in `after` than in `before`.
+/// Returns how many more objects there are in `after` than in `before`.
 fn left(before: Live, after: Live) -> usize {
     let counts = |live: Live| {
         let Live { streams, events, modules, graphs, graph_execs, buffers, pinned, .. } = live;
@@ -83,7 +84,7 @@ fn play(fake: &'static Fake, policy: PoolPolicy, scene: Scene, (code, kind, put_
         drop(stage);
         let allowed = usize::from(gives_back(call.name) || call.is_context_check());
         let start = Instant::now();
-        // What a future waited for goes when the thread that looks at events has seen that the future is gone.
+        // The reactor drops a future's event only when it notices that the future was dropped.
         while left(before, recorder.live()) > allowed {
             let after = recorder.live();
             assert!(start.elapsed() < PATIENCE, "{what}: before {before:?}, after {after:?}");

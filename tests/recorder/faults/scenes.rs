@@ -1,5 +1,5 @@
-//! Scenes: together they make every call of the API that reaches a driver. Each answers what came out, the same
-//! each time it is played on a stage, whatever became of it the time before.
+//! Scenes that together make every call of the API that reaches a driver. A scene returns its result, which is the same
+//! each time it is played on a stage, even if it failed the time before.
 
 use gpustream::hal::{DefaultStream, StreamOptions, WaitPolicy};
 use gpustream::half::f16;
@@ -23,7 +23,7 @@ fn numbers(len: usize) -> Vec<u32> {
     (0..len as u32).collect()
 }
 
-/// Another opening of the device: nothing of it is left in the end.
+/// Opens the device again and closes that handle: nothing of it is left in the end.
 pub(crate) fn opening(it: &mut Stage) -> Result<u64> {
     let device = Device::open_with(it.fake.name, it.options)?;
     let stream = device.stream()?;
@@ -94,7 +94,7 @@ pub(crate) fn device_memory(it: &mut Stage) -> Result<u64> {
     Ok(got)
 }
 
-/// Under a limit, so that ranges in use pass to other streams, and slabs of one kind make room for another.
+/// Allocates under a limit, so that ranges in use pass to other streams, and slabs of one kind make room for another.
 pub(crate) fn scarce_memory(it: &mut Stage) -> Result<u64> {
     let device = Device::open_with(it.fake.name, it.options.memory_limit(4 * MIB as u64))?;
     let (a, b) = (device.stream()?, device.stream()?);
@@ -163,7 +163,7 @@ pub(crate) fn short_copies(it: &mut Stage) -> Result<u64> {
     Ok(sum(&got) + sum(&it.b.download(&copy)?) + sum(&it.host.read()?))
 }
 
-/// Long enough for several threads, and more than may be under way.
+/// Copies enough for several threads, and more than may be under way at once.
 pub(crate) fn long_copies(it: &mut Stage) -> Result<u64> {
     let device = Device::open_with(it.fake.name, it.options.staging_ring(MIB))?;
     let stream = device.stream()?;
@@ -209,7 +209,7 @@ pub(crate) fn pipelines(it: &mut Stage) -> Result<u64> {
     Ok(sum(&output) + total)
 }
 
-/// Where the data lies, on a pipeline that stays.
+/// Runs a pipeline in place, and generates; the stage keeps the pipeline.
 pub(crate) fn pipelines_in_place(it: &mut Stage) -> Result<u64> {
     let kernel = &it.kernel;
     let mut second = it.device.pinned_from(&numbers(N))?;
@@ -250,10 +250,10 @@ pub(crate) fn kernels(it: &mut Stage) -> Result<u64> {
     Ok(sum(&it.b.download(&it.x)?))
 }
 
-/// The kernels do nothing here; what comes out is what was there.
+/// Converts: the fake's kernels do nothing, so the result is the memory's earlier contents.
 pub(crate) fn conversions(it: &mut Stage) -> Result<u64> {
     let convert = match Convert::load(&it.device) {
-        // Neither an image nor a compiler.
+        // There is neither an image nor a compiler.
         Err(error) if error.kind() == ErrorKind::NoImageForDevice => return Ok(0),
         other => other?,
     };
@@ -273,7 +273,7 @@ pub(crate) fn captures(it: &mut Stage) -> Result<u64> {
     it.captured.launch(b)?;
     let (x, y, host) = (&mut it.x, &mut it.y, &mut it.host);
     let mut forked = it.a.capture(|s| {
-        // A capture goes on after a call that failed.
+        // A capture goes on after a failed call.
         increment(kernel, s, ONE, x).or_else(|_| increment(kernel, s, ONE, x))?;
         b.wait(&s.record()?)?;
         increment(kernel, b, ONE, y)?;
@@ -305,7 +305,7 @@ pub(crate) fn built_graphs(it: &mut Stage) -> Result<u64> {
     let fill = builder.node(&[child], |s| s.fill(&mut it.y.slice_mut(..7)?, 4))?;
     builder.node(&[fill], |s| s.host_fn_repeat(|| ()))?;
     if it.device.info().cooperative_launch {
-        // The builder stays usable, and what failed is not in the graph.
+        // The builder stays usable, and the failed node is not in the graph.
         let mut add = || {
             let launch = ONE.cooperative(true);
             builder.node(&[fill], |s| increment(&it.kernel, s, launch, &mut it.x.slice_mut(..5)?))
@@ -349,7 +349,7 @@ pub(crate) fn peers(it: &mut Stage) -> Result<u64> {
     let event = other.stream.record()?;
     it.b.wait(&event)?;
     it.b.copy(&other.x, &mut it.y)?;
-    // On the other's memory, which is out of reach where it is the driver's pool's.
+    // The stream uses the other device's memory, which is out of reach if it comes from the driver's pool.
     match it.a.fill(&mut other.x.slice_mut(..9)?, 8) {
         Err(error) if error.kind() == ErrorKind::DeviceMismatch => {}
         outcome => outcome?,

@@ -1,4 +1,4 @@
-//! What a scene plays on: opened fake devices, and objects that are there before anything fails.
+//! The stage of a scene: opened fake devices, and objects made before anything fails.
 
 use gpustream::{
     Buffer, Device, DeviceOptions, Graph, Kernel, Node, Pinned, Pipeline, PoolPolicy, Result, Stream,
@@ -7,7 +7,7 @@ use recorder::Recorder;
 
 use crate::fakes::{Fake, ONE, increment, load_kernel, run_kernel};
 
-/// Elements of the stage's memory.
+/// Elements of each of the stage's buffers.
 pub(crate) const N: usize = 300;
 
 pub(crate) struct Stage {
@@ -19,11 +19,11 @@ pub(crate) struct Stage {
     pub(crate) x: Buffer<u32>,
     pub(crate) y: Buffer<u32>,
     pub(crate) host: Pinned<u32>,
-    /// Adds 1 to each of so many words at an address.
+    /// The kernel of [`load_kernel`], which adds 1 to words.
     pub(crate) kernel: Kernel,
-    /// Adds 1 to each element of `x`.
+    /// A captured graph that adds 1 to each element of `x`.
     pub(crate) captured: Graph,
-    /// The same, and its node.
+    /// A built graph that adds 1 to each element of `x`, and its node.
     pub(crate) built: (Graph, Node),
     pub(crate) other: Other,
     pub(crate) pipeline: Pipeline<'static>,

@@ -1,4 +1,4 @@
-//! What a failure must not leave behind, where no scene comes by.
+//! Failures that must leave nothing behind, in cases that no scene covers.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -15,7 +15,8 @@ fn on_both(scene: impl Fn(&Recorder, Device)) {
     on_each(|fake, recorder| scene(recorder, Device::open(fake.name).unwrap()));
 }
 
-/// The last handle goes while work is pending, and the driver refuses to wait for the stream: the device is waited for.
+/// The last handle is dropped while work is pending, and the driver refuses to wait for the stream: the library waits
+/// for the device instead.
 #[test]
 fn a_device_is_closed_only_when_its_work_is_done() {
     on_both(|recorder, device| {
@@ -52,7 +53,7 @@ fn a_capture_that_panics_leaves_no_graph() {
     });
 }
 
-/// The stream is another thread's, so nothing was submitted.
+/// The stream is another thread's default stream, so nothing is submitted.
 #[test]
 fn a_refused_host_closure_is_dropped() {
     on_both(|_, device| {
@@ -66,7 +67,7 @@ fn a_refused_host_closure_is_dropped() {
     });
 }
 
-/// Its first copy is in the driver's graph, and the caller goes on regardless.
+/// The operation's first copy is already in the driver's graph, and the closure ignores the error.
 #[test]
 fn a_graph_owns_what_a_failed_operation_left_in_it() {
     on_both(|recorder, device| {
@@ -90,7 +91,7 @@ fn a_graph_owns_what_a_failed_operation_left_in_it() {
     });
 }
 
-/// Dropping a graph asks the streams of its device how far they are, the one that refused among them.
+/// Dropping the graph asks all streams of its device for their progress, including the one that refused.
 #[test]
 fn a_host_closure_that_the_driver_refuses_may_own_a_graph() {
     on_both(|recorder, device| {

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Runs what lies beside this script: gpustream's tests, examples and benchmarks, on a GPU host without Rust.
+# Runs gpustream's tests, examples and benchmarks, which lie beside this script, on a GPU host without Rust.
 #
 #   run.sh [--device NAME] [SECTION]...      sections, in the order given; without any: tests examples bench
 #
 #   tests      the conformance suite
 #   examples   every example at its default size
 #   bench      every operation against the raw driver call; text and JSON
-#   sanitize   memcheck, racecheck and synccheck of compute-sanitizer, which are sections of their own too: the suite
+#   sanitize   memcheck, racecheck and synccheck of compute-sanitizer, which are sections of their own, too: the suite
 #              under the first, the tests of the library's kernels under the others
 #   shim       the suite through the HIP backend, over a libamdhip64 that forwards to CUDA
 #
-# NAME is cuda:0 unless it says otherwise. Logs go to ./results, or to where GPUSTREAM_RESULTS says. It goes on
-# after a failure, lists all of them at the end, and then exits with 1.
+# NAME is cuda:0 unless given. Logs go to ./results, or to the folder in GPUSTREAM_RESULTS. The script goes on after a
+# failure, lists all failures at the end, and then exits with 1.
 set -uo pipefail
 
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -36,11 +36,11 @@ done
 [ "${#sections[@]}" -gt 0 ] || sections=(tests examples bench)
 
 mkdir -p "$results"
-# What is compiled at run time stays with the results.
+# Kernels compiled at run time are cached beside the results.
 export GPUSTREAM_CACHE_DIR="${GPUSTREAM_CACHE_DIR:-$results/cache}"
 failed=()
 
-# check NAME COMMAND...: runs it, keeps its output, and remembers whether it failed.
+# check NAME COMMAND...: runs the command, keeps its output, and remembers whether it failed.
 check() {
     local name="$1" start=$SECONDS status
     shift
@@ -52,7 +52,7 @@ check() {
     [ "$status" -eq 0 ] || failed+=("$name (status $status)")
 }
 
-# suite LABEL DEVICE COMMAND...: the conformance suite on a device; the command ends in the suite and perhaps a filter.
+# suite LABEL DEVICE COMMAND...: runs the conformance suite on a device; the command ends with the suite and its filter.
 suite() {
     local label="$1" on="$2"
     shift 2
@@ -68,7 +68,7 @@ section_examples() {
     for example in "$here"/examples/*; do
         name="$(basename "$example")"
         on="$device"
-        # All devices of a backend.
+        # multi_device takes all devices of a backend.
         [ "$name" != multi_device ] || on="${device%%:*}"
         check "example $name" env -C "$results" "$example" --device "$on"
     done
@@ -78,7 +78,7 @@ section_bench() {
     check bench "$here/bench/bench" --device "$device" --json "$results/bench.json"
 }
 
-# sanitizer TOOL ARGUMENTS...: the suite under a tool of compute-sanitizer.
+# sanitizer TOOL ARGUMENTS...: runs the suite under a tool of compute-sanitizer.
 sanitizer() {
     local tool="$1"
     shift
@@ -86,8 +86,8 @@ sanitizer() {
         failed+=("$tool: no compute-sanitizer on PATH; it comes with the CUDA toolkit")
         return
     fi
-    # Everything is slower here, and kernels run one after another. Errors that a call reports are what many tests are
-    # about, and some break the device on purpose.
+    # Under the tools everything is slower, and kernels run one after another. Errors that a call returns are not
+    # reported, since many tests cause them.
     suite "$tool on $device" "$device" GPUSTREAM_TEST_SERIAL=1 \
         GPUSTREAM_TEST_TIMEOUT="${GPUSTREAM_TEST_TIMEOUT:-1200}" \
         compute-sanitizer --tool "$tool" --error-exitcode 9 --report-api-errors no "$conformance" "$@"
@@ -102,7 +102,7 @@ section_sanitize() {
     section_synccheck
 }
 
-# HIP 5 is left out: its HIPRTC compiles for known processors alone.
+# HIP 5 is left out, since its HIPRTC compiles only for known processors.
 section_shim() {
     local version
     for version in 6 7; do

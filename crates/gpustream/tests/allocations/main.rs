@@ -1,4 +1,4 @@
-//! The paths that a program takes again and again allocate nothing on the heap.
+//! The paths that a program takes repeatedly allocate nothing on the heap.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod null;
@@ -12,23 +12,23 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counting what the calling thread asks for.
+/// The system's allocator with a count of the calling thread's allocations.
 struct Counting;
 
-// SAFETY: every call is handed on as it is.
+// SAFETY: every call goes unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: handed on.
+        // SAFETY: the call goes unchanged to the system's allocator.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: handed on.
+        // SAFETY: the call goes unchanged to the system's allocator.
         unsafe { System.dealloc(ptr, layout) }
     }
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: handed on.
+        // SAFETY: the call goes unchanged to the system's allocator.
         unsafe { System.realloc(ptr, layout, size) }
     }
 }
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// How often a hundred calls allocate, after some to warm up.
+/// Returns how often a hundred calls allocate, after ten calls to warm up.
 fn allocations(mut call: impl FnMut() -> Result<()>) -> usize {
     (0..10).for_each(|_| call().unwrap());
     let before = COUNT.get();
@@ -68,7 +68,7 @@ fn touch(kernel: &Kernel, stream: &Stream, x: &Buffer<f32>, y: &mut Buffer<f32>)
 }
 
 #[test]
-fn the_count_is_a_count() {
+fn the_counter_sees_every_allocation() {
     assert_eq!(
         allocations(|| {
             drop(std::hint::black_box(Box::new(1)));
@@ -92,7 +92,7 @@ fn events_and_memory_do_not_allocate() {
     assert_eq!(allocations(|| stream.alloc::<f32>(N).map(drop)), 0);
 }
 
-/// However many nodes there are.
+/// The number of nodes does not matter.
 #[test]
 fn graph_launches_do_not_allocate() {
     let Scene { stream, kernel, x, mut y } = Scene::new();
@@ -103,7 +103,7 @@ fn graph_launches_do_not_allocate() {
     assert_eq!(allocations(|| touch(&kernel, &stream, &x, &mut y)), 0, "beside the graph");
 }
 
-/// Ranges that lie side by side are one to a launch, so that these are no more than the whole buffers.
+/// A launch merges ranges that lie side by side, so these pieces count as the whole buffers.
 #[test]
 fn graphs_of_many_pieces_do_not_allocate() {
     let Scene { stream, mut x, mut y, .. } = Scene::new();
@@ -119,7 +119,7 @@ fn graphs_of_many_pieces_do_not_allocate() {
     assert_eq!(allocations(|| graph.launch(&stream)), 0);
 }
 
-/// But for the growth of lists: a node remembers no more than its predecessor, however long the chain is.
+/// Only lists grow: a node remembers its predecessor alone, however long the chain is.
 #[test]
 fn nodes_of_a_chain_do_not_allocate() {
     let Scene { stream, kernel, x, mut y } = Scene::new();

@@ -1,4 +1,4 @@
-//! A device that takes everything and does nothing, at once.
+//! A device that accepts every call and does nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ use noop::{Call, Model, Noop};
 #[derive(Clone)]
 struct Null;
 
-// SAFETY: there is no pinned memory, and no host function is called.
+// SAFETY: the model has no pinned memory, and calls no host function.
 unsafe impl Model for Null {
     fn call(&self, call: Call<'_>) -> Result<usize> {
         static NEXT: AtomicUsize = AtomicUsize::new(4096);
@@ -26,7 +26,7 @@ pub(crate) fn device() -> Device {
     Device::open_on(&backend, 0, DeviceOptions::default()).unwrap()
 }
 
-/// A kernel that takes what it is given.
+/// Loads a kernel that takes any arguments.
 pub(crate) fn kernel(device: &Device) -> Kernel {
     let images = &[Image { backend: "null", targets: &["any"], bytes: &[] }];
     let source = ModuleSource { name: "null", images, source: None };

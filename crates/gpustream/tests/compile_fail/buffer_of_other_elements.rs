@@ -1,4 +1,4 @@
-//! The element type is part of a buffer's; a view of it can be cast.
+//! The element type is part of a buffer's type; a view of the buffer can be cast.
 use gpustream::{Arg, Buffer};
 
 fn argument(values: &Buffer<f32>) -> Arg<'_> {

@@ -1,4 +1,4 @@
-//! The device may not write what the host is reading.
+//! The device may not write memory that the host is reading.
 use gpustream::{Buffer, Pinned, Result, Stream};
 
 fn submit(s: &Stream, host: &mut Pinned<u32>, x: &Buffer<u32>) -> Result<u32> {

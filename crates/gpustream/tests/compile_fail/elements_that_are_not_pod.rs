@@ -1,4 +1,4 @@
-//! A struct of one's own derives `gpustream::Pod`.
+//! A program's own struct must derive `gpustream::Pod` to be an element.
 use gpustream::{Buffer, Result, Stream};
 
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! Not every byte is a bool, and the device writes any byte.
+//! The device may write any byte, and not every byte is a valid `bool`.
 use gpustream::{Buffer, Result, Stream};
 
 fn allocate(s: &Stream) -> Result<Buffer<bool>> {

@@ -1,4 +1,4 @@
-//! A flag is no memory of a copy: it has no view.
+//! A flag cannot be copied, since it has no view.
 use gpustream::{Buffer, Flag, Stream};
 
 fn download(stream: &Stream, flag: &Flag, x: &mut Buffer<u32>) {

@@ -1,4 +1,4 @@
-//! What a captured copy writes cannot be open to the host.
+//! Memory that a captured copy writes cannot be open to the host.
 use gpustream::{Buffer, Graph, Pinned, Result, Stream};
 
 fn capture(s: &Stream, x: &Buffer<u32>, host: &mut Pinned<u32>) -> Result<(Graph, u32)> {

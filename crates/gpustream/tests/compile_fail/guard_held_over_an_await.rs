@@ -1,4 +1,4 @@
-//! The device cannot write what a future holds a guard on, however long it is not polled.
+//! The device cannot write memory while a future holds a guard on it, even if the future is never polled again.
 use gpustream::{Buffer, Pinned, Result, Stream};
 
 async fn work(s: &Stream, x: &Buffer<u32>, host: &mut Pinned<u32>) -> Result<u32> {

@@ -1,4 +1,4 @@
-//! A guard goes before its memory does, and a closure may run later.
+//! A guard must be dropped before its memory, and a closure may run after that.
 use gpustream::{Pinned, Result, Stream};
 
 fn misuse(s: &Stream, host: &Pinned<u32>) -> Result<()> {

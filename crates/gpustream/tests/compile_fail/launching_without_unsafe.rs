@@ -1,4 +1,4 @@
-//! The untyped launch promises what nothing checks.
+//! The caller of the untyped launch promises facts that the library does not check.
 use gpustream::{Kernel, Launch, Result, Stream};
 
 fn launch(kernel: &Kernel, s: &Stream) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Nor can the memory go first.
+//! Memory cannot be dropped before its guard.
 use gpustream::{Device, Result};
 
 fn dropped(device: &Device) -> Result<u32> {

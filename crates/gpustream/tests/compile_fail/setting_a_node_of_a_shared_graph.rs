@@ -1,4 +1,4 @@
-//! While a node changes nobody may launch the graph.
+//! No other thread may launch a graph while a node of it changes.
 use gpustream::{Buffer, Graph, Node, Result};
 
 fn change(graph: &Graph, node: Node, x: &mut Buffer<u32>) -> Result<()> {

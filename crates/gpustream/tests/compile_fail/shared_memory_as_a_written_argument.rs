@@ -1,4 +1,4 @@
-//! What a kernel writes is held exclusively.
+//! An argument that a kernel writes is borrowed exclusively.
 use gpustream::{Arg, Buffer};
 
 fn argument(x: &Buffer<u32>) -> Arg<'_> {

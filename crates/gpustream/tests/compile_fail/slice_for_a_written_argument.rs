@@ -1,4 +1,4 @@
-//! A device cannot write what an ordinary vector has, nor through a shared view.
+//! A device can write neither to an ordinary vector nor through a shared view.
 use gpustream::{Arg, Buffer, Result, Stream, View};
 
 fn argument(values: &mut Vec<f32>) -> Arg<'_> {

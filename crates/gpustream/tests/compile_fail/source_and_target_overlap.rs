@@ -1,4 +1,4 @@
-//! A copy's source and target are different memory.
+//! A copy's source and target must be different memory.
 use gpustream::{Buffer, Result, Stream};
 
 fn submit(s: &Stream, x: &mut Buffer<u32>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The stream that stands for a node, or for a recording, is there for its closure alone.
+//! The stream that stands for a node, or for a recording, exists only during its closure.
 use gpustream::{GraphBuilder, Result, Stream};
 
 fn of_a_node(builder: &mut GraphBuilder) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Turning tracking off is a promise to order everything oneself.
+//! A program that turns tracking off promises to order everything itself.
 use gpustream::DeviceOptions;
 
 fn main() {

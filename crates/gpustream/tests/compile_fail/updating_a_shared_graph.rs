@@ -1,4 +1,4 @@
-//! While a graph is recorded anew nobody may launch it.
+//! No other thread may launch a graph while it is recorded anew.
 use gpustream::{Buffer, Graph, Result, Stream};
 
 fn misuse(graph: &Graph, s: &Stream, x: &mut Buffer<u32>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! A view is a borrow, too.
+//! A view borrows its buffer.
 use gpustream::{Result, Stream, View};
 
 fn escape(s: &Stream) -> Result<View<'static, u32>> {

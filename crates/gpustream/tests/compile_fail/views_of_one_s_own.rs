@@ -1,4 +1,4 @@
-//! Views are checked on one and used on the next, so they cannot be made up.
+//! A program cannot implement `AsView`: the library asks for a view twice, to check and to use it, and both must agree.
 use gpustream::{AsView, View};
 
 struct Shrinking<'a>(View<'a, u32>);

@@ -1,4 +1,4 @@
-//! What a `volatile` parameter takes is no view, however it was made.
+//! A `volatile` argument cannot be an ordinary one, however it was made.
 use gpustream::{Arg, AsVolatile, Flag, Volatile};
 
 fn argument<'a>(flag: &'a Flag, volatile: &'a Volatile<'a, u32>) -> [Arg<'a>; 2] {

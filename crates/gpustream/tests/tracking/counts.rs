@@ -1,4 +1,4 @@
-//! Which driver calls each situation costs.
+//! The driver calls that each situation costs.
 
 use gpustream::{Arg, Buffer, Device, DeviceOptions, ErrorKind, Kernel, Launch, Stream, Tracking};
 
@@ -21,7 +21,7 @@ fn write(kernel: &Kernel, stream: &Stream, buffer: &mut Buffer<u8>) {
     touch(kernel, stream, &mut [Mem::Write(buffer.slice_mut(..).unwrap())]).unwrap();
 }
 
-/// The calls by name, with streams; events are too many to name.
+/// Returns the calls' names, with streams; events are left out.
 fn names(calls: &[Call]) -> Vec<String> {
     let name = |call: &Call| match call {
         Call::Op { stream, .. } => Some(format!("op {stream}")),
@@ -32,7 +32,7 @@ fn names(calls: &[Call]) -> Vec<String> {
         Call::EventPending { .. } => Some("pending".into()),
         Call::StreamSeen { stream } => Some(format!("sync {stream}")),
         Call::DeviceSeen => Some("sync all".into()),
-        // Made once and used again.
+        // Events are made once and used again.
         Call::EventCreate { .. } => None,
         other => Some(format!("{other:?}")),
     };
@@ -67,7 +67,7 @@ fn a_hand_over_is_one_record_and_one_wait_and_the_second_nothing() {
     assert_eq!(names(&calls), [format!("record {ida}"), format!("wait {idb}"), format!("op {idb}")]);
     let ((), calls) = paper.calls_of(|| read(&kernel, &b, &x));
     assert_eq!(names(&calls), [format!("op {idb}")]);
-    // Back again.
+    // The memory goes back to the first stream.
     let ((), calls) = paper.calls_of(|| write(&kernel, &a, &mut x));
     assert_eq!(names(&calls), [format!("record {idb}"), format!("wait {ida}"), format!("op {ida}")]);
     let ((), calls) = paper.calls_of(|| write(&kernel, &a, &mut x));
@@ -75,7 +75,7 @@ fn a_hand_over_is_one_record_and_one_wait_and_the_second_nothing() {
 }
 
 #[test]
-fn what_is_ordered_explicitly_costs_nothing_more() {
+fn explicit_order_costs_no_further_calls() {
     let (paper, device, kernel) = open();
     let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
     let mut x = a.alloc::<u8>(100).unwrap();
@@ -84,7 +84,7 @@ fn what_is_ordered_explicitly_costs_nothing_more() {
     b.wait(&event).unwrap();
     let ((), calls) = paper.calls_of(|| write(&kernel, &b, &mut x));
     assert_eq!(names(&calls), [format!("op {}", b.as_raw().0)]);
-    // Waiting for it again, here or where it was recorded, is no call at all.
+    // Another wait for the event, on this stream or on its own, makes no call.
     let ((), calls) = paper.calls_of(|| {
         b.wait(&event).unwrap();
         a.wait(&event).unwrap();
@@ -114,7 +114,7 @@ fn pinned_memory_costs_a_record_when_something_else_is_submitted() {
     assert_eq!(names(&calls), [format!("op {ida}")]);
     let ((), calls) = paper.calls_of(|| drop(host.read().unwrap()));
     assert_eq!(calls, [], "only readers are under way");
-    // Wherever the host waits for one of the two, it waits for both.
+    // A wait of the host for one of the two copies is a wait for both.
     let ((), calls) = paper.calls_of(|| a.copy(&host, &mut x).unwrap());
     assert_eq!(names(&calls), [format!("op {ida}")]);
     let ((), calls) = paper.calls_of(|| a.fill(&mut x, 1).unwrap());
@@ -134,7 +134,7 @@ fn reading_pinned_memory_waits_for_its_copy_alone() {
     drop(host.read().unwrap());
     let known = paper.state().order.known_to_host().clone();
     assert!((0..copies).all(|op| known.contains(op)), "the copy is done");
-    assert!(!known.contains(copies), "and what came after it need not be");
+    assert!(!known.contains(copies), "the work behind the copy need not be done");
     assert!(host.is_done().unwrap());
 }
 
@@ -151,7 +151,7 @@ fn the_writer_is_not_waited_for_where_its_reader_is() {
         names(&calls),
         [format!("record {}", ids[1]), format!("wait {}", ids[2]), format!("op {}", ids[2])]
     );
-    // Two readers that do not know of each other are both waited for.
+    // Of two unordered readers, both are waited for.
     read(&kernel, &streams[0], &x);
     read(&kernel, &streams[1], &x);
     let ((), calls) = paper.calls_of(|| write(&kernel, &streams[3], &mut x));
@@ -167,7 +167,7 @@ fn one_wait_covers_what_it_is_ordered_after() {
     write(&kernel, &a, &mut x);
     b.wait(&a.record().unwrap()).unwrap();
     write(&kernel, &b, &mut y);
-    // c needs x of a and y of b; b is already after a.
+    // c needs x from a and y from b; b already waits for a.
     let (result, calls) = paper.calls_of(|| {
         touch(&kernel, &c, &mut [Mem::Read(x.slice(..).unwrap()), Mem::Read(y.slice(..).unwrap())])
     });
@@ -209,13 +209,13 @@ fn an_event_carries_what_its_stream_waited_for() {
     let (paper, device, _) = open();
     let (a, b, c) = (device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap());
     let mut x = a.alloc::<u8>(100).unwrap();
-    // Nothing was ever submitted to b: its event stands for a's work alone.
+    // b never had an operation of its own, so its event stands for a's work alone.
     a.fill(&mut x, 1).unwrap();
     b.wait(&a.record().unwrap()).unwrap();
     c.wait(&b.record().unwrap()).unwrap();
     let before = paper.state().order.seen_by_stream(c.as_raw().0);
     assert!(before.contains(0), "c waits for a through b");
-    // The same, where c already knows b's last operation.
+    // The same holds if c already waits for b's last operation.
     let mut y = b.alloc::<u8>(100).unwrap();
     b.fill(&mut y, 1).unwrap();
     c.wait(&b.record().unwrap()).unwrap();
@@ -227,14 +227,14 @@ fn an_event_carries_what_its_stream_waited_for() {
 }
 
 #[test]
-fn what_the_host_saw_done_is_not_waited_for() {
+fn work_that_the_host_saw_done_is_not_waited_for() {
     let (paper, device, kernel) = open();
     let (a, b, c) = (device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap());
     let mut x = a.alloc::<u8>(100).unwrap();
     let op = |stream: &Stream| vec![format!("op {}", stream.as_raw().0)];
     write(&kernel, &a, &mut x);
     b.wait(&a.record().unwrap()).unwrap();
-    // The stream that was synchronised with is not the one that wrote, but came after it.
+    // The host synchronises with b, which did not write but waited for the writer.
     b.synchronize().unwrap();
     let ((), calls) = paper.calls_of(|| write(&kernel, &c, &mut x));
     assert_eq!(names(&calls), op(&c));
@@ -258,25 +258,25 @@ fn memory_passes_to_another_stream_after_its_last_use() {
     write(&kernel, &a, &mut x);
     let address = x.as_raw();
     drop(x);
-    // The same stream reuses it at once, and for nothing.
+    // The same stream reuses the memory at once, without a call.
     let mut x = a.alloc::<u8>(100).unwrap();
     assert_eq!(x.as_raw(), address);
     let ((), calls) = paper.calls_of(|| write(&kernel, &a, &mut x));
     assert_eq!(names(&calls), [format!("op {}", a.as_raw().0)]);
     drop(x);
-    // Another stream gets other memory while the work runs, and this one when it is done.
+    // Another stream gets other memory while the work runs, and this memory when the work is done.
     let y = b.alloc::<u8>(100).unwrap();
     assert_ne!(y.as_raw(), address);
     paper.finish_all();
     a.synchronize().unwrap();
-    // Before the pool asks the driver for more.
+    // The pool finds the memory before it asks the driver for more.
     let found = (0..10_000).any(|_| {
         let y = b.alloc::<u8>(100).unwrap();
         let found = y.as_raw() == address;
         std::mem::forget(y);
         found
     });
-    assert!(found, "never handed out again");
+    assert!(found, "the memory was never allocated again");
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 
@@ -293,7 +293,7 @@ fn reused_memory_handed_to_another_stream_is_ordered_after_its_former_owner() {
         drop(x);
         let mut x = a.alloc::<u8>(100).unwrap();
         assert_eq!(x.as_raw(), address);
-        // The new owner never used it on a, and cannot know of the old one.
+        // The new owner never used the memory on a, and cannot know of the former owner.
         let ((), calls) = paper.calls_of(|| write(&kernel, &b, &mut x));
         assert_eq!(names(&calls).len(), 3, "{tracking:?}: {calls:?}");
         assert_eq!(paper.state().violations, Vec::<String>::new());
@@ -303,7 +303,7 @@ fn reused_memory_handed_to_another_stream_is_ordered_after_its_former_owner() {
 #[test]
 fn untracked_streams_get_no_waits() {
     let paper = Paper::new();
-    // SAFETY: the operations run on paper.
+    // SAFETY: no operation really runs.
     let device = paper.open(unsafe { DeviceOptions::default().without_tracking() });
     let kernel = paper::kernel(&device);
     let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
@@ -332,7 +332,7 @@ fn strict_names_both_operations_and_adds_nothing() {
     }
     assert!(text.contains("record") && text.contains("wait"), "{text} does not say what to do");
     assert_eq!(calls, [], "nothing was submitted");
-    // The refused operation left no trace: x is still a's, and y is still fresh.
+    // The refused operation left no trace: x still belongs to a, and y is still unused.
     a.fill(&mut x, 2).unwrap();
     b.fill(&mut y, 2).unwrap();
     b.wait(&a.record().unwrap()).unwrap();
@@ -348,10 +348,10 @@ fn a_refused_operation_leaves_no_trace_on_its_other_arguments() {
     let (a, b, c) = (device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap());
     let (mut x, mut y) = (a.alloc::<u8>(100).unwrap(), b.alloc::<u8>(100).unwrap());
     write(&kernel, &a, &mut x);
-    // y is fine, x is not: refused as a whole.
+    // The access to y would be allowed, the one to x is not: the whole launch is refused.
     let both = &mut [Mem::Write(y.slice_mut(..).unwrap()), Mem::Read(x.slice(..).unwrap())];
     assert_eq!(touch(&kernel, &b, both).unwrap_err().kind(), ErrorKind::Hazard);
-    // So y is still nobody's.
+    // So y is still unused.
     let ((), calls) = paper.calls_of(|| write(&kernel, &c, &mut y));
     assert_eq!(names(&calls), [format!("op {}", c.as_raw().0)]);
 }
@@ -378,7 +378,7 @@ fn many_pinned_operations_keep_their_marks_bounded_and_right() {
     let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
     let mut x = a.zeros::<u8>(100).unwrap();
     let mut hosts: Vec<_> = (0..300).map(|_| device.pinned::<u8>(100).unwrap()).collect();
-    // Nothing finishes meanwhile, so the marks are thinned out.
+    // No operation finishes meanwhile, so the library drops some of the marks.
     for host in &mut hosts {
         a.copy(&x, host).unwrap();
     }
@@ -399,7 +399,7 @@ fn more_arguments_than_fit_are_refused() {
     let a = device.stream().unwrap();
     let zero = 0usize;
     let args: Vec<Arg<'_>> = (0..65).map(|_| Arg::value(&zero)).collect();
-    // SAFETY: the kernel runs on paper.
+    // SAFETY: the kernel does not really run.
     let error = unsafe { kernel.launch(&a, &Launch::new([1; 3], [1; 3]), &args) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ArgumentMismatch);
     assert!(error.message().contains("64"), "{error}");

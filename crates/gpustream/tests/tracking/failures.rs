@@ -1,11 +1,11 @@
-//! Any driver call may fail: the error comes back, and everything is usable afterwards.
+//! Any driver call may fail: the error is returned, and everything is usable afterwards.
 
 use gpustream::{Device, DeviceOptions, ErrorKind, Kernel, Result};
 
 use crate::paper::{self, Live, Paper};
 use crate::{Mem, touch};
 
-/// A bit of everything. Objects are made inside, so that a failure half way drops what there is.
+/// Does a little of everything. Objects are made inside, so that a failure half way drops those that exist.
 fn scenario(device: &Device, kernel: &Kernel) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let mut x = a.upload(&[1u8; 1000])?;
@@ -40,7 +40,7 @@ fn a_failure_at_any_call_leaves_everything_usable() {
                 result.unwrap();
                 break;
             }
-            // A full device is given a second chance after what is cached was returned.
+            // A full device gets a second chance after cached memory was returned.
             if let Err(error) = result {
                 assert_eq!(error.kind(), kind, "call {n}");
                 failures += 1;
@@ -57,7 +57,7 @@ fn a_failure_at_any_call_leaves_everything_usable() {
 
 #[test]
 fn a_failed_hand_over_can_be_tried_again_and_by_others() {
-    // Fails in turn: making the event, recording it, waiting for it, launching.
+    // These fail in turn: making the event, recording it, waiting for it, launching.
     for n in 0..4 {
         let paper = Paper::new();
         let device = paper.open(DeviceOptions::default());
@@ -69,7 +69,7 @@ fn a_failed_hand_over_can_be_tried_again_and_by_others() {
         let both = &mut [Mem::Write(y.slice_mut(..).unwrap()), Mem::Write(x.slice_mut(..).unwrap())];
         touch(&kernel, &b, both).unwrap_err();
         assert!(paper.failed());
-        // c meets whatever the failed attempt left behind, then b tries again.
+        // c uses the memory after the failed attempt, then b tries again.
         let both = &mut [Mem::Write(y.slice_mut(..).unwrap()), Mem::Write(x.slice_mut(..).unwrap())];
         touch(&kernel, &c, both).unwrap();
         let both = &mut [Mem::Write(y.slice_mut(..).unwrap()), Mem::Write(x.slice_mut(..).unwrap())];

@@ -1,4 +1,4 @@
-//! What belongs to a device that cannot be reached is refused by every operation, and both stay usable.
+//! Every operation refuses objects of a device that cannot be reached, and both devices stay usable.
 
 use gpustream::{DeviceOptions, ErrorKind, Result};
 
@@ -12,7 +12,9 @@ fn refused<T>(result: Result<T>, what: &str) {
 
 #[track_caller]
 fn refused_saying<T>(result: Result<T>, texts: &[&str]) {
-    let Err(error) = result else { panic!("{texts:?}: of another device, and accepted") };
+    let Err(error) = result else {
+        panic!("an operation was accepted that should be refused with {texts:?}")
+    };
     assert_eq!(error.kind(), ErrorKind::DeviceMismatch, "{error}");
     for text in texts {
         assert!(error.message().contains(text), "`{error}` does not say `{text}`");
@@ -21,7 +23,8 @@ fn refused_saying<T>(result: Result<T>, texts: &[&str]) {
 
 #[test]
 fn everything_of_another_device_is_refused() {
-    // Two of one backend have that to themselves: each looks after the backend's streams, and other tests count theirs.
+    // The two devices of one backend have a backend to themselves: a device looks after all streams of its backend,
+    // and other tests count the calls on theirs.
     for (backend, ordinal) in [("paper", 0), ("cardboard", 1)] {
         let (paper, other) = (Paper::of(backend, 0), Paper::of("cardboard", ordinal));
         let (mine, theirs) = (paper.open(DeviceOptions::default()), other.open(DeviceOptions::default()));
@@ -36,7 +39,7 @@ fn everything_of_another_device_is_refused() {
         refused(s.fill(&mut y, 1), "the memory");
         refused(s.download(&y), "the memory");
         refused(s.upload_into(&[1; 100], &mut y), "the memory");
-        // Drivers order their own devices by events whether or not memory can be reached.
+        // Drivers order their own devices by events, even if these cannot reach each other's memory.
         if theirs.info().backend != mine.info().backend {
             refused_saying(
                 s.wait(&t.record().unwrap()),

@@ -1,4 +1,4 @@
-//! Nothing is destroyed while in use, everything is in the end, and soundness rests on no destructor.
+//! No object is destroyed while it is in use, all are destroyed in the end, and soundness rests on no destructor.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -52,11 +52,11 @@ fn dropped_pinned_memory_is_not_handed_out_before_its_last_use() {
     // The host would write into memory that the copy still reads.
     let other = device.pinned::<u8>(100).unwrap();
     assert_ne!(other.as_raw(), address);
-    // Before the pool asks the driver for more, it sees that the copy is done.
+    // The pool notices that the copy is done before it asks the driver for more.
     paper.finish_all();
     let mut more = Vec::new();
     while more.last() != Some(&address) {
-        assert!(more.len() < 10_000, "never handed out again");
+        assert!(more.len() < 10_000, "the memory was never allocated again");
         let again = device.pinned::<u8>(100).unwrap();
         assert_eq!(*again.read().unwrap(), [0; 100], "fresh memory is zero");
         more.push(again.as_raw());
@@ -75,7 +75,7 @@ fn a_dropped_stream_and_its_events_live_until_the_work_is_done() {
     let destroyed = |paper: &Paper| count(paper, |call| matches!(call, Call::StreamDestroy { .. }));
     let ((), calls) = paper.calls_of(|| drop(a));
     assert_eq!(calls, [], "dropping makes no driver call");
-    // What looks for streams to let go of.
+    // Making a stream lets the library look for streams it can destroy.
     let b = device.stream().unwrap();
     assert_eq!(destroyed(&paper), 0);
     paper.finish_all();
@@ -131,7 +131,7 @@ fn forgetting_anything_leaks_and_breaks_nothing() {
     let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
     let mut host = device.pinned::<u8>(100).unwrap();
     let mut x = a.alloc::<u8>(100).unwrap();
-    // A guard that is never dropped: its borrow is over, so the device may write again.
+    // The borrow of a forgotten guard has ended, so the device may write again.
     mem::forget(host.write().unwrap());
     a.fill(&mut x, 1).unwrap();
     a.copy(&x, &mut host).unwrap();
@@ -145,7 +145,7 @@ fn forgetting_anything_leaks_and_breaks_nothing() {
     device.synchronize().unwrap();
     device.trim();
     let y = a.alloc::<u8>(100).unwrap();
-    assert_ne!(y.as_raw(), used, "and is never handed out again");
+    assert_ne!(y.as_raw(), used, "forgotten memory is never allocated again");
     mem::forget(host);
     mem::forget(a);
     let mut z = b.alloc::<u8>(100).unwrap();
@@ -192,7 +192,7 @@ fn a_closure_may_hold_the_last_handles() {
     drop((a, device));
     paper.finish_all();
     assert!(ran.load(Ordering::SeqCst));
-    // The device goes on a thread of its own, since the driver may not be called from its callback.
+    // Another thread closes the device, since the driver may not be called from its callback.
     let deadline = Instant::now() + Duration::from_mins(5);
     while paper.live() != Live::default() {
         assert!(Instant::now() < deadline, "{:?}", paper.live());
@@ -201,8 +201,8 @@ fn a_closure_may_hold_the_last_handles() {
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 
-/// A driver whose queue is full keeps a call until there is room, and that may be behind the closure: so a closure waits
-/// for no lock that is held during a call.
+/// A driver whose queue is full blocks a call until there is room, possibly until the closure has ended. So a closure
+/// must not wait for a lock that is held during a call.
 #[test]
 fn a_closure_waits_for_no_call_that_may_wait_for_it() {
     let paper = Paper::new();
@@ -300,8 +300,8 @@ fn a_lost_device_is_reported_by_every_wait_and_frees_nothing_early() {
     drop((a, event, host, device));
 }
 
-/// Submitting looks at the table of streams with its stream locked; making streams tidies that table. Neither may
-/// wait for the other.
+/// A submission looks at the table of streams while it holds its stream's lock; making a stream removes old entries
+/// from that table. Neither may wait for the other.
 #[test]
 fn submitting_and_making_streams_do_not_wait_for_each_other() {
     let (done, finished) = mpsc::channel();
@@ -318,7 +318,7 @@ fn submitting_and_making_streams_do_not_wait_for_each_other() {
                     drop(device.stream().unwrap());
                 }
             });
-            // A writer after so many readers that its stream asks which of them are done.
+            // The writer comes after so many readers that its stream asks which of them are done.
             for round in 0..300 {
                 for stream in &streams {
                     touch(&kernel, stream, &mut [Mem::Read(x.slice(..).unwrap())]).unwrap();

@@ -1,5 +1,5 @@
-//! How operations are ordered, on a device that exists on paper: which driver calls are made, that they suffice, and
-//! that none could be left out.
+//! The order of operations, tested on a model of a device (`paper`): the driver calls that the library makes suffice,
+//! and none of them could be left out.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod counts;
@@ -14,7 +14,7 @@ mod staging;
 
 use gpustream::{Arg, Kernel, Launch, Result, Stream, View, ViewMut};
 
-/// Memory for the paper device's kernel.
+/// An argument of the paper device's kernel.
 pub(crate) enum Mem<'a> {
     Read(View<'a, u8>),
     Write(ViewMut<'a, u8>),
@@ -38,6 +38,6 @@ pub(crate) fn touch(kernel: &Kernel, stream: &Stream, memory: &mut [Mem<'_>]) ->
         });
         args.extend(words.iter().map(Arg::value));
     }
-    // SAFETY: the kernel runs on paper.
+    // SAFETY: the kernel does not really run.
     unsafe { kernel.launch(stream, &Launch::new([1; 3], [1; 3]), &args) }
 }

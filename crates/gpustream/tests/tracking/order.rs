@@ -1,8 +1,8 @@
-//! The naive model: which operations precede which, as plain sets.
+//! The naive model of order: a plain set of predecessors for each operation.
 //!
-//! It replays a log of driver calls. An operation comes after everything its stream has seen (its own operations, and
-//! what the events it waited for had seen), and after everything the host knew to be done when it was submitted. Two
-//! operations that touch the same bytes, one of them writing, must be ordered.
+//! The model replays a log of driver calls. An operation comes after everything its stream has seen (the stream's own
+//! operations, and those that its events had seen when it waited for them), and after everything the host knew to be
+//! done at the submission. Two operations that touch the same bytes, one of them writing, must be ordered.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -65,7 +65,7 @@ pub(crate) enum Call {
         event: usize,
         explicit: bool,
     },
-    /// Synchronised with, or a query that found it done.
+    /// The host synchronised with the event, or a query found it done.
     EventSeen {
         event: usize,
     },
@@ -79,7 +79,7 @@ pub(crate) enum Call {
         stream: usize,
     },
     DeviceSeen,
-    /// The test handed this range to a new owner.
+    /// The test gave this range to a new owner.
     NewOwner {
         block: Range<usize>,
     },
@@ -100,12 +100,12 @@ pub(crate) enum Call {
     },
 }
 
-/// What went wrong, in words.
+/// A description of the rule that was broken.
 pub(crate) type Violation = String;
 
 struct Op {
     touches: Vec<(Touch, u64)>,
-    /// What precedes it, itself included.
+    /// The operations that precede this one, itself included.
     before: Set,
 }
 
@@ -113,13 +113,13 @@ struct Op {
 #[derive(Default)]
 pub(crate) struct Order {
     ops: Vec<Op>,
-    /// What each stream has seen.
+    /// The operations that each stream has seen.
     streams: HashMap<usize, Set>,
-    /// What each event's last record had seen.
+    /// The operations that each event's last record had seen.
     events: HashMap<usize, Set>,
-    /// What the host knows to be done.
+    /// The operations that the host knows to be done.
     host: Set,
-    /// What each owner so far was given; the latest counts.
+    /// The range of each owner so far; the latest counts.
     owners: Vec<Range<usize>>,
 }
 
@@ -148,8 +148,8 @@ impl Order {
         self.owners.iter().rposition(|owned| overlap(owned, range)).map_or(0, |index| index as u64 + 1)
     }
 
-    /// Earlier operations that one with these touches conflicts with and that `before` lacks, those of former owners
-    /// of the memory included.
+    /// Returns the earlier operations that conflict with these touches and are not in `before`, including those of
+    /// former owners of the memory.
     fn unordered(&self, touches: &[(Touch, u64)], before: &Set) -> Vec<usize> {
         let conflicts = |old: &Op| {
             old.touches.iter().any(|(a, _)| {
@@ -160,14 +160,14 @@ impl Order {
         old.filter(|(index, op)| !before.contains(*index) && conflicts(op)).map(|(index, _)| index).collect()
     }
 
-    /// The operations that a new one would race with.
+    /// Returns the operations that a new one would race with.
     pub(crate) fn races(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
         let mut before = self.seen_by_stream(stream);
         before.extend(&self.host);
         self.unordered(&self.with_owners(touches), &before)
     }
 
-    /// As [`races`](Self::races), but for former owners of the memory.
+    /// Returns the [`races`](Self::races) with operations of the memory's present owner.
     pub(crate) fn races_of_owner(&self, stream: usize, touches: &[Touch]) -> Vec<usize> {
         let touches = self.with_owners(touches);
         let by_owner = |op: &Op| {
@@ -187,7 +187,7 @@ impl Order {
         touches.iter().map(|touch| (touch.clone(), self.owner_of(&touch.range))).collect()
     }
 
-    /// Whether the host may touch these bytes: nothing that conflicts can still run.
+    /// Checks that the host may touch these bytes: no conflicting operation can still run.
     pub(crate) fn check_host(&self, touch: &Touch) -> Result<(), Violation> {
         let racing = self.unordered(&self.with_owners(std::slice::from_ref(touch)), &self.host);
         if racing.is_empty() { Ok(()) } else { Err(format!("host access {touch:?} races with {racing:?}")) }
@@ -197,7 +197,7 @@ impl Order {
         if set.is_subset(&self.host) { Ok(()) } else { Err(format!("{what} while its work may be running")) }
     }
 
-    /// The next call. An error says which rule it broke; the state is then still updated.
+    /// Applies the next call. An error says which rule the call broke; the state is updated all the same.
     pub(crate) fn apply(&mut self, call: &Call) -> Result<(), Violation> {
         match call {
             Call::Op { stream, touches } => return self.apply_op(*stream, touches),
@@ -216,7 +216,7 @@ impl Order {
             Call::DeviceSeen => (0..self.ops.len()).for_each(|op| self.host.insert(op)),
             Call::NewOwner { block } => {
                 self.owners.push(block.clone());
-                // Which bytes a former owner used is not remembered: it counts for the whole range.
+                // The library does not remember which bytes a former owner used: the use counts for the whole range.
                 let touches = self.ops.iter_mut().flat_map(|op| &mut op.touches);
                 touches.filter(|(touch, _)| overlap(&touch.range, block)).for_each(|(touch, _)| {
                     touch.range = touch.range.start.min(block.start)..touch.range.end.max(block.end);
@@ -230,7 +230,7 @@ impl Order {
                 if !racing.is_empty() {
                     return Err(format!("{block:?} was freed while {racing:?} may be running"));
                 }
-                // The driver may hand the address out again, to somebody new.
+                // The driver may give the address to a new allocation.
                 self.ops
                     .iter_mut()
                     .for_each(|op| op.touches.retain(|(touch, _)| !overlap(&touch.range, block)));
@@ -258,7 +258,7 @@ impl Order {
         Err(format!("operation {index} on stream {stream} races with {racing:?}"))
     }
 
-    /// Whether everything before each operation is closed under "before": a self-check of the model.
+    /// Returns whether the predecessors of each operation are closed under "before": a self-check of the model.
     pub(crate) fn is_transitive(&self) -> bool {
         self.ops.iter().all(|op| {
             (0..self.ops.len())

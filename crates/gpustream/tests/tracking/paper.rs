@@ -1,4 +1,4 @@
-//! A device on paper: it logs what it is asked, finishes work only when told to, and fails when told to.
+//! The paper device: a model that logs its calls, and that finishes work or fails only when a test says so.
 
 use std::alloc::{self, Layout};
 use std::collections::HashMap;
@@ -12,20 +12,20 @@ use noop::{Call as Asked, Model, Noop};
 
 use crate::order::{Call, Order, Set, Touch};
 
-/// The whole inside, behind one lock.
+/// The state of the device, behind one lock.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) log: Vec<Call>,
     pub(crate) order: Order,
     /// Rules broken so far.
     pub(crate) violations: Vec<String>,
-    /// What has really finished; at least what the host knows to be done.
+    /// The operations that have finished; at least those that the host knows to be done.
     done: Set,
-    /// Whether what is logged was asked for by the test rather than added by the library.
+    /// Whether the test asked for the calls that are logged now; otherwise the library added them.
     explicit: bool,
-    /// Fallible calls until one fails, and how.
+    /// The number of fallible calls until one fails, and the kind of that failure.
     fail_in: Option<(u64, ErrorKind)>,
-    /// Whether work fails from here on.
+    /// Whether work fails from now on.
     lost: bool,
     blocks: HashMap<usize, (Range<usize>, bool)>,
     pending: Vec<(usize, HostCall)>,
@@ -37,7 +37,7 @@ struct HostCall(HostFn, *mut c_void);
 // SAFETY: the caller of `stream_host_fn` allows use from another thread.
 unsafe impl Send for HostCall {}
 
-/// Objects made and not destroyed.
+/// Numbers of objects that were made and not destroyed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Live {
     pub(crate) streams: isize,
@@ -79,7 +79,7 @@ impl State {
     }
 }
 
-/// What a test does inside of a call, on the thread that makes it.
+/// A test's code inside of a driver call, on the calling thread.
 type Inside = Arc<dyn Fn() + Send + Sync>;
 
 /// A fake driver and its one device.
@@ -94,7 +94,7 @@ impl Paper {
         Self::of("paper", 0)
     }
 
-    /// A device of another backend, or another one of a backend. They do not reach each other.
+    /// Makes a device of another backend, or another device of one. The devices do not reach each other.
     pub(crate) fn of(backend: &'static str, ordinal: usize) -> Arc<Self> {
         let mut info = DeviceInfo::new(backend, ordinal);
         info.name = "a device on paper".into();
@@ -104,7 +104,7 @@ impl Paper {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A failed assertion may have held it, and what is dropped meanwhile still calls.
+        // A failed assertion may have poisoned the lock, and destructors still make calls afterwards.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,7 +112,7 @@ impl Paper {
         Device::open_on(&Noop::new(self.clone(), self.info.clone()), 0, options).unwrap()
     }
 
-    /// Runs `calls`, and marks the records and waits they make as asked for.
+    /// Runs `calls`, and marks their records and waits as asked for by the test.
     pub(crate) fn explicitly<T>(&self, calls: impl FnOnce() -> T) -> T {
         self.state().explicit = true;
         let result = calls();
@@ -120,7 +120,7 @@ impl Paper {
         result
     }
 
-    /// The calls that `work` makes.
+    /// Returns the calls that `work` makes.
     pub(crate) fn calls_of<T>(&self, work: impl FnOnce() -> T) -> (T, Vec<Call>) {
         let from = self.state().log.len();
         let result = work();
@@ -128,17 +128,17 @@ impl Paper {
         (result, calls)
     }
 
-    /// The `n`-th fallible call from now on fails, counted from 0.
+    /// Makes the `n`-th fallible call from now on fail, counted from 0.
     pub(crate) fn fail_in(&self, n: u64, kind: ErrorKind) {
         self.state().fail_in = Some((n, kind));
     }
 
-    /// Takes a failure back that has not happened yet; says whether it has.
+    /// Cancels a failure that has not happened yet, and returns whether it had happened.
     pub(crate) fn failed(&self) -> bool {
         self.state().fail_in.take().is_none()
     }
 
-    /// `bytes` from `start` on belong to somebody new, and what rounding adds to them where the driver gave that much.
+    /// Gives `bytes` from `start` on to a new owner, with the bytes that rounding adds where the driver gave that many.
     pub(crate) fn new_owner(&self, start: usize, bytes: usize) {
         let mut state = self.state();
         let given =
@@ -147,12 +147,12 @@ impl Paper {
         state.log(Call::NewOwner { block });
     }
 
-    /// From now on each such call does this first.
+    /// Makes each such call do `work` first, from now on.
     pub(crate) fn inside(&self, call: &'static str, work: impl Fn() + Send + Sync + 'static) {
         *self.inside.lock().unwrap() = Some((call, Arc::new(work)));
     }
 
-    /// Until now.
+    /// Ends the effect of [`inside`](Self::inside).
     pub(crate) fn as_usual(&self) {
         *self.inside.lock().unwrap() = None;
     }
@@ -172,7 +172,7 @@ impl Paper {
         self.state().live
     }
 
-    /// What is submitted to a stream so far finishes.
+    /// Finishes the operations submitted to a stream so far.
     pub(crate) fn finish_stream(&self, stream: RawStream) {
         let seen = self.state().order.seen_by_stream(stream.0);
         self.finish(&seen);
@@ -194,11 +194,11 @@ impl Paper {
         drop(state);
         let ready: Vec<(usize, HostCall)> = ready;
         for (_, HostCall(function, data)) in ready {
-            // Drivers call from a thread of their own, which matters to what a closure may do.
+            // Drivers call from a thread of their own, where a closure may do less.
             let call = HostCall(function, data);
             std::thread::spawn(move || {
                 let HostCall(function, data) = { call };
-                // SAFETY: called once, as `stream_host_fn` promises.
+                // SAFETY: the function is called once, as `stream_host_fn` promises.
                 unsafe { function(data) }
             })
             .join()
@@ -238,7 +238,7 @@ impl Paper {
         state.live.allocations -= 1;
         let bytes = block.len();
         state.log(Call::Free { block });
-        // SAFETY: allocated with this layout.
+        // SAFETY: the block was allocated with this layout.
         unsafe { alloc::dealloc(start as *mut u8, layout(bytes)) }
     }
 }
@@ -255,7 +255,7 @@ fn write(start: usize, bytes: usize) -> Touch {
     Touch { range: start..start + bytes, write: true }
 }
 
-// SAFETY: pinned memory is the allocator's, and a host function is called once.
+// SAFETY: pinned memory comes from the allocator, and a host function is called once.
 unsafe impl Model for Paper {
     fn call(&self, call: Asked<'_>) -> Result<usize> {
         match call {
@@ -365,7 +365,7 @@ impl Paper {
             }
             // The one kernel takes triples of address, bytes and whether it writes.
             Work::Kernel { args, .. } => {
-                // SAFETY: the test passes 64-bit values alone.
+                // SAFETY: the test passes only 64-bit values.
                 let words: Vec<usize> =
                     args.iter().map(|arg| unsafe { arg.cast::<usize>().read() }).collect();
                 let touches = words
@@ -386,7 +386,7 @@ impl Paper {
     }
 }
 
-/// The one kernel of the paper device.
+/// Loads the one kernel of the paper device.
 pub(crate) fn kernel(device: &Device) -> Kernel {
     let images = [Image { backend: device.info().backend, targets: &["paper"], bytes: b"paper" }];
     let source = ModuleSource { name: "paper", images: &images, source: None };

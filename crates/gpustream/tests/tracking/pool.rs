@@ -1,4 +1,4 @@
-//! The pool: reuse, growth, its limit, and what it does when there is no more.
+//! The pool: reuse, growth, its limit, and its ways to get memory under pressure.
 
 use std::mem;
 
@@ -70,7 +70,7 @@ fn the_limit_is_kept_and_the_error_says_who_holds_the_memory() {
     let snapshot = device.memory_snapshot();
     assert_eq!(snapshot.holders.len(), 2);
     assert_eq!((snapshot.holders[1].count, snapshot.holders[1].bytes), (3, 3 * MIB as u64 / 2));
-    // Nothing is broken: what was freed can be had.
+    // The pool still works: freed memory can be allocated.
     drop(big);
     let again = a.alloc::<u8>(5 * MIB).unwrap();
     assert!(device.memory_stats().peak_reserved <= 8 * MIB as u64);
@@ -91,13 +91,13 @@ fn under_pressure_memory_passes_to_another_stream_which_waits() {
     }
     let start = halves[0].as_raw().0.min(halves[1].as_raw().0);
     drop(halves);
-    // What the pool keeps of b's earlier allocations must not make it believe that this memory is b's.
+    // Memory that b used earlier must not make the pool take this memory for b's.
     let mut small = b.alloc::<u8>(100).unwrap();
     for _ in 0..3 {
         touch(&kernel, &b, &mut [Mem::Write(small.slice_mut(..).unwrap())]).unwrap();
     }
     drop(small);
-    // All there is, and a still works on it: nobody blocks, and b's first write waits on the device.
+    // b gets all the memory while a still works on it: no call blocks, and b's first write waits on the device.
     let (mut whole, calls) = paper.calls_of(|| b.alloc::<u8>(4 * MIB).unwrap());
     assert!(!calls.iter().any(|call| matches!(call, Call::DeviceSeen)), "{calls:?}");
     assert_eq!(whole.as_raw().0, start);
@@ -118,7 +118,7 @@ fn pinned_memory_is_handed_out_only_when_the_device_is_done() {
         let host = device.pinned::<u8>(MIB).unwrap();
         a.copy(&host, &mut x).unwrap();
         drop(host);
-        // The stream is never idle when asked; what it has reached is told by its marks.
+        // The stream never reports to be idle; only its marks tell how far it is.
         paper.finish_stream(a.as_raw());
         a.fill(&mut x, 1).unwrap();
     }
@@ -159,7 +159,7 @@ fn filling_the_device_and_freeing_goes_on_for_ever() {
     assert_eq!(paper.state().violations, Vec::<String>::new());
 }
 
-/// They are as long as was asked for, so a shorter one that is free is no place for a longer one of the same granule.
+/// Such allocations have the exact length, so a free shorter one has no room for a longer one of the same granule.
 #[test]
 fn without_a_pool_no_allocation_gets_anothers_place() {
     let paper = Paper::new();

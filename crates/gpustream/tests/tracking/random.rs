@@ -1,4 +1,4 @@
-//! Random programs: the waits that were added suffice, each is needed, and strict mode complains exactly where one is
+//! Random programs: the added waits suffice, each of them is needed, and strict mode complains exactly where a wait is
 //! missing.
 
 use gpustream::{
@@ -11,10 +11,10 @@ use crate::order::{Call, Order, Touch, Violation};
 use crate::paper::{self, Live, Paper};
 use crate::{Mem, touch};
 
-/// One access of a launch: which memory, from where (in 256ths of its length), how long, writing or not.
+/// An access of a launch: the memory, the start (in 256ths of its length), the length, and whether it writes.
 type Access = (u8, u8, u8, bool);
 
-/// A step; numbers choose among what is there, modulo how much that is.
+/// A step of a program; each number chooses among the existing objects, modulo their number.
 #[derive(Clone, Debug)]
 enum Step {
     NewStream,
@@ -91,7 +91,7 @@ impl Memory {
     }
 }
 
-/// Whole memory half of the time, otherwise a piece; sometimes nothing.
+/// Returns the whole range half of the time, otherwise a part, which may be empty.
 fn range(whole: usize, from: u8, len: u8) -> std::ops::Range<usize> {
     if from < 128 {
         return 0..whole;
@@ -119,7 +119,7 @@ fn pick<T>(list: &[T], choice: u8) -> Option<usize> {
     (!list.is_empty()).then(|| usize::from(choice) % list.len())
 }
 
-/// Checks the answer of a submission against what the model says of it.
+/// Compares the result of a submission with the model's answer.
 fn judge(expected_races: bool, result: gpustream::Result<()>) -> Result<(), TestCaseError> {
     match result {
         Ok(()) => prop_assert!(!expected_races, "strict mode let a race through"),
@@ -141,7 +141,7 @@ impl World {
     }
 
     fn keep(&mut self, mut memory: Memory) {
-        // SAFETY: contents do not matter on paper.
+        // SAFETY: the model never reads contents.
         unsafe { memory.write(0, 0).assume_written() };
         let whole = memory.read(0, 0);
         self.paper.new_owner(whole.as_raw().0, whole.len());
@@ -181,7 +181,7 @@ impl World {
                 let races = self.races(stream, touched(&target, true).as_slice());
                 let values = vec![0; target.len()];
                 let result = self.streams[stream].upload_into(&values, &mut self.memory[to].write(0, 0));
-                // Staging memory may have made the library ask what is done by now.
+                // For staging memory the library may have asked which work is done.
                 let target = touched(&self.memory[to].read(0, 0), true);
                 let races = races && (result.is_err() || self.races(stream, target.as_slice()));
                 return judge(races, result);
@@ -297,7 +297,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs the program, lets everything go, and gives the log.
+    /// Runs the program, drops everything, and returns the log.
     fn run(tracking: Tracking, pool: PoolPolicy, program: &[Step]) -> Result<Vec<Call>, TestCaseError> {
         let mut world = Self::new(tracking, pool);
         for step in program {
@@ -317,7 +317,7 @@ fn lengths(size: u8) -> usize {
     [1, 40, 512, 513, 0, 2000][usize::from(size) % 6]
 }
 
-/// The first race of a log without one of its calls.
+/// Returns the first race of a log without one of its calls.
 fn race_without(log: &[Call], without: usize) -> Option<Violation> {
     let mut order = Order::default();
     for (index, call) in log.iter().enumerate() {
@@ -335,7 +335,7 @@ fn race_without(log: &[Call], without: usize) -> Option<Violation> {
 
 fn check_auto(program: &[Step]) -> Result<(), TestCaseError> {
     World::run(Tracking::Auto, PoolPolicy::Library, program)?;
-    // A range of the pool stands for the uses of all that was merged into it, so a wait may be for a neighbour.
+    // A range of the pool stands for the uses of all ranges merged into it, so a wait may be for a neighbour.
     let log = World::run(Tracking::Auto, PoolPolicy::Unpooled, program)?;
     for (index, call) in log.iter().enumerate() {
         if matches!(call, Call::Wait { explicit: false, .. }) {
@@ -346,7 +346,7 @@ fn check_auto(program: &[Step]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// `PROPTEST_CASES` (256 if it is not set) makes all of these longer or shorter.
+/// Scales the number of cases by `PROPTEST_CASES`, which is 256 unless set.
 fn cases(share: impl Fn(u32) -> u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig { cases: share(default.cases).max(1), failure_persistence: None, ..default }
@@ -368,14 +368,14 @@ proptest! {
 
 proptest! {
     #![proptest_config(cases(|all| all / 10))]
-    /// Long enough for marks to be thinned out, clocks to be pruned and histories to be crowded.
+    /// The programs are long enough for the library to drop marks, prune clocks and fill histories.
     #[test]
-    fn long_programs_too(program in steps(600)) {
+    fn added_waits_suffice_in_long_programs(program in steps(600)) {
         check_auto(&program)?;
     }
 }
 
-/// Without this the checks above could pass by never meeting a hand-over.
+/// Without this test, the checks above could pass because no program has a hand-over.
 #[test]
 fn programs_exercise_what_they_check() {
     use proptest::strategy::ValueTree;

@@ -1,4 +1,4 @@
-//! Threads that copy and die.
+//! Copying threads that die.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use gpustream::{Device, DeviceOptions, ErrorKind, PoolPolicy};
 use crate::paper::{self, Live, Paper};
 use crate::{Mem, touch};
 
-/// Long enough for a second thread to help.
+/// Bytes of a copy that a second thread helps with.
 const LEN: usize = 4 << 20;
 
-/// The thread that calls waits where its first piece needs memory until another has come to help, which dies there.
+/// The calling thread waits, when its first piece needs memory, for another thread to help; that one dies there.
 fn let_a_helper_die(paper: &Paper, device: &Device) {
-    // So that pieces need memory.
+    // No piece then has memory in the pool.
     device.synchronize().unwrap();
     device.trim();
     let caller = thread::current().id();
@@ -56,7 +56,7 @@ fn a_staging_thread_that_dies_is_reported_and_everything_goes_on() {
     }
 }
 
-/// A thread that dies inside of the driver, with its use of the memory entered, is not waited for either.
+/// A thread that dies inside of the driver, after its use of the memory was entered, is not waited for either.
 #[test]
 fn a_copy_that_dies_in_the_driver_holds_up_nobody() {
     let paper = Paper::new();

@@ -7,13 +7,13 @@
 
 #define GS_CPU_ABI 3u
 
-// The one symbol a module exports, of type `const gs_cpu_module`.
+// The one symbol that a module exports, of type `const gs_cpu_module`.
 #define GS_CPU_MODULE_SYMBOL gpustream_cpu_module
 
-// Most bytes of dynamic shared memory a block can have: what an H100 offers after opting in.
+// The most bytes of dynamic shared memory that a block can have: as many as an H100 offers after opting in.
 #define GS_CPU_DYNAMIC_SHARED_MAX 232448
 
-// Most bytes of all parameters of a kernel.
+// The most bytes of all parameters of a kernel.
 #define GS_CPU_PARAMS_MAX 4096
 
 // A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
@@ -41,17 +41,17 @@ enum gs_cpu_warp_kind {
 
 // A thread's part in a warp operation.
 typedef struct gs_cpu_lane {
-    uint64_t value;    // what it gives; afterwards what it gets
+    uint64_t value;    // the value it gives; afterwards the result it gets
     uint64_t active;   // afterwards: mask of the lanes that took part
     uint64_t mask;     // the lanes it waits for; 0 means those lanes of the warp that can get here
-    const char* file;  // where in the source it waits
+    const char* file;  // the place in the source where it waits
     uint32_t line;
     uint32_t kind;    // gs_cpu_warp_kind
     uint32_t source;  // the lane a shuffle reads
     uint32_t reserved;
 } gs_cpu_lane;
 
-// What a kernel can ask of the backend. `thread` is the calling thread's number in its block.
+// The backend's functions for kernels. `thread` is the calling thread's number in its block.
 typedef struct gs_cpu_host {
     // Returns when all threads of the block are here, with `context->vote` set.
     void (*barrier)(gs_cpu_context* context, uint32_t thread, uint32_t predicate, const char* file,
@@ -63,7 +63,7 @@ typedef struct gs_cpu_host {
                  uint32_t line) GS_CPU_NOEXCEPT;
 } gs_cpu_host;
 
-// One launch as one worker sees it.
+// One worker's part of a launch.
 struct gs_cpu_context {
     const gs_cpu_host* host;
     const unsigned char* params;
@@ -75,13 +75,13 @@ struct gs_cpu_context {
     uint32_t current_thread;  // written by the entry where that is cheap, and by the backend on a switch
     uint32_t wide;            // grid.x * block.x exceeds GS_CPU_NARROW_MAX
     uint32_t check;           // errors that a GPU would not notice are reported
-    uint32_t vote;            // how many predicates held at the barrier that was passed last
+    uint32_t vote;            // the number of predicates that held at the last barrier
     gs_cpu_lane* lanes;       // one per thread of a block
 };
 
 // Runs blocks [first, end), linear numbers with x fastest. With a `first_thread` other than 0, runs that thread and its
-// successors in block `first`, which must be the one that this OS thread began last. A thread that waited inside does not go
-// on to its successors: the backend has started those elsewhere.
+// successors in block `first`, which must be the one that this OS thread began last. A thread that waited inside does
+// not go on to its successors: the backend has started them elsewhere.
 typedef void (*gs_cpu_entry)(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread);
 
 typedef struct gs_cpu_param {
@@ -95,7 +95,7 @@ typedef struct gs_cpu_kernel {
     const gs_cpu_param* params;
     uint32_t param_count;
     uint32_t params_size;  // bytes of the parameter block
-    uint32_t max_threads;  // 0: no limit of its own
+    uint32_t max_threads;  // 0: the kernel sets no limit
     uint32_t reserved;
 } gs_cpu_kernel;
 

@@ -1,8 +1,8 @@
-// Atomics on global and shared memory. Like CUDA's they order nothing but themselves.
+// Atomics on global and shared memory. Like CUDA's, they order no other accesses.
 #ifndef GPUSTREAM_CPU_ATOMICS_CUH
 #define GPUSTREAM_CPU_ATOMICS_CUH
 
-// The integer as wide as T, through which a compare-and-swap goes.
+// The integer of the same width as T, on which compare-and-swap works.
 template <size_t Bytes>
 struct gs_cpu_word;
 template <>
@@ -12,7 +12,7 @@ struct gs_cpu_word<4> { typedef uint32_t type; };
 template <>
 struct gs_cpu_word<8> { typedef uint64_t type; };
 
-// Replaces *address by step(*address) and returns what was there.
+// Replaces *address by step(*address) and returns the old value.
 template <class T, class Step>
 static inline __attribute__((always_inline)) T gs_cpu_atomic_update(T* address, Step step) {
     typedef typename gs_cpu_word<sizeof(T)>::type word;
@@ -93,7 +93,7 @@ static inline unsigned int atomicDec(unsigned int* p, unsigned int limit) {
     return gs_cpu_atomic_update(p, [limit](unsigned int old) { return old == 0 || old > limit ? limit : old - 1u; });
 }
 
-// The scoped forms: one memory serves every scope here.
+// The scoped forms are the same: one memory serves every scope here.
 #define GS_CPU_ATOMIC_SCOPES(name)                                                                            \
     template <class T, class V>                                                                               \
     static inline T name##_block(T* p, V v) { return name(p, (T)v); }                                         \

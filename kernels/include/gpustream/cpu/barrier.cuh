@@ -2,8 +2,8 @@
 #ifndef GPUSTREAM_CPU_BARRIER_CUH
 #define GPUSTREAM_CPU_BARRIER_CUH
 
-// Returns how many threads' predicates hold. Other threads run on this OS thread meanwhile, so the caller's index is
-// put back.
+// Returns the number of threads whose predicates hold. Other threads run on this OS thread meanwhile, so the caller's
+// index is restored.
 static inline __attribute__((always_inline)) uint32_t gs_cpu_barrier(uint32_t predicate, const char* file,
                                                                      uint32_t line) {
     const uint32_t x = threadIdx.x, y = threadIdx.y, z = threadIdx.z;

@@ -1,23 +1,23 @@
-// threadIdx and its kin, and how a kernel reaches the backend.
+// threadIdx and its relatives, and a kernel's calls to the backend.
 #ifndef GPUSTREAM_CPU_BUILTINS_CUH
 #define GPUSTREAM_CPU_BUILTINS_CUH
 
-// Static and never addressed: the compiler then keeps them in registers across the loop over a block's threads,
-// without which no kernel vectorises.
+// These are static and never addressed, so that the compiler keeps them in registers across the loop over a block's
+// threads. Otherwise no kernel would be vectorised.
 static thread_local uint3 threadIdx;
 static thread_local uint3 blockIdx;
 static thread_local uint3 blockDim;
 static thread_local uint3 gridDim;
 static thread_local int warpSize;
 
-// The launch this OS thread is in.
+// The launch that this OS thread works on.
 static thread_local gs_cpu_context* gs_cpu_current;
-// The thread that is running has waited, so its successors run on another fiber.
+// Whether the running thread has waited, so that its successors run on another fiber.
 static thread_local bool gs_cpu_moved;
-// Where the symbol table's offsets of shared arrays count from.
+// The symbol table's offsets of shared arrays count from here.
 static thread_local unsigned char gs_cpu_anchor;
 
-// Number of the running thread in its block.
+// Returns the number of the running thread in its block.
 static inline __attribute__((always_inline)) uint32_t gs_cpu_thread() {
     return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
 }
@@ -28,7 +28,7 @@ __attribute__((noreturn)) static inline void gs_cpu_fail(const char* message, co
     __builtin_unreachable();
 }
 
-// What `assert` calls: in a kernel it is an error of the device, not the end of the process.
+// `assert` calls this: in a kernel, a failed assertion is an error of the device, not the end of the process.
 extern "C" __attribute__((noreturn, visibility("hidden"), noinline)) void __assert_fail(
     const char* assertion, const char* file, unsigned int line, const char* function) noexcept {
     (void)function;
@@ -38,8 +38,8 @@ extern "C" __attribute__((noreturn, visibility("hidden"), noinline)) void __asse
 }
 
 #if defined(GS_CPU_CHECKED)
-// What -fsanitize=bounds calls for an index beyond an array of known size: an error in checked mode, and otherwise
-// what a GPU does, which is nothing.
+// -fsanitize=bounds calls this for an index beyond an array of known size: an error in checked mode, otherwise ignored,
+// as on a GPU.
 struct gs_cpu_bounds_type {
     uint16_t kind, info;
     char name[1];

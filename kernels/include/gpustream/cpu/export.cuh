@@ -2,7 +2,7 @@
 #ifndef GPUSTREAM_CPU_EXPORT_CUH
 #define GPUSTREAM_CPU_EXPORT_CUH
 
-// The last of the types that is an integer of 32 or 64 bits: mostly the type of a kernel's length.
+// The last of the types that is an integer of 32 or 64 bits, which is mostly the type of a kernel's length.
 template <class Found, class... T>
 struct gs_cpu_index_of {
     typedef Found type;
@@ -25,7 +25,7 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
         gs_cpu_param at[count ? count : 1];
         uint32_t bytes;
     };
-    // Each parameter at its natural alignment, as CUDA and HIP lay them out.
+    // Puts each parameter at its natural alignment, as CUDA and HIP do.
     static constexpr table lay_out() {
         table t{};
         const size_t sizes[] = {sizeof(P)..., 1}, aligns[] = {alignof(P)..., 1};
@@ -44,21 +44,21 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
     static_assert((std::is_trivially_copyable<P>::value && ... && true),
                   "a kernel's parameters must be trivially copyable");
 
-    // The type that the kernel most likely compares its thread's number in, judged by its parameters.
+    // The type in which the kernel probably compares its thread's number, judged by its parameters.
     typedef typename gs_cpu_index_of<unsigned int, P...>::type index;
-    // A number of 64 bits may be made of a product of 32 bits, `blockIdx.x * blockDim.x`, or of one of 64,
-    // `(size_t)blockIdx.x * blockDim.x`. No loop suits both, and a wrong one is up to ten times slower, so that
-    // these kernels get two, of which the first blocks show the faster.
+    // A number of 64 bits may come from a product of 32 bits, `blockIdx.x * blockDim.x`, or of 64 bits,
+    // `(size_t)blockIdx.x * blockDim.x`. No loop suits both, and the wrong one is up to ten times slower, so these
+    // kernels get two loops, and the first blocks are timed to find the faster.
     static constexpr int forms = sizeof(index) == 8 ? 2 : 1;
 
-    // One row of a block's threads, as the compiler likes it: counted in the thread's number over the whole grid,
-    // from which the kernel's own `blockIdx.x * blockDim.x + threadIdx.x` folds to the loop's counter. A guard
-    // `i < n` is then split off the loop, and neighbours are seen to touch neighbouring addresses. Each line here
-    // was measured.
+    // Runs one row of a block's threads, in a form that the compiler optimises well. The loop counts the thread's
+    // number over the whole grid, so the kernel's own `blockIdx.x * blockDim.x + threadIdx.x` folds to the loop's
+    // counter. The compiler then splits a guard `i < n` off the loop, and sees that neighbours touch neighbouring
+    // addresses. Each line here was measured.
     template <int Form>
     static inline __attribute__((always_inline)) void row(P... args) {
         const uint32_t bx = blockDim.x;
-        // Signed numbers of 64 bits are split in one form only; in the other the guard becomes a mask.
+        // For signed numbers of 64 bits, the guard is split off in one form only; in the other it becomes a mask.
         constexpr bool masked = forms == 2 && Form == 0 && std::is_signed<index>::value;
         if constexpr (forms == 2 && Form == 0 && !masked) {
             const index first = (index)blockIdx.x * blockDim.x, last = first + bx;
@@ -83,12 +83,13 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
                 if (gs_cpu_moved) return;
             }
         }
-        // The last index is of no use to anybody, and would have to be carried through the loop.
+        // The last index is never used, and without this the loop would have to carry it.
         threadIdx.x = 0;
     }
 
-    // The threads of one block from any on, in a grid of any size. Calls the kernel instead of containing it, so that
-    // each is compiled into loops once, and so that the index is in memory for a fault to be traced to its thread.
+    // Runs the threads of one block from `first` on, in a grid of any size. Calls the kernel instead of inlining it, so
+    // that each kernel is compiled into loops once, and the index is in memory, where a fault can be traced to its
+    // thread.
     static inline __attribute__((always_inline)) void rest(gs_cpu_context* context, uint32_t first, P... args) {
         const uint32_t bx = context->block.x, by = context->block.y, bz = context->block.z;
         void (*kernel)(P...) = Kernel;
@@ -108,14 +109,15 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
         }
     }
 
-    // A function for one row: in a loop over rows the hints would be hoisted away from where they are needed.
+    // A separate function for one row: in a loop over rows, the hints would be hoisted away from the place that needs
+    // them.
     template <int Form, size_t... I>
     static __attribute__((noinline, flatten)) void fast(gs_cpu_context* context, std::index_sequence<I...>) {
         blockDim.x = context->block.x;
         gs_cpu_moved = false;
         row<Form>(*reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
     }
-    // The threads of one block, from the first on.
+    // Runs all threads of one block.
     template <int Form>
     static void whole_block(gs_cpu_context* context) {
         const uint32_t by = context->block.y, bz = context->block.z;
@@ -128,7 +130,8 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
             }
         }
     }
-    // The same, by the form that has been the faster so far. Workers may disagree for a moment; either is right.
+    // Runs all threads of one block in the form that was faster so far. Workers may disagree for a moment; both are
+    // right.
     static void best_block(gs_cpu_context* context) {
         static uint32_t tried;
         static uint64_t fastest[2] = {~uint64_t(0), ~uint64_t(0)};
@@ -160,7 +163,7 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
 
     static void run(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread) {
         if (first_thread) {
-            // The rest of the block that this OS thread is in: all but the thread's index is set.
+            // Runs the rest of the block that this OS thread is in: everything but the thread's index is set.
             general(context, first_thread, std::index_sequence_for<P...>());
             return;
         }
@@ -203,9 +206,9 @@ struct gs_cpu_entry_of<void(P...) noexcept, Kernel> : gs_cpu_entry_of<void(P...)
 
 static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
 
-// Defines the array that `extern __shared__ T name[]` declares, once per name and file. All of them start at the
-// same address, as on a GPU. The assembler does it because C++ cannot define one array under several types.
-// 4096 bytes on either side are nobody's: the backend's checked mode finds writes there.
+// Defines the array that `extern __shared__ T name[]` declares, once per name and file. All such arrays start at the
+// same address, as on a GPU. The assembler defines them because C++ cannot define one array under several types. The
+// 4096 bytes on either side are unused: the backend's checked mode finds writes there.
 #define GS_CPU_TEXT_(x) #x
 #define GS_CPU_TEXT(x) GS_CPU_TEXT_(x)
 #define GS_CPU_DYNAMIC_SHARED(name)                                                                           \
@@ -231,7 +234,7 @@ static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
      (uint32_t)gs_cpu_entry_of<decltype(name), &name>::count,                                                 \
      gs_cpu_entry_of<decltype(name), &name>::params.bytes, threads, 0},
 
-// The list ends in an entry without a name, so that a file without kernels is a module too.
+// The list ends with an entry without a name, so a file without kernels is a module too.
 #define GS_CPU_MODULE(...)                                                                                    \
     static const gs_cpu_kernel gs_cpu_kernels[] = {__VA_ARGS__{nullptr, nullptr, nullptr, 0, 0, 0, 0}};       \
     extern "C" __attribute__((visibility("default"), used)) const gs_cpu_module GS_CPU_MODULE_SYMBOL = {      \

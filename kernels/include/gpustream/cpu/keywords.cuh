@@ -1,4 +1,4 @@
-// The words CUDA and HIP add to C++.
+// The keywords that CUDA and HIP add to C++.
 #ifndef GPUSTREAM_CPU_KEYWORDS_CUH
 #define GPUSTREAM_CPU_KEYWORDS_CUH
 
@@ -15,8 +15,8 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
 
-// A block runs on one OS thread, so its shared memory is that thread's. Dynamic shared memory is an
-// `extern __shared__` array, defined by GS_CPU_DYNAMIC_SHARED.
+// A block runs on one OS thread, so its shared memory is thread-local. Dynamic shared memory is an `extern __shared__`
+// array, defined by GS_CPU_DYNAMIC_SHARED.
 #define __shared__ thread_local
 
 #endif

@@ -16,7 +16,7 @@ static inline unsigned int min(unsigned int a, int b) { return min(a, (unsigned 
 static inline unsigned int min(int a, unsigned int b) { return min((unsigned int)a, b); }
 static inline unsigned int max(unsigned int a, int b) { return max(a, (unsigned int)b); }
 static inline unsigned int max(int a, unsigned int b) { return max((unsigned int)a, b); }
-// As CUDA's: the other operand where one is not a number.
+// As in CUDA, these return the other operand if one is NaN.
 static inline __attribute__((always_inline)) float min(float a, float b) { return ::fminf(a, b); }
 static inline __attribute__((always_inline)) float max(float a, float b) { return ::fmaxf(a, b); }
 static inline __attribute__((always_inline)) double min(double a, double b) { return ::fmin(a, b); }
@@ -40,7 +40,7 @@ static inline float normcdff(float x) { return 0.5f * ::erfcf(-x * 0.70710678118
 static inline float sinpif(float x) { return (float)std::sin(3.14159265358979323846 * (double)std::remainder(x, 2.0f)); }
 static inline float cospif(float x) { return (float)std::cos(3.14159265358979323846 * (double)std::remainder(x, 2.0f)); }
 
-// The fast intrinsics: exact here.
+// The fast intrinsics are exact here.
 static inline float gs_cpu_expf(float x) { return ::expf(x); }
 static inline float gs_cpu_exp10f(float x) { return ::powf(10.0f, x); }
 static inline float gs_cpu_logf(float x) { return ::logf(x); }
@@ -54,7 +54,7 @@ static inline void gs_cpu_sincosf(float x, float* s, float* c) {
     *s = ::sinf(x);
     *c = ::cosf(x);
 }
-// Macros, since glibc declares functions of these names that it does not define.
+// These are macros, since glibc declares functions of these names that it does not define.
 #define __expf gs_cpu_expf
 #define __exp10f gs_cpu_exp10f
 #define __logf gs_cpu_logf
@@ -74,7 +74,7 @@ static inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0
 static inline float __fmaf_rn(float a, float b, float c) { return ::fmaf(a, b, c); }
 static inline double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
-// What these promise is that the compiler does not fuse them, so the result passes through a barrier to it.
+// The compiler must not fuse these operations, so their result passes through a barrier to the compiler.
 static inline __attribute__((always_inline)) float gs_cpu_unfused(float x) {
 #if defined(__x86_64__)
     __asm__("" : "+x"(x));
@@ -136,7 +136,7 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 }
 static inline unsigned __sad(int a, int b, unsigned c) { return c + (a > b ? (unsigned)a - (unsigned)b : (unsigned)b - (unsigned)a); }
 
-// Reinterpretations and conversions. Those to integers saturate and give 0 for what is not a number, as on a GPU.
+// Reinterpretations and conversions. Conversions to integers saturate and give 0 for NaN, as on a GPU.
 template <class To, class From>
 static inline __attribute__((always_inline)) To gs_cpu_bits(From from) {
     static_assert(sizeof(To) == sizeof(From), "same size");

@@ -1,11 +1,11 @@
-// What nvcc and hipcc predefine, for g++ and clang++: included before a kernel's source on the CPU backend.
+// The words that nvcc and hipcc predefine, for g++ and clang++: included before a kernel's source on the CPU backend.
 #ifndef GPUSTREAM_CPU_PRELUDE_CUH
 #define GPUSTREAM_CPU_PRELUDE_CUH
 
-// Says to portable headers that the host compiler compiles this file as device code.
+// Tells portable headers that the host compiler compiles this file as device code.
 #define GPUSTREAM_CPU 1
 
-// Before the keywords below: some of them are attribute names inside the standard library.
+// These come before the keywords below, some of which are attribute names inside the standard library.
 #include <cassert>
 #include <climits>
 #include <cmath>

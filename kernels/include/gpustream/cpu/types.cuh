@@ -115,7 +115,7 @@ struct __attribute__((may_alias)) dim3 {
     unsigned int x, y, z;
     constexpr dim3(unsigned int x_ = 1, unsigned int y_ = 1, unsigned int z_ = 1) : x(x_), y(y_), z(z_) {}
     constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
-    // From blockDim and its kin.
+    // Converts from blockDim and its relatives.
     template <class Index, class = typename Index::gs_cpu_is_index>
     dim3(const Index& v) : x(v.x), y(v.y), z(v.z) {}
     constexpr operator uint3() const { return {x, y, z}; }

@@ -1,10 +1,10 @@
-// Warp-wide operations, for warps of 32 and of 64 lanes. Masks are 64 bits wide: CUDA's 32-bit ones extend.
+// Warp-wide operations, for warps of 32 and of 64 lanes. Masks are 64 bits wide; CUDA's 32-bit masks are extended.
 #ifndef GPUSTREAM_CPU_WARP_CUH
 #define GPUSTREAM_CPU_WARP_CUH
 
 #define GS_CPU_WHERE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()
 
-// What a warp-wide operation gives each of its lanes.
+// The result of a warp-wide operation for one of its lanes.
 struct gs_cpu_warp_result {
     uint64_t value;
     uint64_t active;  // mask of the lanes that took part
@@ -28,7 +28,7 @@ static inline __attribute__((always_inline)) uint32_t gs_cpu_lane_id() {
     return gs_cpu_thread() & (uint32_t)(warpSize - 1);
 }
 
-// CUDA code writes 0xffffffff for "the whole warp"; on a warp of 64 that is still what it means.
+// CUDA code writes 0xffffffff for "the whole warp"; the mask has that meaning on a warp of 64, too.
 static inline __attribute__((always_inline)) uint64_t gs_cpu_mask(uint64_t mask) {
     return mask == 0xffffffffu && warpSize == 64 ? ~uint64_t(0) : mask;
 }
@@ -46,7 +46,7 @@ static inline __attribute__((always_inline)) T gs_cpu_shuffle(uint64_t mask, T v
     return result;
 }
 
-// The lane a shuffle reads from. Beyond its segment of `width` lanes a lane reads itself.
+// Returns the lane that a shuffle reads from. Beyond its segment of `width` lanes, a lane reads itself.
 static inline uint32_t gs_cpu_from(int lane, int width) {
     const uint32_t self = gs_cpu_lane_id(), segment = (uint32_t)width;
     return (self & ~(segment - 1)) | ((uint32_t)lane & (segment - 1));
@@ -59,7 +59,7 @@ static inline uint32_t gs_cpu_from_down(unsigned delta, int width) {
     const uint32_t self = gs_cpu_lane_id(), at = self & ((uint32_t)width - 1);
     return delta >= (uint32_t)width - at ? self : self + delta;
 }
-// Unlike the others a lane may read from an earlier segment.
+// Unlike in the other shuffles, a lane may read from an earlier segment.
 static inline uint32_t gs_cpu_from_xor(int lane_mask, int width) {
     const uint32_t self = gs_cpu_lane_id(), segment = (uint32_t)width, from = self ^ (uint32_t)lane_mask;
     return from >= ((self & ~(segment - 1)) + segment) ? self : from;
@@ -105,8 +105,8 @@ static inline void __syncwarp(uint64_t mask = ~uint64_t(0), GS_CPU_WHERE) {
     gs_cpu_warp(GS_CPU_WARP_SYNC, 0, gs_cpu_mask(mask), 0, file, line);
 }
 
-// Bits beyond 32 are there on a warp of 64: CUDA code that keeps the result in an unsigned loses them, as it
-// would under hipcc.
+// On a warp of 64 the result has bits beyond 32: CUDA code that keeps the result in an unsigned loses them, as under
+// hipcc.
 static inline uint64_t __ballot_sync(uint64_t mask, int predicate, GS_CPU_WHERE) {
     return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, gs_cpu_mask(mask), predicate != 0, file, line).value;
 }

@@ -1,5 +1,5 @@
-//! A driver reduced to its order: streams, events and captures, and nothing is copied. Work runs when somebody waits
-//! for it. A call that would break a capture, or land in one unnoticed, panics.
+//! A model of a driver that keeps only order: streams, events and captures; it copies nothing. Work runs when a thread
+//! waits for it. A call that would break a capture, or be recorded by mistake, panics.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,23 +8,23 @@ use gpustream::DeviceOptions;
 use gpustream::hal::{DeviceInfo, Error, FillPattern, RawStream, Result, Work as Operation};
 use noop::{Call, Model, Noop};
 
-/// What a stream is given, in its order.
+/// An operation of a stream.
 #[derive(Clone, Debug)]
 enum Work {
     /// A fill with this value, or a copy: [`COPY`].
     Step(u32),
-    /// Another stream's first operations.
+    /// A wait for another stream's first operations: the stream, and their number.
     After(usize, usize),
     Graph(Vec<u32>),
 }
 
-/// What a copy on the device is called among the steps.
+/// The value that stands for a copy on the device among the steps.
 pub(crate) const COPY: u32 = u32::MAX;
 
 #[derive(Default)]
 struct Queue {
     work: Vec<Work>,
-    /// How much of it has run.
+    /// The number of operations that have run.
     done: usize,
     capture: Option<usize>,
 }
@@ -32,7 +32,7 @@ struct Queue {
 #[derive(Clone, Copy)]
 enum Recorded {
     Never,
-    /// After so many operations of a stream.
+    /// The event is reached after this many operations of a stream.
     At(usize, usize),
     In(usize),
 }
@@ -41,14 +41,14 @@ enum Recorded {
 struct World {
     streams: HashMap<usize, Queue>,
     events: HashMap<usize, Recorded>,
-    /// The steps of each capture, the ended ones included, which are the graphs.
+    /// The steps of each capture; an ended capture is a graph.
     captures: HashMap<usize, Vec<u32>>,
     ended: Vec<usize>,
     /// Executables that are being launched at this moment.
     launching: HashSet<usize>,
     next: usize,
     steps: Vec<u32>,
-    /// Memory of the host, which the operations here only name.
+    /// Host memory that the library allocated; operations here never touch its contents.
     pinned: Vec<Vec<u128>>,
 }
 
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// Runs a stream's first operations, and what they come after.
+    /// Runs a stream's first `until` operations, and those they wait for.
     fn run(&mut self, stream: usize, until: usize) {
         while let Some(queue) = self.streams.get_mut(&stream).filter(|queue| queue.done < until) {
             let work = queue.work[queue.done].clone();
@@ -89,7 +89,7 @@ impl World {
     }
 }
 
-/// One context of the driver's. Devices opened on it share its streams.
+/// A context of the driver. Devices opened on it share its streams.
 #[derive(Clone, Default)]
 pub(crate) struct Driver(Arc<Mutex<World>>);
 
@@ -99,7 +99,7 @@ impl Driver {
         gpustream::Device::open_on(&backend, 0, DeviceOptions::default()).unwrap()
     }
 
-    /// Makes a stream that is not the library's.
+    /// Makes a stream that the library does not own.
     pub(crate) fn foreign_stream(&self) -> RawStream {
         let world = &mut *self.0.lock().unwrap();
         let stream = world.new_handle();
@@ -107,7 +107,7 @@ impl Driver {
         RawStream(stream)
     }
 
-    /// Whether one of two streams waits for the other.
+    /// Returns whether one of two streams waits for the other.
     pub(crate) fn are_ordered(&self, [a, b]: [RawStream; 2]) -> bool {
         let world = &*self.0.lock().unwrap();
         let waits = |stream: RawStream, other: RawStream| {
@@ -117,12 +117,12 @@ impl Driver {
         waits(a, b) || waits(b, a)
     }
 
-    /// The steps that have run so far, in their order.
+    /// Returns the steps that have run so far, in their order.
     pub(crate) fn ran(&self) -> Vec<u32> {
         self.0.lock().unwrap().steps.clone()
     }
 
-    /// Runs everything; says in which order the steps ran.
+    /// Runs all operations and returns the steps in the order in which they ran.
     pub(crate) fn steps(&self) -> Vec<u32> {
         let world = &mut *self.0.lock().unwrap();
         let all: Vec<_> = world.streams.iter().map(|(&stream, queue)| (stream, queue.work.len())).collect();
@@ -134,14 +134,14 @@ impl Driver {
 }
 
 impl Driver {
-    /// A call of the driver's. Another thread may come before it.
+    /// Makes a call of the driver. Another thread may run before it.
     #[allow(clippy::unnecessary_wraps, reason = "each caller answers with it")]
     fn call<T>(&self, call: impl FnOnce(&mut World) -> T) -> Result<T> {
         shuttle::thread::yield_now();
         Ok(call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// A call that answers with nothing.
+    /// Makes a call that returns no value.
     fn tell(&self, call: impl FnOnce(&mut World)) -> Result<usize> {
         self.call(call).map(|()| 0)
     }
@@ -156,7 +156,7 @@ unsafe impl Model for Driver {
     fn call(&self, call: Call<'_>) -> Result<usize> {
         match call {
             Call::Synchronize => {
-                // A wait takes time.
+                // Other threads may run during the wait.
                 for _ in 0..2 {
                     self.call(|world| {
                         let captured = world.streams.values().any(|queue| queue.capture.is_some());
@@ -181,7 +181,10 @@ unsafe impl Model for Driver {
             Call::StreamWaitEvent(stream, event) => self.tell(|world| match world.events[&event.0] {
                 Recorded::Never => {}
                 Recorded::At(other, until) => {
-                    world.running(stream, "a wait for what is outside").work.push(Work::After(other, until));
+                    world
+                        .running(stream, "a wait for work outside of the capture")
+                        .work
+                        .push(Work::After(other, until));
                 }
                 Recorded::In(capture) => {
                     assert!(!world.ended.contains(&capture), "a wait for a capture that has ended");
