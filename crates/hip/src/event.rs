@@ -19,42 +19,45 @@ fn event_of(event: RawEvent) -> hipEvent_t {
 unsafe impl Events for HipDevice {
     /// HIP has one flag for waiting: without it the thread polls, yielding or not as the device is set up.
     fn event_create(&self, options: EventOptions) -> Result<RawEvent> {
-        self.bind()?;
+        let api = self.enter()?;
         let timing = if options.timing { hipEventDefault } else { hipEventDisableTiming };
         let wait = if options.wait == WaitPolicy::Block { hipEventBlockingSync } else { hipEventDefault };
         let mut event = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle.
-        unsafe { self.runtime.api.hipEventCreateWithFlags(&raw mut event, timing | wait) }.ok()?;
+        // SAFETY: the pointer is to a local.
+        unsafe { api.hipEventCreateWithFlags(&raw mut event, timing | wait) }.ok()?;
         Ok(RawEvent(event as usize))
     }
 
     unsafe fn event_destroy(&self, event: RawEvent) -> Result<()> {
+        let api = &self.driver.api;
         // SAFETY: the event is alive and not used again, by the trait's contract.
-        unsafe { self.runtime.api.hipEventDestroy(event_of(event)) }.ok()
+        unsafe { api.hipEventDestroy(event_of(event)) }.ok()
     }
 
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> Result<()> {
-        self.bind()?;
+        let api = self.enter()?;
         // SAFETY: both are alive, by the trait's contract.
-        unsafe { self.runtime.api.hipEventRecord(event_of(event), stream_of(stream)) }.ok()
+        unsafe { api.hipEventRecord(event_of(event), stream_of(stream)) }.ok()
     }
 
     unsafe fn event_query(&self, event: RawEvent) -> Result<bool> {
+        let api = &self.driver.api;
         // SAFETY: the event is alive, by the trait's contract.
-        unsafe { self.runtime.api.hipEventQuery(event_of(event)) }.ready()
+        unsafe { api.hipEventQuery(event_of(event)) }.ready()
     }
 
     unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()> {
+        let api = &self.driver.api;
         // SAFETY: the event is alive, by the trait's contract.
-        unsafe { self.runtime.api.hipEventSynchronize(event_of(event)) }.ok()
+        unsafe { api.hipEventSynchronize(event_of(event)) }.ok()
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> Result<Duration> {
+        let api = &self.driver.api;
         let mut milliseconds = 0_f32;
-        // SAFETY: both are alive, by the trait's contract; the pointer is to a live number.
-        let answer = unsafe {
-            self.runtime.api.hipEventElapsedTime(&raw mut milliseconds, event_of(start), event_of(end))
-        };
+        // SAFETY: both are alive, by the trait's contract; the pointer is to a local.
+        let answer =
+            unsafe { api.hipEventElapsedTime(&raw mut milliseconds, event_of(start), event_of(end)) };
         answer.ok()?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }

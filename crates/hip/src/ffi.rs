@@ -10,7 +10,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::error::Status;
+use gpustream_hal::driver::Status;
 
 pub(crate) type hipError_t = Status;
 pub(crate) type hipStream_t = *mut c_void;

@@ -40,8 +40,7 @@ unsafe impl Launch for HipDevice {
         stream: RawStream,
     ) -> Result<()> {
         check(config)?;
-        self.bind()?;
-        let api = &self.runtime.api;
+        let api = self.enter()?;
         let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
         let (function, stream) = (function_of(function), stream_of(stream));
         let params = args.as_ptr().cast_mut();
@@ -64,11 +63,11 @@ unsafe impl Launch for HipDevice {
         threads_per_block: u32,
         dynamic_shared: u32,
     ) -> Result<Occupancy> {
-        self.bind()?;
+        let api = self.enter()?;
         let mut blocks: c_int = 0;
-        // SAFETY: the function's module is loaded, by the trait's contract; the pointer is to a live integer.
+        // SAFETY: the function's module is loaded, by the trait's contract; the pointer is to a local.
         let answer = unsafe {
-            self.runtime.api.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+            api.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
                 &raw mut blocks,
                 function_of(function),
                 threads_per_block as c_int,
@@ -80,11 +79,11 @@ unsafe impl Launch for HipDevice {
     }
 
     unsafe fn suggested_block(&self, function: RawFunction, dynamic_shared: u32) -> Result<(u32, u32)> {
-        self.bind()?;
+        let api = self.enter()?;
         let (mut grid, mut block): (c_int, c_int) = (0, 0);
-        // SAFETY: the function's module is loaded, by the trait's contract; the pointers are to live integers.
+        // SAFETY: the function's module is loaded, by the trait's contract; the pointers are to locals.
         let answer = unsafe {
-            self.runtime.api.hipModuleOccupancyMaxPotentialBlockSize(
+            api.hipModuleOccupancyMaxPotentialBlockSize(
                 &raw mut grid,
                 &raw mut block,
                 function_of(function),

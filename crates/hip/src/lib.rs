@@ -7,8 +7,9 @@
 //!
 //! The files have the names of the traits they implement, as in the other backends:
 //! [`device`], [`stream`], [`event`], [`buffer`], [`module`], [`launch`], [`graph`], [`error`]. Besides them
-//! [`ffi`] declares HIP's types, [`library`] finds and opens it, [`memset`] writes a fill's parameters in the order
-//! that it reads, [`hiprtc`] compiles at run time, and [`arch`] compares processor names.
+//! [`ffi`] declares HIP's types, [`api`] its functions, [`library`] says where it may be, [`driver`] opens it,
+//! [`backend`] finds devices, [`info`] describes one, [`memset`] writes a fill's parameters in the order
+//! that HIP reads, [`compiler`] compiles at run time, and [`arch`] compares processor names.
 //!
 //! # Environment
 //!
@@ -30,17 +31,20 @@
 
 mod api;
 mod arch;
+mod backend;
 mod buffer;
+mod compiler;
 mod device;
+mod driver;
 mod error;
 mod event;
 mod ffi;
 mod graph;
-mod hiprtc;
+mod info;
 mod launch;
 mod library;
 mod memset;
 mod module;
 mod stream;
 
-pub use device::{Hip, backend};
+pub use backend::{Hip, backend};

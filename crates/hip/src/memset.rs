@@ -10,12 +10,13 @@
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use gpustream_hal::driver::{Answer, Status};
 use gpustream_hal::{FillPattern, RawBuffer};
 
-use crate::buffer::pointer_of;
-use crate::error::{Answer, Status};
+use crate::api::Api;
+use crate::buffer::address_of;
+use crate::driver::Version;
 use crate::ffi::{hipMemsetParams, hipMemsetParamsDocumented};
-use crate::library::Version;
 
 /// A row of `count` elements to fill.
 pub(crate) struct Fill {
@@ -36,7 +37,7 @@ impl Fill {
     /// The documented order has the size where this one has the upper half of the height: 0.
     fn header(&self) -> hipMemsetParams {
         hipMemsetParams {
-            dst: pointer_of(self.dst),
+            dst: address_of(self.dst),
             elementSize: self.pattern.width() as u32,
             height: 1,
             pitch: self.count * self.pattern.width(),
@@ -49,7 +50,7 @@ impl Fill {
     /// row's length: that may be 1, 2 or 4. Where there is one row, HIP does not use it.
     fn documented(&self) -> hipMemsetParamsDocumented {
         hipMemsetParamsDocumented {
-            dst: pointer_of(self.dst),
+            dst: address_of(self.dst),
             pitch: 0,
             value: self.value(),
             elementSize: self.pattern.width() as u32,
@@ -82,11 +83,11 @@ impl MemsetOrder {
     pub(crate) fn call<'a>(
         &self,
         fill: &Fill,
-        call: impl Fn(*const hipMemsetParams) -> Answer<'a>,
-    ) -> Answer<'a> {
+        call: impl Fn(*const hipMemsetParams) -> Answer<'a, Api>,
+    ) -> Answer<'a, Api> {
         let header = || call(&fill.header());
         let documented = || call(ptr::from_ref(&fill.documented()).cast());
-        let learn = |order, answer: &Answer<'_>| {
+        let learn = |order, answer: &Answer<'_, Api>| {
             let success = answer.status == Some(Status::SUCCESS);
             if success {
                 // Relaxed: nothing else is published, and threads that learn at once learn the same.
@@ -115,11 +116,10 @@ impl MemsetOrder {
 mod tests {
     use std::cell::RefCell;
 
-    use libloading::Library;
+    use gpustream_hal::driver::Function;
+    use gpustream_hal::library::Library;
 
     use super::*;
-    use crate::api::Api;
-    use crate::error::Function;
 
     /// Size of an element, rows, elements, value.
     type Read = (u32, usize, usize, u32);

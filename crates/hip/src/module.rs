@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 
 use gpustream_hal::{ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result, Source};
 
+use crate::compiler::Hiprtc;
 use crate::device::HipDevice;
 use crate::error::error;
 use crate::ffi::{
@@ -27,32 +28,31 @@ unsafe impl Modules for HipDevice {
     /// `hipModuleLoadData` is told no length and copies nothing, and builds the module on first use: the image is
     /// kept until the module is unloaded, with a zero after it for a reader that takes it for a text.
     unsafe fn module_load(&self, image: &[u8]) -> Result<RawModule> {
-        self.bind()?;
+        let api = self.enter()?;
         let image: Box<[u8]> = [image, &[0]].concat().into();
         let mut module = ptr::null_mut();
         // SAFETY: the image is a whole one, by the trait's contract, and is kept as long as the module.
-        unsafe { self.runtime.api.hipModuleLoadData(&raw mut module, image.as_ptr().cast()) }.ok()?;
+        unsafe { api.hipModuleLoadData(&raw mut module, image.as_ptr().cast()) }.ok()?;
         self.images.lock().unwrap_or_else(PoisonError::into_inner).insert(module as usize, image);
         Ok(RawModule(module as usize))
     }
 
     unsafe fn module_unload(&self, module: RawModule) -> Result<()> {
-        self.bind()?;
+        let api = self.enter()?;
         // SAFETY: the module is loaded and not used again, by the trait's contract.
-        unsafe { self.runtime.api.hipModuleUnload(module.0 as *mut c_void) }.ok()?;
+        unsafe { api.hipModuleUnload(module.0 as *mut c_void) }.ok()?;
         self.images.lock().unwrap_or_else(PoisonError::into_inner).remove(&module.0);
         Ok(())
     }
 
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
-        self.bind()?;
+        let api = self.enter()?;
         let not_found = || error(ErrorKind::KernelNotFound, format!("the module has no kernel `{name}`"));
         let symbol = CString::new(name).map_err(|_| not_found())?;
         let mut function = ptr::null_mut();
         // SAFETY: the module is loaded, by the trait's contract; the name is a C string.
-        let answer = unsafe {
-            self.runtime.api.hipModuleGetFunction(&raw mut function, module.0 as *mut c_void, symbol.as_ptr())
-        };
+        let answer =
+            unsafe { api.hipModuleGetFunction(&raw mut function, module.0 as *mut c_void, symbol.as_ptr()) };
         let call = answer.function.name;
         answer.ok().map_err(|failure| match failure.kind() {
             ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
@@ -68,13 +68,11 @@ unsafe impl Modules for HipDevice {
     }
 
     unsafe fn function_info(&self, function: RawFunction) -> Result<FunctionInfo> {
-        self.bind()?;
+        let api = self.enter()?;
         let read = |attribute: hipFunction_attribute| -> Result<u32> {
             let mut value: c_int = 0;
-            // SAFETY: the function's module is loaded, by the trait's contract; the pointer is to a live integer.
-            let answer = unsafe {
-                self.runtime.api.hipFuncGetAttribute(&raw mut value, attribute, function_of(function))
-            };
+            // SAFETY: the function's module is loaded, by the trait's contract; the pointer is to a local.
+            let answer = unsafe { api.hipFuncGetAttribute(&raw mut value, attribute, function_of(function)) };
             answer.ok()?;
             Ok(value.max(0) as u32)
         };
@@ -87,10 +85,11 @@ unsafe impl Modules for HipDevice {
     }
 
     unsafe fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
-        self.runtime.hiprtc()?.compile(source, self.arch.processor())
+        // SAFETY: the options are harmless, by the trait's contract.
+        unsafe { self.driver.hiprtc()?.compile(source, self.arch.processor()) }
     }
 
     fn compiler(&self) -> Result<String> {
-        self.runtime.hiprtc().map(crate::hiprtc::Hiprtc::describe)
+        self.driver.hiprtc().map(Hiprtc::description)
     }
 }

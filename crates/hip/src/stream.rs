@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use gpustream_hal::driver::Status;
 use gpustream_hal::{DefaultStream, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams};
 
 use crate::device::HipDevice;
-use crate::error::Status;
 use crate::ffi::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipStreamPerThread};
 
 /// HIP's form of a stream.
@@ -17,19 +17,18 @@ pub(crate) fn stream_of(stream: RawStream) -> hipStream_t {
 // SAFETY: each method is the HIP call that it names, and answers what the driver answered.
 unsafe impl Streams for HipDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
-        self.bind()?;
+        let api = self.enter()?;
         let flags = if options.blocking_with_default { hipStreamDefault } else { hipStreamNonBlocking };
         let mut stream = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle. HIP clamps the priority.
-        unsafe { self.runtime.api.hipStreamCreateWithPriority(&raw mut stream, flags, options.priority) }
-            .ok()?;
+        // SAFETY: the pointer is to a local. HIP clamps the priority.
+        unsafe { api.hipStreamCreateWithPriority(&raw mut stream, flags, options.priority) }.ok()?;
         Ok(RawStream(stream as usize))
     }
 
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
-        self.bind()?;
+        let api = self.enter()?;
         // SAFETY: the stream is alive and not used again, by the trait's contract.
-        unsafe { self.runtime.api.hipStreamDestroy(stream_of(stream)) }.ok()
+        unsafe { api.hipStreamDestroy(stream_of(stream)) }.ok()
     }
 
     /// The legacy stream is the null handle: `hipStreamLegacy` is younger, and waiting for an event recorded on
@@ -42,28 +41,27 @@ unsafe impl Streams for HipDevice {
     }
 
     unsafe fn stream_query(&self, stream: RawStream) -> Result<bool> {
-        self.bind()?;
+        let api = self.enter()?;
         // SAFETY: the stream is alive, by the trait's contract.
-        unsafe { self.runtime.api.hipStreamQuery(stream_of(stream)) }.ready()
+        unsafe { api.hipStreamQuery(stream_of(stream)) }.ready()
     }
 
     unsafe fn stream_synchronize(&self, stream: RawStream) -> Result<()> {
-        self.bind()?;
+        let api = self.enter()?;
         // SAFETY: the stream is alive, by the trait's contract.
-        unsafe { self.runtime.api.hipStreamSynchronize(stream_of(stream)) }.ok()
+        unsafe { api.hipStreamSynchronize(stream_of(stream)) }.ok()
     }
 
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()> {
-        self.bind()?;
+        let api = self.enter()?;
         // SAFETY: both are alive, by the trait's contract.
-        unsafe { self.runtime.api.hipStreamWaitEvent(stream_of(stream), event.0 as *mut c_void, 0) }.ok()
+        unsafe { api.hipStreamWaitEvent(stream_of(stream), event.0 as *mut c_void, 0) }.ok()
     }
 
     unsafe fn stream_host_fn(&self, stream: RawStream, function: HostFn, data: *mut c_void) -> Result<()> {
-        self.bind()?;
-        let api = &self.runtime.api;
+        let api = self.enter()?;
         let stream = stream_of(stream);
-        if api.has_host_func() {
+        if api.hipLaunchHostFunc.is_some() {
             // SAFETY: the stream is alive, and `data` is the function's, by the trait's contract.
             return unsafe { api.hipLaunchHostFunc(stream, Some(function), data) }.ok();
         }
