@@ -3,9 +3,10 @@
 use std::ptr;
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{ErrorKind, Result};
 
-use crate::driver::{Driver, call};
+use crate::driver::Driver;
+use crate::error::error;
 
 /// A retained primary context.
 ///
@@ -20,30 +21,30 @@ pub(crate) struct Context {
 
 // SAFETY: both are handles, which the driver accepts from any thread.
 unsafe impl Send for Context {}
-// SAFETY: as above; nothing is mutated.
+// SAFETY: both are handles, which the driver accepts from any thread, and nothing is mutated.
 unsafe impl Sync for Context {}
 
 impl Driver {
-    /// The primary context of device `ordinal` (`cuDevicePrimaryCtxRetain` on first use).
+    /// Returns the primary context of device `ordinal` (`cuDevicePrimaryCtxRetain` on first use).
     pub(crate) fn context(&self, ordinal: usize) -> Result<Context> {
         let Some(slot) = self.contexts.get(ordinal) else {
-            let text = match self.contexts.len() {
+            let message = match self.contexts.len() {
                 0 => "there is no CUDA device; check nvidia-smi and CUDA_VISIBLE_DEVICES".to_owned(),
                 count => {
                     format!("there is no device cuda:{ordinal}: the driver has {count}, numbered from 0")
                 }
             };
-            return Err(Error::new(ErrorKind::NoDevice, text).with_backend("cuda"));
+            return Err(error(ErrorKind::NoDevice, message));
         };
         if let Some(context) = slot.get() {
             return Ok(*context);
         }
         let mut device = 0;
         let mut raw = ptr::null_mut();
-        // SAFETY: both pointers are to locals; the ordinal is one the driver counted.
+        // SAFETY: both pointers are to locals; the ordinal is one that the driver counted.
         unsafe {
-            call!(self, cuDeviceGet(&raw mut device, ordinal as i32))?;
-            call!(self, cuDevicePrimaryCtxRetain(&raw mut raw, device))?;
+            self.api.cuDeviceGet(&raw mut device, ordinal as i32).ok()?;
+            self.api.cuDevicePrimaryCtxRetain(&raw mut raw, device).ok()?;
         }
         // Where two threads came here at once, both hold the same context, retained twice.
         Ok(*slot.get_or_init(|| Context { raw, device }))
@@ -56,13 +57,12 @@ impl Driver {
     #[inline]
     pub(crate) fn make_current(&self, context: CUcontext) -> Result<()> {
         let mut current = ptr::null_mut();
-        // SAFETY: the pointer is to a local; `context` is retained for good.
-        unsafe {
-            call!(self, cuCtxGetCurrent(&raw mut current))?;
-            if current == context {
-                return Ok(());
-            }
-            call!(self, cuCtxSetCurrent(context))
+        // SAFETY: the pointer is to a local.
+        unsafe { self.api.cuCtxGetCurrent(&raw mut current) }.ok()?;
+        if current == context {
+            return Ok(());
         }
+        // SAFETY: the context is retained for good.
+        unsafe { self.api.cuCtxSetCurrent(context) }.ok()
     }
 }

@@ -1,6 +1,8 @@
 //! What an image's first bytes say, checked before the driver, which trusts the lengths inside, reads on.
 
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{ErrorKind, Result};
+
+use crate::error::error;
 
 const ELF: [u8; 4] = *b"\x7fELF";
 const FATBIN: u32 = 0xba55_ed50;
@@ -20,10 +22,10 @@ impl Aligned {
                 "the image is cut short: {} bytes, and its header says {expected}; build the kernels again",
                 image.len()
             );
-            return Err(invalid(text));
+            return Err(error(ErrorKind::InvalidModule, text));
         }
         if image.is_empty() {
-            return Err(invalid("the image is empty; build the kernels again".to_owned()));
+            return Err(error(ErrorKind::InvalidModule, "the image is empty; build the kernels again"));
         }
         // At least one byte beyond the image, and those zero.
         let mut words = vec![0u64; image.len() / 8 + 1];
@@ -38,10 +40,6 @@ impl Aligned {
     pub(crate) fn as_ptr(&self) -> *const u8 {
         self.words.as_ptr().cast()
     }
-}
-
-fn invalid(text: String) -> Error {
-    Error::new(ErrorKind::InvalidModule, text).with_backend("cuda")
 }
 
 /// How long a cubin or fatbin says it is. `None` for PTX, which is text.

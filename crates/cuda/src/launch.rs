@@ -4,15 +4,15 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUfunction, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterDim, CUlaunchConfig,
 };
-use gpustream_hal::{ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result};
+use gpustream_hal::{Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result};
 
+use crate::api::Api;
 use crate::device::CudaDevice;
-use crate::driver::{Driver, Status, call};
-use crate::error::{failed_as, kind};
-use crate::stream;
+use crate::module::function_of;
+use crate::stream::stream_of;
 
 // SAFETY: the launch is the CUDA driver's, with the shape and arguments given.
 unsafe impl Launch for CudaDevice {
@@ -24,30 +24,19 @@ unsafe impl Launch for CudaDevice {
         args: &[*mut c_void],
         stream: RawStream,
     ) -> Result<()> {
-        let driver = self.enter()?;
+        let api = self.enter()?;
         if !config.is_plain() {
             // SAFETY: as the caller vouches.
-            return unsafe { launch_with_attributes(driver, function, config, args, stream) };
+            return unsafe { launch_with_attributes(api, function, config, args, stream) };
         }
-        let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
+        let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
+        let (function, stream) = (function_of(function), stream_of(stream));
+        let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
         // SAFETY: the caller vouches for handles and arguments; the driver reads the argument values, and
         // through the array nothing else, before it returns.
-        let status = unsafe {
-            (driver.api.cuLaunchKernel)(
-                function.0 as CUfunction,
-                gx,
-                gy,
-                gz,
-                bx,
-                by,
-                bz,
-                config.dynamic_shared,
-                stream::raw(stream),
-                args.as_ptr().cast_mut(),
-                ptr::null_mut(),
-            )
-        };
-        if status == Status::OK { Ok(()) } else { refused(driver, "cuLaunchKernel", status) }
+        let answer =
+            unsafe { api.cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra) };
+        answer.launched()
     }
 
     unsafe fn occupancy(
@@ -56,42 +45,38 @@ unsafe impl Launch for CudaDevice {
         threads_per_block: u32,
         dynamic_shared: u32,
     ) -> Result<Occupancy> {
-        let driver = self.enter()?;
+        let api = self.enter()?;
         let mut blocks = 0;
         // SAFETY: the pointer is to a local; the caller vouches for the function.
-        unsafe {
-            call!(
-                driver,
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                    &raw mut blocks,
-                    function.0 as CUfunction,
-                    threads_per_block as i32,
-                    dynamic_shared as usize,
-                )
-            )?;
-        }
+        let answer = unsafe {
+            api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &raw mut blocks,
+                function_of(function),
+                threads_per_block as i32,
+                dynamic_shared as usize,
+            )
+        };
+        answer.ok()?;
         Ok(Occupancy::new(u32::try_from(blocks).unwrap_or(0)))
     }
 
     unsafe fn suggested_block(&self, function: RawFunction, dynamic_shared: u32) -> Result<(u32, u32)> {
-        let driver = self.enter()?;
-        let (mut blocks, mut threads) = (0, 0);
+        let api = self.enter()?;
+        let (mut grid, mut block) = (0, 0);
         // SAFETY: both pointers are to locals; the caller vouches for the function. No callback: the shared
         // memory does not depend on the block size. Limit 0 is the kernel's own.
-        unsafe {
-            call!(
-                driver,
-                cuOccupancyMaxPotentialBlockSize(
-                    &raw mut blocks,
-                    &raw mut threads,
-                    function.0 as CUfunction,
-                    None,
-                    dynamic_shared as usize,
-                    0,
-                )
-            )?;
-        }
-        Ok((u32::try_from(blocks).unwrap_or(0), u32::try_from(threads).unwrap_or(0)))
+        let answer = unsafe {
+            api.cuOccupancyMaxPotentialBlockSize(
+                &raw mut grid,
+                &raw mut block,
+                function_of(function),
+                None,
+                dynamic_shared as usize,
+                0,
+            )
+        };
+        answer.ok()?;
+        Ok((u32::try_from(grid).unwrap_or(0), u32::try_from(block).unwrap_or(0)))
     }
 }
 
@@ -100,7 +85,7 @@ unsafe impl Launch for CudaDevice {
 /// # Safety
 /// As [`Launch::launch`].
 unsafe fn launch_with_attributes(
-    driver: &Driver,
+    api: &Api,
     function: RawFunction,
     config: &LaunchConfig,
     args: &[*mut c_void],
@@ -116,20 +101,20 @@ unsafe fn launch_with_attributes(
         blockDimY: by,
         blockDimZ: bz,
         sharedMemBytes: config.dynamic_shared,
-        hStream: stream::raw(stream),
+        hStream: stream_of(stream),
         attrs: attributes.list.as_mut_ptr(),
         numAttrs: attributes.count as u32,
     };
     // SAFETY: `launch` and its attributes live on this stack beyond the call; the rest as the caller vouches.
-    let status = unsafe {
-        (driver.api.cuLaunchKernelEx)(
+    let answer = unsafe {
+        api.cuLaunchKernelEx(
             &raw const launch,
-            function.0 as CUfunction,
+            function_of(function),
             args.as_ptr().cast_mut(),
             ptr::null_mut(),
         )
     };
-    if status == Status::OK { Ok(()) } else { refused(driver, "cuLaunchKernelEx", status) }
+    answer.launched()
 }
 
 /// A launch's attributes as the driver wants them.
@@ -174,12 +159,4 @@ impl Attributes {
     pub(crate) fn list(&self) -> &[CUlaunchAttribute] {
         &self.list[..self.count]
     }
-}
-
-#[cold]
-#[inline(never)]
-fn refused(driver: &Driver, call: &'static str, status: Status) -> Result<()> {
-    // The driver calls a shape it cannot launch an invalid value.
-    let kind = if status == Status::INVALID_VALUE { ErrorKind::InvalidLaunch } else { kind(status) };
-    Err(failed_as(&driver.api, call, status, kind))
 }

@@ -23,8 +23,11 @@
 //! * `GPUSTREAM_NVRTC_LIBRARY`: likewise for the run-time compiler.
 #![warn(clippy::missing_errors_doc)]
 
+mod api;
+mod arch;
 mod backend;
 mod buffer;
+mod compiler;
 mod context;
 mod device;
 mod driver;
@@ -36,7 +39,6 @@ mod info;
 mod launch;
 mod library;
 mod module;
-mod nvrtc;
 mod stream;
 
 pub use backend::backend;

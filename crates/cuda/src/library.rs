@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Where the NVIDIA driver puts its library: by name for the dynamic linker, then the folders that some
+/// Returns where the NVIDIA driver puts its library: by name for the dynamic linker, then the folders that some
 /// distributions and container runtimes use without telling the linker.
 pub(crate) fn driver_names() -> Vec<PathBuf> {
     if cfg!(windows) {
@@ -26,9 +26,9 @@ pub(crate) fn driver_names() -> Vec<PathBuf> {
     names
 }
 
-/// Where NVRTC may be: by name, then the toolkit's usual folders. `driver_major` is the driver's CUDA version:
+/// Returns where NVRTC may be: by name, then the toolkit's usual folders. `driver_major` is the driver's CUDA version:
 /// the compiler of another major version makes code the driver may refuse, so it comes last.
-pub(crate) fn nvrtc_names(driver_major: u32) -> Vec<PathBuf> {
+pub(crate) fn compiler_names(driver_major: u32) -> Vec<PathBuf> {
     let mut majors = vec![driver_major];
     majors.extend([13, 12].into_iter().filter(|&major| major != driver_major));
     if cfg!(windows) {
