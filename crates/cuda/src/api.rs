@@ -1,4 +1,4 @@
-//! The one list of driver functions that this backend calls, each with its prototype, by the CUDA version that brought it.
+//! The one list of driver functions that this backend calls, with their prototypes, by the CUDA version of each.
 //!
 //! `required` functions exist in every driver since CUDA 12.0; a library without one is refused when it is opened.
 //! `optional` ones may be absent: calling one then answers `Unsupported`, or the caller has another way.
@@ -159,7 +159,7 @@ functions! {
     }
 
     optional "12.0" {
-        // 13 headers know the later ones alone, by these names.
+        // Headers of 13 use these names for the later functions.
         cuMemPrefetchAsync(pointer: CUdeviceptr, count: usize, dst: CUdevice, stream: CUstream);
         cuMemAdvise(pointer: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice);
     }
@@ -184,7 +184,7 @@ functions! {
     }
 
     optional "12.8" {
-        // In 13 headers the name stands for `cuMemcpyBatchAsync_v2`.
+        // Headers of 13 use the name for `cuMemcpyBatchAsync_v2`.
         cuMemcpyBatchAsync(
             dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize,
             attributes: *mut CUmemcpyAttributes, firsts: *mut usize, attribute_count: usize, failed: *mut usize,

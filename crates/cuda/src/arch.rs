@@ -1,12 +1,12 @@
-//! NVIDIA's names for what a device is and what code was built for: `sm_90a`, `compute_80`.
+//! NVIDIA's names for devices and for the targets of code: `sm_90a`, `compute_80`.
 
-/// A compute capability and what is behind it: `90`, `90a`, `100f`.
+/// The letter behind a compute capability: `90`, `90a`, `100f`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Suffix {
     None,
-    /// Runs on later devices of the same family.
+    /// The code runs on later devices of the same family.
     Family,
-    /// Runs on this very architecture.
+    /// The code runs on this very architecture.
     Exact,
 }
 

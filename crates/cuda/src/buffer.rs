@@ -29,7 +29,7 @@ unsafe impl Buffers for CudaDevice {
         let api = self.enter()?;
         let mut pointer = 0;
         // SAFETY: the pointer is to a local.
-        unsafe { api.cuMemAlloc_v2(&raw mut pointer, bytes) }.ok().map_err(|e| of_size(e, bytes))?;
+        unsafe { api.cuMemAlloc_v2(&raw mut pointer, bytes) }.ok().map_err(|error| of_size(error, bytes))?;
         Ok(RawBuffer(pointer as usize))
     }
 
@@ -45,7 +45,7 @@ unsafe impl Buffers for CudaDevice {
         // SAFETY: the pointer is to a local; the caller vouches for the stream.
         unsafe { api.cuMemAllocAsync(&raw mut pointer, bytes, stream_of(stream)) }
             .ok()
-            .map_err(|e| of_size(e, bytes))?;
+            .map_err(|error| of_size(error, bytes))?;
         Ok(RawBuffer(pointer as usize))
     }
 
@@ -63,7 +63,9 @@ unsafe impl Buffers for CudaDevice {
         }
         let mut pointer = ptr::null_mut();
         // SAFETY: the pointer is to a local.
-        unsafe { api.cuMemHostAlloc(&raw mut pointer, bytes, flags) }.ok().map_err(|e| of_size(e, bytes))?;
+        unsafe { api.cuMemHostAlloc(&raw mut pointer, bytes, flags) }
+            .ok()
+            .map_err(|error| of_size(error, bytes))?;
         Ok(pointer.cast())
     }
 
@@ -101,7 +103,7 @@ unsafe impl Buffers for CudaDevice {
         // SAFETY: the pointer is to a local.
         unsafe { api.cuMemAllocManaged(&raw mut pointer, bytes, flags) }
             .ok()
-            .map_err(|e| of_size(e, bytes))?;
+            .map_err(|error| of_size(error, bytes))?;
         Ok(RawBuffer(pointer as usize))
     }
 
@@ -133,10 +135,7 @@ unsafe impl Buffers for CudaDevice {
             ManagedAdvice::PreferDevice => (CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION, here),
             ManagedAdvice::PreferHost => (CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION, HOST),
             ManagedAdvice::AccessedByDevice => (CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY, here),
-            _ => {
-                let message = format!("the advice {advice:?} is not supported here");
-                return Err(error(ErrorKind::Unsupported, message));
-            }
+            _ => return Err(error(ErrorKind::Unsupported, "this advice is not known to the CUDA backend")),
         };
         // SAFETY: the caller vouches for the range.
         let answer = unsafe {
@@ -262,7 +261,7 @@ unsafe impl Buffers for CudaDevice {
     }
 }
 
-/// A strided copy as the driver describes it.
+/// Returns a strided copy as the driver describes it.
 pub(crate) fn copy_params(copy: &Copy3d) -> CUDA_MEMCPY3D {
     let (src_type, src_host, src_device) = match copy.src {
         CopyEnd::Device(buffer) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, ptr::null_mut(), address_of(buffer)),

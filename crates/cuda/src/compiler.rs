@@ -99,7 +99,7 @@ pub(crate) struct Nvrtc {
 /// Returns the compiler, opened on first use.
 ///
 /// # Errors
-/// `Unsupported`, with what was tried.
+/// `Unsupported`, with each name tried.
 pub(crate) fn compiler() -> Result<&'static Nvrtc> {
     static COMPILER: OnceLock<Result<Nvrtc>> = OnceLock::new();
     COMPILER.get_or_init(Nvrtc::open).as_ref().map_err(Error::clone)
@@ -156,8 +156,8 @@ impl Nvrtc {
         }
     }
 
-    /// Compiles `source` into machine code for `arch`; into PTX for the newest target before it where this compiler does
-    /// not know `arch`.
+    /// Compiles `source` into machine code for `arch`; into PTX for the newest target before it where this compiler
+    /// does not know `arch`.
     ///
     /// # Safety
     /// The options are harmless: some make the compiler load and run a library.
@@ -221,7 +221,7 @@ fn include_folders(library: Option<&Path>) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    // Not on the fake driver: NVRTC looks for the real one's private tables in any library of that name.
+    // No fake driver here: NVRTC looks for the real one's private tables in any library of that name.
     use super::*;
 
     const SAXPY: &str = r#"
@@ -263,7 +263,7 @@ mod tests {
         let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
         compile(nvrtc, &integers, "sm_90").unwrap();
 
-        // What the bindings embed: types that are others than were parsed do not compile.
+        // Source that the bindings embed does not compile with other types than were parsed.
         let text = include_str!("../../../tests/fixtures/asserted.txt");
         let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[] };
         compile(nvrtc, &asserted, "sm_90").unwrap();

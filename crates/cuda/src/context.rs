@@ -10,9 +10,9 @@ use crate::error::error;
 
 /// A retained primary context.
 ///
-/// Retained once per device and never released, as NVIDIA's own runtime does: creating one costs a tenth of
-/// a second, releasing the last reference would invalidate whatever other libraries hold in it, and the
-/// process's end releases it anyway.
+/// A context is retained once per device and never released, as NVIDIA's own runtime does: creating one costs a tenth
+/// of a second, releasing the last reference would invalidate all that other libraries hold in the context, and the
+/// process's end releases the context anyway.
 #[derive(Clone, Copy)]
 pub(crate) struct Context {
     pub(crate) raw: CUcontext,
@@ -46,14 +46,14 @@ impl Driver {
             self.api.cuDeviceGet(&raw mut device, ordinal as i32).ok()?;
             self.api.cuDevicePrimaryCtxRetain(&raw mut raw, device).ok()?;
         }
-        // Where two threads came here at once, both hold the same context, retained twice.
+        // Two threads that come here at once hold the same context, retained twice.
         Ok(*slot.get_or_init(|| Context { raw, device }))
     }
 
     /// Makes `context` current on this thread (`cuCtxGetCurrent`, and `cuCtxSetCurrent` only where it is not).
     ///
-    /// Asked at every call: another library may have switched the thread's context since the last one, and
-    /// no cache of ours would know. The question is a read of the driver's thread-local state.
+    /// The driver is asked at every call: another library may have switched the thread's context since the last one,
+    /// and no cache of ours would know. The question is a read of the driver's thread-local state.
     #[inline]
     pub(crate) fn make_current(&self, context: CUcontext) -> Result<()> {
         let mut current = ptr::null_mut();

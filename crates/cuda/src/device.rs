@@ -16,7 +16,7 @@ pub(crate) struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens device `ordinal` on its primary context, and reads what it is.
+    /// Opens device `ordinal` on its primary context, and reads its description.
     pub(crate) fn open(driver: &'static Driver, ordinal: usize) -> Result<Self> {
         let context = driver.context(ordinal)?;
         driver.make_current(context.raw)?;

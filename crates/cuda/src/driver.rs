@@ -102,9 +102,9 @@ impl Driver {
         // SAFETY: no requirement.
         let answer = unsafe { api.cuInit(0) };
         let kind = match answer.status {
-            // Hidden by CUDA_VISIBLE_DEVICES, or there is none.
+            // Every device is hidden by CUDA_VISIBLE_DEVICES, or there is none.
             Some(Status::NO_DEVICE | Status::INVALID_DEVICE) => ErrorKind::NoDevice,
-            // Whatever else keeps the driver from starting, the remedy is at the driver's installation.
+            // Any other failure is one of the driver's installation.
             _ => ErrorKind::DriverMissing,
         };
         answer.ok_or(kind)?;

@@ -57,7 +57,7 @@ unsafe impl Events for CudaDevice {
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> Result<Duration> {
         let api = self.enter()?;
-        let mut milliseconds = 0.0f32;
+        let mut milliseconds = 0_f32;
         // SAFETY: the pointer is to a local; the caller vouches for both handles.
         unsafe { api.cuEventElapsedTime(&raw mut milliseconds, event_of(start), event_of(end)) }.ok()?;
         // Negative where `end` came first: no duration can say so, and zero is the nearest.

@@ -88,16 +88,11 @@ fn work_params(work: &Work<'_>) -> Result<CUDA_MEMCPY3D> {
 
 /// Returns a fill node's parameters.
 fn fill_params(dst: RawBuffer, pattern: FillPattern, count: usize) -> CUDA_MEMSET_NODE_PARAMS {
-    let value = match pattern {
-        FillPattern::U8(value) => value.into(),
-        FillPattern::U16(value) => value.into(),
-        FillPattern::U32(value) => value,
-    };
     let element = pattern.width();
     CUDA_MEMSET_NODE_PARAMS {
         dst: address_of(dst),
         pitch: count * element,
-        value,
+        value: pattern.value(),
         elementSize: element as u32,
         width: count,
         height: 1,
@@ -123,7 +118,7 @@ unsafe fn set_attributes(api: &Api, node: CUgraphNode, config: &LaunchConfig) ->
 }
 
 impl CudaDevice {
-    /// The recording's state, an integer in the enum's place: newer drivers may have more.
+    /// Returns the recording's state, an integer in the enum's place: newer drivers may have more.
     ///
     /// # Safety
     /// The stream is alive.
@@ -154,13 +149,15 @@ unsafe impl Graphs for CudaDevice {
         Ok(RawGraph(graph as usize))
     }
 
-    /// There is something to do only where the call that ends a recording was refused for a reason of its own.
+    /// Ends the recording where the call that should have ended it was refused for a reason of its own; otherwise does
+    /// nothing.
     unsafe fn capture_abandon(&self, stream: RawStream) -> Result<()> {
         // SAFETY: the caller vouches for the stream.
         if unsafe { self.capture_state(stream) }? == NOT_CAPTURING {
             return Ok(());
         }
-        // SAFETY: as above; it is being captured, on this thread. Nobody else knows the graph.
+        // SAFETY: the caller vouches for the stream, which is being captured on this thread. No other owner of the
+        // graph exists.
         unsafe { self.capture_end(stream).and_then(|graph| self.graph_destroy(graph)) }
     }
 
@@ -206,7 +203,7 @@ unsafe impl Graphs for CudaDevice {
                     let params = kernel_params(function, config, args);
                     api.cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params).ok()?;
                     set_attributes(api, added, config).inspect_err(|_| {
-                        // Nobody knows of the node, and the next launch would run it.
+                        // The caller never hears of the node, and the next launch would run it.
                         let _ = api.cuGraphDestroyNode(added);
                     })?;
                 }

@@ -1,4 +1,4 @@
-//! What an image's first bytes say, checked before the driver, which trusts the lengths inside, reads on.
+//! Checking an image's header, before the driver reads on and trusts the lengths inside.
 
 use gpustream_hal::{ErrorKind, Result};
 
@@ -7,7 +7,7 @@ use crate::error::error;
 const ELF: [u8; 4] = *b"\x7fELF";
 const FATBIN: u32 = 0xba55_ed50;
 
-/// An image in the form the driver takes: aligned, and followed by a NUL, which ends PTX.
+/// An image in the form that the driver takes: aligned, and followed by a NUL, which ends PTX.
 pub(crate) struct Aligned {
     words: Vec<u64>,
 }
@@ -27,7 +27,7 @@ impl Aligned {
         if image.is_empty() {
             return Err(error(ErrorKind::InvalidModule, "the image is empty; build the kernels again"));
         }
-        // At least one byte beyond the image, and those zero.
+        // The words have at least one byte beyond the image, and those bytes are zero.
         let mut words = vec![0u64; image.len() / 8 + 1];
         for (word, bytes) in words.iter_mut().zip(image.chunks(8)) {
             let mut padded = [0; 8];
@@ -42,10 +42,10 @@ impl Aligned {
     }
 }
 
-/// How long a cubin or fatbin says it is. `None` for PTX, which is text.
+/// Returns the length that a cubin or fatbin gives itself; `None` for PTX, which is text.
 fn expected_len(image: &[u8]) -> Option<u64> {
     if image.starts_with(&ELF) {
-        // 64-bit ELF: the section headers, which come last, at e_shoff, e_shnum entries of e_shentsize bytes.
+        // A 64-bit ELF ends with the section headers: e_shnum entries of e_shentsize bytes, at e_shoff.
         let (Some(offset), Some(size), Some(count)) = (le64(image, 40), le16(image, 58), le16(image, 60))
         else {
             return Some(64);
@@ -53,7 +53,7 @@ fn expected_len(image: &[u8]) -> Option<u64> {
         return offset.checked_add(size * count).or(Some(u64::MAX));
     }
     if le32(image, 0) == Some(FATBIN) {
-        // u32 magic, u16 version, u16 header size, u64 size of what follows.
+        // The header is: u32 magic, u16 version, u16 header size, u64 size of the rest.
         let (Some(header), Some(body)) = (le16(image, 6), le64(image, 8)) else { return Some(16) };
         return header.checked_add(body).or(Some(u64::MAX));
     }

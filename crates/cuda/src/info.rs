@@ -1,4 +1,4 @@
-//! Reading what a device is and can do.
+//! Reading a device's name, limits and abilities.
 
 use std::ffi::CStr;
 
@@ -13,7 +13,7 @@ use crate::error::BACKEND;
 
 /// Reads everything once. The device's context is current, which the priority range needs.
 pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<DeviceInfo> {
-    // An attribute the driver does not know is an ability it does not have.
+    // An attribute that the driver does not know is an ability that the driver does not have.
     let attribute = |which: Attribute| -> Result<u32> {
         let mut value = 0;
         // SAFETY: the pointer is to a local; the device was counted by the driver.
@@ -80,8 +80,8 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
     Ok(info)
 }
 
-/// The size up to which a copy's bytes go along with the command. Measured on an H200, such a copy takes 1.0 µs for a byte, 1.7 µs for 4 KiB
-/// and 2.3 µs for 16 KiB; one through page-locked memory 2.3 to 3 µs, and less from 64 KiB on.
+/// The size up to which a copy's bytes go along with the command. On an H200 such a copy takes 1.0 µs for a byte, 1.7
+/// µs for 4 KiB and 2.3 µs for 16 KiB; one through page-locked memory takes 2.3 to 3 µs, and less from 64 KiB on.
 const INLINE_COPIES: usize = 32 << 10;
 
 fn name(driver: &Driver, device: CUdevice) -> Result<String> {

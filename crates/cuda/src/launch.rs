@@ -26,7 +26,7 @@ unsafe impl Launch for CudaDevice {
     ) -> Result<()> {
         let api = self.enter()?;
         if !config.is_plain() {
-            // SAFETY: as the caller vouches.
+            // SAFETY: the caller vouches for handles and arguments.
             return unsafe { launch_with_attributes(api, function, config, args, stream) };
         }
         let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
@@ -80,10 +80,10 @@ unsafe impl Launch for CudaDevice {
     }
 }
 
-/// A launch that is more than a grid of blocks (`cuLaunchKernelEx`).
+/// Launches with more than a grid of blocks (`cuLaunchKernelEx`).
 ///
 /// # Safety
-/// As [`Launch::launch`].
+/// The same as of [`Launch::launch`].
 unsafe fn launch_with_attributes(
     api: &Api,
     function: RawFunction,
@@ -124,7 +124,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// What `config` asks for beyond grid, block and shared memory.
+    /// Returns what `config` asks for beyond grid, block and shared memory.
     pub(crate) fn of(config: &LaunchConfig) -> Self {
         let empty = CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE,
@@ -155,7 +155,7 @@ impl Attributes {
         self.count += 1;
     }
 
-    /// The attributes that were asked for.
+    /// Returns the attributes that were asked for.
     pub(crate) fn list(&self) -> &[CUlaunchAttribute] {
         &self.list[..self.count]
     }

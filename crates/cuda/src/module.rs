@@ -13,7 +13,7 @@ use crate::device::CudaDevice;
 use crate::error::error;
 use crate::image::Aligned;
 
-/// Room for what the driver's compiler says about PTX it refuses.
+/// Room for the words of the driver's compiler about PTX that it refuses.
 const LOG_BYTES: usize = 8 << 10;
 
 fn module_of(module: RawModule) -> CUmodule {
@@ -36,7 +36,7 @@ unsafe impl Modules for CudaDevice {
         let mut log = vec![0u8; LOG_BYTES];
         let mut options =
             [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The driver wants the size itself where it expects a pointer, and writes back what it used.
+        // The driver takes the size itself in a pointer's place, and writes the size used there.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES)];
         let mut module = ptr::null_mut();
         // SAFETY: all pointers are to locals that outlive the call; the image is aligned, NUL-terminated and as
@@ -92,7 +92,7 @@ unsafe impl Modules for CudaDevice {
             // SAFETY: both pointers are to locals; the caller vouches for the function.
             let answer = unsafe { api.cuFuncGetParamInfo(function, index, &raw mut offset, &raw mut size) };
             match answer.status {
-                // One beyond the last.
+                // The index is one beyond the last.
                 Some(Status::INVALID_VALUE) => return Ok(Some(params)),
                 Some(Status::NOT_SUPPORTED) => return Ok(None),
                 _ => answer.ok()?,

@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use cudarc::driver::sys::{CUstream, CUstream_flags};
+use cudarc::driver::sys::CUstream;
+use cudarc::driver::sys::CUstream_flags::{CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING};
 use gpustream_hal::{DefaultStream, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams};
 
 use crate::device::CudaDevice;
@@ -17,16 +18,10 @@ pub(crate) fn stream_of(stream: RawStream) -> CUstream {
 unsafe impl Streams for CudaDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
         let api = self.enter()?;
-        let flags = if options.blocking_with_default {
-            CUstream_flags::CU_STREAM_DEFAULT
-        } else {
-            CUstream_flags::CU_STREAM_NON_BLOCKING
-        };
+        let flags = if options.blocking_with_default { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
         let mut stream = ptr::null_mut();
         // SAFETY: the pointer is to a local. The driver clamps the priority to its range.
-        unsafe {
-            api.cuStreamCreateWithPriority(&raw mut stream, flags as u32, options.priority).ok()?;
-        }
+        unsafe { api.cuStreamCreateWithPriority(&raw mut stream, flags as u32, options.priority) }.ok()?;
         Ok(RawStream(stream as usize))
     }
 

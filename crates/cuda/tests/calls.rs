@@ -147,7 +147,7 @@ fn a_wait_blocks_until_the_device_gets_there() {
     let done = AtomicU32::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: as above.
+            // SAFETY: the event is alive to the end.
             unsafe { device.event_synchronize(event) }.unwrap();
             done.store(1, Ordering::SeqCst);
         });

@@ -49,8 +49,8 @@ impl<A: Codes> Compiler<A> {
     /// `InvalidModule` with the compiler's log; `InvalidArgument` for a string with a zero byte.
     ///
     /// # Safety
-    /// The functions are those of the library behind `api`, and the options are harmless: some make a compiler load and run
-    /// a library.
+    /// The functions are those of the library behind `api`, and the options are harmless: some make a compiler load and
+    /// run a library.
     pub unsafe fn run(
         &self,
         api: &A,
@@ -68,8 +68,8 @@ impl<A: Codes> Compiler<A> {
             [&headers, &names, &options].map(|strings| pointers(strings));
 
         let mut raw = ptr::null_mut();
-        // SAFETY: every pointer is to a C string, or to an array of them of the given length, that outlives the call; the
-        // compiler writes to none of them and copies what it needs.
+        // SAFETY: every pointer is to a C string, or to an array of them of the given length, that outlives the call;
+        // the compiler writes to none of them and copies what it needs.
         let answer = unsafe {
             (self.create)(
                 api,

@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char};
 
 use crate::{Error, ErrorKind, Result};
 
-/// A function's return code, read as an integer: newer libraries return codes that the bindings' enumeration lacks, and a
-/// Rust enumeration may not hold those. HIP took over CUDA's numbers.
+/// A function's return code, read as an integer: newer libraries return codes that the bindings' enumeration lacks, and
+/// a Rust enumeration may not hold those. HIP took over CUDA's numbers.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u32);
@@ -152,10 +152,11 @@ pub unsafe fn text(text: *const c_char) -> Option<String> {
 /// Defines the table of a library's functions: a struct with a pointer and a method for each, of the same name.
 ///
 /// A method answers an [`Answer`](crate::driver::Answer); the pointer is `None` where the library lacks the function. A
-/// group says first whether the library may lack its functions, which it may unless they are `required`, then which of the
-/// vendor's versions brought them. `texts` take a code and answer a string that the library owns.
+/// group says first whether the library may lack its functions, which it may unless they are `required`, then which of
+/// the vendor's versions brought them. `texts` take a code and answer a string that the library owns.
 ///
-/// The macro named behind `proved by` gets the whole list, to compare it with the vendor's bindings as the crate compiles.
+/// The macro named behind `proved by` gets the whole list, to compare it with the vendor's bindings as the crate
+/// compiles.
 #[macro_export]
 macro_rules! functions {
     (
@@ -178,8 +179,8 @@ macro_rules! functions {
             /// # Safety
             /// `library` is the vendor's and is never closed.
             pub(crate) unsafe fn load(library: &$crate::library::Library) -> (Self, Vec<&'static str>) {
-                // SAFETY: the types are the functions' prototypes, as far as the vendor's bindings have them; a C enum is
-                // read and passed as the integer that it is.
+                // SAFETY: the types are the functions' prototypes, as far as the vendor's bindings have them; a C enum
+                // is read and passed as the integer that it is.
                 let table = unsafe {
                     Self {
                         $( $text: $crate::library::symbol(library, stringify!($text)), )*
@@ -207,7 +208,7 @@ macro_rules! functions {
                 /// The vendor's function of this name.
                 ///
                 /// # Safety
-                /// As the vendor's manual asks of its arguments.
+                /// The arguments are as the vendor's manual asks.
                 #[inline]
                 pub(crate) unsafe fn $name(&self $(, $arg: $ty)*) -> $crate::driver::Answer<'_, Self> {
                     static FUNCTION: $crate::driver::Function =

@@ -1,9 +1,9 @@
-//! The one list of HIP functions that this backend calls, each with its prototype, by the HIP version that brought it.
+//! The one list of HIP functions that this backend calls, with their prototypes, by the HIP version of each.
 //!
 //! `required` functions exist in every version from 5.0 on; a library without one is refused when it is opened.
 //! `optional` ones may be absent: calling one then answers `Unsupported`, or the caller has another way.
-//! `unbound` ones are optional and newer than hip-runtime-sys; `dropped` ones are optional, and ROCm's headers no longer
-//! have them, though its libraries do. A test compares all but the dropped ones with newer bindings
+//! `unbound` ones are optional and newer than hip-runtime-sys; `dropped` ones are optional, and ROCm's headers no
+//! longer have them, though its libraries do. A test compares all but the dropped ones with newer bindings
 //! (`tests/newer_bindings.rs`).
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
@@ -13,8 +13,8 @@ use gpustream_hal::functions;
 #[allow(clippy::wildcard_imports)] // The prototypes below use most of it, under HIP's own names.
 use crate::ffi::*;
 
-/// Compares prototypes with hip-runtime-sys's: the same words, resolved among that crate's types. The constants are never
-/// used, so that no reference to a symbol reaches the linker.
+/// Compares prototypes with hip-runtime-sys's: the same words, resolved among that crate's types. The constants are
+/// never used, so that no reference to a symbol reaches the linker.
 macro_rules! prove {
     ($result:ident [$($text:ident),*] $($need:ident $name:ident($($arg:ident: $ty:ty),*);)*) => {
         #[cfg(feature = "hip-runtime-sys")]
@@ -37,8 +37,8 @@ macro_rules! prove_one {
         const _: unsafe extern "C" fn($($ty),*) -> $result = $name;
     };
 }
-/// Compares with newer bindings as a call: ROCm 7 takes some pointers as `const` that were not before, and a call may pass
-/// either.
+/// Compares with newer bindings as a call: ROCm 7 takes some pointers as `const` that were not before, and a call may
+/// pass either.
 #[cfg(all(feature = "hip-runtime-sys", newer_bindings))]
 macro_rules! prove_one {
     ($result:ident dropped $name:ident($($arg:ident: $ty:ty),*)) => {};
@@ -125,7 +125,7 @@ functions! {
         );
     }
 
-    // One of the two answers. In 6 and 7 the first keeps its old layout, and is exported only: in their headers the
+    // One of the two answers. In 6 and 7 the first keeps its old layout and is exported only: in their headers its
     // name stands for the second.
     dropped "4.2" {
         hipGetDeviceProperties(properties: *mut hipDeviceProp_t, device: c_int);

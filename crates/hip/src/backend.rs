@@ -27,8 +27,8 @@ impl Hip {
     /// Returns HIP through the library at `path` alone.
     ///
     /// # Safety
-    /// `path` names a libamdhip64, or something that behaves as one. Devices of two libraries carry the same name and do
-    /// not understand each other's handles, so they are not used together.
+    /// `path` names a libamdhip64, or something that behaves as one. Devices of two libraries carry the same name and
+    /// do not understand each other's handles, so they are not used together.
     pub unsafe fn at(path: impl Into<PathBuf>) -> Self {
         Self { choice: Some(path.into()), found: OnceLock::new() }
     }

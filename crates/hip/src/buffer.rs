@@ -1,4 +1,4 @@
-//! Memory and copies on `hipDeviceptr_t`.
+//! Memory and copies.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -19,7 +19,7 @@ pub(crate) fn address_of(buffer: RawBuffer) -> hipDeviceptr_t {
 }
 
 impl HipDevice {
-    /// The driver's pool, where the device has one: HIP 5 exports the functions and refuses to work.
+    /// Refuses where the device has no memory pool: HIP 5 exports the functions and refuses to work.
     fn need_pool(&self) -> Result<()> {
         if gpustream_hal::Device::info(self).memory_pools {
             return Ok(());
@@ -41,7 +41,7 @@ unsafe impl Buffers for HipDevice {
 
     unsafe fn free(&self, buffer: RawBuffer) -> Result<()> {
         let api = self.enter()?;
-        // SAFETY: the memory came from this device and is not used again, by the trait's contract.
+        // SAFETY: the caller vouches that the buffer is one of ours and out of use.
         unsafe { api.hipFree(address_of(buffer)) }.ok()
     }
 
@@ -49,14 +49,14 @@ unsafe impl Buffers for HipDevice {
         self.need_pool()?;
         let api = self.enter()?;
         let mut pointer = ptr::null_mut();
-        // SAFETY: the pointer is to a local; the stream is alive, by the trait's contract.
+        // SAFETY: the pointer is to a local; the caller vouches for the stream.
         unsafe { api.hipMallocAsync(&raw mut pointer, bytes, stream_of(stream)) }.ok()?;
         Ok(RawBuffer(pointer as usize))
     }
 
     unsafe fn free_async(&self, buffer: RawBuffer, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
-        // SAFETY: the memory's last use is ordered before this point, by the trait's contract.
+        // SAFETY: the caller vouches that uses of the buffer are ordered before this point.
         unsafe { api.hipFreeAsync(address_of(buffer), stream_of(stream)) }.ok()
     }
 
@@ -76,29 +76,28 @@ unsafe impl Buffers for HipDevice {
 
     unsafe fn pinned_free(&self, pointer: HostPtr) -> Result<()> {
         let api = self.enter()?;
-        // SAFETY: the memory came from `pinned_alloc` and is not used again, by the trait's contract.
+        // SAFETY: the caller vouches that the memory is one of ours and out of use.
         unsafe { api.hipHostFree(pointer.cast()) }.ok()
     }
 
     unsafe fn host_register(&self, pointer: HostPtr, bytes: usize) -> Result<()> {
         let api = self.enter()?;
         let flags = hipHostRegisterPortable | hipHostRegisterMapped;
-        // SAFETY: the range is mapped and stays so, by the trait's contract.
+        // SAFETY: the caller vouches that the range is mapped and stays so.
         unsafe { api.hipHostRegister(pointer.cast(), bytes, flags) }.ok()
     }
 
     unsafe fn host_unregister(&self, pointer: HostPtr) -> Result<()> {
         let api = self.enter()?;
-        // SAFETY: the range is registered and not used by the device, by the trait's contract.
+        // SAFETY: the caller vouches that the range is registered and out of use.
         unsafe { api.hipHostUnregister(pointer.cast()) }.ok()
     }
 
     unsafe fn pinned_device_address(&self, pointer: HostPtr) -> Result<RawBuffer> {
         let api = self.enter()?;
         let mut device = ptr::null_mut();
-        // SAFETY: the memory is pinned, by the trait's contract; the pointer is to a local.
-        let answer = unsafe { api.hipHostGetDevicePointer(&raw mut device, pointer.cast(), 0) };
-        answer.ok()?;
+        // SAFETY: the first pointer is to a local; the caller vouches for the other.
+        unsafe { api.hipHostGetDevicePointer(&raw mut device, pointer.cast(), 0) }.ok()?;
         Ok(RawBuffer(device as usize))
     }
 
@@ -119,21 +118,22 @@ unsafe impl Buffers for HipDevice {
     ) -> Result<()> {
         let api = self.enter()?;
         let target = if to_device { self.ordinal() } else { hipCpuDeviceId };
-        // SAFETY: the range is managed memory and the stream alive, by the trait's contract.
+        // SAFETY: the caller vouches for the range and the stream.
         let answer = unsafe { api.hipMemPrefetchAsync(address_of(buffer), bytes, target, stream_of(stream)) };
         answer.ok()
     }
 
     unsafe fn managed_advise(&self, buffer: RawBuffer, bytes: usize, advice: ManagedAdvice) -> Result<()> {
         let api = self.enter()?;
+        let here = self.ordinal();
         let (advice, device) = match advice {
-            ManagedAdvice::ReadMostly => (hipMemAdviseSetReadMostly, self.ordinal()),
-            ManagedAdvice::PreferDevice => (hipMemAdviseSetPreferredLocation, self.ordinal()),
+            ManagedAdvice::ReadMostly => (hipMemAdviseSetReadMostly, here),
+            ManagedAdvice::PreferDevice => (hipMemAdviseSetPreferredLocation, here),
             ManagedAdvice::PreferHost => (hipMemAdviseSetPreferredLocation, hipCpuDeviceId),
-            ManagedAdvice::AccessedByDevice => (hipMemAdviseSetAccessedBy, self.ordinal()),
+            ManagedAdvice::AccessedByDevice => (hipMemAdviseSetAccessedBy, here),
             _ => return Err(error(ErrorKind::Unsupported, "this advice is not known to the HIP backend")),
         };
-        // SAFETY: the range is managed memory, by the trait's contract.
+        // SAFETY: the caller vouches for the range.
         unsafe { api.hipMemAdvise(address_of(buffer), bytes, advice, device) }.ok()
     }
 
@@ -146,7 +146,7 @@ unsafe impl Buffers for HipDevice {
     ) -> Result<()> {
         let api = self.enter()?;
         let (dst, stream) = (address_of(dst), stream_of(stream));
-        // SAFETY: the range is allocated and aligned, the stream alive, by the trait's contract.
+        // SAFETY: the caller vouches for the range, its alignment and the stream.
         let answer = unsafe {
             match pattern {
                 FillPattern::U8(value) => api.hipMemsetD8Async(dst, value, count, stream),
@@ -165,9 +165,9 @@ unsafe impl Buffers for HipDevice {
         stream: RawStream,
     ) -> Result<()> {
         let api = self.enter()?;
-        let (dst, src, stream) = (address_of(dst), src.cast_mut().cast(), stream_of(stream));
-        // SAFETY: both ranges are valid, by the trait's contract; the source is only read.
-        unsafe { api.hipMemcpyHtoDAsync(dst, src, bytes, stream) }.ok()
+        let src = src.cast_mut().cast();
+        // SAFETY: the caller vouches for both ranges until the copy is done; the source is only read.
+        unsafe { api.hipMemcpyHtoDAsync(address_of(dst), src, bytes, stream_of(stream)) }.ok()
     }
 
     unsafe fn copy_to_host(
@@ -178,9 +178,8 @@ unsafe impl Buffers for HipDevice {
         stream: RawStream,
     ) -> Result<()> {
         let api = self.enter()?;
-        let (src, stream) = (address_of(src), stream_of(stream));
-        // SAFETY: both ranges are valid, by the trait's contract.
-        unsafe { api.hipMemcpyDtoHAsync(dst.cast(), src, bytes, stream) }.ok()
+        // SAFETY: the caller vouches for both ranges until the copy is done.
+        unsafe { api.hipMemcpyDtoHAsync(dst.cast(), address_of(src), bytes, stream_of(stream)) }.ok()
     }
 
     unsafe fn copy_on_device(
@@ -191,9 +190,8 @@ unsafe impl Buffers for HipDevice {
         stream: RawStream,
     ) -> Result<()> {
         let api = self.enter()?;
-        let (dst, src, stream) = (address_of(dst), address_of(src), stream_of(stream));
-        // SAFETY: both ranges are allocated, by the trait's contract.
-        unsafe { api.hipMemcpyDtoDAsync(dst, src, bytes, stream) }.ok()
+        // SAFETY: the caller vouches for both ranges.
+        unsafe { api.hipMemcpyDtoDAsync(address_of(dst), address_of(src), bytes, stream_of(stream)) }.ok()
     }
 
     unsafe fn copy_from_peer(
@@ -204,24 +202,24 @@ unsafe impl Buffers for HipDevice {
         bytes: usize,
         stream: RawStream,
     ) -> Result<()> {
+        let (here, there) = (self.ordinal(), src_ordinal as c_int);
         let api = self.enter()?;
         let (dst, src, stream) = (address_of(dst), address_of(src), stream_of(stream));
-        let (here, there) = (self.ordinal(), src_ordinal as c_int);
-        // SAFETY: both ranges are allocated on the devices named, by the trait's contract.
+        // SAFETY: the caller vouches for both ranges and for the devices that they are on.
         unsafe { api.hipMemcpyPeerAsync(dst, here, src, there, bytes, stream) }.ok()
     }
 
-    /// Through `hipMemcpy3DAsync`, whose copy kinds kept their numbers; `hipDrvMemcpy3DAsync` names its ends by
+    /// Copies through `hipMemcpy3DAsync`, whose copy kinds kept their numbers; `hipDrvMemcpy3DAsync` names its ends by
     /// `hipMemoryType`, which HIP 6 renumbered.
     unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
-        let params = copy_params(copy);
-        // SAFETY: every row lies in valid memory, by the trait's contract; HIP copies the parameters.
-        unsafe { api.hipMemcpy3DAsync(&raw const params, stream_of(stream)) }.ok()
+        let copy = copy_params(copy);
+        // SAFETY: `copy` is a local that the driver reads before it returns; the caller vouches for the rows.
+        unsafe { api.hipMemcpy3DAsync(&raw const copy, stream_of(stream)) }.ok()
     }
 }
 
-/// HIP's form of a strided copy.
+/// Returns a strided copy as HIP describes it.
 pub(crate) fn copy_params(copy: &Copy3d) -> hipMemcpy3DParms {
     let origin = hipPos { x: 0, y: 0, z: 0 };
     let end = |end: CopyEnd, pitch, rows| {

@@ -1,6 +1,6 @@
 //! HIPRTC: AMD's compiler at run time.
 //!
-//! From HIP 7.0 on it is a library of its own, `libhiprtc.so.N`; up to 5.x its functions are also in
+//! From HIP 7.0 on HIPRTC is a library of its own, `libhiprtc.so.N`; up to 5.x its functions are also in
 //! libamdhip64.
 
 use std::ffi::{c_char, c_int};
@@ -108,7 +108,7 @@ impl Hiprtc {
     /// Opens the HIPRTC that belongs to `driver`.
     ///
     /// # Errors
-    /// `Unsupported`, with what was tried.
+    /// `Unsupported`, with each name tried.
     pub(crate) fn open(driver: &Driver) -> Result<Self> {
         // SAFETY: the names are HIPRTC's.
         let search = unsafe { Search::open("GPUSTREAM_HIPRTC_LIBRARY", compiler_names(driver)) };
@@ -210,8 +210,8 @@ mod tests {
         assert!(refusal(Version::new(6, 4), "gfx1201").is_none());
     }
 
-    /// The real compiler works without a GPU: what it makes is a code object of the processor asked for, what it
-    /// refuses comes with its words, and what would crash it is not asked.
+    /// The real compiler works without a GPU: it makes a code object of the processor asked for, explains a refusal,
+    /// and is not asked for a processor that would crash it.
     #[test]
     fn the_real_compiler_where_one_is_installed() {
         // SAFETY: no choice is made.
@@ -240,7 +240,7 @@ mod tests {
         let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
         compile(hiprtc, &integers, "gfx90a").unwrap();
 
-        // What the bindings embed: types that are others than were parsed do not compile.
+        // Source that the bindings embed does not compile with other types than were parsed.
         let text = include_str!("../../../tests/fixtures/asserted.txt");
         let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[] };
         compile(hiprtc, &asserted, "gfx90a").unwrap();
@@ -270,7 +270,7 @@ mod tests {
     /// the process for private tables.
     #[test]
     fn the_shims_compiler_where_nvrtc_is_installed() {
-        // Nobody else's: another user could not write where one has built before.
+        // The folder is this process's own: another user could not write where one has built before.
         let folder = std::env::temp_dir().join(format!("gpustream-hip-shim-{}", std::process::id()));
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/hip/shim/build.sh");
         assert!(std::process::Command::new(script).arg(&folder).status().unwrap().success());

@@ -22,7 +22,7 @@ pub(crate) struct HipDevice {
 }
 
 impl HipDevice {
-    /// Opens device `ordinal` of `count`, and reads what it is.
+    /// Opens device `ordinal` of `count`, and reads its description.
     pub(crate) fn open(driver: Arc<Driver>, ordinal: usize, count: usize) -> Result<Self> {
         let arch = info::read_arch(&driver, ordinal as c_int)?;
         let info = info::read(&driver, &arch, ordinal, count)?;

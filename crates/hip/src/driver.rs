@@ -16,7 +16,7 @@ use crate::error::error;
 use crate::library::driver_names;
 use crate::memset::MemsetOrder;
 
-/// What to do where there is no library.
+/// The advice where there is no library.
 const INSTALL: &str = "install ROCm's HIP runtime (package hip-runtime-amd from AMD, libamdhip64-5 or later \
                        from Debian and Ubuntu), or set GPUSTREAM_HIP_LIBRARY to its path";
 
@@ -151,8 +151,8 @@ impl Driver {
 
     /// Makes `device` the calling thread's (`hipGetDevice`, and `hipSetDevice` only where it is not).
     ///
-    /// HIP asks this of nearly every call. The question reads a thread-local, so a thread that stays with one device pays
-    /// that alone.
+    /// HIP asks this of nearly every call. The question reads a thread-local, so a thread that stays with one device
+    /// pays that alone.
     #[inline]
     pub(crate) fn make_current(&self, device: c_int) -> Result<()> {
         let mut current: c_int = -1;

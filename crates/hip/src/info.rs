@@ -1,4 +1,4 @@
-//! Reading what a device is and can do.
+//! Reading a device's name, limits and abilities.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -35,7 +35,7 @@ pub(crate) fn read(driver: &Driver, arch: &Arch, ordinal: usize, count: usize) -
     ];
     info.shared_memory_per_block = attribute(hipDeviceAttributeMaxSharedMemoryPerBlock)?;
 
-    // What a version may not know is the least ability, not a failure.
+    // An attribute that a version does not know is the least ability, not a failure.
     let number = |which| attribute(which).unwrap_or(0);
     let ability = |which| number(which) != 0;
     // RDNA devices report workgroup processors, of two compute units each, and count occupancy per compute unit.

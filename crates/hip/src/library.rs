@@ -1,4 +1,4 @@
-//! Where AMD's libraries may be.
+//! The places where AMD's libraries may be.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use crate::driver::Driver;
 /// with ROCm 10, still is `.so.7`; an `.so.8` that appeared would be an interface nobody here has read.
 const NAMES: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
 
-/// Returns where libamdhip64 may be, in order: where the linker looks, then where ROCm installs it.
+/// Returns the names of libamdhip64: those for the dynamic linker, then the folders where ROCm installs it.
 pub(crate) fn driver_names() -> Vec<PathBuf> {
     let installed = rocm_roots().into_iter().flat_map(|root| NAMES.map(|name| root.join("lib").join(name)));
     NAMES.into_iter().map(PathBuf::from).chain(installed).collect()
 }
 
-/// Returns where the HIPRTC that belongs to `driver` may be: beside it first, for two of different versions do not mix.
+/// Returns the names of the HIPRTC that belongs to `driver`: beside it first, for two of different versions do not mix.
 pub(crate) fn compiler_names(driver: &Driver) -> Vec<PathBuf> {
     let name = format!("libhiprtc.so.{}", driver.version.major());
     let beside = driver.path.parent().map(|folder| folder.join(&name));
@@ -22,7 +22,7 @@ pub(crate) fn compiler_names(driver: &Driver) -> Vec<PathBuf> {
     beside.into_iter().chain([PathBuf::from(&name)]).chain(installed).collect()
 }
 
-/// Returns where ROCm may be installed: `ROCM_PATH`, `HIP_PATH`, the default.
+/// Returns the folders in which ROCm may be installed: `ROCM_PATH`, `HIP_PATH`, the default.
 fn rocm_roots() -> Vec<PathBuf> {
     let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(std::env::var_os);
     let mut roots: Vec<PathBuf> = named.filter(|root| !root.is_empty()).map(PathBuf::from).collect();

@@ -1,6 +1,6 @@
-//! Modules on `hipModule_t`.
+//! Modules and their kernels.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_int};
 use std::ptr;
 use std::sync::PoisonError;
 
@@ -12,11 +12,15 @@ use crate::error::error;
 use crate::ffi::{
     HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
     HIP_FUNC_ATTRIBUTE_NUM_REGS, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, hipFunction_attribute, hipFunction_t,
+    hipModule_t,
 };
 
-/// HIP's form of a kernel.
+fn module_of(module: RawModule) -> hipModule_t {
+    module.0 as hipModule_t
+}
+
 pub(crate) fn function_of(function: RawFunction) -> hipFunction_t {
-    function.0 as *mut c_void
+    function.0 as hipFunction_t
 }
 
 // SAFETY: handles and parameters are the HIP driver's, or read from the image that it loaded.
@@ -31,7 +35,7 @@ unsafe impl Modules for HipDevice {
         let api = self.enter()?;
         let image: Box<[u8]> = [image, &[0]].concat().into();
         let mut module = ptr::null_mut();
-        // SAFETY: the image is a whole one, by the trait's contract, and is kept as long as the module.
+        // SAFETY: the pointer is to a local; the caller vouches for the image, which is kept as long as the module.
         unsafe { api.hipModuleLoadData(&raw mut module, image.as_ptr().cast()) }.ok()?;
         self.images.lock().unwrap_or_else(PoisonError::into_inner).insert(module as usize, image);
         Ok(RawModule(module as usize))
@@ -39,8 +43,8 @@ unsafe impl Modules for HipDevice {
 
     unsafe fn module_unload(&self, module: RawModule) -> Result<()> {
         let api = self.enter()?;
-        // SAFETY: the module is loaded and not used again, by the trait's contract.
-        unsafe { api.hipModuleUnload(module.0 as *mut c_void) }.ok()?;
+        // SAFETY: the caller vouches that nothing of the module is in use.
+        unsafe { api.hipModuleUnload(module_of(module)) }.ok()?;
         self.images.lock().unwrap_or_else(PoisonError::into_inner).remove(&module.0);
         Ok(())
     }
@@ -50,9 +54,9 @@ unsafe impl Modules for HipDevice {
         let not_found = || error(ErrorKind::KernelNotFound, format!("the module has no kernel `{name}`"));
         let symbol = CString::new(name).map_err(|_| not_found())?;
         let mut function = ptr::null_mut();
-        // SAFETY: the module is loaded, by the trait's contract; the name is a C string.
+        // SAFETY: the first pointer is to a local, the name is NUL-terminated; the caller vouches for the module.
         let answer =
-            unsafe { api.hipModuleGetFunction(&raw mut function, module.0 as *mut c_void, symbol.as_ptr()) };
+            unsafe { api.hipModuleGetFunction(&raw mut function, module_of(module), symbol.as_ptr()) };
         let call = answer.function.name;
         answer.ok().map_err(|failure| match failure.kind() {
             ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
@@ -69,18 +73,17 @@ unsafe impl Modules for HipDevice {
 
     unsafe fn function_info(&self, function: RawFunction) -> Result<FunctionInfo> {
         let api = self.enter()?;
-        let read = |attribute: hipFunction_attribute| -> Result<u32> {
+        let attribute = |which: hipFunction_attribute| -> Result<u32> {
             let mut value: c_int = 0;
-            // SAFETY: the function's module is loaded, by the trait's contract; the pointer is to a local.
-            let answer = unsafe { api.hipFuncGetAttribute(&raw mut value, attribute, function_of(function)) };
-            answer.ok()?;
-            Ok(value.max(0) as u32)
+            // SAFETY: the pointer is to a local; the caller vouches for the function.
+            unsafe { api.hipFuncGetAttribute(&raw mut value, which, function_of(function)) }.ok()?;
+            Ok(u32::try_from(value).unwrap_or(0))
         };
         let mut info = FunctionInfo::default();
-        info.max_threads_per_block = read(HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
-        info.static_shared = read(HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
-        info.registers = read(HIP_FUNC_ATTRIBUTE_NUM_REGS)?;
-        info.local = read(HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
+        info.max_threads_per_block = attribute(HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+        info.static_shared = attribute(HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
+        info.registers = attribute(HIP_FUNC_ATTRIBUTE_NUM_REGS)?;
+        info.local = attribute(HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
         Ok(info)
     }
 

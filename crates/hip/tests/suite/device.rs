@@ -8,7 +8,7 @@ use gpustream_hal::{ErrorKind, StreamOptions};
 use super::{assert_call, start};
 use crate::PROFILE;
 
-/// As people write it.
+/// The version as people write it.
 const VERSION: &str = match PROFILE {
     Profile::Rocm5 => "5.7.31921",
     Profile::Rocm6 => "6.4.43483",
@@ -27,7 +27,7 @@ fn a_device_is_described_by_attributes_whatever_the_layout() {
     assert_eq!(info.max_block, [1024, 1024, 1024]);
     assert_eq!(info.max_grid, [i32::MAX as u32, 65_536, 65_536]);
     assert_eq!(info.max_threads_per_multiprocessor, 2048);
-    // No opt-in attribute: what a block may use is what it may use.
+    // There is no opt-in attribute: the two limits are one.
     assert_eq!((info.shared_memory_per_block, info.shared_memory_per_block_optin), (64 << 10, 64 << 10));
     assert_eq!(info.stream_priorities, (1, -1));
     assert_eq!(info.memory_pools, PROFILE != Profile::Rocm5);

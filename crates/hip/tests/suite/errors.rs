@@ -1,4 +1,4 @@
-//! What the driver's failures become.
+//! The errors that the driver's failures become.
 
 use std::ptr;
 
@@ -95,7 +95,7 @@ fn every_call_reports_its_name_code_and_kind() {
     assert_eq!(recorder.violations(), [""; 0]);
 }
 
-/// What `hipGetLastError` holds differs between versions; nothing may depend on it.
+/// The state behind `hipGetLastError` differs between versions; nothing may depend on it.
 #[test]
 fn the_last_error_is_never_asked_for() {
     let (recorder, device) = start();

@@ -103,7 +103,7 @@ fn a_broken_capture_is_reported_and_the_stream_is_won_back() {
         } else {
             after.unwrap();
         }
-        // By whatever the version needs, the stream works again.
+        // The stream works again, by the calls that the version needs.
         let ((), calls) = recorder.record(|| device.capture_abandon(stream).unwrap());
         let names: Vec<_> = calls.iter().map(|call| call.name).collect();
         let captures_nothing = ["hipStreamBeginCapture", "hipStreamEndCapture", "hipGraphDestroy"];

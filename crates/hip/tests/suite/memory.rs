@@ -71,7 +71,7 @@ fn pinned_memory_is_portable_mapped_and_coherent() {
     let options = PinnedOptions::default().write_combined(true);
     let (pinned, calls) = recorder.record(|| device.pinned_alloc(64, options).unwrap());
     assert_call(&calls, "hipHostMalloc", &[("flags", PORTABLE_MAPPED_COHERENT | 4)]);
-    // SAFETY: as above.
+    // SAFETY: pinned memory that nothing else uses, freed once.
     unsafe { device.pinned_free(pinned) }.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! What the backend asks of HIP, call by call, and what it makes of the answers. Run once under each version.
+//! The calls that the backend makes to HIP, and the answers that it makes of HIP's. Run once under each version.
 
 mod device;
 mod errors;

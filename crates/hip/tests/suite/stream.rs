@@ -152,7 +152,7 @@ fn host_functions_run_by_whichever_function_the_version_has() {
 
     // A refused one is not called, and nothing is left behind.
     recorder.fail_next(name, 900);
-    // SAFETY: as above.
+    // SAFETY: the counter outlives the call, which is refused.
     let error = unsafe { device.stream_host_fn(stream, add_one, data) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Captured);
     // SAFETY: alive, and not used again.
