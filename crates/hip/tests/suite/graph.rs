@@ -6,16 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use fake_hip::Profile;
 use gpustream_hal::{
     CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphUpdate, LaunchConfig,
-    PinnedOptions, RawBuffer, RawGraph, RawStream, StreamOptions, Work,
+    PinnedOptions, RawBuffer, RawGraph, RawStream, Work,
 };
 
-use super::memory::strided;
-use super::{assert_call, module, start};
+use super::{assert_call, module, start, stream, strided};
 use crate::PROFILE;
-
-fn stream(device: &dyn Device) -> RawStream {
-    device.stream_create(StreamOptions::default()).unwrap()
-}
 
 /// Captures a fill of `count` bytes by `value`.
 ///
