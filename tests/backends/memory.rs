@@ -40,6 +40,25 @@ fn device_memory() {
 }
 
 #[test]
+fn memory_runs_out_and_smaller_requests_still_work() {
+    let (recorder, device) = start();
+    let stream = stream(&*device);
+    recorder.set_memory(0, recorder.live().bytes + (1 << 20));
+    assert_eq!(device.alloc(2 << 20).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    if VENDOR != Vendor::Rocm(5) {
+        // SAFETY: the stream is alive.
+        let error = unsafe { device.alloc_async(2 << 20, stream) }.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    }
+    let small = device.alloc(1 << 19).unwrap();
+    // SAFETY: out of use.
+    unsafe {
+        device.free(small).unwrap();
+        device.stream_destroy(stream).unwrap();
+    }
+}
+
+#[test]
 fn the_drivers_pool_where_the_version_has_one() {
     let (recorder, device) = start();
     let stream = stream(&*device);

@@ -1,8 +1,10 @@
 //! The driver calls of each method of a backend, in CUDA and in each version of HIP. A pair names the two vendors' forms
 //! of one thing, CUDA's first. The crate that includes this says which vendor it is: `load`, `backend`, `VENDOR`.
 
+mod errors;
 mod memory;
 mod stream;
+mod threads;
 
 use std::sync::Arc;
 

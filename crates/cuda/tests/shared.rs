@@ -4,7 +4,7 @@
 #[path = "../../../tests/backends/mod.rs"]
 mod backends;
 
-pub(crate) use fake_cuda::{Call, Recorder, load};
+pub(crate) use fake_cuda::{Call, Current, Recorder, load};
 pub(crate) use gpustream_cuda::backend;
 
 pub(crate) const VENDOR: backends::Vendor = backends::Vendor::Cuda;

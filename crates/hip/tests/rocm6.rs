@@ -5,7 +5,7 @@
 mod backends;
 mod suite;
 
-pub(crate) use fake_hip::{Call, Recorder};
+pub(crate) use fake_hip::{Call, Current, Recorder};
 pub(crate) use gpustream_hip::backend;
 
 pub(crate) const PROFILE: fake_hip::Profile = fake_hip::Profile::Rocm6;

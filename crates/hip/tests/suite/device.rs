@@ -1,9 +1,7 @@
-//! Opening and describing devices, and the thread's current one.
+//! Opening and describing devices.
 
-use std::thread;
-
-use fake_hip::{Current, Profile};
-use gpustream_hal::{ErrorKind, StreamOptions};
+use fake_hip::Profile;
+use gpustream_hal::ErrorKind;
 
 use super::{assert_call, start};
 use crate::PROFILE;
@@ -65,42 +63,6 @@ fn the_probe_names_library_and_version() {
     assert_eq!(probe.tried.first().map(String::as_str), Some("libamdhip64.so.7"));
     assert_eq!(probe.problem, None);
     assert_eq!(probe.runtime_compiler.is_some(), PROFILE != Profile::Rocm7);
-}
-
-#[test]
-fn the_current_device_is_set_only_where_it_differs() {
-    let (recorder, device) = start();
-    let other = gpustream_hip::backend().open(1).unwrap();
-    Current::Device(0).set();
-    recorder.clear();
-
-    device.synchronize().unwrap();
-    assert_eq!(recorder.count("hipSetDevice"), 0);
-    other.synchronize().unwrap();
-    assert_eq!(recorder.count("hipSetDevice"), 1);
-    other.synchronize().unwrap();
-    assert_eq!(recorder.count("hipSetDevice"), 1);
-    // As if another library had changed it.
-    Current::Device(0).set();
-    other.synchronize().unwrap();
-    assert_eq!(recorder.count("hipSetDevice"), 2);
-}
-
-#[test]
-fn another_thread_works_on_the_right_device() {
-    let (recorder, _) = start();
-    let device = gpustream_hip::backend().open(1).unwrap();
-    let stream = device.stream_create(StreamOptions::default()).unwrap();
-    recorder.clear();
-    // A new thread's device is the first one, on which this stream would be refused.
-    thread::scope(|scope| {
-        // SAFETY: the stream is alive.
-        scope.spawn(|| unsafe { device.stream_synchronize(stream) }.unwrap());
-    });
-    assert_eq!(recorder.count("hipSetDevice"), 1);
-    // SAFETY: alive, and not used again.
-    unsafe { device.stream_destroy(stream) }.unwrap();
-    assert_eq!(recorder.violations(), [""; 0]);
 }
 
 #[test]
