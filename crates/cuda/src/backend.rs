@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{Backend, Device, Error, ErrorKind, Probe, Result};
+use gpustream_hal::{Backend, Device, Probe, Result};
 
+use crate::compiler::{Nvrtc, compiler};
 use crate::device::CudaDevice;
 use crate::driver::{driver, found};
-use crate::nvrtc;
+use crate::error::BACKEND;
 
 /// The CUDA driver.
 struct Cuda;
 
-/// The one value of this backend.
+/// Returns the backend for the libcuda that is installed, or that `GPUSTREAM_CUDA_LIBRARY` names.
 pub fn backend() -> &'static dyn Backend {
     &Cuda
 }
@@ -19,18 +20,11 @@ pub fn backend() -> &'static dyn Backend {
 // SAFETY: each opening makes a device of its own, under this name.
 unsafe impl Backend for Cuda {
     fn name(&self) -> &'static str {
-        "cuda"
+        BACKEND
     }
 
     fn device_count(&self) -> Result<usize> {
-        match driver()?.contexts.len() {
-            0 => Err(Error::new(
-                ErrorKind::NoDevice,
-                "the driver offers no device; check nvidia-smi and CUDA_VISIBLE_DEVICES",
-            )
-            .with_backend("cuda")),
-            count => Ok(count),
-        }
+        driver()?.device_count()
     }
 
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>> {
@@ -40,20 +34,18 @@ unsafe impl Backend for Cuda {
     fn probe(&self) -> Probe {
         let found = found();
         let mut probe = Probe::default();
-        probe.library.clone_from(&found.library);
         probe.tried.clone_from(&found.tried);
+        probe.library.clone_from(&found.library);
         match &found.driver {
             Ok(driver) => {
                 probe.driver_version = kernel_driver();
-                probe.runtime_version = Some(format!("CUDA {}", driver.version_text()));
-                if let Err(error) = self.device_count() {
-                    probe.problem = Some(error.to_string());
-                }
+                probe.runtime_version = Some(format!("CUDA {}", driver.version));
+                probe.problem = driver.device_count().err().map(|error| error.to_string());
             }
             Err(error) => probe.problem = Some(error.to_string()),
         }
-        match nvrtc::compiler() {
-            Ok(nvrtc) => probe.runtime_compiler = Some(nvrtc.description()),
+        match compiler().map(Nvrtc::description) {
+            Ok(description) => probe.runtime_compiler = Some(description),
             Err(error) => {
                 probe.problem.get_or_insert_with(|| error.to_string());
             }
@@ -62,7 +54,7 @@ unsafe impl Backend for Cuda {
     }
 }
 
-/// The kernel module's version, such as `580.159.03`, where the system shows it.
+/// Returns the kernel module's version, such as `580.159.03`, where the system shows it.
 pub(crate) fn kernel_driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     // NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue …

@@ -3,15 +3,16 @@
 use std::ptr;
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{ErrorKind, Result};
 
-use crate::driver::{Driver, call};
+use crate::driver::Driver;
+use crate::error::error;
 
 /// A retained primary context.
 ///
-/// Retained once per device and never released, as NVIDIA's own runtime does: creating one costs a tenth of
-/// a second, releasing the last reference would invalidate whatever other libraries hold in it, and the
-/// process's end releases it anyway.
+/// A context is retained once per device and never released, as NVIDIA's own runtime does: creating one costs a tenth
+/// of a second, releasing the last reference would invalidate all that other libraries hold in the context, and the
+/// process's end releases the context anyway.
 #[derive(Clone, Copy)]
 pub(crate) struct Context {
     pub(crate) raw: CUcontext,
@@ -20,49 +21,48 @@ pub(crate) struct Context {
 
 // SAFETY: both are handles, which the driver accepts from any thread.
 unsafe impl Send for Context {}
-// SAFETY: as above; nothing is mutated.
+// SAFETY: both are handles, which the driver accepts from any thread, and nothing is mutated.
 unsafe impl Sync for Context {}
 
 impl Driver {
-    /// The primary context of device `ordinal` (`cuDevicePrimaryCtxRetain` on first use).
+    /// Returns the primary context of device `ordinal` (`cuDevicePrimaryCtxRetain` on first use).
     pub(crate) fn context(&self, ordinal: usize) -> Result<Context> {
         let Some(slot) = self.contexts.get(ordinal) else {
-            let text = match self.contexts.len() {
+            let message = match self.contexts.len() {
                 0 => "there is no CUDA device; check nvidia-smi and CUDA_VISIBLE_DEVICES".to_owned(),
                 count => {
                     format!("there is no device cuda:{ordinal}: the driver has {count}, numbered from 0")
                 }
             };
-            return Err(Error::new(ErrorKind::NoDevice, text).with_backend("cuda"));
+            return Err(error(ErrorKind::NoDevice, message));
         };
         if let Some(context) = slot.get() {
             return Ok(*context);
         }
         let mut device = 0;
         let mut raw = ptr::null_mut();
-        // SAFETY: both pointers are to locals; the ordinal is one the driver counted.
+        // SAFETY: both pointers are to locals; the ordinal is one that the driver counted.
         unsafe {
-            call!(self, cuDeviceGet(&raw mut device, ordinal as i32))?;
-            call!(self, cuDevicePrimaryCtxRetain(&raw mut raw, device))?;
+            self.api.cuDeviceGet(&raw mut device, ordinal as i32).ok()?;
+            self.api.cuDevicePrimaryCtxRetain(&raw mut raw, device).ok()?;
         }
-        // Where two threads came here at once, both hold the same context, retained twice.
+        // Two threads that come here at once hold the same context, retained twice.
         Ok(*slot.get_or_init(|| Context { raw, device }))
     }
 
     /// Makes `context` current on this thread (`cuCtxGetCurrent`, and `cuCtxSetCurrent` only where it is not).
     ///
-    /// Asked at every call: another library may have switched the thread's context since the last one, and
-    /// no cache of ours would know. The question is a read of the driver's thread-local state.
+    /// The driver is asked at every call: another library may have switched the thread's context since the last one,
+    /// and no cache of ours would know. The question is a read of the driver's thread-local state.
     #[inline]
     pub(crate) fn make_current(&self, context: CUcontext) -> Result<()> {
         let mut current = ptr::null_mut();
-        // SAFETY: the pointer is to a local; `context` is retained for good.
-        unsafe {
-            call!(self, cuCtxGetCurrent(&raw mut current))?;
-            if current == context {
-                return Ok(());
-            }
-            call!(self, cuCtxSetCurrent(context))
+        // SAFETY: the pointer is to a local.
+        unsafe { self.api.cuCtxGetCurrent(&raw mut current) }.ok()?;
+        if current == context {
+            return Ok(());
         }
+        // SAFETY: the context is retained for good.
+        unsafe { self.api.cuCtxSetCurrent(context) }.ok()
     }
 }

@@ -1,9 +1,11 @@
 //! One opened device.
 
+use gpustream_hal::driver::Status;
 use gpustream_hal::{Device, DeviceInfo, MemoryInfo, RawStream, Result};
 
+use crate::api::Api;
 use crate::context::Context;
-use crate::driver::{Driver, Status, call};
+use crate::driver::{Driver, Version};
 use crate::info;
 
 /// A device and its primary context.
@@ -14,7 +16,7 @@ pub(crate) struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens device `ordinal` on its primary context, and reads what it is.
+    /// Opens device `ordinal` on its primary context, and reads its description.
     pub(crate) fn open(driver: &'static Driver, ordinal: usize) -> Result<Self> {
         let context = driver.context(ordinal)?;
         driver.make_current(context.raw)?;
@@ -22,21 +24,21 @@ impl CudaDevice {
         Ok(Self { driver, context, info })
     }
 
-    /// Makes the device's context current on this thread: the first thing every method does.
+    /// Makes the device's context current on this thread: the first thing that nearly every method does.
     #[inline]
-    pub(crate) fn enter(&self) -> Result<&'static Driver> {
+    pub(crate) fn enter(&self) -> Result<&'static Api> {
         self.driver.make_current(self.context.raw)?;
-        Ok(self.driver)
+        Ok(&self.driver.api)
     }
 
-    /// The driver, for a short call whose handles name the context by themselves: a look at the thread's would be a
-    /// tenth of its cost. From CUDA 13.0 such calls were seen to succeed on a thread without any context; the default
-    /// streams belong to the thread's, so for them it has to be ours.
+    /// Returns the driver's functions, for a short call whose handles name the context by themselves: a look at the
+    /// thread's would be a tenth of its cost. From CUDA 13.0 such calls were seen to succeed on a thread without any
+    /// context; the default streams belong to the thread's, so for them it has to be ours.
     #[inline]
-    pub(crate) fn enter_for(&self, stream: RawStream) -> Result<&'static Driver> {
+    pub(crate) fn enter_for(&self, stream: RawStream) -> Result<&'static Api> {
         const LAST_DEFAULT_STREAM: usize = 2;
-        if self.driver.version >= 13_000 && stream.0 > LAST_DEFAULT_STREAM {
-            Ok(self.driver)
+        if self.driver.version >= Version(13_000) && stream.0 > LAST_DEFAULT_STREAM {
+            Ok(&self.driver.api)
         } else {
             self.enter()
         }
@@ -54,16 +56,16 @@ unsafe impl Device for CudaDevice {
     }
 
     fn synchronize(&self) -> Result<()> {
-        let driver = self.enter()?;
-        // SAFETY: takes no arguments; the context is current.
-        unsafe { call!(driver, cuCtxSynchronize()) }
+        let api = self.enter()?;
+        // SAFETY: no requirement.
+        unsafe { api.cuCtxSynchronize() }.ok()
     }
 
     fn memory(&self) -> Result<MemoryInfo> {
-        let driver = self.enter()?;
-        let (mut free, mut total) = (0, 0);
+        let api = self.enter()?;
+        let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: both pointers are to locals.
-        unsafe { call!(driver, cuMemGetInfo_v2(&raw mut free, &raw mut total))? };
+        unsafe { api.cuMemGetInfo_v2(&raw mut free, &raw mut total) }.ok()?;
         Ok(MemoryInfo { free: free as u64, total: total as u64 })
     }
 
@@ -71,14 +73,13 @@ unsafe impl Device for CudaDevice {
         if other == self.info.ordinal {
             return Ok(true);
         }
-        let mut peer = 0;
-        let mut answer = 0;
+        let (api, mut peer, mut can) = (&self.driver.api, 0, 0);
         // SAFETY: both pointers are to locals; an ordinal out of range is an error of cuDeviceGet.
         unsafe {
-            call!(self.driver, cuDeviceGet(&raw mut peer, other as i32))?;
-            call!(self.driver, cuDeviceCanAccessPeer(&raw mut answer, self.context.device, peer))?;
+            api.cuDeviceGet(&raw mut peer, other as i32).ok()?;
+            api.cuDeviceCanAccessPeer(&raw mut can, self.context.device, peer).ok()?;
         }
-        Ok(answer != 0)
+        Ok(can != 0)
     }
 
     fn enable_peer_access(&self, other: usize) -> Result<()> {
@@ -86,12 +87,12 @@ unsafe impl Device for CudaDevice {
             return Ok(());
         }
         let peer = self.driver.context(other)?;
-        let driver = self.enter()?;
-        // SAFETY: the peer's context is retained for good.
-        let status = unsafe { (driver.api.cuCtxEnablePeerAccess)(peer.raw, 0) };
-        if status == Status::PEER_ACCESS_ALREADY_ENABLED {
+        let api = self.enter()?;
+        // SAFETY: the peer's context is retained for good; the flags must be zero.
+        let answer = unsafe { api.cuCtxEnablePeerAccess(peer.raw, 0) };
+        if answer.status == Some(Status::PEER_ACCESS_ALREADY_ENABLED) {
             return Ok(());
         }
-        driver.check("cuCtxEnablePeerAccess", status)
+        answer.ok()
     }
 }

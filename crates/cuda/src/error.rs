@@ -1,128 +1,130 @@
-//! From the driver's codes to [`Error`]s that say what to do.
+//! From the driver's return codes to errors.
 
-use std::ffi::CStr;
+use std::ffi::c_char;
 use std::ptr;
 
+use gpustream_hal::driver::{Codes, Status, text};
 use gpustream_hal::{Error, ErrorKind};
 
-use crate::driver::{Functions, Status};
+use crate::api::Api;
 
-/// The error for a call that did not succeed.
+/// The backend's name, in errors and device names.
+pub(crate) const BACKEND: &str = "cuda";
+
+const _: () = {
+    use cudarc::driver::sys::CUresult as Bound;
+    assert!(size_of::<Status>() == size_of::<Bound>());
+    assert!(Status::SUCCESS.0 == Bound::CUDA_SUCCESS as u32);
+    assert!(Status::INVALID_VALUE.0 == Bound::CUDA_ERROR_INVALID_VALUE as u32);
+    assert!(Status::NO_DEVICE.0 == Bound::CUDA_ERROR_NO_DEVICE as u32);
+    assert!(Status::INVALID_DEVICE.0 == Bound::CUDA_ERROR_INVALID_DEVICE as u32);
+    assert!(Status::NOT_READY.0 == Bound::CUDA_ERROR_NOT_READY as u32);
+    assert!(Status::PEER_ACCESS_ALREADY_ENABLED.0 == Bound::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32);
+    assert!(Status::NOT_SUPPORTED.0 == Bound::CUDA_ERROR_NOT_SUPPORTED as u32);
+    assert!(Status::GRAPH_EXEC_UPDATE_FAILURE.0 == Bound::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE as u32);
+};
+
+impl Codes for Api {
+    const BACKEND: &'static str = BACKEND;
+    const INTERFACE: &'static str = "CUDA";
+    const PRODUCT: &'static str = "NVIDIA driver";
+
+    fn kind(status: Status) -> ErrorKind {
+        match status.0 {
+            // Stub library; not initialised or shutting down; not ready, compatibility and multi-process service.
+            3 | 34 | 802 | 804..=808 => ErrorKind::DriverMissing,
+            // Unknown device, and a device whose licence or state forbids use.
+            102 => ErrorKind::NoDevice,
+            // No compiler in the driver.
+            221 => ErrorKind::NoImageForDevice,
+            // Uncorrectable link error, contained and unrecoverable faults of newer devices; tensor memory leak;
+            // external device failure.
+            220 | 226 | 227 | 721 | 911 => ErrorKind::DeviceLost,
+            code => ErrorKind::from_driver_code(code as i64),
+        }
+    }
+
+    fn describe(&self, status: Status) -> String {
+        let mut words = [ptr::null::<c_char>(); 2];
+        let [name, string] = &mut words;
+        // SAFETY: both functions take any integer and write a pointer to a static string, or null.
+        let _ = unsafe { (self.cuGetErrorName(status, name), self.cuGetErrorString(status, string)) };
+        // SAFETY: null, or the driver's own string.
+        match words.map(|word| unsafe { text(word) }) {
+            [Some(name), Some(text)] => format!("{name}: {text}"),
+            _ => format!("the driver returned {}, which it has no name for", status.0),
+        }
+    }
+
+    fn advice(status: Status, _: ErrorKind) -> &'static str {
+        match status.0 {
+            2 => "free buffers, use smaller ones, or work through the data in pieces",
+            3 => "the driver is shutting down: is this running while the process exits?",
+            34 => {
+                "the library found is the toolkit's stub, made for linking only: take its folder (…/stubs) off \
+                 LD_LIBRARY_PATH and install the NVIDIA driver"
+            }
+            35 => "install a newer NVIDIA driver",
+            46 => "another process holds the device exclusively, or compute mode forbids it: see nvidia-smi",
+            100 => {
+                "no NVIDIA device is visible: check nvidia-smi, CUDA_VISIBLE_DEVICES and the container's GPU access"
+            }
+            101 => "the device number is out of range: check CUDA_VISIBLE_DEVICES",
+            200 => "the image is damaged or not for CUDA: build the kernels again",
+            209 => "build the kernels for this device's architecture, or with PTX",
+            214 => "the memory hardware failed: see nvidia-smi -q and the system log",
+            218 => {
+                "the PTX was refused: build the kernels again, with the toolkit version of the driver or older"
+            }
+            221 => {
+                "the driver's libnvidia-ptxjitcompiler is not installed: install it, or build for this architecture"
+            }
+            222 => "the PTX is newer than the driver: build for this architecture, or install a newer driver",
+            223 => "just-in-time compilation is disabled (CUDA_DISABLE_PTX_JIT): build for this architecture",
+            500 => "check the kernel's name, and that it is declared extern \"C\"",
+            700 | 716 | 717 | 718 | 719 | 715 | 714 | 227 => {
+                "a kernel did this, at some point before this call; nothing on this device works until the process \
+                 ends; GPUSTREAM_BLOCKING=1 names the launch, compute-sanitizer the line"
+            }
+            701 => {
+                "the kernel needs more registers or shared memory than a block of this size can have: use smaller blocks"
+            }
+            702 => {
+                "the kernel ran longer than the display's watchdog allows: use a device without a display, or shorter kernels"
+            }
+            710 => "an assert in a kernel failed; its message is on standard error",
+            720 => {
+                "the grid does not fit on the device at once: ask occupancy for the largest cooperative grid"
+            }
+            802 => "start the fabric manager (nvidia-fabricmanager), and see nvidia-smi",
+            803 => {
+                "kernel module and library are of different driver versions: reboot, or reload the nvidia module"
+            }
+            804 => {
+                "the forward-compatibility package does not support this device: remove it from the library path"
+            }
+            805..=808 => "check the multi-process service (nvidia-cuda-mps-control)",
+            900 => {
+                "this call is not allowed while a stream is being captured: move it before or after the capture"
+            }
+            901 => "an earlier call broke the capture: see that call's error",
+            904 => {
+                "a stream joined the capture by an event and was not joined back: wait for its last event before the end"
+            }
+            905 => "a capture must not depend on work outside it: record and wait inside",
+            907 => "the event was recorded inside a capture and has no meaning outside",
+            908 => "a capture ends on the thread that began it",
+            912 => "see the device's limits for clusters",
+            999 => {
+                "the driver does not know more; if this is its first call, are the nvidia kernel modules loaded?"
+            }
+            _ => "",
+        }
+    }
+}
+
+/// Returns an error of this backend that no driver call caused.
 #[cold]
-#[inline(never)]
-pub(crate) fn failed(api: &Functions, call: &'static str, status: Status) -> Error {
-    failed_as(api, call, status, kind(status))
-}
-
-/// As [`failed`], where the call gives a code a more precise kind than it has in general.
-#[cold]
-#[inline(never)]
-pub(crate) fn failed_as(api: &Functions, call: &'static str, status: Status, kind: ErrorKind) -> Error {
-    // The suffix is how the library versions its symbols; documentation and users know the plain name.
-    let call = call.strip_suffix("_v2").unwrap_or(call);
-    let mut text = describe(api, status);
-    let advice = advice(status);
-    if !advice.is_empty() {
-        text.push_str("; ");
-        text.push_str(advice);
-    }
-    Error::new(kind, text).with_call(call, status.0.into()).with_backend("cuda")
-}
-
-/// The kind of failure a code stands for.
-pub(crate) const fn kind(status: Status) -> ErrorKind {
-    match status.0 {
-        // Stub library; not initialised or shutting down; not ready, compatibility and multi-process service.
-        3 | 34 | 802 | 804..=808 => ErrorKind::DriverMissing,
-        // Unknown device, and a device whose licence or state forbids use.
-        102 => ErrorKind::NoDevice,
-        // No compiler in the driver.
-        221 => ErrorKind::NoImageForDevice,
-        // Uncorrectable link error, contained and unrecoverable faults of newer devices; tensor memory leak;
-        // external device failure.
-        220 | 226 | 227 | 721 | 911 => ErrorKind::DeviceLost,
-        code => ErrorKind::from_driver_code(code as i64),
-    }
-}
-
-/// The driver's own name and description: `CUDA_ERROR_OUT_OF_MEMORY: out of memory`.
-pub(crate) fn describe(api: &Functions, status: Status) -> String {
-    let mut name = ptr::null();
-    let mut text = ptr::null();
-    // SAFETY: both functions take any integer and write a pointer to a static string, or null.
-    unsafe {
-        (api.cuGetErrorName)(status, &raw mut name);
-        (api.cuGetErrorString)(status, &raw mut text);
-    }
-    if name.is_null() || text.is_null() {
-        return format!("the driver returned {}, which it has no name for", status.0);
-    }
-    // SAFETY: not null, so they are static NUL-terminated strings of the driver.
-    let (name, text) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(text)) };
-    format!("{}: {}", name.to_string_lossy(), text.to_string_lossy())
-}
-
-/// What to do about a code; empty where nothing general can be said.
-pub(crate) const fn advice(status: Status) -> &'static str {
-    match status.0 {
-        2 => "free buffers, use smaller ones, or work through the data in pieces",
-        3 => "the driver is shutting down: is this running while the process exits?",
-        34 => {
-            "the library found is the toolkit's stub, made for linking only: take its folder (…/stubs) off \
-             LD_LIBRARY_PATH and install the NVIDIA driver"
-        }
-        35 => "install a newer NVIDIA driver",
-        46 => "another process holds the device exclusively, or compute mode forbids it: see nvidia-smi",
-        100 => {
-            "no NVIDIA device is visible: check nvidia-smi, CUDA_VISIBLE_DEVICES and the container's GPU access"
-        }
-        101 => "the device number is out of range: check CUDA_VISIBLE_DEVICES",
-        200 => "the image is damaged or not for CUDA: build the kernels again",
-        209 => "build the kernels for this device's architecture, or with PTX",
-        214 => "the memory hardware failed: see nvidia-smi -q and the system log",
-        218 => {
-            "the PTX was refused: build the kernels again, with the toolkit version of the driver or older"
-        }
-        221 => {
-            "the driver's libnvidia-ptxjitcompiler is not installed: install it, or build for this architecture"
-        }
-        222 => "the PTX is newer than the driver: build for this architecture, or install a newer driver",
-        223 => "just-in-time compilation is disabled (CUDA_DISABLE_PTX_JIT): build for this architecture",
-        500 => "check the kernel's name, and that it is declared extern \"C\"",
-        700 | 716 | 717 | 718 | 719 | 715 | 714 | 227 => {
-            "a kernel did this, at some point before this call; nothing on this device works until the process \
-             ends; GPUSTREAM_BLOCKING=1 names the launch, compute-sanitizer the line"
-        }
-        701 => {
-            "the kernel needs more registers or shared memory than a block of this size can have: use smaller blocks"
-        }
-        702 => {
-            "the kernel ran longer than the display's watchdog allows: use a device without a display, or shorter kernels"
-        }
-        710 => "an assert in a kernel failed; its message is on standard error",
-        720 => "the grid does not fit on the device at once: ask occupancy for the largest cooperative grid",
-        802 => "start the fabric manager (nvidia-fabricmanager), and see nvidia-smi",
-        803 => {
-            "kernel module and library are of different driver versions: reboot, or reload the nvidia module"
-        }
-        804 => {
-            "the forward-compatibility package does not support this device: remove it from the library path"
-        }
-        805..=808 => "check the multi-process service (nvidia-cuda-mps-control)",
-        900 => {
-            "this call is not allowed while a stream is being captured: move it before or after the capture"
-        }
-        901 => "an earlier call broke the capture: see that call's error",
-        904 => {
-            "a stream joined the capture by an event and was not joined back: wait for its last event before the end"
-        }
-        905 => "a capture must not depend on work outside it: record and wait inside",
-        907 => "the event was recorded inside a capture and has no meaning outside",
-        908 => "a capture ends on the thread that began it",
-        912 => "see the device's limits for clusters",
-        999 => {
-            "the driver does not know more; if this is its first call, are the nvidia kernel modules loaded?"
-        }
-        _ => "",
-    }
+pub(crate) fn error(kind: ErrorKind, message: impl Into<String>) -> Error {
+    Error::new(kind, message).with_backend(BACKEND)
 }

@@ -7,13 +7,16 @@ use cudarc::driver::sys::{CUevent, CUevent_flags};
 use gpustream_hal::{EventOptions, Events, RawEvent, RawStream, Result, WaitPolicy};
 
 use crate::device::CudaDevice;
-use crate::driver::{Status, call};
-use crate::stream;
+use crate::stream::stream_of;
+
+pub(crate) fn event_of(event: RawEvent) -> CUevent {
+    event.0 as CUevent
+}
 
 // SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
 unsafe impl Events for CudaDevice {
     fn event_create(&self, options: EventOptions) -> Result<RawEvent> {
-        let driver = self.enter()?;
+        let api = self.enter()?;
         let mut flags = 0;
         if !options.timing {
             flags |= CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
@@ -24,49 +27,40 @@ unsafe impl Events for CudaDevice {
         }
         let mut event = ptr::null_mut();
         // SAFETY: the pointer is to a local.
-        unsafe { call!(driver, cuEventCreate(&raw mut event, flags))? };
+        unsafe { api.cuEventCreate(&raw mut event, flags) }.ok()?;
         Ok(RawEvent(event as usize))
     }
 
     unsafe fn event_destroy(&self, event: RawEvent) -> Result<()> {
-        let driver = self.enter()?;
+        let api = self.enter()?;
         // SAFETY: the caller vouches for the handle.
-        unsafe { call!(driver, cuEventDestroy_v2(raw(event))) }
+        unsafe { api.cuEventDestroy_v2(event_of(event)) }.ok()
     }
 
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> Result<()> {
-        let driver = self.enter_for(stream)?;
+        let api = self.enter_for(stream)?;
         // SAFETY: the caller vouches for both handles.
-        unsafe { call!(driver, cuEventRecord(raw(event), stream::raw(stream))) }
+        unsafe { api.cuEventRecord(event_of(event), stream_of(stream)) }.ok()
     }
 
     unsafe fn event_query(&self, event: RawEvent) -> Result<bool> {
-        let driver = self.enter()?;
+        let api = self.enter()?;
         // SAFETY: the caller vouches for the handle.
-        match unsafe { (driver.api.cuEventQuery)(raw(event)) } {
-            Status::OK => Ok(true),
-            Status::NOT_READY => Ok(false),
-            status => driver.check("cuEventQuery", status).map(|()| true),
-        }
+        unsafe { api.cuEventQuery(event_of(event)) }.ready()
     }
 
     unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()> {
-        let driver = self.enter()?;
+        let api = self.enter()?;
         // SAFETY: the caller vouches for the handle.
-        unsafe { call!(driver, cuEventSynchronize(raw(event))) }
+        unsafe { api.cuEventSynchronize(event_of(event)) }.ok()
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> Result<Duration> {
-        let driver = self.enter()?;
-        let mut milliseconds = 0.0f32;
+        let api = self.enter()?;
+        let mut milliseconds = 0_f32;
         // SAFETY: the pointer is to a local; the caller vouches for both handles.
-        unsafe { call!(driver, cuEventElapsedTime(&raw mut milliseconds, raw(start), raw(end)))? };
+        unsafe { api.cuEventElapsedTime(&raw mut milliseconds, event_of(start), event_of(end)) }.ok()?;
         // Negative where `end` came first: no duration can say so, and zero is the nearest.
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) * 1e-3).unwrap_or_default())
     }
-}
-
-/// The driver's handle.
-const fn raw(event: RawEvent) -> CUevent {
-    event.0 as CUevent
 }

@@ -1,11 +1,13 @@
-//! What an image's first bytes say, checked before the driver, which trusts the lengths inside, reads on.
+//! Checking an image's header, before the driver reads on and trusts the lengths inside.
 
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{ErrorKind, Result};
+
+use crate::error::error;
 
 const ELF: [u8; 4] = *b"\x7fELF";
 const FATBIN: u32 = 0xba55_ed50;
 
-/// An image in the form the driver takes: aligned, and followed by a NUL, which ends PTX.
+/// An image in the form that the driver takes: aligned, and followed by a NUL, which ends PTX.
 pub(crate) struct Aligned {
     words: Vec<u64>,
 }
@@ -20,12 +22,12 @@ impl Aligned {
                 "the image is cut short: {} bytes, and its header says {expected}; build the kernels again",
                 image.len()
             );
-            return Err(invalid(text));
+            return Err(error(ErrorKind::InvalidModule, text));
         }
         if image.is_empty() {
-            return Err(invalid("the image is empty; build the kernels again".to_owned()));
+            return Err(error(ErrorKind::InvalidModule, "the image is empty; build the kernels again"));
         }
-        // At least one byte beyond the image, and those zero.
+        // The words have at least one byte beyond the image, and those bytes are zero.
         let mut words = vec![0u64; image.len() / 8 + 1];
         for (word, bytes) in words.iter_mut().zip(image.chunks(8)) {
             let mut padded = [0; 8];
@@ -40,14 +42,10 @@ impl Aligned {
     }
 }
 
-fn invalid(text: String) -> Error {
-    Error::new(ErrorKind::InvalidModule, text).with_backend("cuda")
-}
-
-/// How long a cubin or fatbin says it is. `None` for PTX, which is text.
+/// Returns the length that a cubin or fatbin gives itself; `None` for PTX, which is text.
 fn expected_len(image: &[u8]) -> Option<u64> {
     if image.starts_with(&ELF) {
-        // 64-bit ELF: the section headers, which come last, at e_shoff, e_shnum entries of e_shentsize bytes.
+        // A 64-bit ELF ends with the section headers: e_shnum entries of e_shentsize bytes, at e_shoff.
         let (Some(offset), Some(size), Some(count)) = (le64(image, 40), le16(image, 58), le16(image, 60))
         else {
             return Some(64);
@@ -55,7 +53,7 @@ fn expected_len(image: &[u8]) -> Option<u64> {
         return offset.checked_add(size * count).or(Some(u64::MAX));
     }
     if le32(image, 0) == Some(FATBIN) {
-        // u32 magic, u16 version, u16 header size, u64 size of what follows.
+        // The header is: u32 magic, u16 version, u16 header size, u64 size of the rest.
         let (Some(header), Some(body)) = (le16(image, 6), le64(image, 8)) else { return Some(16) };
         return header.checked_add(body).or(Some(u64::MAX));
     }

@@ -1,25 +1,27 @@
-//! Reading what a device is and can do.
+//! Reading a device's name, limits and abilities.
 
 use std::ffi::CStr;
 
 use cudarc::driver::sys::CUdevice;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use gpustream_hal::driver::Status;
 use gpustream_hal::{DeviceInfo, Result, StreamPriorities};
 
 use crate::backend::kernel_driver;
-use crate::driver::{Driver, Status, call};
+use crate::driver::Driver;
+use crate::error::BACKEND;
 
 /// Reads everything once. The device's context is current, which the priority range needs.
 pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<DeviceInfo> {
-    // An attribute the driver does not know is an ability it does not have.
+    // An attribute that the driver does not know is an ability that the driver does not have.
     let attribute = |which: Attribute| -> Result<u32> {
         let mut value = 0;
         // SAFETY: the pointer is to a local; the device was counted by the driver.
-        let status = unsafe { (driver.api.cuDeviceGetAttribute)(&raw mut value, which, device) };
-        if status == Status::INVALID_VALUE || status == Status::NOT_SUPPORTED {
+        let answer = unsafe { driver.api.cuDeviceGetAttribute(&raw mut value, which, device) };
+        if let Some(Status::INVALID_VALUE | Status::NOT_SUPPORTED) = answer.status {
             return Ok(0);
         }
-        driver.check("cuDeviceGetAttribute", status)?;
+        answer.ok()?;
         Ok(u32::try_from(value).unwrap_or(0))
     };
     let ability = |which: Attribute| attribute(which).map(|value| value != 0);
@@ -30,16 +32,16 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
     let (mut least, mut greatest) = (0, 0);
     // SAFETY: all pointers are to locals; a context of the device is current.
     unsafe {
-        call!(driver, cuDeviceTotalMem_v2(&raw mut total, device))?;
-        call!(driver, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
+        driver.api.cuDeviceTotalMem_v2(&raw mut total, device).ok()?;
+        driver.api.cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest).ok()?;
     }
 
-    let mut info = DeviceInfo::new("cuda", ordinal);
+    let mut info = DeviceInfo::new(BACKEND, ordinal);
     info.name = name(driver, device)?;
     info.arch = format!("sm_{major}{minor}");
     info.driver = match kernel_driver() {
-        Some(version) => format!("{version}, CUDA {}", driver.version_text()),
-        None => format!("CUDA {}", driver.version_text()),
+        Some(version) => format!("{version}, CUDA {}", driver.version),
+        None => format!("CUDA {}", driver.version),
     };
     info.total_memory = total as u64;
     info.multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
@@ -78,15 +80,15 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
     Ok(info)
 }
 
-/// Where the bytes go along with the command. Measured on an H200, such a copy takes 1.0 µs for a byte, 1.7 µs for 4 KiB
-/// and 2.3 µs for 16 KiB; one through page-locked memory 2.3 to 3 µs, and less from 64 KiB on.
+/// The size up to which a copy's bytes go along with the command. On an H200 such a copy takes 1.0 µs for a byte, 1.7
+/// µs for 4 KiB and 2.3 µs for 16 KiB; one through page-locked memory takes 2.3 to 3 µs, and less from 64 KiB on.
 const INLINE_COPIES: usize = 32 << 10;
 
 fn name(driver: &Driver, device: CUdevice) -> Result<String> {
     let mut bytes = [0u8; 256];
     // SAFETY: the driver writes at most the length it is given, one byte less than there is, so that the last
     // one stays NUL.
-    unsafe { call!(driver, cuDeviceGetName(bytes.as_mut_ptr().cast(), bytes.len() as i32 - 1, device))? };
+    unsafe { driver.api.cuDeviceGetName(bytes.as_mut_ptr().cast(), bytes.len() as i32 - 1, device) }.ok()?;
     Ok(CStr::from_bytes_until_nul(&bytes)
         .map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned()))
 }
@@ -94,13 +96,13 @@ fn name(driver: &Driver, device: CUdevice) -> Result<String> {
 fn any_peer(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<bool> {
     for other in (0..driver.contexts.len()).filter(|&other| other != ordinal) {
         let mut peer = 0;
-        let mut answer = 0;
+        let mut can = 0;
         // SAFETY: both pointers are to locals; the ordinals are ones the driver counted.
         unsafe {
-            call!(driver, cuDeviceGet(&raw mut peer, other as i32))?;
-            call!(driver, cuDeviceCanAccessPeer(&raw mut answer, device, peer))?;
+            driver.api.cuDeviceGet(&raw mut peer, other as i32).ok()?;
+            driver.api.cuDeviceCanAccessPeer(&raw mut can, device, peer).ok()?;
         }
-        if answer != 0 {
+        if can != 0 {
             return Ok(true);
         }
     }

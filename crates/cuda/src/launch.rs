@@ -4,17 +4,15 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUfunction, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterDim, CUlaunchConfig,
 };
-use gpustream_hal::{
-    ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result, SuggestedLaunch,
-};
+use gpustream_hal::{Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result, SuggestedLaunch};
 
+use crate::api::Api;
 use crate::device::CudaDevice;
-use crate::driver::{Driver, Status, call};
-use crate::error::{failed_as, kind};
-use crate::stream;
+use crate::module::function_of;
+use crate::stream::stream_of;
 
 // SAFETY: the launch is the CUDA driver's, with the shape and arguments given.
 unsafe impl Launch for CudaDevice {
@@ -26,30 +24,19 @@ unsafe impl Launch for CudaDevice {
         args: &[*mut c_void],
         stream: RawStream,
     ) -> Result<()> {
-        let driver = self.enter()?;
+        let api = self.enter()?;
         if !config.is_plain() {
-            // SAFETY: as the caller vouches.
-            return unsafe { launch_with_attributes(driver, function, config, args, stream) };
+            // SAFETY: the caller vouches for handles and arguments.
+            return unsafe { launch_with_attributes(api, function, config, args, stream) };
         }
-        let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
+        let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
+        let (function, stream) = (function_of(function), stream_of(stream));
+        let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
         // SAFETY: the caller vouches for handles and arguments; the driver reads the argument values, and
         // through the array nothing else, before it returns.
-        let status = unsafe {
-            (driver.api.cuLaunchKernel)(
-                function.0 as CUfunction,
-                gx,
-                gy,
-                gz,
-                bx,
-                by,
-                bz,
-                config.dynamic_shared,
-                stream::raw(stream),
-                args.as_ptr().cast_mut(),
-                ptr::null_mut(),
-            )
-        };
-        if status == Status::OK { Ok(()) } else { refused(driver, "cuLaunchKernel", status) }
+        let answer =
+            unsafe { api.cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra) };
+        answer.launched()
     }
 
     unsafe fn occupancy(
@@ -58,52 +45,48 @@ unsafe impl Launch for CudaDevice {
         threads_per_block: u32,
         dynamic_shared: u32,
     ) -> Result<Occupancy> {
-        let driver = self.enter()?;
+        let api = self.enter()?;
         let mut blocks = 0;
         // SAFETY: the pointer is to a local; the caller vouches for the function.
-        unsafe {
-            call!(
-                driver,
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                    &raw mut blocks,
-                    function.0 as CUfunction,
-                    threads_per_block as i32,
-                    dynamic_shared as usize,
-                )
-            )?;
-        }
+        let answer = unsafe {
+            api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &raw mut blocks,
+                function_of(function),
+                threads_per_block as i32,
+                dynamic_shared as usize,
+            )
+        };
+        answer.ok()?;
         Ok(Occupancy::new(u32::try_from(blocks).unwrap_or(0)))
     }
 
     unsafe fn suggested_launch(&self, function: RawFunction, dynamic_shared: u32) -> Result<SuggestedLaunch> {
-        let driver = self.enter()?;
-        let (mut blocks, mut threads) = (0, 0);
+        let api = self.enter()?;
+        let (mut grid, mut block) = (0, 0);
         // SAFETY: both pointers are to locals; the caller vouches for the function. No callback: the shared
         // memory does not depend on the block size. Limit 0 is the kernel's own.
-        unsafe {
-            call!(
-                driver,
-                cuOccupancyMaxPotentialBlockSize(
-                    &raw mut blocks,
-                    &raw mut threads,
-                    function.0 as CUfunction,
-                    None,
-                    dynamic_shared as usize,
-                    0,
-                )
-            )?;
-        }
+        let answer = unsafe {
+            api.cuOccupancyMaxPotentialBlockSize(
+                &raw mut grid,
+                &raw mut block,
+                function_of(function),
+                None,
+                dynamic_shared as usize,
+                0,
+            )
+        };
+        answer.ok()?;
         let count = |number| u32::try_from(number).unwrap_or(0);
-        Ok(SuggestedLaunch { blocks: count(blocks), threads_per_block: count(threads) })
+        Ok(SuggestedLaunch { blocks: count(grid), threads_per_block: count(block) })
     }
 }
 
-/// A launch that is more than a grid of blocks (`cuLaunchKernelEx`).
+/// Launches with more than a grid of blocks (`cuLaunchKernelEx`).
 ///
 /// # Safety
-/// As [`Launch::launch`].
+/// The same as of [`Launch::launch`].
 unsafe fn launch_with_attributes(
-    driver: &Driver,
+    api: &Api,
     function: RawFunction,
     config: &LaunchConfig,
     args: &[*mut c_void],
@@ -119,20 +102,20 @@ unsafe fn launch_with_attributes(
         blockDimY: by,
         blockDimZ: bz,
         sharedMemBytes: config.dynamic_shared,
-        hStream: stream::raw(stream),
+        hStream: stream_of(stream),
         attrs: attributes.list.as_mut_ptr(),
         numAttrs: attributes.count as u32,
     };
     // SAFETY: `launch` and its attributes live on this stack beyond the call; the rest as the caller vouches.
-    let status = unsafe {
-        (driver.api.cuLaunchKernelEx)(
+    let answer = unsafe {
+        api.cuLaunchKernelEx(
             &raw const launch,
-            function.0 as CUfunction,
+            function_of(function),
             args.as_ptr().cast_mut(),
             ptr::null_mut(),
         )
     };
-    if status == Status::OK { Ok(()) } else { refused(driver, "cuLaunchKernelEx", status) }
+    answer.launched()
 }
 
 /// A launch's attributes as the driver wants them.
@@ -142,7 +125,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// What `config` asks for beyond grid, block and shared memory.
+    /// Returns what `config` asks for beyond grid, block and shared memory.
     pub(crate) fn of(config: &LaunchConfig) -> Self {
         let empty = CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE,
@@ -173,16 +156,8 @@ impl Attributes {
         self.count += 1;
     }
 
-    /// The attributes that were asked for.
+    /// Returns the attributes that were asked for.
     pub(crate) fn list(&self) -> &[CUlaunchAttribute] {
         &self.list[..self.count]
     }
-}
-
-#[cold]
-#[inline(never)]
-fn refused(driver: &Driver, call: &'static str, status: Status) -> Result<()> {
-    // The driver calls a shape it cannot launch an invalid value.
-    let kind = if status == Status::INVALID_VALUE { ErrorKind::InvalidLaunch } else { kind(status) };
-    Err(failed_as(&driver.api, call, status, kind))
 }

@@ -2,29 +2,33 @@
 //!
 //! Nothing of the CUDA toolkit is needed to build this crate, and nothing of NVIDIA's is linked: `libcuda` is
 //! opened when the first device is asked for, and NVRTC when the first source is compiled. A machine without
-//! them gets an [`Error`](gpustream_hal::Error) that says what was tried.
+//! them gets an [`Error`](gpustream_hal::Error) that lists the names tried.
 //!
-//! # What of cudarc is used
+//! # cudarc
 //!
 //! Types, constants and prototypes come from [`cudarc`]'s `sys` layer; its functions are not called. They
 //! return `CUresult` as a Rust enum, so that a code from a newer driver would be undefined behaviour, and
-//! they panic where the library or a symbol is missing. The module `driver` holds a table of function pointers that
+//! they panic where the library or a symbol is missing. The module `api` holds a table of function pointers that
 //! return a plain integer instead, each checked against cudarc's prototype when this crate is compiled.
 //!
 //! # Reading order
 //!
-//! `library` finds the driver, `driver` lists its functions, `context` makes the device's context
-//! current, `device` ties them together; then one file per noun, with the same names as in the trait crate.
+//! `library` says where the driver may be, `api` lists its functions, `driver` opens it, `context` makes the device's
+//! context current, `device` ties them together; then one file per noun, with the same names as in the trait crate.
+//! `gpustream-hip` has the same files with the same functions in the same order.
 //!
 //! # Environment
 //!
 //! * `GPUSTREAM_CUDA_LIBRARY`: the driver library to open instead of searching (a path, or a name for the
 //!   dynamic linker).
-//! * `GPUSTREAM_NVRTC_LIBRARY`: likewise for the run-time compiler.
+//! * `GPUSTREAM_NVRTC_LIBRARY`: the same for the run-time compiler.
 #![warn(clippy::missing_errors_doc)]
 
+mod api;
+mod arch;
 mod backend;
 mod buffer;
+mod compiler;
 mod context;
 mod device;
 mod driver;
@@ -36,7 +40,6 @@ mod info;
 mod launch;
 mod library;
 mod module;
-mod nvrtc;
 mod stream;
 
 pub use backend::backend;

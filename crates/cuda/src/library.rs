@@ -1,15 +1,15 @@
-//! Where NVIDIA's libraries may be.
+//! The places where NVIDIA's libraries may be.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Where the NVIDIA driver puts its library: by name for the dynamic linker, then the folders that some
+/// Returns the names of the driver's library: those for the dynamic linker, then the folders that some
 /// distributions and container runtimes use without telling the linker.
 pub(crate) fn driver_names() -> Vec<PathBuf> {
     if cfg!(windows) {
         return vec!["nvcuda.dll".into()];
     }
-    // The versioned name first: the toolkit's stub folder, which may be on the linker's path, has only the
+    // The versioned name comes first: the toolkit's stub folder, which may be on the linker's path, has only the
     // plain one.
     let mut names: Vec<PathBuf> = vec!["libcuda.so.1".into(), "libcuda.so".into()];
     names.extend(
@@ -26,9 +26,10 @@ pub(crate) fn driver_names() -> Vec<PathBuf> {
     names
 }
 
-/// Where NVRTC may be: by name, then the toolkit's usual folders. `driver_major` is the driver's CUDA version:
-/// the compiler of another major version makes code the driver may refuse, so it comes last.
-pub(crate) fn nvrtc_names(driver_major: u32) -> Vec<PathBuf> {
+/// Returns the names of NVRTC: those for the dynamic linker, then the toolkit's usual folders. `driver_major` is the
+/// driver's CUDA version: the compiler of another major version makes code that the driver may refuse, and so comes
+/// last.
+pub(crate) fn compiler_names(driver_major: u32) -> Vec<PathBuf> {
     let mut majors = vec![driver_major];
     majors.extend([13, 12].into_iter().filter(|&major| major != driver_major));
     if cfg!(windows) {
@@ -41,7 +42,7 @@ pub(crate) fn nvrtc_names(driver_major: u32) -> Vec<PathBuf> {
             folders.push(Path::new(&root).join("lib"));
         }
     }
-    // NVIDIA's Python packages, inside an active virtual environment.
+    // NVIDIA's Python packages lie inside an active virtual environment.
     if let Some(root) = env::var_os("VIRTUAL_ENV") {
         let lib = Path::new(&root).join("lib");
         for python in std::fs::read_dir(lib).into_iter().flatten().flatten() {

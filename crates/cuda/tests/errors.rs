@@ -68,35 +68,6 @@ fn a_code_from_a_newer_driver_is_an_ordinary_error() {
 }
 
 #[test]
-fn messages_carry_the_drivers_words_and_advice() {
-    let (recorder, device) = open();
-    recorder.fail_next("cuMemAlloc_v2", 2);
-    let text = device.alloc(12_345).unwrap_err().to_string();
-    for part in
-        ["12345 bytes", "CUDA_ERROR_OUT_OF_MEMORY: out of memory", "free buffers", "cuMemAlloc returned 2"]
-    {
-        assert!(text.contains(part), "{part:?} in {text:?}");
-    }
-}
-
-#[test]
-fn memory_runs_out_and_smaller_requests_still_work() {
-    let (recorder, device) = open();
-    let stream = device.stream_create(StreamOptions::default()).unwrap();
-    recorder.set_memory(0, recorder.live().bytes + (1 << 20));
-    assert_eq!(device.alloc(2 << 20).unwrap_err().kind(), ErrorKind::OutOfMemory);
-    // SAFETY: the stream is alive.
-    let error = unsafe { device.alloc_async(2 << 20, stream) }.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    let small = device.alloc(1 << 19).unwrap();
-    // SAFETY: out of use.
-    unsafe {
-        device.free(small).unwrap();
-        device.stream_destroy(stream).unwrap();
-    }
-}
-
-#[test]
 fn a_refused_launch_is_an_invalid_launch() {
     let (recorder, device) = open();
     let (module, add) = add_kernel(&recorder, &*device);

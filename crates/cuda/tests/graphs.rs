@@ -1,4 +1,4 @@
-//! Graphs: the calls, and that captured and built work does what it says.
+//! Graphs: their calls, and the effects of captured and built work.
 
 #![allow(clippy::unwrap_used, clippy::needless_for_each)]
 
@@ -32,7 +32,7 @@ fn capture(device: &dyn Device, stream: RawStream, work: impl FnOnce()) -> RawGr
     }
 }
 
-/// Destroys what a test made.
+/// Destroys a test's graphs.
 fn clean(device: &dyn Device, graphs: &[RawGraph], execs: &[RawGraphExec]) {
     // SAFETY: nothing of it runs any more.
     unsafe {
@@ -185,7 +185,7 @@ fn every_kind_of_node_is_one_call_and_can_be_replaced() {
             // The cooperative attribute; an early start is no attribute of nodes.
             if *add == "cuGraphAddKernelNode_v2" {
                 assert_eq!(names.pop(), Some("cuGraphKernelNodeSetAttribute"));
-                // Where it is refused, nothing is left that would run.
+                // A refused attribute leaves no node that would run.
                 let size = device.graph_size(graph).unwrap();
                 recorder.fail_next("cuGraphKernelNodeSetAttribute", 1);
                 device.graph_add_node(graph, &before, work).unwrap_err();

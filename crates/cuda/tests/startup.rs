@@ -1,5 +1,5 @@
-//! How the backend starts where the driver is missing, old or useless. What it finds it finds once per
-//! process, so each case runs in a process of its own.
+//! Starting the backend where the driver is missing, old or useless. The backend looks once per process, so each case
+//! runs in a process of its own.
 
 #![allow(clippy::unwrap_used)]
 

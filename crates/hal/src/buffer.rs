@@ -45,6 +45,15 @@ impl FillPattern {
             Self::U32(_) => 4,
         }
     }
+
+    /// The pattern's bytes as a number, filled up with zeros.
+    pub const fn value(self) -> u32 {
+        match self {
+            Self::U8(value) => value as u32,
+            Self::U16(value) => value as u32,
+            Self::U32(value) => value,
+        }
+    }
 }
 
 /// One side of a strided copy.

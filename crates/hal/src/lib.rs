@@ -52,7 +52,9 @@
 
 pub mod buffer;
 mod codes;
+pub mod compiler;
 pub mod device;
+pub mod driver;
 pub mod error;
 pub mod event;
 pub mod graph;

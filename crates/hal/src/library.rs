@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use cfg_if::cfg_if;
-use libloading::Library;
+pub use libloading::Library;
 
 /// The outcome of a search for a library.
 pub struct Search {
@@ -84,6 +84,16 @@ impl Search {
             }
         }
     }
+}
+
+/// Resolves a symbol to a function pointer, or to nothing.
+///
+/// # Safety
+/// `F` is the type of a function pointer with the symbol's prototype, and the library is never closed.
+#[must_use]
+pub unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Option<F> {
+    // SAFETY: the type is right by this function's contract, and the pointer may outlive the `Symbol`.
+    unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|found| *found)
 }
 
 cfg_if! {

@@ -1,121 +1,59 @@
-//! The one list of HIP functions this backend calls: each with its prototype and the HIP version it appeared in.
+//! The one list of HIP functions that this backend calls, with their prototypes, by the HIP version of each.
 //!
 //! `required` functions exist in every version from 5.0 on; a library without one is refused when it is opened.
 //! `optional` ones may be absent: calling one then answers `Unsupported`, or the caller has another way.
-//! `unbound` ones are optional and newer than hip-runtime-sys; `dropped` ones are optional, and ROCm's headers no longer
-//! have them, though its libraries do. A test compares all but the dropped ones with newer bindings
+//! `unbound` ones are optional and newer than hip-runtime-sys; `dropped` ones are optional, and ROCm's headers no
+//! longer have them, though its libraries do. A test compares all but the dropped ones with newer bindings
 //! (`tests/newer_bindings.rs`).
-#![allow(non_snake_case)]
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
-use libloading::Library;
+use gpustream_hal::functions;
 
-use crate::error::{Answer, Function, Status, library_text};
 #[allow(clippy::wildcard_imports)] // The prototypes below use most of it, under HIP's own names.
 use crate::ffi::*;
 
-/// Resolves a symbol to a function pointer, or to nothing.
-///
-/// # Safety
-/// `F` is the type of a function pointer with the symbol's prototype.
-pub(crate) unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Option<F> {
-    // SAFETY: the type is right by this function's contract. The pointer outlives the `Symbol`, because no
-    // caller ever closes the library.
-    unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|found| *found)
-}
-
-/// Whether a library may lack functions of a group.
-macro_rules! is_required {
-    (required) => {
-        true
-    };
-    ($optional:ident) => {
-        false
-    };
-}
-
-/// Compares a prototype with hip-runtime-sys's: the same words, resolved among that crate's types. The
-/// constant is never used, so that no reference to the symbol reaches the linker.
-#[cfg(all(feature = "hip-runtime-sys", not(newer_bindings)))]
+/// Compares prototypes with hip-runtime-sys's: the same words, resolved among that crate's types. The constants are
+/// never used, so that no reference to a symbol reaches the linker.
 macro_rules! prove {
-    (unbound $name:ident($($arg:ident: $ty:ty),*)) => {};
-    ($bound:ident $name:ident($($arg:ident: $ty:ty),*)) => {
-        const _: unsafe extern "C" fn($($ty),*) -> hip_runtime_sys::hipError_t = hip_runtime_sys::$name;
-    };
-}
-
-/// The same against newer bindings, as a call: ROCm 7 takes some pointers as `const` that were not before, and a call
-/// may pass either.
-#[cfg(all(feature = "hip-runtime-sys", newer_bindings))]
-macro_rules! prove {
-    (dropped $name:ident($($arg:ident: $ty:ty),*)) => {};
-    ($bound:ident $name:ident($($arg:ident: $ty:ty),*)) => {
-        // SAFETY: never called.
-        const _: unsafe fn($($ty),*) -> hipError_t = |$($arg),*| unsafe { $name($($arg),*) };
-    };
-}
-
-macro_rules! api {
-    ($($need:ident $since:literal { $( $name:ident($($arg:ident: $ty:ty),*); )* })*) => {
-        /// libamdhip64's functions, as found in one library.
-        pub(crate) struct Api {
-            error_name: Option<unsafe extern "C" fn(Status) -> *const c_char>,
-            error_string: Option<unsafe extern "C" fn(Status) -> *const c_char>,
-            $($( $name: Option<unsafe extern "C" fn($($ty),*) -> hipError_t>, )*)*
-        }
-
-        impl Api {
-            /// Looks every function up; also gives the required ones that are missing.
-            ///
-            /// # Safety
-            /// `library` is a libamdhip64 and is never closed.
-            pub(crate) unsafe fn load(library: &Library) -> (Self, Vec<&'static str>) {
-                let mut missing = Vec::new();
-                // SAFETY: the types are the functions' prototypes; hip-runtime-sys's where that has them.
-                let api = unsafe {
-                    Self {
-                        error_name: symbol(library, "hipGetErrorName"),
-                        error_string: symbol(library, "hipGetErrorString"),
-                        $($( $name: symbol(library, stringify!($name)), )*)*
-                    }
-                };
-                $($(
-                    if is_required!($need) && api.$name.is_none() {
-                        missing.push(stringify!($name));
-                    }
-                )*)*
-                (api, missing)
-            }
-
-            $($(
-                /// The HIP function of this name.
-                ///
-                /// # Safety
-                /// As HIP's manual asks of its arguments.
-                #[inline]
-                pub(crate) unsafe fn $name(&self $(, $arg: $ty)*) -> Answer<'_> {
-                    static FUNCTION: Function = Function { name: stringify!($name), since: $since };
-                    // SAFETY: the pointer came from the library under this name with this prototype; the
-                    // arguments are right by this function's contract.
-                    let status = self.$name.map(|function| unsafe { function($($arg),*) });
-                    Answer { api: self, function: &FUNCTION, status }
-                }
-            )*)*
-        }
-
+    ($result:ident [$($text:ident),*] $($need:ident $name:ident($($arg:ident: $ty:ty),*);)*) => {
         #[cfg(feature = "hip-runtime-sys")]
         #[allow(unused_imports, clippy::wildcard_imports)]
         mod prototypes {
             use hip_runtime_sys::*;
             use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
-            const _: [unsafe extern "C" fn(hipError_t) -> *const c_char; 2] = [hipGetErrorName, hipGetErrorString];
-            $($( prove!($need $name($($arg: $ty),*)); )*)*
+            $( const _: unsafe extern "C" fn($result) -> *const c_char = $text; )*
+            $( crate::api::prove_one!($result $need $name($($arg: $ty),*)); )*
         }
     };
 }
+#[cfg(newer_bindings)]
+pub(crate) use prove;
 
-api! {
+#[cfg(all(feature = "hip-runtime-sys", not(newer_bindings)))]
+macro_rules! prove_one {
+    ($result:ident unbound $name:ident($($arg:ident: $ty:ty),*)) => {};
+    ($result:ident $bound:ident $name:ident($($arg:ident: $ty:ty),*)) => {
+        const _: unsafe extern "C" fn($($ty),*) -> $result = $name;
+    };
+}
+/// Compares with newer bindings as a call: ROCm 7 takes some pointers as `const` that were not before, and a call may
+/// pass either.
+#[cfg(all(feature = "hip-runtime-sys", newer_bindings))]
+macro_rules! prove_one {
+    ($result:ident dropped $name:ident($($arg:ident: $ty:ty),*)) => {};
+    ($result:ident $bound:ident $name:ident($($arg:ident: $ty:ty),*)) => {
+        // SAFETY: never called.
+        const _: unsafe fn($($ty),*) -> $result = |$($arg),*| unsafe { $name($($arg),*) };
+    };
+}
+#[cfg(feature = "hip-runtime-sys")]
+pub(crate) use prove_one;
+
+functions! {
+    /// libamdhip64's functions, as found in one library.
+    Api -> hipError_t, proved by prove;
+    texts { hipGetErrorName, hipGetErrorString }
     required "4.2" {
         hipInit(flags: c_uint);
         hipRuntimeGetVersion(version: *mut c_int);
@@ -187,7 +125,7 @@ api! {
         );
     }
 
-    // One of the two answers. In 6 and 7 the first keeps its old layout, and is exported only: in their headers the
+    // One of the two answers. In 6 and 7 the first keeps its old layout and is exported only: in their headers its
     // name stands for the second.
     dropped "4.2" {
         hipGetDeviceProperties(properties: *mut hipDeviceProp_t, device: c_int);
@@ -280,36 +218,5 @@ api! {
             block_x: c_uint, block_y: c_uint, block_z: c_uint,
             shared: c_uint, stream: hipStream_t, params: *mut *mut c_void
         );
-    }
-}
-
-impl Api {
-    /// HIP's name and text for a status, as far as the library has them.
-    #[cold]
-    pub(crate) fn describe(&self, status: Status) -> String {
-        // SAFETY: both functions take any number and return a static string.
-        let text = |function: Option<unsafe extern "C" fn(Status) -> *const c_char>| unsafe {
-            function.and_then(|function| library_text(function(status)))
-        };
-        match (text(self.error_name), text(self.error_string)) {
-            (Some(name), Some(text)) if name != text => format!("{text} ({name})"),
-            (Some(name), _) => name,
-            (None, _) => format!("HIP error {}", status.0),
-        }
-    }
-
-    /// Whether the library has `hipLaunchHostFunc`; before 5.3 there is `hipStreamAddCallback` alone.
-    pub(crate) fn has_host_func(&self) -> bool {
-        self.hipLaunchHostFunc.is_some()
-    }
-
-    /// Whether the library has `hipGetDevicePropertiesR0600`, and with it the newer layout.
-    pub(crate) fn has_r0600(&self) -> bool {
-        self.hipGetDevicePropertiesR0600.is_some()
-    }
-
-    /// Whether the library has `hipGraphUpload`.
-    pub(crate) fn has_graph_upload(&self) -> bool {
-        self.hipGraphUpload.is_some()
     }
 }

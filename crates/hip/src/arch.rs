@@ -1,4 +1,4 @@
-//! AMD's names for what a device is and what code was built for: `gfx90a:sramecc+:xnack-`, `gfx11-generic`.
+//! AMD's names for devices and for the targets of code: `gfx90a:sramecc+:xnack-`, `gfx11-generic`.
 
 /// A device's name, as the driver gives it: a processor and the settings of its features.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,18 +21,18 @@ impl Arch {
         (full.len() < 256 && word(name) && parts.all(feature)).then(|| Self { full: full.to_owned() })
     }
 
-    /// The name with its features.
+    /// Returns the name with its features.
     #[cfg(test)]
     fn full(&self) -> &str {
         &self.full
     }
 
-    /// The processor alone, which is what code is built for.
+    /// Returns the processor alone, for which code is built.
     pub(crate) fn processor(&self) -> &str {
         self.full.split(':').next().unwrap_or(&self.full)
     }
 
-    /// How well code built for `target` suits: the exact processor best, more so the more features it was built
+    /// Returns how well code built for `target` suits: the exact processor best, more so the more features it was built
     /// for; then the family's generic processor. Code built for a feature's other setting does not run.
     pub(crate) fn rank(&self, target: &str) -> Option<u32> {
         const EXACT: u32 = 100;
@@ -57,7 +57,7 @@ impl Arch {
     }
 }
 
-/// The generic processor whose code `processor` runs.
+/// Returns the generic processor whose code `processor` runs.
 fn generic(processor: &str) -> Option<&'static str> {
     Some(match processor {
         "gfx900" | "gfx902" | "gfx904" | "gfx906" | "gfx909" | "gfx90c" => "gfx9-generic",

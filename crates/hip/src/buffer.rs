@@ -1,4 +1,4 @@
-//! Memory and copies on `hipDeviceptr_t`.
+//! Memory and copies.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -14,17 +14,17 @@ use crate::error::error;
 use crate::ffi::*;
 use crate::stream::stream_of;
 
-pub(crate) fn pointer_of(buffer: RawBuffer) -> hipDeviceptr_t {
+pub(crate) fn address_of(buffer: RawBuffer) -> hipDeviceptr_t {
     buffer.0 as *mut c_void
 }
 
 impl HipDevice {
-    /// The driver's pool, where the device has one: HIP 5 exports the functions and refuses to work.
+    /// Refuses where the device has no memory pool: HIP 5 exports the functions and refuses to work.
     fn need_pool(&self) -> Result<()> {
         if gpustream_hal::Device::info(self).memory_pools {
             return Ok(());
         }
-        let message = format!("HIP {} has no memory pool for this device", self.runtime.version);
+        let message = format!("HIP {} has no memory pool for this device", self.driver.version);
         Err(error(ErrorKind::Unsupported, message))
     }
 }
@@ -32,81 +32,80 @@ impl HipDevice {
 // SAFETY: addresses are the HIP driver's, for at least as many bytes as asked for.
 unsafe impl Buffers for HipDevice {
     fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
-        self.bind()?;
+        let api = self.enter()?;
         let mut pointer = ptr::null_mut();
-        // SAFETY: the pointer is to a live address.
-        unsafe { self.runtime.api.hipMalloc(&raw mut pointer, bytes) }.ok()?;
+        // SAFETY: the pointer is to a local.
+        unsafe { api.hipMalloc(&raw mut pointer, bytes) }.ok()?;
         Ok(RawBuffer(pointer as usize))
     }
 
     unsafe fn free(&self, buffer: RawBuffer) -> Result<()> {
-        self.bind()?;
-        // SAFETY: the memory came from this device and is not used again, by the trait's contract.
-        unsafe { self.runtime.api.hipFree(pointer_of(buffer)) }.ok()
+        let api = self.enter()?;
+        // SAFETY: the caller vouches that the buffer is one of ours and out of use.
+        unsafe { api.hipFree(address_of(buffer)) }.ok()
     }
 
     unsafe fn alloc_async(&self, bytes: usize, stream: RawStream) -> Result<RawBuffer> {
         self.need_pool()?;
-        self.bind()?;
+        let api = self.enter()?;
         let mut pointer = ptr::null_mut();
-        // SAFETY: the pointer is to a live address; the stream is alive, by the trait's contract.
-        unsafe { self.runtime.api.hipMallocAsync(&raw mut pointer, bytes, stream_of(stream)) }.ok()?;
+        // SAFETY: the pointer is to a local; the caller vouches for the stream.
+        unsafe { api.hipMallocAsync(&raw mut pointer, bytes, stream_of(stream)) }.ok()?;
         Ok(RawBuffer(pointer as usize))
     }
 
     unsafe fn free_async(&self, buffer: RawBuffer, stream: RawStream) -> Result<()> {
-        self.bind()?;
-        // SAFETY: the memory's last use is ordered before this point, by the trait's contract.
-        unsafe { self.runtime.api.hipFreeAsync(pointer_of(buffer), stream_of(stream)) }.ok()
+        let api = self.enter()?;
+        // SAFETY: the caller vouches that uses of the buffer are ordered before this point.
+        unsafe { api.hipFreeAsync(address_of(buffer), stream_of(stream)) }.ok()
     }
 
     /// Coherence is asked for: portable memory has it only by an environment variable. Write-combining is
     /// accepted and ignored by HIP.
     fn pinned_alloc(&self, bytes: usize, options: PinnedOptions) -> Result<HostPtr> {
-        self.bind()?;
+        let api = self.enter()?;
         let mut flags = hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent;
         if options.write_combined {
             flags |= hipHostMallocWriteCombined;
         }
         let mut pointer = ptr::null_mut();
-        // SAFETY: the pointer is to a live address.
-        unsafe { self.runtime.api.hipHostMalloc(&raw mut pointer, bytes, flags) }.ok()?;
+        // SAFETY: the pointer is to a local.
+        unsafe { api.hipHostMalloc(&raw mut pointer, bytes, flags) }.ok()?;
         Ok(pointer.cast())
     }
 
     unsafe fn pinned_free(&self, pointer: HostPtr) -> Result<()> {
-        self.bind()?;
-        // SAFETY: the memory came from `pinned_alloc` and is not used again, by the trait's contract.
-        unsafe { self.runtime.api.hipHostFree(pointer.cast()) }.ok()
+        let api = self.enter()?;
+        // SAFETY: the caller vouches that the memory is one of ours and out of use.
+        unsafe { api.hipHostFree(pointer.cast()) }.ok()
     }
 
     unsafe fn host_register(&self, pointer: HostPtr, bytes: usize) -> Result<()> {
-        self.bind()?;
+        let api = self.enter()?;
         let flags = hipHostRegisterPortable | hipHostRegisterMapped;
-        // SAFETY: the range is mapped and stays so, by the trait's contract.
-        unsafe { self.runtime.api.hipHostRegister(pointer.cast(), bytes, flags) }.ok()
+        // SAFETY: the caller vouches that the range is mapped and stays so.
+        unsafe { api.hipHostRegister(pointer.cast(), bytes, flags) }.ok()
     }
 
     unsafe fn host_unregister(&self, pointer: HostPtr) -> Result<()> {
-        self.bind()?;
-        // SAFETY: the range is registered and not used by the device, by the trait's contract.
-        unsafe { self.runtime.api.hipHostUnregister(pointer.cast()) }.ok()
+        let api = self.enter()?;
+        // SAFETY: the caller vouches that the range is registered and out of use.
+        unsafe { api.hipHostUnregister(pointer.cast()) }.ok()
     }
 
     unsafe fn pinned_device_address(&self, pointer: HostPtr) -> Result<RawBuffer> {
-        self.bind()?;
+        let api = self.enter()?;
         let mut device = ptr::null_mut();
-        // SAFETY: the memory is pinned, by the trait's contract; the pointer is to a live address.
-        let answer = unsafe { self.runtime.api.hipHostGetDevicePointer(&raw mut device, pointer.cast(), 0) };
-        answer.ok()?;
+        // SAFETY: the first pointer is to a local; the caller vouches for the other.
+        unsafe { api.hipHostGetDevicePointer(&raw mut device, pointer.cast(), 0) }.ok()?;
         Ok(RawBuffer(device as usize))
     }
 
     fn managed_alloc(&self, bytes: usize) -> Result<RawBuffer> {
-        self.bind()?;
+        let api = self.enter()?;
         let mut pointer = ptr::null_mut();
-        // SAFETY: the pointer is to a live address.
-        unsafe { self.runtime.api.hipMallocManaged(&raw mut pointer, bytes, hipMemAttachGlobal) }.ok()?;
+        // SAFETY: the pointer is to a local.
+        unsafe { api.hipMallocManaged(&raw mut pointer, bytes, hipMemAttachGlobal) }.ok()?;
         Ok(RawBuffer(pointer as usize))
     }
 
@@ -117,26 +116,25 @@ unsafe impl Buffers for HipDevice {
         to_device: bool,
         stream: RawStream,
     ) -> Result<()> {
-        self.bind()?;
+        let api = self.enter()?;
         let target = if to_device { self.ordinal() } else { hipCpuDeviceId };
-        // SAFETY: the range is managed memory and the stream alive, by the trait's contract.
-        let answer = unsafe {
-            self.runtime.api.hipMemPrefetchAsync(pointer_of(buffer), bytes, target, stream_of(stream))
-        };
+        // SAFETY: the caller vouches for the range and the stream.
+        let answer = unsafe { api.hipMemPrefetchAsync(address_of(buffer), bytes, target, stream_of(stream)) };
         answer.ok()
     }
 
     unsafe fn managed_advise(&self, buffer: RawBuffer, bytes: usize, advice: ManagedAdvice) -> Result<()> {
-        self.bind()?;
+        let api = self.enter()?;
+        let here = self.ordinal();
         let (advice, device) = match advice {
-            ManagedAdvice::ReadMostly => (hipMemAdviseSetReadMostly, self.ordinal()),
-            ManagedAdvice::PreferDevice => (hipMemAdviseSetPreferredLocation, self.ordinal()),
+            ManagedAdvice::ReadMostly => (hipMemAdviseSetReadMostly, here),
+            ManagedAdvice::PreferDevice => (hipMemAdviseSetPreferredLocation, here),
             ManagedAdvice::PreferHost => (hipMemAdviseSetPreferredLocation, hipCpuDeviceId),
-            ManagedAdvice::AccessedByDevice => (hipMemAdviseSetAccessedBy, self.ordinal()),
+            ManagedAdvice::AccessedByDevice => (hipMemAdviseSetAccessedBy, here),
             _ => return Err(error(ErrorKind::Unsupported, "this advice is not known to the HIP backend")),
         };
-        // SAFETY: the range is managed memory, by the trait's contract.
-        unsafe { self.runtime.api.hipMemAdvise(pointer_of(buffer), bytes, advice, device) }.ok()
+        // SAFETY: the caller vouches for the range.
+        unsafe { api.hipMemAdvise(address_of(buffer), bytes, advice, device) }.ok()
     }
 
     unsafe fn fill(
@@ -146,10 +144,9 @@ unsafe impl Buffers for HipDevice {
         count: usize,
         stream: RawStream,
     ) -> Result<()> {
-        self.bind()?;
-        let api = &self.runtime.api;
-        let (dst, stream) = (pointer_of(dst), stream_of(stream));
-        // SAFETY: the range is allocated and aligned, the stream alive, by the trait's contract.
+        let api = self.enter()?;
+        let (dst, stream) = (address_of(dst), stream_of(stream));
+        // SAFETY: the caller vouches for the range, its alignment and the stream.
         let answer = unsafe {
             match pattern {
                 FillPattern::U8(value) => api.hipMemsetD8Async(dst, value, count, stream),
@@ -167,10 +164,10 @@ unsafe impl Buffers for HipDevice {
         bytes: usize,
         stream: RawStream,
     ) -> Result<()> {
-        self.bind()?;
-        let (dst, src, stream) = (pointer_of(dst), src.cast_mut().cast(), stream_of(stream));
-        // SAFETY: both ranges are valid, by the trait's contract; the source is only read.
-        unsafe { self.runtime.api.hipMemcpyHtoDAsync(dst, src, bytes, stream) }.ok()
+        let api = self.enter()?;
+        let src = src.cast_mut().cast();
+        // SAFETY: the caller vouches for both ranges until the copy is done; the source is only read.
+        unsafe { api.hipMemcpyHtoDAsync(address_of(dst), src, bytes, stream_of(stream)) }.ok()
     }
 
     unsafe fn copy_to_host(
@@ -180,10 +177,9 @@ unsafe impl Buffers for HipDevice {
         bytes: usize,
         stream: RawStream,
     ) -> Result<()> {
-        self.bind()?;
-        let (src, stream) = (pointer_of(src), stream_of(stream));
-        // SAFETY: both ranges are valid, by the trait's contract.
-        unsafe { self.runtime.api.hipMemcpyDtoHAsync(dst.cast(), src, bytes, stream) }.ok()
+        let api = self.enter()?;
+        // SAFETY: the caller vouches for both ranges until the copy is done.
+        unsafe { api.hipMemcpyDtoHAsync(dst.cast(), address_of(src), bytes, stream_of(stream)) }.ok()
     }
 
     unsafe fn copy_on_device(
@@ -193,10 +189,9 @@ unsafe impl Buffers for HipDevice {
         bytes: usize,
         stream: RawStream,
     ) -> Result<()> {
-        self.bind()?;
-        let (dst, src, stream) = (pointer_of(dst), pointer_of(src), stream_of(stream));
-        // SAFETY: both ranges are allocated, by the trait's contract.
-        unsafe { self.runtime.api.hipMemcpyDtoDAsync(dst, src, bytes, stream) }.ok()
+        let api = self.enter()?;
+        // SAFETY: the caller vouches for both ranges.
+        unsafe { api.hipMemcpyDtoDAsync(address_of(dst), address_of(src), bytes, stream_of(stream)) }.ok()
     }
 
     unsafe fn copy_from_peer(
@@ -207,29 +202,29 @@ unsafe impl Buffers for HipDevice {
         bytes: usize,
         stream: RawStream,
     ) -> Result<()> {
-        self.bind()?;
-        let (dst, src, stream) = (pointer_of(dst), pointer_of(src), stream_of(stream));
         let (here, there) = (self.ordinal(), src_ordinal as c_int);
-        // SAFETY: both ranges are allocated on the devices named, by the trait's contract.
-        unsafe { self.runtime.api.hipMemcpyPeerAsync(dst, here, src, there, bytes, stream) }.ok()
+        let api = self.enter()?;
+        let (dst, src, stream) = (address_of(dst), address_of(src), stream_of(stream));
+        // SAFETY: the caller vouches for both ranges and for the devices that they are on.
+        unsafe { api.hipMemcpyPeerAsync(dst, here, src, there, bytes, stream) }.ok()
     }
 
-    /// Through `hipMemcpy3DAsync`, whose copy kinds kept their numbers; `hipDrvMemcpy3DAsync` names its ends by
+    /// Copies through `hipMemcpy3DAsync`, whose copy kinds kept their numbers; `hipDrvMemcpy3DAsync` names its ends by
     /// `hipMemoryType`, which HIP 6 renumbered.
     unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()> {
-        self.bind()?;
-        let params = copy_params(copy);
-        // SAFETY: every row lies in valid memory, by the trait's contract; HIP copies the parameters.
-        unsafe { self.runtime.api.hipMemcpy3DAsync(&raw const params, stream_of(stream)) }.ok()
+        let api = self.enter()?;
+        let copy = copy_params(copy);
+        // SAFETY: `copy` is a local that the driver reads before it returns; the caller vouches for the rows.
+        unsafe { api.hipMemcpy3DAsync(&raw const copy, stream_of(stream)) }.ok()
     }
 }
 
-/// HIP's form of a strided copy.
+/// Returns a strided copy as HIP describes it.
 pub(crate) fn copy_params(copy: &Copy3d) -> hipMemcpy3DParms {
     let origin = hipPos { x: 0, y: 0, z: 0 };
     let end = |end: CopyEnd, pitch, rows| {
         let ptr = match end {
-            CopyEnd::Device(buffer) => pointer_of(buffer),
+            CopyEnd::Device(buffer) => address_of(buffer),
             CopyEnd::Host(pointer) => pointer.cast(),
         };
         hipPitchedPtr { ptr, pitch, xsize: copy.width, ysize: rows }

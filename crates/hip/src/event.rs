@@ -1,7 +1,5 @@
-//! Events on `hipEvent_t`. An event knows its device, so that only making and recording one depend on the
-//! thread's current device.
+//! Events. An event knows its device, so that only making and recording one depend on the thread's current device.
 
-use std::ffi::c_void;
 use std::ptr;
 use std::time::Duration;
 
@@ -11,51 +9,58 @@ use crate::device::HipDevice;
 use crate::ffi::{hipEvent_t, hipEventBlockingSync, hipEventDefault, hipEventDisableTiming};
 use crate::stream::stream_of;
 
-fn event_of(event: RawEvent) -> hipEvent_t {
-    event.0 as *mut c_void
+pub(crate) fn event_of(event: RawEvent) -> hipEvent_t {
+    event.0 as hipEvent_t
 }
 
 // SAFETY: each method is the HIP call that it names, and answers what the driver answered.
 unsafe impl Events for HipDevice {
-    /// HIP has one flag for waiting: without it the thread polls, yielding or not as the device is set up.
     fn event_create(&self, options: EventOptions) -> Result<RawEvent> {
-        self.bind()?;
-        let timing = if options.timing { hipEventDefault } else { hipEventDisableTiming };
-        let wait = if options.wait == WaitPolicy::Block { hipEventBlockingSync } else { hipEventDefault };
+        let api = self.enter()?;
+        let mut flags = hipEventDefault;
+        if !options.timing {
+            flags |= hipEventDisableTiming;
+        }
+        // HIP's other way of waiting polls, yielding or not as the device is set up.
+        if options.wait == WaitPolicy::Block {
+            flags |= hipEventBlockingSync;
+        }
         let mut event = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle.
-        unsafe { self.runtime.api.hipEventCreateWithFlags(&raw mut event, timing | wait) }.ok()?;
+        // SAFETY: the pointer is to a local.
+        unsafe { api.hipEventCreateWithFlags(&raw mut event, flags) }.ok()?;
         Ok(RawEvent(event as usize))
     }
 
     unsafe fn event_destroy(&self, event: RawEvent) -> Result<()> {
-        // SAFETY: the event is alive and not used again, by the trait's contract.
-        unsafe { self.runtime.api.hipEventDestroy(event_of(event)) }.ok()
+        let api = &self.driver.api;
+        // SAFETY: the caller vouches for the handle.
+        unsafe { api.hipEventDestroy(event_of(event)) }.ok()
     }
 
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> Result<()> {
-        self.bind()?;
-        // SAFETY: both are alive, by the trait's contract.
-        unsafe { self.runtime.api.hipEventRecord(event_of(event), stream_of(stream)) }.ok()
+        let api = self.enter()?;
+        // SAFETY: the caller vouches for both handles.
+        unsafe { api.hipEventRecord(event_of(event), stream_of(stream)) }.ok()
     }
 
     unsafe fn event_query(&self, event: RawEvent) -> Result<bool> {
-        // SAFETY: the event is alive, by the trait's contract.
-        unsafe { self.runtime.api.hipEventQuery(event_of(event)) }.ready()
+        let api = &self.driver.api;
+        // SAFETY: the caller vouches for the handle.
+        unsafe { api.hipEventQuery(event_of(event)) }.ready()
     }
 
     unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()> {
-        // SAFETY: the event is alive, by the trait's contract.
-        unsafe { self.runtime.api.hipEventSynchronize(event_of(event)) }.ok()
+        let api = &self.driver.api;
+        // SAFETY: the caller vouches for the handle.
+        unsafe { api.hipEventSynchronize(event_of(event)) }.ok()
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> Result<Duration> {
+        let api = &self.driver.api;
         let mut milliseconds = 0_f32;
-        // SAFETY: both are alive, by the trait's contract; the pointer is to a live number.
-        let answer = unsafe {
-            self.runtime.api.hipEventElapsedTime(&raw mut milliseconds, event_of(start), event_of(end))
-        };
-        answer.ok()?;
-        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+        // SAFETY: the pointer is to a local; the caller vouches for both handles.
+        unsafe { api.hipEventElapsedTime(&raw mut milliseconds, event_of(start), event_of(end)) }.ok()?;
+        // Negative where `end` came first: no duration can say so, and zero is the nearest.
+        Ok(Duration::try_from_secs_f64(f64::from(milliseconds) * 1e-3).unwrap_or_default())
     }
 }

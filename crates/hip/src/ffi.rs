@@ -10,7 +10,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::error::Status;
+use gpustream_hal::driver::Status;
 
 pub(crate) type hipError_t = Status;
 pub(crate) type hipStream_t = *mut c_void;
@@ -222,11 +222,11 @@ const _: () = assert!(
 
 /// Room for a device's properties in any version: 792 bytes up to 5.7, 1472 from 6.0 on, more by then.
 ///
-/// Only what no attribute answers is read from it, at the offsets in [`PropertyLayout`].
+/// Only the answers that no attribute gives are read from it, at the offsets in [`PropertyLayout`].
 #[repr(C, align(16))]
 pub(crate) struct hipDeviceProp_t(pub(crate) [u8; 4096]);
 
-/// Where a version of `hipDeviceProp_t` keeps what gpustream reads from it.
+/// The offsets of the fields that gpustream reads from a version of `hipDeviceProp_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PropertyLayout {
     pub(crate) total_global_mem: usize,
@@ -236,10 +236,10 @@ pub(crate) struct PropertyLayout {
 }
 
 impl PropertyLayout {
-    /// HIP 5, and what the plain `hipGetDeviceProperties` still fills in 6 and 7.
+    /// The layout of HIP 5, which the plain `hipGetDeviceProperties` still fills in 6 and 7.
     pub(crate) const R0000: Self =
         Self { total_global_mem: 256, warp_size: 276, multiprocessors: 336, arch_name: 396 };
-    /// What `hipGetDevicePropertiesR0600` fills.
+    /// The layout that `hipGetDevicePropertiesR0600` fills.
     pub(crate) const R0600: Self =
         Self { total_global_mem: 288, warp_size: 308, multiprocessors: 388, arch_name: 1160 };
 }

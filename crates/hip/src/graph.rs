@@ -1,16 +1,18 @@
-//! Graphs on `hipGraph_t`.
+//! Graphs.
 
 use std::ffi::c_void;
 use std::ptr;
 
+use gpustream_hal::driver::Status;
 use gpustream_hal::{
     ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig, RawFunction, RawGraph, RawGraphExec,
     RawGraphNode, RawStream, Result, Work,
 };
 
-use crate::buffer::{copy_params, pointer_of};
+use crate::api::Api;
+use crate::buffer::{address_of, copy_params};
 use crate::device::HipDevice;
-use crate::error::{Status, error};
+use crate::error::error;
 #[allow(clippy::wildcard_imports)] // Structs and results under HIP's own names.
 use crate::ffi::*;
 use crate::launch::check;
@@ -19,18 +21,18 @@ use crate::module::function_of;
 use crate::stream::stream_of;
 
 fn graph_of(graph: RawGraph) -> hipGraph_t {
-    graph.0 as *mut c_void
+    graph.0 as hipGraph_t
 }
 
 fn exec_of(exec: RawGraphExec) -> hipGraphExec_t {
-    exec.0 as *mut c_void
+    exec.0 as hipGraphExec_t
 }
 
 fn node_of(node: RawGraphNode) -> hipGraphNode_t {
-    node.0 as *mut c_void
+    node.0 as hipGraphNode_t
 }
 
-/// HIP's form of a kernel node; `args` is read while the node is made.
+/// Returns a kernel node's parameters; `args` is read while the node is made.
 fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_void]) -> hipKernelNodeParams {
     let shape = |[x, y, z]: [u32; 3]| dim3 { x, y, z };
     hipKernelNodeParams {
@@ -43,15 +45,15 @@ fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_vo
     }
 }
 
-/// Source, destination, size and direction of a plain copy; `None` for other work.
-fn plain_copy(work: &Work<'_>) -> Option<(*mut c_void, *const c_void, usize, hipMemcpyKind)> {
+/// Returns destination, source, size and direction of a plain copy; `None` for other work.
+fn work_params(work: &Work<'_>) -> Option<(*mut c_void, *const c_void, usize, hipMemcpyKind)> {
     Some(match *work {
-        Work::CopyToDevice { dst, src, bytes } => (pointer_of(dst), src.cast(), bytes, hipMemcpyHostToDevice),
+        Work::CopyToDevice { dst, src, bytes } => (address_of(dst), src.cast(), bytes, hipMemcpyHostToDevice),
         Work::CopyToHost { dst, src, bytes } => {
-            (dst.cast(), pointer_of(src).cast_const(), bytes, hipMemcpyDeviceToHost)
+            (dst.cast(), address_of(src).cast_const(), bytes, hipMemcpyDeviceToHost)
         }
         Work::CopyOnDevice { dst, src, bytes } => {
-            (pointer_of(dst), pointer_of(src).cast_const(), bytes, hipMemcpyDeviceToDevice)
+            (address_of(dst), address_of(src).cast_const(), bytes, hipMemcpyDeviceToDevice)
         }
         _ => return None,
     })
@@ -61,40 +63,34 @@ fn unknown_node<T>() -> Result<T> {
     Err(error(ErrorKind::Unsupported, "this kind of graph node is not known to the HIP backend"))
 }
 
-impl HipDevice {
-    /// Marks a kernel node as a cooperative launch.
-    ///
-    /// # Safety
-    /// `node` is a kernel node that is alive.
-    unsafe fn set_cooperative(&self, node: hipGraphNode_t) -> Result<()> {
-        let value = hipKernelNodeAttrValue { cooperative: 1, rest: [0; 31] };
-        // SAFETY: the node is alive, by this function's contract; the value is larger than any version's.
-        let answer = unsafe {
-            self.runtime.api.hipGraphKernelNodeSetAttribute(
-                node,
-                hipKernelNodeAttributeCooperative,
-                &raw const value,
-            )
-        };
-        answer.ok()
+/// Gives a new kernel node its launch attributes (`hipGraphKernelNodeSetAttribute`): cooperative or not.
+///
+/// # Safety
+/// `node` is a kernel node.
+unsafe fn set_attributes(api: &Api, node: hipGraphNode_t, config: &LaunchConfig) -> Result<()> {
+    if !config.cooperative {
+        return Ok(());
     }
+    let (which, value) =
+        (hipKernelNodeAttributeCooperative, hipKernelNodeAttrValue { cooperative: 1, rest: [0; 31] });
+    // SAFETY: the caller vouches for the node; the value is larger than any version's.
+    unsafe { api.hipGraphKernelNodeSetAttribute(node, which, &raw const value) }.ok()
 }
 
 // SAFETY: each method is the HIP call that it names, and answers what the driver answered.
 unsafe impl Graphs for HipDevice {
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
-        self.bind()?;
-        // SAFETY: the stream is alive, by the trait's contract.
-        let answer =
-            unsafe { self.runtime.api.hipStreamBeginCapture(stream_of(stream), hipStreamCaptureModeRelaxed) };
+        let api = self.enter()?;
+        // SAFETY: the caller vouches for the stream.
+        let answer = unsafe { api.hipStreamBeginCapture(stream_of(stream), hipStreamCaptureModeRelaxed) };
         answer.ok()
     }
 
     unsafe fn capture_end(&self, stream: RawStream) -> Result<RawGraph> {
-        self.bind()?;
+        let api = self.enter()?;
         let mut graph = ptr::null_mut();
-        // SAFETY: the stream is alive, by the trait's contract; the pointer is to a live handle.
-        unsafe { self.runtime.api.hipStreamEndCapture(stream_of(stream), &raw mut graph) }.ok()?;
+        // SAFETY: the pointer is to a local; the caller vouches for the stream.
+        unsafe { api.hipStreamEndCapture(stream_of(stream), &raw mut graph) }.ok()?;
         if graph.is_null() {
             return Err(error(ErrorKind::Captured, "the capture gave no graph"));
         }
@@ -103,22 +99,21 @@ unsafe impl Graphs for HipDevice {
 
     /// ROCm 6 returns from a failed `hipStreamEndCapture` with the stream's status as it was, and every later use of
     /// the stream fails. It accepts a new capture, though, unless the status is "active", and a capture that ends
-    /// well resets this stream and those that had joined. So: break what is active, then capture nothing.
+    /// well resets this stream and those that had joined. So this breaks an active capture, then captures nothing.
     unsafe fn capture_abandon(&self, stream: RawStream) -> Result<()> {
-        self.bind()?;
-        let api = &self.runtime.api;
+        let api = self.enter()?;
         let stream = stream_of(stream);
         let mut status = hipStreamCaptureStatusNone;
         let mut graph = ptr::null_mut();
-        // SAFETY: the stream is alive and was captured on this thread, by the trait's contract; the pointers are to
-        // live values; nobody else knows the graph.
+        // SAFETY: the pointers are to locals; the caller vouches for the stream, which was captured on this thread;
+        // no other owner of the graph exists.
         unsafe {
             api.hipStreamIsCapturing(stream, &raw mut status).ok()?;
             if status == hipStreamCaptureStatusNone {
                 return Ok(());
             }
             if status == hipStreamCaptureStatusActive {
-                // Not allowed in a capture, which it invalidates.
+                // The query is not allowed in a capture, and invalidates it.
                 let _ = api.hipStreamQuery(stream);
             }
             api.hipStreamBeginCapture(stream, hipStreamCaptureModeRelaxed).ok()?;
@@ -128,10 +123,10 @@ unsafe impl Graphs for HipDevice {
     }
 
     unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool> {
-        self.bind()?;
+        let api = self.enter()?;
         let mut status = hipStreamCaptureStatusNone;
-        // SAFETY: the stream is alive, by the trait's contract; the pointer is to a live integer.
-        unsafe { self.runtime.api.hipStreamIsCapturing(stream_of(stream), &raw mut status) }.ok()?;
+        // SAFETY: the pointer is to a local; the caller vouches for the stream.
+        unsafe { api.hipStreamIsCapturing(stream_of(stream), &raw mut status) }.ok()?;
         if status == hipStreamCaptureStatusInvalidated {
             return Err(error(ErrorKind::Captured, "the capture was invalidated by an earlier call"));
         }
@@ -139,9 +134,10 @@ unsafe impl Graphs for HipDevice {
     }
 
     fn graph_create(&self) -> Result<RawGraph> {
+        let api = &self.driver.api;
         let mut graph = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle.
-        unsafe { self.runtime.api.hipGraphCreate(&raw mut graph, 0) }.ok()?;
+        // SAFETY: the pointer is to a local.
+        unsafe { api.hipGraphCreate(&raw mut graph, 0) }.ok()?;
         Ok(RawGraph(graph as usize))
     }
 
@@ -151,51 +147,48 @@ unsafe impl Graphs for HipDevice {
         dependencies: &[RawGraphNode],
         node: &GraphNode<'_>,
     ) -> Result<RawGraphNode> {
-        self.bind()?;
-        let api = &self.runtime.api;
+        let api = self.enter()?;
         let graph = graph_of(graph);
-        // A raw node is a transparent newtype of the handle's integer.
-        let (after, count): (*const hipGraphNode_t, _) = (dependencies.as_ptr().cast(), dependencies.len());
+        // A node handle is a pointer-sized integer in both worlds.
+        let (deps, count): (*const hipGraphNode_t, _) = (dependencies.as_ptr().cast(), dependencies.len());
         let mut added = ptr::null_mut();
-        let new = &raw mut added;
+        let out = &raw mut added;
         if let GraphNode::Work(work) = node
-            && let Some((dst, src, bytes, kind)) = plain_copy(work)
+            && let Some((dst, src, bytes, kind)) = work_params(work)
         {
-            // SAFETY: handles and ranges are alive, by the trait's contract.
-            unsafe { api.hipGraphAddMemcpyNode1D(new, graph, after, count, dst, src, bytes, kind) }.ok()?;
+            // SAFETY: the caller vouches for handles and ranges.
+            unsafe { api.hipGraphAddMemcpyNode1D(out, graph, deps, count, dst, src, bytes, kind) }.ok()?;
             return Ok(RawGraphNode(added as usize));
         }
-        // SAFETY: handles are alive and what the node refers to outlives it, by the trait's contract; HIP copies the
-        // parameters and the arguments they point to before each call returns.
+        // SAFETY: `out` is a local; each parameter block is a local that HIP copies before it returns;
+        // the caller vouches for handles, arguments and what the node refers to.
         unsafe {
             match *node {
-                GraphNode::Empty => api.hipGraphAddEmptyNode(new, graph, after, count).ok()?,
+                GraphNode::Empty => api.hipGraphAddEmptyNode(out, graph, deps, count).ok()?,
                 GraphNode::Work(Work::Kernel { function, config, args }) => {
                     check(config)?;
                     let params = kernel_params(function, config, args);
-                    api.hipGraphAddKernelNode(new, graph, after, count, &raw const params).launched()?;
-                    if config.cooperative {
-                        self.set_cooperative(added).inspect_err(|_| {
-                            // Nobody knows of the node, and the next launch would run it.
-                            let _ = api.hipGraphDestroyNode(added).ok();
-                        })?;
-                    }
+                    api.hipGraphAddKernelNode(out, graph, deps, count, &raw const params).launched()?;
+                    set_attributes(api, added, config).inspect_err(|_| {
+                        // The caller never hears of the node, and the next launch would run it.
+                        let _ = api.hipGraphDestroyNode(added);
+                    })?;
                 }
                 GraphNode::Work(Work::Copy3d(ref copy)) => {
                     let params = copy_params(copy);
-                    api.hipGraphAddMemcpyNode(new, graph, after, count, &raw const params).ok()?;
+                    api.hipGraphAddMemcpyNode(out, graph, deps, count, &raw const params).ok()?;
                 }
                 GraphNode::Work(Work::Fill { dst, pattern, count: elements }) => {
                     let fill = Fill { dst, pattern, count: elements };
-                    let add = |params| api.hipGraphAddMemsetNode(new, graph, after, count, params);
-                    self.runtime.memset_order.call(&fill, add).ok()?;
+                    let add = |params| api.hipGraphAddMemsetNode(out, graph, deps, count, params);
+                    self.driver.memset_order.call(&fill, add).ok()?;
                 }
                 GraphNode::Work(Work::Host { function, data }) => {
                     let params = hipHostNodeParams { fn_: Some(function), userData: data };
-                    api.hipGraphAddHostNode(new, graph, after, count, &raw const params).ok()?;
+                    api.hipGraphAddHostNode(out, graph, deps, count, &raw const params).ok()?;
                 }
                 GraphNode::Child(child) => {
-                    api.hipGraphAddChildGraphNode(new, graph, after, count, graph_of(child)).ok()?;
+                    api.hipGraphAddChildGraphNode(out, graph, deps, count, graph_of(child)).ok()?;
                 }
                 GraphNode::Work(_) => return unknown_node(),
             }
@@ -204,63 +197,57 @@ unsafe impl Graphs for HipDevice {
     }
 
     unsafe fn graph_size(&self, graph: RawGraph) -> Result<GraphSize> {
-        let api = &self.runtime.api;
-        let graph = graph_of(graph);
+        let api = &self.driver.api;
+        let (graph, null) = (graph_of(graph), ptr::null_mut());
         let (mut nodes, mut edges) = (0, 0);
-        // SAFETY: the graph is alive, by the trait's contract; null asks for the number alone.
-        unsafe { api.hipGraphGetNodes(graph, ptr::null_mut(), &raw mut nodes) }.ok()?;
-        // SAFETY: as above.
-        unsafe { api.hipGraphGetEdges(graph, ptr::null_mut(), ptr::null_mut(), &raw mut edges) }.ok()?;
+        // SAFETY: null arrays ask for the numbers alone, which go to locals; the caller vouches for the graph.
+        unsafe {
+            api.hipGraphGetNodes(graph, null, &raw mut nodes).ok()?;
+            api.hipGraphGetEdges(graph, null, null, &raw mut edges).ok()?;
+        }
         Ok(GraphSize { nodes, edges })
     }
 
     unsafe fn graph_destroy(&self, graph: RawGraph) -> Result<()> {
-        // SAFETY: the graph is alive and not used again, by the trait's contract.
-        unsafe { self.runtime.api.hipGraphDestroy(graph_of(graph)) }.ok()
+        let api = &self.driver.api;
+        // SAFETY: the caller vouches for the handle.
+        unsafe { api.hipGraphDestroy(graph_of(graph)) }.ok()
     }
 
     unsafe fn graph_instantiate(&self, graph: RawGraph) -> Result<RawGraphExec> {
-        self.bind()?;
+        let api = self.enter()?;
         let mut exec = ptr::null_mut();
         let (no_node, no_log) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the graph is alive, by the trait's contract; node and log may be null.
-        let answer = unsafe {
-            self.runtime.api.hipGraphInstantiate(&raw mut exec, graph_of(graph), no_node, no_log, 0)
-        };
+        // SAFETY: the pointer is to a local; the caller vouches for the graph; node and log may be null.
+        let answer = unsafe { api.hipGraphInstantiate(&raw mut exec, graph_of(graph), no_node, no_log, 0) };
         answer.ok()?;
         Ok(RawGraphExec(exec as usize))
     }
 
     unsafe fn graph_launch(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
-        self.bind()?;
-        // SAFETY: both are alive, and what the graph refers to, by the trait's contract.
-        unsafe { self.runtime.api.hipGraphLaunch(exec_of(exec), stream_of(stream)) }.ok()
+        let api = self.enter()?;
+        // SAFETY: the caller vouches for both handles and for what the graph refers to.
+        unsafe { api.hipGraphLaunch(exec_of(exec), stream_of(stream)) }.ok()
     }
 
-    /// Without effect before HIP 5.3, which brought `hipGraphUpload`: the first launch then prepares.
+    /// Does nothing before HIP 5.3, which brought `hipGraphUpload`: the first launch then prepares.
     unsafe fn graph_upload(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
-        if !self.runtime.api.has_graph_upload() {
+        if self.driver.api.hipGraphUpload.is_none() {
             return Ok(());
         }
-        self.bind()?;
-        // SAFETY: both are alive, by the trait's contract.
-        unsafe { self.runtime.api.hipGraphUpload(exec_of(exec), stream_of(stream)) }.ok()
+        let api = self.enter()?;
+        // SAFETY: the caller vouches for both handles.
+        unsafe { api.hipGraphUpload(exec_of(exec), stream_of(stream)) }.ok()
     }
 
     unsafe fn graph_update(&self, exec: RawGraphExec, graph: RawGraph) -> Result<GraphUpdate> {
-        self.bind()?;
+        let api = self.enter()?;
         let mut node = ptr::null_mut();
         let mut result = hipGraphExecUpdateSuccess;
-        // SAFETY: both are alive, by the trait's contract; the pointers are to live values.
-        let answer = unsafe {
-            self.runtime.api.hipGraphExecUpdate(
-                exec_of(exec),
-                graph_of(graph),
-                &raw mut node,
-                &raw mut result,
-            )
-        };
-        // Everything beyond "unexpected error" says that this graph needs an executable of its own.
+        // SAFETY: the pointers are to locals; the caller vouches for both handles.
+        let answer =
+            unsafe { api.hipGraphExecUpdate(exec_of(exec), graph_of(graph), &raw mut node, &raw mut result) };
+        // Each value beyond "unexpected error" says that this graph needs an executable of its own.
         let refused = answer.status == Some(Status::GRAPH_EXEC_UPDATE_FAILURE);
         if refused && result > hipGraphExecUpdateError {
             return Ok(GraphUpdate::TopologyChanged);
@@ -270,15 +257,15 @@ unsafe impl Graphs for HipDevice {
     }
 
     unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
-        self.bind()?;
-        let api = &self.runtime.api;
+        let api = self.enter()?;
         let (exec, node) = (exec_of(exec), node_of(node));
-        if let Some((dst, src, bytes, kind)) = plain_copy(work) {
-            // SAFETY: handles and ranges are alive, by the trait's contract.
+        if let Some((dst, src, bytes, kind)) = work_params(work) {
+            // SAFETY: the caller vouches for handles and ranges.
             let answer = unsafe { api.hipGraphExecMemcpyNodeSetParams1D(exec, node, dst, src, bytes, kind) };
             return answer.ok();
         }
-        // SAFETY: as for adding a node.
+        // SAFETY: each parameter block is a local that HIP copies before it returns; the caller vouches
+        // for handles, arguments and what the work refers to.
         unsafe {
             match *work {
                 Work::Kernel { function, config, args } => {
@@ -292,7 +279,7 @@ unsafe impl Graphs for HipDevice {
                 }
                 Work::Fill { dst, pattern, count } => {
                     let set = |params| api.hipGraphExecMemsetNodeSetParams(exec, node, params);
-                    self.runtime.memset_order.call(&Fill { dst, pattern, count }, set).ok()
+                    self.driver.memset_order.call(&Fill { dst, pattern, count }, set).ok()
                 }
                 Work::Host { function, data } => {
                     let params = hipHostNodeParams { fn_: Some(function), userData: data };
@@ -304,7 +291,8 @@ unsafe impl Graphs for HipDevice {
     }
 
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {
-        // SAFETY: the executable is alive, idle and not used again, by the trait's contract.
-        unsafe { self.runtime.api.hipGraphExecDestroy(exec_of(exec)) }.ok()
+        let api = &self.driver.api;
+        // SAFETY: the caller vouches for the handle.
+        unsafe { api.hipGraphExecDestroy(exec_of(exec)) }.ok()
     }
 }

@@ -1,6 +1,6 @@
-//! Launching on `hipModuleLaunchKernel`.
+//! Launching kernels.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
 
 use gpustream_hal::{
@@ -12,7 +12,7 @@ use crate::error::error;
 use crate::module::function_of;
 use crate::stream::stream_of;
 
-/// What HIP cannot launch, found before it is asked.
+/// Refuses a launch that HIP cannot make, before HIP is asked.
 ///
 /// HIP counts a launch's threads in 32 bits per dimension, and AMD devices have no clusters. Early dependent
 /// launch needs nothing: plain stream order is a correct answer.
@@ -42,18 +42,16 @@ unsafe impl Launch for HipDevice {
         stream: RawStream,
     ) -> Result<()> {
         check(config)?;
-        self.bind()?;
-        let api = &self.runtime.api;
+        let api = self.enter()?;
         let ([gx, gy, gz], [bx, by, bz], shared) = (config.grid, config.block, config.dynamic_shared);
         let (function, stream) = (function_of(function), stream_of(stream));
-        let params = args.as_ptr().cast_mut();
-        // SAFETY: function and stream are alive and the arguments match, by the trait's contract; HIP reads
-        // the arguments before it returns and does not write to the array.
+        let (params, extra) = (args.as_ptr().cast_mut(), ptr::null_mut());
+        // SAFETY: the caller vouches for handles and arguments; HIP reads the argument values, and
+        // through the array nothing else, before it returns.
         let answer = unsafe {
             if config.cooperative {
                 api.hipModuleLaunchCooperativeKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params)
             } else {
-                let extra = ptr::null_mut();
                 api.hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
             }
         };
@@ -66,27 +64,27 @@ unsafe impl Launch for HipDevice {
         threads_per_block: u32,
         dynamic_shared: u32,
     ) -> Result<Occupancy> {
-        self.bind()?;
-        let mut blocks: c_int = 0;
-        // SAFETY: the function's module is loaded, by the trait's contract; the pointer is to a live integer.
+        let api = self.enter()?;
+        let mut blocks = 0;
+        // SAFETY: the pointer is to a local; the caller vouches for the function.
         let answer = unsafe {
-            self.runtime.api.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+            api.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
                 &raw mut blocks,
                 function_of(function),
-                threads_per_block as c_int,
+                threads_per_block as i32,
                 dynamic_shared as usize,
             )
         };
         answer.ok()?;
-        Ok(Occupancy::new(blocks.max(0) as u32))
+        Ok(Occupancy::new(u32::try_from(blocks).unwrap_or(0)))
     }
 
     unsafe fn suggested_launch(&self, function: RawFunction, dynamic_shared: u32) -> Result<SuggestedLaunch> {
-        self.bind()?;
-        let (mut grid, mut block): (c_int, c_int) = (0, 0);
-        // SAFETY: the function's module is loaded, by the trait's contract; the pointers are to live integers.
+        let api = self.enter()?;
+        let (mut grid, mut block) = (0, 0);
+        // SAFETY: both pointers are to locals; the caller vouches for the function. Limit 0 is the kernel's own.
         let answer = unsafe {
-            self.runtime.api.hipModuleOccupancyMaxPotentialBlockSize(
+            api.hipModuleOccupancyMaxPotentialBlockSize(
                 &raw mut grid,
                 &raw mut block,
                 function_of(function),
@@ -95,6 +93,7 @@ unsafe impl Launch for HipDevice {
             )
         };
         answer.ok()?;
-        Ok(SuggestedLaunch { blocks: grid.max(0) as u32, threads_per_block: block.max(0) as u32 })
+        let count = |number| u32::try_from(number).unwrap_or(0);
+        Ok(SuggestedLaunch { blocks: count(grid), threads_per_block: count(block) })
     }
 }

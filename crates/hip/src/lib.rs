@@ -2,13 +2,15 @@
 //!
 //! Nothing is linked: a program that contains this backend starts on a machine without ROCm, where
 //! [`backend`] answers [`DriverMissing`](gpustream_hal::ErrorKind::DriverMissing). One binary works with ROCm
-//! 5, 6 and 7: [`api`] lists every function with the version that brought it, and what changed its meaning or
-//! layout between versions is handled where it is used.
+//! 5, 6 and 7: [`api`] lists every function with the version that brought it, and a meaning or layout that changed
+//! between versions is handled at its use.
 //!
 //! The files have the names of the traits they implement, as in the other backends:
 //! [`device`], [`stream`], [`event`], [`buffer`], [`module`], [`launch`], [`graph`], [`error`]. Besides them
-//! [`ffi`] declares HIP's types, [`library`] finds and opens it, [`memset`] writes a fill's parameters in the order
-//! that it reads, [`hiprtc`] compiles at run time, and [`arch`] compares processor names.
+//! [`ffi`] declares HIP's types, [`api`] its functions, [`library`] says where it may be, [`driver`] opens it,
+//! [`backend`] finds devices, [`info`] describes one, [`memset`] writes a fill's parameters in the order
+//! that HIP reads, [`compiler`] compiles at run time, and [`arch`] compares processor names. `gpustream-cuda` has the
+//! same files with the same functions in the same order.
 //!
 //! # Environment
 //!
@@ -30,17 +32,20 @@
 
 mod api;
 mod arch;
+mod backend;
 mod buffer;
+mod compiler;
 mod device;
+mod driver;
 mod error;
 mod event;
 mod ffi;
 mod graph;
-mod hiprtc;
+mod info;
 mod launch;
 mod library;
 mod memset;
 mod module;
 mod stream;
 
-pub use device::{Hip, backend};
+pub use backend::{Hip, backend};

@@ -1,21 +1,22 @@
 //! A fill node's parameters, in the order of fields that the library reads.
 //!
-//! AMD's page on the changes of HIP 7.0 gives `hipMemsetParams` CUDA's order of fields. AMD's headers from 7.0 to 7.14 have
-//! the order of 5 and 6. So the library is asked: in the header's order first, and from 7.0 on, if it answers "invalid
-//! value", in the documented one. The order that it took is remembered. The answer can be trusted, because each order is
-//! invalid where the other is read: the size of an element is then 0, and HIP refuses a size that is not 1, 2 or 4
-//! (`ihipGraphAddMemsetNode` in AMD's `hip_graph.cpp`; `ihipGraphMemsetParams_validate` in `hip_memory.cpp` for nodes of
-//! executable graphs).
+//! AMD's page on the changes of HIP 7.0 gives `hipMemsetParams` CUDA's order of fields. AMD's headers from 7.0 to 7.14
+//! have the order of 5 and 6. So the library is asked: in the header's order first, and from 7.0 on, if it answers
+//! "invalid value", in the documented one. The order that it took is remembered. The answer can be trusted, because
+//! each order is invalid where the other is read: the size of an element is then 0, and HIP refuses a size that is not
+//! 1, 2 or 4 (`ihipGraphAddMemsetNode` in AMD's `hip_graph.cpp`; `ihipGraphMemsetParams_validate` in `hip_memory.cpp`
+//! for nodes of executable graphs).
 
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use gpustream_hal::driver::{Answer, Status};
 use gpustream_hal::{FillPattern, RawBuffer};
 
-use crate::buffer::pointer_of;
-use crate::error::{Answer, Status};
+use crate::api::Api;
+use crate::buffer::address_of;
+use crate::driver::Version;
 use crate::ffi::{hipMemsetParams, hipMemsetParamsDocumented};
-use crate::library::Version;
 
 /// A row of `count` elements to fill.
 pub(crate) struct Fill {
@@ -25,33 +26,25 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    fn value(&self) -> u32 {
-        match self.pattern {
-            FillPattern::U8(value) => value.into(),
-            FillPattern::U16(value) => value.into(),
-            FillPattern::U32(value) => value,
-        }
-    }
-
-    /// The documented order has the size where this one has the upper half of the height: 0.
+    /// Writes the header's order. The documented one has the size in place of the height's upper half, which is 0.
     fn header(&self) -> hipMemsetParams {
         hipMemsetParams {
-            dst: pointer_of(self.dst),
+            dst: address_of(self.dst),
             elementSize: self.pattern.width() as u32,
             height: 1,
             pitch: self.count * self.pattern.width(),
-            value: self.value(),
+            value: self.pattern.value(),
             width: self.count,
         }
     }
 
-    /// The header's order has the size where this one has the lower half of the pitch, which may therefore not be the
-    /// row's length: that may be 1, 2 or 4. Where there is one row, HIP does not use it.
+    /// Writes the documented order. The header's one has the size in place of the pitch's lower half. So the pitch may
+    /// not be the row's length, which may be 1, 2 or 4; HIP does not use the pitch of a single row.
     fn documented(&self) -> hipMemsetParamsDocumented {
         hipMemsetParamsDocumented {
-            dst: pointer_of(self.dst),
+            dst: address_of(self.dst),
             pitch: 0,
-            value: self.value(),
+            value: self.pattern.value(),
             elementSize: self.pattern.width() as u32,
             width: self.count,
             height: 1,
@@ -69,7 +62,7 @@ enum Order {
     Documented,
 }
 
-/// What is known of the order that a library reads. It goes from unknown to known once.
+/// The order that a library reads, as far as it is known. It goes from unknown to known once.
 pub(crate) struct MemsetOrder(AtomicU8);
 
 impl MemsetOrder {
@@ -82,11 +75,11 @@ impl MemsetOrder {
     pub(crate) fn call<'a>(
         &self,
         fill: &Fill,
-        call: impl Fn(*const hipMemsetParams) -> Answer<'a>,
-    ) -> Answer<'a> {
+        call: impl Fn(*const hipMemsetParams) -> Answer<'a, Api>,
+    ) -> Answer<'a, Api> {
         let header = || call(&fill.header());
         let documented = || call(ptr::from_ref(&fill.documented()).cast());
-        let learn = |order, answer: &Answer<'_>| {
+        let learn = |order, answer: &Answer<'_, Api>| {
             let success = answer.status == Some(Status::SUCCESS);
             if success {
                 // Relaxed: nothing else is published, and threads that learn at once learn the same.
@@ -106,7 +99,7 @@ impl MemsetOrder {
             return first;
         }
         let second = documented();
-        // Refused in both orders, it is the fill that is invalid.
+        // A fill that is refused in both orders is itself invalid.
         if learn(Order::Documented, &second) { second } else { first }
     }
 }
@@ -115,13 +108,12 @@ impl MemsetOrder {
 mod tests {
     use std::cell::RefCell;
 
-    use libloading::Library;
+    use gpustream_hal::driver::Function;
+    use gpustream_hal::library::Library;
 
     use super::*;
-    use crate::api::Api;
-    use crate::error::Function;
 
-    /// Size of an element, rows, elements, value.
+    /// The size of an element, rows, elements, value.
     type Read = (u32, usize, usize, u32);
 
     fn read(params: *const hipMemsetParams, order: Order) -> Read {
@@ -152,7 +144,7 @@ mod tests {
         for fill in fills() {
             let (header, documented) = (fill.header(), fill.documented());
             let (header, documented) = (&raw const header, (&raw const documented).cast());
-            let meant = (fill.pattern.width() as u32, 1, fill.count, fill.value());
+            let meant = (fill.pattern.width() as u32, 1, fill.count, fill.pattern.value());
             assert_eq!(read(header, Order::Header), meant);
             assert_eq!(read(documented, Order::Documented), meant);
             assert_eq!(read(header, Order::Documented).0, 0, "the size of an element");
@@ -160,12 +152,12 @@ mod tests {
         }
     }
 
-    /// What a library of this version that reads in this order saw, call by call, each with its status.
+    /// Returns the statuses with which a library of this version that reads in this order answered, fill by fill.
     fn asked(version: Version, reads: Order, fills: &[Fill]) -> Vec<Vec<u32>> {
         static FUNCTION: Function = Function { name: "hipGraphExecMemsetNodeSetParams", since: "4.5" };
-        // SAFETY: none of its functions is called.
+        // SAFETY: it is this process, which is loaded already.
         let library = Library::from(libloading::os::unix::Library::this());
-        // SAFETY: as above.
+        // SAFETY: none of the library's functions is called.
         let (api, _) = unsafe { Api::load(&library) };
         let order = MemsetOrder::of(version);
         let ask = |fill: &Fill| {

@@ -1,21 +1,26 @@
-//! Modules on `hipModule_t`.
+//! Modules and their kernels.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_int};
 use std::ptr;
 use std::sync::PoisonError;
 
 use gpustream_hal::{ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result, Source};
 
+use crate::compiler::Hiprtc;
 use crate::device::HipDevice;
 use crate::error::error;
 use crate::ffi::{
     HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
     HIP_FUNC_ATTRIBUTE_NUM_REGS, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, hipFunction_attribute, hipFunction_t,
+    hipModule_t,
 };
 
-/// HIP's form of a kernel.
+fn module_of(module: RawModule) -> hipModule_t {
+    module.0 as hipModule_t
+}
+
 pub(crate) fn function_of(function: RawFunction) -> hipFunction_t {
-    function.0 as *mut c_void
+    function.0 as hipFunction_t
 }
 
 // SAFETY: handles and parameters are the HIP driver's, or read from the image that it loaded.
@@ -27,32 +32,31 @@ unsafe impl Modules for HipDevice {
     /// `hipModuleLoadData` is told no length and copies nothing, and builds the module on first use: the image is
     /// kept until the module is unloaded, with a zero after it for a reader that takes it for a text.
     unsafe fn module_load(&self, image: &[u8]) -> Result<RawModule> {
-        self.bind()?;
+        let api = self.enter()?;
         let image: Box<[u8]> = [image, &[0]].concat().into();
         let mut module = ptr::null_mut();
-        // SAFETY: the image is a whole one, by the trait's contract, and is kept as long as the module.
-        unsafe { self.runtime.api.hipModuleLoadData(&raw mut module, image.as_ptr().cast()) }.ok()?;
+        // SAFETY: the pointer is to a local; the caller vouches for the image, which is kept as long as the module.
+        unsafe { api.hipModuleLoadData(&raw mut module, image.as_ptr().cast()) }.ok()?;
         self.images.lock().unwrap_or_else(PoisonError::into_inner).insert(module as usize, image);
         Ok(RawModule(module as usize))
     }
 
     unsafe fn module_unload(&self, module: RawModule) -> Result<()> {
-        self.bind()?;
-        // SAFETY: the module is loaded and not used again, by the trait's contract.
-        unsafe { self.runtime.api.hipModuleUnload(module.0 as *mut c_void) }.ok()?;
+        let api = self.enter()?;
+        // SAFETY: the caller vouches that nothing of the module is in use.
+        unsafe { api.hipModuleUnload(module_of(module)) }.ok()?;
         self.images.lock().unwrap_or_else(PoisonError::into_inner).remove(&module.0);
         Ok(())
     }
 
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
-        self.bind()?;
+        let api = self.enter()?;
         let not_found = || error(ErrorKind::KernelNotFound, format!("the module has no kernel `{name}`"));
         let symbol = CString::new(name).map_err(|_| not_found())?;
         let mut function = ptr::null_mut();
-        // SAFETY: the module is loaded, by the trait's contract; the name is a C string.
-        let answer = unsafe {
-            self.runtime.api.hipModuleGetFunction(&raw mut function, module.0 as *mut c_void, symbol.as_ptr())
-        };
+        // SAFETY: the first pointer is to a local, the name is NUL-terminated; the caller vouches for the module.
+        let answer =
+            unsafe { api.hipModuleGetFunction(&raw mut function, module_of(module), symbol.as_ptr()) };
         let call = answer.function.name;
         answer.ok().map_err(|failure| match failure.kind() {
             ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
@@ -68,29 +72,27 @@ unsafe impl Modules for HipDevice {
     }
 
     unsafe fn function_info(&self, function: RawFunction) -> Result<FunctionInfo> {
-        self.bind()?;
-        let read = |attribute: hipFunction_attribute| -> Result<u32> {
+        let api = self.enter()?;
+        let attribute = |which: hipFunction_attribute| -> Result<u32> {
             let mut value: c_int = 0;
-            // SAFETY: the function's module is loaded, by the trait's contract; the pointer is to a live integer.
-            let answer = unsafe {
-                self.runtime.api.hipFuncGetAttribute(&raw mut value, attribute, function_of(function))
-            };
-            answer.ok()?;
-            Ok(value.max(0) as u32)
+            // SAFETY: the pointer is to a local; the caller vouches for the function.
+            unsafe { api.hipFuncGetAttribute(&raw mut value, which, function_of(function)) }.ok()?;
+            Ok(u32::try_from(value).unwrap_or(0))
         };
         let mut info = FunctionInfo::default();
-        info.max_threads_per_block = read(HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
-        info.static_shared = read(HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
-        info.registers = read(HIP_FUNC_ATTRIBUTE_NUM_REGS)?;
-        info.local = read(HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
+        info.max_threads_per_block = attribute(HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+        info.static_shared = attribute(HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
+        info.registers = attribute(HIP_FUNC_ATTRIBUTE_NUM_REGS)?;
+        info.local = attribute(HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
         Ok(info)
     }
 
     unsafe fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
-        self.runtime.hiprtc()?.compile(source, self.arch.processor())
+        // SAFETY: the options are harmless, by the trait's contract.
+        unsafe { self.driver.hiprtc()?.compile(source, self.arch.processor()) }
     }
 
     fn compiler(&self) -> Result<String> {
-        self.runtime.hiprtc().map(crate::hiprtc::Hiprtc::describe)
+        self.driver.hiprtc().map(Hiprtc::description)
     }
 }

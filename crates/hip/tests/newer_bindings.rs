@@ -3,7 +3,7 @@
 //! The crate cubecl-hip-sys carries bindings from 6.2 to 7.14, which bindgen wrote from AMD's headers. It is not built:
 //! its build script depends on the ROCm that is installed. Each of its files is made into a crate that stands in for
 //! hip-runtime-sys, and gpustream-hip is compiled with that: the proof in its sources compares every declaration.
-#![allow(clippy::unwrap_used, clippy::panic)] // Also in what the tests share.
+#![allow(clippy::unwrap_used, clippy::panic)] // Also in the tests' helpers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,8 @@ impl hipKernelNodeAttrID {
 }
 ";
 
-/// A crate that depends on gpustream-hip, outside of the workspace, and the crate `bindings` in hip-runtime-sys's place.
+/// A crate that depends on gpustream-hip, outside of the workspace, and the crate `bindings` in hip-runtime-sys's
+/// place.
 struct Proof(PathBuf);
 
 impl Proof {

@@ -1,4 +1,4 @@
-//! No libamdhip64 at all, and something else under its name.
+//! A machine without libamdhip64, and another library under its name.
 
 use std::fs;
 

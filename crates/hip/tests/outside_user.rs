@@ -1,5 +1,5 @@
 //! A user's crate that turns HIP on, in a folder of its own: no ROCm, no cargo configuration, one line in Cargo.toml.
-#![allow(clippy::unwrap_used)] // Also in what the tests share.
+#![allow(clippy::unwrap_used)] // Also in the tests' helpers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -47,7 +47,7 @@ impl UserCrate {
             .arg("--offline")
             .current_dir(&self.0)
             .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("hip-user"))
-            // What would help hip-runtime-sys's build script.
+            // Unset, so that they do not help hip-runtime-sys's build script.
             .env_remove("ROCM_PATH")
             .env_remove("HIP_PATH")
             .env_remove("GPUSTREAM_DEVICE")

@@ -1,5 +1,5 @@
 //! The same work makes the same calls on CUDA and on HIP, method by method, in number, order and sizes.
-#![allow(clippy::unwrap_used, clippy::panic)] // Also in what the tests share.
+#![allow(clippy::unwrap_used, clippy::panic)] // Also in the tests' helpers.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use gpustream_hal::{
     PinnedOptions, StreamOptions, WaitPolicy, Work,
 };
 
-/// What CUDA calls and HIP has no counterpart for, or does not need.
+/// The calls of CUDA for which HIP has no counterpart, or no need.
 const CUDA_ONLY: &[&str] = &[
     "DeviceGet",              // HIP's devices are their numbers.
     "DevicePrimaryCtxRetain", // and have no contexts.
@@ -18,7 +18,7 @@ const CUDA_ONLY: &[&str] = &[
     "FuncSetAttribute",       // Shared memory needs no opt-in.
 ];
 
-/// What a call does, unless CUDA alone needs it.
+/// Returns the word for what a call does, unless CUDA alone needs the call.
 fn word(call: &Call) -> Option<&'static str> {
     Some(call.word()).filter(|word| !CUDA_ONLY.contains(word))
 }
@@ -26,7 +26,7 @@ fn word(call: &Call) -> Option<&'static str> {
 /// Sizes, counts and values of a call that the other one has too, by name: they must agree.
 fn shared_sizes(call: &Call, other: &Call) -> Vec<(&'static str, u64)> {
     const NAMES: [&str; 4] = ["bytes", "count", "priority", "value"];
-    // Not where an answer goes, whose address is only the caller's.
+    // An answer's address is only the caller's and is not compared.
     let compared = |name: &str| NAMES.contains(&name) && !call.name.contains("Get");
     let known = |name: &str| other.args.iter().any(|(other, _)| *other == name);
     call.args.iter().copied().filter(|(name, _)| compared(name) && known(name)).collect()

@@ -1,5 +1,5 @@
 //! The safe crate over the backend, under ROCm 7 as the recorder plays it.
-#![allow(clippy::unwrap_used, clippy::panic)] // Also in what the tests share.
+#![allow(clippy::unwrap_used, clippy::panic)] // Also in the tests' helpers.
 
 mod safe;
 

@@ -1,6 +1,6 @@
 //! The HIP-over-CUDA shim, over a recorder of CUDA: the backend's calls arrive in libcuda, mean the same there, and
 //! work. On a machine with an NVIDIA GPU the conformance suite goes the same way for real.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Also in what the tests share.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Also in the tests' helpers.
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -160,7 +160,7 @@ fn copies_fills_and_kernels_do_their_work() {
     });
 }
 
-/// What the host sees in pinned memory.
+/// The bytes that the host sees in pinned memory.
 ///
 /// # Safety
 /// So many words are there, written, and nothing writes them meanwhile.

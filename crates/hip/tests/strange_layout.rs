@@ -1,4 +1,4 @@
-//! A library whose properties are laid out in a way nobody here has seen: what is read there is no processor.
+//! A library whose properties have an unknown layout: the text in the processor's place is none.
 
 use fake_hip::{Options, Profile};
 use gpustream_hal::ErrorKind;

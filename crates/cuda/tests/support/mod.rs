@@ -1,4 +1,4 @@
-//! What the tests on the fake driver share.
+//! Helpers of the tests on the fake driver.
 
 #![allow(dead_code, clippy::unwrap_used)]
 

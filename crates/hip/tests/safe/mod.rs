@@ -1,4 +1,4 @@
-//! The safe crate over HIP: what its calls cost in HIP calls, under each version.
+//! The safe crate over HIP: the HIP calls that its calls make, under each version.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +25,7 @@ fn increment(recorder: &Recorder, device: &Device) -> Kernel {
         true
     });
     let bytes = fake_hip::image(&[("increment", &[8, 8])]);
-    // What gpustream-build embeds: images of all vendors, of which the features choose one.
+    // As gpustream-build embeds them: images of all vendors, of which the features choose one.
     let images = [
         Image { backend: "cuda", targets: &["sm_90"], bytes: b"damaged" },
         Image { backend: "hip", targets: &["gfx942", "gfx90a:xnack+"], bytes: b"damaged" },

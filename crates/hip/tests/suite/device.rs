@@ -1,14 +1,12 @@
-//! Opening and describing devices, and the thread's current one.
+//! Opening and describing devices.
 
-use std::thread;
-
-use fake_hip::{Current, Profile};
-use gpustream_hal::{ErrorKind, StreamOptions};
+use fake_hip::Profile;
+use gpustream_hal::ErrorKind;
 
 use super::{assert_call, start};
 use crate::PROFILE;
 
-/// As people write it.
+/// The version as people write it.
 const VERSION: &str = match PROFILE {
     Profile::Rocm5 => "5.7.31921",
     Profile::Rocm6 => "6.4.43483",
@@ -27,7 +25,7 @@ fn a_device_is_described_by_attributes_whatever_the_layout() {
     assert_eq!(info.max_block, [1024, 1024, 1024]);
     assert_eq!(info.max_grid, [i32::MAX as u32, 65_536, 65_536]);
     assert_eq!(info.max_threads_per_multiprocessor, 2048);
-    // No opt-in attribute: what a block may use is what it may use.
+    // There is no opt-in attribute: the two limits are one.
     assert_eq!((info.shared_memory_per_block, info.shared_memory_per_block_optin), (64 << 10, 64 << 10));
     assert_eq!((info.stream_priorities.least, info.stream_priorities.greatest), (1, -1));
     assert_eq!(info.memory_pools, PROFILE != Profile::Rocm5);
@@ -65,42 +63,6 @@ fn the_probe_names_library_and_version() {
     assert_eq!(probe.tried.first().map(String::as_str), Some("libamdhip64.so.7"));
     assert_eq!(probe.problem, None);
     assert_eq!(probe.runtime_compiler.is_some(), PROFILE != Profile::Rocm7);
-}
-
-#[test]
-fn the_current_device_is_set_only_where_it_differs() {
-    let (recorder, device) = start();
-    let other = gpustream_hip::backend().open(1).unwrap();
-    Current::Device(0).set();
-    recorder.clear();
-
-    device.synchronize().unwrap();
-    assert_eq!(recorder.count("hipSetDevice"), 0);
-    other.synchronize().unwrap();
-    assert_eq!(recorder.count("hipSetDevice"), 1);
-    other.synchronize().unwrap();
-    assert_eq!(recorder.count("hipSetDevice"), 1);
-    // As if another library had changed it.
-    Current::Device(0).set();
-    other.synchronize().unwrap();
-    assert_eq!(recorder.count("hipSetDevice"), 2);
-}
-
-#[test]
-fn another_thread_works_on_the_right_device() {
-    let (recorder, _) = start();
-    let device = gpustream_hip::backend().open(1).unwrap();
-    let stream = device.stream_create(StreamOptions::default()).unwrap();
-    recorder.clear();
-    // A new thread's device is the first one, on which this stream would be refused.
-    thread::scope(|scope| {
-        // SAFETY: the stream is alive.
-        scope.spawn(|| unsafe { device.stream_synchronize(stream) }.unwrap());
-    });
-    assert_eq!(recorder.count("hipSetDevice"), 1);
-    // SAFETY: alive, and not used again.
-    unsafe { device.stream_destroy(stream) }.unwrap();
-    assert_eq!(recorder.violations(), [""; 0]);
 }
 
 #[test]

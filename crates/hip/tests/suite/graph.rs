@@ -6,16 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use fake_hip::Profile;
 use gpustream_hal::{
     CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphSize, GraphUpdate, LaunchConfig,
-    PinnedOptions, RawBuffer, RawGraph, RawStream, StreamOptions, Work,
+    PinnedOptions, RawBuffer, RawGraph, RawStream, Work,
 };
 
-use super::memory::strided;
-use super::{assert_call, module, start};
+use super::{assert_call, module, start, stream, strided};
 use crate::PROFILE;
-
-fn stream(device: &dyn Device) -> RawStream {
-    device.stream_create(StreamOptions::default()).unwrap()
-}
 
 /// Captures a fill of `count` bytes by `value`.
 ///
@@ -103,7 +98,7 @@ fn a_broken_capture_is_reported_and_the_stream_is_won_back() {
         } else {
             after.unwrap();
         }
-        // By whatever the version needs, the stream works again.
+        // The stream works again, by the calls that the version needs.
         let ((), calls) = recorder.record(|| device.capture_abandon(stream).unwrap());
         let names: Vec<_> = calls.iter().map(|call| call.name).collect();
         let captures_nothing = ["hipStreamBeginCapture", "hipStreamEndCapture", "hipGraphDestroy"];

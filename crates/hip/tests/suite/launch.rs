@@ -170,7 +170,7 @@ fn what_cannot_be_launched_is_refused() {
         // HIP counts a dimension's threads in 32 bits.
         let (error, calls) = launch(&LaunchConfig::new([1 << 24, 1, 1], [256, 1, 1]));
         assert_eq!((error.kind(), calls.len()), (ErrorKind::InvalidLaunch, 0));
-        // Whatever is wrong with the shape, HIP says "invalid value".
+        // HIP answers "invalid value" to every wrong shape.
         let (error, calls) = launch(&LaunchConfig::new([1, 1, 1], [1025, 1, 1]));
         assert_eq!((error.kind(), error.code()), (ErrorKind::InvalidLaunch, Some(1)));
         assert_call(&calls, "hipModuleLaunchKernel", &[("block_x", 1025)]);

@@ -1,39 +1,18 @@
-//! What the backend asks of HIP, call by call, and what it makes of the answers. Run once under each version.
+//! The calls that the backend makes to HIP alone, and the answers that it makes of HIP's. Run once under each version.
 
 mod device;
 mod errors;
 mod graph;
 mod hiprtc;
 mod launch;
-mod memory;
-mod stream;
 
-use std::sync::Arc;
+use gpustream_hal::{Copy3d, CopyEnd, Device, RawModule};
 
-use fake_hip::{Call, Recorder};
-use gpustream_hal::{Device, RawModule};
+pub(crate) use crate::backends::{assert_call, start, stream};
 
-/// The fake, and its first device with nothing recorded yet.
-pub(crate) fn start() -> (Recorder, Arc<dyn Device>) {
-    let recorder = fake_hip::load(crate::PROFILE);
-    let device = gpustream_hip::backend().open(0).unwrap();
-    recorder.clear();
-    (recorder, device)
-}
-
-/// One call of the given name with these arguments, among others.
-#[track_caller]
-pub(crate) fn assert_call(calls: &[Call], name: &str, args: &[(&str, u64)]) {
-    let [call] = calls else { panic!("one call of {name} was expected, not {calls:?}") };
-    assert_eq!(call.name, name);
-    for (arg, value) in args {
-        assert_eq!(call.arg(arg), *value, "{arg} of {call}");
-    }
-}
-
-/// An integer that HIP takes as signed.
-pub(crate) fn signed(value: i32) -> u64 {
-    value as u64
+/// Two planes of three rows of four bytes, out of a wider and higher block.
+pub(crate) fn strided(dst: CopyEnd, src: CopyEnd) -> Copy3d {
+    Copy3d { dst, dst_pitch: 8, dst_rows: 4, src, src_pitch: 16, src_rows: 5, width: 4, height: 3, depth: 2 }
 }
 
 /// A module with a kernel `scale(float*, float, size_t)`.

@@ -4,83 +4,140 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use fake_hip::Profile;
 use gpustream_hal::{DefaultStream, ErrorKind, EventOptions, RawStream, StreamOptions, WaitPolicy};
 
-use super::{assert_call, signed, start};
-use crate::PROFILE;
+use super::{Vendor, assert_call, assert_one, pick, signed, start, stream};
+use crate::VENDOR;
 
 #[test]
 fn streams_carry_flags_and_priority() {
     let (recorder, device) = start();
     let before = recorder.live().streams;
+    let names = ["cuStreamCreateWithPriority", "hipStreamCreateWithPriority"];
     let (stream, calls) =
         recorder.record(|| device.stream_create(StreamOptions::default().priority(-1)).unwrap());
-    assert_call(&calls, "hipStreamCreateWithPriority", &[("flags", 1), ("priority", signed(-1))]);
+    assert_one(&calls, names, &[("flags", 1), ("priority", signed(-1))]);
     let options = StreamOptions::default().blocking_with_default(true);
     let (blocking, calls) = recorder.record(|| device.stream_create(options).unwrap());
-    assert_call(&calls, "hipStreamCreateWithPriority", &[("flags", 0), ("priority", 0)]);
+    assert_one(&calls, names, &[("flags", 0), ("priority", 0)]);
     for stream in [stream, blocking] {
         // SAFETY: alive, and not used again.
         let ((), calls) = recorder.record(|| unsafe { device.stream_destroy(stream) }.unwrap());
-        assert_call(&calls, "hipStreamDestroy", &[("stream", stream.0 as u64)]);
+        assert_one(&calls, ["cuStreamDestroy_v2", "hipStreamDestroy"], &[("stream", stream.0 as u64)]);
     }
     assert_eq!(recorder.live().streams, before);
+    assert_eq!(recorder.violations(), [""; 0]);
 }
 
 #[test]
 fn default_streams_are_the_handles_that_every_version_has() {
     let (recorder, device) = start();
-    let (legacy, calls) = recorder.record(|| device.stream_default(DefaultStream::Legacy).unwrap());
+    let (streams, calls) = recorder.record(|| {
+        [DefaultStream::Legacy, DefaultStream::PerThread].map(|which| device.stream_default(which).unwrap())
+    });
     assert!(calls.is_empty());
-    assert_eq!(legacy, RawStream(0));
-    let own = device.stream_default(DefaultStream::PerThread).unwrap();
-    assert_eq!(own, RawStream(2));
+    assert_eq!(streams, [pick([1, 0]), 2].map(RawStream));
     // SAFETY: the driver's own streams are always alive.
     unsafe {
-        assert!(device.stream_query(legacy).unwrap());
-        device.stream_synchronize(own).unwrap();
+        assert!(device.stream_query(streams[0]).unwrap());
+        for stream in streams {
+            let ((), calls) = recorder.record(|| device.stream_synchronize(stream).unwrap());
+            assert_one(&calls, ["cuStreamSynchronize", "hipStreamSynchronize"], &[]);
+        }
     }
 }
 
 #[test]
 fn pending_work_is_not_ready_and_not_an_error() {
     let (recorder, device) = start();
-    let stream = device.stream_create(StreamOptions::default()).unwrap();
+    let stream = stream(&*device);
     let event = device.event_create(EventOptions::default()).unwrap();
+    let (of_stream, of_event) = ([("stream", stream.0 as u64)], [("event", event.0 as u64)]);
     recorder.hold();
     // SAFETY: both are alive throughout.
     unsafe {
         device.event_record(event, stream).unwrap();
-        let (done, calls) = recorder.record(|| device.stream_query(stream).unwrap());
-        assert!(!done);
-        assert_call(&calls, "hipStreamQuery", &[("stream", stream.0 as u64)]);
-        assert!(!device.event_query(event).unwrap());
-        recorder.release();
-        device.stream_synchronize(stream).unwrap();
-        device.event_synchronize(event).unwrap();
-        assert!(device.stream_query(stream).unwrap());
-        let (done, calls) = recorder.record(|| device.event_query(event).unwrap());
-        assert!(done);
-        assert_call(&calls, "hipEventQuery", &[("event", event.0 as u64)]);
+        for done in [false, true] {
+            if done {
+                recorder.release();
+                let ((), calls) = recorder.record(|| device.stream_synchronize(stream).unwrap());
+                assert_one(&calls, ["cuStreamSynchronize", "hipStreamSynchronize"], &of_stream);
+                let ((), calls) = recorder.record(|| device.event_synchronize(event).unwrap());
+                assert_one(&calls, ["cuEventSynchronize", "hipEventSynchronize"], &of_event);
+                let ((), calls) = recorder.record(|| device.synchronize().unwrap());
+                assert_one(&calls, ["cuCtxSynchronize", "hipDeviceSynchronize"], &[]);
+            }
+            let (answer, calls) = recorder.record(|| device.stream_query(stream).unwrap());
+            assert_eq!(answer, done);
+            assert_one(&calls, ["cuStreamQuery", "hipStreamQuery"], &of_stream);
+            let (answer, calls) = recorder.record(|| device.event_query(event).unwrap());
+            assert_eq!(answer, done);
+            assert_one(&calls, ["cuEventQuery", "hipEventQuery"], &of_event);
+        }
         device.event_destroy(event).unwrap();
         device.stream_destroy(stream).unwrap();
     }
     assert_eq!(recorder.violations(), [""; 0]);
 }
 
+/// The answer comes with the release alone: neither wait asks the driver again.
+#[test]
+fn a_query_sees_the_end_without_a_wait() {
+    let (recorder, device) = start();
+    let stream = stream(&*device);
+    let event = device.event_create(EventOptions::default()).unwrap();
+    recorder.hold();
+    // SAFETY: both are alive until the end.
+    unsafe {
+        device.event_record(event, stream).unwrap();
+        recorder.release();
+        assert!(device.event_query(event).unwrap());
+        assert!(device.stream_query(stream).unwrap());
+        device.event_destroy(event).unwrap();
+        device.stream_destroy(stream).unwrap();
+    }
+}
+
+#[test]
+fn a_wait_blocks_until_the_device_gets_there() {
+    let (recorder, device) = start();
+    let stream = stream(&*device);
+    let event = device.event_create(EventOptions::default()).unwrap();
+    recorder.hold();
+    // SAFETY: both are alive until the end.
+    unsafe { device.event_record(event, stream) }.unwrap();
+    let done = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: the event is alive to the end.
+            unsafe { device.event_synchronize(event) }.unwrap();
+            done.store(1, Ordering::SeqCst);
+        });
+        recorder.wait_until_someone_waits();
+        assert_eq!(done.load(Ordering::SeqCst), 0);
+        recorder.release();
+    });
+    assert_eq!(done.load(Ordering::SeqCst), 1);
+    // SAFETY: nothing uses them any more.
+    unsafe {
+        device.event_destroy(event).unwrap();
+        device.stream_destroy(stream).unwrap();
+    }
+}
+
 #[test]
 fn a_wait_orders_one_stream_after_another() {
     let (recorder, device) = start();
-    let [a, b] = [(); 2].map(|()| device.stream_create(StreamOptions::default()).unwrap());
+    let [a, b] = [(); 2].map(|()| stream(&*device));
     let event = device.event_create(EventOptions::default()).unwrap();
     // SAFETY: all are alive throughout.
     unsafe {
         let ((), calls) = recorder.record(|| device.event_record(event, a).unwrap());
-        assert_call(&calls, "hipEventRecord", &[("event", event.0 as u64), ("stream", a.0 as u64)]);
+        let args = [("event", event.0 as u64), ("stream", a.0 as u64)];
+        assert_one(&calls, ["cuEventRecord", "hipEventRecord"], &args);
         let ((), calls) = recorder.record(|| device.stream_wait_event(b, event).unwrap());
         let args = [("stream", b.0 as u64), ("event", event.0 as u64), ("flags", 0)];
-        assert_call(&calls, "hipStreamWaitEvent", &args);
+        assert_one(&calls, ["cuStreamWaitEvent", "hipStreamWaitEvent"], &args);
         device.event_destroy(event).unwrap();
         device.stream_destroy(a).unwrap();
         device.stream_destroy(b).unwrap();
@@ -99,17 +156,17 @@ fn events_carry_timing_and_waiting() {
     ];
     for (options, flags) in cases {
         let (event, calls) = recorder.record(|| device.event_create(options).unwrap());
-        assert_call(&calls, "hipEventCreateWithFlags", &[("flags", flags)]);
+        assert_one(&calls, ["cuEventCreate", "hipEventCreateWithFlags"], &[("flags", flags)]);
         // SAFETY: alive, and not used again.
         let ((), calls) = recorder.record(|| unsafe { device.event_destroy(event) }.unwrap());
-        assert_call(&calls, "hipEventDestroy", &[("event", event.0 as u64)]);
+        assert_one(&calls, ["cuEventDestroy_v2", "hipEventDestroy"], &[("event", event.0 as u64)]);
     }
 }
 
 #[test]
 fn time_between_two_events() {
     let (recorder, device) = start();
-    let stream = device.stream_create(StreamOptions::default()).unwrap();
+    let stream = stream(&*device);
     let [start, end] = [(); 2].map(|()| device.event_create(EventOptions::default().timing(true)).unwrap());
     // SAFETY: all are alive throughout.
     unsafe {
@@ -117,7 +174,8 @@ fn time_between_two_events() {
         device.event_record(end, stream).unwrap();
         device.event_synchronize(end).unwrap();
         let (elapsed, calls) = recorder.record(|| device.event_elapsed(start, end).unwrap());
-        assert_call(&calls, "hipEventElapsedTime", &[("start", start.0 as u64), ("end", end.0 as u64)]);
+        let args = [("start", start.0 as u64), ("end", end.0 as u64)];
+        assert_one(&calls, ["cuEventElapsedTime", "hipEventElapsedTime"], &args);
         // The fake's clock ticks a microsecond for each operation.
         assert!(elapsed > Duration::from_nanos(900) && elapsed < Duration::from_nanos(1100), "{elapsed:?}");
 
@@ -139,12 +197,16 @@ unsafe extern "C" fn add_one(data: *mut c_void) {
 #[test]
 fn host_functions_run_by_whichever_function_the_version_has() {
     let (recorder, device) = start();
-    let stream = device.stream_create(StreamOptions::default()).unwrap();
+    let stream = stream(&*device);
     let counter = AtomicU32::new(0);
     let data = (&raw const counter).cast_mut().cast();
     // SAFETY: the counter outlives the work, which is waited for.
     let ((), calls) = recorder.record(|| unsafe { device.stream_host_fn(stream, add_one, data) }.unwrap());
-    let name = if PROFILE == Profile::Rocm5 { "hipStreamAddCallback" } else { "hipLaunchHostFunc" };
+    let name = match VENDOR {
+        Vendor::Cuda => "cuLaunchHostFunc",
+        Vendor::Rocm(5) => "hipStreamAddCallback",
+        Vendor::Rocm(_) => "hipLaunchHostFunc",
+    };
     assert_call(&calls, name, &[("stream", stream.0 as u64)]);
     // SAFETY: the stream is alive.
     unsafe { device.stream_synchronize(stream) }.unwrap();
@@ -152,7 +214,7 @@ fn host_functions_run_by_whichever_function_the_version_has() {
 
     // A refused one is not called, and nothing is left behind.
     recorder.fail_next(name, 900);
-    // SAFETY: as above.
+    // SAFETY: the counter outlives the call, which is refused.
     let error = unsafe { device.stream_host_fn(stream, add_one, data) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Captured);
     // SAFETY: alive, and not used again.

@@ -1,0 +1,194 @@
+//! The one list of driver functions that this backend calls, with their prototypes, by the CUDA version of each.
+//!
+//! `required` functions exist in every driver since CUDA 12.0; a library without one is refused when it is opened.
+//! `optional` ones may be absent: calling one then answers `Unsupported`, or the caller has another way.
+
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+
+#[allow(clippy::wildcard_imports)] // The prototypes below use most of it, under CUDA's own names.
+use cudarc::driver::sys::{self as bindings, *};
+use gpustream_hal::driver::Status;
+use gpustream_hal::functions;
+
+type CUresult = Status;
+
+/// Compares prototypes with cudarc's: the same words, resolved among that crate's types.
+macro_rules! prove {
+    ($result:ident [$($text:ident),*] $($need:ident $name:ident($($arg:ident: $ty:ty),*);)*) => {
+        #[allow(unused_imports, clippy::wildcard_imports)]
+        mod prototypes {
+            use super::bindings::*;
+            use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+            $( const _: unsafe fn($result) -> *const c_char = $text; )*
+            // SAFETY: never called.
+            $( const _: unsafe fn($($ty),*) -> $result = |$($arg),*| unsafe { $name($($arg),*) }; )*
+        }
+    };
+}
+pub(crate) use prove;
+
+functions! {
+    /// The driver's functions, under the names that it exports.
+    Api -> CUresult, proved by prove;
+    texts { }
+    required "12.0" {
+        cuInit(flags: c_uint);
+        cuDriverGetVersion(version: *mut c_int);
+        cuGetErrorName(error: CUresult, text: *mut *const c_char);
+        cuGetErrorString(error: CUresult, text: *mut *const c_char);
+
+        cuDeviceGetCount(count: *mut c_int);
+        cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
+        cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice);
+        cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
+        cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice);
+        cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
+        cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+
+        cuCtxGetCurrent(context: *mut CUcontext);
+        cuCtxSetCurrent(context: CUcontext);
+        cuCtxSynchronize();
+        cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
+        cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint);
+
+        cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int);
+        cuStreamDestroy_v2(stream: CUstream);
+        cuStreamQuery(stream: CUstream);
+        cuStreamSynchronize(stream: CUstream);
+        cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+        cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void);
+
+        cuEventCreate(event: *mut CUevent, flags: c_uint);
+        cuEventDestroy_v2(event: CUevent);
+        cuEventRecord(event: CUevent, stream: CUstream);
+        cuEventQuery(event: CUevent);
+        cuEventSynchronize(event: CUevent);
+        cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
+
+        cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+        cuMemAlloc_v2(pointer: *mut CUdeviceptr, bytes: usize);
+        cuMemFree_v2(pointer: CUdeviceptr);
+        cuMemAllocAsync(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+        cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream);
+        cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
+        cuMemFreeHost(pointer: *mut c_void);
+        cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint);
+        cuMemHostUnregister(pointer: *mut c_void);
+        cuMemHostGetDevicePointer_v2(device: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint);
+        cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint);
+        cuMemsetD8Async(dst: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream);
+        cuMemsetD16Async(dst: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream);
+        cuMemsetD32Async(dst: CUdeviceptr, value: c_uint, count: usize, stream: CUstream);
+        cuMemcpyHtoDAsync_v2(dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream);
+        cuMemcpyDtoHAsync_v2(dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream);
+        cuMemcpyDtoDAsync_v2(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream);
+        cuMemcpyPeerAsync(
+            dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize,
+            stream: CUstream
+        );
+        cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream);
+
+        cuModuleLoadDataEx(
+            module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut CUjit_option,
+            values: *mut *mut c_void
+        );
+        cuModuleUnload(module: CUmodule);
+        cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+        cuFuncGetAttribute(value: *mut c_int, attribute: CUfunction_attribute, function: CUfunction);
+        cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int);
+
+        cuLaunchKernel(
+            function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+            block_z: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void
+        );
+        cuLaunchKernelEx(
+            config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void
+        );
+        cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            blocks: *mut c_int, function: CUfunction, block: c_int, shared: usize
+        );
+        cuOccupancyMaxPotentialBlockSize(
+            grid: *mut c_int, block: *mut c_int, function: CUfunction, shared_of_block: CUoccupancyB2DSize,
+            shared: usize, limit: c_int
+        );
+
+        cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
+        cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+        cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus);
+        cuGraphCreate(graph: *mut CUgraph, flags: c_uint);
+        cuGraphDestroy(graph: CUgraph);
+        cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
+        cuGraphGetEdges(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize);
+        cuGraphAddEmptyNode(node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize);
+        cuGraphAddKernelNode_v2(
+            node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize,
+            params: *const CUDA_KERNEL_NODE_PARAMS
+        );
+        cuGraphAddMemcpyNode(
+            node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize,
+            params: *const CUDA_MEMCPY3D, context: CUcontext
+        );
+        cuGraphAddMemsetNode(
+            node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize,
+            params: *const CUDA_MEMSET_NODE_PARAMS, context: CUcontext
+        );
+        cuGraphAddHostNode(
+            node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize,
+            params: *const CUDA_HOST_NODE_PARAMS
+        );
+        cuGraphAddChildGraphNode(
+            node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize, child: CUgraph
+        );
+        cuGraphDestroyNode(node: CUgraphNode);
+        cuGraphKernelNodeSetAttribute(
+            node: CUgraphNode, attribute: CUlaunchAttributeID, value: *const CUlaunchAttributeValue
+        );
+        cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
+        cuGraphLaunch(exec: CUgraphExec, stream: CUstream);
+        cuGraphUpload(exec: CUgraphExec, stream: CUstream);
+        cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, result: *mut CUgraphExecUpdateResultInfo);
+        cuGraphExecKernelNodeSetParams_v2(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS);
+        cuGraphExecMemcpyNodeSetParams(
+            exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D, context: CUcontext
+        );
+        cuGraphExecMemsetNodeSetParams(
+            exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS, context: CUcontext
+        );
+        cuGraphExecHostNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS);
+        cuGraphExecDestroy(exec: CUgraphExec);
+    }
+
+    optional "12.0" {
+        // Headers of 13 use these names for the later functions.
+        cuMemPrefetchAsync(pointer: CUdeviceptr, count: usize, dst: CUdevice, stream: CUstream);
+        cuMemAdvise(pointer: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice);
+    }
+
+    optional "12.2" {
+        cuMemPrefetchAsync_v2(
+            pointer: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint, stream: CUstream
+        );
+        cuMemAdvise_v2(pointer: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation);
+    }
+
+    optional "12.3" {
+        // The older one refuses graphs with programmatic edges.
+        cuGraphGetEdges_v2(
+            graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData,
+            count: *mut usize
+        );
+    }
+
+    optional "12.4" {
+        cuFuncGetParamInfo(function: CUfunction, index: usize, offset: *mut usize, size: *mut usize);
+    }
+
+    optional "12.8" {
+        // Headers of 13 use the name for `cuMemcpyBatchAsync_v2`.
+        cuMemcpyBatchAsync(
+            dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize,
+            attributes: *mut CUmemcpyAttributes, firsts: *mut usize, attribute_count: usize, failed: *mut usize,
+            stream: CUstream
+        );
+    }
+}

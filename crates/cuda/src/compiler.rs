@@ -1,0 +1,289 @@
+//! NVRTC: NVIDIA's compiler at run time.
+
+use std::ffi::{c_char, c_int};
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use cudarc::nvrtc::sys as bindings;
+use gpustream_hal::compiler::{Compiler, Output, RawProgram};
+use gpustream_hal::driver::{Codes, Status};
+use gpustream_hal::library::{Library, Search, file_of};
+use gpustream_hal::{Error, ErrorKind, Result, Source, functions};
+
+use crate::api::prove;
+use crate::driver::found;
+use crate::error::{BACKEND, error};
+use crate::library::compiler_names;
+
+#[allow(non_camel_case_types)] // NVRTC's own name.
+type nvrtcProgram = RawProgram;
+#[allow(non_camel_case_types)] // NVRTC's own name.
+type nvrtcResult = Status;
+
+const OUT_OF_MEMORY: u32 = 1;
+const INVALID_OPTION: u32 = 5;
+
+const _: () = {
+    use bindings::nvrtcResult as Bound;
+    assert!(size_of::<nvrtcResult>() == size_of::<Bound>());
+    assert!(Status::SUCCESS.0 == Bound::NVRTC_SUCCESS as u32);
+    assert!(OUT_OF_MEMORY == Bound::NVRTC_ERROR_OUT_OF_MEMORY as u32);
+    assert!(INVALID_OPTION == Bound::NVRTC_ERROR_INVALID_OPTION as u32);
+};
+
+functions! {
+    /// The functions of one NVRTC.
+    Api -> nvrtcResult, proved by prove;
+    texts { nvrtcGetErrorString }
+    required "12.0" {
+        nvrtcVersion(major: *mut c_int, minor: *mut c_int);
+        nvrtcGetNumSupportedArchs(count: *mut c_int);
+        nvrtcGetSupportedArchs(archs: *mut c_int);
+        nvrtcCreateProgram(
+            program: *mut nvrtcProgram, source: *const c_char, name: *const c_char,
+            count: c_int, headers: *mut *const c_char, names: *mut *const c_char
+        );
+        nvrtcCompileProgram(program: nvrtcProgram, count: c_int, options: *mut *const c_char);
+        nvrtcDestroyProgram(program: *mut nvrtcProgram);
+        nvrtcGetProgramLogSize(program: nvrtcProgram, size: *mut usize);
+        nvrtcGetProgramLog(program: nvrtcProgram, log: *mut c_char);
+        nvrtcGetCUBINSize(program: nvrtcProgram, size: *mut usize);
+        nvrtcGetCUBIN(program: nvrtcProgram, code: *mut c_char);
+        nvrtcGetPTXSize(program: nvrtcProgram, size: *mut usize);
+        nvrtcGetPTX(program: nvrtcProgram, code: *mut c_char);
+    }
+}
+
+const COMPILER: Compiler<Api> = Compiler {
+    create: Api::nvrtcCreateProgram,
+    compile: Api::nvrtcCompileProgram,
+    destroy: Api::nvrtcDestroyProgram,
+    log: Output(Api::nvrtcGetProgramLogSize, Api::nvrtcGetProgramLog),
+    refused: |_| true,
+};
+const CODE: Output<Api> = Output(Api::nvrtcGetCUBINSize, Api::nvrtcGetCUBIN);
+const PTX: Output<Api> = Output(Api::nvrtcGetPTXSize, Api::nvrtcGetPTX);
+
+impl Codes for Api {
+    const BACKEND: &'static str = BACKEND;
+    const INTERFACE: &'static str = "NVRTC";
+    const PRODUCT: &'static str = "CUDA toolkit";
+
+    fn kind(status: Status) -> ErrorKind {
+        match status.0 {
+            OUT_OF_MEMORY => ErrorKind::OutOfMemory,
+            INVALID_OPTION => ErrorKind::InvalidArgument,
+            // The others are failures of the compiler.
+            _ => ErrorKind::InvalidModule,
+        }
+    }
+
+    fn describe(&self, status: Status) -> String {
+        self.nvrtcGetErrorString(status).unwrap_or_else(|| "an unknown failure".to_owned())
+    }
+}
+
+/// The opened compiler. One per process.
+pub(crate) struct Nvrtc {
+    api: Api,
+    major: c_int,
+    minor: c_int,
+    library: Option<PathBuf>,
+    /// Compute capabilities that it makes code for, ascending.
+    targets: Vec<u32>,
+    /// Folders with the toolkit's headers (`cuda_fp16.h` and its like), if there are any.
+    includes: Vec<PathBuf>,
+}
+
+/// Returns the compiler, opened on first use.
+///
+/// # Errors
+/// `Unsupported`, with each name tried.
+pub(crate) fn compiler() -> Result<&'static Nvrtc> {
+    static COMPILER: OnceLock<Result<Nvrtc>> = OnceLock::new();
+    COMPILER.get_or_init(Nvrtc::open).as_ref().map_err(Error::clone)
+}
+
+impl Nvrtc {
+    fn open() -> Result<Self> {
+        let driver_major = found().driver.as_ref().map_or(13, |driver| driver.version.major());
+        // SAFETY: the names are NVRTC's.
+        let search = unsafe { Search::open("GPUSTREAM_NVRTC_LIBRARY", compiler_names(driver_major)) };
+        let Some(library) = search.library.map(ManuallyDrop::new) else {
+            let message = format!(
+                "compiling kernels at run time needs NVRTC, which was not found; install it (part of the CUDA \
+                 toolkit, or the Python package nvidia-cuda-nvrtc), set GPUSTREAM_NVRTC_LIBRARY, or build the \
+                 kernels for this device beforehand; tried: {}",
+                search.tried.join("; ")
+            );
+            return Err(error(ErrorKind::Unsupported, message));
+        };
+        // SAFETY: it is opened as NVRTC, and never closed.
+        let (api, missing) = unsafe { Api::load(&library) };
+        if let Some(symbol) = missing.first() {
+            let message = format!("this NVRTC is too old: it has no function {symbol}");
+            return Err(error(ErrorKind::Unsupported, message));
+        }
+        let library = api.nvrtcVersion.and_then(|function| file_of(function as usize));
+        let (mut major, mut minor, mut count) = (0, 0, 0);
+        // SAFETY: all pointers are to locals.
+        unsafe {
+            api.nvrtcVersion(&raw mut major, &raw mut minor).ok()?;
+            api.nvrtcGetNumSupportedArchs(&raw mut count).ok()?;
+        }
+        open_builtins(library.as_deref(), major, minor);
+        let mut targets = vec![0; usize::try_from(count).unwrap_or(0)];
+        // SAFETY: the array has as many entries as the compiler asked for.
+        unsafe { api.nvrtcGetSupportedArchs(targets.as_mut_ptr()) }.ok()?;
+        let mut targets: Vec<u32> =
+            targets.into_iter().filter_map(|target| u32::try_from(target).ok()).collect();
+        targets.sort_unstable();
+        let includes = include_folders(library.as_deref());
+        Ok(Self { api, major, minor, library, targets, includes })
+    }
+
+    /// Returns name and version: `nvrtc 13.0`.
+    pub(crate) fn version(&self) -> String {
+        format!("nvrtc {}.{}", self.major, self.minor)
+    }
+
+    /// Returns name, version and file, for diagnosis.
+    pub(crate) fn description(&self) -> String {
+        match &self.library {
+            Some(path) => format!("{} ({})", self.version(), path.display()),
+            None => self.version(),
+        }
+    }
+
+    /// Compiles `source` into machine code for `arch`; into PTX for the newest target before it where this compiler
+    /// does not know `arch`.
+    ///
+    /// # Safety
+    /// The options are harmless: some make the compiler load and run a library.
+    pub(crate) unsafe fn compile(&self, source: &Source<'_>, arch: &str) -> Result<Vec<u8>> {
+        let unsupported = |message| Err(error(ErrorKind::Unsupported, message));
+        let Some(wanted) = arch.strip_prefix("sm_").and_then(|number| number.parse::<u32>().ok()) else {
+            return unsupported(format!("NVRTC does not know the architecture {arch}"));
+        };
+        let (target, output) = if self.targets.binary_search(&wanted).is_ok() {
+            (format!("--gpu-architecture=sm_{wanted}"), &CODE)
+        } else if let Some(below) = self.targets.iter().rev().find(|&&target| target < wanted) {
+            (format!("--gpu-architecture=compute_{below}"), &PTX)
+        } else {
+            return unsupported(format!(
+                "{} makes no code for {arch}: install an older one, or build the kernels beforehand",
+                self.version()
+            ));
+        };
+        let mut options = vec![target, "--std=c++17".to_owned()];
+        options.extend(source.options.iter().map(|&option| option.to_owned()));
+        options.extend(self.includes.iter().map(|folder| format!("--include-path={}", folder.display())));
+        let title = format!("{} refused {}", self.version(), source.name);
+        // SAFETY: the functions are this library's; the options are harmless by this function's contract.
+        unsafe { COMPILER.run(&self.api, source, &options, output, &title) }
+    }
+}
+
+/// Opens the compiler's second library, which lies beside the first: the compiler asks for it by name, and
+/// outside the linker's path would not find it.
+fn open_builtins(library: Option<&Path>, major: c_int, minor: c_int) {
+    let Some(folder) = library.and_then(Path::parent) else { return };
+    let path = folder.join(format!("libnvrtc-builtins.so.{major}.{minor}"));
+    if !path.is_absolute() || !path.exists() {
+        return;
+    }
+    // SAFETY: the library is part of the compiler, and is never closed.
+    let _ = unsafe { Library::new(&path) }.map(ManuallyDrop::new);
+}
+
+/// Returns where the toolkit's headers are: NVRTC carries only the language's own.
+fn include_folders(library: Option<&Path>) -> Vec<PathBuf> {
+    let mut candidates: Vec<PathBuf> = Vec::new();
+    for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"] {
+        if let Some(root) = std::env::var_os(variable) {
+            candidates.push(Path::new(&root).join("include"));
+        }
+    }
+    // …/lib64/libnvrtc.so has its headers in …/include; the Python packages have one folder per part.
+    if let Some(root) = library.and_then(Path::parent).and_then(Path::parent) {
+        candidates.push(root.join("include"));
+        if let Some(packages) = root.parent() {
+            candidates.push(packages.join("cuda_runtime/include"));
+        }
+    }
+    candidates.push("/usr/local/cuda/include".into());
+    candidates.push("/opt/cuda/include".into());
+    candidates.push("/usr/include".into());
+    // The first that has them: mixing versions would be worse than having none.
+    candidates.into_iter().find(|folder| folder.join("cuda_fp16.h").is_file()).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    // No fake driver here: NVRTC looks for the real one's private tables in any library of that name.
+    use super::*;
+
+    const SAXPY: &str = r#"
+        #include "scale.cuh"
+        extern "C" __global__ void saxpy(float a, const float* x, float* y, size_t n) {
+            size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+            if (i < n) y[i] += SCALE(a) * x[i];
+        }
+    "#;
+
+    fn compile(nvrtc: &Nvrtc, source: &Source<'_>, arch: &str) -> Result<Vec<u8>> {
+        // SAFETY: the tests' options are macros.
+        unsafe { nvrtc.compile(source, arch) }
+    }
+
+    #[test]
+    fn source_with_headers_becomes_code_and_errors_carry_the_log() {
+        let nvrtc = match compiler() {
+            Ok(nvrtc) => nvrtc,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        assert!(nvrtc.version().starts_with("nvrtc "));
+        let headers = [("scale.cuh", "#define SCALE(a) ((a) * FACTOR)\n")];
+        let mut source =
+            Source { name: "saxpy.cu", text: SAXPY, headers: &headers, options: &["-DFACTOR=2.0f"] };
+        let image = compile(nvrtc, &source, "sm_90").unwrap();
+        assert_eq!(&image[..4], b"\x7fELF");
+        assert!(image.windows(5).any(|window| window == b"saxpy"));
+        let ptx = compile(nvrtc, &source, "sm_9999").unwrap();
+        assert!(String::from_utf8_lossy(&ptx).contains(".entry saxpy"));
+
+        let headers =
+            [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
+        let text = include_str!("../../../tests/fixtures/integers.cu");
+        let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
+        compile(nvrtc, &integers, "sm_90").unwrap();
+
+        // Source that the bindings embed does not compile with other types than were parsed.
+        let text = include_str!("../../../tests/fixtures/asserted.txt");
+        let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[] };
+        compile(nvrtc, &asserted, "sm_90").unwrap();
+        for (lie, place) in
+            [("float double", "parameter x"), ("volatile", "parameter y"), ("int float", "Pair::second")]
+        {
+            let text = format!("#define {lie}\n{text}");
+            let error = compile(nvrtc, &Source { text: &text, ..asserted }, "sm_90").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidModule);
+            assert!(
+                error.message().contains(place) && error.message().contains("another type"),
+                "{lie}: {error}"
+            );
+        }
+
+        source.text = "extern \"C\" __global__ void broken() { undeclared = 1; }";
+        let error = compile(nvrtc, &source, "sm_90").unwrap_err();
+        assert_eq!((error.kind(), error.call()), (ErrorKind::InvalidModule, Some("nvrtcCompileProgram")));
+        for part in ["saxpy.cu", "undeclared"] {
+            assert!(error.to_string().contains(part), "{part:?} in {error}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Compiling at run time: NVRTC and HIPRTC have the same functions, each under names of its own.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr;
+
+use crate::driver::{Answer, Codes, Status};
+use crate::{Error, ErrorKind, Result, Source};
+
+/// A compiler's handle of a program.
+pub type RawProgram = *mut c_void;
+/// An array of C strings, which the compilers only read.
+type Strings = *mut *const c_char;
+
+/// The functions of a run-time compiler, by what they do.
+pub struct Compiler<A> {
+    /// Makes a program of a source, its name, and headers with their names.
+    #[allow(clippy::type_complexity)]
+    pub create: unsafe fn(
+        &A,
+        *mut RawProgram,
+        *const c_char,
+        *const c_char,
+        c_int,
+        Strings,
+        Strings,
+    ) -> Answer<'_, A>,
+    /// Compiles a program with options.
+    pub compile: unsafe fn(&A, RawProgram, c_int, Strings) -> Answer<'_, A>,
+    /// Destroys a program.
+    pub destroy: unsafe fn(&A, *mut RawProgram) -> Answer<'_, A>,
+    /// Gives the messages of the last compilation.
+    pub log: Output<A>,
+    /// Whether a status of `compile` says that the source was refused, as its log explains.
+    pub refused: fn(Status) -> bool,
+}
+
+/// Two functions: one writes the size of an output in bytes, the other the output.
+pub struct Output<A>(
+    /// Writes the size.
+    pub unsafe fn(&A, RawProgram, *mut usize) -> Answer<'_, A>,
+    /// Writes the output.
+    pub unsafe fn(&A, RawProgram, *mut c_char) -> Answer<'_, A>,
+);
+
+impl<A: Codes> Compiler<A> {
+    /// Compiles `source` with `options` into `output`; `title` begins the message where the source is refused.
+    ///
+    /// # Errors
+    /// `InvalidModule` with the compiler's log; `InvalidArgument` for a string with a zero byte.
+    ///
+    /// # Safety
+    /// The functions are those of the library behind `api`, and the options are harmless: some make a compiler load and
+    /// run a library.
+    pub unsafe fn run(
+        &self,
+        api: &A,
+        source: &Source<'_>,
+        options: &[String],
+        output: &Output<A>,
+        title: &str,
+    ) -> Result<Vec<u8>> {
+        let text = c_string::<A>("the source", source.text)?;
+        let name = c_string::<A>("the source's name", source.name)?;
+        let names = c_strings::<A>("a header's name", source.headers.iter().map(|header| header.0))?;
+        let headers = c_strings::<A>("a header", source.headers.iter().map(|header| header.1))?;
+        let options = c_strings::<A>("a compiler option", options.iter().map(String::as_str))?;
+        let [mut header_list, mut name_list, mut option_list] =
+            [&headers, &names, &options].map(|strings| pointers(strings));
+
+        let mut raw = ptr::null_mut();
+        // SAFETY: every pointer is to a C string, or to an array of them of the given length, that outlives the call;
+        // the compiler writes to none of them and copies what it needs.
+        let answer = unsafe {
+            (self.create)(
+                api,
+                &raw mut raw,
+                text.as_ptr(),
+                name.as_ptr(),
+                headers.len() as c_int,
+                header_list.as_mut_ptr(),
+                name_list.as_mut_ptr(),
+            )
+        };
+        answer.ok()?;
+        let program = Program { compiler: self, api, raw };
+        // SAFETY: the program is alive; the options are C strings that outlive the call.
+        let answer = unsafe { (self.compile)(api, raw, options.len() as c_int, option_list.as_mut_ptr()) };
+        match answer.status {
+            Some(Status::SUCCESS) => program.output(output),
+            Some(status) if (self.refused)(status) => {
+                let message = format!("{title}:\n{}", program.log());
+                Err(Error::new(ErrorKind::InvalidModule, message)
+                    .with_call(answer.function.name, status.0.into())
+                    .with_backend(A::BACKEND))
+            }
+            _ => answer.ok().map(|()| Vec::new()).map_err(|failure| {
+                let log = program.log();
+                if log.is_empty() { failure } else { failure.with_context(log) }
+            }),
+        }
+    }
+}
+
+/// A program, destroyed when dropped.
+struct Program<'a, A> {
+    compiler: &'a Compiler<A>,
+    api: &'a A,
+    raw: RawProgram,
+}
+
+impl<A: Codes> Program<'_, A> {
+    /// Returns the compiler's messages, or nothing where they cannot be had.
+    fn log(&self) -> String {
+        let log = self.output(&self.compiler.log).unwrap_or_default();
+        String::from_utf8_lossy(&log).trim_end_matches('\0').trim_end().to_owned()
+    }
+
+    fn output(&self, Output(size, get): &Output<A>) -> Result<Vec<u8>> {
+        let mut bytes = 0;
+        // SAFETY: the program is alive; the pointer is to a local.
+        unsafe { size(self.api, self.raw, &raw mut bytes) }.ok()?;
+        let mut output = vec![0_u8; bytes];
+        // SAFETY: the program is alive; the buffer has the size that the compiler asked for.
+        unsafe { get(self.api, self.raw, output.as_mut_ptr().cast()) }.ok()?;
+        Ok(output)
+    }
+}
+
+impl<A> Drop for Program<'_, A> {
+    fn drop(&mut self) {
+        // SAFETY: created by this compiler, and destroyed once. Nothing can be done about a failure here.
+        let _ = unsafe { (self.compiler.destroy)(self.api, &raw mut self.raw) };
+    }
+}
+
+fn c_string<A: Codes>(what: &str, text: &str) -> Result<CString> {
+    let zero = |_| Error::new(ErrorKind::InvalidArgument, format!("{what} has a zero byte in it"));
+    CString::new(text).map_err(zero).map_err(|error| error.with_backend(A::BACKEND))
+}
+
+fn c_strings<'a, A: Codes>(what: &str, texts: impl Iterator<Item = &'a str>) -> Result<Vec<CString>> {
+    texts.map(|text| c_string::<A>(what, text)).collect()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|string| string.as_ptr()).collect()
+}

@@ -1,0 +1,90 @@
+//! Finding and opening HIP devices.
+
+use std::ffi::c_int;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use gpustream_hal::{Backend, Device, Error, ErrorKind, Probe, Result};
+
+use crate::compiler::Hiprtc;
+use crate::device::HipDevice;
+use crate::driver::{Driver, Found, Version};
+use crate::error::{BACKEND, error};
+
+/// HIP, as one libamdhip64 offers it. The library is opened on first use and never closed.
+pub struct Hip {
+    choice: Option<PathBuf>,
+    found: OnceLock<Found>,
+}
+
+/// Returns the backend for the libamdhip64 that is installed, or that `GPUSTREAM_HIP_LIBRARY` names.
+pub fn backend() -> &'static dyn Backend {
+    static HIP: Hip = Hip { choice: None, found: OnceLock::new() };
+    &HIP
+}
+
+impl Hip {
+    /// Returns HIP through the library at `path` alone.
+    ///
+    /// # Safety
+    /// `path` names a libamdhip64, or something that behaves as one. Devices of two libraries carry the same name and
+    /// do not understand each other's handles, so they are not used together.
+    pub unsafe fn at(path: impl Into<PathBuf>) -> Self {
+        Self { choice: Some(path.into()), found: OnceLock::new() }
+    }
+
+    fn found(&self) -> &Found {
+        // SAFETY: a choice comes from `at`, whose caller vouches for it.
+        self.found.get_or_init(|| unsafe { Found::open(self.choice.as_deref()) })
+    }
+
+    fn driver(&self) -> Result<&Arc<Driver>> {
+        self.found().driver.as_ref().map_err(Error::clone)
+    }
+}
+
+// SAFETY: each opening makes a device of its own, under this name.
+unsafe impl Backend for Hip {
+    fn name(&self) -> &'static str {
+        BACKEND
+    }
+
+    fn device_count(&self) -> Result<usize> {
+        self.driver()?.device_count()
+    }
+
+    fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>> {
+        let driver = self.driver()?;
+        let count = driver.device_count()?;
+        if ordinal >= count {
+            let message = format!("there is no device hip:{ordinal}: devices are hip:0 to hip:{}", count - 1);
+            return Err(error(ErrorKind::NoDevice, message));
+        }
+        Ok(Arc::new(HipDevice::open(Arc::clone(driver), ordinal, count)?))
+    }
+
+    fn probe(&self) -> Probe {
+        let found = self.found();
+        let mut probe = Probe::default();
+        probe.tried.clone_from(&found.tried);
+        match &found.driver {
+            Ok(driver) => {
+                probe.library = Some(driver.path.clone());
+                probe.driver_version = kernel_driver(driver);
+                probe.runtime_version = Some(driver.version.to_string());
+                probe.runtime_compiler = driver.hiprtc().ok().map(Hiprtc::description);
+                probe.problem = driver.device_count().err().map(|error| error.to_string());
+            }
+            Err(error) => probe.problem = Some(error.to_string()),
+        }
+        probe
+    }
+}
+
+/// Returns the version of the kernel's driver, where HIP tells it.
+fn kernel_driver(driver: &Driver) -> Option<String> {
+    let mut version: c_int = 0;
+    // SAFETY: the pointer is to a local.
+    unsafe { driver.api.hipDriverGetVersion(&raw mut version) }.ok().ok()?;
+    Some(Version::from(version).to_string())
+}

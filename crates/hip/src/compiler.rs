@@ -1,0 +1,303 @@
+//! HIPRTC: AMD's compiler at run time.
+//!
+//! From HIP 7.0 on HIPRTC is a library of its own, `libhiprtc.so.N`; up to 5.x its functions are also in
+//! libamdhip64.
+
+use std::ffi::{c_char, c_int};
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+
+use gpustream_hal::compiler::{Compiler, Output, RawProgram};
+use gpustream_hal::driver::{Codes, Status};
+use gpustream_hal::library::{Search, file_of};
+use gpustream_hal::{ErrorKind, Result, Source, functions};
+
+use crate::driver::{Driver, Version};
+use crate::error::{BACKEND, error};
+use crate::library::compiler_names;
+
+#[allow(non_camel_case_types)] // HIPRTC's own name.
+type hiprtcProgram = RawProgram;
+#[allow(non_camel_case_types)] // HIPRTC's own name.
+type hiprtcResult = Status;
+
+const OUT_OF_MEMORY: u32 = 1;
+const INVALID_INPUT: u32 = 3;
+const INVALID_PROGRAM: u32 = 4;
+const INVALID_OPTION: u32 = 5;
+const COMPILATION: u32 = 6;
+
+// Compared with newer bindings alone: hip-runtime-sys has nothing of HIPRTC.
+#[cfg(all(feature = "hip-runtime-sys", newer_bindings))]
+const _: () = {
+    use hip_runtime_sys::hiprtcResult as Bound;
+    assert!(size_of::<hiprtcResult>() == size_of::<Bound>());
+    assert!(Status::SUCCESS.0 == Bound::HIPRTC_SUCCESS);
+    assert!(OUT_OF_MEMORY == Bound::HIPRTC_ERROR_OUT_OF_MEMORY);
+    assert!(INVALID_INPUT == Bound::HIPRTC_ERROR_INVALID_INPUT);
+    assert!(INVALID_PROGRAM == Bound::HIPRTC_ERROR_INVALID_PROGRAM);
+    assert!(INVALID_OPTION == Bound::HIPRTC_ERROR_INVALID_OPTION);
+    assert!(COMPILATION == Bound::HIPRTC_ERROR_COMPILATION);
+};
+
+macro_rules! prove {
+    ($($functions:tt)*) => {
+        #[cfg(newer_bindings)]
+        crate::api::prove! { $($functions)* }
+    };
+}
+
+functions! {
+    /// The functions of one HIPRTC.
+    Api -> hiprtcResult, proved by prove;
+    texts { hiprtcGetErrorString }
+    required "5.0" {
+        hiprtcVersion(major: *mut c_int, minor: *mut c_int);
+        hiprtcCreateProgram(
+            program: *mut hiprtcProgram, source: *const c_char, name: *const c_char,
+            count: c_int, headers: *mut *const c_char, names: *mut *const c_char
+        );
+        hiprtcCompileProgram(program: hiprtcProgram, count: c_int, options: *mut *const c_char);
+        hiprtcDestroyProgram(program: *mut hiprtcProgram);
+        hiprtcGetProgramLogSize(program: hiprtcProgram, size: *mut usize);
+        hiprtcGetProgramLog(program: hiprtcProgram, log: *mut c_char);
+        hiprtcGetCodeSize(program: hiprtcProgram, size: *mut usize);
+        hiprtcGetCode(program: hiprtcProgram, code: *mut c_char);
+    }
+}
+
+const COMPILER: Compiler<Api> = Compiler {
+    create: Api::hiprtcCreateProgram,
+    compile: Api::hiprtcCompileProgram,
+    destroy: Api::hiprtcDestroyProgram,
+    log: Output(Api::hiprtcGetProgramLogSize, Api::hiprtcGetProgramLog),
+    refused: |status| status.0 == COMPILATION,
+};
+const CODE: Output<Api> = Output(Api::hiprtcGetCodeSize, Api::hiprtcGetCode);
+
+impl Codes for Api {
+    const BACKEND: &'static str = BACKEND;
+    const INTERFACE: &'static str = "HIPRTC";
+    const PRODUCT: &'static str = "ROCm";
+
+    fn kind(status: Status) -> ErrorKind {
+        match status.0 {
+            OUT_OF_MEMORY => ErrorKind::OutOfMemory,
+            INVALID_INPUT | INVALID_OPTION => ErrorKind::InvalidArgument,
+            INVALID_PROGRAM | COMPILATION => ErrorKind::InvalidModule,
+            _ => ErrorKind::Driver,
+        }
+    }
+
+    fn describe(&self, status: Status) -> String {
+        self.hiprtcGetErrorString(status).unwrap_or_else(|| format!("HIPRTC error {}", status.0))
+    }
+}
+
+/// The opened compiler. One for each libamdhip64.
+pub(crate) struct Hiprtc {
+    api: Api,
+    major: c_int,
+    minor: c_int,
+    library: PathBuf,
+    /// The version of the HIP that it belongs to.
+    runtime: Version,
+}
+
+impl Hiprtc {
+    /// Opens the HIPRTC that belongs to `driver`.
+    ///
+    /// # Errors
+    /// `Unsupported`, with each name tried.
+    pub(crate) fn open(driver: &Driver) -> Result<Self> {
+        // SAFETY: the names are HIPRTC's.
+        let search = unsafe { Search::open("GPUSTREAM_HIPRTC_LIBRARY", compiler_names(driver)) };
+        if let Some(library) = search.library.map(ManuallyDrop::new)
+            // SAFETY: it is opened as HIPRTC, and never closed.
+            && let (api, missing) = unsafe { Api::load(&library) }
+            && missing.is_empty()
+        {
+            let path = api.hiprtcVersion.and_then(|function| file_of(function as usize));
+            return Ok(Self::new(api, path.unwrap_or_default(), driver.version));
+        }
+        // SAFETY: libamdhip64 is never closed.
+        let (api, missing) = unsafe { Api::load(&driver.library) };
+        if missing.is_empty() {
+            return Ok(Self::new(api, driver.path.clone(), driver.version));
+        }
+        Err(error(
+            ErrorKind::Unsupported,
+            format!(
+                "HIPRTC, which compiles kernels at run time, is not installed: {}; install ROCm's package hiprtc \
+                 (hip-runtime-amd has it), or compile the kernels ahead with hipcc",
+                search.tried.join("; "),
+            ),
+        ))
+    }
+
+    fn new(api: Api, library: PathBuf, runtime: Version) -> Self {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both pointers are to locals; on failure they stay zero.
+        let _ = unsafe { api.hiprtcVersion(&raw mut major, &raw mut minor) };
+        Self { api, major, minor, library, runtime }
+    }
+
+    /// Returns name, version and file, enough to tell two compilers' outputs apart.
+    pub(crate) fn description(&self) -> String {
+        format!("HIPRTC {}.{} of HIP {} ({})", self.major, self.minor, self.runtime, self.library.display())
+    }
+
+    /// Compiles `source` for `processor` into a code object.
+    ///
+    /// # Safety
+    /// The options are harmless: some make the compiler load and run a library.
+    pub(crate) unsafe fn compile(&self, source: &Source<'_>, processor: &str) -> Result<Vec<u8>> {
+        if let Some(reason) = refusal(self.runtime, processor) {
+            return Err(error(ErrorKind::Unsupported, reason));
+        }
+        let target = format!("--offload-arch={processor}");
+        let mut options = vec![target, "-O3".to_owned(), "-std=c++17".to_owned()];
+        options.extend(source.options.iter().map(|&option| option.to_owned()));
+        let title = format!("HIPRTC refused {} for {processor}", source.name);
+        // SAFETY: the functions are this library's; the options are harmless by this function's contract.
+        unsafe { COMPILER.run(&self.api, source, &options, &CODE, &title) }
+    }
+}
+
+/// Returns why this compiler is not asked for this target, if so.
+///
+/// A HIPRTC of 5.x that meets a processor younger than its compiler ends the process with a segmentation fault
+/// instead of an error (seen with 5.2.3 and gfx940, gfx942, gfx1100, gfx1201). Running it in a child process
+/// would turn the crash into the same refusal, but a library cannot start its host program again, so it does
+/// not call it at all. From 6.0 on an unknown processor is an error like any other.
+fn refusal(version: Version, processor: &str) -> Option<String> {
+    let since = match processor {
+        "gfx900" | "gfx906" | "gfx908" | "gfx90a" | "gfx1030" => Version::new(5, 0),
+        "gfx1100" | "gfx1101" | "gfx1102" => Version::new(5, 5),
+        "gfx940" | "gfx941" | "gfx942" => Version::new(5, 7),
+        _ => Version::new(6, 0),
+    };
+    (version < since).then(|| {
+        format!(
+            "HIPRTC of HIP {version} crashes on {processor}, so it is not called: compile the kernels ahead with \
+             hipcc (`gpustream-build` does where it finds one), or install ROCm {}.{} or later",
+            since.major(),
+            since.minor(),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpustream_hal::library::Library;
+
+    use crate::driver::Found;
+
+    fn compile(hiprtc: &Hiprtc, source: &Source<'_>, processor: &str) -> Result<Vec<u8>> {
+        // SAFETY: the tests' options are macros.
+        unsafe { hiprtc.compile(source, processor) }
+    }
+
+    #[test]
+    fn old_compilers_are_not_asked_for_processors_they_crash_on() {
+        let old = Version(50_221_153);
+        assert!(refusal(old, "gfx90a").is_none());
+        let reason = refusal(old, "gfx1100").unwrap();
+        assert!(reason.contains("5.2.21153") && reason.contains("ROCm 5.5"), "{reason}");
+        assert!(refusal(old, "gfx1201").unwrap().contains("ROCm 6.0"));
+        assert!(refusal(Version::new(5, 7), "gfx942").is_none());
+        assert!(refusal(Version::new(6, 4), "gfx1201").is_none());
+    }
+
+    /// The real compiler works without a GPU: it makes a code object of the processor asked for, explains a refusal,
+    /// and is not asked for a processor that would crash it.
+    #[test]
+    fn the_real_compiler_where_one_is_installed() {
+        // SAFETY: no choice is made.
+        let driver = match unsafe { Found::open(None) }.driver {
+            Ok(driver) => driver,
+            Err(missing) => return eprintln!("SKIPPED: {missing}"),
+        };
+        let hiprtc = match driver.hiprtc() {
+            Ok(hiprtc) => hiprtc,
+            Err(missing) => return eprintln!("SKIPPED: {missing}"),
+        };
+        let source = Source {
+            name: "scale.cu",
+            text: "#include \"factor.h\"\nextern \"C\" __global__ void scale(float* x) { *x *= FACTOR; }\n",
+            headers: &[("factor.h", "#define FACTOR 2.0f\n")],
+            options: &[],
+        };
+        let object = compile(hiprtc, &source, "gfx90a").unwrap();
+        // An ELF file, or an offload bundle around one.
+        assert!(object.starts_with(b"\x7fELF") || object.starts_with(b"__CLANG_OFFLOAD_BUNDLE__"));
+        assert!(object.windows(5).any(|window| window == b"scale"));
+
+        let headers =
+            [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
+        let text = include_str!("../../../tests/fixtures/integers.cu");
+        let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
+        compile(hiprtc, &integers, "gfx90a").unwrap();
+
+        // Source that the bindings embed does not compile with other types than were parsed.
+        let text = include_str!("../../../tests/fixtures/asserted.txt");
+        let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[] };
+        compile(hiprtc, &asserted, "gfx90a").unwrap();
+        for (lie, place) in
+            [("float double", "parameter x"), ("volatile", "parameter y"), ("int float", "Pair::second")]
+        {
+            let text = format!("#define {lie}\n{text}");
+            let error = compile(hiprtc, &Source { text: &text, ..asserted }, "gfx90a").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidModule);
+            assert!(
+                error.message().contains(place) && error.message().contains("another type"),
+                "{lie}: {error}"
+            );
+        }
+
+        let error = compile(hiprtc, &Source { text: "int x = ;\n", ..source }, "gfx90a").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidModule);
+        assert!(error.message().contains("expected expression"), "{error}");
+        if driver.version < Version::new(5, 5) {
+            let error = compile(hiprtc, &source, "gfx1100").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+        }
+        assert!(hiprtc.description().starts_with("HIPRTC "), "{}", hiprtc.description());
+    }
+
+    /// The test-only HIPRTC that forwards to NVRTC. Not together with a recorder of CUDA: NVRTC asks any libcuda in
+    /// the process for private tables.
+    #[test]
+    fn the_shims_compiler_where_nvrtc_is_installed() {
+        // The folder is this process's own: another user could not write where one has built before.
+        let folder = std::env::temp_dir().join(format!("gpustream-hip-shim-{}", std::process::id()));
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/hip/shim/build.sh");
+        assert!(std::process::Command::new(script).arg(&folder).status().unwrap().success());
+        let path = folder.join("libhiprtc.so.6");
+        // SAFETY: the shim's initialisers do nothing.
+        let library = ManuallyDrop::new(unsafe { Library::new(&path) }.unwrap());
+        std::fs::remove_dir_all(&folder).unwrap();
+        // SAFETY: it is opened as HIPRTC, and never closed.
+        let (api, _) = unsafe { Api::load(&library) };
+        let hiprtc = Hiprtc { api, major: 13, minor: 0, library: path, runtime: Version::new(6, 4) };
+        let source = Source {
+            name: "twice.cu",
+            text: "#include \"factor.h\"\nextern \"C\" __global__ void twice(float* x) { *x *= FACTOR; }\n",
+            headers: &[("factor.h", "#define FACTOR 2.0f\n")],
+            options: &["-DUNUSED=1"],
+        };
+        let cubin = match compile(&hiprtc, &source, "gfxcuda90") {
+            Ok(cubin) => cubin,
+            Err(missing) if missing.message().contains("is not installed") => {
+                return eprintln!("SKIPPED: {missing}; GPUSTREAM_HIP_SHIM_NVRTC names a libnvrtc");
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert!(cubin.starts_with(b"\x7fELF"));
+        assert!(cubin.windows(5).any(|window| window == b"twice"));
+        let error = compile(&hiprtc, &Source { text: "int x = ;\n", ..source }, "gfxcuda90").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidModule);
+        assert!(error.message().contains("expected an expression"), "{error}");
+    }
+}

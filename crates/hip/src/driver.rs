@@ -1,0 +1,195 @@
+//! Opening libamdhip64.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use gpustream_hal::driver::Status;
+use gpustream_hal::library::{Library, Search, file_of};
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use crate::api::Api;
+use crate::compiler::Hiprtc;
+use crate::error::error;
+use crate::library::driver_names;
+use crate::memset::MemsetOrder;
+
+/// The advice where there is no library.
+const INSTALL: &str = "install ROCm's HIP runtime (package hip-runtime-amd from AMD, libamdhip64-5 or later \
+                       from Debian and Ubuntu), or set GPUSTREAM_HIP_LIBRARY to its path";
+
+/// A version of HIP: `major * 10^7 + minor * 10^5 + patch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(pub(crate) u32);
+
+impl Version {
+    /// The oldest version whose required functions and behaviour this backend knows.
+    pub(crate) const OLDEST: Self = Self::new(5, 0);
+
+    pub(crate) const fn new(major: u32, minor: u32) -> Self {
+        Self(major * 10_000_000 + minor * 100_000)
+    }
+
+    pub(crate) const fn major(self) -> u32 {
+        self.0 / 10_000_000
+    }
+
+    pub(crate) const fn minor(self) -> u32 {
+        self.0 / 100_000 % 100
+    }
+}
+
+impl From<c_int> for Version {
+    fn from(number: c_int) -> Self {
+        Self(u32::try_from(number).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Version {
+    /// `6.4.43483`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major(), self.minor(), self.0 % 100_000)
+    }
+}
+
+/// An opened and initialised libamdhip64. It is never closed: HIP keeps threads of its own.
+pub(crate) struct Driver {
+    pub(crate) api: Api,
+    pub(crate) version: Version,
+    pub(crate) path: PathBuf,
+    pub(crate) library: ManuallyDrop<Library>,
+    pub(crate) memset_order: MemsetOrder,
+    /// The outcome of `hipInit(0)`: a machine without a device fails here on some versions, later on others.
+    initialised: Result<()>,
+    hiprtc: OnceLock<Result<Hiprtc>>,
+}
+
+/// The outcome of looking for libamdhip64; kept for [`Probe`](gpustream_hal::Probe).
+pub(crate) struct Found {
+    pub(crate) driver: Result<Arc<Driver>>,
+    /// Each name tried, in order, with the reason why it was not opened.
+    pub(crate) tried: Vec<String>,
+}
+
+impl Found {
+    /// Opens the library at `choice`, or the one that the environment names, or the newest that is installed.
+    ///
+    /// # Safety
+    /// `choice` names a libamdhip64.
+    pub(crate) unsafe fn open(choice: Option<&Path>) -> Self {
+        // SAFETY: the names are HIP's, and `choice` as this function's caller vouches.
+        let Search { library, tried } = unsafe {
+            match choice {
+                Some(path) => Search::only(path),
+                None => Search::open("GPUSTREAM_HIP_LIBRARY", driver_names()),
+            }
+        };
+        let driver = match library {
+            Some(library) => Driver::initialise(library, tried.last().map_or("libamdhip64", String::as_str)),
+            None => Err(error(
+                ErrorKind::DriverMissing,
+                format!("libamdhip64 cannot be opened: {}; {INSTALL}", tried.join("; ")),
+            )),
+        };
+        Self { driver: driver.map(Arc::new), tried }
+    }
+}
+
+impl Driver {
+    fn initialise(library: Library, name: &str) -> Result<Self> {
+        let library = ManuallyDrop::new(library);
+        // SAFETY: it is opened as libamdhip64, and never closed.
+        let (api, missing) = unsafe { Api::load(&library) };
+        let path = api.hipInit.and_then(|function| file_of(function as usize));
+        let path = path.unwrap_or_else(|| PathBuf::from(name));
+        if !missing.is_empty() {
+            return Err(error(
+                ErrorKind::DriverMissing,
+                format!(
+                    "{} is no libamdhip64 of HIP {} or later: it lacks {}; {INSTALL}",
+                    path.display(),
+                    Version::OLDEST,
+                    missing.join(", "),
+                ),
+            ));
+        }
+        // SAFETY: no requirement.
+        let initialised = unsafe { api.hipInit(0) }.ok();
+        let mut number: c_int = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { api.hipRuntimeGetVersion(&raw mut number) }.ok()?;
+        let version = Version::from(number);
+        if version < Version::OLDEST {
+            return Err(error(
+                ErrorKind::DriverMissing,
+                format!("{} is HIP {version}, older than {}; {INSTALL}", path.display(), Version::OLDEST),
+            ));
+        }
+        let memset_order = MemsetOrder::of(version);
+        Ok(Self { api, version, path, library, memset_order, initialised, hiprtc: OnceLock::new() })
+    }
+
+    /// Returns the number of devices, which is not zero.
+    pub(crate) fn device_count(&self) -> Result<usize> {
+        self.initialised.clone().map_err(|failure| self.without_device(failure))?;
+        let mut count: c_int = 0;
+        // SAFETY: the pointer is to a local.
+        let answer = unsafe { self.api.hipGetDeviceCount(&raw mut count) };
+        match answer.status {
+            Some(Status::SUCCESS) if count > 0 => Ok(count as usize),
+            Some(Status::SUCCESS | Status::NO_DEVICE | Status::INVALID_DEVICE) => Err(self.no_device()),
+            _ => answer.ok().map(|()| 0),
+        }
+    }
+
+    /// Returns the run-time compiler, opened on first use.
+    pub(crate) fn hiprtc(&self) -> Result<&Hiprtc> {
+        self.hiprtc.get_or_init(|| Hiprtc::open(self)).as_ref().map_err(Error::clone)
+    }
+
+    /// Makes `device` the calling thread's (`hipGetDevice`, and `hipSetDevice` only where it is not).
+    ///
+    /// HIP asks this of nearly every call. The question reads a thread-local, so a thread that stays with one device
+    /// pays that alone.
+    #[inline]
+    pub(crate) fn make_current(&self, device: c_int) -> Result<()> {
+        let mut current: c_int = -1;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.api.hipGetDevice(&raw mut current) }.ok()?;
+        if current == device {
+            return Ok(());
+        }
+        // SAFETY: no requirement.
+        unsafe { self.api.hipSetDevice(device) }.ok()
+    }
+
+    fn without_device(&self, failure: Error) -> Error {
+        if failure.kind() == ErrorKind::NoDevice { self.no_device() } else { failure }
+    }
+
+    #[cold]
+    fn no_device(&self) -> Error {
+        let message = format!(
+            "HIP {} ({}) finds no AMD GPU; check that the amdgpu kernel driver is loaded, that /dev/kfd may be \
+             opened (group `render`), and that HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES hide none",
+            self.version,
+            self.path.display(),
+        );
+        error(ErrorKind::NoDevice, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_read_as_the_vendor_writes_them() {
+        for (number, text) in [(50_221_153, "5.2.21153"), (60_443_483, "6.4.43483"), (71_500_001, "7.15.1")] {
+            assert_eq!(Version(number).to_string(), text);
+        }
+        assert!(Version(50_221_153) > Version::OLDEST && Version(40_500_000) < Version::OLDEST);
+    }
+}

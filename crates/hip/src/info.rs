@@ -1,0 +1,170 @@
+//! Reading a device's name, limits and abilities.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use gpustream_hal::{DeviceInfo, ErrorKind, Result, StreamPriorities};
+
+use crate::arch::Arch;
+use crate::driver::Driver;
+use crate::error::{BACKEND, error};
+#[allow(clippy::wildcard_imports)] // A score of attributes under HIP's own names.
+use crate::ffi::*;
+
+/// Reads everything once.
+pub(crate) fn read(driver: &Driver, arch: &Arch, ordinal: usize, count: usize) -> Result<DeviceInfo> {
+    let device = ordinal as c_int;
+    let attribute =
+        |which| attribute_of(driver, which, device).map(|value| u32::try_from(value).unwrap_or(0));
+    let mut info = DeviceInfo::new(BACKEND, ordinal);
+    info.name = name(driver, device)?;
+    arch.processor().clone_into(&mut info.arch);
+    info.driver = driver.version.to_string();
+    info.total_memory = total_memory(driver, device)?;
+    info.multiprocessors = attribute(hipDeviceAttributeMultiprocessorCount)?;
+    info.warp_size = attribute(hipDeviceAttributeWarpSize)?;
+    info.max_threads_per_block = attribute(hipDeviceAttributeMaxThreadsPerBlock)?;
+    info.max_block = [
+        attribute(hipDeviceAttributeMaxBlockDimX)?,
+        attribute(hipDeviceAttributeMaxBlockDimY)?,
+        attribute(hipDeviceAttributeMaxBlockDimZ)?,
+    ];
+    info.max_grid = [
+        attribute(hipDeviceAttributeMaxGridDimX)?,
+        attribute(hipDeviceAttributeMaxGridDimY)?,
+        attribute(hipDeviceAttributeMaxGridDimZ)?,
+    ];
+    info.shared_memory_per_block = attribute(hipDeviceAttributeMaxSharedMemoryPerBlock)?;
+
+    // An attribute that a version does not know is the least ability, not a failure.
+    let number = |which| attribute(which).unwrap_or(0);
+    let ability = |which| number(which) != 0;
+    // RDNA devices report workgroup processors, of two compute units each, and count occupancy per compute unit.
+    info.multiprocessors = info.multiprocessors.max(number(hipDeviceAttributePhysicalMultiProcessorCount));
+    info.max_threads_per_multiprocessor =
+        number(hipDeviceAttributeMaxThreadsPerMultiProcessor).max(info.max_threads_per_block);
+    info.shared_memory_per_block_optin =
+        number(hipDeviceAttributeSharedMemPerBlockOptin).max(info.shared_memory_per_block);
+    info.shared_memory_per_multiprocessor = number(hipDeviceAttributeMaxSharedMemoryPerMultiprocessor)
+        .max(number(hipDeviceAttributeSharedMemPerMultiprocessor))
+        .max(info.shared_memory_per_block);
+    info.l2_cache = number(hipDeviceAttributeL2CacheSize);
+    info.async_engine_count = number(hipDeviceAttributeAsyncEngineCount);
+    info.concurrent_kernels = ability(hipDeviceAttributeConcurrentKernels);
+    info.memory_pools = ability(hipDeviceAttributeMemoryPoolsSupported);
+    info.managed_memory =
+        ability(hipDeviceAttributeManagedMemory) && ability(hipDeviceAttributeConcurrentManagedAccess);
+    info.cooperative_launch = ability(hipDeviceAttributeCooperativeLaunch);
+    info.free_synchronizes = true;
+    info.hardware_queues = hardware_queues(std::env::var("GPU_MAX_HW_QUEUES").ok().as_deref());
+    info.stream_priorities = stream_priorities(driver, device).unwrap_or_default();
+    info.peer_access = any_peer(driver, ordinal, count);
+    Ok(info)
+}
+
+fn name(driver: &Driver, device: c_int) -> Result<String> {
+    let mut name: [c_char; 256] = [0; 256];
+    let room = name.len() as c_int - 1;
+    // SAFETY: the buffer has that room, and a zero after it.
+    unsafe { driver.api.hipDeviceGetName(name.as_mut_ptr(), room, device) }.ok()?;
+    // SAFETY: the last byte is zero whatever was written before it.
+    Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+}
+
+fn total_memory(driver: &Driver, device: c_int) -> Result<u64> {
+    let mut bytes = 0;
+    // SAFETY: the pointer is to a local.
+    unsafe { driver.api.hipDeviceTotalMem(&raw mut bytes, device) }.ok()?;
+    Ok(bytes as u64)
+}
+
+fn stream_priorities(driver: &Driver, device: c_int) -> Result<StreamPriorities> {
+    driver.make_current(device)?;
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: both pointers are to locals.
+    unsafe { driver.api.hipDeviceGetStreamPriorityRange(&raw mut least, &raw mut greatest) }.ok()?;
+    Ok(StreamPriorities { least, greatest })
+}
+
+fn any_peer(driver: &Driver, ordinal: usize, count: usize) -> bool {
+    (0..count).filter(|&other| other != ordinal).any(|other| {
+        let mut can: c_int = 0;
+        // SAFETY: the pointer is to a local.
+        let answer =
+            unsafe { driver.api.hipDeviceCanAccessPeer(&raw mut can, ordinal as c_int, other as c_int) };
+        answer.ok().is_ok() && can != 0
+    })
+}
+
+/// Returns how many queues HIP gives its streams, by the variable `GPU_MAX_HW_QUEUES`: HIP has no call that tells.
+fn hardware_queues(variable: Option<&str>) -> u32 {
+    const USUAL: u32 = 4;
+    variable.and_then(|text| text.trim().parse().ok()).filter(|&queues| queues > 0).unwrap_or(USUAL)
+}
+
+fn attribute_of(driver: &Driver, which: hipDeviceAttribute_t, device: c_int) -> Result<c_int> {
+    let mut value: c_int = 0;
+    // SAFETY: the pointer is to a local.
+    unsafe { driver.api.hipDeviceGetAttribute(&raw mut value, which, device) }.ok()?;
+    Ok(value)
+}
+
+/// Reads the processor's name, which no attribute tells, out of the device's properties.
+///
+/// Their layout changed in 6.0: `hipGetDevicePropertiesR0600` fills the new one, `hipGetDeviceProperties` the old
+/// one in every version. A layout is believed only if two numbers read through it equal the attributes.
+pub(crate) fn read_arch(driver: &Driver, device: c_int) -> Result<Arch> {
+    let warp_size = attribute_of(driver, hipDeviceAttributeWarpSize, device)?;
+    let multiprocessors = attribute_of(driver, hipDeviceAttributeMultiprocessorCount, device)?;
+    let layouts: &[PropertyLayout] = if driver.api.hipGetDevicePropertiesR0600.is_some() {
+        &[PropertyLayout::R0600, PropertyLayout::R0000]
+    } else {
+        &[PropertyLayout::R0000]
+    };
+    for layout in layouts {
+        let mut properties = Box::new(hipDeviceProp_t([0; 4096]));
+        let target: *mut hipDeviceProp_t = &raw mut *properties;
+        // SAFETY: the buffer is larger than the struct of any version, and as aligned.
+        let answer = unsafe {
+            if *layout == PropertyLayout::R0600 {
+                driver.api.hipGetDevicePropertiesR0600(target, device)
+            } else {
+                driver.api.hipGetDeviceProperties(target, device)
+            }
+        };
+        answer.ok()?;
+        let bytes = &properties.0;
+        if integer(bytes, layout.warp_size) == Some(warp_size)
+            && integer(bytes, layout.multiprocessors) == Some(multiprocessors)
+            && let Some(arch) = text(bytes, layout.arch_name).and_then(Arch::parse)
+        {
+            return Ok(arch);
+        }
+    }
+    let message = format!(
+        "HIP {} ({}) describes its devices in a layout that this version of gpustream does not know: update \
+         gpustream, or use ROCm 5, 6 or 7",
+        driver.version,
+        driver.path.display(),
+    );
+    Err(error(ErrorKind::Unsupported, message))
+}
+
+fn integer(bytes: &[u8], offset: usize) -> Option<c_int> {
+    let field = bytes.get(offset..offset + size_of::<c_int>())?;
+    Some(c_int::from_ne_bytes(field.try_into().ok()?))
+}
+
+fn text(bytes: &[u8], offset: usize) -> Option<&str> {
+    CStr::from_bytes_until_nul(bytes.get(offset..)?).ok()?.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hardware_queues;
+
+    #[test]
+    fn streams_share_four_queues_unless_the_variable_says_otherwise() {
+        assert_eq!([None, Some(""), Some("0"), Some("many")].map(hardware_queues), [4; 4]);
+        assert_eq!(hardware_queues(Some(" 8 ")), 8);
+    }
+}

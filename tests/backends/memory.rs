@@ -1,0 +1,275 @@
+//! Memory, fills and copies.
+
+use gpustream_hal::{Copy3d, CopyEnd, ErrorKind, FillPattern, ManagedAdvice, PinnedOptions, RawBuffer};
+
+use super::{Vendor, assert_one, pick, signed, start, stream};
+use crate::{VENDOR, backend};
+
+/// Returns an address as an argument, by the name that the fake gives it.
+fn address(address: usize) -> (&'static str, u64) {
+    (pick(["address", "pointer"]), address as u64)
+}
+
+#[test]
+fn device_memory() {
+    let (recorder, device) = start();
+    let before = recorder.live();
+    let (buffer, calls) = recorder.record(|| device.alloc(1000).unwrap());
+    assert_one(&calls, ["cuMemAlloc_v2", "hipMalloc"], &[("bytes", 1000)]);
+    let (memory, calls) = recorder.record(|| device.memory().unwrap());
+    assert_one(&calls, ["cuMemGetInfo_v2", "hipMemGetInfo"], &[]);
+    assert!(memory.free < memory.total);
+    // SAFETY: allocated, and not used again.
+    let ((), calls) = recorder.record(|| unsafe { device.free(buffer) }.unwrap());
+    assert_one(&calls, ["cuMemFree_v2", "hipFree"], &[address(buffer.0)]);
+    assert_eq!(recorder.live(), before);
+
+    recorder.set_memory(0, 0);
+    let error = device.alloc(1 << 40).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    let text = error.to_string();
+    let [begin, end] = pick([
+        [
+            "cuda: allocating 1099511627776 bytes: CUDA_ERROR_OUT_OF_MEMORY: out of memory; free buffers",
+            "(cuMemAlloc returned 2)",
+        ],
+        ["hip: out of memory (hipErrorOutOfMemory); free buffers", "(hipMalloc returned 2)"],
+    ]);
+    assert!(text.starts_with(begin), "{text}");
+    assert!(text.ends_with(end), "{text}");
+}
+
+#[test]
+fn memory_runs_out_and_smaller_requests_still_work() {
+    let (recorder, device) = start();
+    let stream = stream(&*device);
+    recorder.set_memory(0, recorder.live().bytes + (1 << 20));
+    assert_eq!(device.alloc(2 << 20).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    if VENDOR != Vendor::Rocm(5) {
+        // SAFETY: the stream is alive.
+        let error = unsafe { device.alloc_async(2 << 20, stream) }.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    }
+    let small = device.alloc(1 << 19).unwrap();
+    // SAFETY: out of use.
+    unsafe {
+        device.free(small).unwrap();
+        device.stream_destroy(stream).unwrap();
+    }
+}
+
+#[test]
+fn the_drivers_pool_where_the_version_has_one() {
+    let (recorder, device) = start();
+    let stream = stream(&*device);
+    let before = recorder.live();
+    // SAFETY: the stream is alive throughout; the memory is used by nothing.
+    unsafe {
+        let (answer, calls) = recorder.record(|| device.alloc_async(4096, stream));
+        if VENDOR == Vendor::Rocm(5) {
+            let error = answer.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.message().contains("HIP 5.7.31921 has no memory pool"), "{error}");
+            assert!(calls.is_empty(), "{calls:?}");
+        } else {
+            let of_stream = ("stream", stream.0 as u64);
+            assert_one(&calls, ["cuMemAllocAsync", "hipMallocAsync"], &[("bytes", 4096), of_stream]);
+            let buffer = answer.unwrap();
+            let ((), calls) = recorder.record(|| device.free_async(buffer, stream).unwrap());
+            assert_one(&calls, ["cuMemFreeAsync", "hipFreeAsync"], &[address(buffer.0), of_stream]);
+        }
+        device.stream_synchronize(stream).unwrap();
+        assert_eq!(recorder.live(), before);
+        device.stream_destroy(stream).unwrap();
+    }
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+#[test]
+fn pinned_memory_is_portable_and_mapped() {
+    let (recorder, device) = start();
+    let before = recorder.live();
+    // HIP's is also coherent, which it is on CUDA without a flag.
+    let portable_mapped = pick([3, 0x4000_0003]);
+    let names = ["cuMemHostAlloc", "hipHostMalloc"];
+    let (pinned, calls) = recorder.record(|| device.pinned_alloc(64, PinnedOptions::default()).unwrap());
+    assert_one(&calls, names, &[("bytes", 64), ("flags", portable_mapped)]);
+    let options = PinnedOptions::default().write_combined(true);
+    let (combined, calls) = recorder.record(|| device.pinned_alloc(64, options).unwrap());
+    assert_one(&calls, names, &[("flags", portable_mapped | 4)]);
+    // SAFETY: pinned memory that nothing else uses, freed once.
+    unsafe {
+        let (_, calls) = recorder.record(|| device.pinned_device_address(pinned).unwrap());
+        let args = [(pick(["address", "host"]), pinned as u64), ("flags", 0)];
+        assert_one(&calls, ["cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer"], &args);
+        for pinned in [pinned, combined] {
+            let ((), calls) = recorder.record(|| device.pinned_free(pinned).unwrap());
+            assert_one(&calls, ["cuMemFreeHost", "hipHostFree"], &[address(pinned as usize)]);
+        }
+    }
+    assert_eq!(recorder.live(), before);
+}
+
+#[test]
+fn host_memory_is_registered_for_all_devices() {
+    let (recorder, device) = start();
+    let mut memory = vec![0_u8; 4096];
+    let pointer = memory.as_mut_ptr();
+    let at = address(pointer as usize);
+    // SAFETY: the memory outlives its registration.
+    unsafe {
+        let ((), calls) = recorder.record(|| device.host_register(pointer, 4096).unwrap());
+        let args = [at, ("bytes", 4096), ("flags", 3)];
+        assert_one(&calls, ["cuMemHostRegister_v2", "hipHostRegister"], &args);
+        let ((), calls) = recorder.record(|| device.host_unregister(pointer).unwrap());
+        assert_one(&calls, ["cuMemHostUnregister", "hipHostUnregister"], &[at]);
+    }
+}
+
+#[test]
+fn managed_memory_moves_and_is_advised() {
+    let (recorder, _) = start();
+    let device = backend().open(1).unwrap();
+    let stream = stream(&*device);
+    let before = recorder.live();
+    let (buffer, calls) = recorder.record(|| device.managed_alloc(4096).unwrap());
+    assert_one(&calls, ["cuMemAllocManaged", "hipMallocManaged"], &[("bytes", 4096), ("flags", 1)]);
+    // CUDA's locations have a kind, of which 1 is a device and 2 the host, before the device's number.
+    let to = |cuda: u64, hip: i32| (pick(["location", "to"]), pick([cuda, signed(hip)]));
+    let (here, host) = (to(1 << 32 | 1, 1), to(2 << 32, -1));
+    // SAFETY: managed memory that is alive throughout.
+    unsafe {
+        for (to_device, target) in [(true, here), (false, host)] {
+            let ((), calls) =
+                recorder.record(|| device.managed_prefetch(buffer, 4096, to_device, stream).unwrap());
+            assert_one(&calls, ["cuMemPrefetchAsync_v2", "hipMemPrefetchAsync"], &[("bytes", 4096), target]);
+        }
+        let cases = [
+            (ManagedAdvice::ReadMostly, 1, here),
+            (ManagedAdvice::PreferDevice, 3, here),
+            (ManagedAdvice::PreferHost, 3, host),
+            (ManagedAdvice::AccessedByDevice, 5, here),
+        ];
+        for (advice, number, target) in cases {
+            let ((), calls) = recorder.record(|| device.managed_advise(buffer, 4096, advice).unwrap());
+            assert_one(&calls, ["cuMemAdvise_v2", "hipMemAdvise"], &[("advice", number), target]);
+        }
+        device.stream_synchronize(stream).unwrap();
+        let ((), calls) = recorder.record(|| device.free(buffer).unwrap());
+        assert_one(&calls, ["cuMemFree_v2", "hipFree"], &[address(buffer.0)]);
+        assert_eq!(recorder.live(), before);
+        device.stream_destroy(stream).unwrap();
+    }
+}
+
+#[test]
+fn fills_and_copies_do_what_they_say() {
+    let (recorder, device) = start();
+    // CUDA retains a device's context on first use.
+    drop(backend().open(1).unwrap());
+    let stream = stream(&*device);
+    let a = device.alloc(16).unwrap();
+    let b = device.alloc(16).unwrap();
+    let pinned = device.pinned_alloc(16, PinnedOptions::default()).unwrap();
+    // SAFETY: all ranges are allocated, and the stream is waited for before the host looks.
+    unsafe {
+        let fills: [(RawBuffer, _, _, u64, usize); 4] = [
+            (a, FillPattern::U8(7), ["cuMemsetD8Async", "hipMemsetD8Async"], 7, 16),
+            (a, FillPattern::U16(0x0201), ["cuMemsetD16Async", "hipMemsetD16Async"], 0x0201, 2),
+            (
+                a.offset(4),
+                FillPattern::U32(0x605_0403),
+                ["cuMemsetD32Async", "hipMemsetD32Async"],
+                0x605_0403,
+                1,
+            ),
+            (
+                a.offset(8),
+                FillPattern::U32(0xdead_beef),
+                ["cuMemsetD32Async", "hipMemsetD32Async"],
+                0xdead_beef,
+                1,
+            ),
+        ];
+        for (dst, pattern, names, value, count) in fills {
+            let ((), calls) = recorder.record(|| device.fill(dst, pattern, count, stream).unwrap());
+            let to = (pick(["address", "dst"]), dst.0 as u64);
+            assert_one(&calls, names, &[to, ("value", value), ("count", count as u64)]);
+        }
+        let of_stream = ("stream", stream.0 as u64);
+        let ((), calls) = recorder.record(|| device.copy_on_device(b, a, 16, stream).unwrap());
+        let args = [("dst", b.0 as u64), ("src", a.0 as u64), ("bytes", 16), of_stream];
+        assert_one(&calls, ["cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"], &args);
+        let ((), calls) = recorder.record(|| device.copy_to_host(pinned, b, 16, stream).unwrap());
+        let args = [("dst", pinned as u64), ("src", b.0 as u64)];
+        assert_one(&calls, ["cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"], &args);
+        device.stream_synchronize(stream).unwrap();
+        let expected = [1, 2, 1, 2, 3, 4, 5, 6, 0xef, 0xbe, 0xad, 0xde, 7, 7, 7, 7];
+        assert_eq!(std::slice::from_raw_parts(pinned, 16), expected);
+
+        let source = [3_u8; 16];
+        let ((), calls) = recorder.record(|| device.copy_to_device(a, source.as_ptr(), 16, stream).unwrap());
+        let args = [("dst", a.0 as u64), ("src", source.as_ptr() as u64), ("bytes", 16)];
+        assert_one(&calls, ["cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync"], &args);
+        let ((), calls) = recorder.record(|| device.copy_from_peer(b, a, 1, 16, stream).unwrap());
+        assert_one(&calls, ["cuMemcpyPeerAsync", "hipMemcpyPeerAsync"], &[("bytes", 16)]);
+        if VENDOR != Vendor::Cuda {
+            assert_eq!((calls[0].arg("dst_device"), calls[0].arg("src_device")), (0, 1));
+        }
+        device.copy_to_host(pinned, b, 16, stream).unwrap();
+        device.stream_synchronize(stream).unwrap();
+        assert_eq!(std::slice::from_raw_parts(pinned, 16), source);
+        if VENDOR == Vendor::Cuda {
+            let ((), calls) = recorder.record(|| device.copy_inline(a, [1; 8].as_ptr(), 8, stream).unwrap());
+            assert_one(&calls, ["cuMemcpyBatchAsync", ""], &[]);
+        }
+        device.free(a).unwrap();
+        device.free(b).unwrap();
+        device.pinned_free(pinned).unwrap();
+        device.stream_destroy(stream).unwrap();
+    }
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+#[test]
+fn a_strided_copy_moves_the_box_and_nothing_else() {
+    let (recorder, device) = start();
+    let stream = stream(&*device);
+    // 2 planes of 3 rows of 4 bytes: of planes of 6 rows of 12 bytes, into planes of 5 rows of 8 bytes.
+    let buffer = device.alloc(80).unwrap();
+    let host = device.pinned_alloc(144, PinnedOptions::default()).unwrap();
+    let back = device.pinned_alloc(80, PinnedOptions::default()).unwrap();
+    // SAFETY: 144 bytes, and no copy uses them yet.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(host, 144) };
+    bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8 + 1);
+    let copy = Copy3d {
+        dst: CopyEnd::Device(buffer.offset(9)),
+        dst_pitch: 8,
+        dst_rows: 5,
+        src: CopyEnd::Host(host),
+        src_pitch: 12,
+        src_rows: 6,
+        width: 4,
+        height: 3,
+        depth: 2,
+    };
+    // SAFETY: all ranges are allocated, and the stream is waited for before the host looks.
+    unsafe {
+        device.fill(buffer, FillPattern::U8(0), 80, stream).unwrap();
+        let ((), calls) = recorder.record(|| device.copy_3d(&copy, stream).unwrap());
+        assert_one(&calls, ["cuMemcpy3DAsync_v2", "hipMemcpy3DAsync"], &[("stream", stream.0 as u64)]);
+        device.copy_to_host(back, buffer, 80, stream).unwrap();
+        device.stream_synchronize(stream).unwrap();
+        for (i, &byte) in std::slice::from_raw_parts(back, 80).iter().enumerate() {
+            let (plane, row, column) = (i / 40, i / 8 % 5, i % 8);
+            let inside = (1..4).contains(&row) && (1..5).contains(&column);
+            let expected = if inside { (plane * 6 + row - 1) * 12 + column } else { 0 };
+            assert_eq!(usize::from(byte), expected, "byte {i}");
+        }
+        device.free(buffer).unwrap();
+        device.pinned_free(host).unwrap();
+        device.pinned_free(back).unwrap();
+        device.stream_destroy(stream).unwrap();
+    }
+    assert_eq!(recorder.violations(), [""; 0]);
+}

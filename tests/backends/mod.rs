@@ -1,0 +1,60 @@
+//! The driver calls of each method of a backend, in CUDA and in each version of HIP. A pair names the two vendors' forms
+//! of one thing, CUDA's first. The crate that includes this says which vendor it is: `load`, `backend`, `VENDOR`.
+
+mod errors;
+mod memory;
+mod stream;
+mod threads;
+
+use std::sync::Arc;
+
+use gpustream_hal::{Device, RawStream, StreamOptions};
+
+use crate::{Call, Recorder, VENDOR, backend, load};
+
+/// The vendor whose fake driver is loaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code)] // Each crate is of one vendor.
+pub(crate) enum Vendor {
+    Cuda,
+    /// HIP of this major version of ROCm.
+    Rocm(u32),
+}
+
+/// Returns the loaded vendor's form.
+pub(crate) fn pick<T>([cuda, hip]: [T; 2]) -> T {
+    if VENDOR == Vendor::Cuda { cuda } else { hip }
+}
+
+/// The fake, and its first device with nothing recorded yet.
+pub(crate) fn start() -> (Recorder, Arc<dyn Device>) {
+    let recorder = load();
+    let device = backend().open(0).unwrap();
+    recorder.clear();
+    (recorder, device)
+}
+
+pub(crate) fn stream(device: &dyn Device) -> RawStream {
+    device.stream_create(StreamOptions::default()).unwrap()
+}
+
+/// Asserts one call of this name, with these arguments among others.
+#[track_caller]
+pub(crate) fn assert_call(calls: &[Call], name: &str, args: &[(&str, u64)]) {
+    let [call] = calls else { panic!("one call of {name} was expected, not {calls:?}") };
+    assert_eq!(call.name, name);
+    for (arg, value) in args {
+        assert_eq!(call.arg(arg), *value, "{arg} of {call}");
+    }
+}
+
+/// Asserts one call of the vendor's name of the two.
+#[track_caller]
+pub(crate) fn assert_one(calls: &[Call], names: [&str; 2], args: &[(&str, u64)]) {
+    assert_call(calls, pick(names), args);
+}
+
+/// An integer that drivers take as signed.
+pub(crate) fn signed(value: i32) -> u64 {
+    value as u64
+}
