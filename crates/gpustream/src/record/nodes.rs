@@ -101,8 +101,8 @@ impl NodeAdder {
         Ok(())
     }
 
-    /// Adds a node that no stream's operation makes, following the operations `after`: a join, or another graph with its
-    /// `uses`.
+    /// Adds a node that no stream's operation makes, following the operations `after`: a join, or another graph with
+    /// its `uses`.
     pub(crate) fn add(
         &self,
         tracking: Option<Tracking>,
