@@ -83,7 +83,7 @@ pub(crate) fn at_driver<T>(work: impl FnOnce() -> T) -> Option<T> {
 /// `exit`, or wait for a thread that did. If the process is ending when the code returns, this function does not
 /// return.
 pub(crate) fn users_code<T>(work: impl FnOnce() -> T) -> T {
-    /// Counts the thread again, also where the code panics.
+    /// The thread's way back into the count, also where the code panics.
     struct Return;
     impl Drop for Return {
         fn drop(&mut self) {
@@ -119,9 +119,9 @@ struct Registered {
 
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 
-/// Registers [`end`] for the end of the process, and `wake` for `end` to call. Handlers run in the reverse order of their
-/// registration, and drivers register theirs when they are opened; so this is called once for each backend, when its first
-/// device is open, and for each kind of thread.
+/// Registers [`end`] for the end of the process, and `wake` for `end` to call. Handlers run in the reverse order of
+/// their registration, and drivers register theirs when they are opened; so this is called once for each backend, when
+/// its first device is open, and for each kind of thread.
 pub(crate) fn register(name: &'static str, wake: fn()) {
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     if !registered.iter().any(|known| known.name == name) {

@@ -111,8 +111,8 @@ pub(super) fn copy_pinned(
     } else {
         Work::CopyToDevice { dst: to, src: source.host.wrapping_add(at), bytes: len }
     };
-    // SAFETY: both blocks are alive and not freed before this use is done, and both callers have just written `len` bytes
-    // at `at`.
+    // SAFETY: both blocks are alive and not freed before this use is done, and both callers have just written `len`
+    // bytes at `at`.
     unsafe { stream.submit(operation, [from, target].iter(), Call::Work(copy)) }
 }
 

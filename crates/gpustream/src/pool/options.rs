@@ -23,7 +23,7 @@ pub(crate) struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// What the environment says where the program says nothing.
+    /// Takes the environment's choice where the program made none.
     pub(crate) fn or(mut self, pool: Option<PoolPolicy>) -> Self {
         if self.pool == PoolPolicy::Library {
             self.pool = pool.unwrap_or_default();

@@ -88,7 +88,7 @@ impl NodeAdder {
             return Err(refused("put several operations into one node; add a node for each"));
         };
         let work = call.node()?;
-        // SAFETY: the graph keeps what the work refers to alive; the rest is this function's contract.
+        // SAFETY: the graph keeps alive the values that the work refers to; the rest is this function's contract.
         let node =
             unsafe { inner.make(self, rules.tracking, operation, &GraphNode::Work(work), accesses, after)? };
         // Only now: if the operation was refused, another one may be tried in its place.
@@ -101,8 +101,8 @@ impl NodeAdder {
         Ok(())
     }
 
-    /// Adds a node that no stream's operation makes, following the operations `after`: a join, or another graph with its
-    /// `uses`.
+    /// Adds a node that no stream's operation makes, following the operations `after`: a join, or another graph with
+    /// its `uses`.
     pub(crate) fn add(
         &self,
         tracking: Option<Tracking>,
