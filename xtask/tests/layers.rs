@@ -98,7 +98,7 @@ fn read(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
         let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
         if entry.file_type().unwrap().is_dir() {
             read(&entry.path(), &format!("{path}/"), files);
-        } else if Path::new(&path).extension().is_some_and(|extension| extension == "rs") {
+        } else if entry.path().extension().is_some_and(|extension| extension == "rs") {
             files.push((path, std::fs::read_to_string(entry.path()).unwrap()));
         }
     }

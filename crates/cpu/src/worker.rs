@@ -37,7 +37,7 @@ pub(crate) trait Task<D>: Send + Sync {
 }
 
 /// A running operation that other workers may help with.
-pub(crate) trait Share<D> {
+pub(crate) trait Share<D>: Sync {
     /// Counts another worker in, if there is something left for it.
     ///
     /// # Safety
