@@ -321,9 +321,9 @@ fn the_lint_report_names_lines(device: &Device) -> Result<()> {
     assert_eq!(ended.code, Some(0), "{}", ended.output);
     let mut parts = vec![
         "waiting for the whole device",
-        "a stream that waits for the legacy default stream",
+        "a blocking stream and the legacy default stream wait for each other",
         "the legacy default stream waits for every blocking stream",
-        "an ordinary slice is copied by the host",
+        "the host copies an ordinary slice",
     ];
     if device.info().free_synchronizes {
         parts.extend(["returning memory to the driver", "this allocation first returns freed memory"]);

@@ -162,7 +162,7 @@ impl Device {
     }
 
     /// Opens every device of every backend. The list has each device, or the error of opening it, and one error for
-    /// each backend that cannot list its devices. An error's [`backend`](Error::backend) is set.
+    /// each backend that cannot list its devices. Such an error's [`backend`](Error::backend) is set.
     ///
     /// ```
     /// # use gpustream::Device;
@@ -193,7 +193,7 @@ impl Device {
         devices
     }
 
-    /// Keeps `what` until everything submitted so far is done. `owns` says that `what` may own handles of the device.
+    /// Keeps `what` until everything submitted so far is done. `owns` is set where `what` owns values of the program's.
     pub(crate) fn park(&self, what: Box<dyn Send>, owns: bool) {
         let device = self.clone();
         // Asks the streams how far they are.

@@ -32,8 +32,8 @@ const FIRST_LOOK: Duration = Duration::from_micros(20);
 
 type Points = SmallVec<[(Arc<StreamCore>, Mark); 1]>;
 
-/// A future that resolves when the device is done with everything submitted before it was made, or with the error if
-/// the device fails; made by [`Stream::synchronize_async`] and by the functions of that name on events and memory.
+/// A future that resolves when the points that it was made for have been reached, or with the error if the device fails;
+/// made by [`Stream::synchronize_async`] and by the functions of that name on events and memory.
 ///
 /// Works on any executor.
 ///
