@@ -236,7 +236,7 @@ fn different_lengths_are_refused(device: &Device) -> Result<()> {
     kernels.axpy_f32(&s, 1.0, &x, &mut y, 9)
 }
 
-/// Launch shapes and their numbers of blocks: single threads, parts of warps, three dimensions, full blocks.
+/// Returns launch shapes and their numbers of blocks: single threads, parts of warps, three dimensions, full blocks.
 fn shapes() -> [(Launch, usize); 6] {
     [
         (Launch::new([1, 1, 1], [1, 1, 1]), 1),

@@ -54,7 +54,7 @@ impl Bystanders {
     }
 }
 
-/// Under each memory policy, makes a graph of `device` over memory of a handle that is closed before the graph is
+/// Makes, under each memory policy, a graph of `device` over memory of a handle that is closed before the graph is
 /// launched.
 fn under_each(
     device: &Device,

@@ -53,17 +53,17 @@ pub(crate) fn random(n: usize, seed: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// x[i] * a
+/// Returns `x[i] * a`.
 pub(crate) fn scale<T: Element>(a: T, x: &[T]) -> Vec<T> {
     x.iter().map(|x| T::narrow(a.wide() * x.wide())).collect()
 }
 
-/// y[i] + a * x[i]
+/// Returns `y[i] + a * x[i]`.
 pub(crate) fn axpy<T: Element>(a: T, x: &[T], y: &[T]) -> Vec<T> {
     x.iter().zip(y).map(|(x, y)| T::narrow(a.wide() * x.wide() + y.wide())).collect()
 }
 
-/// x[i] + y[i]
+/// Returns `x[i] + y[i]`.
 pub(crate) fn add<T: Element>(x: &[T], y: &[T]) -> Vec<T> {
     x.iter().zip(y).map(|(x, y)| T::narrow(x.wide() + y.wide())).collect()
 }
@@ -102,7 +102,7 @@ pub(crate) fn inclusive_scan(x: &[f64]) -> Vec<f64> {
     sums.collect()
 }
 
-/// out[c][r] = x[r][c]
+/// Returns the transpose: `out[c][r] = x[r][c]`.
 pub(crate) fn transpose<T: Copy>(x: &[T], rows: usize, cols: usize) -> Vec<T> {
     (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect()
 }

@@ -250,7 +250,7 @@ pub(crate) fn kernels(it: &mut Stage) -> Result<u64> {
     Ok(sum(&it.b.download(&it.x)?))
 }
 
-/// Converts: the fake's kernels do nothing, so the result is the memory's earlier contents.
+/// Makes conversions: the fake's kernels do nothing, so the result is the memory's earlier contents.
 pub(crate) fn conversions(it: &mut Stage) -> Result<u64> {
     let convert = match Convert::load(&it.device) {
         // There is neither an image nor a compiler.

@@ -12,7 +12,8 @@ use crate::{Mem, touch};
 /// Bytes of a copy that a second thread helps with.
 const LEN: usize = 4 << 20;
 
-/// The calling thread waits, when its first piece needs memory, for another thread to help; that one dies there.
+/// Lets a helping thread die: the calling thread waits, when its first piece needs memory, until another thread helps,
+/// which dies in the same call.
 fn let_a_helper_die(paper: &Paper, device: &Device) {
     // No piece then has memory in the pool.
     device.synchronize().unwrap();
