@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::thread;
 
-use conformance::{Gate, open_again, sync, tests, until};
+use conformance::{Gate, open_again, sync, synchronize, tests, until};
 use gpustream::{AsViewMut, Device, DeviceOptions, Graph, Launch, PoolPolicy, Result, Stream};
 
 tests! {
@@ -237,7 +237,7 @@ fn a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle(device: &Device
     let graph = {
         let other = open_again(device, DeviceOptions::default())?;
         let mut y = other.stream()?.zeros::<u32>(N)?;
-        other.synchronize()?;
+        synchronize(&other)?;
         s.capture(|s| {
             s.fill(&mut y, 7)?;
             s.copy(&y, &mut seen)
@@ -262,7 +262,7 @@ fn a_handle_closes_inside_a_capture(device: &Device) -> Result<()> {
     let mut seen = device.pinned::<u32>(N)?;
     let other = open_again(device, DeviceOptions::default())?;
     let mut y = other.stream()?.zeros::<u32>(N)?;
-    other.synchronize()?;
+    synchronize(&other)?;
     let graph = s.capture(|s| {
         s.fill(&mut y, 7)?;
         s.copy(&y, &mut seen)?;
@@ -283,7 +283,7 @@ fn a_forgotten_graph_harms_nobody(device: &Device) -> Result<()> {
     {
         let other = open_again(device, DeviceOptions::default())?;
         let mut y = other.stream()?.zeros::<u32>(N)?;
-        other.synchronize()?;
+        synchronize(&other)?;
         let graph = s.capture(|s| s.fill(&mut y, 7))?;
         graph.launch(&s)?;
         mem::forget(graph);
@@ -300,7 +300,7 @@ fn a_handle_opened_later_gets_other_memory(device: &Device) -> Result<()> {
     let (graph, address) = {
         let other = open_again(device, DeviceOptions::default())?;
         let mut y = other.stream()?.zeros::<u32>(N)?;
-        other.synchronize()?;
+        synchronize(&other)?;
         (s.capture(|s| s.fill(&mut y, 7))?, y.as_raw())
     };
     let later = open_again(device, DeviceOptions::default())?;
