@@ -219,7 +219,7 @@ impl<'a, T: Pod> View<'a, T> {
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_done(&self) -> Result<bool> {
-        queue::is_ready(self.block, &self.bytes(), Mode::Read)
+        queue::is_done(self.block, &self.bytes(), Mode::Read)
     }
 
     /// Returns the address of the first element as kernels see it. Accesses through the address are not tracked.
@@ -346,7 +346,7 @@ impl<'a, T: Pod> ViewMut<'a, T> {
     /// # Errors
     /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn is_done(&self) -> Result<bool> {
-        queue::is_ready(self.view.block, &self.view.bytes(), Mode::Write)
+        queue::is_done(self.view.block, &self.view.bytes(), Mode::Write)
     }
 
     /// Declares the elements unwritten: they are an earlier use's, and reading them is an error.

@@ -54,7 +54,7 @@ pub(crate) use mark::{EventCell, Mark, Recorded};
 pub(crate) use short_path::{Chunk, ShortPath, Up};
 pub(crate) use sink::{Recording, Sink};
 pub(crate) use table::{Adopting, StreamTable, prune};
-pub(crate) use wait::{is_ready, wait_for};
+pub(crate) use wait::{is_done, wait_for};
 
 pub(crate) struct StreamState {
     /// The last number given out.

@@ -19,7 +19,7 @@ pub(crate) fn wait_for(block: &Block, range: &Range<usize>, mode: Mode) -> Resul
 }
 
 /// Asks whether [`wait_for`] would return at once.
-pub(crate) fn is_ready(block: &Block, range: &Range<usize>, mode: Mode) -> Result<bool> {
+pub(crate) fn is_done(block: &Block, range: &Range<usize>, mode: Mode) -> Result<bool> {
     for point in memory::pending(block, range, mode) {
         if let Some(stream) = StreamTable::shared().get(point.stream)
             && !stream.poll_number(point.number)?
