@@ -31,4 +31,4 @@ miri -p gpustream --no-default-features --lib -- track:: pool:: sync:: view:: st
 miri -p gpustream-cuda --lib -- image:: module::
 miri -p gpustream-hip --no-default-features --lib -- arch:: library::
 # The parser of kernels is C, which Miri cannot run; the other code that reads bytes or text is run here.
-miri -p gpustream-build --lib -- tables:: diagnostic:: headers::tests::includes types::
+miri -p gpustream-build --lib -- tables:: diagnostic:: headers::tests::includes types::tests contract::
