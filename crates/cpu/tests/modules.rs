@@ -51,7 +51,7 @@ fn a_kernel_tells_its_limits() {
     // The compiler may find that it does not need the second array.
     assert!([32 * 33 * 4 + 40, 32 * 33 * 4].contains(&info.static_shared), "{}", info.static_shared);
     assert_eq!(info.max_threads_per_block, 1024);
-    // SAFETY: likewise.
+    // SAFETY: the function belongs to a loaded module.
     let suggested = unsafe { bench.device.suggested_launch(bench.function("none"), 0) }.unwrap();
     assert!(suggested.blocks > 0 && (1..=1024).contains(&suggested.threads_per_block));
 }

@@ -46,7 +46,7 @@ impl FillPattern {
         }
     }
 
-    /// The pattern's bytes as a number, filled up with zeros.
+    /// Returns the pattern's bytes as a number, filled up with zeros.
     pub const fn value(self) -> u32 {
         match self {
             Self::U8(value) => value as u32,

@@ -24,7 +24,7 @@ pub struct StreamPriorities {
     pub greatest: i32,
 }
 
-/// One opened device: the sum of the traits, and what is known about it.
+/// An opened device: the sum of the traits, and the facts known about the device.
 ///
 /// Implementations are shared between threads and kept alive by everything made from them.
 ///

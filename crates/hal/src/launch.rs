@@ -51,7 +51,7 @@ pub struct SuggestedLaunch {
     pub threads_per_block: u32,
 }
 
-/// How many blocks fit on the device.
+/// The number of blocks that fit on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occupancy {
