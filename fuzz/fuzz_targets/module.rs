@@ -1,4 +1,4 @@
-//! What a module for the CPU says about itself.
+//! The description of itself in a module for the CPU.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| gpustream_cpu::fuzzing::module(data));

@@ -206,7 +206,7 @@ fn a_future_waits_for_its_streams_earlier_waits(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// That holds whichever future is polled first.
+/// The order in which the futures are polled does not matter.
 fn a_future_ignores_its_streams_later_waits(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let (a, s) = (device.stream()?, device.stream()?);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
-/// What AMD's headers define by macros, which bindgen does not see.
+/// The definitions that AMD's headers make by macros, which bindgen does not see.
 const MACROS: &str = "
 pub use hipDeviceProp_tR0600 as hipDeviceProp_t;
 pub use hipLaunchAttributeID as hipKernelNodeAttrID;

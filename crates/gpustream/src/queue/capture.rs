@@ -188,7 +188,7 @@ impl Capture {
         }
 
         let inner = &mut *lock(&self.inner);
-        // Not before the driver has let go of the streams: until then other threads are refused.
+        // Dropped only after the driver has let go of the streams: until then other threads are refused.
         let lanes = Lanes(self, inner);
         let ended = lanes.1.end(self.origin);
         let contents = lanes.1.scope.finish();

@@ -115,8 +115,8 @@ fn a_captured_graph_replays() {
     assert_eq!(recorder.violations(), [""; 0]);
 }
 
-/// What breaks a capture behind the tracker's back, as a vendor's library may: the stream must work afterwards, also
-/// on ROCm 6, where HIP leaves it unusable.
+/// A vendor's library may break a capture unseen by the tracker. The stream must work afterwards, also on ROCm 6, where HIP
+/// leaves the stream unusable.
 #[test]
 fn a_stream_works_after_a_capture_that_someone_else_broke() {
     let (_recorder, device) = start();
