@@ -19,7 +19,7 @@ use crate::memory::Kind;
 use crate::pinned::Pinned;
 use crate::pool::{MemorySnapshot, MemoryStats};
 use crate::process;
-use crate::queue::{Origin, StreamCore};
+use crate::queue::{Origin, StreamCore, StreamTable};
 use crate::stream::Stream;
 use crate::track::StreamId;
 use crate::{Flag, Module, ModuleSource};
@@ -237,7 +237,7 @@ impl Device {
         let core =
             Arc::new(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, Origin::Ours));
         self.0.sweep();
-        self.0.streams.insert(core.clone());
+        StreamTable::shared().insert(core.clone());
         Ok(Stream { core, device: self.clone() })
     }
 
@@ -290,7 +290,7 @@ impl Device {
     fn adopt(&self, raw: RawStream, origin: Origin) -> Stream {
         self.0.sweep();
         let core = StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, origin);
-        let core = self.0.streams.adopt(Arc::new(core));
+        let core = StreamTable::shared().adopt(Arc::new(core));
         if !Arc::ptr_eq(&core.device, &self.0.raw) {
             // First taken from another handle of the device, but it will use memory of this one.
             self.0.visit();

@@ -18,7 +18,7 @@ use crate::pool::{Pools, Users};
 use crate::queue::{ContextHold, StreamCore, StreamTable};
 use crate::staging::Staging;
 use crate::sync::{Mutex, lock};
-use crate::track::{Point, StreamId};
+use crate::track::Point;
 
 /// A value whose last handle is gone, and the ends of all streams at that moment: once those are reached, nothing uses
 /// the value any more.
@@ -41,7 +41,6 @@ pub(crate) struct DeviceCore {
     pub(crate) info: DeviceInfo,
     pub(crate) rules: Rules,
     pub(crate) wait: WaitPolicy,
-    pub(crate) streams: Arc<StreamTable>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) staging: Staging,
     /// Other devices of the backend by ordinal, and whether this one reaches their memory.
@@ -52,14 +51,12 @@ pub(crate) struct DeviceCore {
 
 impl DeviceCore {
     pub(crate) fn new(raw: Arc<dyn hal::Device>, options: DeviceOptions, environment: Environment) -> Self {
-        let streams = StreamTable::shared().clone();
         let rules = Rules { tracking: options.tracking, blocking: environment.blocking };
         Self {
             info: raw.info().clone(),
             rules,
             wait: options.wait,
-            pools: Pools::new(raw.clone(), streams.clone(), options.memory.or(environment.pool), rules),
-            streams,
+            pools: Pools::new(raw.clone(), options.memory.or(environment.pool), rules),
             staging: Staging::new(options.staging.or(environment.staging)),
             peers: Mutex::default(),
             visited: AtomicBool::new(false),
@@ -67,13 +64,8 @@ impl DeviceCore {
         }
     }
 
-    #[inline]
-    pub(crate) fn stream(&self, id: StreamId) -> Option<Arc<StreamCore>> {
-        self.streams.get(id)
-    }
-
     pub(crate) fn own_streams(&self) -> Vec<Arc<StreamCore>> {
-        self.streams.filter(|stream| self.owns(stream))
+        StreamTable::shared().filter(|stream| self.owns(stream))
     }
 
     /// Returns whether this device's streams may use memory of `other`: of the device itself, or of a device of the
@@ -119,7 +111,7 @@ impl DeviceCore {
     /// of them has used it.
     pub(crate) fn users(&self) -> Vec<Arc<StreamCore>> {
         let visited = self.visited.load(Ordering::Acquire);
-        self.streams.filter(|stream| {
+        StreamTable::shared().filter(|stream| {
             self.owns(stream) || visited && stream.device.info().backend == self.info.backend
         })
     }
@@ -162,10 +154,11 @@ impl DeviceCore {
         if inside::is_inside() {
             return;
         }
-        self.streams.sweep(&self.raw);
+        StreamTable::shared().sweep(&self.raw);
         self.look_after_others();
         let is_own = |parked: &Parked| Arc::ptr_eq(&parked.device, &self.raw);
-        let done = |parked: &Parked| parked.until.iter().all(|&point| self.streams.known_done(point));
+        let done =
+            |parked: &Parked| parked.until.iter().all(|&point| StreamTable::shared().known_done(point));
         let free: Vec<Parked> =
             lock(&PARKED).extract_if(.., |parked| (parked.owns || is_own(parked)) && done(parked)).collect();
         // Dropped with no lock held: a graph's closures may own anything. If a closure owns the last handle of another
@@ -184,7 +177,7 @@ impl DeviceCore {
         let until: Vec<Point> =
             lock(&PARKED).iter().filter(others).flat_map(|parked| parked.until.iter().copied()).collect();
         for point in until {
-            if let Some(stream) = self.stream(point.stream)
+            if let Some(stream) = StreamTable::shared().get(point.stream)
                 && !stream.known_done(point.number)
             {
                 // An error does not say that work is done; the next wait reports the error.
@@ -251,10 +244,10 @@ impl Users for DeviceCore {
 }
 
 /// Waits for the whole context, unless something is captured there. Returns whether the wait succeeded.
-fn is_synchronized(raw: &dyn hal::Device, table: &StreamTable) -> bool {
+fn is_synchronized(raw: &dyn hal::Device) -> bool {
     let Ok(_context) = ContextHold::for_wait(raw) else { return false };
     // Nothing is submitted to these streams any more, so a wait for the context is a wait for all their work.
-    let retired = table.filter(|stream| stream.is_retired() && stream.is_in_context_of(raw));
+    let retired = StreamTable::shared().filter(|stream| stream.is_retired() && stream.is_in_context_of(raw));
     let ends: Vec<u64> = retired.iter().map(|stream| stream.submitted()).collect();
     let synchronized = raw.synchronize().is_ok();
     if synchronized {
@@ -268,14 +261,14 @@ impl Drop for DeviceCore {
     /// may refer to memory of this one, and then keeps that memory and the driver's device.
     fn drop(&mut self) {
         let raw = self.raw.clone();
-        let (table, streams) = (self.streams.clone(), self.own_streams());
+        let streams = self.own_streams();
         let visitors = self.visitors();
         let parked: Vec<Parked> =
             lock(&PARKED).extract_if(.., |parked| Arc::ptr_eq(&parked.device, &raw)).collect();
         let pools = self.pools.clone();
         inside::outside(move || {
             // Stream by stream, because a wait for the context would break the captures of other handles of the device.
-            let done = streams.iter().all(|it| it.wait_idle().is_ok()) || is_synchronized(&*raw, &table);
+            let done = streams.iter().all(|it| it.wait_idle().is_ok()) || is_synchronized(&*raw);
             // A wait that reports the device's loss does not say that nothing runs; the backend says so, if it knows.
             let idle = done || raw.has_stopped();
             if !idle || !visitors.iter().all(|it| it.wait_end().is_ok() || it.device.has_stopped()) {
@@ -287,13 +280,13 @@ impl Drop for DeviceCore {
             // that were not made by us may be in use through other handles of the device, and go when they are found
             // idle.
             if done {
-                table.take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
+                StreamTable::shared().take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
             }
             drop(parked);
             streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.close());
             pools.close();
             drop(streams);
-            table.sweep(&raw);
+            StreamTable::shared().sweep(&raw);
         });
     }
 }

@@ -15,12 +15,11 @@ use bytemuck::Pod;
 use gpustream_hal::Result;
 use smallvec::SmallVec;
 
-use crate::device_core::DeviceCore;
 use crate::event::{Event, TimedEvent};
 use crate::inside;
 use crate::memory::{self, Block};
 use crate::pinned::Pinned;
-use crate::queue::{Mark, StreamCore};
+use crate::queue::{Mark, StreamCore, StreamTable};
 use crate::reactor::{self, Entry, Wait};
 use crate::stream::Stream;
 use crate::track::Mode;
@@ -243,7 +242,7 @@ impl<T: Pod> View<'_, T> {
     /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
     /// once.
     pub fn synchronize_async(&self) -> Synchronize {
-        Synchronize::new(points(&self.device.0, self.block, &self.bytes()))
+        Synchronize::new(points(self.block, &self.bytes()))
     }
 }
 
@@ -255,10 +254,10 @@ impl<T: Pod> Pinned<T> {
     }
 }
 
-fn points(device: &DeviceCore, block: &Block, range: &std::ops::Range<usize>) -> Result<Points> {
+fn points(block: &Block, range: &std::ops::Range<usize>) -> Result<Points> {
     let mut points = Points::new();
     for point in memory::pending(block, range, Mode::Read) {
-        if let Some(stream) = device.stream(point.stream)
+        if let Some(stream) = StreamTable::shared().get(point.stream)
             && !stream.known_done(point.number)
             && let Some(mark) = stream.mark_for(point.number)?
         {

@@ -13,7 +13,9 @@ use crate::inside;
 use crate::lint;
 use crate::memory::Access;
 use crate::operation::{Call, Kept, Submission, Waited, no_node, refused};
-use crate::queue::{CapturedPoint, EventCell, Mark, Recorded, Recording, StreamCore, StreamState};
+use crate::queue::{
+    CapturedPoint, EventCell, Mark, Recorded, Recording, StreamCore, StreamState, StreamTable,
+};
 use crate::sync::{MutexGuard, lock};
 use crate::track::{Clock, Point};
 
@@ -168,7 +170,7 @@ impl Stream {
         let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
         if state.is_recorded() {
             // A point that has been reached is no dependency of the graph.
-            return if points.all(|point| self.device.0.streams.known_done(point)) {
+            return if points.all(|point| StreamTable::shared().known_done(point)) {
                 Ok(())
             } else {
                 Err(refused("wait inside it for an event recorded outside; make the launching stream wait"))
@@ -195,7 +197,7 @@ impl Stream {
         self.core.check_thread()?;
         let state = self.core.running("ask whether a captured stream is done")?;
         let Some(clock) = self.core.poll_locked(state)? else { return Ok(false) };
-        self.device.0.streams.set_done(&clock);
+        StreamTable::shared().set_done(&clock);
         self.core.panicked.report()?;
         Ok(true)
     }

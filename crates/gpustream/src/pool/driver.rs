@@ -15,7 +15,7 @@ use super::{Holder, Pools};
 use crate::inside;
 use crate::memory::{Access, Block, Filling, Kind, Place, Returned};
 use crate::operation::Rules;
-use crate::queue::StreamCore;
+use crate::queue::{StreamCore, StreamTable};
 use crate::sync::{Mutex, lock};
 use crate::track::{Mode, Point, Uses};
 
@@ -120,7 +120,7 @@ impl DriverPool {
 
     /// Frees without a stream, because the device is gone, the dropped ranges that are known to be out of use.
     pub(super) fn free_done(&self, pools: &Pools) {
-        let done = |uses: &Uses| uses.iter().all(|old| pools.streams.known_done(old.point));
+        let done = |uses: &Uses| uses.iter().all(|old| StreamTable::shared().known_done(old.point));
         let frees: Vec<_> = lock(&self.0).frees.extract_if(.., |returned| done(&returned.uses)).collect();
         for Returned { kind, address, size, .. } in frees {
             // The plain call also takes memory of the driver's pool.
@@ -149,12 +149,14 @@ impl DriverPool {
 /// Frees a range, or returns the range if this is not possible now.
 fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
     // Events answer for streams that are out of reach.
-    let is_done =
-        |point: Point| pools.streams.get(point.stream).is_none_or(|it| it.needs_no_wait(point.number));
+    let is_done = |point: Point| {
+        StreamTable::shared().get(point.stream).is_none_or(|it| it.needs_no_wait(point.number))
+    };
     returned.uses.retain(|old| !is_done(old.point));
     let mut target = None;
     for old in &returned.uses {
-        let Some(stream) = pools.streams.get(old.point.stream).filter(|stream| stream.is_reachable()) else {
+        let Some(stream) = StreamTable::shared().get(old.point.stream).filter(|stream| stream.is_reachable())
+        else {
             continue;
         };
         // This thread may hold the lock already, since buffers can be dropped anywhere. And nothing can be freed in a

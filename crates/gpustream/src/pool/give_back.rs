@@ -10,6 +10,7 @@ use super::arena::{IDLE, MIXED, Slab};
 use super::pools::SHELLS;
 use crate::inside;
 use crate::memory::{Block, Home, Kind, Place, Registration, Returned};
+use crate::queue::StreamTable;
 use crate::sync::lock;
 use crate::track::{StreamId, Uses};
 
@@ -53,7 +54,7 @@ impl Pools {
         let owner = match uses.as_slice() {
             [] => IDLE,
             [only] => only.point.stream,
-            _ => self.last_of(&mut uses),
+            _ => last_of(&mut uses),
         };
         let mut state = lock(self.pool(kind));
         state.used -= size;
@@ -71,22 +72,6 @@ impl Pools {
         }
     }
 
-    /// Returns the stream that comes after all of several uses, and forgets the uses that are done.
-    fn last_of(&self, uses: &mut Uses) -> StreamId {
-        uses.retain(|old| !self.streams.known_done(old.point));
-        let follows = |stream: StreamId| {
-            let Some(core) = self.streams.get(stream) else { return false };
-            // This thread may hold the lock already, since buffers can be dropped anywhere.
-            let Some(state) = core.try_state() else { return false };
-            uses.iter().all(|old| old.point.stream == stream || state.clock.covers(old.point))
-        };
-        match uses.as_slice() {
-            [] => IDLE,
-            [only] => only.point.stream,
-            _ => uses.iter().map(|old| old.point.stream).find(|&stream| follows(stream)).unwrap_or(MIXED),
-        }
-    }
-
     /// Makes a block of registered memory of `bytes` bytes.
     pub(crate) fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
         self.sweep();
@@ -97,7 +82,7 @@ impl Pools {
 
     /// Drops registered memory that nothing uses any more.
     fn sweep(&self) {
-        let unused = |uses: &Uses| uses.iter().all(|old| self.streams.known_done(old.point));
+        let unused = |uses: &Uses| uses.iter().all(|old| StreamTable::shared().known_done(old.point));
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| unused(uses)).collect();
         // Dropped with no lock held, because this calls the driver.
         drop(gone);
@@ -108,7 +93,7 @@ impl Pools {
         self.sweep();
         let mut removed = {
             let state = &mut *lock(self.pool(kind));
-            let known_done = |point| self.streams.known_done(point);
+            let known_done = |point| StreamTable::shared().known_done(point);
             state.small.settle(known_done);
             state.large.settle(known_done);
             let mut removed = state.small.remove_idle_slabs();
@@ -170,5 +155,21 @@ impl Drop for Pools {
         if *self.closed.get_mut() {
             self.free_done();
         }
+    }
+}
+
+/// Returns the stream that comes after all of several uses, and forgets the uses that are done.
+fn last_of(uses: &mut Uses) -> StreamId {
+    uses.retain(|old| !StreamTable::shared().known_done(old.point));
+    let follows = |stream: StreamId| {
+        let Some(core) = StreamTable::shared().get(stream) else { return false };
+        // This thread may hold the lock already, since buffers can be dropped anywhere.
+        let Some(state) = core.try_state() else { return false };
+        uses.iter().all(|old| old.point.stream == stream || state.clock.covers(old.point))
+    };
+    match uses.as_slice() {
+        [] => IDLE,
+        [only] => only.point.stream,
+        _ => uses.iter().map(|old| old.point.stream).find(|&stream| follows(stream)).unwrap_or(MIXED),
     }
 }

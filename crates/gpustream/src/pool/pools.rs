@@ -87,7 +87,6 @@ pub(crate) struct Pools {
     /// shells are taken out under their lock, and read under that lock.
     pub(super) closed: AtomicBool,
     pub(super) device: Arc<dyn hal::Device>,
-    pub(super) streams: Arc<StreamTable>,
 }
 
 /// A request for memory.
@@ -108,12 +107,7 @@ pub(crate) fn rounded(bytes: usize) -> Option<usize> {
 }
 
 impl Pools {
-    pub(crate) fn new(
-        device: Arc<dyn hal::Device>,
-        streams: Arc<StreamTable>,
-        mut options: MemoryOptions,
-        rules: Rules,
-    ) -> Arc<Self> {
+    pub(crate) fn new(device: Arc<dyn hal::Device>, mut options: MemoryOptions, rules: Rules) -> Arc<Self> {
         if options.pool == PoolPolicy::Driver && !device.info().memory_pools {
             options.pool = PoolPolicy::Library;
         }
@@ -121,7 +115,7 @@ impl Pools {
             options.pool = PoolPolicy::Unpooled;
         }
         let (states, driver, growth, orphans, closed) = Default::default();
-        Arc::new(Self { states, driver, growth, orphans, options, rules, closed, device, streams })
+        Arc::new(Self { states, driver, growth, orphans, options, rules, closed, device })
     }
 
     /// Returns whether ranges of this kind are cut out of larger slabs, and kept.
@@ -300,7 +294,9 @@ impl Pools {
     #[cold]
     fn settle(&self, users: &dyn Users, request: &Request) {
         users.look();
-        lock(self.pool(request.kind)).arena(request.size).settle(|point| self.streams.known_done(point));
+        lock(self.pool(request.kind))
+            .arena(request.size)
+            .settle(|point| StreamTable::shared().known_done(point));
     }
 
     /// Takes a range that `stream` may have by what is known, if need be from joined neighbours of different owners.
@@ -316,7 +312,7 @@ impl Pools {
         let state = &mut *lock(self.pool(request.kind));
         let Request { size, holder, .. } = *request;
         let arena = state.arena(size);
-        arena.settle(|point| self.streams.known_done(point));
+        arena.settle(|point| StreamTable::shared().known_done(point));
         let taken = arena.take(size, stream.map(|stream| stream.id), holder).or_else(|| {
             let stream = stream?;
             arena.gather(size, stream.id, holder, |uses| {

@@ -25,9 +25,10 @@ pub(crate) struct StreamTable {
 pub(crate) struct Adopting<'a>(#[allow(dead_code)] MutexGuard<'a, ()>);
 
 impl StreamTable {
-    pub(crate) fn shared() -> &'static Arc<Self> {
-        static TABLE: OnceLock<Arc<StreamTable>> = OnceLock::new();
-        TABLE.get_or_init(Arc::default)
+    /// Returns the process's table.
+    pub(crate) fn shared() -> &'static Self {
+        static TABLE: OnceLock<StreamTable> = OnceLock::new();
+        TABLE.get_or_init(Self::default)
     }
 
     pub(crate) fn get(&self, id: StreamId) -> Option<Arc<StreamCore>> {
