@@ -39,18 +39,18 @@ impl Scope {
         (lane, clock): (StreamId, &Clock),
         access: &Access<'_>,
     ) -> Result<SmallVec<[Point; 4]>> {
-        let mut missing: SmallVec<[Use; 4]> = SmallVec::new();
-        if let Some(history) = self.histories.get(&Arc::as_ptr(access.block)) {
+        let (mut missing, mut first) = (SmallVec::new(), None);
+        if let (Some(_), Some(history)) = (tracking, self.histories.get(&Arc::as_ptr(access.block))) {
             history.conflicts(&access.range, access.mode, |old| {
                 if old.point.stream != lane && !clock.covers(old.point) {
-                    missing.push(*old);
+                    first.get_or_insert(old.operation);
+                    missing.push(old.point);
                 }
             });
         }
-        match (tracking, missing.first()) {
-            (Some(Tracking::Strict), Some(old)) => Err(hazard(operation, old.operation)),
-            (None, _) => Ok(SmallVec::new()),
-            _ => Ok(missing.iter().map(|old| old.point).collect()),
+        match (tracking, first) {
+            (Some(Tracking::Strict), Some(old)) => Err(hazard(operation, old)),
+            _ => Ok(missing),
         }
     }
 
