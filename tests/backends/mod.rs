@@ -6,7 +6,9 @@ mod memory;
 mod stream;
 mod threads;
 
+use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::{Device, RawStream, StreamOptions};
 
@@ -36,6 +38,12 @@ pub(crate) fn start() -> (Recorder, Arc<dyn Device>) {
 
 pub(crate) fn stream(device: &dyn Device) -> RawStream {
     device.stream_create(StreamOptions::default()).unwrap()
+}
+
+/// Adds one to the counter that `data` points to.
+pub(crate) unsafe extern "C" fn add_one(data: *mut c_void) {
+    // SAFETY: each test passes a counter that outlives the stream's work.
+    unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
 }
 
 /// Asserts one call of this name, with these arguments among others.

@@ -1,12 +1,11 @@
 //! Streams and events.
 
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use gpustream_hal::{DefaultStream, ErrorKind, EventOptions, RawStream, StreamOptions, WaitPolicy};
 
-use super::{Vendor, assert_call, assert_one, pick, signed, start, stream};
+use super::{Vendor, add_one, assert_call, assert_one, pick, signed, start, stream};
 use crate::VENDOR;
 
 #[test]
@@ -187,11 +186,6 @@ fn time_between_two_events() {
         }
         device.stream_destroy(stream).unwrap();
     }
-}
-
-unsafe extern "C" fn add_one(data: *mut c_void) {
-    // SAFETY: the tests pass a counter that outlives the stream's work.
-    unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
 }
 
 #[test]

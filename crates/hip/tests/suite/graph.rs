@@ -9,7 +9,7 @@ use gpustream_hal::{
     PinnedOptions, RawBuffer, RawGraph, RawStream, Work,
 };
 
-use super::{assert_call, module, start, stream, strided};
+use super::{add_one, assert_call, module, start, stream, strided};
 use crate::PROFILE;
 
 /// Captures a fill of `count` bytes by `value`.
@@ -129,11 +129,6 @@ fn a_captured_event_cannot_be_asked() {
         device.event_destroy(event).unwrap();
         device.stream_destroy(stream).unwrap();
     }
-}
-
-unsafe extern "C" fn add_one(data: *mut c_void) {
-    // SAFETY: the test passes a counter that outlives the graph's runs.
-    unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
 }
 
 /// Every kind of node is added by its own function, runs, and is replaced by its own function. Fills too make one call

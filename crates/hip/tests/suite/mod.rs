@@ -8,7 +8,7 @@ mod launch;
 
 use gpustream_hal::{Copy3d, CopyEnd, Device, RawModule};
 
-pub(crate) use crate::backends::{assert_call, start, stream};
+pub(crate) use crate::backends::{add_one, assert_call, start, stream};
 
 /// Two planes of three rows of four bytes, out of a wider and higher block.
 pub(crate) fn strided(dst: CopyEnd, src: CopyEnd) -> Copy3d {
