@@ -127,7 +127,7 @@ fn ranges_of_arrays_leave_the_rest_alone(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Of five pieces over two streams, the third one's kernel spins. The pieces before it come back, and the fourth is
+/// Five pieces run over two streams, and the third one's kernel spins. The pieces before it come back, and the fourth is
 /// uploaded, worked on and downloaded meanwhile.
 fn nothing_waits_but_host_access(device: &Device) -> Result<()> {
     const N: usize = 1000;

@@ -33,7 +33,7 @@ impl Proof {
             fs::create_dir_all(folder.join(part)).unwrap();
             fs::write(folder.join(part).join("lib.rs"), "").unwrap();
         }
-        // Of cubecl-hip-sys, as of all others, the lock file has the version.
+        // The lock file has cubecl-hip-sys's version, as every dependency's.
         let manifest = format!(
             "[package]\nname = 'proof'\nversion = '0.0.0'\nedition = '2024'\n\n[workspace]\n\n\
              [dependencies]\ngpustream-hip.path = '{}'\n\n\
@@ -99,7 +99,7 @@ impl Proof {
             return Ok(());
         }
         let mut errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        // Of a function the compiler gives the place alone.
+        // The compiler names only the place where a function differs.
         let places: Vec<_> = errors.split("bindings/src/lib.rs:").skip(1).map(str::to_owned).collect();
         for place in places {
             let line: usize = place.split(':').next().unwrap().parse().unwrap();

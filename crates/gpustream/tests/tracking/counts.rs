@@ -151,7 +151,7 @@ fn the_writer_is_not_waited_for_where_its_reader_is() {
         names(&calls),
         [format!("record {}", ids[1]), format!("wait {}", ids[2]), format!("op {}", ids[2])]
     );
-    // Of two unordered readers, both are waited for.
+    // Both of two unordered readers are waited for.
     read(&kernel, &streams[0], &x);
     read(&kernel, &streams[1], &x);
     let ((), calls) = paper.calls_of(|| write(&kernel, &streams[3], &mut x));
