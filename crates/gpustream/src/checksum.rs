@@ -22,33 +22,34 @@ impl Checksum {
     pub const fn new(sha256: &'static str) -> Self {
         Self { sha256, good: AtomicBool::new(false) }
     }
+}
 
-    /// Checks that the image has the bytes that the bindings were written for.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidModule`] if the image has other bytes.
-    pub(crate) fn check(&self, image: &Image<'_>) -> Result<()> {
-        // Relaxed: no other memory depends on the flag.
-        if self.good.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let found = sha256(image.bytes);
-        if found != self.sha256 {
-            return Err(Error::new(
-                ErrorKind::InvalidModule,
-                format!(
-                    "the {} image for {} is damaged or not the one that was built: its {} bytes have the SHA-256 \
-                     {found}, and the bindings were written for {}; build it again",
-                    image.backend,
-                    image.targets.join(", "),
-                    image.bytes.len(),
-                    self.sha256
-                ),
-            ));
-        }
-        self.good.store(true, Ordering::Relaxed);
-        Ok(())
+/// Checks that the image has the bytes that the bindings were written for. A function, and no method, because bindings
+/// can name the type.
+///
+/// # Errors
+/// [`ErrorKind::InvalidModule`] if the image has other bytes.
+pub(crate) fn check(checksum: &Checksum, image: &Image<'_>) -> Result<()> {
+    // Relaxed: no other memory depends on the flag.
+    if checksum.good.load(Ordering::Relaxed) {
+        return Ok(());
     }
+    let found = sha256(image.bytes);
+    if found != checksum.sha256 {
+        return Err(Error::new(
+            ErrorKind::InvalidModule,
+            format!(
+                "the {} image for {} is damaged or not the one that was built: its {} bytes have the SHA-256 \
+                 {found}, and the bindings were written for {}; build it again",
+                image.backend,
+                image.targets.join(", "),
+                image.bytes.len(),
+                checksum.sha256
+            ),
+        ));
+    }
+    checksum.good.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Returns the SHA-256 of `bytes` in hexadecimal digits.

@@ -6,14 +6,7 @@ use crate::pool::{MemoryOptions, PoolPolicy};
 use crate::staging::StagingOptions;
 use crate::track::Tracking;
 
-/// Options of opening a device.
-///
-/// ```
-/// use gpustream::{Device, DeviceOptions, Tracking, WaitPolicy};
-/// let options = DeviceOptions::default().tracking(Tracking::Strict).wait(WaitPolicy::Block).memory_limit(1 << 30);
-/// let device = Device::open_with("cpu", options)?;
-/// # Ok::<(), gpustream::Error>(())
-/// ```
+/// Options of opening a device, each of which has a default.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceOptions {
     /// `None` where nobody orders operations; see [`without_tracking`](Self::without_tracking).
@@ -42,9 +35,8 @@ impl DeviceOptions {
         self
     }
 
-    /// Sets how host threads wait for streams, events and pinned memory;
-    /// [`Stream::record_with`](crate::Stream::record_with) sets it for one event. The driver's own setting, which is
-    /// the whole process's, is not changed.
+    /// Sets how host threads wait for streams, events and pinned memory; `Stream::record_with` sets it for one event. The
+    /// driver's own setting, which is the whole process's, is not changed.
     #[must_use]
     pub fn wait(mut self, wait: WaitPolicy) -> Self {
         self.wait = wait;
@@ -69,8 +61,8 @@ impl DeviceOptions {
 
     /// Sets how many bytes of pinned memory a stream's uploads may have under way; further uploads wait for the device.
     /// The default is `GPUSTREAM_STAGING_MIB`, or else 4 MiB for each thread that copies. A stream keeps at most a
-    /// quarter of that, and at most 4 MiB, for its next copies, until [`Device::trim`](crate::Device::trim) or, where
-    /// several threads have copied, until ten seconds have passed without such a copy.
+    /// quarter of that, and at most 4 MiB, for its next copies, until `Device::trim` or, where several threads have
+    /// copied, until ten seconds have passed without such a copy.
     #[must_use]
     pub fn staging_ring(mut self, bytes: usize) -> Self {
         self.staging.ring = bytes;

@@ -127,6 +127,18 @@ pub use bytemuck::Zeroable;
 
 pub use buffer::Buffer;
 pub use device::{Device, backends};
+/// Options of [`Device::open_with`], [`Device::best_with`] and [`Device::open_on`].
+///
+/// ```
+/// use gpustream::{Device, DeviceOptions, Tracking, WaitPolicy};
+/// let options = DeviceOptions::default().tracking(Tracking::Strict).wait(WaitPolicy::Block).memory_limit(1 << 30);
+/// let device = Device::open_with("cpu", options)?;
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+///
+/// [`Stream::record_with`] sets the wait of one event, and [`Device::trim`] takes back the memory that streams keep for
+/// their next copies.
+#[doc(inline)]
 pub use device_options::DeviceOptions;
 pub use event::{Event, TimedEvent};
 pub use flag::Flag;

@@ -9,7 +9,7 @@ use gpustream_hal::{
     Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, Result, Source, SuggestedLaunch,
 };
 
-use crate::checksum::Checksum;
+use crate::checksum::{self, Checksum};
 use crate::compile_cache;
 use crate::device::Device;
 use crate::inside;
@@ -82,7 +82,8 @@ impl Module {
         let raw = match best_image(device, source) {
             Some(index) => {
                 let image = &source.images[index];
-                let checked = checksums.get(index).map_or(Ok(()), |checksum| checksum.check(image));
+                let checked =
+                    checksums.get(index).map_or(Ok(()), |checksum| checksum::check(checksum, image));
                 // SAFETY: the build wrote the image, as its checksum says, or the caller vouches for it.
                 checked.and_then(|()| unsafe { raw_device.module_load(image.bytes) })
             }

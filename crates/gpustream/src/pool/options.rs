@@ -1,6 +1,7 @@
 //! A program's choices about a device's memory.
 
-/// The choice of the pool that device memory comes from; see [`DeviceOptions::pool`](crate::DeviceOptions::pool).
+/// The choice of the pool that device memory comes from; see
+/// [`DeviceOptions::pool`](crate::device_options::DeviceOptions::pool).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolPolicy {

@@ -49,7 +49,7 @@ pub struct Holding {
     pub bytes: u64,
 }
 
-/// The holders of a device's memory at one moment, made by [`Device::memory_snapshot`](crate::Device::memory_snapshot).
+/// The holders of a device's memory at one moment, made by `Device::memory_snapshot`.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct MemorySnapshot {

@@ -69,7 +69,7 @@ pub(crate) struct Mark {
     pub(crate) clock: Clock,
 }
 
-/// The contents of an [`Event`](crate::Event). They go back to the stream when the event is dropped and serve for the next
+/// The contents of a `gpustream::Event`. They go back to the stream when the event is dropped and serve for the next
 /// one, so that recording neither allocates nor counts references.
 pub(crate) struct Recorded {
     pub(crate) mark: Mark,

@@ -70,7 +70,7 @@ pub(crate) struct StreamState {
     owed: SmallVec<[Owed; 2]>,
     /// Driver events that nobody else holds.
     free: Vec<Arc<EventCell>>,
-    /// Dropped [`Event`](crate::Event)s, for the next ones.
+    /// Dropped `gpustream::Event`s, for the next ones.
     #[allow(clippy::vec_box)] // the boxes are what is kept
     spare: Vec<Box<Recorded>>,
     /// Set when the device has let go of the stream: dropped events are then not kept.

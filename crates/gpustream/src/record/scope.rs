@@ -31,7 +31,7 @@ impl Scope {
     /// not come after yet. The list is empty where nobody orders.
     ///
     /// # Errors
-    /// [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) where the user orders, and such a point exists.
+    /// [`ErrorKind::Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders, and such a point exists.
     pub(crate) fn missing(
         &self,
         tracking: Option<Tracking>,

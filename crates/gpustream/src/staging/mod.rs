@@ -14,7 +14,7 @@
 //! under way. The memory goes back to the driver after some time without copies by several threads.
 //!
 //! This layer knows the cutting of a copy, the bytes that may be under way, the threads that copy, and streams, but no
-//! handles: the copies themselves are made above, in [`copy`](crate::copy).
+//! handles: the copies themselves are made above, in `copy`.
 
 mod credit;
 pub(crate) mod team;

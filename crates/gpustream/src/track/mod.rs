@@ -37,7 +37,7 @@ pub enum Tracking {
     /// The library, which adds the waits that are missing, and no others.
     #[default]
     Auto,
-    /// The user, for whom a missing wait is an [`ErrorKind::Hazard`](crate::ErrorKind::Hazard) that names both
+    /// The user, for whom a missing wait is an [`ErrorKind::Hazard`](gpustream_hal::ErrorKind::Hazard) that names both
     /// operations with file and line.
     Strict,
 }
