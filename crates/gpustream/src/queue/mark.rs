@@ -89,6 +89,7 @@ pub(super) struct Owed {
 }
 
 impl Owed {
+    #[inline]
     pub(super) fn new(access: &Access<'_>) -> Self {
         Self { block: Arc::as_ptr(access.block).addr(), range: access.range.clone(), mode: access.mode }
     }

@@ -9,16 +9,19 @@ use super::{Point, StreamId};
 #[derive(Debug, Default)]
 pub(crate) struct Clock(SmallVec<[(StreamId, u64); 8]>);
 
+/// Most clocks are empty, those of streams that have waited for no other, and their copies copy nothing.
 impl Clone for Clock {
     #[inline]
     fn clone(&self) -> Self {
-        Self(SmallVec::from_slice(&self.0))
+        if self.0.is_empty() { Self::default() } else { Self(SmallVec::from_slice(&self.0)) }
     }
 
     #[inline]
     fn clone_from(&mut self, other: &Self) {
         self.0.clear();
-        self.0.extend_from_slice(&other.0);
+        if !other.0.is_empty() {
+            self.0.extend_from_slice(&other.0);
+        }
     }
 }
 
