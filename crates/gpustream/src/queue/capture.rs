@@ -96,18 +96,14 @@ impl Capture {
     ///
     /// # Safety
     /// As for [`StreamCore::submit`].
-    pub(crate) unsafe fn submit<'a>(
-        &self,
-        stream: &StreamCore,
-        submission: Submission<'a, impl Iterator<Item = &'a Access<'a>> + Clone>,
-    ) -> Result<()> {
+    pub(crate) unsafe fn submit(&self, stream: &StreamCore, submission: &mut Submission<'_>) -> Result<()> {
         self.check_thread()?;
-        let Submission { operation, accesses, mut call, kept, rules, .. } = submission;
+        let &mut Submission { operation, accesses, ref mut call, kept, rules, .. } = submission;
         let inner = &mut *lock(&self.inner);
         if !inner.lanes.contains_key(&stream.id) {
             return Err(refused("submit to a stream that has left the capture"));
         }
-        for access in accesses.clone() {
+        for access in accesses {
             inner.order(rules.tracking, stream.id, operation, access)?;
         }
         let Some(lane) = inner.lanes.get_mut(&stream.id) else { return Ok(()) };
