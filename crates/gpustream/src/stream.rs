@@ -102,7 +102,7 @@ impl Stream {
     /// Records an event inside a capture: each launch of the graph reaches it anew.
     #[cold]
     fn record_inside(&self, state: MutexGuard<'_, StreamState>) -> Result<Event> {
-        let Recording::Capture(capture) = &state.recording else { return Err(no_node()) };
+        let Recording::Capture(capture) = state.recording() else { return Err(no_node()) };
         let capture = capture.clone();
         drop(state);
         capture.check_thread()?;
@@ -268,7 +268,7 @@ impl Stream {
         self.core.check_thread()?;
         // Only the capturing thread gets further, and only that thread ends the capture.
         let state = lock(&self.core.state);
-        match &state.recording {
+        match state.recording() {
             Recording::Capture(capture) => capture.check_thread()?,
             Recording::Node => {}
             Recording::None => {

@@ -363,10 +363,12 @@ impl Stream {
 
     fn check_written<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
         // Captured operations have not written anything yet, so contents are not known.
-        match &lock(&self.core.state).recording {
-            Recording::None => {}
-            Recording::Capture(capture) if capture.check_thread().is_err() => {}
-            _ => return Ok(()),
+        if self.core.is_recorded() {
+            match lock(&self.core.state).recording() {
+                Recording::None => {}
+                Recording::Capture(capture) if capture.check_thread().is_err() => {}
+                _ => return Ok(()),
+            }
         }
         if src.block.history.lock().is_written(&src.bytes()) {
             return Ok(());

@@ -77,7 +77,7 @@ pub(crate) struct Taken {
     pub(crate) start: usize,
     pub(crate) host: usize,
     pub(crate) size: usize,
-    pub(crate) uses: Uses,
+    pub(crate) uses: Option<Uses>,
 }
 
 impl From<Taken> for Filling {
@@ -246,10 +246,10 @@ impl<L: FreeList> Arena<L> {
     /// Takes back a range. `owner` is the stream that all `uses` precede, [`IDLE`] where there are none, or
     /// [`MIXED`].
     #[inline]
-    pub(crate) fn release(&mut self, id: u32, uses: Uses, owner: StreamId) {
+    pub(crate) fn release(&mut self, id: u32, uses: Option<Uses>, owner: StreamId) {
         debug_assert_eq!(self.spans[id as usize].state, State::Live);
         let index = self.list_of(owner);
-        if !uses.is_empty() {
+        if let Some(uses) = uses {
             self.spans[id as usize].used = true;
             self.details[id as usize].uses = uses;
             self.unsettled += 1;
@@ -463,8 +463,7 @@ impl<L: FreeList> Arena<L> {
         span.state = State::Live;
         let details = &mut self.details[id as usize];
         details.holder = holder;
-        let uses =
-            if std::mem::take(&mut span.used) { std::mem::take(&mut details.uses) } else { Uses::new() };
+        let uses = std::mem::take(&mut span.used).then(|| std::mem::take(&mut details.uses));
         let (start, slab) = (span.start, span.slab);
         let host = match &self.slabs[slab as usize] {
             Some(SlabEntry { slab, .. }) if slab.host != 0 => slab.host + (start - slab.start),

@@ -47,15 +47,12 @@ impl Pools {
                 return;
             }
             Place::Registered(registration) => {
-                lock(&self.orphans).push((uses, registration));
+                lock(&self.orphans).push((uses.unwrap_or_default(), registration));
                 return self.sweep();
             }
         };
-        let owner = match uses.as_slice() {
-            [] => IDLE,
-            [only] => only.point.stream,
-            _ => last_of(&mut uses),
-        };
+        let owner = uses.as_mut().map_or(IDLE, last_of);
+        let uses = uses.filter(|uses| !uses.is_empty());
         let mut state = lock(self.pool(kind));
         state.used -= size;
         state.live -= 1;
@@ -159,7 +156,12 @@ impl Drop for Pools {
 }
 
 /// Returns the stream that comes after all of several uses, and forgets the uses that are done.
+#[inline]
 fn last_of(uses: &mut Uses) -> StreamId {
+    if let [only] = uses.as_slice() { only.point.stream } else { last_of_several(uses) }
+}
+
+fn last_of_several(uses: &mut Uses) -> StreamId {
     uses.retain(|old| !StreamTable::shared().known_done(old.point));
     let follows = |stream: StreamId| {
         let Some(core) = StreamTable::shared().get(stream) else { return false };

@@ -99,12 +99,13 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
                 used -= bytes & (usize::MAX >> 1);
                 number += 1;
                 let point = Point { stream: StreamId(stream), number };
-                let uses = match stream {
-                    0 => Uses::new(),
-                    _ => Uses::from_slice(&[Use::of_earlier_owner(point, Holder::NOBODY.operation)]),
+                let (uses, owner) = match stream {
+                    0 | u64::MAX => (None, IDLE),
+                    _ => {
+                        let new = Use::of_earlier_owner(point, Holder::NOBODY.operation);
+                        (Some(Uses::from_slice(&[new])), point.stream)
+                    }
                 };
-                let owner = if stream == 0 || stream == u64::MAX { IDLE } else { point.stream };
-                let uses = if owner == IDLE { Uses::new() } else { uses };
                 arenas[bytes >> 63].release(id, uses, owner);
             }
         }
