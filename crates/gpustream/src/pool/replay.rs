@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use super::arena::{Arena, IDLE, Slab};
+use super::arena::{Arena, Owner, Slab};
 use super::lists::{BestFit, FreeList, Segregated};
 use super::pools::{SMALL, rounded, slab_size};
 use super::{GRANULE, Holder};
@@ -100,10 +100,10 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
                 number += 1;
                 let point = Point { stream: StreamId(stream), number };
                 let (uses, owner) = match stream {
-                    0 | u64::MAX => (None, IDLE),
+                    0 | u64::MAX => (None, Owner::Idle),
                     _ => {
                         let new = Use::of_earlier_owner(point, Holder::NOBODY.operation);
-                        (Some(Uses::from_slice(&[new])), point.stream)
+                        (Some(Uses::from_slice(&[new])), Owner::Stream(point.stream))
                     }
                 };
                 arenas[bytes >> 63].release(id, uses, owner);
