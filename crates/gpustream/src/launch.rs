@@ -1,25 +1,18 @@
 //! Launching kernels.
 
+mod argument;
 mod check;
 
-use std::ffi::c_void;
-use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::panic::Location;
 
-use bytemuck::Pod;
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result, Work};
 
-use crate::memory::Access;
 use crate::module::Kernel;
 use crate::operation::{Call, Kept, Submission, Waited};
 use crate::stream::Stream;
-use crate::track::Mode;
-use crate::view::{AsView, AsViewMut, View};
-use crate::volatile::{Volatile, VolatileMut};
 
-/// The most parameters that a kernel may have.
-pub(crate) const MAX_ARGS: usize = 64;
+pub use argument::Arg;
+use argument::Lowered;
 
 /// The number of threads of a block where the library chooses.
 const BLOCK: u32 = 256;
@@ -253,86 +246,6 @@ fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
     )
 }
 
-/// One argument of a launch.
-///
-/// An `Arg` is neither `Send` nor `Sync`: it points to a value of the calling thread. Dropping it does nothing.
-pub struct Arg<'a> {
-    kind: ArgKind<'a>,
-}
-
-enum ArgKind<'a> {
-    Value { bytes: *const u8, size: usize, lifetime: PhantomData<&'a ()> },
-    Memory { address: usize, access: Access<'a>, device: &'a crate::Device },
-}
-
-impl<'a> Arg<'a> {
-    /// Passes a scalar or a struct by value.
-    #[inline]
-    pub fn value<T: Pod>(value: &'a T) -> Self {
-        let bytes = std::ptr::from_ref(value).cast();
-        Self { kind: ArgKind::Value { bytes, size: size_of::<T>(), lifetime: PhantomData } }
-    }
-
-    /// Passes a pointer to memory that the kernel reads.
-    #[inline]
-    pub fn read<T: Pod>(memory: &'a (impl AsView<T> + ?Sized)) -> Self {
-        let view = memory.view();
-        Self::memory(view, view.access(Mode::Read))
-    }
-
-    /// Passes a pointer to memory that the kernel writes, and perhaps reads.
-    #[inline]
-    pub fn write<T: Pod>(memory: &'a mut (impl AsViewMut<T> + ?Sized)) -> Self {
-        let view = memory.view();
-        Self::memory(view, view.access(Mode::Write))
-    }
-
-    /// Passes a pointer to memory that the kernel reads and that may change meanwhile:
-    /// `Arg::volatile(flag.volatile())`.
-    #[inline]
-    pub fn volatile<T: Pod>(memory: Volatile<'a, T>) -> Self {
-        Self::memory(memory.view, memory.access(Mode::Read))
-    }
-
-    /// Passes a pointer to memory that the kernel writes and that may change meanwhile:
-    /// `Arg::volatile_mut(flag.volatile_mut())`.
-    #[inline]
-    #[allow(clippy::needless_pass_by_value)] // It is the only one there is.
-    pub fn volatile_mut<T: Pod>(memory: VolatileMut<'a, T>) -> Self {
-        Self::memory(memory.0.view, memory.0.access(Mode::Write))
-    }
-
-    #[inline]
-    fn memory<T: Pod>(view: View<'a, T>, access: Access<'a>) -> Self {
-        Self { kind: ArgKind::Memory { address: view.as_raw().0, access, device: view.device } }
-    }
-
-    #[inline]
-    fn size(&self) -> usize {
-        match self.kind {
-            ArgKind::Value { size, .. } => size,
-            ArgKind::Memory { .. } => size_of::<usize>(),
-        }
-    }
-
-    /// Returns the address that the driver reads the argument from.
-    #[inline]
-    fn pointer(&self) -> *mut c_void {
-        match &self.kind {
-            ArgKind::Value { bytes, .. } => bytes.cast_mut().cast(),
-            ArgKind::Memory { address, .. } => std::ptr::from_ref(address).cast_mut().cast(),
-        }
-    }
-
-    #[inline]
-    fn access(&self) -> Option<&Access<'a>> {
-        match &self.kind {
-            ArgKind::Value { .. } => None,
-            ArgKind::Memory { access, .. } => Some(access),
-        }
-    }
-}
-
 impl Kernel {
     /// Enqueues this kernel on `stream`, ordered after all work that its memory arguments need.
     ///
@@ -366,14 +279,10 @@ impl Kernel {
         args: &[Arg<'_>],
         operation: Operation,
     ) -> Result<()> {
-        self.check(stream, config, args).map_err(|error| error.with_operation(operation))?;
-        let mut pointers = [MaybeUninit::<*mut c_void>::uninit(); MAX_ARGS];
-        for (pointer, arg) in pointers.iter_mut().zip(args) {
-            pointer.write(arg.pointer());
-        }
-        // SAFETY: the first `args.len()` pointers were just written, and `check` saw that there are no more than fit.
-        let pointers = unsafe { std::slice::from_raw_parts(pointers.as_ptr().cast(), args.len()) };
-        let accesses = args.iter().filter_map(Arg::access);
+        self.check(stream, config).map_err(|error| error.with_operation(operation))?;
+        let mut lowered = Lowered::new();
+        let (pointers, accesses) =
+            lowered.fill(self, stream, args).map_err(|error| error.with_operation(operation))?;
         let submission = Submission {
             operation,
             rules: stream.device.0.rules,

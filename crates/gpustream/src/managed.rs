@@ -160,7 +160,7 @@ impl Stream {
         // Moving pages does not use their contents, but they must not be freed meanwhile.
         let prefetch = Work::Prefetch { buffer: view.as_raw(), bytes, to_device: place == Place::Device };
         // SAFETY: the range is managed memory, which is not freed before this use is done.
-        unsafe { self.submit(operation, [view.access(Mode::Read)].iter(), Call::Work(prefetch)) }
+        unsafe { self.submit(operation, &[&view.access(Mode::Read)], Call::Work(prefetch)) }
     }
 }
 

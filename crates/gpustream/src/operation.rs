@@ -9,6 +9,7 @@ use std::sync::Arc;
 use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result, Work};
 
 use crate::host_call::RepeatedCall;
+use crate::memory::Access;
 use crate::module_core::ModuleCore;
 use crate::track::Tracking;
 
@@ -37,11 +38,11 @@ pub(crate) struct Rules {
 }
 
 /// One operation on its way to a stream.
-pub(crate) struct Submission<'a, I> {
+pub(crate) struct Submission<'a> {
     pub(crate) operation: Operation,
     pub(crate) rules: Rules,
     /// The memory that the operation touches.
-    pub(crate) accesses: I,
+    pub(crate) accesses: &'a [&'a Access<'a>],
     pub(crate) call: Call<'a>,
     pub(crate) kept: Kept<'a>,
     pub(crate) waited: Waited,
@@ -61,7 +62,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// [`ErrorKind::Captured`] for an operation that cannot be a node.
     #[inline]
-    pub(crate) fn node(self) -> Result<Work<'a>> {
+    pub(crate) fn node(&self) -> Result<&Work<'a>> {
         match self {
             Self::Work(work) if work.is_node() => Ok(work),
             Self::Work(_) => Err(no_node()),

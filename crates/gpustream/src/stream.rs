@@ -62,10 +62,12 @@ impl Stream {
     /// # Safety
     /// The call is sound once the accesses are ordered, as long as the blocks that they name are alive.
     #[inline]
-    pub(crate) unsafe fn submit<'a, I>(&self, operation: Operation, accesses: I, call: Call<'a>) -> Result<()>
-    where
-        I: Iterator<Item = &'a Access<'a>> + Clone,
-    {
+    pub(crate) unsafe fn submit<'a>(
+        &self,
+        operation: Operation,
+        accesses: &'a [&'a Access<'a>],
+        call: Call<'a>,
+    ) -> Result<()> {
         let (rules, kept, waited) = (self.device.0.rules, Kept::Nothing, Waited::Alone);
         // SAFETY: handed on.
         unsafe { self.core.submit(Submission { operation, rules, accesses, call, kept, waited }) }
@@ -100,7 +102,7 @@ impl Stream {
     /// Records an event inside a capture: each launch of the graph reaches it anew.
     #[cold]
     fn record_inside(&self, state: MutexGuard<'_, StreamState>) -> Result<Event> {
-        let Recording::Capture(capture) = &state.recording else { return Err(no_node()) };
+        let Recording::Capture(capture) = state.recording() else { return Err(no_node()) };
         let capture = capture.clone();
         drop(state);
         capture.check_thread()?;
@@ -266,7 +268,7 @@ impl Stream {
         self.core.check_thread()?;
         // Only the capturing thread gets further, and only that thread ends the capture.
         let state = lock(&self.core.state);
-        match &state.recording {
+        match state.recording() {
             Recording::Capture(capture) => capture.check_thread()?,
             Recording::Node => {}
             Recording::None => {
@@ -282,7 +284,7 @@ impl Stream {
         let submission = Submission {
             operation,
             rules: self.device.0.rules,
-            accesses: [].iter(),
+            accesses: &[],
             call: Call::Work(Work::Host { function: host_call::run_repeated, data }),
             kept: Kept::Closure(&closure),
             waited: Waited::Alone,

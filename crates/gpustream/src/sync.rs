@@ -22,6 +22,7 @@ pub(crate) use std::{
 };
 
 /// Locks a mutex whose data stays consistent even if a holder panicked.
+#[inline]
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,10 +5,11 @@ pub(crate) mod staged;
 
 use bytemuck::Pod;
 use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result, Work};
+use smallvec::SmallVec;
 
 use crate::buffer::{Buffer, Owned};
 use crate::lint;
-use crate::memory::{Kind, byte_len};
+use crate::memory::{Access, Kind, byte_len};
 use crate::operation::{Call, Kept, Submission, Waited, operation, refused};
 use crate::queue::{Recording, Sink};
 use crate::stream::Stream;
@@ -207,7 +208,15 @@ impl Stream {
         dst: &View<'_, T>,
         operation: Operation,
     ) -> Result<()> {
-        self.submit_copies(&[*src], &[*dst], operation, Waited::Alone)
+        if src.bytes().is_empty() {
+            return Ok(());
+        }
+        let copy = self.copy_work(src, dst)?;
+        // SAFETY: both ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
+        // overlap, and host access waits for the use entered with the tracker.
+        unsafe {
+            self.submit(operation, &[&src.access(Mode::Read), &dst.access(Mode::Write)], Call::Work(copy))
+        }
     }
 
     /// Copies as [`submit_copy`](Self::submit_copy) does, several pairs as one operation.
@@ -221,9 +230,10 @@ impl Stream {
         if src.iter().all(|src| src.bytes().is_empty()) {
             return Ok(());
         }
-        let reads = src.map(|src| src.access(Mode::Read));
-        let writes = dst.map(|dst| dst.access(Mode::Write));
-        let accesses = reads.iter().chain(&writes);
+        let reads = src.iter().map(|src| src.access(Mode::Read));
+        let writes = dst.iter().map(|dst| dst.access(Mode::Write));
+        let accesses: SmallVec<[Access<'_>; 4]> = reads.chain(writes).collect();
+        let accesses: SmallVec<[&Access<'_>; 4]> = accesses.iter().collect();
         let mut several = |device: &dyn hal::Device, stream| {
             src.iter().zip(dst).try_for_each(|(src, dst)| {
                 let copy = self.copy_work(src, dst)?;
@@ -232,11 +242,8 @@ impl Stream {
                 unsafe { copy.enqueue(device, stream) }
             })
         };
-        let call = match (src.as_slice(), dst.as_slice()) {
-            ([src], [dst]) => Call::Work(self.copy_work(src, dst)?),
-            _ => Call::Several(&mut several),
-        };
         let (rules, kept) = (self.device.0.rules, Kept::Nothing);
+        let (accesses, call) = (accesses.as_slice(), Call::Several(&mut several));
         // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
         // overlap, and host access waits for the use entered with the tracker.
         unsafe { self.core.submit(Submission { operation, rules, accesses, call, kept, waited }) }
@@ -284,7 +291,7 @@ impl Stream {
         let view = dst.view();
         let fill = Work::Fill { dst: view.as_raw(), pattern, count: bytes / pattern.width() };
         // SAFETY: the range lies in a live block; the pattern is no wider than T, to which it is aligned.
-        unsafe { self.submit(operation, [view.access(Mode::Write)].iter(), Call::Work(fill)) }
+        unsafe { self.submit(operation, &[&view.access(Mode::Write)], Call::Work(fill)) }
     }
 
     /// Fills with a value that the drivers' fills cannot express: uploads some copies of the value, then copies the
@@ -305,7 +312,7 @@ impl Stream {
         let view = dst.view();
         let (total, seed_bytes) = (view.bytes().len(), seed * size_of::<T>());
         let source = seed_values.view();
-        let accesses = [source.access(Mode::Read), view.access(Mode::Write)];
+        let accesses = [&source.access(Mode::Read), &view.access(Mode::Write)];
         let address = view.as_raw();
         let to_host = view.block.is_host();
         let mut double = |device: &dyn hal::Device, stream: RawStream| {
@@ -326,7 +333,7 @@ impl Stream {
             Ok(())
         };
         // SAFETY: all ranges lie in live blocks that are not freed before this use is done.
-        unsafe { self.submit(operation, accesses.iter(), Call::Several(&mut double)) }
+        unsafe { self.submit(operation, &accesses, Call::Several(&mut double)) }
     }
 
     pub(crate) fn check_memory<T: Pod>(&self, view: &View<'_, T>) -> Result<()> {
@@ -356,10 +363,12 @@ impl Stream {
 
     fn check_written<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
         // Captured operations have not written anything yet, so contents are not known.
-        match &lock(&self.core.state).recording {
-            Recording::None => {}
-            Recording::Capture(capture) if capture.check_thread().is_err() => {}
-            _ => return Ok(()),
+        if self.core.is_recorded() {
+            match lock(&self.core.state).recording() {
+                Recording::None => {}
+                Recording::Capture(capture) if capture.check_thread().is_err() => {}
+                _ => return Ok(()),
+            }
         }
         if src.block.history.lock().is_written(&src.bytes()) {
             return Ok(());

@@ -58,7 +58,7 @@ pub(super) fn upload<'a>(
         unsafe { host.at(at).copy_from_nonoverlapping(src.as_ptr(), src.len()) };
         // Nobody waits for this piece, so its use needs no event.
         let from = Access { block, range: 0..size, mode: Mode::Shared };
-        copy_pinned(stream, from, at, target(range), operation)
+        copy_pinned(stream, &from, at, &target(range), operation)
     };
     if src.len() <= PIECE {
         return copy(0..src.len());

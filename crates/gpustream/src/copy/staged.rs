@@ -54,10 +54,9 @@ pub(super) fn upload<T: Pod>(
         let plan = staging.plan(src.len(), staging.threads_for(&stream.core), false);
         if plan.helpers > 0 {
             return run(&stream.device, &plan, &|claims: &Claims| {
-                claims
-                    .iter()
-                    .map(|index| plan.range(index))
-                    .try_for_each(|range| upload_piece(stream, &src[range.clone()], target(range), operation))
+                claims.iter().map(|index| plan.range(index)).try_for_each(|range| {
+                    upload_piece(stream, &src[range.clone()], &target(range), operation)
+                })
             });
         }
     }
@@ -81,7 +80,7 @@ fn upload_inline(stream: &Stream, src: &[u8], target: Access<'_>, operation: Ope
 }
 
 /// Copies `src` to `target`, through a piece of its own.
-fn upload_piece(stream: &Stream, src: &[u8], target: Access<'_>, operation: Operation) -> Result<()> {
+fn upload_piece(stream: &Stream, src: &[u8], target: &Access<'_>, operation: Operation) -> Result<()> {
     let len = src.len();
     let staging = &stream.device.0.staging;
     let grant = staging.credit.take(&stream.core, len)?;
@@ -89,7 +88,7 @@ fn upload_piece(stream: &Stream, src: &[u8], target: Access<'_>, operation: Oper
     let block = piece.block();
     // SAFETY: the piece is at least as long as the slice, fresh, and its earlier uses are done.
     unsafe { block.host.copy_from_nonoverlapping(src.as_ptr(), len) };
-    copy_pinned(stream, Access { block, range: 0..len, mode: Mode::Read }, 0, target, operation)?;
+    copy_pinned(stream, &Access { block, range: 0..len, mode: Mode::Read }, 0, target, operation)?;
     grant.submitted(stream.core.submitted());
     Ok(())
 }
@@ -99,9 +98,9 @@ fn upload_piece(stream: &Stream, src: &[u8], target: Access<'_>, operation: Oper
 #[inline]
 pub(super) fn copy_pinned(
     stream: &Stream,
-    from: Access<'_>,
+    from: &Access<'_>,
     at: usize,
-    target: Access<'_>,
+    target: &Access<'_>,
     operation: Operation,
 ) -> Result<()> {
     let (source, block, len) = (from.block, target.block, target.range.len());
@@ -113,7 +112,7 @@ pub(super) fn copy_pinned(
     };
     // SAFETY: both blocks are alive and not freed before this use is done, and both callers have just written `len`
     // bytes at `at`.
-    unsafe { stream.submit(operation, [from, target].iter(), Call::Work(copy)) }
+    unsafe { stream.submit(operation, &[from, target], Call::Work(copy)) }
 }
 
 /// The address of memory that several threads write, each its own part.
@@ -193,9 +192,9 @@ pub(super) fn fill_piece(
     let len = source.len();
     let address = block.address.offset(source.start);
     let accesses = [
-        Access { block, range: source, mode: Mode::Read },
+        &Access { block, range: source, mode: Mode::Read },
         // All of the piece, which is entered at less cost than a part of it.
-        Access { block: piece, range: 0..size, mode: Mode::Write },
+        &Access { block: piece, range: 0..size, mode: Mode::Write },
     ];
     let copy = if block.is_host() {
         Work::CopyOnDevice { dst: piece.address, src: address, bytes: len }
@@ -203,7 +202,7 @@ pub(super) fn fill_piece(
         Work::CopyToHost { dst: piece.host, src: address, bytes: len }
     };
     // SAFETY: both blocks are alive and not freed before this use is done, and the piece is long enough.
-    unsafe { stream.submit(operation, accesses.iter(), Call::Work(copy)) }
+    unsafe { stream.submit(operation, &accesses, Call::Work(copy)) }
 }
 
 /// Waits until the first `len` bytes of a piece are there, and copies them to `dst`.

@@ -4,32 +4,16 @@ use std::sync::atomic::Ordering;
 
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Result};
 
-use super::{Arg, ArgKind, MAX_ARGS};
 use crate::inside;
 use crate::module::Kernel;
 use crate::stream::Stream;
 
 impl Kernel {
-    /// Checks everything that a backend assumes about a launch.
+    /// Checks everything that a backend assumes about a launch's shape.
     #[inline]
-    pub(super) fn check(&self, stream: &Stream, config: &LaunchConfig, args: &[Arg<'_>]) -> Result<()> {
+    pub(super) fn check(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
         if !self.device().is_same(stream.device()) {
             return Err(self.foreign(stream));
-        }
-        for arg in args {
-            if let ArgKind::Memory { device, access, .. } = &arg.kind
-                && !stream.device.0.reaches(&device.0, access.block.kind)?
-            {
-                return Err(stream.foreign("a memory argument"));
-            }
-        }
-        let matches = args.len() <= MAX_ARGS
-            && self
-                .params
-                .as_ref()
-                .is_none_or(|params| params.iter().copied().eq(args.iter().map(Arg::size)));
-        if !matches {
-            return Err(self.argument_mismatch(args));
         }
         self.check_block(config.block, config.dynamic_shared)?;
         if config.is_plain() { Ok(()) } else { check_attributes(config, stream.device().info()) }
@@ -84,21 +68,6 @@ impl Kernel {
                  `Kernels::load(stream.device())`",
                 self.name
             ),
-        )
-    }
-
-    #[cold]
-    fn argument_mismatch(&self, args: &[Arg<'_>]) -> Error {
-        let given: Vec<usize> = args.iter().map(Arg::size).collect();
-        let wants = match &self.params {
-            Some(params) if params.len() <= MAX_ARGS => {
-                format!("takes {} parameters of {params:?} bytes", params.len())
-            }
-            _ => format!("takes at most {MAX_ARGS} parameters"),
-        };
-        Error::new(
-            ErrorKind::ArgumentMismatch,
-            format!("kernel `{}` {wants}, and was given {} of {given:?} bytes", self.name, given.len()),
         )
     }
 

@@ -60,18 +60,18 @@ pub(crate) struct Filling {
     pub(crate) host: usize,
     /// In bytes.
     pub(crate) size: usize,
-    /// The uses that earlier owners left.
-    pub(crate) uses: Uses,
+    /// The uses that earlier owners left, if they left any.
+    pub(crate) uses: Option<Uses>,
 }
 
-/// A range on its way back to the pools, with the uses that may still go on.
+/// A range on its way back to the pools, with the uses that may still go on, if there are any.
 pub(crate) struct Returned {
     pub(crate) kind: Kind,
     pub(crate) place: Place,
     pub(crate) address: RawBuffer,
     /// In bytes.
     pub(crate) size: usize,
-    pub(crate) uses: Uses,
+    pub(crate) uses: Option<Uses>,
 }
 
 /// The pools that blocks' ranges go back to.
@@ -136,7 +136,7 @@ impl Block {
     pub(crate) fn fill_registered(&mut self, registration: Registration, bytes: usize) -> Result<()> {
         let (start, host) = (registration.device_address()?.0, registration.host() as usize);
         let place = Place::Registered(Box::new(registration));
-        self.fill(Filling { place, start, host, size: bytes, uses: Uses::new() }, bytes);
+        self.fill(Filling { place, start, host, size: bytes, uses: None }, bytes);
         Ok(())
     }
 

@@ -10,11 +10,16 @@ use super::{GRANULE, Holder};
 use crate::memory::{Filling, Place};
 use crate::track::{Point, StreamId, Uses, merge_uses};
 
-/// The list of ranges that nothing uses any more.
-pub(crate) const IDLE: StreamId = StreamId(0);
-
-/// The list of ranges whose uses are not known to precede any one stream.
-pub(crate) const MIXED: StreamId = StreamId(u64::MAX);
+/// The stream that a free range waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// None: nothing uses the range any more.
+    Idle,
+    /// All uses of the range precede the next work of this stream.
+    Stream(StreamId),
+    /// No single one.
+    Several,
+}
 
 /// An index into the arena's lists.
 type ListIndex = u32;
@@ -65,7 +70,7 @@ struct SlabEntry {
 }
 
 struct OwnedList<L> {
-    stream: StreamId,
+    owner: Owner,
     list: L,
     count: usize,
 }
@@ -77,7 +82,7 @@ pub(crate) struct Taken {
     pub(crate) start: usize,
     pub(crate) host: usize,
     pub(crate) size: usize,
-    pub(crate) uses: Uses,
+    pub(crate) uses: Option<Uses>,
 }
 
 impl From<Taken> for Filling {
@@ -109,7 +114,7 @@ impl<L: FreeList> Default for Arena<L> {
             details: Vec::new(),
             links: Vec::new(),
             vacant: Vec::new(),
-            lists: vec![OwnedList { stream: IDLE, list: L::default(), count: 0 }],
+            lists: vec![OwnedList { owner: Owner::Idle, list: L::default(), count: 0 }],
             slabs: Vec::new(),
             reserved: 0,
             free: 0,
@@ -184,7 +189,7 @@ impl<L: FreeList> Arena<L> {
     pub(crate) fn take(&mut self, size: usize, stream: Option<StreamId>, holder: Holder) -> Option<Taken> {
         let idle = self.lists[0].list.find(size, &self.links);
         let own = stream
-            .and_then(|stream| self.find_list(stream))
+            .and_then(|stream| self.find_list(Owner::Stream(stream)))
             .and_then(|index| self.lists[index as usize].list.find(size, &self.links));
         let id = match (own, idle) {
             (Some(own), Some(idle)) if self.size(idle) < self.size(own) => idle,
@@ -199,7 +204,7 @@ impl<L: FreeList> Arena<L> {
     pub(crate) fn gather(
         &mut self,
         size: usize,
-        owner: StreamId,
+        owner: Owner,
         holder: Holder,
         mut usable: impl FnMut(&Uses) -> bool,
     ) -> Option<Taken> {
@@ -237,19 +242,18 @@ impl<L: FreeList> Arena<L> {
             self.move_uses(right, first);
             self.absorb(first, right);
         }
-        let owner = if self.spans[first as usize].used { owner } else { IDLE };
+        let owner = if self.spans[first as usize].used { owner } else { Owner::Idle };
         let index = self.list_of(owner);
         self.list(first, index);
         self.hand_out(first, size, holder)
     }
 
-    /// Takes back a range. `owner` is the stream that all `uses` precede, [`IDLE`] where there are none, or
-    /// [`MIXED`].
+    /// Takes back a range with its `uses`, of which `owner` says what they wait for.
     #[inline]
-    pub(crate) fn release(&mut self, id: u32, uses: Uses, owner: StreamId) {
+    pub(crate) fn release(&mut self, id: u32, uses: Option<Uses>, owner: Owner) {
         debug_assert_eq!(self.spans[id as usize].state, State::Live);
         let index = self.list_of(owner);
-        if !uses.is_empty() {
+        if let Some(uses) = uses {
             self.spans[id as usize].used = true;
             self.details[id as usize].uses = uses;
             self.unsettled += 1;
@@ -283,11 +287,11 @@ impl<L: FreeList> Arena<L> {
             uses.retain(|old| !done(old.point));
             span.used = !uses.is_empty();
             let owner = match uses.as_slice() {
-                [] => IDLE,
-                [only] => only.point.stream,
+                [] => Owner::Idle,
+                [only] => Owner::Stream(only.point.stream),
                 _ => continue,
             };
-            if owner == IDLE || self.lists[index as usize].stream == MIXED {
+            if owner == Owner::Idle || self.lists[index as usize].owner == Owner::Several {
                 settled = true;
                 self.unlist(id);
                 let index = self.list_of(owner);
@@ -331,26 +335,26 @@ impl<L: FreeList> Arena<L> {
     }
 
     #[inline]
-    fn find_list(&self, stream: StreamId) -> Option<ListIndex> {
-        self.lists.iter().position(|list| list.stream == stream).map(|index| index as ListIndex)
+    fn find_list(&self, owner: Owner) -> Option<ListIndex> {
+        self.lists.iter().position(|list| list.owner == owner).map(|index| index as ListIndex)
     }
 
     #[inline]
-    fn list_of(&mut self, stream: StreamId) -> ListIndex {
-        if stream == IDLE {
+    fn list_of(&mut self, owner: Owner) -> ListIndex {
+        if owner == Owner::Idle {
             return 0;
         }
-        self.find_list(stream).unwrap_or_else(|| self.new_list(stream))
+        self.find_list(owner).unwrap_or_else(|| self.new_list(owner))
     }
 
-    /// Makes a list for a stream that has none, in place of an empty list if there is one, since streams come and go.
+    /// Makes a list for an owner that has none, in place of an empty list if there is one, since streams come and go.
     #[cold]
-    fn new_list(&mut self, stream: StreamId) -> ListIndex {
+    fn new_list(&mut self, owner: Owner) -> ListIndex {
         if let Some(index) = (1..self.lists.len()).find(|&index| self.lists[index].count == 0) {
-            self.lists[index].stream = stream;
+            self.lists[index].owner = owner;
             return index as ListIndex;
         }
-        self.lists.push(OwnedList { stream, list: L::default(), count: 0 });
+        self.lists.push(OwnedList { owner, list: L::default(), count: 0 });
         self.lists.len() as ListIndex - 1
     }
 
@@ -463,8 +467,7 @@ impl<L: FreeList> Arena<L> {
         span.state = State::Live;
         let details = &mut self.details[id as usize];
         details.holder = holder;
-        let uses =
-            if std::mem::take(&mut span.used) { std::mem::take(&mut details.uses) } else { Uses::new() };
+        let uses = std::mem::take(&mut span.used).then(|| std::mem::take(&mut details.uses));
         let (start, slab) = (span.start, span.slab);
         let host = match &self.slabs[slab as usize] {
             Some(SlabEntry { slab, .. }) if slab.host != 0 => slab.host + (start - slab.start),

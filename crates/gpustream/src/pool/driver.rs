@@ -59,7 +59,7 @@ impl DriverPool {
     ) -> Result<()> {
         let mut address = RawBuffer(0);
         // The block's history notes the point of the allocation: other threads may submit right behind that point.
-        block.history.lock().begin(size, Uses::new());
+        block.history.lock().begin(size, None);
         let access = [Access { block: &*block, range: 0..size, mode: Mode::Write }];
         let outcome = stream.submit_outside_captures(
             rules,
@@ -121,7 +121,8 @@ impl DriverPool {
     /// Frees without a stream, because the device is gone, the dropped ranges that are known to be out of use.
     pub(super) fn free_done(&self, pools: &Pools) {
         let done = |uses: &Uses| uses.iter().all(|old| StreamTable::shared().known_done(old.point));
-        let frees: Vec<_> = lock(&self.0).frees.extract_if(.., |returned| done(&returned.uses)).collect();
+        let frees: Vec<_> =
+            lock(&self.0).frees.extract_if(.., |returned| returned.uses.as_ref().is_none_or(done)).collect();
         for Returned { kind, address, size, .. } in frees {
             // The plain call also takes memory of the driver's pool.
             pools.free_slab(kind, Slab { start: address.0, size, host: 0 });
@@ -152,9 +153,10 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
     let is_done = |point: Point| {
         StreamTable::shared().get(point.stream).is_none_or(|it| it.needs_no_wait(point.number))
     };
-    returned.uses.retain(|old| !is_done(old.point));
+    let uses = returned.uses.get_or_insert_default();
+    uses.retain(|old| !is_done(old.point));
     let mut target = None;
-    for old in &returned.uses {
+    for old in &*uses {
         let Some(stream) = StreamTable::shared().get(old.point.stream).filter(|stream| stream.is_reachable())
         else {
             continue;
@@ -170,7 +172,7 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
         }
     }
     let Some(stream) = target else {
-        if !returned.uses.is_empty() {
+        if !uses.is_empty() {
             return Some(returned);
         }
         // SAFETY: all uses are done. The plain call also takes memory of the driver's pool.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use gpustream_hal::{HostPtr, RawBuffer, Result};
 
 use super::Pools;
-use super::arena::{IDLE, MIXED, Slab};
+use super::arena::{Owner, Slab};
 use super::pools::SHELLS;
 use crate::inside;
 use crate::memory::{Block, Home, Kind, Place, Registration, Returned};
@@ -47,15 +47,12 @@ impl Pools {
                 return;
             }
             Place::Registered(registration) => {
-                lock(&self.orphans).push((uses, registration));
+                lock(&self.orphans).push((uses.unwrap_or_default(), registration));
                 return self.sweep();
             }
         };
-        let owner = match uses.as_slice() {
-            [] => IDLE,
-            [only] => only.point.stream,
-            _ => last_of(&mut uses),
-        };
+        let owner = uses.as_mut().map_or(Owner::Idle, owner_of);
+        let uses = uses.filter(|uses| !uses.is_empty());
         let mut state = lock(self.pool(kind));
         state.used -= size;
         state.live -= 1;
@@ -158,8 +155,13 @@ impl Drop for Pools {
     }
 }
 
-/// Returns the stream that comes after all of several uses, and forgets the uses that are done.
-fn last_of(uses: &mut Uses) -> StreamId {
+/// Returns the stream that comes after all uses, and forgets the uses that are done.
+#[inline]
+fn owner_of(uses: &mut Uses) -> Owner {
+    if let [only] = uses.as_slice() { Owner::Stream(only.point.stream) } else { owner_of_several(uses) }
+}
+
+fn owner_of_several(uses: &mut Uses) -> Owner {
     uses.retain(|old| !StreamTable::shared().known_done(old.point));
     let follows = |stream: StreamId| {
         let Some(core) = StreamTable::shared().get(stream) else { return false };
@@ -168,8 +170,12 @@ fn last_of(uses: &mut Uses) -> StreamId {
         uses.iter().all(|old| old.point.stream == stream || state.clock.covers(old.point))
     };
     match uses.as_slice() {
-        [] => IDLE,
-        [only] => only.point.stream,
-        _ => uses.iter().map(|old| old.point.stream).find(|&stream| follows(stream)).unwrap_or(MIXED),
+        [] => Owner::Idle,
+        [only] => Owner::Stream(only.point.stream),
+        _ => uses
+            .iter()
+            .map(|old| old.point.stream)
+            .find(|&stream| follows(stream))
+            .map_or(Owner::Several, Owner::Stream),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use gpustream_hal::{self as hal, Error, ErrorKind, Operation, PinnedOptions, Result};
 
-use super::arena::{Arena, MIXED, Slab, Taken};
+use super::arena::{Arena, Owner, Slab, Taken};
 use super::driver::DriverPool;
 use super::lists::Segregated;
 use super::options::{MemoryOptions, PoolPolicy};
@@ -315,7 +315,7 @@ impl Pools {
         arena.settle(|point| StreamTable::shared().known_done(point));
         let taken = arena.take(size, stream.map(|stream| stream.id), holder).or_else(|| {
             let stream = stream?;
-            arena.gather(size, stream.id, holder, |uses| {
+            arena.gather(size, Owner::Stream(stream.id), holder, |uses| {
                 uses.iter().all(|old| old.point.stream == stream.id || clock.covers(old.point))
             })
         })?;
@@ -328,7 +328,7 @@ impl Pools {
         let Request { kind, size, holder } = *request;
         let state = &mut *lock(self.pool(kind));
         let taken = if self.is_pooled(kind) {
-            state.arena(size).gather(size, MIXED, holder, |_| true)?
+            state.arena(size).gather(size, Owner::Several, holder, |_| true)?
         } else {
             state.arena(size).take_slab(self.exact(holder.requested), holder)?
         };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use super::arena::{Arena, IDLE, Slab};
+use super::arena::{Arena, Owner, Slab};
 use super::lists::{BestFit, FreeList, Segregated};
 use super::pools::{SMALL, rounded, slab_size};
 use super::{GRANULE, Holder};
@@ -99,12 +99,13 @@ fn replay<L: FreeList>(name: &'static str, events: &[Event]) -> Outcome {
                 used -= bytes & (usize::MAX >> 1);
                 number += 1;
                 let point = Point { stream: StreamId(stream), number };
-                let uses = match stream {
-                    0 => Uses::new(),
-                    _ => Uses::from_slice(&[Use::of_earlier_owner(point, Holder::NOBODY.operation)]),
+                let (uses, owner) = match stream {
+                    0 | u64::MAX => (None, Owner::Idle),
+                    _ => {
+                        let new = Use::of_earlier_owner(point, Holder::NOBODY.operation);
+                        (Some(Uses::from_slice(&[new])), Owner::Stream(point.stream))
+                    }
                 };
-                let owner = if stream == 0 || stream == u64::MAX { IDLE } else { point.stream };
-                let uses = if owner == IDLE { Uses::new() } else { uses };
                 arenas[bytes >> 63].release(id, uses, owner);
             }
         }

@@ -74,7 +74,7 @@ impl Capture {
         stream.mark_end(&mut state)?;
         // SAFETY: the stream is alive and, as we just saw, not being captured.
         unsafe { stream.device.capture_begin(stream.raw) }?;
-        state.recording = Recording::Capture(capture.clone());
+        stream.set_recording(&mut state, Recording::Capture(capture.clone()));
         drop(state);
         lock(&capture.inner).add_lane(stream);
         Ok(capture)
@@ -96,18 +96,14 @@ impl Capture {
     ///
     /// # Safety
     /// As for [`StreamCore::submit`].
-    pub(crate) unsafe fn submit<'a>(
-        &self,
-        stream: &StreamCore,
-        submission: Submission<'a, impl Iterator<Item = &'a Access<'a>> + Clone>,
-    ) -> Result<()> {
+    pub(crate) unsafe fn submit(&self, stream: &StreamCore, submission: &mut Submission<'_>) -> Result<()> {
         self.check_thread()?;
-        let Submission { operation, accesses, mut call, kept, rules, .. } = submission;
+        let &mut Submission { operation, accesses, ref mut call, kept, rules, .. } = submission;
         let inner = &mut *lock(&self.inner);
         if !inner.lanes.contains_key(&stream.id) {
             return Err(refused("submit to a stream that has left the capture"));
         }
-        for access in accesses.clone() {
+        for access in accesses {
             inner.order(rules.tracking, stream.id, operation, access)?;
         }
         let Some(lane) = inner.lanes.get_mut(&stream.id) else { return Ok(()) };
@@ -163,7 +159,7 @@ impl Capture {
         }
         // SAFETY: both are alive, and the event was recorded in this capture.
         unsafe { stream.device.stream_wait_event(stream.raw, event.raw) }?;
-        state.recording = Recording::Capture(self.clone());
+        stream.set_recording(&mut state, Recording::Capture(self.clone()));
         drop(state);
         let lane = inner.add_lane(stream);
         lane.clock.merge(&point.clock);
@@ -182,7 +178,7 @@ impl Capture {
                 self.0.ended.store(true, Ordering::Release);
                 self.1.context = None;
                 for (_, lane) in self.1.lanes.drain() {
-                    lock(&lane.stream.state).recording = Recording::None;
+                    lane.stream.set_recording(&mut lock(&lane.stream.state), Recording::None);
                 }
             }
         }

@@ -75,7 +75,7 @@ pub(crate) struct StreamState {
     spare: Vec<Box<Recorded>>,
     /// Set when the device has let go of the stream: dropped events are then not kept.
     closed: bool,
-    pub(crate) recording: Recording,
+    recording: Recording,
 }
 
 pub(crate) struct StreamCore {
@@ -86,6 +86,8 @@ pub(crate) struct StreamCore {
     pub(crate) short_path: ShortPath,
     /// The last number given out, readable without the lock.
     counted: AtomicU64,
+    /// Whether the stream's operations are recorded instead of run, readable without the lock.
+    recorded: AtomicBool,
     /// Everything up to this number is known to be done.
     completed: AtomicU64,
     /// The length of `spare`. Each event in it holds the stream.
@@ -159,6 +161,7 @@ impl StreamCore {
             state: Mutex::new(state),
             short_path: ShortPath::default(),
             counted: AtomicU64::new(0),
+            recorded: AtomicBool::new(false),
             completed: AtomicU64::new(0),
             resting: AtomicUsize::new(0),
             panicked: Arc::default(),
@@ -174,7 +177,7 @@ impl StreamCore {
     pub(crate) fn of_nodes(sink: Sink, device: Arc<dyn hal::Device>) -> Self {
         let mut core = Self::new(StreamId(0), RawStream(0), device, WaitPolicy::default(), Origin::Node);
         core.sink = sink;
-        lock(&core.state).recording = Recording::Node;
+        core.set_recording(&mut lock(&core.state), Recording::Node);
         core
     }
 
@@ -320,8 +323,25 @@ impl StreamCore {
     }
 
     /// Refuses early. Another thread may begin a capture as soon as this returns, so later calls check again.
+    ///
+    /// # Errors
+    /// As for [`running`](Self::running).
+    #[inline]
     pub(crate) fn check_not_capturing(&self, what: &str) -> Result<()> {
-        self.running(what).map(drop)
+        inside::check_outside()?;
+        if self.is_recorded() { Err(refused(what)) } else { Ok(()) }
+    }
+
+    /// Whether operations are recorded instead of run, as far as this thread can know: a thread that captures knows.
+    #[inline]
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recorded.load(Ordering::Acquire)
+    }
+
+    /// Changes what becomes of the stream's operations.
+    fn set_recording(&self, state: &mut StreamState, recording: Recording) {
+        state.recording = recording;
+        self.recorded.store(state.is_recorded(), Ordering::Release);
     }
 }
 
@@ -329,6 +349,11 @@ impl StreamState {
     /// The number of the last submission.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// What becomes of the stream's operations.
+    pub(crate) fn recording(&self) -> &Recording {
+        &self.recording
     }
 
     /// Whether operations are recorded instead of run.

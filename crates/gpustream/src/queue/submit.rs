@@ -26,31 +26,28 @@ impl StreamCore {
     /// # Safety
     /// The calls are sound once the accesses are ordered, for as long as the blocks that they name and what is kept are
     /// alive. A closure is kept by recordings alone: with one, the stream is recorded.
-    #[inline]
-    pub(crate) unsafe fn submit<'a, I>(&self, submission: Submission<'a, I>) -> Result<()>
-    where
-        I: Iterator<Item = &'a Access<'a>> + Clone,
-    {
+    pub(crate) unsafe fn submit(&self, mut submission: Submission<'_>) -> Result<()> {
         let operation = submission.operation;
         let recorded = match &self.sink {
             // SAFETY: handed on.
-            Sink::Set(setter) => unsafe { setter.submit(submission) },
+            Sink::Set(setter) => unsafe { setter.submit(&submission) },
             // SAFETY: handed on.
-            Sink::Node(adder) => unsafe { adder.submit(submission) },
+            Sink::Node(adder) => unsafe { adder.submit(&submission) },
             Sink::Driver => {
                 self.check_thread().map_err(|error| error.with_operation(operation))?;
                 let state = lock(&self.state);
                 let Recording::Capture(capture) = &state.recording else {
-                    let Submission { rules, accesses, mut call, waited, .. } = submission;
+                    let Submission { rules, accesses, waited, .. } = submission;
+                    let call = &mut submission.call;
                     // SAFETY: the stream is alive, and the accesses are ordered by then.
                     let call = |device: &dyn hal::Device, stream| unsafe { call.enqueue(device, stream) };
-                    return self.run(rules, state, operation, waited, accesses, call);
+                    return self.run(rules, state, operation, waited, accesses.iter().copied(), call);
                 };
                 let capture = capture.clone();
                 drop(state);
                 // Only the capturing thread gets further, and only that thread ends the capture.
                 // SAFETY: handed on.
-                unsafe { capture.submit(self, submission) }
+                unsafe { capture.submit(self, &mut submission) }
             }
         };
         recorded.map_err(|error| error.with_operation(operation))
@@ -76,6 +73,7 @@ impl StreamCore {
         self.run(rules, state, operation, Waited::Alone, accesses, call)
     }
 
+    #[inline]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn run<'s, 'a, I>(
         &'s self,
@@ -98,8 +96,12 @@ impl StreamCore {
         }
         self.pay(&mut state, &accesses).map_err(|error| error.with_operation(operation))?;
         let mut entering = in_graph.then(enter_graph_memory);
+        if in_graph {
+            // Only now does nobody enter uses beside this look.
+            ours = accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0);
+        }
         // The usual case: nobody but this stream has used the memory.
-        if !ours || in_graph {
+        if !ours {
             state = self.order(rules, state, operation, accesses.clone(), &mut entering)?;
         }
         // Taken even if the call fails: a driver may have enqueued part, and the uses entered here stay where a backend

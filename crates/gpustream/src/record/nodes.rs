@@ -77,12 +77,9 @@ impl NodeAdder {
     ///
     /// # Safety
     /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
-    pub(crate) unsafe fn submit<'a>(
-        &self,
-        submission: Submission<'a, impl Iterator<Item = &'a Access<'a>> + Clone>,
-    ) -> Result<()> {
+    pub(crate) unsafe fn submit(&self, submission: &Submission<'_>) -> Result<()> {
         inside::check_outside()?;
-        let Submission { operation, accesses, call, kept, rules, .. } = submission;
+        let &Submission { operation, accesses, ref call, kept, rules, .. } = submission;
         let inner = &mut *lock(&self.inner);
         let Some(after) = inner.next.clone() else {
             return Err(refused("put several operations into one node; add a node for each"));
@@ -90,10 +87,10 @@ impl NodeAdder {
         let work = call.node()?;
         // SAFETY: the graph keeps alive the values that the work refers to; the rest is this function's contract.
         let node =
-            unsafe { inner.make(self, rules.tracking, operation, &GraphNode::Work(work), accesses, after)? };
+            unsafe { inner.make(self, rules.tracking, operation, &GraphNode::Work(*work), accesses, after)? };
         // Only now: if the operation was refused, another one may be tried in its place.
         inner.next = None;
-        inner.attributed.add(node, &work);
+        inner.attributed.add(node, work);
         if let Work::Host { data, .. } = work {
             inner.host_nodes.push((node, data.addr()));
         }
@@ -114,8 +111,9 @@ impl NodeAdder {
         inside::check_outside()?;
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = uses.accesses().collect();
+        let accesses: Vec<&Access<'_>> = accesses.iter().collect();
         // SAFETY: the node has no work, or is a graph that is alive and whose contents are kept.
-        unsafe { inner.make(self, tracking, operation, node, accesses.iter(), after.into()) }.map(drop)
+        unsafe { inner.make(self, tracking, operation, node, &accesses, after.into()) }.map(drop)
     }
 
     /// Keeps the values that a child graph keeps.
@@ -140,11 +138,11 @@ impl NodeAdder {
 impl Inner {
     /// Finds the point and the clock of an operation that follows `after`, and adds to `after` the operations that this
     /// one conflicts with.
-    fn place<'a>(
+    fn place(
         &self,
         tracking: Option<Tracking>,
         operation: Operation,
-        accesses: impl Iterator<Item = &'a Access<'a>>,
+        accesses: &[&Access<'_>],
         after: &mut Operations,
     ) -> Result<(Point, Arc<Clock>)> {
         // The lane of a predecessor that is its lane's last operation, else a new one.
@@ -170,16 +168,16 @@ impl Inner {
     ///
     /// # Safety
     /// As for [`graph_add_node`](hal::Graphs::graph_add_node).
-    unsafe fn make<'a>(
+    unsafe fn make(
         &mut self,
         adder: &NodeAdder,
         tracking: Option<Tracking>,
         operation: Operation,
         node: &GraphNode<'_>,
-        accesses: impl Iterator<Item = &'a Access<'a>> + Clone,
+        accesses: &[&Access<'_>],
         mut after: Operations,
     ) -> Result<RawGraphNode> {
-        let (point, clock) = self.place(tracking, operation, accesses.clone(), &mut after)?;
+        let (point, clock) = self.place(tracking, operation, accesses, &mut after)?;
         let placed = after.iter().filter_map(|&index| self.placed.get(index));
         let before: SmallVec<[RawGraphNode; 4]> = placed.map(|placed| placed.node).collect();
         // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.

@@ -55,11 +55,11 @@ impl Scope {
     }
 
     /// Enters an operation at `point`, directly after the operations `after`.
-    pub(crate) fn enter<'a>(
+    pub(crate) fn enter(
         &mut self,
         point: Point,
         operation: Operation,
-        accesses: impl Iterator<Item = &'a Access<'a>>,
+        accesses: &[&Access<'_>],
         after: Operations,
     ) {
         let Self { histories, contents, .. } = self;

@@ -137,21 +137,18 @@ impl NodeSetter {
     /// # Safety
     /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
     #[inline]
-    pub(crate) unsafe fn submit<'a>(
-        &self,
-        submission: Submission<'a, impl Iterator<Item = &'a Access<'a>> + Clone>,
-    ) -> Result<()> {
+    pub(crate) unsafe fn submit(&self, submission: &Submission<'_>) -> Result<()> {
         self.claim()?;
-        let Submission { accesses, call, kept, .. } = submission;
+        let &Submission { accesses, ref call, kept, .. } = submission;
         let work = call.node()?;
-        for (index, access) in accesses.enumerate() {
+        for (index, access) in accesses.iter().enumerate() {
             let last = self.last.get(index);
             if !last.is_some_and(|last| last.is(access)) {
                 self.enter(access, last);
             }
         }
         let node = RawGraphNode(self.node.load(Ordering::Relaxed));
-        self.attributed.check(node, &work)?;
+        self.attributed.check(node, work)?;
         match kept {
             Kept::Nothing => {}
             Kept::Module(module) => {
@@ -173,7 +170,7 @@ impl NodeSetter {
         // everything that the work refers to was entered, and the rest is this function's contract. A closure is put
         // into no other node: all nodes that call closures are in `calls`, and drivers refuse to change a node's kind
         // of work.
-        unsafe { self.device.graph_set_node(self.exec, node, &work) }?;
+        unsafe { self.device.graph_set_node(self.exec, node, work) }?;
         self.stage.store(SET, Ordering::Relaxed);
         Ok(())
     }

@@ -240,14 +240,30 @@ impl History {
     /// Begins the history of a new allocation of `len` bytes, of which none is written. Accesses come after the `uses`
     /// that the memory's earlier owners left, as after those of the present owner. Reads come after earlier writes too:
     /// the bytes that a read finds are unspecified, but may not change during the read.
-    pub(crate) fn begin(&mut self, len: usize, uses: Uses) {
-        self.segments.clear();
-        self.segments.push(Segment { end: len, written: false, writers: uses, readers: Uses::new() });
+    #[inline]
+    pub(crate) fn begin(&mut self, len: usize, uses: Option<Uses>) {
+        if self.segments.len() > 1 {
+            self.segments.truncate(1);
+        }
+        if let [whole] = self.segments.as_mut_slice() {
+            (whole.end, whole.written) = (len, false);
+            whole.readers.clear();
+            match uses {
+                Some(uses) => whole.writers = uses,
+                None => whole.writers.clear(),
+            }
+        }
         self.prune_above = FEW;
     }
 
-    /// Ends the allocation, and returns the uses that the next owner of the memory must come after.
-    pub(crate) fn end(&mut self) -> Uses {
+    /// Ends the allocation, and returns the uses that the next owner of the memory must come after, if there are any.
+    #[inline]
+    pub(crate) fn end(&mut self) -> Option<Uses> {
+        // Lists are long, and moved only where there is something in them.
+        if self.segments.iter().all(Segment::is_idle) { None } else { Some(self.end_used()) }
+    }
+
+    fn end_used(&mut self) -> Uses {
         let mut left = Uses::new();
         for segment in &mut self.segments {
             merge_uses(&mut left, std::mem::take(&mut segment.readers));

@@ -56,6 +56,10 @@ impl<L: FreeList> Arena<L> {
     }
 }
 
+fn count(taken: &Taken) -> usize {
+    taken.uses.iter().flatten().count()
+}
+
 #[test]
 fn a_freed_range_goes_to_its_stream_at_once_and_to_others_when_done() {
     let mut arena = Arena::<Segregated>::default();
@@ -63,16 +67,16 @@ fn a_freed_range_goes_to_its_stream_at_once_and_to_others_when_done() {
     let (a, b) = (Some(StreamId(1)), Some(StreamId(2)));
     let take = |arena: &mut Arena<Segregated>, stream| arena.take(4 * GRANULE, stream, Holder::NOBODY);
     let first = take(&mut arena, a).unwrap();
-    assert!(first.uses.is_empty());
-    arena.release(first.id, Uses::from_slice(&[use_at(1, 5)]), StreamId(1));
+    assert!(first.uses.is_none());
+    arena.release(first.id, Some(Uses::from_slice(&[use_at(1, 5)])), Owner::Stream(StreamId(1)));
     assert!(take(&mut arena, b).is_none(), "stream 1 may still use it");
     assert!(take(&mut arena, None).is_none());
     let again = take(&mut arena, a).unwrap();
-    assert_eq!((again.start, again.uses.len()), (0x1000, 1));
-    arena.release(again.id, again.uses, StreamId(1));
+    assert_eq!((again.start, count(&again)), (0x1000, 1));
+    arena.release(again.id, again.uses, Owner::Stream(StreamId(1)));
     assert!(!arena.settle(|point| point.number < 5));
     assert!(arena.settle(|point| point.number <= 5));
-    assert!(take(&mut arena, b).unwrap().uses.is_empty());
+    assert!(take(&mut arena, b).unwrap().uses.is_none());
     arena.check();
 }
 
@@ -82,19 +86,19 @@ fn joined_ranges_wait_for_the_uses_of_all_their_parts() {
     arena.add_slab(slab(0, 4 * GRANULE));
     let parts: Vec<_> = (0..4).map(|_| arena.take(GRANULE, None, Holder::NOBODY).unwrap()).collect();
     for (part, stream) in parts.into_iter().zip([1, 2, 1, 3]) {
-        arena.release(part.id, Uses::from_slice(&[use_at(stream, 7)]), StreamId(stream));
+        arena.release(part.id, Some(Uses::from_slice(&[use_at(stream, 7)])), Owner::Stream(StreamId(stream)));
     }
     arena.check();
-    let none = arena.gather(2 * GRANULE, StreamId(1), Holder::NOBODY, |uses| {
+    let none = arena.gather(2 * GRANULE, Owner::Stream(StreamId(1)), Holder::NOBODY, |uses| {
         uses.iter().all(|old| old.point.stream == StreamId(1))
     });
     assert!(none.is_none());
-    let all = arena.gather(3 * GRANULE, MIXED, Holder::NOBODY, |_| true).unwrap();
-    let streams: Vec<u64> = all.uses.iter().map(|old| old.point.stream.0).collect();
+    let all = arena.gather(3 * GRANULE, Owner::Several, Holder::NOBODY, |_| true).unwrap();
+    let streams: Vec<u64> = all.uses.iter().flatten().map(|old| old.point.stream.0).collect();
     assert_eq!((all.start, streams), (0, vec![1, 2]));
     arena.check();
-    let rest = arena.gather(GRANULE, MIXED, Holder::NOBODY, |_| true).unwrap();
-    assert_eq!(rest.uses.len(), 1);
+    let rest = arena.gather(GRANULE, Owner::Several, Holder::NOBODY, |_| true).unwrap();
+    assert_eq!(count(&rest), 1);
     arena.check();
 }
 
@@ -108,11 +112,15 @@ fn the_shortest_run_is_gathered() {
     for (index, part) in parts.into_iter().enumerate() {
         if index != 2 {
             let stream = 10 + index as u64;
-            arena.release(part.id, Uses::from_slice(&[use_at(stream, 1)]), StreamId(stream));
+            arena.release(
+                part.id,
+                Some(Uses::from_slice(&[use_at(stream, 1)])),
+                Owner::Stream(StreamId(stream)),
+            );
         }
     }
-    let taken = arena.gather(3 * GRANULE, MIXED, Holder::NOBODY, |_| true).unwrap();
-    assert_eq!((taken.start, taken.uses.len()), (GRANULE, 1));
+    let taken = arena.gather(3 * GRANULE, Owner::Several, Holder::NOBODY, |_| true).unwrap();
+    assert_eq!((taken.start, count(&taken)), (GRANULE, 1));
     arena.check();
 }
 
@@ -123,13 +131,13 @@ fn only_slabs_without_any_use_are_removed() {
     arena.add_slab(slab(1 << 30, SLAB));
     let held = arena.take(SLAB, None, Holder::NOBODY).unwrap();
     let used = arena.take(SLAB, None, Holder::NOBODY).unwrap();
-    arena.release(used.id, Uses::from_slice(&[use_at(1, 1)]), StreamId(1));
+    arena.release(used.id, Some(Uses::from_slice(&[use_at(1, 1)])), Owner::Stream(StreamId(1)));
     assert_eq!(arena.remove_idle_slabs(), []);
     assert_eq!(arena.pending(), SLAB);
     arena.settle(|_| true);
     assert_eq!(arena.remove_idle_slabs().len(), 1);
     arena.check();
-    arena.release(held.id, Uses::new(), IDLE);
+    arena.release(held.id, None, Owner::Idle);
     assert_eq!(arena.remove_idle_slabs().len(), 1);
     assert_eq!(arena.reserved(), 0);
     arena.check();
@@ -182,7 +190,7 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
                     arena.take(size, who, Holder::NOBODY)
                 });
                 let taken = taken.expect("a fresh slab has room");
-                for old in &taken.uses {
+                for old in taken.uses.iter().flatten() {
                     assert_eq!(Some(old.point.stream), who, "only what precedes the stream's next work");
                 }
                 got = Some(taken);
@@ -199,11 +207,11 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
                     left.insert(at, uses.to_vec());
                 }
                 let owner = match uses.as_slice() {
-                    [] => IDLE,
-                    [only] => only.point.stream,
-                    _ => MIXED,
+                    [] => Owner::Idle,
+                    [only] => Owner::Stream(only.point.stream),
+                    _ => Owner::Several,
                 };
-                arena.release(taken.id, uses, owner);
+                arena.release(taken.id, (!uses.is_empty()).then_some(uses), owner);
             }
             Step::Release { .. } => {}
             Step::Settle { stream } => {
@@ -212,7 +220,7 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
             }
             Step::Gather { units, stream } => {
                 let stream = StreamId(stream);
-                got = arena.gather(units * GRANULE, stream, Holder::NOBODY, |uses| {
+                got = arena.gather(units * GRANULE, Owner::Stream(stream), Holder::NOBODY, |uses| {
                     uses.iter().all(|old| old.point.stream == stream)
                 });
             }
@@ -233,10 +241,10 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
             for at in range.step_by(GRANULE) {
                 for old in left.remove(&at).unwrap_or_default() {
                     let known = done[old.point.stream.0 as usize] >= old.point.number;
-                    let seen = taken
-                        .uses
-                        .iter()
-                        .any(|it| it.point.stream == old.point.stream && it.point.number >= old.point.number);
+                    let seen =
+                        taken.uses.iter().flatten().any(|it| {
+                            it.point.stream == old.point.stream && it.point.number >= old.point.number
+                        });
                     assert!(known || seen, "{old:?} would be forgotten");
                 }
             }
@@ -247,7 +255,7 @@ fn follow<L: FreeList>(steps: Vec<Step>) {
         assert_eq!(used + arena.free(), arena.reserved(), "nothing is lost");
     }
     for Live { taken } in live {
-        arena.release(taken.id, Uses::new(), IDLE);
+        arena.release(taken.id, None, Owner::Idle);
     }
     arena.settle(|_| true);
     arena.check();

@@ -1,0 +1,154 @@
+//! The arguments of a launch.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+use bytemuck::Pod;
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use crate::memory::Access;
+use crate::module::Kernel;
+use crate::stream::Stream;
+use crate::track::Mode;
+use crate::view::{AsView, AsViewMut, View};
+use crate::volatile::{Volatile, VolatileMut};
+
+/// The most parameters that a kernel may have.
+const MAX_ARGS: usize = 64;
+
+/// One argument of a launch.
+///
+/// An `Arg` is neither `Send` nor `Sync`: it points to a value of the calling thread. Dropping it does nothing.
+pub struct Arg<'a> {
+    kind: ArgKind<'a>,
+}
+
+enum ArgKind<'a> {
+    Value { bytes: *const u8, size: usize, lifetime: PhantomData<&'a ()> },
+    Memory { address: usize, access: Access<'a>, device: &'a crate::Device },
+}
+
+impl<'a> Arg<'a> {
+    /// Passes a scalar or a struct by value.
+    #[inline]
+    pub fn value<T: Pod>(value: &'a T) -> Self {
+        let bytes = std::ptr::from_ref(value).cast();
+        Self { kind: ArgKind::Value { bytes, size: size_of::<T>(), lifetime: PhantomData } }
+    }
+
+    /// Passes a pointer to memory that the kernel reads.
+    #[inline]
+    pub fn read<T: Pod>(memory: &'a (impl AsView<T> + ?Sized)) -> Self {
+        let view = memory.view();
+        Self::memory(view, view.access(Mode::Read))
+    }
+
+    /// Passes a pointer to memory that the kernel writes, and perhaps reads.
+    #[inline]
+    pub fn write<T: Pod>(memory: &'a mut (impl AsViewMut<T> + ?Sized)) -> Self {
+        let view = memory.view();
+        Self::memory(view, view.access(Mode::Write))
+    }
+
+    /// Passes a pointer to memory that the kernel reads and that may change meanwhile:
+    /// `Arg::volatile(flag.volatile())`.
+    #[inline]
+    pub fn volatile<T: Pod>(memory: Volatile<'a, T>) -> Self {
+        Self::memory(memory.view, memory.access(Mode::Read))
+    }
+
+    /// Passes a pointer to memory that the kernel writes and that may change meanwhile:
+    /// `Arg::volatile_mut(flag.volatile_mut())`.
+    #[inline]
+    #[allow(clippy::needless_pass_by_value)] // It is the only one there is.
+    pub fn volatile_mut<T: Pod>(memory: VolatileMut<'a, T>) -> Self {
+        Self::memory(memory.0.view, memory.0.access(Mode::Write))
+    }
+
+    #[inline]
+    fn memory<T: Pod>(view: View<'a, T>, access: Access<'a>) -> Self {
+        Self { kind: ArgKind::Memory { address: view.as_raw().0, access, device: view.device } }
+    }
+
+    /// Returns the size of the parameter that takes the argument, in bytes.
+    fn size(&self) -> usize {
+        match self.kind {
+            ArgKind::Value { size, .. } => size,
+            ArgKind::Memory { .. } => size_of::<usize>(),
+        }
+    }
+}
+
+/// Room for the arguments of one launch, in the two forms in which a launch hands them on.
+pub(super) struct Lowered<'a> {
+    /// The addresses that the driver reads the arguments from.
+    pointers: [MaybeUninit<*mut c_void>; MAX_ARGS],
+    /// The memory that the kernel touches.
+    accesses: [MaybeUninit<&'a Access<'a>>; MAX_ARGS],
+}
+
+impl<'a> Lowered<'a> {
+    #[inline]
+    pub(super) const fn new() -> Self {
+        Self {
+            pointers: [const { MaybeUninit::uninit() }; MAX_ARGS],
+            accesses: [const { MaybeUninit::uninit() }; MAX_ARGS],
+        }
+    }
+
+    /// Checks the arguments of `kernel` and returns them as the driver and as the tracker take them, in one walk.
+    #[inline]
+    pub(super) fn fill(
+        &mut self,
+        kernel: &Kernel,
+        stream: &Stream,
+        args: &'a [Arg<'_>],
+    ) -> Result<(&[*mut c_void], &[&'a Access<'a>])> {
+        let sizes = kernel.params.as_deref();
+        let mut matches = args.len() <= MAX_ARGS && sizes.is_none_or(|sizes| sizes.len() == args.len());
+        let sizes = sizes.unwrap_or_default();
+        let mut touched = 0;
+        for (index, (arg, to)) in args.iter().zip(&mut self.pointers).enumerate() {
+            let (pointer, size) = match &arg.kind {
+                ArgKind::Value { bytes, size, .. } => (*bytes, *size),
+                ArgKind::Memory { address, access, device } => {
+                    if !stream.device.0.reaches(&device.0, access.block.kind)? {
+                        return Err(stream.foreign("a memory argument"));
+                    }
+                    self.accesses[touched].write(access);
+                    touched += 1;
+                    (std::ptr::from_ref(address).cast(), size_of::<usize>())
+                }
+            };
+            to.write(pointer.cast_mut().cast());
+            matches &= sizes.get(index).is_none_or(|wants| *wants == size);
+        }
+        if !matches {
+            return Err(argument_mismatch(kernel, args));
+        }
+        // SAFETY: the loop wrote as many pointers as there are arguments, of which there are no more than fit, and
+        // `touched` accesses.
+        Ok(unsafe {
+            (
+                std::slice::from_raw_parts(self.pointers.as_ptr().cast(), args.len()),
+                std::slice::from_raw_parts(self.accesses.as_ptr().cast(), touched),
+            )
+        })
+    }
+}
+
+#[cold]
+fn argument_mismatch(kernel: &Kernel, args: &[Arg<'_>]) -> Error {
+    let given: Vec<usize> = args.iter().map(Arg::size).collect();
+    let wants = match &kernel.params {
+        Some(params) if params.len() <= MAX_ARGS => {
+            format!("takes {} parameters of {params:?} bytes", params.len())
+        }
+        _ => format!("takes at most {MAX_ARGS} parameters"),
+    };
+    Error::new(
+        ErrorKind::ArgumentMismatch,
+        format!("kernel `{}` {wants}, and was given {} of {given:?} bytes", kernel.name, given.len()),
+    )
+}
