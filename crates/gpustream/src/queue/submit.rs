@@ -265,6 +265,7 @@ impl StreamCore {
 /// Admits one thread at a time to memory that graphs refer to, from the look at its uses to the entry of the new one. Other
 /// memory needs no such lock: borrows keep conflicting operations of other threads out. A graph's launch holds no borrow, and
 /// two launches that conflict would each miss the other. Never held across a driver's call.
+#[inline]
 fn enter_graph_memory() -> MutexGuard<'static, ()> {
     static ENTERING: Mutex<()> = Mutex::new(());
     lock(&ENTERING)

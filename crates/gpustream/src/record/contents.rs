@@ -69,6 +69,7 @@ impl GraphUses {
         self.host
     }
 
+    #[inline]
     pub(crate) fn accesses(&self) -> impl Iterator<Item = Access<'_>> + Clone {
         self.blocks.iter().flat_map(|(block, touched)| {
             touched.iter().map(move |(range, mode)| Access { block, range: range.clone(), mode: *mode })
@@ -81,14 +82,19 @@ impl GraphUses {
         match self.blocks.binary_search_by_key(&Arc::as_ptr(block), |(old, _)| Arc::as_ptr(old)) {
             Ok(index) => self.blocks[index].1.add(range, mode),
             Err(index) => {
-                block.in_graph.store(true, Ordering::Release);
-                self.host |= block.is_host();
-                let mut touched = Touched::default();
-                touched.add(range, mode);
-                self.blocks.insert(index, (block.clone(), touched));
+                self.insert(index, block, range, mode);
                 true
             }
         }
+    }
+
+    /// Adds the first use of a block, at its place in the list.
+    fn insert(&mut self, index: usize, block: &Arc<Block>, range: &Range<usize>, mode: Mode) {
+        block.in_graph.store(true, Ordering::Release);
+        self.host |= block.is_host();
+        let mut touched = Touched::default();
+        touched.add(range, mode);
+        self.blocks.insert(index, (block.clone(), touched));
     }
 
     pub(crate) fn extend(&mut self, more: &Self) {
