@@ -124,8 +124,9 @@ impl DriverPool {
         let frees: Vec<_> =
             lock(&self.0).frees.extract_if(.., |returned| returned.uses.as_ref().is_none_or(done)).collect();
         for Returned { kind, address, size, .. } in frees {
-            // The plain call also takes memory of the driver's pool.
-            pools.free_slab(kind, Slab { start: address.0, size, host: 0 });
+            // SAFETY: all uses of the range are done, and nobody holds it. The plain call also takes memory of the
+            // driver's pool.
+            unsafe { pools.upstream.free(kind, Slab { start: address.0, size, host: 0 }) };
         }
     }
 

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{HostPtr, RawBuffer, Result};
+use gpustream_hal::Result;
 
 use super::Pools;
 use super::arena::{Owner, Slab};
-use super::pools::SHELLS;
-use crate::inside;
 use crate::memory::{Block, Home, Kind, Place, Registration, Returned};
 use crate::queue::StreamTable;
 use crate::sync::lock;
@@ -54,18 +52,15 @@ impl Pools {
         let owner = uses.as_mut().map_or(Owner::Idle, owner_of);
         let uses = uses.filter(|uses| !uses.is_empty());
         let mut state = lock(self.pool(kind));
-        state.used -= size;
-        state.live -= 1;
+        state.take_back(size);
         state.arena(size).release(id, uses, owner);
         if self.closed.load(Ordering::Relaxed) {
             drop(state);
             self.trim(kind);
             return;
         }
-        if let Some(shell) = shell
-            && state.shells.len() < SHELLS
-        {
-            state.shells.push(shell);
+        if let Some(shell) = shell {
+            state.keep(shell);
         }
     }
 
@@ -88,7 +83,7 @@ impl Pools {
     /// Gives slabs that nothing uses back to the driver. Returns how many bytes that was.
     pub(crate) fn trim(&self, kind: Kind) -> u64 {
         self.sweep();
-        let mut removed = {
+        let removed: Vec<Slab> = {
             let state = &mut *lock(self.pool(kind));
             let known_done = |point| StreamTable::shared().known_done(point);
             state.small.settle(known_done);
@@ -98,7 +93,10 @@ impl Pools {
             removed
         };
         let bytes = removed.iter().map(|slab| slab.size as u64).sum();
-        removed.drain(..).for_each(|slab| self.free_slab(kind, slab));
+        for slab in removed {
+            // SAFETY: the slab was idle from end to end, and has left the pool.
+            unsafe { self.upstream.free(kind, slab) };
+        }
         bytes
     }
 
@@ -114,7 +112,7 @@ impl Pools {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         for kind in Kind::ALL {
-            let shells = std::mem::take(&mut lock(self.pool(kind)).shells);
+            let shells = lock(self.pool(kind)).take_shells();
             // Dropped with no lock held, because each of them holds these pools.
             drop(shells);
         }
@@ -127,21 +125,6 @@ impl Pools {
         for kind in Kind::ALL {
             self.trim(kind);
         }
-    }
-
-    pub(super) fn free_slab(&self, kind: Kind, slab: Slab) {
-        let device = self.device.clone();
-        inside::outside(move || {
-            // SAFETY: the slab has left the pool, all uses of it being done. A failure leaves nothing to do.
-            let _ = unsafe {
-                match kind {
-                    Kind::Device | Kind::Managed => device.free(RawBuffer(slab.start)),
-                    Kind::Pinned | Kind::WriteCombined | Kind::Registered => {
-                        device.pinned_free(slab.host as HostPtr)
-                    }
-                }
-            };
-        });
     }
 }
 

@@ -13,7 +13,9 @@
 //! | `lists` | the policy that finds a free range for a request; no streams, no addresses |
 //! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
 //! | `driver` | the driver's own pool instead |
-//! | `pools` | locks, growth, the steps when there is no more |
+//! | `upstream` | the drivers' plain allocators, under the program's limit |
+//! | `state` | the pool of one kind of memory: arenas, emptied blocks, figures |
+//! | `pools` | locks, and the steps when there is no more |
 //! | `give_back` | the way back, to the pool and to the driver |
 //! | `options` | a program's choices |
 //! | `replay` | a random mix of allocations against each policy |
@@ -27,7 +29,9 @@ mod options;
 mod pools;
 #[cfg(test)]
 mod replay;
+mod state;
 mod stats;
+mod upstream;
 
 use std::panic::Location;
 
@@ -41,6 +45,10 @@ pub use stats::{Holding, MemorySnapshot, MemoryStats};
 /// The unit of sizes and addresses in a slab, in bytes: the alignment that drivers give and that the vector loads of
 /// kernels want, and above the distance at which two neighbours could falsely share.
 pub(crate) const GRANULE: usize = 512;
+
+/// The largest size of a small request, in bytes. Small requests share slabs of their own, so that a long-lived one
+/// does not keep a large slab from being given back.
+const SMALL: usize = 128 << 10;
 
 /// The streams that use a device's memory, as far as its pools ask about them.
 pub(crate) trait Users {

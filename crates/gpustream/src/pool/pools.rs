@@ -1,87 +1,33 @@
-//! A device's pools: locks, growth, and the steps to take when there is no more memory.
+//! A device's pools: locks, and the steps to take when there is no more memory.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, Operation, PinnedOptions, Result};
+use gpustream_hal::{self as hal, Error, ErrorKind, Operation, Result};
 
-use super::arena::{Arena, Owner, Slab, Taken};
+use super::arena::{Owner, Taken};
 use super::driver::DriverPool;
-use super::lists::Segregated;
 use super::options::{MemoryOptions, PoolPolicy};
+use super::state::PoolState;
 use super::stats::{Bytes, MemorySnapshot, MemoryStats};
+use super::upstream::Upstream;
 use super::{GRANULE, Holder, Users};
 use crate::lint;
-use crate::memory::{Block, Kind, PAGE_LOCKED, Registration};
+use crate::memory::{Block, Kind, Registration};
 use crate::operation::Rules;
 use crate::queue::{StreamCore, StreamTable};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Uses};
-
-/// The largest size of a small request, in bytes. Small requests share slabs of their own, so that a long-lived one
-/// does not keep a large slab from being given back.
-pub(super) const SMALL: usize = 128 << 10;
-
-/// The most emptied blocks that are kept to be filled again.
-pub(super) const SHELLS: usize = 4096;
-
-#[derive(Default)]
-pub(super) struct PoolState {
-    pub(super) small: Arena<Segregated>,
-    pub(super) large: Arena<Segregated>,
-    /// Blocks without memory, so that a warm pool allocates nothing on the heap.
-    pub(super) shells: Vec<Arc<Block>>,
-    pub(super) used: usize,
-    peak: usize,
-    peak_reserved: usize,
-    pub(super) live: usize,
-    hits: u64,
-    misses: u64,
-}
-
-impl PoolState {
-    #[inline]
-    pub(super) fn arena(&mut self, size: usize) -> &mut Arena<Segregated> {
-        if size <= SMALL { &mut self.small } else { &mut self.large }
-    }
-
-    fn reserved(&self) -> usize {
-        self.small.reserved() + self.large.reserved()
-    }
-
-    fn pending(&self) -> usize {
-        self.small.pending() + self.large.pending()
-    }
-
-    fn stats(&self) -> MemoryStats {
-        MemoryStats {
-            used: self.used as u64,
-            peak: self.peak as u64,
-            reserved: self.reserved() as u64,
-            peak_reserved: self.peak_reserved as u64,
-            longest_free: self.small.longest_free().max(self.large.longest_free()) as u64,
-            live: self.live as u64,
-            hits: self.hits,
-            misses: self.misses,
-        }
-    }
-
-    fn snapshot(&self) -> MemorySnapshot {
-        MemorySnapshot::new(self.stats(), self.small.live().chain(self.large.live()))
-    }
-}
 
 /// The pools of a device, one for each kind of memory. Pools live as long as the device or a block of theirs, whichever
 /// is longer.
 pub(crate) struct Pools {
     states: [Mutex<PoolState>; Kind::ALL.len()],
     pub(super) driver: DriverPool,
-    /// Held while the driver is asked for more memory under a limit, so that two threads do not exceed the limit
-    /// together.
-    growth: Mutex<()>,
+    pub(super) upstream: Upstream,
     /// Registered memory whose owner is gone, with the uses that may still go on.
     pub(super) orphans: Mutex<Vec<(Uses, Box<Registration>)>>,
-    options: MemoryOptions,
+    policy: PoolPolicy,
     pub(super) rules: Rules,
     /// Set when the device is gone: from then on memory that nobody holds goes back to the driver. Set before the
     /// shells are taken out under their lock, and read under that lock.
@@ -114,14 +60,15 @@ impl Pools {
         if options.pool == PoolPolicy::Library && device.info().checked {
             options.pool = PoolPolicy::Unpooled;
         }
-        let (states, driver, growth, orphans, closed) = Default::default();
-        Arc::new(Self { states, driver, growth, orphans, options, rules, closed, device })
+        let upstream = Upstream::new(device.clone(), options.limit);
+        let (states, driver, orphans, closed) = Default::default();
+        Arc::new(Self { states, driver, upstream, orphans, policy: options.pool, rules, closed, device })
     }
 
     /// Returns whether ranges of this kind are cut out of larger slabs, and kept.
     #[inline]
     fn is_pooled(&self, kind: Kind) -> bool {
-        match self.options.pool {
+        match self.policy {
             // Managed memory is moved and advised about by page, so two allocations must not share one.
             _ if kind == Kind::Managed => false,
             PoolPolicy::Library => true,
@@ -159,7 +106,7 @@ impl Pools {
             let state = &mut *state;
             if let Some(taken) = state.arena(size).take(size, stream.map(|stream| stream.id), request.holder)
             {
-                state.hits += 1;
+                state.hit();
                 return Ok(self.block(state, &request, taken));
             }
         }
@@ -169,10 +116,7 @@ impl Pools {
     /// Makes a block of the range that was taken.
     #[inline]
     fn block(self: &Arc<Self>, state: &mut PoolState, request: &Request, taken: Taken) -> Arc<Block> {
-        state.used += taken.size;
-        state.live += 1;
-        state.peak = state.peak.max(state.used);
-        if let Some(mut shell) = state.shells.pop()
+        if let Some(mut shell) = state.hand_out(taken.size)
             && let Some(block) = Arc::get_mut(&mut shell)
         {
             block.fill(taken.into(), request.holder.requested);
@@ -193,7 +137,7 @@ impl Pools {
         request: &Request,
         stream: Option<&StreamCore>,
     ) -> Result<Arc<Block>> {
-        if self.options.pool == PoolPolicy::Driver
+        if self.policy == PoolPolicy::Driver
             && request.kind == Kind::Device
             && let Some(stream) = stream
         {
@@ -270,14 +214,12 @@ impl Pools {
     ) -> Result<Arc<Block>> {
         let Request { size, holder, kind } = *request;
         self.driver.flush(self);
-        let bytes = self.exact(holder.requested);
+        let bytes = self.upstream.exact(holder.requested);
         let mut block = Arc::new(Block::empty(self.clone(), kind));
         let mut alloc = || {
-            let _growing = self.options.limit.map(|_| lock(&self.growth));
-            match self.options.limit {
-                Some(limit) if self.driver.stats().reserved + size as u64 > limit => Err(over_limit(limit)),
-                _ => self.driver.alloc(self.rules, (size, bytes), holder, stream, &mut block),
-            }
+            let _growing = self.upstream.lock_growth(kind);
+            self.upstream.check_limit(kind, self.driver.stats().reserved, size)?;
+            self.driver.alloc(self.rules, (size, bytes), holder, stream, &mut block)
         };
         match alloc() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
@@ -319,7 +261,7 @@ impl Pools {
                 uses.iter().all(|old| old.point.stream == stream.id || clock.covers(old.point))
             })
         })?;
-        state.hits += 1;
+        state.hit();
         Some(self.block(state, request, taken))
     }
 
@@ -330,84 +272,39 @@ impl Pools {
         let taken = if self.is_pooled(kind) {
             state.arena(size).gather(size, Owner::Several, holder, |_| true)?
         } else {
-            state.arena(size).take_slab(self.exact(holder.requested), holder)?
+            state.arena(size).take_slab(self.upstream.exact(holder.requested), holder)?
         };
-        state.hits += 1;
+        state.hit();
         Some(self.block(state, request, taken))
     }
 
     /// Asks the driver for a slab or, if there is no room for one, for the request's size alone.
     fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
         let Request { kind, size, holder } = *request;
-        let _growing = self.options.limit.filter(|_| kind == Kind::Device).map(|_| lock(&self.growth));
+        let _growing = self.upstream.lock_growth(kind);
         let reserved = lock(self.pool(kind)).reserved();
+        let exact = self.upstream.exact(holder.requested);
         let slab = if self.is_pooled(kind) {
-            let preferred = slab_size(kind, size, reserved);
-            let outcome = self.new_slab(kind, preferred, preferred, reserved);
-            if preferred > size && matches!(&outcome, Err(error) if error.kind() == ErrorKind::OutOfMemory) {
-                self.new_slab(kind, size, size, reserved)
-            } else {
-                outcome
-            }
+            self.upstream.alloc_shared(kind, size, reserved)
         } else {
-            self.new_slab(kind, size, self.exact(holder.requested), reserved)
+            self.upstream.alloc(kind, size, exact, reserved)
         }?;
         let state = &mut *lock(self.pool(kind));
-        state.misses += 1;
         let arena = state.arena(size);
         let taken = if self.is_pooled(kind) {
             arena.add_slab(slab);
             arena.take(size, stream.map(|stream| stream.id), holder)
         } else {
-            arena.take_new(slab, self.exact(holder.requested), holder)
+            arena.take_new(slab, exact, holder)
         };
-        state.peak_reserved = state.peak_reserved.max(state.reserved());
+        state.miss();
         let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
         Ok(self.block(state, request, taken))
     }
 
-    /// Returns the length of an allocation that the driver gives by itself: the length to the byte, since tools that
-    /// look for accesses beside an allocation know no other. So a freed allocation serves no request of another length:
-    /// the allocation may be shorter than the size it is counted with.
-    fn exact(&self, bytes: usize) -> usize {
-        if self.device.info().checked { bytes } else { bytes.max(1) }
-    }
-
-    /// Asks the driver for a slab of `bytes` bytes, which counts as `size` bytes.
-    fn new_slab(&self, kind: Kind, size: usize, bytes: usize, reserved: usize) -> Result<Slab> {
-        if let Some(limit) = self.options.limit
-            && kind == Kind::Device
-            && (reserved + size) as u64 > limit
-        {
-            return Err(over_limit(limit));
-        }
-        let options = match kind {
-            Kind::Device => {
-                let start = self.device.alloc(bytes)?.0;
-                return Ok(Slab { start, size, host: 0 });
-            }
-            Kind::Managed => {
-                let start = self.device.managed_alloc(bytes)?.0;
-                PAGE_LOCKED.include(start, size);
-                return Ok(Slab { start, size, host: start });
-            }
-            Kind::Pinned | Kind::Registered => PinnedOptions::default(),
-            Kind::WriteCombined => PinnedOptions::default().write_combined(true),
-        };
-        let host = self.device.pinned_alloc(bytes, options)?;
-        PAGE_LOCKED.include(host.addr(), size);
-        // SAFETY: the memory was just allocated as pinned, and nothing uses it yet.
-        let address = unsafe {
-            self.device.pinned_device_address(host).inspect_err(|_| {
-                let _ = self.device.pinned_free(host);
-            })
-        };
-        Ok(Slab { start: address?.0, size, host: host as usize })
-    }
-
     /// Returns whether memory of this kind comes from the driver's own pool.
     pub(crate) fn is_of_driver(&self, kind: Kind) -> bool {
-        kind == Kind::Device && self.options.pool == PoolPolicy::Driver
+        kind == Kind::Device && self.policy == PoolPolicy::Driver
     }
 
     pub(crate) fn stats(&self, kind: Kind) -> MemoryStats {
@@ -443,30 +340,6 @@ impl Pools {
             snapshot.summary(5)
         ))
     }
-}
-
-/// Returns how many bytes to ask the driver for. Slabs grow with the bytes that are reserved already, so that their
-/// number stays small, and the memory that may lie idle is a share of the memory that is used.
-pub(super) fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
-    let (small, least, most) = match kind {
-        Kind::Device => (2 << 20, 16 << 20, 512 << 20),
-        // Page-locking takes time in proportion to the size.
-        Kind::Pinned | Kind::WriteCombined | Kind::Managed | Kind::Registered => {
-            (256 << 10, 1 << 20, 64 << 20)
-        }
-    };
-    if size <= SMALL {
-        return small;
-    }
-    let wanted = (reserved / 16).clamp(least, most);
-    let grain = small;
-    size.max(wanted).checked_next_multiple_of(grain).unwrap_or(size)
-}
-
-#[cold]
-fn over_limit(limit: u64) -> Error {
-    let message = format!("the limit of {} for this device would be exceeded", Bytes(limit));
-    Error::new(ErrorKind::OutOfMemory, message)
 }
 
 #[cold]

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use super::SMALL;
 use super::arena::{Arena, Owner, Slab};
 use super::lists::{BestFit, FreeList, Segregated};
-use super::pools::{SMALL, rounded, slab_size};
+use super::pools::rounded;
+use super::upstream::slab_size;
 use super::{GRANULE, Holder};
 use crate::memory::Kind;
 use crate::track::{Point, StreamId, Use, Uses};

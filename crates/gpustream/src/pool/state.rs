@@ -1,0 +1,100 @@
+//! The pool of one kind of memory: its arenas, its emptied blocks and its figures.
+
+use std::sync::Arc;
+
+use super::SMALL;
+use super::arena::Arena;
+use super::lists::Segregated;
+use super::stats::{MemorySnapshot, MemoryStats};
+use crate::memory::Block;
+
+/// The most emptied blocks that are kept to be filled again.
+pub(super) const SHELLS: usize = 4096;
+
+/// The pool of one kind of memory.
+#[derive(Default)]
+pub(super) struct PoolState {
+    pub(super) small: Arena<Segregated>,
+    pub(super) large: Arena<Segregated>,
+    /// Blocks without memory, so that a warm pool allocates nothing on the heap.
+    shells: Vec<Arc<Block>>,
+    used: usize,
+    peak: usize,
+    peak_reserved: usize,
+    live: usize,
+    hits: u64,
+    misses: u64,
+}
+
+impl PoolState {
+    #[inline]
+    pub(super) fn arena(&mut self, size: usize) -> &mut Arena<Segregated> {
+        if size <= SMALL { &mut self.small } else { &mut self.large }
+    }
+
+    pub(super) fn reserved(&self) -> usize {
+        self.small.reserved() + self.large.reserved()
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.small.pending() + self.large.pending()
+    }
+
+    pub(super) fn stats(&self) -> MemoryStats {
+        MemoryStats {
+            used: self.used as u64,
+            peak: self.peak as u64,
+            reserved: self.reserved() as u64,
+            peak_reserved: self.peak_reserved as u64,
+            longest_free: self.small.longest_free().max(self.large.longest_free()) as u64,
+            live: self.live as u64,
+            hits: self.hits,
+            misses: self.misses,
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> MemorySnapshot {
+        MemorySnapshot::new(self.stats(), self.small.live().chain(self.large.live()))
+    }
+
+    /// Counts a range that was handed out, and returns an emptied block to fill, if one is left.
+    #[inline]
+    pub(super) fn hand_out(&mut self, size: usize) -> Option<Arc<Block>> {
+        self.used += size;
+        self.live += 1;
+        self.peak = self.peak.max(self.used);
+        self.shells.pop()
+    }
+
+    /// Counts a range that came back.
+    #[inline]
+    pub(super) fn take_back(&mut self, size: usize) {
+        self.used -= size;
+        self.live -= 1;
+    }
+
+    /// Keeps an emptied block to be filled again.
+    #[inline]
+    pub(super) fn keep(&mut self, shell: Arc<Block>) {
+        if self.shells.len() < SHELLS {
+            self.shells.push(shell);
+        }
+    }
+
+    /// Takes out the emptied blocks.
+    pub(super) fn take_shells(&mut self) -> Vec<Arc<Block>> {
+        std::mem::take(&mut self.shells)
+    }
+
+    /// Counts a request that what was there served.
+    #[inline]
+    pub(super) fn hit(&mut self) {
+        self.hits += 1;
+    }
+
+    /// Counts a request for which the driver gave a slab.
+    pub(super) fn miss(&mut self) {
+        self.misses += 1;
+        self.peak_reserved = self.peak_reserved.max(self.reserved());
+    }
+}
