@@ -8,13 +8,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use gpustream_core::device_core::DeviceCore;
+use gpustream_core::inside;
+use gpustream_core::memory::{Block, Kind};
+use gpustream_core::queue::StreamCore;
 use gpustream_hal::{Operation, RawBuffer, Result};
 
 use crate::device::Device;
-use crate::device_core::DeviceCore;
-use crate::inside;
-use crate::memory::{Block, Kind};
-use crate::queue::StreamCore;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
 /// An owned block, which goes back to the pool when dropped.

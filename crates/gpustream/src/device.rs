@@ -5,23 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
+pub(crate) use gpustream_core::device_core::DeviceCore;
+use gpustream_core::device_options::DeviceOptions;
+use gpustream_core::environment::Environment;
+use gpustream_core::inside;
+use gpustream_core::lint;
+use gpustream_core::memory::Kind;
+use gpustream_core::pool::{MemorySnapshot, MemoryStats};
+use gpustream_core::process;
+use gpustream_core::queue::{Origin, StreamCore, StreamTable};
+use gpustream_core::track::StreamId;
 use gpustream_hal::{
     self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, PinnedOptions, RawStream,
     Result, StreamOptions, StreamPriorities,
 };
 
-pub(crate) use crate::device_core::DeviceCore;
-use crate::device_options::DeviceOptions;
-use crate::environment::Environment;
-use crate::inside;
-use crate::lint;
-use crate::memory::Kind;
 use crate::pinned::Pinned;
-use crate::pool::{MemorySnapshot, MemoryStats};
-use crate::process;
-use crate::queue::{Origin, StreamCore, StreamTable};
 use crate::stream::Stream;
-use crate::track::StreamId;
 use crate::{Flag, Module, ModuleSource};
 
 /// An opened device. Clones are handles of the same device; everything made from a device keeps it open.

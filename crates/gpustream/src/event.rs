@@ -5,11 +5,10 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gpustream_core::inside;
+use gpustream_core::operation::refused;
+use gpustream_core::queue::{Recorded, StreamCore};
 use gpustream_hal::{Error, ErrorKind, Result};
-
-use crate::inside;
-use crate::operation::refused;
-use crate::queue::{Recorded, StreamCore};
 
 /// A point in a stream, made by [`Stream::record`](crate::Stream::record). An event keeps its stream alive.
 ///

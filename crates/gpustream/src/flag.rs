@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use gpustream_core::memory::Kind;
+use gpustream_core::operation::operation;
 use gpustream_hal::Result;
 
 use crate::buffer::Owned;
 use crate::device::Device;
-use crate::memory::Kind;
-use crate::operation::operation;
 use crate::view::{View, sealed};
 use crate::volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 

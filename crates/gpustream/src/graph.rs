@@ -4,19 +4,19 @@ use std::fmt::{self, Write as _};
 use std::panic::Location;
 use std::sync::Arc;
 
+use gpustream_core::inside;
+use gpustream_core::memory::HostReplay;
+use gpustream_core::queue::Capture;
+use gpustream_core::record::Contents;
+use gpustream_core::record::nodes::HostNodes;
+use gpustream_core::sync::{Mutex, lock};
 use gpustream_hal::{
     self as hal, Error, ErrorKind, GraphSize, GraphUpdate, Operation, RawGraph, RawGraphExec, Result,
 };
 
 use crate::device::Device;
 use crate::graph_builder::{Node, NodeTable};
-use crate::inside;
-use crate::memory::HostReplay;
-use crate::queue::Capture;
-use crate::record::Contents;
-use crate::record::nodes::HostNodes;
 use crate::stream::Stream;
-use crate::sync::{Mutex, lock};
 
 /// Recorded work, ready to launch. A graph owns all the memory, kernels and closures that it refers to, also memory of
 /// handles and devices that are dropped before the graph.

@@ -3,6 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gpustream_core::host_call::run_repeated;
+use gpustream_core::inside;
+use gpustream_core::operation::operation;
+use gpustream_core::queue::{Sink, StreamCore};
+use gpustream_core::record::attributes::Attributed;
+use gpustream_core::record::nodes::{Finished, HostNodes};
+use gpustream_core::record::setter::NodeCalls;
+use gpustream_core::record::{Contents, GraphUses, NodeAdder, NodeSetter};
 use gpustream_hal::{
     self as hal, Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, Result, Work,
 };
@@ -10,14 +18,6 @@ use smallvec::SmallVec;
 
 use crate::device::Device;
 use crate::graph::{Graph, Recorded};
-use crate::host_call::run_repeated;
-use crate::inside;
-use crate::operation::operation;
-use crate::queue::{Sink, StreamCore};
-use crate::record::attributes::Attributed;
-use crate::record::nodes::{Finished, HostNodes};
-use crate::record::setter::NodeCalls;
-use crate::record::{Contents, GraphUses, NodeAdder, NodeSetter};
 use crate::stream::Stream;
 
 /// A node of a graph under construction, and of the graph made from it.

@@ -5,10 +5,10 @@ mod check;
 
 use std::panic::Location;
 
+use gpustream_core::operation::{Call, Kept, Submission, Waited};
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result, Work};
 
 use crate::module::Kernel;
-use crate::operation::{Call, Kept, Submission, Waited};
 use crate::stream::Stream;
 
 pub use argument::Arg;
@@ -304,8 +304,8 @@ pub mod codegen {
         Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Stream,
     };
 
-    pub use crate::checksum::Checksum;
     pub use crate::module::load_built as load;
+    pub use gpustream_core::checksum::Checksum;
 
     /// Describes a parameter of `size` bytes at `offset`.
     pub const fn param(offset: usize, size: usize) -> ParamInfo {

@@ -53,46 +53,26 @@
 pub mod fuzzing {
     /// Any bytes as an entry of the cache of compiled images.
     pub fn cache_entry(bytes: &[u8]) {
-        crate::compile_cache::fuzz(bytes);
+        gpustream_core::compile_cache::fuzz(bytes);
     }
 }
 
 mod buffer;
-mod checksum;
-mod compile_cache;
 mod copy;
 mod device;
-mod device_core;
-mod device_options;
-mod environment;
 mod event;
 mod flag;
 mod graph;
 mod graph_builder;
 pub mod guide;
-mod host_call;
-mod inside;
 mod launch;
-mod lint;
 mod managed;
-mod memory;
 mod module;
-mod module_core;
 mod notify;
-mod operation;
 mod pinned;
 mod pipeline;
-mod pool;
-mod private_folder;
-mod process;
-mod queue;
-mod reactor;
-mod record;
-mod staging;
 mod stream;
 mod strided;
-mod sync;
-mod track;
 mod view;
 mod volatile;
 
@@ -127,6 +107,8 @@ pub use bytemuck::Zeroable;
 
 pub use buffer::Buffer;
 pub use device::{Device, backends};
+pub use event::{Event, TimedEvent};
+pub use flag::Flag;
 /// Options of [`Device::open_with`], [`Device::best_with`] and [`Device::open_on`].
 ///
 /// ```
@@ -139,9 +121,11 @@ pub use device::{Device, backends};
 /// [`Stream::record_with`] sets the wait of one event, and [`Device::trim`] takes back the memory that streams keep for
 /// their next copies.
 #[doc(inline)]
-pub use device_options::DeviceOptions;
-pub use event::{Event, TimedEvent};
-pub use flag::Flag;
+pub use gpustream_core::device_options::DeviceOptions;
+#[doc(inline)]
+pub use gpustream_core::pool::{Holding, MemorySnapshot, MemoryStats, PoolPolicy};
+#[doc(inline)]
+pub use gpustream_core::track::Tracking;
 pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
 pub use hal::{
@@ -157,10 +141,8 @@ pub use module::{Kernel, Module, ModuleSource};
 pub use notify::{Download, Synchronize};
 pub use pinned::{Pinned, ReadGuard, WriteGuard};
 pub use pipeline::{Piece, Pipeline};
-pub use pool::{Holding, MemorySnapshot, MemoryStats, PoolPolicy};
 pub use stream::Stream;
 pub use strided::Pitched;
-pub use track::Tracking;
 pub use view::{AsView, AsViewMut, View, ViewMut};
 pub use volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 

@@ -6,17 +6,17 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use bytemuck::Pod;
+use gpustream_core::inside;
+use gpustream_core::memory::{Kind, byte_len};
+use gpustream_core::operation::{Call, operation};
+use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, ManagedAdvice, RawBuffer, Result, Work};
 
 use crate::buffer::Owned;
 use crate::device::Device;
-use crate::inside;
-use crate::memory::{Kind, byte_len};
 use crate::notify::Synchronize;
-use crate::operation::{Call, operation};
 use crate::pinned::{ReadGuard, WriteGuard};
 use crate::stream::Stream;
-use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
 /// A buffer of `len` elements that host and device reach under one address, made by [`Device::managed`]. Pages move to

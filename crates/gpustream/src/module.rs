@@ -5,16 +5,16 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use gpustream_core::checksum::{self, Checksum};
+use gpustream_core::compile_cache;
+use gpustream_core::inside;
+use gpustream_core::module_core::ModuleCore;
+use gpustream_core::sync::{Mutex, lock};
 use gpustream_hal::{
     Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, Result, Source, SuggestedLaunch,
 };
 
-use crate::checksum::{self, Checksum};
-use crate::compile_cache;
 use crate::device::Device;
-use crate::inside;
-use crate::module_core::ModuleCore;
-use crate::sync::{Mutex, lock};
 
 /// The images and the source that a module can be loaded from, on any backend; `gpustream-build` embeds one in a
 /// program.

@@ -12,17 +12,17 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
+use gpustream_core::inside;
+use gpustream_core::memory::{self, Block};
+use gpustream_core::queue::{Mark, StreamCore, StreamTable};
+use gpustream_core::reactor::{self, Entry, Wait};
+use gpustream_core::track::Mode;
 use gpustream_hal::Result;
 use smallvec::SmallVec;
 
 use crate::event::{Event, TimedEvent};
-use crate::inside;
-use crate::memory::{self, Block};
 use crate::pinned::Pinned;
-use crate::queue::{Mark, StreamCore, StreamTable};
-use crate::reactor::{self, Entry, Wait};
 use crate::stream::Stream;
-use crate::track::Mode;
 use crate::view::{AsView, View};
 
 /// The time that the first poll spins. Waking a sleeping executor costs several microseconds, so spinning is quicker

@@ -6,13 +6,13 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
 
 use bytemuck::Pod;
+use gpustream_core::inside;
+use gpustream_core::memory::{HostGuard, Kind, Registration, byte_len};
+use gpustream_core::operation::operation;
 use gpustream_hal::{Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Result};
 
 use crate::buffer::Owned;
 use crate::device::Device;
-use crate::inside;
-use crate::memory::{HostGuard, Kind, Registration, byte_len};
-use crate::operation::operation;
 use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment, owner_methods};
 
 /// A buffer of `len` elements of page-locked host memory, made by [`Device::pinned`].

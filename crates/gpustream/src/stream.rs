@@ -4,20 +4,20 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+use gpustream_core::host_call::{self, HostCall, RepeatedCall};
+use gpustream_core::inside;
+use gpustream_core::lint;
+use gpustream_core::memory::Access;
+use gpustream_core::operation::{Call, Kept, Submission, Waited, no_node, refused};
+use gpustream_core::queue::{
+    CapturedPoint, EventCell, Mark, Recorded, Recording, StreamCore, StreamState, StreamTable,
+};
+use gpustream_core::sync::{MutexGuard, lock};
+use gpustream_core::track::{Clock, Point};
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy, Work};
 
 use crate::device::Device;
 use crate::event::{Event, TimedEvent};
-use crate::host_call::{self, HostCall, RepeatedCall};
-use crate::inside;
-use crate::lint;
-use crate::memory::Access;
-use crate::operation::{Call, Kept, Submission, Waited, no_node, refused};
-use crate::queue::{
-    CapturedPoint, EventCell, Mark, Recorded, Recording, StreamCore, StreamState, StreamTable,
-};
-use crate::sync::{MutexGuard, lock};
-use crate::track::{Clock, Point};
 
 /// A queue of work that the device runs in order, beside the other streams.
 ///

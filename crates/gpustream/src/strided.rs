@@ -1,11 +1,11 @@
 //! Copies of boxes out of larger arrays.
 
 use bytemuck::Pod;
+use gpustream_core::operation::{Call, operation};
+use gpustream_core::track::Mode;
 use gpustream_hal::{Copy3d, CopyEnd, Error, ErrorKind, Result, Work};
 
-use crate::operation::{Call, operation};
 use crate::stream::Stream;
-use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
 
 /// The places of a box's elements in an array: element `(x, y, z)` is at index `offset + x + pitch * (y + rows * z)`.

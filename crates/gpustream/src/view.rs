@@ -7,13 +7,13 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use gpustream_core::memory::{Access, Block, HostGuard, Kind};
+use gpustream_core::queue;
+use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, HostPtr, RawBuffer, Result};
 
 use crate::device::Device;
-use crate::memory::{Access, Block, HostGuard, Kind};
 use crate::pinned::{ReadGuard, WriteGuard};
-use crate::queue;
-use crate::track::Mode;
 
 /// A shared view of `len` elements of device or pinned memory.
 ///

@@ -7,9 +7,9 @@
 use std::fmt;
 
 use bytemuck::Pod;
+use gpustream_core::memory::Access;
+use gpustream_core::track::Mode;
 
-use crate::memory::Access;
-use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, sealed};
 
 /// Memory that a kernel reads through a `volatile` pointer.

@@ -4,17 +4,17 @@ mod short;
 pub(crate) mod staged;
 
 use bytemuck::Pod;
+use gpustream_core::lint;
+use gpustream_core::memory::{Access, Kind, byte_len};
+use gpustream_core::operation::{Call, Kept, Submission, Waited, operation, refused};
+use gpustream_core::queue::{Recording, Sink};
+use gpustream_core::sync::lock;
+use gpustream_core::track::Mode;
 use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result, Work};
 use smallvec::SmallVec;
 
 use crate::buffer::{Buffer, Owned};
-use crate::lint;
-use crate::memory::{Access, Kind, byte_len};
-use crate::operation::{Call, Kept, Submission, Waited, operation, refused};
-use crate::queue::{Recording, Sink};
 use crate::stream::Stream;
-use crate::sync::lock;
-use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View, ViewMut};
 
 impl Stream {

@@ -9,18 +9,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gpustream_core::device_core::DeviceCore;
+use gpustream_core::memory::{self, Access, Block, Kind};
+use gpustream_core::operation::operation;
+use gpustream_core::queue::{Chunk, Up};
+use gpustream_core::staging::PIECE;
+use gpustream_core::staging::team::Claims;
+use gpustream_core::sync::lock;
+use gpustream_core::track::Mode;
 use gpustream_hal::{Operation, Result};
 
 use super::staged::{Target, copy_pinned, empty_piece, fill_piece, run};
-use crate::device_core::DeviceCore;
-use crate::memory::{self, Access, Block, Kind};
-use crate::operation::operation;
-use crate::queue::{Chunk, Up};
-use crate::staging::PIECE;
-use crate::staging::team::Claims;
 use crate::stream::Stream;
-use crate::sync::lock;
-use crate::track::Mode;
 
 /// Length of a chunk in bytes; a chunk is longer if one copy is. Each stream that has uploaded something keeps one.
 const CHUNK: usize = 2 * PIECE;

@@ -1,22 +1,22 @@
-//! Copies of ordinary host memory, through pinned memory in pieces: see [`staging`](crate::staging).
+//! Copies of ordinary host memory, through pinned memory in pieces: see [`staging`](gpustream_core::staging).
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use bytemuck::Pod;
+use gpustream_core::device_core::DeviceCore;
+use gpustream_core::memory::{self, Access, Block, Kind, PAGE_LOCKED};
+use gpustream_core::operation::Call;
+use gpustream_core::queue::prune;
+use gpustream_core::staging::Plan;
+use gpustream_core::staging::team::{self, Claims};
+use gpustream_core::track::Mode;
 use gpustream_hal::{Operation, Result, Work};
 
 use super::short;
 use crate::buffer::Owned;
 use crate::device::Device;
-use crate::device_core::DeviceCore;
-use crate::memory::{self, Access, Block, Kind, PAGE_LOCKED};
-use crate::operation::Call;
-use crate::queue::prune;
-use crate::staging::Plan;
-use crate::staging::team::{self, Claims};
 use crate::stream::Stream;
-use crate::track::Mode;
 use crate::view::{AsView, View, ViewMut};
 
 /// Length of the longest copy for which no helper is woken, in bytes: the caller would be done by then.

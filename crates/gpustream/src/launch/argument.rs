@@ -5,12 +5,12 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use bytemuck::Pod;
+use gpustream_core::memory::Access;
+use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, Result};
 
-use crate::memory::Access;
 use crate::module::Kernel;
 use crate::stream::Stream;
-use crate::track::Mode;
 use crate::view::{AsView, AsViewMut, View};
 use crate::volatile::{Volatile, VolatileMut};
 

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use gpustream_core::inside;
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Result};
 
-use crate::inside;
 use crate::module::Kernel;
 use crate::stream::Stream;
 

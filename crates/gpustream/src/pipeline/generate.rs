@@ -1,13 +1,13 @@
 //! Pieces that the device generates, without input.
 
 use bytemuck::Pod;
+use gpustream_core::memory::{Kind, byte_len};
+use gpustream_core::operation::operation;
 use gpustream_hal::{Error, Result};
 
 use super::turns::take_turns;
 use super::{Pipeline, report};
 use crate::buffer::Buffer;
-use crate::memory::{Kind, byte_len};
-use crate::operation::operation;
 use crate::pinned::Pinned;
 use crate::stream::Stream;
 use crate::view::{AsViewMut, ViewMut};

@@ -1,10 +1,10 @@
 //! Pieces of pinned memory, each brought to the device and back to where it was.
 
 use bytemuck::Pod;
+use gpustream_core::operation::{Waited, operation};
 use gpustream_hal::{Error, ErrorKind, Result};
 
 use super::{Pipeline, report};
-use crate::operation::{Waited, operation};
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, ViewMut};
 

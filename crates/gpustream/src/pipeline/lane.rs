@@ -3,11 +3,11 @@
 use std::array;
 
 use bytemuck::Pod;
+use gpustream_core::memory::byte_len;
 use gpustream_hal::{Operation, Result};
 
 use crate::buffer::Buffer;
 use crate::device::Device;
-use crate::memory::byte_len;
 use crate::stream::Stream;
 use crate::view::{AsView, View};
 

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use bytemuck::Pod;
+use gpustream_core::memory::{Kind, byte_len};
+use gpustream_core::operation::operation;
 use gpustream_hal::{Error, ErrorKind, Operation, Result};
 
 use super::turns::take_turns;
@@ -10,8 +12,6 @@ use super::{Pipeline, report};
 use crate::buffer::Buffer;
 use crate::copy::staged;
 use crate::device::Device;
-use crate::memory::{Kind, byte_len};
-use crate::operation::operation;
 use crate::pinned::Pinned;
 use crate::stream::Stream;
 use crate::view::{View, ViewMut};

@@ -1,0 +1,61 @@
+//! Checksums of images: SHA-256, in hexadecimal digits.
+//!
+//! This layer knows bytes, but neither the source nor the use of an image.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gpustream_hal::{Error, ErrorKind, Image, Result};
+use sha2::{Digest, Sha256};
+
+/// The checksum of an image's bytes. A damaged image, or one of another build, does not match.
+#[derive(Debug)]
+pub struct Checksum {
+    /// SHA-256 in hexadecimal digits.
+    sha256: &'static str,
+    /// Set once the bytes have matched: an image that is part of a program does not change.
+    good: AtomicBool,
+}
+
+impl Checksum {
+    /// Creates the checksum of an image that is part of the program, from hexadecimal digits.
+    pub const fn new(sha256: &'static str) -> Self {
+        Self { sha256, good: AtomicBool::new(false) }
+    }
+}
+
+/// Checks that the image has the bytes that the bindings were written for. A function, and no method, because bindings
+/// can name the type.
+///
+/// # Errors
+/// [`ErrorKind::InvalidModule`] if the image has other bytes.
+pub fn check(checksum: &Checksum, image: &Image<'_>) -> Result<()> {
+    // Relaxed: no other memory depends on the flag.
+    if checksum.good.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let found = sha256(image.bytes);
+    if found != checksum.sha256 {
+        return Err(Error::new(
+            ErrorKind::InvalidModule,
+            format!(
+                "the {} image for {} is damaged or not the one that was built: its {} bytes have the SHA-256 \
+                 {found}, and the bindings were written for {}; build it again",
+                image.backend,
+                image.targets.join(", "),
+                image.bytes.len(),
+                checksum.sha256
+            ),
+        ));
+    }
+    checksum.good.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Returns the SHA-256 of `bytes` in hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}

@@ -1,0 +1,185 @@
+//! Images made by run-time compilers, kept on disk.
+//!
+//! An image is code that the driver runs, so entries lie in a folder that nobody else can write to. An entry is named
+//! by the SHA-256 of its key, and contains the key and a SHA-256 over the rest: a damaged file, or one of another key,
+//! is noticed and written anew. Entries appear by rename, so concurrent processes see whole files only.
+//!
+//! This layer knows sources, compilers and files, but not the use of an image.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use gpustream_hal::{self as hal, Result, Source};
+use sha2::{Digest as _, Sha256};
+
+use crate::checksum::sha256;
+use crate::private_folder::PrivateFolder;
+
+const MAGIC: &[u8] = b"gpustream image 2\n";
+
+/// Compiles `source` for `device`, or finds the image in the cache. A cache that cannot be used costs time, not
+/// success.
+pub fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Vec<u8>> {
+    let info = device.info();
+    let key = key(source, info.backend, &info.arch, &device.compiler()?);
+    let folder = folder().and_then(|path| PrivateFolder::open(&path).ok());
+    if let Some(image) = folder.as_ref().and_then(|folder| load(folder, &key)) {
+        return Ok(image);
+    }
+    // SAFETY: the options come from the build, or from the author of the source, and the source is trusted to run.
+    let image = unsafe { device.compile(source) }?;
+    if let Some(folder) = folder {
+        store(&folder, &key, &image);
+    }
+    Ok(image)
+}
+
+/// Returns the cache's folder: `GPUSTREAM_CACHE_DIR`, or `gpustream/images` in the user's cache folder.
+fn folder() -> Option<PathBuf> {
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    from("GPUSTREAM_CACHE_DIR").or_else(|| {
+        let caches = from("XDG_CACHE_HOME").or_else(|| Some(from("HOME")?.join(".cache")))?;
+        Some(caches.join("gpustream").join("images"))
+    })
+}
+
+/// Returns the key: all that the compiled image depends on. No two sources have the same key, because each text has its
+/// length before it, and each list its number of items.
+fn key(source: &Source<'_>, backend: &str, arch: &str, compiler: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    let number = |number: usize, key: &mut Vec<u8>| key.extend_from_slice(&(number as u64).to_le_bytes());
+    let add = |text: &str, key: &mut Vec<u8>| {
+        number(text.len(), key);
+        key.extend_from_slice(text.as_bytes());
+    };
+    for text in [backend, compiler, arch, source.name, source.text] {
+        add(text, &mut key);
+    }
+    number(source.headers.len(), &mut key);
+    for (name, text) in source.headers {
+        add(name, &mut key);
+        add(text, &mut key);
+    }
+    number(source.options.len(), &mut key);
+    for option in source.options {
+        add(option, &mut key);
+    }
+    key
+}
+
+fn entry_name(key: &[u8]) -> String {
+    format!("{}.image", sha256(key))
+}
+
+/// Returns an entry: magic, checksum of the rest, length of the key, key, image.
+fn encode(key: &[u8], image: &[u8]) -> Vec<u8> {
+    let rest = [&(key.len() as u64).to_le_bytes(), key, image].concat();
+    [MAGIC, &Sha256::digest(&rest), &rest].concat()
+}
+
+/// Returns the image in an entry, if the entry is whole and of this key.
+fn decode<'a>(entry: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+    let (checksum, rest) = entry.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
+    let intact = Sha256::digest(rest)[..] == checksum[..];
+    let (length, rest) = rest.split_first_chunk::<8>()?;
+    let same = intact && u64::from_le_bytes(*length) == key.len() as u64;
+    rest.strip_prefix(key).filter(|_| same)
+}
+
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    let (key, image) = bytes.split_at(bytes.len() / 2);
+    assert_eq!(decode(&encode(key, image), key), Some(image));
+    assert_eq!(decode(bytes, key), None);
+}
+
+fn load(folder: &PrivateFolder, key: &[u8]) -> Option<Vec<u8>> {
+    let entry = folder.read(&entry_name(key)).ok()?;
+    decode(&entry, key).map(<[u8]>::to_vec)
+}
+
+fn store(folder: &PrivateFolder, key: &[u8], image: &[u8]) {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    // The number differs in every process and call.
+    let unique = RandomState::new().hash_one((std::process::id(), serial));
+    let name = entry_name(key);
+    // A cache that cannot be written to costs time alone.
+    let _ = folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &[&encode(key, image)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SOURCE: Source<'_> =
+        Source { name: "a.cu", text: "text", headers: &[("h", "header")], options: &["-O3"] };
+
+    #[test]
+    fn entries_survive_and_damage_is_seen() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = PrivateFolder::open(parent.path()).unwrap();
+        let key = key(&SOURCE, "cuda", "sm_90", "nvrtc 13.0");
+        let path = parent.path().join(entry_name(&key));
+        assert_eq!(load(&folder, &key), None);
+        store(&folder, &key, b"image");
+        assert_eq!(load(&folder, &key).as_deref(), Some(&b"image"[..]));
+        fs::rename(&path, parent.path().join(entry_name(b"another key"))).unwrap();
+        assert_eq!(load(&folder, b"another key"), None, "an entry under another one's name");
+        store(&folder, &key, b"image");
+        let mut damaged = fs::read(&path).unwrap();
+        *damaged.last_mut().unwrap() ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        assert_eq!(load(&folder, &key), None, "a flipped bit");
+        store(&folder, &key, b"image");
+        assert_eq!(load(&folder, &key).as_deref(), Some(&b"image"[..]), "written anew");
+    }
+
+    #[test]
+    fn everything_counts_towards_the_key() {
+        let keys = [
+            key(&SOURCE, "cuda", "sm_90", "nvrtc 13.0"),
+            key(&SOURCE, "hip", "sm_90", "nvrtc 13.0"),
+            key(&SOURCE, "cuda", "sm_80", "nvrtc 13.0"),
+            key(&SOURCE, "cuda", "sm_90", "nvrtc 13.1"),
+            key(&Source { text: "other", ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
+            key(&Source { headers: &[], ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
+            key(&Source { options: &[], ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
+            key(
+                &Source { headers: &[], options: &["h", "header", "-O3"], ..SOURCE },
+                "cuda",
+                "sm_90",
+                "nvrtc 13.0",
+            ),
+        ];
+        for (index, one) in keys.iter().enumerate() {
+            assert!(keys[index + 1..].iter().all(|other| one != other), "{index}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_no_entry_is_refused(bytes: Vec<u8>, key: Vec<u8>) {
+            prop_assert_eq!(decode(&bytes, &key), None);
+            let with_magic = [MAGIC, &bytes].concat();
+            prop_assert_eq!(decode(&with_magic, &key), None);
+        }
+
+        #[test]
+        fn an_entry_gives_its_image_and_a_changed_one_nothing(
+            key: Vec<u8>, image: Vec<u8>, at: prop::sample::Index, change in 1..=255_u8, cut: prop::sample::Index,
+        ) {
+            let entry = encode(&key, &image);
+            prop_assert_eq!(decode(&entry, &key), Some(&image[..]));
+            let mut changed = entry.clone();
+            changed[at.index(entry.len())] ^= change;
+            prop_assert_eq!(decode(&changed, &key), None);
+            prop_assert_eq!(decode(&entry[..cut.index(entry.len())], &key), None);
+        }
+    }
+}

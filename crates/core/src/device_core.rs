@@ -1,0 +1,292 @@
+//! The core of an opened device, which all its handles share, and its end.
+//!
+//! This is the top layer of the core, which ties streams, pools and staging together. The handles are unknown here: a
+//! value that is parked is only something to be dropped later.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gpustream_hal::{self as hal, DeviceInfo, Result, WaitPolicy};
+
+use crate::device_options::DeviceOptions;
+use crate::environment::Environment;
+use crate::inside;
+use crate::memory::Kind;
+use crate::operation::Rules;
+use crate::pool::{Pools, Users};
+use crate::queue::{ContextHold, StreamCore, StreamTable};
+use crate::staging::Staging;
+use crate::sync::{Mutex, lock};
+use crate::track::Point;
+
+/// A value whose last handle is gone, and the ends of all streams at that moment: once those are reached, nothing uses
+/// the value any more.
+struct Parked {
+    /// The value, which is only ever dropped.
+    _what: Box<dyn Send>,
+    until: Vec<Point>,
+    device: Arc<dyn hal::Device>,
+    /// Whether the value may own values of the program's, even the last handles of its device.
+    owns: bool,
+}
+
+/// The parked values of all devices. A parked value may own the last handles of its own device; a list kept in that
+/// device would then never be looked at again.
+static PARKED: Mutex<Vec<Parked>> = Mutex::new(Vec::new());
+
+/// The core of one opened device, which all its handles share.
+pub struct DeviceCore {
+    pub raw: Arc<dyn hal::Device>,
+    pub info: DeviceInfo,
+    pub rules: Rules,
+    pub wait: WaitPolicy,
+    pub pools: Arc<Pools>,
+    pub staging: Staging,
+    /// Other devices of the backend by ordinal, and whether this one reaches their memory.
+    peers: Mutex<HashMap<usize, bool>>,
+    /// Whether streams of other devices have used this one's memory.
+    visited: AtomicBool,
+}
+
+impl DeviceCore {
+    pub fn new(raw: Arc<dyn hal::Device>, options: DeviceOptions, environment: Environment) -> Self {
+        let rules = Rules { tracking: options.tracking, blocking: environment.blocking };
+        Self {
+            info: raw.info().clone(),
+            rules,
+            wait: options.wait,
+            pools: Pools::new(raw.clone(), options.memory.or(environment.pool), rules),
+            staging: Staging::new(options.staging.or(environment.staging)),
+            peers: Mutex::default(),
+            visited: AtomicBool::new(false),
+            raw,
+        }
+    }
+
+    pub fn own_streams(&self) -> Vec<Arc<StreamCore>> {
+        StreamTable::shared().filter(|stream| self.owns(stream))
+    }
+
+    /// Returns whether this device's streams may use memory of `other`: of the device itself, or of a device of the
+    /// same backend that it can reach. Access is turned on at the first use.
+    #[inline]
+    pub fn reaches(&self, other: &Self, kind: Kind) -> Result<bool> {
+        if std::ptr::eq(self, other) { Ok(true) } else { self.reaches_peer(other, kind) }
+    }
+
+    #[cold]
+    fn reaches_peer(&self, other: &Self, kind: Kind) -> Result<bool> {
+        inside::check_outside()?;
+        if self.info.backend != other.info.backend {
+            return Ok(false);
+        }
+        let ordinal = other.info.ordinal;
+        // Memory of the driver's pool is not among the memory that access is turned on for.
+        if ordinal != self.info.ordinal && other.pools.is_of_driver(kind) {
+            return Ok(false);
+        }
+        let mut peers = lock(&self.peers);
+        let known = peers.get(&ordinal).copied();
+        let reaches = if let Some(known) = known {
+            known
+        } else {
+            // A device that is opened twice is one device with one address space.
+            let same = ordinal == self.info.ordinal;
+            let reaches = same || self.raw.can_access_peer(ordinal)?;
+            if reaches && !same {
+                self.raw.enable_peer_access(ordinal)?;
+            }
+            peers.insert(ordinal, reaches);
+            reaches
+        };
+        drop(peers);
+        if reaches {
+            other.visit();
+        }
+        Ok(reaches)
+    }
+
+    /// Returns the streams that may use this device's memory: its own, and those of the backend's other devices if any
+    /// of them has used it.
+    pub(crate) fn users(&self) -> Vec<Arc<StreamCore>> {
+        let visited = self.visited.load(Ordering::Acquire);
+        StreamTable::shared().filter(|stream| {
+            self.owns(stream) || visited && stream.device.info().backend == self.info.backend
+        })
+    }
+
+    /// Returns the streams of other devices among [`users`](Self::users).
+    pub(crate) fn visitors(&self) -> Vec<Arc<StreamCore>> {
+        let mut users = self.users();
+        users.retain(|stream| !self.owns(stream));
+        users
+    }
+
+    pub(crate) fn owns(&self, stream: &StreamCore) -> bool {
+        Arc::ptr_eq(&stream.device, &self.raw)
+    }
+
+    /// Notes that a stream of another device uses memory of this one.
+    pub fn visit(&self) {
+        self.visited.store(true, Ordering::Release);
+    }
+
+    /// Asks the driver which streams are idle, and drops the parked values that waited for them.
+    pub(crate) fn refresh(&self) {
+        for stream in self.own_streams() {
+            // An error does not say that work is done; the next wait reports the error.
+            let _ = stream.poll();
+        }
+        self.sweep();
+    }
+
+    /// Asks the driver which work is done, and gives the pool the memory that the device's streams keep for their next
+    /// short copies.
+    pub fn take_back_kept(&self) {
+        self.refresh();
+        for stream in self.own_streams() {
+            stream.short_path.take().for_each(|block| self.pools.release(block));
+        }
+    }
+
+    pub fn sweep(&self) {
+        if inside::is_inside() {
+            return;
+        }
+        StreamTable::shared().sweep(&self.raw);
+        self.look_after_others();
+        let is_own = |parked: &Parked| Arc::ptr_eq(&parked.device, &self.raw);
+        let done =
+            |parked: &Parked| parked.until.iter().all(|&point| StreamTable::shared().known_done(point));
+        let free: Vec<Parked> =
+            lock(&PARKED).extract_if(.., |parked| (parked.owns || is_own(parked)) && done(parked)).collect();
+        // Dropped with no lock held: a graph's closures may own anything. If a closure owns the last handle of another
+        // device, the end of that device waits for work, which may in turn wait for this very thread.
+        let (own, others): (Vec<_>, Vec<_>) = free.into_iter().partition(is_own);
+        drop(own);
+        if !others.is_empty() {
+            inside::elsewhere(move || drop(others));
+        }
+    }
+
+    /// Asks about the streams that parked closures of other devices wait for, because such a closure may be all that is
+    /// left of its device.
+    fn look_after_others(&self) {
+        let others = |parked: &&Parked| parked.owns && !Arc::ptr_eq(&parked.device, &self.raw);
+        let until: Vec<Point> =
+            lock(&PARKED).iter().filter(others).flat_map(|parked| parked.until.iter().copied()).collect();
+        for point in until {
+            if let Some(stream) = StreamTable::shared().get(point.stream)
+                && !stream.known_done(point.number)
+            {
+                // An error does not say that work is done; the next wait reports the error.
+                let _ = stream.poll();
+            }
+        }
+    }
+
+    /// Keeps `what` until everything submitted so far is done. If `what` owns values of the program's (`owns`), and
+    /// with them perhaps this device, any other device may drop `what`.
+    pub fn park(&self, what: Box<dyn Send>, owns: bool) {
+        // Streams of another device matter only if they have used this one's memory. Nobody asks the driver about such
+        // streams here, so without that condition `what` would stay longer than needed.
+        let until =
+            self.users().into_iter().map(|stream| Point { stream: stream.id, number: stream.counted() });
+        let until = until.collect();
+        lock(&PARKED).push(Parked { _what: what, until, device: self.raw.clone(), owns });
+        self.refresh();
+    }
+
+    pub fn synchronize(&self) -> Result<()> {
+        inside::check_outside()?;
+        let streams = self.own_streams();
+        drop(ContextHold::for_wait(&*self.raw)?);
+        // The first wait is one by events, during which other threads can capture, so that the wait for the context is
+        // short. The wait for the context reports failures.
+        for stream in &streams {
+            let _ = stream.wait_end();
+        }
+        let context = ContextHold::for_wait(&*self.raw)?;
+        let ends: Vec<u64> = streams.iter().map(|stream| stream.submitted()).collect();
+        self.raw.synchronize()?;
+        drop(context);
+        streams.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
+        streams.iter().try_for_each(|stream| stream.panicked.report())
+    }
+}
+
+impl Users for DeviceCore {
+    /// Marks each stream's end too, so that the next look can tell more.
+    fn look(&self) {
+        for stream in self.users() {
+            stream.poll_and_mark();
+        }
+        self.sweep();
+    }
+
+    fn are_known_idle(&self) -> bool {
+        self.own_streams().iter().all(|stream| stream.known_done(stream.counted()))
+    }
+
+    /// Waits for each stream, because a wait for the device would break the captures of other threads.
+    fn settle(&self) -> Result<()> {
+        for stream in self.users() {
+            match stream.wait_end() {
+                Err(error) if stream.is_ours() && self.owns(&stream) => return Err(error),
+                // The failure of another device, or an end that no event tells of, only leaves more memory in use.
+                _ => {}
+            }
+        }
+        self.take_back_kept();
+        Ok(())
+    }
+}
+
+/// Waits for the whole context, unless something is captured there. Returns whether the wait succeeded.
+fn is_synchronized(raw: &dyn hal::Device) -> bool {
+    let Ok(_context) = ContextHold::for_wait(raw) else { return false };
+    // Nothing is submitted to these streams any more, so a wait for the context is a wait for all their work.
+    let retired = StreamTable::shared().filter(|stream| stream.is_retired() && stream.is_in_context_of(raw));
+    let ends: Vec<u64> = retired.iter().map(|stream| stream.submitted()).collect();
+    let synchronized = raw.synchronize().is_ok();
+    if synchronized {
+        retired.iter().zip(ends).for_each(|(stream, end)| stream.set_done(end));
+    }
+    synchronized
+}
+
+impl Drop for DeviceCore {
+    /// Waits for the device's work, then returns to the driver the memory that nobody holds. A graph of another device
+    /// may refer to memory of this one, and then keeps that memory and the driver's device.
+    fn drop(&mut self) {
+        let raw = self.raw.clone();
+        let streams = self.own_streams();
+        let visitors = self.visitors();
+        let parked: Vec<Parked> =
+            lock(&PARKED).extract_if(.., |parked| Arc::ptr_eq(&parked.device, &raw)).collect();
+        let pools = self.pools.clone();
+        inside::outside(move || {
+            // Stream by stream, because a wait for the context would break the captures of other handles of the device.
+            let done = streams.iter().all(|it| it.wait_idle().is_ok()) || is_synchronized(&*raw);
+            // A wait that reports the device's loss does not say that nothing runs; the backend says so, if it knows.
+            let idle = done || raw.has_stopped();
+            if !idle || !visitors.iter().all(|it| it.wait_end().is_ok() || it.device.has_stopped()) {
+                // Memory that may be in use stays with the process, and the streams that may use it stay in the table.
+                return std::mem::forget((parked, pools));
+            }
+            // Not before, because a stream that is not in the table counts as done. The streams of a lost device stay:
+            // their writes to memory of other devices were not done, which the guards of that memory report. Streams
+            // that were not made by us may be in use through other handles of the device, and go when they are found
+            // idle.
+            if done {
+                StreamTable::shared().take(|stream| stream.is_ours() && Arc::ptr_eq(&stream.device, &raw));
+            }
+            drop(parked);
+            streams.iter().filter(|stream| stream.is_ours()).for_each(|stream| stream.close());
+            pools.close();
+            drop(streams);
+            StreamTable::shared().sweep(&raw);
+        });
+    }
+}

@@ -1,0 +1,224 @@
+//! Host closures in stream order: the values that a driver gets with its callback.
+//!
+//! This layer knows closures and the place of their panics, but no streams, graphs or devices: a stream shares a
+//! [`Panicked`] with its closures, and the launches of a graph are numbers.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::mem;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, PoisonError};
+
+use gpustream_hal::{Error, ErrorKind, Result};
+use smallvec::SmallVec;
+
+use crate::sync::{Mutex, lock};
+use crate::track::Clock;
+use crate::{inside, process};
+
+/// The last panic of a stream's host closures, kept until a wait for the stream reports it.
+#[derive(Default)]
+pub struct Panicked(Mutex<Option<String>>);
+
+impl Panicked {
+    /// Takes out the panic, so that it is reported once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::HostPanic`] with the panic's message, if there was one.
+    pub fn report(&self) -> Result<()> {
+        match lock(&self.0).take() {
+            None => Ok(()),
+            Some(text) => Err(Error::new(
+                ErrorKind::HostPanic,
+                format!("a host closure of this stream panicked: {text}"),
+            )),
+        }
+    }
+}
+
+/// A closure on its way through the driver.
+pub struct HostCall {
+    closure: Box<dyn FnOnce() + Send>,
+    panicked: Arc<Panicked>,
+    past: Clock,
+}
+
+impl HostCall {
+    /// Creates a call for the stream whose waits report `panicked`. The closure comes after everything in `past`.
+    pub fn new(closure: impl FnOnce() + Send + 'static, panicked: &Arc<Panicked>, past: Clock) -> Self {
+        Self { closure: Box::new(closure), panicked: panicked.clone(), past }
+    }
+
+    pub fn into_raw(self) -> *mut c_void {
+        Box::into_raw(Box::new(self)).cast()
+    }
+
+    /// Takes back a call that the driver was given.
+    ///
+    /// # Safety
+    /// `data` came from [`into_raw`](Self::into_raw) and is not used again.
+    pub unsafe fn from_raw(data: *mut c_void) -> Self {
+        // SAFETY: by this function's contract.
+        *unsafe { Box::from_raw(data.cast()) }
+    }
+}
+
+/// A closure that a graph runs at each launch.
+///
+/// A node of the graph has the address of this value. A driver may look into the node only when a run reaches the node
+/// (HIP does), so the node is never given another address while runs are pending. Instead the closure of a run is
+/// chosen here, by the number of the run. The runs of one executable follow each other.
+pub struct RepeatedCall {
+    runs: Mutex<Runs>,
+    /// The call of the same node in the recorded graph, where that is another call: parents copy the recorded graph.
+    recorded: Option<Arc<Self>>,
+}
+
+struct Runs {
+    /// The closures in the order of their runs, each with the number of its first run. The first one is that of the run
+    /// that begins next, or of an earlier run.
+    closures: VecDeque<(u64, Arc<dyn Fn() + Send + Sync>)>,
+    launched: u64,
+    begun: u64,
+    /// The streams that report panics: those of runs that have not begun, each with the number of the first such run.
+    streams: VecDeque<(u64, Arc<Panicked>)>,
+}
+
+impl RepeatedCall {
+    pub fn new(closure: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::of(Arc::new(closure), None)
+    }
+
+    fn of(closure: Arc<dyn Fn() + Send + Sync>, recorded: Option<Arc<Self>>) -> Self {
+        let closures = VecDeque::from([(0, closure)]);
+        Self {
+            runs: Mutex::new(Runs { closures, launched: 0, begun: 0, streams: VecDeque::new() }),
+            recorded,
+        }
+    }
+
+    /// Creates the call for the executable's own node. A closure that is put into that node later changes neither the
+    /// recorded graph nor its parents.
+    pub fn for_executable(self: &Arc<Self>) -> Option<Self> {
+        let newest = lock(&self.runs).closures.back().map(|(_, closure)| closure.clone())?;
+        Some(Self::of(newest, Some(self.clone())))
+    }
+
+    /// Returns the call that the recorded graph has.
+    pub(crate) fn recorded(self: &Arc<Self>) -> Arc<Self> {
+        self.recorded.as_ref().unwrap_or(self).clone()
+    }
+
+    /// Counts a launch on the stream whose waits report `panicked`.
+    pub fn launched_on(&self, panicked: &Arc<Panicked>) {
+        let mut runs = lock(&self.runs);
+        if runs.streams.back().is_none_or(|(_, last)| !Arc::ptr_eq(last, panicked)) {
+            let first = runs.launched;
+            runs.streams.push_back((first, panicked.clone()));
+        }
+        runs.launched += 1;
+    }
+
+    /// Takes back the count of a launch that the driver refused.
+    pub fn not_launched(&self) {
+        lock(&self.runs).launched -= 1;
+    }
+
+    /// Returns whether a run has been launched that has not called the closure yet.
+    pub fn is_pending(&self) -> bool {
+        let runs = lock(&self.runs);
+        runs.begun < runs.launched
+    }
+
+    /// Gives the closure of `other` to the runs launched from now on.
+    pub(crate) fn replace(&self, other: &Self) {
+        let newest = lock(&other.runs).closures.back().map(|(_, closure)| closure.clone());
+        let Some(closure) = newest else { return };
+        let mut runs = lock(&self.runs);
+        let first = runs.launched;
+        // The last closure has had no run.
+        let unused = if runs.closures.back().is_some_and(|(from, _)| *from == first) {
+            runs.closures.pop_back()
+        } else {
+            None
+        };
+        runs.closures.push_back((first, closure));
+        let passed = runs.pass();
+        drop(runs);
+        // Dropped with no lock held, because closures own the user's values.
+        drop((unused, passed));
+    }
+}
+
+impl Drop for RepeatedCall {
+    fn drop(&mut self) {
+        let runs = self.runs.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let closures = mem::take(&mut runs.closures);
+        process::users_code(|| drop(closures));
+    }
+}
+
+impl Runs {
+    /// Takes out the closures whose runs have all begun.
+    fn pass(&mut self) -> SmallVec<[Arc<dyn Fn() + Send + Sync>; 1]> {
+        let mut passed = SmallVec::new();
+        while self.closures.get(1).is_some_and(|(from, _)| *from <= self.begun) {
+            passed.extend(self.closures.pop_front().map(|(_, closure)| closure));
+        }
+        passed
+    }
+}
+
+/// Runs the closure of a graph's node; the driver calls this. A panic is reported by the stream that the graph was
+/// launched on.
+///
+/// # Safety
+/// `data` points to a [`RepeatedCall`] that is alive.
+pub unsafe extern "C" fn run_repeated(data: *mut c_void) {
+    // SAFETY: by this function's contract.
+    let call = unsafe { &*data.cast_const().cast::<RepeatedCall>() };
+    let mut runs = lock(&call.runs);
+    let passed = runs.pass();
+    while runs.streams.get(1).is_some_and(|(from, _)| *from <= runs.begun) {
+        runs.streams.pop_front();
+    }
+    runs.begun += 1;
+    let closure = runs.closures.front().map(|(_, closure)| closure.clone());
+    let panicked = runs.streams.front().map(|(_, panicked)| panicked.clone());
+    drop(runs);
+    let run = move || {
+        // Dropped inside the closure's bounds: the values that these closures own may panic, or call the library.
+        drop(passed);
+        if let Some(closure) = closure {
+            closure();
+        }
+    };
+    run_inside(run, panicked.as_deref(), Clock::default());
+}
+
+/// Runs a [`HostCall`]; the driver calls this.
+///
+/// # Safety
+/// `data` came from [`HostCall::into_raw`] and is not used again.
+pub unsafe extern "C" fn run(data: *mut c_void) {
+    // SAFETY: by this function's contract; the driver calls once, with the pointer it was given.
+    let HostCall { closure, panicked, past } = unsafe { HostCall::from_raw(data) };
+    run_inside(closure, Some(&panicked), past);
+}
+
+/// Runs a user's closure where the driver may not be called and nothing may unwind.
+fn run_inside(closure: impl FnOnce(), panicked: Option<&Panicked>, past: Clock) {
+    inside::run(past, || {
+        let Err(payload) = panic::catch_unwind(AssertUnwindSafe(closure)) else { return };
+        let text = payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "(no message)".to_owned());
+        if let Some(panicked) = panicked {
+            *lock(&panicked.0) = Some(text);
+        }
+        // A payload may itself panic when dropped, and nothing may unwind from here.
+        mem::forget(payload);
+    });
+}

@@ -1,0 +1,114 @@
+//! The inside of a host closure, where the library calls nothing.
+//!
+//! A driver runs host closures on a thread of its own and must not be called there: the driver may refuse the call, or
+//! wait for the very closure that made it. So inside a closure every call that would reach the driver is an error, and
+//! values that are dropped there are handed to another thread.
+//!
+//! This layer knows threads, clocks and the end of the process, but neither the closures
+//! ([`host_call`](crate::host_call)) nor streams.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::mem;
+use std::panic::{self, AssertUnwindSafe};
+use std::thread;
+
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use crate::process;
+use crate::sync::{Mutex, lock};
+use crate::track::{Clock, Point};
+
+thread_local! {
+    /// Whether this thread is running a host closure on the driver's behalf.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// The clock of that closure's submission, with everything that the closure comes after.
+    static PAST: RefCell<Clock> = RefCell::default();
+}
+
+/// Runs `work` as a host closure that was submitted after everything in `past`.
+pub(crate) fn run(past: Clock, work: impl FnOnce()) {
+    INSIDE.set(true);
+    PAST.set(past);
+    work();
+    INSIDE.set(false);
+}
+
+/// Returns whether this thread is inside a host closure.
+#[inline]
+pub fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// Checks that this thread may call the driver and wait.
+///
+/// # Errors
+/// [`ErrorKind::InHostClosure`] inside a host closure.
+#[inline]
+pub fn check_outside() -> Result<()> {
+    if is_inside() { Err(inside()) } else { Ok(()) }
+}
+
+#[cold]
+fn inside() -> Error {
+    Error::new(
+        ErrorKind::InHostClosure,
+        "a host closure runs on a thread of the driver, which cannot be called or waited for there; have the closure \
+         notify a thread of the program, and make the call on that thread",
+    )
+}
+
+/// Returns whether this thread is inside a closure that comes after `point`, which is then done.
+pub(crate) fn is_past(point: Point) -> bool {
+    is_inside() && PAST.with_borrow(|past| past.covers(point))
+}
+
+/// The work that host closures left to another thread.
+#[derive(Default)]
+struct Left {
+    work: VecDeque<Box<dyn FnOnce() + Send>>,
+    /// Whether a thread is doing the work.
+    has_thread: bool,
+}
+
+static LEFT: Mutex<Left> = Mutex::new(Left { work: VecDeque::new(), has_thread: false });
+
+/// Runs `work`, which calls the driver: now, or on another thread if this one is inside a host closure. Once the
+/// process is ending, `work` is leaked.
+pub fn outside(work: impl FnOnce() + Send + 'static) {
+    if is_inside() {
+        elsewhere(work);
+    } else {
+        process::at_driver(work);
+    }
+}
+
+/// Runs `work`, which calls the driver, on another thread in any case. Once the process is ending, `work` is leaked.
+pub(crate) fn elsewhere(work: impl FnOnce() + Send + 'static) {
+    let mut left = lock(&LEFT);
+    left.work.push_back(Box::new(work));
+    if !left.has_thread && !process::is_ending() {
+        process::register("what closures left", || {});
+        // If no thread can be started, the work stays until the next closure leaves something.
+        left.has_thread = thread::Builder::new().name("gpustream-drop".into()).spawn(clear_up).is_ok();
+    }
+}
+
+/// Does the work that was left, until there is none.
+fn clear_up() {
+    loop {
+        let mut left = lock(&LEFT);
+        let Some(work) = left.work.pop_front() else {
+            left.has_thread = false;
+            return;
+        };
+        drop(left);
+        // The work may drop values of the user's. A panic of one such value must not keep the rest of the work from
+        // being done.
+        let run = || panic::catch_unwind(AssertUnwindSafe(work)).map_err(mem::forget);
+        if process::at_driver(run).is_none() {
+            // The process is ending; the rest stays where it is.
+            return;
+        }
+    }
+}

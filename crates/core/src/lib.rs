@@ -1,0 +1,51 @@
+//! The untyped core of [`gpustream`](https://docs.rs/gpustream): bytes instead of elements.
+//!
+//! Programs use `gpustream`, whose typed handles (`Device`, `Stream`, `Buffer`, `Graph` and the others) stand on this crate.
+//! **There is no promise of stability here**: the interface serves those handles alone and changes with any version. Nor is
+//! the interface made for use by hand: functions that are safe here rely on the handles for what the handles check.
+//!
+//! The core orders operations and validates them, and trusts no backend with either; the backends' traits are in
+//! [`gpustream_hal`]. An arrow goes down only: each module uses the modules below its own.
+//!
+//! | module | knows | does not know |
+//! |---|---|---|
+//! | [`device_core`]: an opened device | streams, pools, staging | handles |
+//! | [`reactor`]: the thread of the futures | streams, their events, wakers | futures, devices |
+//! | [`staging`]: copies in pieces | streams, the cutting of a copy, the threads that copy | devices, the calls that copy |
+//! | [`pool`]: memory between uses | blocks, streams' numbers, the drivers' allocators | devices, but for one trait |
+//! | [`queue`]: streams, their order and captures | memory, operations, recordings | pools, devices |
+//! | [`record`]: operations that become nodes of graphs | operations, driver's graphs | streams |
+//! | [`operation`]: one operation as a value | the memory touched, the driver's calls, the values kept | streams, recordings |
+//! | [`memory`]: blocks, host guards, page-locked memory | the tracker | streams, pools |
+//! | [`host_call`], [`inside`]: host closures | threads, clocks, the end of the process | streams |
+//! | [`module_core`]: a loaded module | the driver's handle | kernels |
+//! | [`track`]: the last users of each byte | numbers and byte ranges | drivers, locks, memory |
+//! | [`device_options`], [`environment`]: settings | the options of pools and staging | devices |
+//! | [`compile_cache`], [`checksum`], [`private_folder`]: images, on disk and checked | bytes and files | modules |
+//! | [`process`], [`lint`], [`sync`]: the process's end, advice, locks | the standard library | the rest |
+#![allow(
+    missing_docs,
+    rustdoc::private_intra_doc_links,
+    reason = "the readers are those of the sources, where private items have the same documentation"
+)]
+
+pub mod checksum;
+pub mod compile_cache;
+pub mod device_core;
+pub mod device_options;
+pub mod environment;
+pub mod host_call;
+pub mod inside;
+pub mod lint;
+pub mod memory;
+pub mod module_core;
+pub mod operation;
+pub mod pool;
+pub mod private_folder;
+pub mod process;
+pub mod queue;
+pub mod reactor;
+pub mod record;
+pub mod staging;
+pub mod sync;
+pub mod track;

@@ -1,0 +1,39 @@
+//! Operations that silently serialise, reported once per line under `GPUSTREAM_LINT=1`.
+//!
+//! This layer knows source lines and texts. Its callers know which operations serialise.
+
+use std::collections::HashSet;
+use std::panic::Location;
+use std::sync::OnceLock;
+
+use crate::sync::{Mutex, lock};
+
+/// Returns whether `GPUSTREAM_LINT` is 1. The variable is read once.
+pub fn is_on() -> bool {
+    static ON: OnceLock<bool> = OnceLock::new();
+    *ON.get_or_init(|| std::env::var_os("GPUSTREAM_LINT").is_some_and(|value| value == "1"))
+}
+
+/// Says on standard error that the caller's line serialises, and why, if the lint is on.
+#[track_caller]
+#[inline]
+pub fn serialises(why: &str) {
+    serialises_at(why, Location::caller());
+}
+
+/// Says the same of the line at `location`.
+#[inline]
+pub(crate) fn serialises_at(why: &str, location: &'static Location<'static>) {
+    if is_on() {
+        report(why, location);
+    }
+}
+
+#[cold]
+fn report(why: &str, location: &'static Location<'static>) {
+    static SEEN: OnceLock<Mutex<HashSet<(String, u32, String)>>> = OnceLock::new();
+    let seen = SEEN.get_or_init(Mutex::default);
+    if lock(seen).insert((location.file().to_owned(), location.line(), why.to_owned())) {
+        eprintln!("gpustream: {}:{}: {why}", location.file(), location.line());
+    }
+}

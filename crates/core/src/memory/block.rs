@@ -1,0 +1,170 @@
+//! The block: one live allocation.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use gpustream_hal::{HostPtr, RawBuffer, Result};
+
+use super::guard::Guards;
+use super::registration::Registration;
+use crate::sync::Latch;
+use crate::track::{History, Uses};
+
+/// The kind of a block's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Device,
+    /// Page-locked host memory.
+    Pinned,
+    /// Page-locked host memory that the host only writes.
+    WriteCombined,
+    /// Memory that migrates between host and device.
+    Managed,
+    /// The program's own memory, page-locked in place.
+    Registered,
+}
+
+impl Kind {
+    /// The kinds that a driver allocates.
+    pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Pinned, Self::WriteCombined, Self::Managed];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device memory",
+            Self::Pinned => "pinned memory",
+            Self::WriteCombined => "write-combined memory",
+            Self::Managed => "managed memory",
+            Self::Registered => "registered memory",
+        }
+    }
+}
+
+/// The place that a block's range has in a pool.
+pub(crate) enum Place {
+    /// No place: the block is empty.
+    Nowhere,
+    /// The range of that number in an arena.
+    Arena(u32),
+    /// Memory of the driver's own pool.
+    Driver,
+    /// The program's own memory, which is unlocked and freed when the place is dropped.
+    Registered(Box<Registration>),
+}
+
+/// A range to fill a block with.
+pub(crate) struct Filling {
+    pub(crate) place: Place,
+    /// The device's address.
+    pub(crate) start: usize,
+    /// The host's address, or zero.
+    pub(crate) host: usize,
+    /// In bytes.
+    pub(crate) size: usize,
+    /// The uses that earlier owners left, if they left any.
+    pub(crate) uses: Option<Uses>,
+}
+
+/// A range on its way back to the pools, with the uses that may still go on, if there are any.
+pub(crate) struct Returned {
+    pub(crate) kind: Kind,
+    pub(crate) place: Place,
+    pub(crate) address: RawBuffer,
+    /// In bytes.
+    pub(crate) size: usize,
+    pub(crate) uses: Option<Uses>,
+}
+
+/// The pools that blocks' ranges go back to.
+pub(crate) trait Home: Send + Sync {
+    /// Takes back a range that nobody holds any more.
+    fn give_back(&self, returned: Returned);
+}
+
+/// One allocation, shared by its owner and the graphs that refer to it. The last holder gives the range back.
+///
+/// A block keeps its home alive, and with that the driver's device: a graph may outlive the handle of the device whose
+/// memory the graph touches.
+pub struct Block {
+    pub address: RawBuffer,
+    /// The host's address; null for device memory.
+    pub host: HostPtr,
+    pub kind: Kind,
+    /// Size in bytes as allocated.
+    pub(crate) capacity: usize,
+    pub history: Latch<History>,
+    /// Whether a graph has referred to this allocation; if so, launches touch its memory without a borrow.
+    pub(crate) in_graph: AtomicBool,
+    pub(super) guards: Latch<Guards>,
+    place: Place,
+    /// Set in an empty block too, so that filling one changes no reference count. The pools break this circle when they
+    /// are closed.
+    home: Arc<dyn Home>,
+}
+
+// SAFETY: `host` is an address; guards and the tracker decide who may read or write there.
+unsafe impl Send for Block {}
+// SAFETY: `host` is an address; everything else in a block is immutable or latched.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Creates a block without memory, to be [`fill`](Self::fill)ed.
+    pub(crate) fn empty(home: Arc<dyn Home>, kind: Kind) -> Self {
+        Self {
+            address: RawBuffer(0),
+            host: std::ptr::null_mut(),
+            kind,
+            capacity: 0,
+            history: Latch::new(History::new(0, false)),
+            in_graph: AtomicBool::new(false),
+            guards: Latch::new(Guards::default()),
+            place: Place::Nowhere,
+            home,
+        }
+    }
+
+    /// Fills an empty block with a range, of which `bytes` bytes were asked for.
+    #[inline]
+    pub(crate) fn fill(&mut self, filling: Filling, bytes: usize) {
+        self.address = RawBuffer(filling.start);
+        self.host = filling.host as HostPtr;
+        self.capacity = filling.size;
+        self.place = filling.place;
+        self.history.get_mut().begin(bytes, filling.uses);
+    }
+
+    /// Fills an empty block with registered memory of `bytes` bytes.
+    pub(crate) fn fill_registered(&mut self, registration: Registration, bytes: usize) -> Result<()> {
+        let (start, host) = (registration.device_address()?.0, registration.host() as usize);
+        let place = Place::Registered(Box::new(registration));
+        self.fill(Filling { place, start, host, size: bytes, uses: None }, bytes);
+        Ok(())
+    }
+
+    /// Empties the block and returns its range, which must be given back; `None` if the block was empty.
+    #[inline]
+    pub(crate) fn empty_out(&mut self) -> Option<Returned> {
+        let place = std::mem::replace(&mut self.place, Place::Nowhere);
+        if matches!(place, Place::Nowhere) {
+            return None;
+        }
+        *self.in_graph.get_mut() = false;
+        // A guard that was leaked holds nothing any more.
+        self.guards.get_mut().clear();
+        let uses = self.history.get_mut().end();
+        Some(Returned { kind: self.kind, place, address: self.address, size: self.capacity, uses })
+    }
+
+    #[inline]
+    pub fn is_host(&self) -> bool {
+        !self.host.is_null()
+    }
+}
+
+impl Drop for Block {
+    /// Gives the range back if a graph was the last holder. Otherwise the owner has emptied the block.
+    fn drop(&mut self) {
+        if let Some(returned) = self.empty_out() {
+            self.home.give_back(returned);
+        }
+    }
+}

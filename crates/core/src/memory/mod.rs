@@ -1,0 +1,44 @@
+//! Blocks of memory, and the points that host access to a block waits for.
+//!
+//! A block is one live allocation. When the owner of a block is dropped, the block's range goes back to the pool
+//! together with its uses, and the next owner's accesses come after the uses that still run. So freeing never waits,
+//! and memory that a stream still uses is never returned to the driver.
+//!
+//! This layer knows the tracker, and the driver's calls for page-locking. Streams are unknown here, and so are the
+//! pools but for [`Home`].
+
+mod access;
+mod block;
+mod guard;
+mod page_locked;
+mod registration;
+
+use std::ops::Range;
+
+use gpustream_hal::{Error, ErrorKind, Result};
+use smallvec::SmallVec;
+
+use crate::track::{Mode, Point};
+pub use access::Access;
+pub use block::{Block, Kind};
+pub(crate) use block::{Filling, Home, Place, Returned};
+pub use guard::{HostGuard, HostReplay};
+pub use page_locked::PAGE_LOCKED;
+pub use registration::Registration;
+
+/// Returns the size of `len` elements in bytes.
+pub fn byte_len<T>(len: usize) -> Result<usize> {
+    len.checked_mul(size_of::<T>()).ok_or_else(|| {
+        Error::new(
+            ErrorKind::OutOfMemory,
+            format!("{len} elements of {} bytes exceed the address space", size_of::<T>()),
+        )
+    })
+}
+
+/// Returns the points that host access to `range` waits for: its writers for a read, all its users for a write.
+pub fn pending(block: &Block, range: &Range<usize>, mode: Mode) -> SmallVec<[Point; 4]> {
+    let mut points = SmallVec::new();
+    block.history.lock().conflicts(range, mode, |old| points.push(old.point));
+    points
+}

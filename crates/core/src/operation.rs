@@ -1,0 +1,118 @@
+//! Operations as values, each made by one call of the user's and handed to a stream.
+//!
+//! This layer knows the memory that an operation touches, its calls to the driver, and the values it keeps alive.
+//! Streams ([`queue`](crate::queue)) and recordings ([`record`](crate::record)) decide what becomes of an operation.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result, Work};
+
+use crate::host_call::RepeatedCall;
+use crate::memory::Access;
+use crate::module_core::ModuleCore;
+use crate::track::Tracking;
+
+/// Returns the operation of that name at the caller's line.
+#[track_caller]
+pub fn operation(label: &'static str) -> Operation {
+    Operation { label, location: Location::caller() }
+}
+
+/// The way in which host access waits for an operation on the same memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// Waits for exactly this operation, by an event of its own.
+    Alone,
+    /// Waits for the next submission, which touches the same memory: this operation is the first half of a pair.
+    WithNext,
+}
+
+/// The options of a device that matter to each submission.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// The party that orders operations; `None` where nobody looks after the order.
+    pub tracking: Option<Tracking>,
+    /// Whether every operation is waited for, so that a fault is reported by the operation that caused it.
+    pub(crate) blocking: bool,
+}
+
+/// One operation on its way to a stream.
+pub struct Submission<'a> {
+    pub operation: Operation,
+    pub rules: Rules,
+    /// The memory that the operation touches.
+    pub accesses: &'a [&'a Access<'a>],
+    pub call: Call<'a>,
+    pub kept: Kept<'a>,
+    pub waited: Waited,
+}
+
+/// The calls that an operation makes to the driver.
+pub enum Call<'a> {
+    /// One call; most can also be a node of a graph.
+    Work(Work<'a>),
+    /// Several calls, made by a closure in its own order; no node can be made of them.
+    Several(&'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
+}
+
+impl<'a> Call<'a> {
+    /// Returns the work of a node.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] for an operation that cannot be a node.
+    #[inline]
+    pub(crate) fn node(&self) -> Result<&Work<'a>> {
+        match self {
+            Self::Work(work) if work.is_node() => Ok(work),
+            Self::Work(_) => Err(no_node()),
+            Self::Several(_) => {
+                Err(refused("make one node of an operation that takes several calls; split it"))
+            }
+        }
+    }
+
+    /// Makes the calls on `stream`.
+    ///
+    /// # Safety
+    /// The stream is alive and of `device`, and everything that the calls refer to stays alive until they are done.
+    #[inline]
+    pub(crate) unsafe fn enqueue(&mut self, device: &dyn hal::Device, stream: RawStream) -> Result<()> {
+        match self {
+            // SAFETY: by this function's contract.
+            Self::Work(work) => unsafe { work.enqueue(device, stream) },
+            Self::Several(calls) => calls(device, stream),
+        }
+    }
+}
+
+/// The value, besides the memory, that must live as long as a graph into which the operation is recorded.
+#[derive(Clone, Copy)]
+pub enum Kept<'a> {
+    Nothing,
+    Module(&'a Arc<ModuleCore>),
+    Closure(&'a Arc<RepeatedCall>),
+}
+
+/// Returns the error for something that cannot be part of a recording.
+#[cold]
+pub fn refused(what: &str) -> Error {
+    Error::new(ErrorKind::Captured, format!("a capture is being recorded, and one cannot {what}"))
+}
+
+/// Returns the error for something that is no single node.
+#[cold]
+pub fn no_node() -> Error {
+    refused("do that in a node of a graph; nodes are kernels, copies, fills and host closures")
+}
+
+/// Returns the error for two operations that conflict and that the user did not order.
+#[cold]
+pub(crate) fn hazard(new: Operation, old: Operation) -> Error {
+    let message = format!(
+        "{new} touches memory that {old} used last on another stream, and nothing orders the two; record an event \
+         after the earlier one and make this stream wait for it (`let e = a.record()?; b.wait(&e)?`), or use \
+         Tracking::Auto"
+    );
+    Error::new(ErrorKind::Hazard, message).with_operation(new)
+}

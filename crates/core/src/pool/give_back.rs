@@ -1,0 +1,164 @@
+//! The way back: to the pool when a block's owner is dropped, and to the driver when nothing uses a slab any more.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::Result;
+
+use super::Pools;
+use super::arena::{Owner, Slab};
+use crate::memory::{Block, Home, Kind, Place, Registration, Returned};
+use crate::queue::StreamTable;
+use crate::sync::lock;
+use crate::track::{StreamId, Uses};
+
+impl Home for Pools {
+    fn give_back(&self, returned: Returned) {
+        self.take_back(returned, None);
+    }
+}
+
+impl Pools {
+    /// Takes back the allocation of a dropped owner. If a graph still holds the block, the graph gives the range back
+    /// later.
+    #[inline]
+    pub fn release(self: &Arc<Self>, mut block: Arc<Block>) {
+        let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else { return };
+        let of_driver = matches!(emptied.place, Place::Driver);
+        self.take_back(emptied, Some(block));
+        if of_driver {
+            self.driver.flush(self);
+        }
+    }
+
+    #[inline]
+    fn take_back(&self, returned: Returned, shell: Option<Arc<Block>>) {
+        let Returned { kind, place, address, size, mut uses } = returned;
+        let id = match place {
+            Place::Nowhere => return,
+            Place::Arena(id) => id,
+            Place::Driver => {
+                self.driver.give_back(Returned { kind, place, address, size, uses });
+                if self.closed.load(Ordering::Acquire) {
+                    self.driver.free_done(self);
+                }
+                return;
+            }
+            Place::Registered(registration) => {
+                lock(&self.orphans).push((uses.unwrap_or_default(), registration));
+                return self.sweep();
+            }
+        };
+        let owner = uses.as_mut().map_or(Owner::Idle, owner_of);
+        let uses = uses.filter(|uses| !uses.is_empty());
+        let mut state = lock(self.pool(kind));
+        state.take_back(size);
+        state.arena(size).release(id, uses, owner);
+        if self.closed.load(Ordering::Relaxed) {
+            drop(state);
+            self.trim(kind);
+            return;
+        }
+        if let Some(shell) = shell {
+            state.keep(shell);
+        }
+    }
+
+    /// Makes a block of registered memory of `bytes` bytes.
+    pub fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
+        self.sweep();
+        let mut block = Block::empty(self.clone(), Kind::Registered);
+        block.fill_registered(registration, bytes)?;
+        Ok(Arc::new(block))
+    }
+
+    /// Drops registered memory that nothing uses any more.
+    fn sweep(&self) {
+        let unused = |uses: &Uses| uses.iter().all(|old| StreamTable::shared().known_done(old.point));
+        let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| unused(uses)).collect();
+        // Dropped with no lock held, because this calls the driver.
+        drop(gone);
+    }
+
+    /// Gives slabs that nothing uses back to the driver. Returns how many bytes that was.
+    pub fn trim(&self, kind: Kind) -> u64 {
+        self.sweep();
+        let removed: Vec<Slab> = {
+            let state = &mut *lock(self.pool(kind));
+            let known_done = |point| StreamTable::shared().known_done(point);
+            state.small.settle(known_done);
+            state.large.settle(known_done);
+            let mut removed = state.small.remove_idle_slabs();
+            removed.append(&mut state.large.remove_idle_slabs());
+            removed
+        };
+        let bytes = removed.iter().map(|slab| slab.size as u64).sum();
+        for slab in removed {
+            // SAFETY: the slab was idle from end to end, and has left the pool.
+            unsafe { self.upstream.free(kind, slab) };
+        }
+        bytes
+    }
+
+    /// Gives idle memory of every kind back to the driver, since one kind may make room for another. Returns how many
+    /// bytes that was.
+    pub fn trim_all(self: &Arc<Self>) -> u64 {
+        self.driver.flush(self);
+        Kind::ALL.iter().map(|&kind| self.trim(kind)).sum()
+    }
+
+    /// Keeps nothing from now on. All work of the device is done, so the memory that nobody holds goes back to the
+    /// driver. Graphs of other devices may hold the rest, which follows block by block.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for kind in Kind::ALL {
+            let shells = lock(self.pool(kind)).take_shells();
+            // Dropped with no lock held, because each of them holds these pools.
+            drop(shells);
+        }
+        self.free_done();
+    }
+
+    /// Gives the memory that nobody holds and nothing uses back to the driver.
+    fn free_done(&self) {
+        self.driver.free_done(self);
+        for kind in Kind::ALL {
+            self.trim(kind);
+        }
+    }
+}
+
+impl Drop for Pools {
+    /// Gives memory back for the last time: the last block is gone. Memory that is still not known to be out of use
+    /// stays with the process.
+    fn drop(&mut self) {
+        if *self.closed.get_mut() {
+            self.free_done();
+        }
+    }
+}
+
+/// Returns the stream that comes after all uses, and forgets the uses that are done.
+#[inline]
+fn owner_of(uses: &mut Uses) -> Owner {
+    if let [only] = uses.as_slice() { Owner::Stream(only.point.stream) } else { owner_of_several(uses) }
+}
+
+fn owner_of_several(uses: &mut Uses) -> Owner {
+    uses.retain(|old| !StreamTable::shared().known_done(old.point));
+    let follows = |stream: StreamId| {
+        let Some(core) = StreamTable::shared().get(stream) else { return false };
+        // This thread may hold the lock already, since buffers can be dropped anywhere.
+        let Some(state) = core.try_state() else { return false };
+        uses.iter().all(|old| old.point.stream == stream || state.clock.covers(old.point))
+    };
+    match uses.as_slice() {
+        [] => Owner::Idle,
+        [only] => Owner::Stream(only.point.stream),
+        _ => uses
+            .iter()
+            .map(|old| old.point.stream)
+            .find(|&stream| follows(stream))
+            .map_or(Owner::Several, Owner::Stream),
+    }
+}

@@ -1,0 +1,79 @@
+//! The stream-ordered pool between buffers and the drivers' allocators.
+//!
+//! Freeing makes no driver call and waits for nothing: the range goes back with the uses that its owner left behind.
+//! The stream that those uses precede gets the range again at once, and any other stream when the uses are known to be
+//! done. A stream gets memory that another still uses only under pressure, when neither driver nor limit gives more;
+//! the stream's first access then waits, on the device. In every case the uses stay in the new allocation's history, so
+//! order never rests on the pool being right about the end of work.
+//!
+//! This layer knows blocks, streams and the driver's allocators, and of devices the trait [`Users`] alone.
+//!
+//! | module | knows |
+//! |---|---|
+//! | `lists` | the policy that finds a free range for a request; no streams, no addresses |
+//! | `arena` | slabs, splitting, merging, owners; no driver, no locks |
+//! | `driver` | the driver's own pool instead |
+//! | `upstream` | the drivers' plain allocators, under the program's limit |
+//! | `state` | the pool of one kind of memory: arenas, emptied blocks, figures |
+//! | `pools` | locks, and the steps when there is no more |
+//! | `give_back` | the way back, to the pool and to the driver |
+//! | `options` | a program's choices |
+//! | `replay` | a random mix of allocations against each policy |
+//! | `stats` | figures, and the holders of memory |
+
+pub(crate) mod arena;
+mod driver;
+mod give_back;
+pub(crate) mod lists;
+mod options;
+mod pools;
+#[cfg(test)]
+mod replay;
+mod state;
+mod stats;
+mod upstream;
+
+use std::panic::Location;
+
+use gpustream_hal::{Operation, Result};
+
+pub(crate) use options::MemoryOptions;
+pub use options::PoolPolicy;
+pub(crate) use pools::Pools;
+pub use stats::{Holding, MemorySnapshot, MemoryStats};
+
+/// The unit of sizes and addresses in a slab, in bytes: the alignment that drivers give and that the vector loads of
+/// kernels want, and above the distance at which two neighbours could falsely share.
+pub(crate) const GRANULE: usize = 512;
+
+/// The largest size of a small request, in bytes. Small requests share slabs of their own, so that a long-lived one
+/// does not keep a large slab from being given back.
+const SMALL: usize = 128 << 10;
+
+/// The streams that use a device's memory, as far as its pools ask about them.
+pub trait Users {
+    /// Asks the driver how far each stream has come; never blocks.
+    fn look(&self);
+
+    /// Returns whether everything submitted to the device's own streams is known to be done.
+    fn are_known_idle(&self) -> bool;
+
+    /// Blocks until the memory that was freed is out of use, and takes back the memory that streams keep for their next
+    /// copies.
+    ///
+    /// # Errors
+    /// The errors of the device's own streams.
+    fn settle(&self) -> Result<()>;
+}
+
+/// The holder of a range: the bytes asked for, and the operation that asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder {
+    pub(crate) requested: usize,
+    pub(crate) operation: Operation,
+}
+
+impl Holder {
+    pub(crate) const NOBODY: Self =
+        Self { requested: 0, operation: Operation { label: "", location: Location::caller() } };
+}

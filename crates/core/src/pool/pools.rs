@@ -1,0 +1,365 @@
+//! A device's pools: locks, and the steps to take when there is no more memory.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use gpustream_hal::{self as hal, Error, ErrorKind, Operation, Result};
+
+use super::arena::{Owner, Taken};
+use super::driver::DriverPool;
+use super::options::{MemoryOptions, PoolPolicy};
+use super::state::PoolState;
+use super::stats::{Bytes, MemorySnapshot, MemoryStats};
+use super::upstream::Upstream;
+use super::{GRANULE, Holder, Users};
+use crate::lint;
+use crate::memory::{Block, Kind, Registration};
+use crate::operation::Rules;
+use crate::queue::{StreamCore, StreamTable};
+use crate::sync::{Mutex, lock};
+use crate::track::{Clock, Uses};
+
+/// The pools of a device, one for each kind of memory. Pools live as long as the device or a block of theirs, whichever
+/// is longer.
+pub struct Pools {
+    states: [Mutex<PoolState>; Kind::ALL.len()],
+    pub(super) driver: DriverPool,
+    pub(super) upstream: Upstream,
+    /// Registered memory whose owner is gone, with the uses that may still go on.
+    pub(super) orphans: Mutex<Vec<(Uses, Box<Registration>)>>,
+    policy: PoolPolicy,
+    pub(super) rules: Rules,
+    /// Set when the device is gone: from then on memory that nobody holds goes back to the driver. Set before the
+    /// shells are taken out under their lock, and read under that lock.
+    pub(super) closed: AtomicBool,
+    pub(super) device: Arc<dyn hal::Device>,
+}
+
+/// A request for memory.
+#[derive(Clone, Copy)]
+struct Request {
+    kind: Kind,
+    /// In bytes, rounded up.
+    size: usize,
+    holder: Holder,
+}
+
+/// Rounds a request up to the pool's granule, and a large one a little more, so that requests of similar size fit each
+/// other's place.
+pub(crate) fn rounded(bytes: usize) -> Option<usize> {
+    let step = if bytes < 1 << 20 { GRANULE } else { (1 << bytes.ilog2()) >> 7 };
+    let size = bytes.max(1).checked_next_multiple_of(step)?;
+    isize::try_from(size).is_ok().then_some(size)
+}
+
+impl Pools {
+    pub(crate) fn new(device: Arc<dyn hal::Device>, mut options: MemoryOptions, rules: Rules) -> Arc<Self> {
+        if options.pool == PoolPolicy::Driver && !device.info().memory_pools {
+            options.pool = PoolPolicy::Library;
+        }
+        if options.pool == PoolPolicy::Library && device.info().checked {
+            options.pool = PoolPolicy::Unpooled;
+        }
+        let upstream = Upstream::new(device.clone(), options.limit);
+        let (states, driver, orphans, closed) = Default::default();
+        Arc::new(Self { states, driver, upstream, orphans, policy: options.pool, rules, closed, device })
+    }
+
+    /// Returns whether ranges of this kind are cut out of larger slabs, and kept.
+    #[inline]
+    fn is_pooled(&self, kind: Kind) -> bool {
+        match self.policy {
+            // Managed memory is moved and advised about by page, so two allocations must not share one.
+            _ if kind == Kind::Managed => false,
+            PoolPolicy::Library => true,
+            PoolPolicy::Driver => kind != Kind::Device,
+            PoolPolicy::Unpooled => false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn pool(&self, kind: Kind) -> &Mutex<PoolState> {
+        &self.states[kind as usize]
+    }
+
+    /// Allocates at least `bytes` bytes. With a `stream`, the earlier uses of the memory come before the next operation
+    /// of that stream, if need be because the block's history makes that operation wait. Without a stream, the earlier
+    /// uses are done.
+    #[inline]
+    pub fn alloc(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        kind: Kind,
+        bytes: usize,
+        stream: Option<&StreamCore>,
+        operation: Operation,
+    ) -> Result<Arc<Block>> {
+        let Some(size) = rounded(bytes) else { return Err(too_large(bytes, operation)) };
+        let request = Request { kind, size, holder: Holder { requested: bytes, operation } };
+        if self.is_pooled(kind) {
+            let mut state = lock(self.pool(kind));
+            if state.arena(size).is_unsettled() {
+                drop(state);
+                self.settle(users, &request);
+                state = lock(self.pool(kind));
+            }
+            let state = &mut *state;
+            if let Some(taken) = state.arena(size).take(size, stream.map(|stream| stream.id), request.holder)
+            {
+                state.hit();
+                return Ok(self.block(state, &request, taken));
+            }
+        }
+        self.alloc_slowly(users, &request, stream).map_err(|error| error.with_operation(operation))
+    }
+
+    /// Makes a block of the range that was taken.
+    #[inline]
+    fn block(self: &Arc<Self>, state: &mut PoolState, request: &Request, taken: Taken) -> Arc<Block> {
+        if let Some(mut shell) = state.hand_out(taken.size)
+            && let Some(block) = Arc::get_mut(&mut shell)
+        {
+            block.fill(taken.into(), request.holder.requested);
+            return shell;
+        }
+        let mut block = Block::empty(self.clone(), request.kind);
+        block.fill(taken.into(), request.holder.requested);
+        Arc::new(block)
+    }
+
+    /// Tries, in order: ranges that have become free, or that had several owners; the driver; ranges that are still in
+    /// use, for a stream that waits for them; the driver once more after idle slabs went back to it, and again after
+    /// all work is done.
+    #[cold]
+    fn alloc_slowly(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        request: &Request,
+        stream: Option<&StreamCore>,
+    ) -> Result<Arc<Block>> {
+        if self.policy == PoolPolicy::Driver
+            && request.kind == Kind::Device
+            && let Some(stream) = stream
+        {
+            return self.alloc_of_driver(users, request, stream);
+        }
+        let clock = stream.map(|stream| lock(&stream.state).clock.clone()).unwrap_or_default();
+        if self.is_pooled(request.kind) {
+            if let Some(block) = self.reuse(request, stream, &clock) {
+                return Ok(block);
+            }
+            let pending = lock(self.pool(request.kind)).pending();
+            if pending >= request.size {
+                users.look();
+                if let Some(block) = self.reuse(request, stream, &clock) {
+                    return Ok(block);
+                }
+            }
+        } else {
+            // Nothing is kept, so memory that is out of use goes back, unless that would wait for other work.
+            users.look();
+            if !self.device.info().free_synchronizes || users.are_known_idle() {
+                self.trim_for(request);
+            }
+        }
+        if let Some(block) = self.try_grow(request, stream)? {
+            return Ok(block);
+        }
+        if stream.is_some()
+            && let Some(block) = self.steal(request)
+        {
+            return Ok(block);
+        }
+        if self.trim_for(request) > 0
+            && let Some(block) = self.try_grow(request, stream)?
+        {
+            return Ok(block);
+        }
+        users.settle()?;
+        if let Some(block) = self.reuse(request, stream, &clock) {
+            return Ok(block);
+        }
+        self.trim_all();
+        self.grow(request, stream).map_err(|error| self.explain(error, request))
+    }
+
+    /// Calls [`grow`](Self::grow), and returns `None` if there is no more memory.
+    fn try_grow(
+        self: &Arc<Self>,
+        request: &Request,
+        stream: Option<&StreamCore>,
+    ) -> Result<Option<Arc<Block>>> {
+        match self.grow(request, stream) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Gives idle memory back to make room for `request`. Returns how many bytes that was.
+    fn trim_for(&self, request: &Request) -> u64 {
+        let freed = self.trim(request.kind);
+        if freed > 0 && self.device.info().free_synchronizes {
+            let why = "this allocation first returns freed memory to the driver, which waits for all work of the device";
+            lint::serialises_at(why, request.holder.operation.location);
+        }
+        freed
+    }
+
+    /// Asks the driver's pool. If the pool has no more memory, frees all dropped memory and asks the pool again.
+    fn alloc_of_driver(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        request: &Request,
+        stream: &StreamCore,
+    ) -> Result<Arc<Block>> {
+        let Request { size, holder, kind } = *request;
+        self.driver.flush(self);
+        let bytes = self.upstream.exact(holder.requested);
+        let mut block = Arc::new(Block::empty(self.clone(), kind));
+        let mut alloc = || {
+            let _growing = self.upstream.lock_growth(kind);
+            self.upstream.check_limit(kind, self.driver.stats().reserved, size)?;
+            self.driver.alloc(self.rules, (size, bytes), holder, stream, &mut block)
+        };
+        match alloc() {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                users.settle()?;
+                self.trim_all();
+                alloc().map_err(|error| self.explain(error, request))?;
+            }
+            other => other?,
+        }
+        Ok(block)
+    }
+
+    /// Asks the driver which work is done, and merges the ranges that this leaves without uses.
+    #[cold]
+    fn settle(&self, users: &dyn Users, request: &Request) {
+        users.look();
+        lock(self.pool(request.kind))
+            .arena(request.size)
+            .settle(|point| StreamTable::shared().known_done(point));
+    }
+
+    /// Takes a range that `stream` may have by what is known, if need be from joined neighbours of different owners.
+    fn reuse(
+        self: &Arc<Self>,
+        request: &Request,
+        stream: Option<&StreamCore>,
+        clock: &Clock,
+    ) -> Option<Arc<Block>> {
+        if !self.is_pooled(request.kind) {
+            return None;
+        }
+        let state = &mut *lock(self.pool(request.kind));
+        let Request { size, holder, .. } = *request;
+        let arena = state.arena(size);
+        arena.settle(|point| StreamTable::shared().known_done(point));
+        let taken = arena.take(size, stream.map(|stream| stream.id), holder).or_else(|| {
+            let stream = stream?;
+            arena.gather(size, Owner::Stream(stream.id), holder, |uses| {
+                uses.iter().all(|old| old.point.stream == stream.id || clock.covers(old.point))
+            })
+        })?;
+        state.hit();
+        Some(self.block(state, request, taken))
+    }
+
+    /// Takes memory that other streams still use; the first access will wait for them.
+    fn steal(self: &Arc<Self>, request: &Request) -> Option<Arc<Block>> {
+        let Request { kind, size, holder } = *request;
+        let state = &mut *lock(self.pool(kind));
+        let taken = if self.is_pooled(kind) {
+            state.arena(size).gather(size, Owner::Several, holder, |_| true)?
+        } else {
+            state.arena(size).take_slab(self.upstream.exact(holder.requested), holder)?
+        };
+        state.hit();
+        Some(self.block(state, request, taken))
+    }
+
+    /// Asks the driver for a slab or, if there is no room for one, for the request's size alone.
+    fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
+        let Request { kind, size, holder } = *request;
+        let _growing = self.upstream.lock_growth(kind);
+        let reserved = lock(self.pool(kind)).reserved();
+        let exact = self.upstream.exact(holder.requested);
+        let slab = if self.is_pooled(kind) {
+            self.upstream.alloc_shared(kind, size, reserved)
+        } else {
+            self.upstream.alloc(kind, size, exact, reserved)
+        }?;
+        let state = &mut *lock(self.pool(kind));
+        let arena = state.arena(size);
+        let taken = if self.is_pooled(kind) {
+            arena.add_slab(slab);
+            arena.take(size, stream.map(|stream| stream.id), holder)
+        } else {
+            arena.take_new(slab, exact, holder)
+        };
+        state.miss();
+        let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
+        Ok(self.block(state, request, taken))
+    }
+
+    /// Returns whether memory of this kind comes from the driver's own pool.
+    pub(crate) fn is_of_driver(&self, kind: Kind) -> bool {
+        kind == Kind::Device && self.policy == PoolPolicy::Driver
+    }
+
+    pub fn stats(&self, kind: Kind) -> MemoryStats {
+        if self.is_of_driver(kind) {
+            return self.driver.stats();
+        }
+        lock(self.pool(kind)).stats()
+    }
+
+    pub fn snapshot(&self, kind: Kind) -> MemorySnapshot {
+        if self.is_of_driver(kind) {
+            let live = self.driver.live();
+            return MemorySnapshot::new(
+                self.driver.stats(),
+                live.iter().map(|(size, holder)| (*size, holder)),
+            );
+        }
+        lock(self.pool(kind)).snapshot()
+    }
+
+    /// Adds the holders of the memory to an error that says that there is no more.
+    #[cold]
+    fn explain(&self, error: Error, request: &Request) -> Error {
+        if error.kind() != ErrorKind::OutOfMemory {
+            return error;
+        }
+        let snapshot = self.snapshot(request.kind);
+        error.with_context(format!(
+            "no room for {} ({} bytes) of {}: {}",
+            Bytes(request.holder.requested as u64),
+            request.holder.requested,
+            request.kind.name(),
+            snapshot.summary(5)
+        ))
+    }
+}
+
+#[cold]
+fn too_large(bytes: usize, operation: Operation) -> Error {
+    Error::new(ErrorKind::OutOfMemory, format!("an allocation of {bytes} bytes exceeds the address space"))
+        .with_operation(operation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_holds_the_request_and_loses_little() {
+        for bytes in (0..5000).chain([1 << 20, (1 << 20) + 1, (1 << 40) + 12345]) {
+            let size = rounded(bytes).unwrap();
+            assert!(size >= bytes.max(1) && size.is_multiple_of(GRANULE), "{bytes} -> {size}");
+            assert!(size - bytes <= GRANULE.max(bytes / 64), "{bytes} -> {size}");
+            assert_eq!(rounded(size), Some(size), "{bytes}");
+        }
+        assert_eq!(rounded(usize::MAX), None);
+    }
+}

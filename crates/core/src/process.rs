@@ -1,0 +1,198 @@
+//! The process as a whole, with its threads but no devices or streams: its end, after which the library calls no
+//! driver, and its copies by `fork`.
+//!
+//! Drivers take themselves down in exit handlers, and some crash where a thread calls them meanwhile. Threads of the
+//! library run beside the program's, so they call drivers inside [`at_driver`] alone, and so do destructors. When the
+//! process exits, a handler that runs before the drivers' lets no more threads in and waits for those inside.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::mem;
+use std::process;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpustream_hal::{Error, ErrorKind, Result};
+
+/// The time that the end of the process waits for calls that are under way. A call that waits for work that never ends,
+/// or for the host closure that called `exit`, must not keep the process.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Set when no more threads are let in. Pairs with `INSIDE`: a thread that enters counts itself and then reads this,
+/// and the handler sets this and then reads the count, so that one of the two sees the other.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// The number of threads inside [`at_driver`].
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// The id of the process that opened the first device; 0 before.
+static OPENED_BY: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// Whether this thread is counted in `INSIDE`. Has no destructor, since it is read until the thread's very end.
+    static HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+unsafe extern "C" {
+    fn atexit(handler: extern "C" fn()) -> c_int;
+}
+
+/// An entry of this thread in the count while the value lives; nothing where the thread was counted already.
+struct Entry {
+    counted: bool,
+}
+
+impl Entry {
+    fn new() -> Option<Self> {
+        if HERE.get() {
+            return Some(Self { counted: false });
+        }
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        if ENDING.load(Ordering::SeqCst) {
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+            return None;
+        }
+        HERE.set(true);
+        Some(Self { counted: true })
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if self.counted {
+            HERE.set(false);
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Runs `work`, which may call drivers. Once the process is ending, `work` is leaked instead, with all that it owns.
+#[inline]
+pub(crate) fn at_driver<T>(work: impl FnOnce() -> T) -> Option<T> {
+    if let Some(_entry) = Entry::new() {
+        Some(work())
+    } else {
+        mem::forget(work);
+        None
+    }
+}
+
+/// Runs a piece of the program's own code, which the end of the process does not wait for: the code may itself call
+/// `exit`, or wait for a thread that did. If the process is ending when the code returns, this function does not
+/// return.
+pub(crate) fn users_code<T>(work: impl FnOnce() -> T) -> T {
+    /// The thread's way back into the count, also where the code panics.
+    struct Return;
+    impl Drop for Return {
+        fn drop(&mut self) {
+            INSIDE.fetch_add(1, Ordering::SeqCst);
+            if ENDING.load(Ordering::SeqCst) {
+                INSIDE.fetch_sub(1, Ordering::SeqCst);
+                loop {
+                    thread::park();
+                }
+            }
+            HERE.set(true);
+        }
+    }
+    if !HERE.replace(false) {
+        return work();
+    }
+    INSIDE.fetch_sub(1, Ordering::SeqCst);
+    let _return = Return;
+    work()
+}
+
+/// Returns whether the process is ending.
+pub(crate) fn is_ending() -> bool {
+    ENDING.load(Ordering::Relaxed)
+}
+
+/// A backend, or a kind of thread.
+struct Registered {
+    name: &'static str,
+    /// Wakes the thread of this kind, if there is one that sleeps, so that the thread sees the end of the process.
+    wake: fn(),
+}
+
+static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+
+/// Registers [`end`] for the end of the process, and `wake` for `end` to call. Handlers run in the reverse order of
+/// their registration, and drivers register theirs when they are opened; so this is called once for each backend, when
+/// its first device is open, and for each kind of thread.
+pub fn register(name: &'static str, wake: fn()) {
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !registered.iter().any(|known| known.name == name) {
+        registered.push(Registered { name, wake });
+        // SAFETY: the handler does not unwind, and C runs it at the end of the process, or before this library is
+        // unloaded. Where there is no room for one more handler, nothing else can be done.
+        let _ = unsafe { atexit(end) };
+    }
+}
+
+/// Lets no more threads in, and waits for those inside, except the calling thread, which ends the process.
+extern "C" fn end() {
+    if ENDING.swap(true, Ordering::SeqCst) || is_forked() {
+        return;
+    }
+    // The lock is tried and not waited for: the thread that holds it may be the one that ends the process.
+    if let Ok(registered) = REGISTERED.try_lock() {
+        registered.iter().for_each(|known| (known.wake)());
+    }
+    let begun = Instant::now();
+    let others = || INSIDE.load(Ordering::SeqCst) > usize::from(HERE.get());
+    while others() && begun.elapsed() < PATIENCE {
+        // Most calls are over at once; spinning would take time from them.
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
+fn is_forked() -> bool {
+    let opened_by = OPENED_BY.load(Ordering::Relaxed);
+    opened_by != 0 && opened_by != process::id()
+}
+
+/// Notes that this process opens a device.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] in a process that was forked from one that had opened a device.
+pub fn check_not_forked() -> Result<()> {
+    let _ = OPENED_BY.compare_exchange(0, process::id(), Ordering::Relaxed, Ordering::Relaxed);
+    if is_forked() { Err(forked()) } else { Ok(()) }
+}
+
+#[cold]
+fn forked() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "process {} was forked from process {}, which had opened a device: neither drivers nor the library's threads \
+             survive a fork; open devices after forking, or have the child execute a program",
+            process::id(),
+            OPENED_BY.load(Ordering::Relaxed)
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_of_the_program_is_not_counted() {
+        let counted = |nested: bool| (HERE.get(), nested);
+        let seen = at_driver(|| {
+            let outer = counted(false);
+            let inner = at_driver(|| users_code(|| counted(true)));
+            (outer, inner, HERE.get())
+        });
+        assert_eq!(seen, Some(((true, false), Some((false, true)), true)));
+        assert!(!HERE.get());
+        let panicked =
+            at_driver(|| std::panic::catch_unwind(|| users_code(|| panic!("on purpose"))).is_err());
+        assert_eq!((panicked, HERE.get()), (Some(true), false));
+        assert!(!users_code(|| HERE.get()));
+    }
+}

@@ -1,0 +1,266 @@
+//! Captures: a driver records what is submitted to its streams.
+//!
+//! The streams of a capture are its lanes: the one it began on, and those that joined by waiting for an event recorded
+//! inside. The driver orders the operations of a lane; a wait between lanes is an event recorded on one and waited for by
+//! the other, as outside.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gpustream_hal::{EventOptions, Operation, RawGraph, Result};
+use smallvec::SmallVec;
+
+use super::{ContextHold, EventCell, Recording, StreamCore};
+use crate::inside;
+use crate::memory::Access;
+use crate::operation::{Submission, no_node, refused};
+use crate::record::Contents;
+use crate::record::scope::{Operations, Scope, add};
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{Mutex, lock};
+use crate::track::{Clock, Point, StreamId, Tracking};
+
+/// A point of a capture, held by an event that was recorded inside it.
+#[derive(Clone)]
+pub struct CapturedPoint {
+    pub capture: Arc<Capture>,
+    point: Point,
+    clock: Clock,
+    frontier: Operations,
+}
+
+struct Lane {
+    stream: Arc<StreamCore>,
+    /// The number of its last operation.
+    number: u64,
+    clock: Clock,
+    /// The operations that the lane's next one follows directly.
+    frontier: Operations,
+}
+
+#[derive(Default)]
+struct Inner {
+    lanes: HashMap<StreamId, Lane>,
+    scope: Scope,
+    /// Keeps the context from being waited for while the driver records.
+    context: Option<ContextHold>,
+}
+
+pub struct Capture {
+    origin: StreamId,
+    /// The only thread that may submit.
+    thread: ThreadId,
+    inner: Mutex<Inner>,
+    /// The driver's recording is over.
+    ended: AtomicBool,
+}
+
+impl Capture {
+    /// Begins recording on `stream`.
+    pub fn begin(stream: &Arc<StreamCore>) -> Result<Arc<Self>> {
+        stream.check_thread()?;
+        let context = Some(ContextHold::for_capture(&*stream.device)?);
+        let capture = Arc::new(Self {
+            origin: stream.id,
+            thread: thread::current().id(),
+            inner: Mutex::new(Inner { context, ..Inner::default() }),
+            ended: AtomicBool::new(false),
+        });
+        let mut state = lock(&stream.state);
+        if state.is_recorded() {
+            return Err(refused("capture a stream that is being captured already; end that capture first"));
+        }
+        stream.mark_end(&mut state)?;
+        // SAFETY: the stream is alive and, as we just saw, not being captured.
+        unsafe { stream.device.capture_begin(stream.raw) }?;
+        stream.set_recording(&mut state, Recording::Capture(capture.clone()));
+        drop(state);
+        lock(&capture.inner).add_lane(stream);
+        Ok(capture)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub fn check_thread(&self) -> Result<()> {
+        inside::check_outside()?;
+        if self.thread == thread::current().id() {
+            return Ok(());
+        }
+        Err(refused("use a stream that another thread is capturing; submit from the thread that captures"))
+    }
+
+    /// Records one operation, after the captured operations that its accesses conflict with.
+    ///
+    /// # Safety
+    /// As for [`StreamCore::submit`].
+    pub(crate) unsafe fn submit(&self, stream: &StreamCore, submission: &mut Submission<'_>) -> Result<()> {
+        self.check_thread()?;
+        let &mut Submission { operation, accesses, ref mut call, kept, rules, .. } = submission;
+        let inner = &mut *lock(&self.inner);
+        if !inner.lanes.contains_key(&stream.id) {
+            return Err(refused("submit to a stream that has left the capture"));
+        }
+        for access in accesses {
+            inner.order(rules.tracking, stream.id, operation, access)?;
+        }
+        let Some(lane) = inner.lanes.get_mut(&stream.id) else { return Ok(()) };
+        // Before the call, even if it fails: a driver may have recorded part, and the graph must own the memory that the
+        // part uses.
+        lane.number += 1;
+        let point = Point { stream: stream.id, number: lane.number };
+        let next = SmallVec::from_slice(&[inner.scope.len()]);
+        inner.scope.enter(point, operation, accesses, std::mem::replace(&mut lane.frontier, next));
+        inner.scope.keep(kept);
+        // SAFETY: the stream is alive, and the graph keeps what the operation refers to; the rest is handed on.
+        unsafe { call.enqueue(&*stream.device, stream.raw) }
+    }
+
+    /// Records `event` on a lane.
+    pub fn record(self: &Arc<Self>, stream: &StreamCore, event: &EventCell) -> Result<CapturedPoint> {
+        self.check_thread()?;
+        let inner = lock(&self.inner);
+        let Some(lane) = inner.lanes.get(&stream.id) else {
+            return Err(refused("record on a stream that has left the capture"));
+        };
+        // SAFETY: both are alive.
+        unsafe { stream.device.event_record(event.raw, stream.raw) }?;
+        let point = Point { stream: stream.id, number: lane.number };
+        Ok(CapturedPoint {
+            capture: self.clone(),
+            point,
+            clock: lane.clock.clone(),
+            frontier: lane.frontier.clone(),
+        })
+    }
+
+    /// Makes `stream` wait for a point of this capture, and join it if it is not part of it yet.
+    pub fn wait(
+        self: &Arc<Self>,
+        stream: &Arc<StreamCore>,
+        event: &EventCell,
+        point: &CapturedPoint,
+    ) -> Result<()> {
+        self.check_thread()?;
+        if self.is_over() {
+            return Err(refused(
+                "wait for an event of a capture that has ended; it never happens outside the graph",
+            ));
+        }
+        let inner = &mut *lock(&self.inner);
+        let mut state = lock(&stream.state);
+        match &state.recording {
+            Recording::Capture(other) if Arc::ptr_eq(other, self) => {}
+            Recording::Capture(_) => return Err(refused("wait for an event of another capture")),
+            Recording::Node => return Err(no_node()),
+            Recording::None => stream.mark_end(&mut state)?,
+        }
+        // SAFETY: both are alive, and the event was recorded in this capture.
+        unsafe { stream.device.stream_wait_event(stream.raw, event.raw) }?;
+        stream.set_recording(&mut state, Recording::Capture(self.clone()));
+        drop(state);
+        let lane = inner.add_lane(stream);
+        lane.clock.merge(&point.clock);
+        lane.clock.advance(point.point);
+        add(&mut lane.frontier, &point.frontier);
+        Ok(())
+    }
+
+    /// Ends the recording. All lanes are joined to the first, so that nothing is left behind; their streams are
+    /// free again, also where this fails.
+    pub fn end(&self) -> Result<(RawGraph, Contents)> {
+        /// Frees the streams also where a backend panics.
+        struct Lanes<'a>(&'a Capture, &'a mut Inner);
+        impl Drop for Lanes<'_> {
+            fn drop(&mut self) {
+                self.0.ended.store(true, Ordering::Release);
+                self.1.context = None;
+                for (_, lane) in self.1.lanes.drain() {
+                    lane.stream.set_recording(&mut lock(&lane.stream.state), Recording::None);
+                }
+            }
+        }
+
+        let inner = &mut *lock(&self.inner);
+        // Dropped only after the driver has let go of the streams: until then other threads are refused.
+        let lanes = Lanes(self, inner);
+        let ended = lanes.1.end(self.origin);
+        let contents = lanes.1.scope.finish();
+        drop(lanes);
+        Ok((ended?, contents))
+    }
+}
+
+impl Inner {
+    /// The lane of a stream, which may be new.
+    fn add_lane(&mut self, stream: &Arc<StreamCore>) -> &mut Lane {
+        self.lanes.entry(stream.id).or_insert_with(|| Lane {
+            stream: stream.clone(),
+            number: 0,
+            clock: Clock::default(),
+            frontier: Operations::new(),
+        })
+    }
+
+    /// Makes a lane wait for the conflicts that `access` has on other lanes.
+    fn order(
+        &mut self,
+        tracking: Option<Tracking>,
+        id: StreamId,
+        operation: Operation,
+        access: &Access<'_>,
+    ) -> Result<()> {
+        let Some(lane) = self.lanes.get(&id) else { return Ok(()) };
+        let missing = self.scope.missing(tracking, operation, (id, &lane.clock), access)?;
+        missing.into_iter().try_for_each(|point| self.join(point.stream, id))
+    }
+
+    /// Makes lane `to` wait for all that lane `from` holds so far.
+    fn join(&mut self, from: StreamId, to: StreamId) -> Result<()> {
+        let Some(source) = self.lanes.get(&from) else { return Ok(()) };
+        let end = Point { stream: from, number: source.number };
+        let (clock, frontier) = (source.clock.clone(), source.frontier.clone());
+        let event = EventCell::new(&source.stream.device, EventOptions::default())?;
+        // SAFETY: both are alive.
+        unsafe { source.stream.device.event_record(event.raw, source.stream.raw) }?;
+        let Some(target) = self.lanes.get_mut(&to) else { return Ok(()) };
+        // SAFETY: both are alive, and the event has been recorded.
+        unsafe { target.stream.device.stream_wait_event(target.stream.raw, event.raw) }?;
+        self.scope.contents.keep.push(event);
+        target.clock.merge(&clock);
+        target.clock.advance(end);
+        add(&mut target.frontier, &frontier);
+        Ok(())
+    }
+
+    /// Joins all lanes to the first, and has the driver end its recording.
+    fn end(&mut self, origin: StreamId) -> Result<RawGraph> {
+        let others: Vec<StreamId> = self.lanes.keys().copied().filter(|&id| id != origin).collect();
+        let joined = others.iter().try_for_each(|&id| {
+            let (covered, number) = match (self.lanes.get(&origin), self.lanes.get(&id)) {
+                (Some(origin), Some(lane)) => {
+                    (origin.clock.covers(Point { stream: id, number: lane.number }), lane.number)
+                }
+                _ => (true, 0),
+            };
+            if covered && number > 0 { Ok(()) } else { self.join(id, origin) }
+        });
+        let Some(Lane { stream, .. }) = self.lanes.get(&origin) else {
+            return Err(refused("end a capture twice"));
+        };
+        // SAFETY: the stream is alive and being captured, on this thread.
+        let graph = unsafe { stream.device.capture_end(stream.raw) };
+        if graph.is_err() {
+            // SAFETY: the stream is alive, and its recording has just ended without success, on this thread. Where
+            // this fails, the next use of the stream says so.
+            let _ = unsafe { stream.device.capture_abandon(stream.raw) };
+        }
+        if let (Ok(raw), Err(_)) = (&graph, &joined) {
+            // SAFETY: nobody else has the graph.
+            let _ = unsafe { stream.device.graph_destroy(*raw) };
+        }
+        joined.and(graph)
+    }
+}

@@ -1,0 +1,255 @@
+//! Marks: events recorded at a stream's end, by which others wait for it.
+
+use std::borrow::Borrow;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, Result, WaitPolicy};
+
+use super::{CapturedPoint, StreamCore, StreamState};
+use crate::inside;
+use crate::memory::Access;
+use crate::operation::refused;
+use crate::sync::{lock, thread};
+use crate::track::{Clock, Mode};
+
+/// Marks kept per stream before old ones are looked at.
+const MARKS: usize = 32;
+
+/// A driver event. Recycled through its stream once nobody else holds it.
+pub struct EventCell {
+    pub raw: RawEvent,
+    device: Arc<dyn hal::Device>,
+    wait: WaitPolicy,
+}
+
+impl EventCell {
+    pub fn new(device: &Arc<dyn hal::Device>, options: EventOptions) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { raw: device.event_create(options)?, device: device.clone(), wait: options.wait }))
+    }
+
+    /// Blocks until the event has been reached, in the way it was made for.
+    ///
+    /// # Safety
+    /// The event has been recorded, on a stream that is alive or whose work is done.
+    pub unsafe fn synchronize(&self) -> Result<()> {
+        if self.wait == WaitPolicy::Yield {
+            // Drivers yield only where the whole context is told to, and others in the process share that.
+            // SAFETY: recorded, on a stream that is alive or idle, by this function's contract.
+            while !unsafe { self.device.event_query(self.raw) }? {
+                thread::yield_now();
+            }
+            return Ok(());
+        }
+        // SAFETY: recorded, on a stream that is alive or idle, by this function's contract.
+        unsafe { self.device.event_synchronize(self.raw) }
+    }
+}
+
+impl Drop for EventCell {
+    fn drop(&mut self) {
+        let (device, raw) = (self.device.clone(), self.raw);
+        inside::outside(move || {
+            // SAFETY: the last holder is gone. The stream of the last record is alive or has finished its work. A
+            // failure leaves nothing to do.
+            let _ = unsafe { device.event_destroy(raw) };
+        });
+    }
+}
+
+/// A recorded event: everything up to `number` precedes it, and with that everything in `clock`.
+#[derive(Clone)]
+pub struct Mark {
+    pub number: u64,
+    /// The number of the record on the stream. Marks of one submission number are reached in this order: the stream may
+    /// wait for others between them.
+    pub record: u64,
+    pub cell: Arc<EventCell>,
+    pub clock: Clock,
+}
+
+/// The contents of a `gpustream::Event`. They go back to the stream when the event is dropped and serve for the next
+/// one, so that recording neither allocates nor counts references.
+pub struct Recorded {
+    pub mark: Mark,
+    pub stream: Arc<StreamCore>,
+    /// The place in a capture, of an event recorded inside one.
+    pub captured: Option<CapturedPoint>,
+    /// Whether it can serve again: it has the device's wait policy and no timing.
+    pub ordinary: bool,
+}
+
+/// A use of memory that the host reaches, which nothing else has followed.
+pub(super) struct Owed {
+    /// The address of the block. A block that is gone is asked for by nobody.
+    block: usize,
+    range: Range<usize>,
+    mode: Mode,
+}
+
+impl Owed {
+    #[inline]
+    pub(super) fn new(access: &Access<'_>) -> Self {
+        Self { block: Arc::as_ptr(access.block).addr(), range: access.range.clone(), mode: access.mode }
+    }
+
+    /// Whether every host access that waits for this use waits for `access` too.
+    fn is_covered_by(&self, access: &Access<'_>) -> bool {
+        self.block == Arc::as_ptr(access.block).addr()
+            && self.mode == access.mode
+            && access.range.start <= self.range.start
+            && self.range.end <= access.range.end
+    }
+}
+
+impl StreamCore {
+    /// Records the event by which the host can wait for the last operation alone, unless the host will wait for `accesses`
+    /// as well. Called before they are submitted, under each lock that something is submitted under.
+    #[inline]
+    pub fn pay<'a>(
+        &self,
+        state: &mut StreamState,
+        accesses: &(impl Iterator<Item: Borrow<Access<'a>>> + Clone),
+    ) -> Result<()> {
+        let covered = |owed: &Owed| accesses.clone().any(|access| owed.is_covered_by(access.borrow()));
+        if !state.owed.iter().all(covered) {
+            self.mark(state)?;
+        }
+        Ok(())
+    }
+
+    /// The last mark, which on a thread's default stream covers everything submitted.
+    pub(super) fn last_mark(&self) -> Option<Mark> {
+        lock(&self.state).marks.back().cloned()
+    }
+
+    /// The oldest mark that covers `number`, recording one if there is none; `None` where `number` is done.
+    pub fn mark_for(&self, number: u64) -> Result<Option<Mark>> {
+        inside::check_outside()?;
+        let mut state = lock(&self.state);
+        Ok(self.covering(&mut state, number)?.cloned())
+    }
+
+    pub(super) fn covering<'s>(&self, state: &'s mut StreamState, number: u64) -> Result<Option<&'s Mark>> {
+        match state.marks.iter().position(|mark| mark.number >= number) {
+            Some(oldest) => Ok(Some(&state.marks[oldest])),
+            // Perhaps done since the caller looked. Then its marks are gone, and no new one may be possible: the stream may be
+            // captured, or destroyed by its owner.
+            None if self.known_done(number) => Ok(None),
+            None => self.mark(state).map(Some),
+        }
+    }
+
+    /// Records an event at the stream's present end.
+    pub fn mark<'s>(&self, state: &'s mut StreamState) -> Result<&'s Mark> {
+        self.check_thread()?;
+        if state.is_recorded() {
+            return Err(refused(
+                "wait for a stream that is being captured; its work runs when the graph is launched",
+            ));
+        }
+        if self.is_retired() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the stream's value is gone, and so may the stream be",
+            ));
+        }
+        let cell = match state.free.pop() {
+            Some(cell) => cell,
+            None => EventCell::new(&self.device, EventOptions::default().wait(self.wait))?,
+        };
+        // SAFETY: event and stream are alive and of this device.
+        unsafe { self.device.event_record(cell.raw, self.raw) }?;
+        if state.marks.len() >= MARKS {
+            self.forget_marks(state);
+        }
+        let mark = state.recorded(cell);
+        state.owed.clear();
+        state.marks.push_back(mark);
+        Ok(&state.marks[state.marks.len() - 1])
+    }
+
+    /// Makes room among the marks: removes the marks that are reached, or else every other one of the older half, which makes
+    /// waits coarser and never wrong.
+    pub(super) fn forget_marks(&self, state: &mut StreamState) {
+        while let Some(oldest) = state.marks.front() {
+            // A number that is known to be done says nothing of the mark's clock: the stream may have waited for
+            // others between that submission and the mark.
+            if !self.known_done(oldest.number) {
+                // SAFETY: the event is alive and was recorded on this stream.
+                if !matches!(unsafe { self.device.event_query(oldest.cell.raw) }, Ok(true)) {
+                    break;
+                }
+                self.set_reached(oldest);
+            }
+            if let Some(mark) = state.marks.pop_front() {
+                state.recycle(mark.cell);
+            }
+        }
+        if state.marks.len() >= MARKS {
+            for index in (0..MARKS / 4).rev() {
+                if let Some(mark) = state.marks.remove(2 * index) {
+                    state.recycle(mark.cell);
+                }
+            }
+        }
+    }
+
+    /// An event to record anew.
+    #[inline]
+    pub fn spare(&self, state: &mut StreamState) -> Option<Box<Recorded>> {
+        let spare = state.spare.pop();
+        self.resting.store(state.spare.len(), Ordering::Release);
+        spare
+    }
+
+    /// Keeps a dropped event's contents for the next one, unless somebody still waits for the event or holds the stream's
+    /// lock: dropping an event waits for nothing.
+    pub fn take_back(recorded: Box<Recorded>) {
+        if Arc::strong_count(&recorded.mark.cell) > 1 {
+            return;
+        }
+        let stream = Arc::as_ptr(&recorded.stream);
+        // SAFETY: `recorded` holds the stream; it is dropped after the guard below, or lies in the stream's own list,
+        // which is emptied only under the lock that the guard holds.
+        let stream = unsafe { &*stream };
+        if let Ok(mut state) = stream.state.try_lock()
+            && !state.closed
+            && state.spare.len() < MARKS
+        {
+            state.spare.push(recorded);
+            stream.resting.store(state.spare.len(), Ordering::Release);
+        }
+    }
+
+    /// Makes sure that an event covers everything submitted so far. During a capture none can be recorded outside of it, and
+    /// after the drop of the stream's last value none at all.
+    pub(crate) fn mark_end(&self, state: &mut StreamState) -> Result<()> {
+        let marked = state.marks.back().map_or(0, |mark| mark.number);
+        if marked < state.number && !self.known_done(state.number) {
+            self.mark(state)?;
+        }
+        Ok(())
+    }
+}
+
+impl StreamState {
+    /// The mark of an event that has just been recorded.
+    pub fn recorded(&mut self, cell: Arc<EventCell>) -> Mark {
+        Mark { number: self.number, record: self.count_record(), cell, clock: self.clock.clone() }
+    }
+
+    /// Counts an event that has just been recorded, and returns its number among the stream's records.
+    pub fn count_record(&mut self) -> u64 {
+        self.records += 1;
+        self.records
+    }
+
+    /// Keeps an event for later, unless somebody still waits on it.
+    pub(super) fn recycle(&mut self, cell: Arc<EventCell>) {
+        if Arc::strong_count(&cell) == 1 && self.free.len() < MARKS {
+            self.free.push(cell);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Streams: the numbers of submissions, their order, and how far each stream has come.
+//!
+//! | module | knows |
+//! |---|---|
+//! | `submit` | the waits that an operation needs, the driver's call, and the use that the operation leaves behind |
+//! | `mark` | events recorded at a stream's end, by which others wait for it |
+//! | `progress` | known, poll, wait: how far the stream has come |
+//! | `capture` | streams whose operations a driver records |
+//! | `sink` | the places that operations go to |
+//! | `table` | the process's streams, by number |
+//! | `context` | captures beside waits for a whole context |
+//! | `wait` | host access to memory |
+//! | `short_path` | pinned memory that a stream keeps for short copies |
+//!
+//! One rule prevents deadlock and inversion: a stream takes a number and calls the driver under its own lock, and no thread
+//! ever holds two streams' locks. A hand-over therefore records on the other stream first (under that stream's lock), lets
+//! go, and takes its own.
+//!
+//! Another thread may begin to capture a stream whenever the stream's lock is free, and the driver would then put
+//! everything it is given into that thread's graph. So a caller trusts only the state that it sees under the lock with
+//! which it calls the driver, and looks again each time it takes the lock again. A capture begins under the lock together
+//! with the driver's, and the stream runs again only after the driver's capture has ended.
+//!
+//! This layer knows memory, operations and recordings. It knows neither pools nor devices nor the handles that users hold.
+
+mod capture;
+mod context;
+mod mark;
+mod progress;
+mod short_path;
+mod sink;
+mod submit;
+mod table;
+mod wait;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, TryLockError};
+
+use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
+use smallvec::SmallVec;
+
+use crate::host_call::Panicked;
+use crate::inside;
+use crate::operation::refused;
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::track::{Clock, Point, StreamId};
+use mark::Owed;
+
+pub use capture::{Capture, CapturedPoint};
+pub(crate) use context::ContextHold;
+pub use mark::{EventCell, Mark, Recorded};
+pub(crate) use short_path::ShortPath;
+pub use short_path::{Chunk, Up};
+pub use sink::{Recording, Sink};
+pub(crate) use table::Adopting;
+pub use table::{StreamTable, prune};
+pub use wait::{is_done, wait_for};
+
+pub struct StreamState {
+    /// The last number given out.
+    number: u64,
+    /// The number of events recorded so far.
+    records: u64,
+    /// The points of other streams that this stream comes after.
+    pub clock: Clock,
+    /// Recorded events, oldest first.
+    marks: VecDeque<Mark>,
+    /// The host memory that the last operation touched, while no event tells when exactly that operation is done. The event
+    /// is recorded before the next submission, unless that touches the same memory in the same way.
+    owed: SmallVec<[Owed; 2]>,
+    /// Driver events that nobody else holds.
+    free: Vec<Arc<EventCell>>,
+    /// Dropped `gpustream::Event`s, for the next ones.
+    #[allow(clippy::vec_box)] // the boxes are what is kept
+    spare: Vec<Box<Recorded>>,
+    /// Set when the device has let go of the stream: dropped events are then not kept.
+    closed: bool,
+    recording: Recording,
+}
+
+pub struct StreamCore {
+    pub id: StreamId,
+    pub raw: RawStream,
+    pub device: Arc<dyn hal::Device>,
+    pub state: Mutex<StreamState>,
+    pub short_path: ShortPath,
+    /// The last number given out, readable without the lock.
+    counted: AtomicU64,
+    /// Whether the stream's operations are recorded instead of run, readable without the lock.
+    recorded: AtomicBool,
+    /// Everything up to this number is known to be done.
+    completed: AtomicU64,
+    /// The length of `spare`. Each event in it holds the stream.
+    resting: AtomicUsize,
+    pub panicked: Arc<Panicked>,
+    pub sink: Sink,
+    origin: Origin,
+    /// The number of `Stream`s that refer to a stream that is not ours. Changed under the table's [`Adopting`] lock.
+    handles: AtomicUsize,
+    /// The way in which host threads wait for the stream's events.
+    wait: WaitPolicy,
+    /// Set when the last `Stream` of one that is not ours was dropped. Its owner may then destroy it.
+    retired: AtomicBool,
+}
+
+/// The maker of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// This library, which destroys it.
+    Ours,
+    /// The driver or other code of the program's, which may destroy it when no `Stream` refers to it.
+    Foreign,
+    /// The driver: it is the default stream of that thread, on which alone the driver's handle means this stream.
+    Thread(ThreadId),
+    /// Nobody: it stands for a node of a graph, and the driver has no such stream.
+    Node,
+}
+
+impl Origin {
+    /// The default stream of the calling thread. Other threads go by events: each submission to it gets one.
+    pub fn this_thread() -> Self {
+        Self::Thread(thread::current().id())
+    }
+}
+
+impl Drop for StreamCore {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            let (device, raw) = (self.device.clone(), self.raw);
+            inside::outside(move || {
+                // SAFETY: the device drops an entry only when the stream's work is done and nobody else holds it.
+                let _ = unsafe { device.stream_destroy(raw) };
+            });
+        }
+    }
+}
+
+impl StreamCore {
+    pub fn new(
+        id: StreamId,
+        raw: RawStream,
+        device: Arc<dyn hal::Device>,
+        wait: WaitPolicy,
+        origin: Origin,
+    ) -> Self {
+        let state = StreamState {
+            number: 0,
+            records: 0,
+            clock: Clock::default(),
+            marks: VecDeque::new(),
+            owed: SmallVec::new(),
+            free: Vec::new(),
+            spare: Vec::new(),
+            closed: false,
+            recording: Recording::None,
+        };
+        Self {
+            id,
+            raw,
+            device,
+            state: Mutex::new(state),
+            short_path: ShortPath::default(),
+            counted: AtomicU64::new(0),
+            recorded: AtomicBool::new(false),
+            completed: AtomicU64::new(0),
+            resting: AtomicUsize::new(0),
+            panicked: Arc::default(),
+            sink: Sink::Driver,
+            origin,
+            handles: AtomicUsize::new(1),
+            wait,
+            retired: AtomicBool::new(false),
+        }
+    }
+
+    /// A stream whose operations become nodes of graphs. It has no driver's stream.
+    pub fn of_nodes(sink: Sink, device: Arc<dyn hal::Device>) -> Self {
+        let mut core = Self::new(StreamId(0), RawStream(0), device, WaitPolicy::default(), Origin::Node);
+        core.sink = sink;
+        core.set_recording(&mut lock(&core.state), Recording::Node);
+        core
+    }
+
+    /// Whether this is a stream of `device`'s context, which several opened devices may share.
+    pub(crate) fn is_in_context_of(&self, device: &dyn hal::Device) -> bool {
+        self.device.context() == device.context() && self.device.info().backend == device.info().backend
+    }
+
+    /// Whether both stand for the same driver stream.
+    pub(super) fn is_same_stream(&self, other: &Self) -> bool {
+        self.raw == other.raw && self.thread() == other.thread() && self.is_in_context_of(&*other.device)
+    }
+
+    /// Whether only one thread may use this stream.
+    pub(crate) fn is_one_threads(&self) -> bool {
+        matches!(self.origin, Origin::Thread(_))
+    }
+
+    #[inline]
+    fn thread(&self) -> Option<ThreadId> {
+        if let Origin::Thread(thread) = self.origin { Some(thread) } else { None }
+    }
+
+    #[inline]
+    fn is_elsewhere(&self) -> bool {
+        self.thread().is_some_and(|thread| thread != thread::current().id())
+    }
+
+    /// Refuses another thread's default stream, and every stream inside a host closure.
+    #[inline]
+    pub fn check_thread(&self) -> Result<()> {
+        inside::check_outside()?;
+        if self.is_elsewhere() { Err(another_threads()) } else { Ok(()) }
+    }
+
+    /// Whether this library made the driver's stream.
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        self.origin == Origin::Ours
+    }
+
+    #[inline]
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Whether calls with `raw` reach this stream.
+    #[inline]
+    pub(crate) fn is_reachable(&self) -> bool {
+        !self.is_elsewhere() && !self.is_retired()
+    }
+
+    /// Counts one more `Stream` that refers to this core; `false` if the core is retired, and another is to take its place.
+    /// A retired core whose stream is being captured comes back instead: another core would not know that the driver puts
+    /// its work into the graph.
+    pub(super) fn add_handle(&self, _: &Adopting<'_>) -> bool {
+        if self.is_retired() {
+            let state = lock(&self.state);
+            if !state.is_recorded() {
+                return false;
+            }
+            // With the lock held, so that the capture lasts until then.
+            self.retired.store(false, Ordering::Release);
+        }
+        self.handles.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Counts one `Stream` less on a stream that is not ours. After the last one the owner may destroy the driver's stream:
+    /// from then on only events recorded on it are asked.
+    pub fn let_go(&self) {
+        // Held until it is retired, so that a core that takes its place finds nothing left to be recorded.
+        let _adopting = StreamTable::shared().adopting();
+        if self.handles.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        let mut state = lock(&self.state);
+        // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
+        if !state.is_recorded() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
+            // SAFETY: the stream is alive.
+            if unsafe { self.device.stream_synchronize(self.raw) }.is_ok() {
+                self.set_done(state.number);
+            }
+        }
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// Everything that an operation submitted now would come after.
+    pub fn past(&self) -> Clock {
+        let state = lock(&self.state);
+        let mut past = state.clock.clone();
+        past.advance(Point { stream: self.id, number: state.number });
+        past
+    }
+
+    /// The number of the last submission.
+    pub fn submitted(&self) -> u64 {
+        lock(&self.state).number
+    }
+
+    /// The number of the last submission, which the driver may not have been given yet. Takes no lock: a thread that
+    /// submits may hold it while it waits for room in the stream.
+    pub(crate) fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Acquire)
+    }
+
+    /// The state, unless somebody has it.
+    pub(crate) fn try_state(&self) -> Option<MutexGuard<'_, StreamState>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Whether only the table and dropped events hold the stream.
+    pub(crate) fn is_orphan(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 + self.resting.load(Ordering::Acquire)
+    }
+
+    /// Breaks the circle of stream and spare events when the device lets go of the stream.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let spare = std::mem::take(&mut state.spare);
+        self.resting.store(0, Ordering::Release);
+        drop(state);
+        // With no lock held: this drops driver events, and gives back memory.
+        drop(spare);
+        self.short_path.close();
+    }
+
+    /// Locks the state of a stream that is not being captured; no capture begins while the state is held.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] in a recording, of which `what` cannot be part; [`ErrorKind::InHostClosure`] inside a host
+    /// closure.
+    pub fn running(&self, what: &str) -> Result<MutexGuard<'_, StreamState>> {
+        // Before the lock: its holder may wait for this very closure.
+        inside::check_outside()?;
+        let state = lock(&self.state);
+        if state.is_recorded() { Err(refused(what)) } else { Ok(state) }
+    }
+
+    /// Refuses early. Another thread may begin a capture as soon as this returns, so later calls check again.
+    ///
+    /// # Errors
+    /// As for [`running`](Self::running).
+    #[inline]
+    pub fn check_not_capturing(&self, what: &str) -> Result<()> {
+        inside::check_outside()?;
+        if self.is_recorded() { Err(refused(what)) } else { Ok(()) }
+    }
+
+    /// Whether operations are recorded instead of run, as far as this thread can know: a thread that captures knows.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.recorded.load(Ordering::Acquire)
+    }
+
+    /// Changes what becomes of the stream's operations.
+    fn set_recording(&self, state: &mut StreamState, recording: Recording) {
+        state.recording = recording;
+        self.recorded.store(state.is_recorded(), Ordering::Release);
+    }
+}
+
+impl StreamState {
+    /// The number of the last submission.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What becomes of the stream's operations.
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// Whether operations are recorded instead of run.
+    pub fn is_recorded(&self) -> bool {
+        !matches!(self.recording, Recording::None)
+    }
+
+    /// Removes the points that are known to be done from a long clock.
+    pub fn prune_clock(&mut self) {
+        if self.clock.len() > 16 {
+            self.clock.retain(|point| !StreamTable::shared().known_done(point));
+        }
+    }
+}
+
+#[cold]
+fn another_threads() -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "this is the default stream of another thread; take this thread's, or make a stream, which all threads can use",
+    )
+}

@@ -1,0 +1,294 @@
+//! Submitting: the waits that an operation needs, its driver call, and the use that it leaves behind.
+
+use std::borrow::Borrow;
+use std::iter;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::{self as hal, Operation, RawStream, Result};
+use smallvec::SmallVec;
+
+use super::mark::Owed;
+use super::{Mark, StreamCore, StreamState, StreamTable, prune};
+use crate::memory::Access;
+use crate::operation::{Rules, Submission, Waited, hazard};
+use crate::queue::{Recording, Sink};
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::track::{Clock, Point, Tracking, Use};
+
+/// The hint on a history that streams share: no stream's number.
+const MIXED: u64 = 0;
+
+impl StreamCore {
+    /// Puts one operation into the stream's sink. An operation that runs gets the waits that its accesses need, then the
+    /// driver's call, and leaves its use behind.
+    ///
+    /// # Safety
+    /// The calls are sound once the accesses are ordered, for as long as the blocks that they name and what is kept are
+    /// alive. A closure is kept by recordings alone: with one, the stream is recorded.
+    pub unsafe fn submit(&self, mut submission: Submission<'_>) -> Result<()> {
+        let operation = submission.operation;
+        let recorded = match &self.sink {
+            // SAFETY: handed on.
+            Sink::Set(setter) => unsafe { setter.submit(&submission) },
+            // SAFETY: handed on.
+            Sink::Node(adder) => unsafe { adder.submit(&submission) },
+            Sink::Driver => {
+                self.check_thread().map_err(|error| error.with_operation(operation))?;
+                let state = lock(&self.state);
+                let Recording::Capture(capture) = &state.recording else {
+                    let Submission { rules, accesses, waited, .. } = submission;
+                    let call = &mut submission.call;
+                    // SAFETY: the stream is alive, and the accesses are ordered by then.
+                    let call = |device: &dyn hal::Device, stream| unsafe { call.enqueue(device, stream) };
+                    return self.run(rules, state, operation, waited, accesses.iter().copied(), call);
+                };
+                let capture = capture.clone();
+                drop(state);
+                // Only the capturing thread gets further, and only that thread ends the capture.
+                // SAFETY: handed on.
+                unsafe { capture.submit(self, &mut submission) }
+            }
+        };
+        recorded.map_err(|error| error.with_operation(operation))
+    }
+
+    /// As [`submit`](Self::submit), for an operation that no recording can take; `what` completes the error "one cannot …".
+    ///
+    /// `call` must enqueue on this stream and return; it makes the driver calls of the operation.
+    #[inline]
+    pub fn submit_outside_captures<'a, I>(
+        &self,
+        rules: Rules,
+        operation: Operation,
+        what: &str,
+        accesses: I,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()>
+    where
+        I: Iterator<Item: Borrow<Access<'a>>> + Clone,
+    {
+        let state = self.check_thread().and_then(|()| self.running(what));
+        let state = state.map_err(|error| error.with_operation(operation))?;
+        self.run(rules, state, operation, Waited::Alone, accesses, call)
+    }
+
+    #[inline]
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    fn run<'s, 'a, I>(
+        &'s self,
+        rules: Rules,
+        mut state: MutexGuard<'s, StreamState>,
+        operation: Operation,
+        waited: Waited,
+        accesses: I,
+        call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
+    ) -> Result<()>
+    where
+        I: Iterator<Item: Borrow<Access<'a>>> + Clone,
+    {
+        let (mut ours, mut guarded, mut in_graph) = (true, false, false);
+        for access in accesses.clone() {
+            let access = access.borrow();
+            ours &= access.block.history.hint() == self.id.0;
+            guarded |= access.is_the_hosts();
+            in_graph |= access.block.in_graph.load(Ordering::Acquire);
+        }
+        self.pay(&mut state, &accesses).map_err(|error| error.with_operation(operation))?;
+        let mut entering = in_graph.then(enter_graph_memory);
+        if in_graph {
+            // Only now does nobody enter uses beside this look.
+            ours = accesses.clone().all(|access| access.borrow().block.history.hint() == self.id.0);
+        }
+        // The usual case: nobody but this stream has used the memory.
+        if !ours {
+            state = self.order(rules, state, operation, accesses.clone(), &mut entering)?;
+        }
+        // Taken even if the call fails: a driver may have enqueued part, and the uses entered here stay where a backend
+        // panics.
+        state.number += 1;
+        self.counted.store(state.number, Ordering::Release);
+        let point = Point { stream: self.id, number: state.number };
+        for access in accesses.clone() {
+            let access = access.borrow();
+            let new = Use::new(point, operation);
+            let mut history = access.block.history.lock();
+            let longer = if history.hint() == self.id.0 {
+                // Uses of the whole by one stream replace each other.
+                history.insert(&access.range, access.mode, new)
+            } else {
+                history.set_hint(MIXED);
+                history.insert(&access.range, access.mode, new);
+                true
+            };
+            if longer && history.is_crowded() {
+                prune(&mut history);
+            }
+        }
+        drop(entering);
+        let result = call(&*self.device, self.raw);
+        if self.is_one_threads() {
+            // Other threads wait by this event. Also on failure: the driver may have enqueued part.
+            let marked = self.mark(&mut state);
+            if result.is_ok() {
+                marked?;
+            }
+        } else if result.is_ok() && guarded && waited == Waited::Alone {
+            // Host access waits for exactly this operation, so it needs an event of its own, if not yet.
+            state.owed.clear();
+            let owed =
+                accesses.map(|access| access.borrow().is_the_hosts().then(|| Owed::new(access.borrow())));
+            state.owed.extend(owed.flatten());
+        }
+        if rules.blocking && result.is_ok() {
+            let cell = self.mark(&mut state).map(|mark| mark.cell.clone());
+            drop(state);
+            // SAFETY: the event was just recorded on this stream, which is alive.
+            cell.and_then(|cell| unsafe { cell.synchronize() })
+                .map_err(|error| error.with_operation(operation))?;
+        }
+        result.map_err(|error| error.with_operation(operation))
+    }
+
+    /// Adds the waits that an operation with these accesses needs. A held `entering` is let go and taken again.
+    #[inline(never)]
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    fn order<'s, 'a>(
+        &'s self,
+        rules: Rules,
+        mut state: MutexGuard<'s, StreamState>,
+        operation: Operation,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
+        entering: &mut Option<MutexGuard<'static, ()>>,
+    ) -> Result<MutexGuard<'s, StreamState>> {
+        let mut missing = self.missing(&state, accesses.clone());
+        if missing.is_empty() {
+            return Ok(state);
+        }
+        while !missing.is_empty() {
+            let in_graph = entering.take().is_some();
+            // This lets go of the lock meanwhile, so that new uses may have come.
+            state = self.order_after(rules, state, operation, &missing)?;
+            *entering = in_graph.then(enter_graph_memory);
+            missing = self.missing(&state, accesses.clone());
+        }
+        // Only now: the points that this operation relies on must stay until it is entered.
+        state.prune_clock();
+        Ok(state)
+    }
+
+    /// The uses that an operation with these accesses must be ordered after and is not.
+    fn missing<'a>(
+        &self,
+        state: &StreamState,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+    ) -> SmallVec<[Use; 4]> {
+        let mut missing = SmallVec::new();
+        for access in accesses {
+            let access = access.borrow();
+            let history = access.block.history.lock();
+            history.conflicts(&access.range, access.mode, |old| {
+                if old.point.stream != self.id && !state.clock.covers(old.point) {
+                    missing.push(*old);
+                }
+            });
+            if history.is_only(self.id) {
+                history.set_hint(self.id.0);
+            }
+        }
+        missing
+    }
+
+    /// Makes this stream wait for `missing`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Hazard`](gpustream_hal::ErrorKind::Hazard) where the user orders operations, and has not.
+    #[cold]
+    fn order_after<'s>(
+        &'s self,
+        rules: Rules,
+        state: MutexGuard<'s, StreamState>,
+        operation: Operation,
+        missing: &[Use],
+    ) -> Result<MutexGuard<'s, StreamState>> {
+        drop(state);
+        let mut waits: SmallVec<[(Point, Option<Mark>); 4]> = SmallVec::new();
+        let mut running: SmallVec<[(Point, Arc<Self>); 4]> = SmallVec::new();
+        for old in missing {
+            let other = StreamTable::shared()
+                .get(old.point.stream)
+                .filter(|other| !other.needs_no_wait(old.point.number));
+            match (other, rules.tracking) {
+                (None, _) => waits.push((old.point, None)),
+                (Some(_), Some(Tracking::Strict)) if !old.recycled => {
+                    return Err(hazard(operation, old.operation));
+                }
+                (Some(_), None) if !old.recycled => waits.push((old.point, None)),
+                (Some(other), _) => match running.iter_mut().find(|(point, _)| point.stream == other.id) {
+                    Some((point, _)) => point.number = point.number.max(old.point.number),
+                    None => running.push((old.point, other)),
+                },
+            }
+        }
+        for (point, other) in without_implied(running) {
+            match other.mark_for(point.number)? {
+                Some(mark) => waits.push((Point { stream: other.id, number: mark.number }, Some(mark))),
+                None => waits.push((point, None)),
+            }
+        }
+        let began = "submit to it from another thread than the one that captures, which began meanwhile";
+        let mut state = self.running(began).map_err(|error| error.with_operation(operation))?;
+        self.pay(&mut state, &iter::empty::<&Access<'_>>())
+            .map_err(|error| error.with_operation(operation))?;
+        for (point, mark) in waits {
+            if let Some(mark) = mark
+                && !state.clock.covers(point)
+            {
+                // SAFETY: both are alive, and the event has been recorded.
+                unsafe { self.device.stream_wait_event(self.raw, mark.cell.raw) }
+                    .map_err(|error| error.with_operation(operation))?;
+                state.clock.merge(&mark.clock);
+            }
+            state.clock.advance(point);
+        }
+        Ok(state)
+    }
+
+    /// The points of other streams that a wait for submission `number` would wait for.
+    fn clock_at(&self, number: u64) -> Clock {
+        let state = lock(&self.state);
+        let mark = state.marks.iter().find(|mark| mark.number >= number);
+        mark.map_or(&state.clock, |mark| &mark.clock).clone()
+    }
+}
+
+/// Admits one thread at a time to memory that graphs refer to, from the look at its uses to the entry of the new one. Other
+/// memory needs no such lock: borrows keep conflicting operations of other threads out. A graph's launch holds no borrow, and
+/// two launches that conflict would each miss the other. Never held across a driver's call.
+#[inline]
+fn enter_graph_memory() -> MutexGuard<'static, ()> {
+    static ENTERING: Mutex<()> = Mutex::new(());
+    lock(&ENTERING)
+}
+
+/// Leaves out the points that come before others anyway, so that each wait is needed.
+fn without_implied(
+    mut points: SmallVec<[(Point, Arc<StreamCore>); 4]>,
+) -> SmallVec<[(Point, Arc<StreamCore>); 4]> {
+    if points.len() < 2 {
+        return points;
+    }
+    let clocks: SmallVec<[Clock; 4]> =
+        points.iter().map(|(point, stream)| stream.clock_at(point.number)).collect();
+    let mut kept: SmallVec<[bool; 4]> = SmallVec::from_elem(true, points.len());
+    for candidate in 0..points.len() {
+        kept[candidate] = false;
+        let covered =
+            |point: Point| (0..clocks.len()).any(|other| kept[other] && clocks[other].covers(point));
+        // All points left out so far are looked at again: the candidate may have covered one.
+        kept[candidate] = !(0..points.len()).all(|index| kept[index] || covered(points[index].0));
+    }
+    let mut kept = kept.into_iter();
+    points.retain(|_| kept.next() == Some(true));
+    points
+}

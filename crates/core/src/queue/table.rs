@@ -1,0 +1,109 @@
+//! The process's streams, by number.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use gpustream_hal as hal;
+
+use super::StreamCore;
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::track::{Clock, History, Point, StreamId};
+
+/// The process's streams by number, the dropped ones included until their work is done. Devices share it, since
+/// they may reach each other's memory and wait for each other's events.
+///
+/// Streams look here with their own lock held, so no stream may be locked while the table is.
+#[derive(Default)]
+pub struct StreamTable {
+    streams: RwLock<HashMap<StreamId, Arc<StreamCore>>>,
+    /// Held while a stream that is not ours gets a core or loses its last `Stream`, so that each driver stream has one core.
+    /// Taken before any stream's lock.
+    adopting: Mutex<()>,
+}
+
+/// The lock under which the `Stream`s of streams that are not ours are counted.
+pub(crate) struct Adopting<'a>(#[allow(dead_code)] MutexGuard<'a, ()>);
+
+impl StreamTable {
+    /// Returns the process's table.
+    pub fn shared() -> &'static Self {
+        static TABLE: OnceLock<StreamTable> = OnceLock::new();
+        TABLE.get_or_init(Self::default)
+    }
+
+    pub fn get(&self, id: StreamId) -> Option<Arc<StreamCore>> {
+        self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Streams leave the table when all their work is done, so one that is not here has none left.
+    pub fn known_done(&self, point: Point) -> bool {
+        let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        table.get(&point.stream).is_none_or(|stream| stream.known_done(point.number))
+    }
+
+    /// Everything up to these points is done.
+    pub fn set_done(&self, clock: &Clock) {
+        if clock.len() == 0 {
+            return;
+        }
+        let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        for point in clock.points() {
+            if let Some(stream) = table.get(&point.stream) {
+                stream.set_done(point.number);
+            }
+        }
+    }
+
+    pub(crate) fn adopting(&self) -> Adopting<'_> {
+        Adopting(lock(&self.adopting))
+    }
+
+    /// Enters a stream that is not ours, or returns the core that the driver's stream has already: two cores of one stream
+    /// would not know of each other's captures.
+    pub fn adopt(&self, stream: Arc<StreamCore>) -> Arc<StreamCore> {
+        let adopting = self.adopting();
+        let mut known = self.filter(|known| known.is_same_stream(&stream)).into_iter();
+        if let Some(known) = known.find(|known| known.add_handle(&adopting)) {
+            return known;
+        }
+        self.insert(stream.clone());
+        stream
+    }
+
+    pub fn insert(&self, stream: Arc<StreamCore>) {
+        self.streams.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
+    }
+
+    /// The streams for which `which` holds.
+    pub(crate) fn filter(&self, which: impl Fn(&Arc<StreamCore>) -> bool) -> Vec<Arc<StreamCore>> {
+        let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        table.values().filter(|stream| which(stream)).cloned().collect()
+    }
+
+    /// Lets go of the device's streams that only the table holds and whose work is done, and of such foreign streams of the
+    /// same context: the handle of the device that adopted one may be closed.
+    pub(crate) fn sweep(&self, device: &Arc<dyn hal::Device>) {
+        let is_of = |stream: &StreamCore| {
+            Arc::ptr_eq(&stream.device, device) || !stream.is_ours() && stream.is_in_context_of(&**device)
+        };
+        let orphans = self.filter(|stream| stream.is_orphan() && is_of(stream));
+        for stream in orphans {
+            // Asks the driver, so not with the table locked.
+            let Ok(Some(clock)) = stream.poll_clock() else { continue };
+            self.set_done(&clock);
+            // No new handle of an orphan can appear.
+            self.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&stream.id);
+            stream.close();
+        }
+    }
+
+    pub(crate) fn take(&self, which: impl Fn(&StreamCore) -> bool) -> Vec<Arc<StreamCore>> {
+        let mut table = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+        table.extract_if(|_, stream| which(stream)).map(|(_, stream)| stream).collect()
+    }
+}
+
+/// Forgets the uses that are known to be done.
+pub fn prune(history: &mut History) {
+    history.prune(|point| StreamTable::shared().known_done(point));
+}

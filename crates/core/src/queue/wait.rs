@@ -1,0 +1,31 @@
+//! Host access to memory: waiting until streams are done with it.
+
+use std::ops::Range;
+
+use gpustream_hal::Result;
+
+use super::StreamTable;
+use crate::memory::{self, Block};
+use crate::track::Mode;
+
+/// Blocks until the device is done with `range`: with its writers for a read, with everyone for a write.
+pub fn wait_for(block: &Block, range: &Range<usize>, mode: Mode) -> Result<()> {
+    for point in memory::pending(block, range, mode) {
+        if let Some(stream) = StreamTable::shared().get(point.stream) {
+            stream.wait_number(point.number)?;
+        }
+    }
+    Ok(())
+}
+
+/// Asks whether [`wait_for`] would return at once.
+pub fn is_done(block: &Block, range: &Range<usize>, mode: Mode) -> Result<bool> {
+    for point in memory::pending(block, range, mode) {
+        if let Some(stream) = StreamTable::shared().get(point.stream)
+            && !stream.poll_number(point.number)?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,289 @@
+//! The one thread that looks at events on behalf of futures.
+//!
+//! Drivers can call back when a stream gets to a point, but such a call costs the device several microseconds and
+//! carries no status: after a fault the call may come with nothing done, or never. So the reactor asks the driver,
+//! which answers with the fault itself. The reactor asks about the oldest event of each stream only, quickly at first
+//! and ever more slowly while nothing happens, and sleeps when nobody waits.
+//!
+//! This layer knows streams, their events, and wakers, but neither the futures nor the device.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+use std::{hint, mem};
+
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use crate::process;
+use crate::queue::{Mark, StreamCore};
+use crate::sync::{Mutex, lock};
+use crate::track::StreamId;
+
+/// The time after the last change during which the thread polls without a pause.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// The time after the last change during which the thread polls, and yields the core in between.
+const YIELD: Duration = Duration::from_millis(1);
+
+/// The longest pause between two looks.
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+
+/// The state that a future and the reactor share.
+pub struct Wait {
+    state: Mutex<WaitState>,
+}
+
+struct WaitState {
+    /// The number of points that have not been reached.
+    remaining: usize,
+    /// The first failure.
+    error: Option<Error>,
+    waker: Option<Waker>,
+}
+
+impl WaitState {
+    fn outcome(&mut self) -> Option<Result<()>> {
+        (self.remaining == 0).then(|| self.error.take().map_or(Ok(()), Err))
+    }
+}
+
+impl Wait {
+    pub fn new(points: usize) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(WaitState { remaining: points, error: None, waker: None }) })
+    }
+
+    /// Returns the outcome if there is one. Otherwise `waker` is called as soon as there may be one.
+    pub fn poll(&self, waker: &Waker) -> Option<Result<()>> {
+        let mut state = lock(&self.state);
+        if state.remaining > 0 && !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            drop(state);
+            // Cloned and dropped with no lock held: an executor's code may do anything there.
+            let mut new = Some(waker.clone());
+            state = lock(&self.state);
+            if state.remaining > 0 {
+                mem::swap(&mut state.waker, &mut new);
+            }
+            let outcome = state.outcome();
+            drop(state);
+            drop(new);
+            return outcome;
+        }
+        state.outcome()
+    }
+
+    /// Forgets the waker, because the future is gone.
+    pub fn leave(&self) {
+        let waker = lock(&self.state).waker.take();
+        // Dropped with no lock held: the waker may be a task's last handle.
+        drop(waker);
+    }
+
+    /// Notes that one of the points has been reached, or will never be.
+    fn reach(&self, outcome: Result<()>) {
+        let mut state = lock(&self.state);
+        match outcome {
+            // After an error no points are left.
+            Ok(()) => state.remaining = state.remaining.saturating_sub(1),
+            Err(error) => {
+                state.remaining = 0;
+                state.error.get_or_insert(error);
+            }
+        }
+        let waker = if state.remaining == 0 { state.waker.take() } else { None };
+        drop(state);
+        // Called with no lock held: an executor's code may do anything. A waker that panics must not harm the other
+        // waiters.
+        if let Some(waker) = waker {
+            let wake = || panic::catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(mem::forget);
+            let _ = process::users_code(wake);
+        }
+    }
+}
+
+/// One point of one stream that somebody waits for.
+pub struct Entry {
+    pub stream: Arc<StreamCore>,
+    pub mark: Mark,
+    pub wait: Arc<Wait>,
+}
+
+impl Entry {
+    /// Returns the outcome once the point has been reached, or has failed; `None` before.
+    fn query(&self) -> Option<Result<()>> {
+        if Arc::strong_count(&self.wait) == 1 {
+            // The future was dropped.
+            return Some(Ok(()));
+        }
+        match self.stream.poll_mark(&self.mark) {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+struct Reactor {
+    inbox: Mutex<Vec<Entry>>,
+    thread: Thread,
+    /// The number of points that are waited for, read by [`is_idle`].
+    pending: AtomicUsize,
+}
+
+static REACTOR: OnceLock<Option<Reactor>> = OnceLock::new();
+
+/// Returns whether nobody waits through the reactor at the moment.
+pub fn is_idle() -> bool {
+    REACTOR.get().is_none_or(|reactor| {
+        reactor.as_ref().is_none_or(|reactor| reactor.pending.load(Ordering::Relaxed) == 0)
+    })
+}
+
+/// Watches `entries`, and tells their waits when the points are reached. Starts the thread on first use.
+pub fn watch(entries: impl IntoIterator<Item = Entry>) -> Result<()> {
+    let reactor = REACTOR.get_or_init(|| {
+        process::register("reactor", wake);
+        let handle = thread::Builder::new().name("gpustream-reactor".into()).spawn(run).ok()?;
+        let thread = handle.thread().clone();
+        Some(Reactor { inbox: Mutex::default(), thread, pending: AtomicUsize::new(0) })
+    });
+    let Some(reactor) = reactor else {
+        return Err(Error::new(ErrorKind::Driver, "the thread that waits for futures could not be started"));
+    };
+    let mut inbox = lock(&reactor.inbox);
+    let before = inbox.len();
+    inbox.extend(entries);
+    reactor.pending.fetch_add(inbox.len() - before, Ordering::Relaxed);
+    drop(inbox);
+    reactor.thread.unpark();
+    Ok(())
+}
+
+/// Wakes the thread, if there is one.
+fn wake() {
+    if let Some(Some(reactor)) = REACTOR.get() {
+        reactor.thread.unpark();
+    }
+}
+
+fn run() {
+    let Some(reactor) = REACTOR.wait() else { return };
+    let mut watched = Watched::default();
+    let mut last_change = Instant::now();
+    loop {
+        let arrived = mem::take(&mut *lock(&reactor.inbox));
+        let has_more = !arrived.is_empty();
+        watched.take_in(arrived);
+        let Some(reached) = process::at_driver(|| watched.look()) else {
+            // The process is ending. The entries are leaked with the streams and events that they hold.
+            return mem::forget(watched);
+        };
+        reactor.pending.fetch_sub(reached, Ordering::Relaxed);
+        if has_more || reached > 0 {
+            last_change = Instant::now();
+            continue;
+        }
+        // A new entry ends each kind of rest.
+        match Rest::after(watched.is_empty(), last_change.elapsed()) {
+            Rest::Spin => hint::spin_loop(),
+            Rest::Yield => thread::yield_now(),
+            Rest::Pause(time) => thread::park_timeout(time),
+            Rest::Sleep => {
+                thread::park();
+                last_change = Instant::now();
+            }
+        }
+    }
+}
+
+/// The entries that are waited for: per stream, in the order in which the points will be reached.
+#[derive(Default)]
+struct Watched(HashMap<StreamId, VecDeque<Entry>>);
+
+impl Watched {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn take_in(&mut self, entries: Vec<Entry>) {
+        for entry in entries {
+            let queue = self.0.entry(entry.stream.id).or_default();
+            let at = queue.partition_point(|other| other.mark.record <= entry.mark.record);
+            queue.insert(at, entry);
+        }
+    }
+
+    /// Asks about the oldest entry of each stream, tells the waits of the entries that have been reached, and returns
+    /// how many entries that was.
+    fn look(&mut self) -> usize {
+        let mut reached = 0;
+        for queue in self.0.values_mut() {
+            while let Some(outcome) = queue.front().and_then(Entry::query)
+                && let Some(entry) = queue.pop_front()
+            {
+                entry.wait.reach(outcome);
+                reached += 1;
+            }
+        }
+        self.0.retain(|_, queue| !queue.is_empty());
+        reached
+    }
+}
+
+/// The thread's rest until it looks again.
+#[derive(Debug, PartialEq)]
+enum Rest {
+    Spin,
+    Yield,
+    Pause(Duration),
+    /// Sleeps until there is something to look at.
+    Sleep,
+}
+
+impl Rest {
+    /// Chooses a rest that is longer, the longer nothing has happened.
+    fn after(nobody_waits: bool, quiet: Duration) -> Self {
+        if nobody_waits {
+            Self::Sleep
+        } else if quiet < SPIN {
+            Self::Spin
+        } else if quiet < YIELD {
+            Self::Yield
+        } else {
+            Self::Pause((quiet / 16).min(LONGEST_PAUSE))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_nobody_waiting_there_is_no_time_limit_to_its_sleep() {
+        for micros in [0, 10, 100, 10_000, 10_000_000] {
+            assert_eq!(Rest::after(true, Duration::from_micros(micros)), Rest::Sleep);
+        }
+    }
+
+    /// Short waits are noticed soon, long ones cost little.
+    #[test]
+    fn pauses_grow_with_the_wait() {
+        assert_eq!(Rest::after(false, Duration::ZERO), Rest::Spin);
+        assert_eq!(Rest::after(false, SPIN), Rest::Yield);
+        let mut last = Duration::ZERO;
+        for millis in 1..100 {
+            let quiet = Duration::from_millis(millis);
+            let Rest::Pause(pause) = Rest::after(false, quiet) else { panic!("{quiet:?} without a pause") };
+            assert!(
+                pause >= last && pause <= LONGEST_PAUSE && pause <= quiet / 10,
+                "{pause:?} after {quiet:?}"
+            );
+            last = pause;
+        }
+        assert_eq!(last, LONGEST_PAUSE);
+    }
+}

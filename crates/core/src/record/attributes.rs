@@ -1,0 +1,62 @@
+//! Launch attributes of kernel nodes. Drivers take these attributes when a node is made, and never change them in an
+//! executable.
+
+use gpustream_hal::{Error, ErrorKind, LaunchConfig, RawGraphNode, Result, Work};
+
+/// The nodes whose kernels have launch attributes, each with its attributes.
+#[derive(Default)]
+pub struct Attributed(Vec<(RawGraphNode, Attributes)>);
+
+/// The attributes of a launch: whether it is cooperative, and the size of its clusters. An early start has no effect in
+/// a node.
+type Attributes = (bool, [u32; 3]);
+
+const NO_ATTRIBUTES: Attributes = (false, [1; 3]);
+
+fn attributes(config: &LaunchConfig) -> Attributes {
+    (config.cooperative, config.cluster)
+}
+
+impl Attributed {
+    pub(crate) fn add(&mut self, node: RawGraphNode, work: &Work<'_>) {
+        if let Work::Kernel { config, .. } = work
+            && attributes(config) != NO_ATTRIBUTES
+        {
+            self.0.push((node, attributes(config)));
+        }
+    }
+
+    /// Checks that a launch to be put into `node` has the attributes of the node.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the launch has others.
+    #[inline]
+    pub(crate) fn check(&self, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
+        match work {
+            Work::Kernel { config, .. } if !(config.is_plain() && self.0.is_empty()) => {
+                self.check_attributes(node, config)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn check_attributes(&self, node: RawGraphNode, config: &LaunchConfig) -> Result<()> {
+        let of_node = self.0.iter().find(|(other, _)| *other == node).map_or(NO_ATTRIBUTES, |found| found.1);
+        if of_node == attributes(config) {
+            return Ok(());
+        }
+        let words = |(cooperative, [x, y, z]): Attributes| {
+            let kind = if cooperative { "a cooperative launch" } else { "an ordinary launch" };
+            format!("{kind} in clusters of {x} by {y} by {z}")
+        };
+        Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "the node was made for {}, which cannot be changed, and was given {}; build the graph anew",
+                words(of_node),
+                words(attributes(config))
+            ),
+        ))
+    }
+}

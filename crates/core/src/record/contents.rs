@@ -1,0 +1,105 @@
+//! The contents of a graph: the memory it touches, the values it keeps alive, and the order of its operations.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::Operation;
+use smallvec::SmallVec;
+
+use crate::host_call::RepeatedCall;
+use crate::memory::{Access, Block};
+use crate::track::{Mode, Touched};
+
+/// A value that a graph keeps alive.
+pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
+
+/// A recorded operation and the operations it follows directly, by index.
+pub struct GraphOperation {
+    pub operation: Operation,
+    pub after: SmallVec<[usize; 2]>,
+}
+
+/// The contents of a finished recording, which go to its graph.
+#[derive(Default)]
+pub struct Contents {
+    pub uses: GraphUses,
+    pub operations: Vec<GraphOperation>,
+    pub(crate) keep: Vec<Keep>,
+    /// The closures that nodes call.
+    pub calls: Vec<Arc<RepeatedCall>>,
+    /// The number of levels of child graphs below this graph.
+    pub levels: usize,
+}
+
+impl Contents {
+    /// Keeps a value alive. Returns `false` if the value was kept already.
+    pub(crate) fn keep(&mut self, keep: Keep) -> bool {
+        let new = !self.keep.iter().any(|old| Arc::ptr_eq(old, &keep));
+        if new {
+            self.keep.push(keep);
+        }
+        new
+    }
+
+    /// Adds the contents of a node.
+    pub fn merge(&mut self, new: Self) {
+        self.uses.extend(&new.uses);
+        for keep in new.keep {
+            self.keep(keep);
+        }
+        self.calls.extend(new.calls);
+        self.levels = self.levels.max(new.levels);
+    }
+}
+
+/// The memory that a graph touches. A launch enters each piece once, and not once per node.
+#[derive(Default)]
+pub struct GraphUses {
+    /// Sorted by address of the block.
+    blocks: Vec<(Arc<Block>, Touched)>,
+    /// Whether the host can hold guards on some of the memory.
+    host: bool,
+}
+
+impl GraphUses {
+    /// Returns whether the host can hold guards on some of the memory.
+    pub fn touch_host_memory(&self) -> bool {
+        self.host
+    }
+
+    #[inline]
+    pub fn accesses(&self) -> impl Iterator<Item = Access<'_>> + Clone {
+        self.blocks.iter().flat_map(|(block, touched)| {
+            touched.iter().map(move |(range, mode)| Access { block, range: range.clone(), mode: *mode })
+        })
+    }
+
+    /// Adds a use. Returns `false` if the use was known already.
+    #[inline]
+    pub(crate) fn add(&mut self, block: &Arc<Block>, range: &Range<usize>, mode: Mode) -> bool {
+        match self.blocks.binary_search_by_key(&Arc::as_ptr(block), |(old, _)| Arc::as_ptr(old)) {
+            Ok(index) => self.blocks[index].1.add(range, mode),
+            Err(index) => {
+                self.insert(index, block, range, mode);
+                true
+            }
+        }
+    }
+
+    /// Adds the first use of a block, at its place in the list.
+    fn insert(&mut self, index: usize, block: &Arc<Block>, range: &Range<usize>, mode: Mode) {
+        block.in_graph.store(true, Ordering::Release);
+        self.host |= block.is_host();
+        let mut touched = Touched::default();
+        touched.add(range, mode);
+        self.blocks.insert(index, (block.clone(), touched));
+    }
+
+    pub(crate) fn extend(&mut self, more: &Self) {
+        for access in more.accesses() {
+            self.add(access.block, &access.range, access.mode);
+        }
+    }
+}

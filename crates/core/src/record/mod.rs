@@ -1,0 +1,23 @@
+//! Recordings: operations that go into a graph instead of running.
+//!
+//! A recorded operation does not run, so it may not enter the memory's own histories, and those histories may not order
+//! it: each recording has histories of its own ([`scope`]). A launch of the graph touches all the memory that the
+//! finished recording touches ([`contents`]).
+//!
+//! | module | takes | a recorded operation becomes |
+//! |---|---|---|
+//! | [`nodes`] | the operations of a stream that stands for a node under construction | one new node |
+//! | [`setter`] | the one operation of a stream that stands for a node of an executable | that node's work |
+//!
+//! A driver's capture is a state of streams, and its code is with theirs ([`queue`](crate::queue)). This layer knows
+//! operations, memory and the driver's graphs, but no streams.
+
+pub mod attributes;
+pub(crate) mod contents;
+pub mod nodes;
+pub(crate) mod scope;
+pub mod setter;
+
+pub use contents::{Contents, GraphUses};
+pub use nodes::NodeAdder;
+pub use setter::NodeSetter;

@@ -1,0 +1,214 @@
+//! Nodes made one by one: each operation becomes a node of a graph under construction.
+//!
+//! A node runs after the nodes that it was told to follow, and after earlier nodes that it conflicts with. Nodes that
+//! follow each other directly share a lane with one clock, so that a long chain costs no more than its length.
+
+use std::sync::Arc;
+
+use gpustream_hal::{self as hal, GraphNode, Operation, RawGraph, RawGraphNode, Result, Work};
+use smallvec::SmallVec;
+
+use super::attributes::Attributed;
+use super::scope::{Operations, Scope, add};
+use super::{Contents, GraphUses};
+use crate::inside;
+use crate::memory::Access;
+use crate::operation::{Kept, Submission, refused};
+use crate::sync::{Mutex, lock};
+use crate::track::{Clock, Point, StreamId, Tracking};
+
+/// The nodes that call a closure, each with the address of its [`RepeatedCall`](crate::host_call::RepeatedCall).
+pub type HostNodes = Vec<(RawGraphNode, usize)>;
+
+/// A graph under construction, which takes the operation of one node after the other.
+pub struct NodeAdder {
+    device: Arc<dyn hal::Device>,
+    graph: RawGraph,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    scope: Scope,
+    placed: Vec<Placed>,
+    /// The operations of each lane, in order.
+    lanes: Vec<Vec<usize>>,
+    /// The predecessors of the one operation that may come; `None` after that operation came. The stream that stands
+    /// for the node is lent out until then.
+    next: Option<Operations>,
+    attributed: Attributed,
+    host_nodes: HostNodes,
+}
+
+/// An operation that has become a node.
+struct Placed {
+    node: RawGraphNode,
+    point: Point,
+    /// The operations that this one comes after, besides the earlier ones of its lane.
+    clock: Arc<Clock>,
+}
+
+/// A finished graph.
+pub struct Finished {
+    pub contents: Contents,
+    /// The driver's nodes, by operation.
+    pub nodes: Vec<RawGraphNode>,
+    pub attributed: Attributed,
+    pub host_nodes: HostNodes,
+}
+
+impl NodeAdder {
+    /// Creates an adder for `graph`, which outlives the adder.
+    pub fn new(device: Arc<dyn hal::Device>, graph: RawGraph) -> Self {
+        Self { device, graph, inner: Mutex::default() }
+    }
+
+    /// Lets one operation in, which follows the operations `after`.
+    pub fn open(&self, after: &[usize]) {
+        lock(&self.inner).next = Some(after.into());
+    }
+
+    /// Returns the number of operations.
+    pub fn operations(&self) -> usize {
+        lock(&self.inner).scope.len()
+    }
+
+    /// Makes a node of an operation.
+    ///
+    /// # Safety
+    /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
+    pub(crate) unsafe fn submit(&self, submission: &Submission<'_>) -> Result<()> {
+        inside::check_outside()?;
+        let &Submission { operation, accesses, ref call, kept, rules, .. } = submission;
+        let inner = &mut *lock(&self.inner);
+        let Some(after) = inner.next.clone() else {
+            return Err(refused("put several operations into one node; add a node for each"));
+        };
+        let work = call.node()?;
+        // SAFETY: the graph keeps alive the values that the work refers to; the rest is this function's contract.
+        let node =
+            unsafe { inner.make(self, rules.tracking, operation, &GraphNode::Work(*work), accesses, after)? };
+        // Only now: if the operation was refused, another one may be tried in its place.
+        inner.next = None;
+        inner.attributed.add(node, work);
+        if let Work::Host { data, .. } = work {
+            inner.host_nodes.push((node, data.addr()));
+        }
+        inner.scope.keep(kept);
+        Ok(())
+    }
+
+    /// Adds a node that no stream's operation makes, following the operations `after`: a join, or another graph with
+    /// its `uses`.
+    pub fn add(
+        &self,
+        tracking: Option<Tracking>,
+        operation: Operation,
+        node: &GraphNode<'_>,
+        uses: &GraphUses,
+        after: &[usize],
+    ) -> Result<()> {
+        inside::check_outside()?;
+        let inner = &mut *lock(&self.inner);
+        let accesses: Vec<Access<'_>> = uses.accesses().collect();
+        let accesses: Vec<&Access<'_>> = accesses.iter().collect();
+        // SAFETY: the node has no work, or is a graph that is alive and whose contents are kept.
+        unsafe { inner.make(self, tracking, operation, node, &accesses, after.into()) }.map(drop)
+    }
+
+    /// Keeps the values that a child graph keeps.
+    pub fn keep_all(&self, child: &Contents) {
+        let scope = &mut lock(&self.inner).scope;
+        for keep in &child.keep {
+            scope.contents.keep(keep.clone());
+        }
+        for call in &child.calls {
+            scope.keep(Kept::Closure(&call.recorded()));
+        }
+    }
+
+    /// Ends the construction, and returns the graph.
+    pub fn finish(&self) -> Finished {
+        let Inner { mut scope, placed, attributed, host_nodes, .. } = std::mem::take(&mut *lock(&self.inner));
+        let nodes = placed.into_iter().map(|placed| placed.node).collect();
+        Finished { contents: scope.finish(), nodes, attributed, host_nodes }
+    }
+}
+
+impl Inner {
+    /// Finds the point and the clock of an operation that follows `after`, and adds to `after` the operations that this
+    /// one conflicts with.
+    fn place(
+        &self,
+        tracking: Option<Tracking>,
+        operation: Operation,
+        accesses: &[&Access<'_>],
+        after: &mut Operations,
+    ) -> Result<(Point, Arc<Clock>)> {
+        // The lane of a predecessor that is its lane's last operation, else a new one.
+        let last = |placed: &&Placed| self.lanes[lane(placed.point)].len() as u64 == placed.point.number;
+        let placed = after.iter().filter_map(|&index| self.placed.get(index));
+        let before = placed.clone().find(last);
+        let (stream, number, mut clock) = match before {
+            Some(before) => (before.point.stream, before.point.number + 1, before.clock.clone()),
+            None => (StreamId(self.lanes.len() as u64), 1, Arc::default()),
+        };
+        placed.for_each(|placed| come_after(&mut clock, stream, placed));
+        for access in accesses {
+            for point in self.scope.missing(tracking, operation, (stream, &clock), access)? {
+                let index = self.lanes[lane(point)][point.number as usize - 1];
+                come_after(&mut clock, stream, &self.placed[index]);
+                add(after, &[index]);
+            }
+        }
+        Ok((Point { stream, number }, clock))
+    }
+
+    /// Adds a node that follows the operations `after`, and enters it.
+    ///
+    /// # Safety
+    /// As for [`graph_add_node`](hal::Graphs::graph_add_node).
+    unsafe fn make(
+        &mut self,
+        adder: &NodeAdder,
+        tracking: Option<Tracking>,
+        operation: Operation,
+        node: &GraphNode<'_>,
+        accesses: &[&Access<'_>],
+        mut after: Operations,
+    ) -> Result<RawGraphNode> {
+        let (point, clock) = self.place(tracking, operation, accesses, &mut after)?;
+        let placed = after.iter().filter_map(|&index| self.placed.get(index));
+        let before: SmallVec<[RawGraphNode; 4]> = placed.map(|placed| placed.node).collect();
+        // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
+        let node = unsafe { adder.device.graph_add_node(adder.graph, &before, node) }?;
+        if self.lanes.len() == lane(point) {
+            self.lanes.push(Vec::new());
+        }
+        self.lanes[lane(point)].push(self.placed.len());
+        self.placed.push(Placed { node, point, clock });
+        self.scope.enter(point, operation, accesses, after);
+        Ok(node)
+    }
+}
+
+/// Returns the index of the lane of `point`.
+fn lane(point: Point) -> usize {
+    point.stream.0 as usize
+}
+
+/// Adds `placed`, and everything it comes after, to the clock of an operation of lane `stream`.
+fn come_after(clock: &mut Arc<Clock>, stream: StreamId, placed: &Placed) {
+    let news = |point: Point| point.stream != stream && !clock.covers(point);
+    let clocks_differ = !Arc::ptr_eq(clock, &placed.clock) && placed.clock.points().any(news);
+    let point_is_new = news(placed.point);
+    if clocks_differ || point_is_new {
+        let clock = Arc::make_mut(clock);
+        if clocks_differ {
+            clock.merge(&placed.clock);
+        }
+        if point_is_new {
+            clock.advance(placed.point);
+        }
+    }
+}

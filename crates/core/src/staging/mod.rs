@@ -1,0 +1,172 @@
+//! Copies of ordinary host memory, through pinned memory in pieces.
+//!
+//! The driver copies pageable memory at a fraction of the bus's rate and makes the host wait. Here several threads fill
+//! pinned pieces while the device copies earlier ones; one thread alone does not fill them as fast as the bus takes
+//! them. Copies of up to a few megabytes take a short path, and the shortest go along with the command, where the
+//! driver offers that.
+//!
+//! ```text
+//! upload     slice --threads--> pinned pieces --stream--> device
+//! download   slice <--threads-- pinned pieces <--stream-- device
+//! ```
+//!
+//! The pieces come from the device's pool of pinned memory. [`Credit`] limits how much of that memory a stream may have
+//! under way. The memory goes back to the driver after some time without copies by several threads.
+//!
+//! This layer knows the cutting of a copy, the bytes that may be under way, the threads that copy, and streams, but no
+//! handles: the copies themselves are made above, in `copy`.
+
+mod credit;
+pub mod team;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::queue::StreamCore;
+use credit::Credit;
+
+/// Length of the longest piece, in bytes: long enough to hide the cost of a copy, short enough to start early.
+const LONGEST_PIECE: usize = 2 << 20;
+
+/// Length of pieces that one thread copies: long beside a driver call, short enough to start early.
+pub const PIECE: usize = 256 << 10;
+
+/// Length of the shortest piece, for a ring that allows no more.
+const SHORTEST_PIECE: usize = 64 << 10;
+
+/// Share of one helper, in bytes: a copy gets one more thread for each full share. One thread alone fills pieces at 17
+/// to 25 GB/s and empties them at 17 GB/s: less than half of what the bus takes, and about what the driver's own way
+/// reaches (H200).
+const SHARE: usize = 768 << 10;
+
+/// Length of the longest upload, or part of one, that lies in a chunk as a whole.
+const LONGEST_IN_CHUNK: usize = 4 << 20;
+
+/// The number of threads that saturates the buses seen so far.
+const MOST_THREADS: usize = 8;
+
+/// The most threads that may be asked for: more cost more than they copy.
+const THREADS_LIMIT: usize = 256;
+
+/// The time without a copy by several threads after which the pinned memory goes back to the driver.
+const IDLE: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(10) };
+
+/// The options for copies of ordinary memory; zero leaves the choice to the library.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StagingOptions {
+    /// Bytes of pinned memory that one stream may have under way.
+    pub(crate) ring: usize,
+    /// Threads that copy, the calling one included.
+    pub(crate) threads: usize,
+}
+
+impl StagingOptions {
+    /// Takes the choices of `other` where these options leave one open.
+    pub(crate) fn or(self, other: Self) -> Self {
+        let either = |own: usize, other| if own > 0 { own } else { other };
+        Self { ring: either(self.ring, other.ring), threads: either(self.threads, other.threads) }
+    }
+}
+
+/// A device's staging: the settings, and the bytes under way.
+pub struct Staging {
+    threads: usize,
+    pub credit: Credit,
+}
+
+impl Staging {
+    pub(crate) fn new(options: StagingOptions) -> Self {
+        let given = |value: usize| (value > 0).then_some(value);
+        let threads = given(options.threads)
+            .unwrap_or_else(|| {
+                let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+                (cores / 2).clamp(1, MOST_THREADS)
+            })
+            .min(THREADS_LIMIT);
+        // Each thread fills one piece while another one of its own is being copied.
+        let ring = given(options.ring).unwrap_or(2 * threads * LONGEST_PIECE);
+        Self { threads, credit: Credit::new(ring) }
+    }
+
+    /// Cuts a copy of `bytes` bytes into pieces. A copy that `follows` another closely gains nothing by starting early,
+    /// since the device is still busy, and each driver call costs as much as copying 50 KB; so such a copy is cut into
+    /// as few pieces as can be.
+    pub fn plan(&self, bytes: usize, threads: usize, follows: bool) -> Plan {
+        let threads = (1 + bytes / SHARE).min(threads);
+        let piece = match (threads, follows) {
+            (1, false) => PIECE,
+            (_, true) => bytes.div_ceil(threads),
+            // Two for each thread, so that one is filled while the other is copied.
+            (_, false) => bytes.div_ceil(2 * threads),
+        };
+        let piece = piece.next_multiple_of(4 << 10).clamp(PIECE, LONGEST_PIECE);
+        let piece = piece.min(self.credit.limit()).max(SHORTEST_PIECE);
+        Plan { bytes, piece, helpers: (threads - 1).min(bytes.div_ceil(piece) - 1) }
+    }
+
+    /// Returns how many threads may copy, the calling one included.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Returns how many threads may submit to a stream.
+    pub fn threads_for(&self, stream: &StreamCore) -> usize {
+        if stream.is_one_threads() { 1 } else { self.threads }
+    }
+
+    /// Returns the length of the longest upload, or part of one, that goes through a chunk. Several chunks fit the
+    /// ring, so that one is filled while others are copied.
+    pub fn longest_in_chunk(&self) -> usize {
+        LONGEST_IN_CHUNK.min(self.credit.limit() / 4).max(SHORTEST_PIECE)
+    }
+}
+
+/// The pieces of a copy.
+pub struct Plan {
+    pub bytes: usize,
+    piece: usize,
+    /// The number of threads beside the calling one.
+    pub helpers: usize,
+}
+
+impl Plan {
+    pub fn pieces(&self) -> usize {
+        self.bytes.div_ceil(self.piece)
+    }
+
+    pub fn range(&self, index: usize) -> Range<usize> {
+        let start = index * self.piece;
+        start..self.bytes.min(start + self.piece)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_cover_every_byte_once() {
+        let sizes =
+            (0..30).flat_map(|log| [(1usize << log) - 1, 1 << log, (1 << log) + 1]).filter(|&n| n > 0);
+        for bytes in sizes {
+            for (threads, ring) in [(1, 0), (2, 0), (8, 0), (3, 1 << 16), (8, 1 << 20)] {
+                let staging = Staging::new(StagingOptions { ring, threads });
+                for plan in [false, true].map(|follows| staging.plan(bytes, threads, follows)) {
+                    let mut end = 0;
+                    for index in 0..plan.pieces() {
+                        let range = plan.range(index);
+                        assert_eq!(range.start, end);
+                        assert!(!range.is_empty() && range.len() <= LONGEST_PIECE);
+                        end = range.end;
+                    }
+                    assert_eq!(end, bytes);
+                    assert!(plan.helpers < threads && plan.helpers < plan.pieces());
+                    assert!(plan.helpers == 0 || bytes >= SHARE);
+                }
+                let (alone, following) =
+                    (staging.plan(bytes, threads, false), staging.plan(bytes, threads, true));
+                assert!(following.pieces() <= alone.pieces());
+            }
+        }
+    }
+}

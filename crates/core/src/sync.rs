@@ -1,0 +1,147 @@
+//! The library's locks. All come from here, so that `tests/interleavings` can put `shuttle`'s in their place and run
+//! the library under many orders of threads.
+//!
+//! This is the lowest layer, which knows nothing else of the library. Only `process` and the table of streams also use
+//! locks of the standard library.
+
+use std::cell::UnsafeCell;
+use std::hint;
+use std::ops::{Deref, DerefMut};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+#[cfg(shuttle)]
+pub use shuttle::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
+};
+#[cfg(not(shuttle))]
+pub use std::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
+};
+
+/// Locks a mutex whose data stays consistent even if a holder panicked.
+#[inline]
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A lock of one byte, held for a few dozen instructions that call nothing and never wait.
+///
+/// A latch costs one atomic swap where a mutex costs two, and a launch takes one latch per buffer. Two threads meet at
+/// a latch only if they submit *reads* of one allocation at the same instant, because a writer holds the allocation
+/// exclusively by Rust's own rules.
+pub struct Latch<T> {
+    taken: AtomicBool,
+    /// Changed only with the lock held; may be read without.
+    hint: AtomicU64,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `value` is only reached through a `LatchGuard`, of which `taken` admits one at a time.
+unsafe impl<T: Send> Sync for Latch<T> {}
+
+impl<T> Latch<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { taken: AtomicBool::new(false), hint: AtomicU64::new(0), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub(crate) fn hint(&self) -> u64 {
+        self.hint.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub fn lock(&self) -> LatchGuard<'_, T> {
+        // The model may switch threads here.
+        #[cfg(shuttle)]
+        thread::yield_now();
+        while self.taken.swap(true, Ordering::Acquire) {
+            self.wait();
+        }
+        LatchGuard { latch: self }
+    }
+
+    /// Returns the value, which nobody else can reach, and clears the hint.
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        *self.hint.get_mut() = 0;
+        self.value.get_mut()
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut spins = 0u32;
+        while self.taken.load(Ordering::Relaxed) {
+            spins += 1;
+            if spins.is_multiple_of(64) { thread::yield_now() } else { hint::spin_loop() }
+        }
+    }
+}
+
+/// Access to the value of a latch, which is unlocked when the guard is dropped.
+pub struct LatchGuard<'a, T> {
+    latch: &'a Latch<T>,
+}
+
+impl<T> LatchGuard<'_, T> {
+    #[inline]
+    pub(crate) fn hint(&self) -> u64 {
+        self.latch.hint.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_hint(&self, hint: u64) {
+        self.latch.hint.store(hint, Ordering::Release);
+    }
+}
+
+impl<T> Deref for LatchGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is the only one, so nothing else reaches the value.
+        unsafe { &*self.latch.value.get() }
+    }
+}
+
+impl<T> DerefMut for LatchGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard is the only one, and it is borrowed mutably.
+        unsafe { &mut *self.latch.value.get() }
+    }
+}
+
+impl<T> Drop for LatchGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.latch.taken.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latch_excludes() {
+        let latch = Latch::new((0u64, 0u64));
+        let rounds = if cfg!(miri) { 100 } else { 10_000 };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..rounds {
+                        let mut both = latch.lock();
+                        both.0 += 1;
+                        hint::spin_loop();
+                        both.1 += 1;
+                        assert_eq!(both.0, both.1);
+                    }
+                });
+            }
+        });
+        assert_eq!(latch.lock().0, 4 * rounds);
+    }
+}
