@@ -27,7 +27,8 @@ miri() {
 }
 rustc +nightly --version
 miri -p gpustream-hal --lib
-miri -p gpustream --no-default-features --lib -- track:: pool:: sync:: view:: strided:: launch:: --skip pool::replay
+miri -p gpustream-core --lib -- track:: pool:: sync:: --skip pool::replay
+miri -p gpustream --no-default-features --lib -- view:: strided:: launch::
 miri -p gpustream-cuda --lib -- image:: module::
 miri -p gpustream-hip --no-default-features --lib -- arch:: library::
 # The parser of kernels is C, which Miri cannot run; the other code that reads bytes or text is run here.

@@ -21,6 +21,8 @@
 //!
 //! Two guides: [writing kernels](guide::writing_kernels), and [coming from cudarc](guide::coming_from_cudarc).
 //!
+//! Programs depend on this crate alone. Its handles stand on `gpustream-core`, which has no stable interface.
+//!
 //! # Soundness
 //!
 //! Safe calls cannot race: every operation's memory is tracked per byte range, and [`Tracking::Auto`] adds the
