@@ -116,6 +116,7 @@ impl Error {
 
     /// Adds the user's operation, unless one is already there.
     #[must_use]
+    #[cold]
     pub fn with_operation(mut self, operation: Operation) -> Self {
         self.0.operation.get_or_insert(operation);
         self

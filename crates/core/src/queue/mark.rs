@@ -112,6 +112,15 @@ impl StreamCore {
         state: &mut StreamState,
         accesses: &(impl Iterator<Item: Borrow<Access<'a>>> + Clone),
     ) -> Result<()> {
+        if state.owed.is_empty() { Ok(()) } else { self.pay_owed(state, accesses) }
+    }
+
+    #[inline(never)]
+    fn pay_owed<'a>(
+        &self,
+        state: &mut StreamState,
+        accesses: &(impl Iterator<Item: Borrow<Access<'a>>> + Clone),
+    ) -> Result<()> {
         let covered = |owed: &Owed| accesses.clone().any(|access| owed.is_covered_by(access.borrow()));
         if !state.owed.iter().all(covered) {
             self.mark(state)?;

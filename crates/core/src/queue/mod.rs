@@ -205,7 +205,7 @@ impl StreamCore {
 
     #[inline]
     fn is_elsewhere(&self) -> bool {
-        self.thread().is_some_and(|thread| thread != thread::current().id())
+        self.thread().is_some_and(is_another)
     }
 
     /// Refuses another thread's default stream, and every stream inside a host closure.
@@ -369,6 +369,11 @@ impl StreamState {
             self.clock.retain(|point| !StreamTable::shared().known_done(point));
         }
     }
+}
+
+#[cold]
+fn is_another(thread: ThreadId) -> bool {
+    thread != thread::current().id()
 }
 
 #[cold]

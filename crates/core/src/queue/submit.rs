@@ -13,8 +13,8 @@ use super::{Mark, StreamCore, StreamState, StreamTable, prune};
 use crate::memory::Access;
 use crate::operation::{Rules, Submission, Waited, hazard};
 use crate::queue::{Recording, Sink};
-use crate::sync::{Mutex, MutexGuard, lock};
-use crate::track::{Clock, Point, Tracking, Use};
+use crate::sync::{LatchGuard, Mutex, MutexGuard, lock};
+use crate::track::{Clock, History, Point, Tracking, Use};
 
 /// The hint on a history that streams share: no stream's number.
 const MIXED: u64 = 0;
@@ -110,30 +110,48 @@ impl StreamCore {
         self.counted.store(state.number, Ordering::Release);
         let point = Point { stream: self.id, number: state.number };
         for access in accesses.clone() {
-            let access = access.borrow();
-            let new = Use::new(point, operation);
-            let mut history = access.block.history.lock();
-            let longer = if history.hint() == self.id.0 {
-                // Uses of the whole by one stream replace each other.
-                history.insert(&access.range, access.mode, new)
-            } else {
-                history.set_hint(MIXED);
-                history.insert(&access.range, access.mode, new);
-                true
-            };
-            if longer && history.is_crowded() {
-                prune(&mut history);
-            }
+            self.enter(access.borrow(), Use::new(point, operation));
         }
         drop(entering);
         let result = call(&*self.device, self.raw);
+        if result.is_ok() && !(guarded || rules.blocking || self.is_one_threads()) {
+            return Ok(());
+        }
+        let owes = guarded && waited == Waited::Alone;
+        self.conclude(rules, state, accesses, owes, result).map_err(|error| error.with_operation(operation))
+    }
+
+    /// Enters a use that this stream's next submission makes.
+    #[inline]
+    fn enter(&self, access: &Access<'_>, new: Use) {
+        let mut history = access.block.history.lock();
+        if history.hint() != self.id.0 {
+            return enter_among_others(history, access, new);
+        }
+        // Uses of the whole by one stream replace each other.
+        if history.insert(&access.range, access.mode, new) && history.is_crowded() {
+            prune(&mut history);
+        }
+    }
+
+    /// Ends the submission of an operation that failed, or that somebody waits for. Apart from the usual case, whose
+    /// code then lies close together.
+    #[inline(never)]
+    fn conclude<'a>(
+        &self,
+        rules: Rules,
+        mut state: MutexGuard<'_, StreamState>,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        owes: bool,
+        result: Result<()>,
+    ) -> Result<()> {
         if self.is_one_threads() {
             // Other threads wait by this event. Also on failure: the driver may have enqueued part.
             let marked = self.mark(&mut state);
             if result.is_ok() {
                 marked?;
             }
-        } else if result.is_ok() && guarded && waited == Waited::Alone {
+        } else if result.is_ok() && owes {
             // Host access waits for exactly this operation, so it needs an event of its own, if not yet.
             state.owed.clear();
             let owed =
@@ -144,10 +162,9 @@ impl StreamCore {
             let cell = self.mark(&mut state).map(|mark| mark.cell.clone());
             drop(state);
             // SAFETY: the event was just recorded on this stream, which is alive.
-            cell.and_then(|cell| unsafe { cell.synchronize() })
-                .map_err(|error| error.with_operation(operation))?;
+            cell.and_then(|cell| unsafe { cell.synchronize() })?;
         }
-        result.map_err(|error| error.with_operation(operation))
+        result
     }
 
     /// Adds the waits that an operation with these accesses needs. A held `entering` is let go and taken again.
@@ -259,6 +276,16 @@ impl StreamCore {
         let state = lock(&self.state);
         let mark = state.marks.iter().find(|mark| mark.number >= number);
         mark.map_or(&state.clock, |mark| &mark.clock).clone()
+    }
+}
+
+/// Enters a use of memory that other streams have used.
+#[inline(never)]
+fn enter_among_others(mut history: LatchGuard<'_, History>, access: &Access<'_>, new: Use) {
+    history.set_hint(MIXED);
+    history.insert(&access.range, access.mode, new);
+    if history.is_crowded() {
+        prune(&mut history);
     }
 }
 

@@ -136,7 +136,6 @@ impl NodeSetter {
     ///
     /// # Safety
     /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit).
-    #[inline]
     pub(crate) unsafe fn submit(&self, submission: &Submission<'_>) -> Result<()> {
         self.claim()?;
         let &Submission { accesses, ref call, kept, .. } = submission;

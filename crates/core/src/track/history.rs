@@ -283,18 +283,27 @@ impl Segment {
             match self.writers.as_mut_slice() {
                 // The usual case: one stream at work.
                 [last] if self.readers.is_empty() => *last = new.with_mode(mode),
-                _ => {
-                    self.writers.clear();
-                    self.writers.push(new.with_mode(mode));
-                    self.readers.clear();
-                }
+                _ => self.replace_uses(new.with_mode(mode)),
             }
         } else {
             match self.readers.as_mut_slice() {
                 [last] if last.point.stream == new.point.stream && last.wrote == 0 => *last = new,
-                _ => merge_use(&mut self.readers, new),
+                _ => self.add_reader(new),
             }
         }
+    }
+
+    /// Puts a write in the place of all uses. Apart from the usual case, whose code then lies close together.
+    #[inline(never)]
+    fn replace_uses(&mut self, write: Use) {
+        self.writers.clear();
+        self.writers.push(write);
+        self.readers.clear();
+    }
+
+    #[inline(never)]
+    fn add_reader(&mut self, read: Use) {
+        merge_use(&mut self.readers, read);
     }
 
     fn uses(&self) -> usize {
