@@ -4,23 +4,23 @@
 //! **There is no promise of stability here**: the interface serves those handles alone and changes with any version. Nor is
 //! the interface made for use by hand: functions that are safe here rely on the handles for what the handles check.
 //!
-//! The core orders operations and validates them, and trusts no backend with either; the backends' traits are in
-//! [`gpustream_hal`]. An arrow goes down only: each module uses the modules below its own.
+//! The core orders operations and checks them; backends, whose traits are in [`gpustream_hal`], trust those checks. Arrows
+//! go down only: each module uses modules further down this table.
 //!
 //! | module | knows | does not know |
 //! |---|---|---|
 //! | [`device_core`]: an opened device | streams, pools, staging | handles |
+//! | [`device_options`], [`environment`]: settings | the options of pools and staging | devices |
 //! | [`reactor`]: the thread of the futures | streams, their events, wakers | futures, devices |
 //! | [`staging`]: copies in pieces | streams, the cutting of a copy, the threads that copy | devices, the calls that copy |
-//! | [`pool`]: memory between uses | blocks, streams' numbers, the drivers' allocators | devices, but for one trait |
+//! | [`pool`]: memory between uses | blocks, streams, the drivers' allocators | devices, but for one trait |
 //! | [`queue`]: streams, their order and captures | memory, operations, recordings | pools, devices |
 //! | [`record`]: operations that become nodes of graphs | operations, driver's graphs | streams |
 //! | [`operation`]: one operation as a value | the memory touched, the driver's calls, the values kept | streams, recordings |
 //! | [`memory`]: blocks, host guards, page-locked memory | the tracker | streams, pools |
-//! | [`host_call`], [`inside`]: host closures | threads, clocks, the end of the process | streams |
 //! | [`module_core`]: a loaded module | the driver's handle | kernels |
+//! | [`host_call`], [`inside`]: host closures | threads, clocks, the end of the process | streams |
 //! | [`track`]: the last users of each byte | numbers and byte ranges | drivers, locks, memory |
-//! | [`device_options`], [`environment`]: settings | the options of pools and staging | devices |
 //! | [`compile_cache`], [`checksum`], [`private_folder`]: images, on disk and checked | bytes and files | modules |
 //! | [`process`], [`lint`], [`sync`]: the process's end, advice, locks | the standard library | the rest |
 #![allow(
