@@ -46,6 +46,7 @@ struct Request {
 
 /// Rounds a request up to the pool's granule, and a large one a little more, so that requests of similar size fit each
 /// other's place.
+#[inline]
 pub(crate) fn rounded(bytes: usize) -> Option<usize> {
     let step = if bytes < 1 << 20 { GRANULE } else { (1 << bytes.ilog2()) >> 7 };
     let size = bytes.max(1).checked_next_multiple_of(step)?;

@@ -310,6 +310,7 @@ impl Segment {
         self.writers.len() + self.readers.len()
     }
 
+    #[inline]
     fn is_idle(&self) -> bool {
         self.uses() == 0
     }
