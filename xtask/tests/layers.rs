@@ -13,9 +13,10 @@ use std::path::Path;
 
 /// The folders in `crates` that are held to it, with the modules that count as one. Users combine the handles of `gpustream`
 /// freely, so the handles know each other.
-const CRATES: [(&str, &[&str]); 4] = [
+const CRATES: [(&str, &[&str]); 6] = [
     ("build", &[]),
     ("cpu", &[]),
+    ("cuda", &[]),
     (
         "gpustream",
         &[
@@ -39,6 +40,7 @@ const CRATES: [(&str, &[&str]); 4] = [
         ],
     ),
     ("hal", &[]),
+    ("hip", &[]),
 ];
 
 #[test]

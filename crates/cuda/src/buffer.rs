@@ -14,14 +14,10 @@ use gpustream_hal::{
 
 use crate::device::CudaDevice;
 use crate::error::error;
-use crate::stream::stream_of;
+use crate::handle::{address_of, stream_of};
 
 /// `CU_DEVICE_CPU`, a macro and so not in the bindings.
 const HOST: CUdevice = -1;
-
-pub(crate) fn address_of(buffer: RawBuffer) -> CUdeviceptr {
-    buffer.0 as CUdeviceptr
-}
 
 // SAFETY: addresses are the CUDA driver's, for at least as many bytes as asked for.
 unsafe impl Buffers for CudaDevice {

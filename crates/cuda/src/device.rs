@@ -5,8 +5,9 @@ use gpustream_hal::{Device, DeviceInfo, MemoryInfo, RawStream, Result};
 
 use crate::api::Api;
 use crate::context::Context;
-use crate::driver::{Driver, Version};
+use crate::driver::Driver;
 use crate::info;
+use crate::version::Version;
 
 /// A device and its primary context.
 pub(crate) struct CudaDevice {

@@ -1,11 +1,12 @@
 //! Opening libcuda.
 
 use std::ffi::c_int;
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
+use std::ptr;
 use std::sync::OnceLock;
 
+use cudarc::driver::sys::CUcontext;
 use gpustream_hal::driver::Status;
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{Error, ErrorKind, Result};
@@ -14,26 +15,7 @@ use crate::api::Api;
 use crate::context::Context;
 use crate::error::error;
 use crate::library::driver_names;
-
-/// A version of CUDA, as `cuDriverGetVersion` writes it: 12080 is 12.8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Version(pub(crate) c_int);
-
-impl Version {
-    /// The oldest version whose required functions and behaviour this backend knows.
-    pub(crate) const OLDEST: Self = Self(12_000);
-
-    pub(crate) const fn major(self) -> u32 {
-        self.0 as u32 / 1000
-    }
-}
-
-impl fmt::Display for Version {
-    /// `12.8`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0 / 1000, self.0 % 1000 / 10)
-    }
-}
+use crate::version::Version;
 
 /// The opened and initialised driver. One per process; it is never closed.
 pub(crate) struct Driver {
@@ -134,5 +116,40 @@ impl Driver {
             )),
             count => Ok(count),
         }
+    }
+
+    /// Returns the primary context of device `ordinal`, retained on first use.
+    pub(crate) fn context(&self, ordinal: usize) -> Result<Context> {
+        let Some(slot) = self.contexts.get(ordinal) else {
+            let message = match self.contexts.len() {
+                0 => "there is no CUDA device; check nvidia-smi and CUDA_VISIBLE_DEVICES".to_owned(),
+                count => {
+                    format!("there is no device cuda:{ordinal}: the driver has {count}, numbered from 0")
+                }
+            };
+            return Err(error(ErrorKind::NoDevice, message));
+        };
+        if let Some(context) = slot.get() {
+            return Ok(*context);
+        }
+        let context = Context::retain(&self.api, ordinal)?;
+        // Two threads that come here at once hold the same context, retained twice.
+        Ok(*slot.get_or_init(|| context))
+    }
+
+    /// Makes `context` current on this thread (`cuCtxGetCurrent`, and `cuCtxSetCurrent` only where it is not).
+    ///
+    /// The driver is asked at every call: another library may have switched the thread's context since the last one,
+    /// and no cache of ours would know. The question is a read of the driver's thread-local state.
+    #[inline]
+    pub(crate) fn make_current(&self, context: CUcontext) -> Result<()> {
+        let mut current = ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        unsafe { self.api.cuCtxGetCurrent(&raw mut current) }.ok()?;
+        if current == context {
+            return Ok(());
+        }
+        // SAFETY: the context is retained for good.
+        unsafe { self.api.cuCtxSetCurrent(context) }.ok()
     }
 }

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraph,
-    CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode, CUlaunchAttributeID, CUstreamCaptureMode,
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
+    CUgraphExecUpdateResultInfo, CUgraphNode, CUlaunchAttributeID, CUstreamCaptureMode,
     CUstreamCaptureStatus,
 };
 use gpustream_hal::driver::Status;
@@ -16,27 +16,14 @@ use gpustream_hal::{
 };
 
 use crate::api::Api;
-use crate::buffer::{address_of, copy_params};
+use crate::buffer::copy_params;
 use crate::device::CudaDevice;
 use crate::error::error;
+use crate::handle::{address_of, exec_of, function_of, graph_of, node_of, stream_of};
 use crate::launch::Attributes;
-use crate::module::function_of;
-use crate::stream::stream_of;
 
 const NOT_CAPTURING: u32 = 0;
 const CAPTURING: u32 = 1;
-
-fn graph_of(graph: RawGraph) -> CUgraph {
-    graph.0 as CUgraph
-}
-
-fn exec_of(exec: RawGraphExec) -> CUgraphExec {
-    exec.0 as CUgraphExec
-}
-
-fn node_of(node: RawGraphNode) -> CUgraphNode {
-    node.0 as CUgraphNode
-}
 
 /// Returns a kernel node's parameters; `args` is read while the node is made.
 fn kernel_params(

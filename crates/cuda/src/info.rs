@@ -7,7 +7,6 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use gpustream_hal::driver::Status;
 use gpustream_hal::{DeviceInfo, Result, StreamPriorities};
 
-use crate::backend::kernel_driver;
 use crate::driver::Driver;
 use crate::error::BACKEND;
 
@@ -107,4 +106,15 @@ fn any_peer(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Returns the kernel module's version, such as `580.159.03`, where the system shows it.
+pub(crate) fn kernel_driver() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    // NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue …
+    let is_version = |word: &&str| {
+        word.contains('.')
+            && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+    };
+    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }

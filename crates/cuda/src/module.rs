@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_void};
 use std::ptr;
 
-use cudarc::driver::sys::{CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmodule};
+use cudarc::driver::sys::{CUfunction_attribute as Attribute, CUjit_option};
 use gpustream_hal::driver::Status;
 use gpustream_hal::{ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result, Source};
 
@@ -11,18 +11,11 @@ use crate::arch::rank;
 use crate::compiler::{Nvrtc, compiler};
 use crate::device::CudaDevice;
 use crate::error::error;
+use crate::handle::{function_of, module_of};
 use crate::image::Aligned;
 
 /// Room for the words of the driver's compiler about PTX that it refuses.
 const LOG_BYTES: usize = 8 << 10;
-
-fn module_of(module: RawModule) -> CUmodule {
-    module.0 as CUmodule
-}
-
-pub(crate) fn function_of(function: RawFunction) -> CUfunction {
-    function.0 as CUfunction
-}
 
 // SAFETY: handles and parameters are the CUDA driver's, or read from the image that it loaded.
 unsafe impl Modules for CudaDevice {

@@ -10,27 +10,14 @@ use gpustream_hal::{
 };
 
 use crate::api::Api;
-use crate::buffer::{address_of, copy_params};
+use crate::buffer::copy_params;
 use crate::device::HipDevice;
 use crate::error::error;
 #[allow(clippy::wildcard_imports)] // Structs and results under HIP's own names.
 use crate::ffi::*;
+use crate::handle::{address_of, exec_of, function_of, graph_of, node_of, stream_of};
 use crate::launch::check;
 use crate::memset::Fill;
-use crate::module::function_of;
-use crate::stream::stream_of;
-
-fn graph_of(graph: RawGraph) -> hipGraph_t {
-    graph.0 as hipGraph_t
-}
-
-fn exec_of(exec: RawGraphExec) -> hipGraphExec_t {
-    exec.0 as hipGraphExec_t
-}
-
-fn node_of(node: RawGraphNode) -> hipGraphNode_t {
-    node.0 as hipGraphNode_t
-}
 
 /// Returns a kernel node's parameters; `args` is read while the node is made.
 fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_void]) -> hipKernelNodeParams {

@@ -14,9 +14,9 @@ use gpustream_hal::driver::{Answer, Status};
 use gpustream_hal::{FillPattern, RawBuffer};
 
 use crate::api::Api;
-use crate::buffer::address_of;
-use crate::driver::Version;
 use crate::ffi::{hipMemsetParams, hipMemsetParamsDocumented};
+use crate::handle::address_of;
+use crate::version::Version;
 
 /// A row of `count` elements to fill.
 pub(crate) struct Fill {

@@ -11,17 +11,9 @@ use crate::device::HipDevice;
 use crate::error::error;
 use crate::ffi::{
     HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-    HIP_FUNC_ATTRIBUTE_NUM_REGS, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, hipFunction_attribute, hipFunction_t,
-    hipModule_t,
+    HIP_FUNC_ATTRIBUTE_NUM_REGS, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, hipFunction_attribute,
 };
-
-fn module_of(module: RawModule) -> hipModule_t {
-    module.0 as hipModule_t
-}
-
-pub(crate) fn function_of(function: RawFunction) -> hipFunction_t {
-    function.0 as hipFunction_t
-}
+use crate::handle::{function_of, module_of};
 
 // SAFETY: handles and parameters are the HIP driver's, or read from the image that it loaded.
 unsafe impl Modules for HipDevice {
