@@ -213,9 +213,13 @@ fn fills_and_copies_do_what_they_say() {
         assert_one(&calls, ["cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync"], &args);
         let ((), calls) = recorder.record(|| device.copy_from_peer(b, a, 1, 16, stream).unwrap());
         assert_one(&calls, ["cuMemcpyPeerAsync", "hipMemcpyPeerAsync"], &[("bytes", 16)]);
-        if VENDOR != Vendor::Cuda {
-            assert_eq!((calls[0].arg("dst_device"), calls[0].arg("src_device")), (0, 1));
-        }
+        let [to, from] = pick([["dst_context", "src_context"], ["dst_device", "src_device"]]);
+        let [to, from] = [calls[0].arg(to), calls[0].arg(from)];
+        assert_eq!(
+            (from - to, VENDOR == Vendor::Cuda || to == 0),
+            (1, true),
+            "contexts of the fake count up as devices do"
+        );
         device.copy_to_host(pinned, b, 16, stream).unwrap();
         device.stream_synchronize(stream).unwrap();
         assert_eq!(std::slice::from_raw_parts(pinned, 16), source);
@@ -272,4 +276,24 @@ fn a_strided_copy_moves_the_box_and_nothing_else() {
         device.stream_destroy(stream).unwrap();
     }
     assert_eq!(recorder.violations(), [""; 0]);
+}
+
+#[test]
+fn misuse_is_a_violation_for_the_fake() {
+    let (recorder, device) = start();
+    let stream = stream(&*device);
+    let buffer = device.alloc(64).unwrap();
+    recorder.hold();
+    // SAFETY: the fake survives misuse that a device would not: here a copy runs after its memory is freed.
+    unsafe {
+        device.copy_on_device(buffer.offset(32), buffer, 32, stream).unwrap();
+        device.free(buffer).unwrap();
+        assert_eq!(recorder.violations().len(), 1, "{:?}", recorder.violations());
+        recorder.release();
+        assert_eq!(recorder.violations().len(), 2, "{:?}", recorder.violations());
+        device.stream_destroy(stream).unwrap();
+        assert!(device.stream_synchronize(stream).is_err());
+        assert!(device.free(RawBuffer(0x1234)).is_err());
+    }
+    assert_eq!(recorder.violations().len(), 4, "{:?}", recorder.violations());
 }

@@ -71,9 +71,6 @@ unsafe impl Device for CudaDevice {
     }
 
     fn can_access_peer(&self, other: usize) -> Result<bool> {
-        if other == self.info.ordinal {
-            return Ok(true);
-        }
         let (api, mut peer, mut can) = (&self.driver.api, 0, 0);
         // SAFETY: both pointers are to locals; an ordinal out of range is an error of cuDeviceGet.
         unsafe {
@@ -84,9 +81,6 @@ unsafe impl Device for CudaDevice {
     }
 
     fn enable_peer_access(&self, other: usize) -> Result<()> {
-        if other == self.info.ordinal {
-            return Ok(());
-        }
         let peer = self.driver.context(other)?;
         let api = self.enter()?;
         // SAFETY: the peer's context is retained for good; the flags must be zero.

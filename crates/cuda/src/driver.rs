@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::CUcontext;
-use gpustream_hal::driver::Status;
+use gpustream_hal::driver::{Status, list_missing};
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{Error, ErrorKind, Result};
 
@@ -69,14 +69,15 @@ impl Driver {
         let library = ManuallyDrop::new(library);
         // SAFETY: it is opened as libcuda, and never closed.
         let (api, missing) = unsafe { Api::load(&library) };
-        if let Some(symbol) = missing.first() {
+        let path = api.cuInit.and_then(|function| file_of(function as usize));
+        if !missing.is_empty() {
             let message = format!(
-                "{name} has no function {symbol}: the driver is older than CUDA 12.0, or this is not \
-                 NVIDIA's driver library; install driver 525 or newer"
+                "{name} is no libcuda of CUDA {} or later: it lacks {}; install driver 525 or newer",
+                Version::OLDEST,
+                list_missing(&missing),
             );
             return (Err(error(ErrorKind::DriverMissing, message)), Some(name.into()));
         }
-        let path = api.cuInit.and_then(|function| file_of(function as usize));
         (Self::initialise(api), path)
     }
 
@@ -120,13 +121,10 @@ impl Driver {
 
     /// Returns the primary context of device `ordinal`, retained on first use.
     pub(crate) fn context(&self, ordinal: usize) -> Result<Context> {
+        let count = self.device_count()?;
         let Some(slot) = self.contexts.get(ordinal) else {
-            let message = match self.contexts.len() {
-                0 => "there is no CUDA device; check nvidia-smi and CUDA_VISIBLE_DEVICES".to_owned(),
-                count => {
-                    format!("there is no device cuda:{ordinal}: the driver has {count}, numbered from 0")
-                }
-            };
+            let message =
+                format!("there is no device cuda:{ordinal}: devices are cuda:0 to cuda:{}", count - 1);
             return Err(error(ErrorKind::NoDevice, message));
         };
         if let Some(context) = slot.get() {

@@ -61,10 +61,9 @@ unsafe impl Modules for CudaDevice {
     }
 
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
-        let symbol = CString::new(name).map_err(|_| {
-            error(ErrorKind::KernelNotFound, format!("a kernel's name has no NUL in it: {name:?}"))
-        })?;
         let api = self.enter()?;
+        let not_found = || error(ErrorKind::KernelNotFound, format!("the module has no kernel `{name}`"));
+        let symbol = CString::new(name).map_err(|_| not_found())?;
         let mut function = ptr::null_mut();
         // SAFETY: the first pointer is to a local, the name is NUL-terminated; the caller vouches for the module.
         unsafe { api.cuModuleGetFunction(&raw mut function, module_of(module), symbol.as_ptr()) }

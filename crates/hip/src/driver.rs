@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use gpustream_hal::driver::Status;
+use gpustream_hal::driver::{Status, list_missing};
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{Error, ErrorKind, Result};
 
@@ -77,7 +77,7 @@ impl Driver {
                     "{} is no libamdhip64 of HIP {} or later: it lacks {}; {INSTALL}",
                     path.display(),
                     Version::OLDEST,
-                    missing.join(", "),
+                    list_missing(&missing),
                 ),
             ));
         }
