@@ -3,6 +3,7 @@
 mod hiprtc;
 mod layout;
 mod memset;
+mod safe;
 
 use crate::backends::start;
 
