@@ -36,9 +36,9 @@ unsafe impl Backend for Cuda {
         let found = found();
         let mut probe = Probe::default();
         probe.tried.clone_from(&found.tried);
-        probe.library.clone_from(&found.library);
         match &found.driver {
             Ok(driver) => {
+                probe.library = Some(driver.path.clone());
                 probe.driver_version = kernel_driver();
                 probe.runtime_version = Some(format!("CUDA {}", driver.version));
                 probe.problem = driver.device_count().err().map(|error| error.to_string());

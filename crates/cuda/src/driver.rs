@@ -17,18 +17,24 @@ use crate::error::error;
 use crate::library::driver_names;
 use crate::version::Version;
 
-/// The opened and initialised driver. One per process; it is never closed.
+/// The advice where there is no library.
+const INSTALL: &str = "install the NVIDIA driver, 525 or newer (in a container: start it with GPU access, for example \
+                       `--gpus all`), or set GPUSTREAM_CUDA_LIBRARY to the path of libcuda.so.1";
+
+/// An opened and initialised libcuda. There is one in the process; it is never closed.
 pub(crate) struct Driver {
     pub(crate) api: Api,
     pub(crate) version: Version,
+    pub(crate) path: PathBuf,
     /// Primary contexts by device ordinal, filled on first use and kept until the process ends.
     pub(crate) contexts: Box<[OnceLock<Context>]>,
+    /// The outcome of `cuInit(0)`: a machine without a device fails here.
+    initialised: Result<()>,
 }
 
 /// The outcome of looking for libcuda; kept for [`Probe`](gpustream_hal::Probe).
 pub(crate) struct Found {
     pub(crate) driver: Result<Driver>,
-    pub(crate) library: Option<PathBuf>,
     /// Each name tried, in order, with the reason why it was not opened.
     pub(crate) tried: Vec<String>,
 }
@@ -49,72 +55,66 @@ impl Found {
     fn open() -> Self {
         // SAFETY: the names are those of NVIDIA's driver.
         let Search { library, tried } = unsafe { Search::open("GPUSTREAM_CUDA_LIBRARY", driver_names()) };
-        let Some(library) = library else {
-            let tried_or_nothing = if tried.is_empty() { "nothing".to_owned() } else { tried.join("; ") };
-            let message = format!(
-                "NVIDIA's driver library was not found; install the NVIDIA driver (in a container: start it with \
-                 GPU access, for example `--gpus all`), or set GPUSTREAM_CUDA_LIBRARY to libcuda.so.1; tried: \
-                 {tried_or_nothing}"
-            );
-            return Self { driver: Err(error(ErrorKind::DriverMissing, message)), library: None, tried };
+        let driver = match library {
+            Some(library) => Driver::initialise(library, tried.last().map_or("libcuda", String::as_str)),
+            None => Err(error(
+                ErrorKind::DriverMissing,
+                format!("libcuda cannot be opened: {}; {INSTALL}", tried.join("; ")),
+            )),
         };
-        let (driver, library) = Driver::open(library, tried.last().map_or("libcuda", String::as_str));
-        Self { driver, library, tried }
+        Self { driver, tried }
     }
 }
 
 impl Driver {
-    /// Initialises the driver in `library`, which was found by `name`; also gives the library's file.
-    fn open(library: Library, name: &str) -> (Result<Self>, Option<PathBuf>) {
+    fn initialise(library: Library, name: &str) -> Result<Self> {
         let library = ManuallyDrop::new(library);
         // SAFETY: it is opened as libcuda, and never closed.
         let (api, missing) = unsafe { Api::load(&library) };
         let path = api.cuInit.and_then(|function| file_of(function as usize));
+        let path = path.unwrap_or_else(|| PathBuf::from(name));
         if !missing.is_empty() {
-            let message = format!(
-                "{name} is no libcuda of CUDA {} or later: it lacks {}; install driver 525 or newer",
-                Version::OLDEST,
-                list_missing(&missing),
-            );
-            return (Err(error(ErrorKind::DriverMissing, message)), Some(name.into()));
+            return Err(error(
+                ErrorKind::DriverMissing,
+                format!(
+                    "{} is no libcuda of CUDA {} or later: it lacks {}; {INSTALL}",
+                    path.display(),
+                    Version::OLDEST,
+                    list_missing(&missing),
+                ),
+            ));
         }
-        (Self::initialise(api), path)
-    }
-
-    fn initialise(api: Api) -> Result<Self> {
         // SAFETY: no requirement.
         let answer = unsafe { api.cuInit(0) };
-        let kind = match answer.status {
+        let initialised = match answer.status {
             // Every device is hidden by CUDA_VISIBLE_DEVICES, or there is none.
-            Some(Status::NO_DEVICE | Status::INVALID_DEVICE) => ErrorKind::NoDevice,
+            Some(Status::NO_DEVICE | Status::INVALID_DEVICE) => answer.ok_or(ErrorKind::NoDevice),
             // Any other failure is one of the driver's installation.
-            _ => ErrorKind::DriverMissing,
+            _ => answer.ok_or(ErrorKind::DriverMissing),
         };
-        answer.ok_or(kind)?;
-        let (mut version, mut count): (c_int, c_int) = (0, 0);
+        let (mut number, mut count): (c_int, c_int) = (0, 0);
         // SAFETY: the pointer is to a local.
-        unsafe { api.cuDriverGetVersion(&raw mut version) }.ok()?;
-        let version = Version(version);
+        unsafe { api.cuDriverGetVersion(&raw mut number) }.ok()?;
+        let version = Version(number);
         if version < Version::OLDEST {
-            let oldest = Version::OLDEST;
-            let message = format!(
-                "the driver supports CUDA {version}, and {oldest} is needed: install driver 525 or newer"
-            );
-            return Err(error(ErrorKind::DriverMissing, message));
+            return Err(error(
+                ErrorKind::DriverMissing,
+                format!("{} is CUDA {version}, older than {}; {INSTALL}", path.display(), Version::OLDEST),
+            ));
         }
-        // SAFETY: the pointer is to a local.
-        unsafe { api.cuDeviceGetCount(&raw mut count) }.ok()?;
+        if initialised.is_ok() {
+            // SAFETY: the pointer is to a local.
+            unsafe { api.cuDeviceGetCount(&raw mut count) }.ok()?;
+        }
         let contexts = (0..count).map(|_| OnceLock::new()).collect();
-        Ok(Self { api, version, contexts })
+        Ok(Self { api, version, path, contexts, initialised })
     }
 
     /// Returns the number of devices, which is not zero.
     pub(crate) fn device_count(&self) -> Result<usize> {
+        self.initialised.clone().map_err(|failure| self.without_device(failure))?;
         match self.contexts.len() {
-            0 => Err(error(
-                ErrorKind::NoDevice,
-                "the driver offers no device; check nvidia-smi and CUDA_VISIBLE_DEVICES",
-            )),
+            0 => Err(self.no_device()),
             count => Ok(count),
         }
     }
@@ -149,5 +149,20 @@ impl Driver {
         }
         // SAFETY: the context is retained for good.
         unsafe { self.api.cuCtxSetCurrent(context) }.ok()
+    }
+
+    fn without_device(&self, failure: Error) -> Error {
+        if failure.kind() == ErrorKind::NoDevice { self.no_device() } else { failure }
+    }
+
+    #[cold]
+    fn no_device(&self) -> Error {
+        let message = format!(
+            "CUDA {} ({}) finds no NVIDIA GPU; check nvidia-smi, that CUDA_VISIBLE_DEVICES hides none, and the \
+             container's GPU access",
+            self.version,
+            self.path.display(),
+        );
+        error(ErrorKind::NoDevice, message)
     }
 }

@@ -57,7 +57,8 @@ fn work_params(work: &Work<'_>) -> Result<CUDA_MEMCPY3D> {
         Work::CopyOnDevice { dst, src, bytes } => (CopyEnd::Device(dst), CopyEnd::Device(src), bytes),
         Work::Copy3d(ref copy) => return Ok(copy_params(copy)),
         _ => {
-            return Err(error(ErrorKind::Unsupported, "this kind of graph node is not supported here"));
+            let message = "this kind of graph node is not known to the CUDA backend";
+            return Err(error(ErrorKind::Unsupported, message));
         }
     };
     Ok(copy_params(&Copy3d {
@@ -188,7 +189,7 @@ unsafe impl Graphs for CudaDevice {
                 GraphNode::Empty => api.cuGraphAddEmptyNode(out, graph, deps, count).ok()?,
                 GraphNode::Work(Work::Kernel { function, config, args }) => {
                     let params = kernel_params(function, config, args);
-                    api.cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params).ok()?;
+                    api.cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params).launched()?;
                     set_attributes(api, added, config).inspect_err(|_| {
                         // The caller never hears of the node, and the next launch would run it.
                         let _ = api.cuGraphDestroyNode(added);
@@ -263,11 +264,9 @@ unsafe impl Graphs for CudaDevice {
         // SAFETY: the pointer is to a local; the caller vouches for both handles.
         let answer = unsafe { api.cuGraphExecUpdate_v2(exec_of(exec), graph_of(graph), info.as_mut_ptr()) };
         if answer.status == Some(Status::GRAPH_EXEC_UPDATE_FAILURE) {
-            // The result is the first field, a C enum, read as an integer.
-            // SAFETY: zeroed at least, and large and aligned enough for the integer.
+            // SAFETY: the first field is a C enum, zeroed at least, and read as the integer that it is.
             let result = unsafe { info.as_ptr().cast::<u32>().read() };
-            // 1 is a failure "described by the return code"; the others name a difference (topology, node
-            // type, function, parameters, attributes) that instantiating again removes.
+            // Each value beyond "described by the return code" says that this graph needs an executable of its own.
             if result > 1 {
                 return Ok(GraphUpdate::TopologyChanged);
             }
@@ -286,7 +285,7 @@ unsafe impl Graphs for CudaDevice {
             match *work {
                 Work::Kernel { function, config, args } => {
                     let params = kernel_params(function, config, args);
-                    api.cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params).ok()
+                    api.cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params).launched()
                 }
                 Work::Fill { dst, pattern, count } => {
                     let params = fill_params(dst, pattern, count);

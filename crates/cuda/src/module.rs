@@ -62,13 +62,20 @@ unsafe impl Modules for CudaDevice {
 
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
         let api = self.enter()?;
-        let not_found = || error(ErrorKind::KernelNotFound, format!("the module has no kernel `{name}`"));
+        let not_found = || {
+            let message = format!("the module has no kernel `{name}`: is it declared extern \"C\"?");
+            error(ErrorKind::KernelNotFound, message)
+        };
         let symbol = CString::new(name).map_err(|_| not_found())?;
         let mut function = ptr::null_mut();
         // SAFETY: the first pointer is to a local, the name is NUL-terminated; the caller vouches for the module.
-        unsafe { api.cuModuleGetFunction(&raw mut function, module_of(module), symbol.as_ptr()) }
-            .ok()
-            .map_err(|failure| failure.with_context(format_args!("kernel `{name}`")))?;
+        let answer =
+            unsafe { api.cuModuleGetFunction(&raw mut function, module_of(module), symbol.as_ptr()) };
+        let call = answer.function.name;
+        answer.ok().map_err(|failure| match failure.kind() {
+            ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
+            _ => failure,
+        })?;
         Ok(RawFunction(function as usize))
     }
 

@@ -115,7 +115,9 @@ unsafe impl Graphs for HipDevice {
         // SAFETY: the pointer is to a local; the caller vouches for the stream.
         unsafe { api.hipStreamIsCapturing(stream_of(stream), &raw mut status) }.ok()?;
         if status == hipStreamCaptureStatusInvalidated {
-            return Err(error(ErrorKind::Captured, "the capture was invalidated by an earlier call"));
+            let message =
+                "the capture was broken by an earlier call that cannot be captured: see that call's error";
+            return Err(error(ErrorKind::Captured, message));
         }
         Ok(status == hipStreamCaptureStatusActive)
     }
@@ -234,7 +236,7 @@ unsafe impl Graphs for HipDevice {
         // SAFETY: the pointers are to locals; the caller vouches for both handles.
         let answer =
             unsafe { api.hipGraphExecUpdate(exec_of(exec), graph_of(graph), &raw mut node, &raw mut result) };
-        // Each value beyond "unexpected error" says that this graph needs an executable of its own.
+        // Each value beyond "described by the return code" says that this graph needs an executable of its own.
         let refused = answer.status == Some(Status::GRAPH_EXEC_UPDATE_FAILURE);
         if refused && result > hipGraphExecUpdateError {
             return Ok(GraphUpdate::TopologyChanged);

@@ -43,7 +43,10 @@ unsafe impl Modules for HipDevice {
 
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
         let api = self.enter()?;
-        let not_found = || error(ErrorKind::KernelNotFound, format!("the module has no kernel `{name}`"));
+        let not_found = || {
+            let message = format!("the module has no kernel `{name}`: is it declared extern \"C\"?");
+            error(ErrorKind::KernelNotFound, message)
+        };
         let symbol = CString::new(name).map_err(|_| not_found())?;
         let mut function = ptr::null_mut();
         // SAFETY: the first pointer is to a local, the name is NUL-terminated; the caller vouches for the module.
