@@ -95,7 +95,7 @@ fn every_call_reports_its_name_code_and_kind() {
             assert_eq!(error.backend(), Some(pick(["cuda", "hip"])));
         }
     }
-    // The state behind it differs between versions, so nothing may depend on it.
+    // HIP's state behind `hipGetLastError` differs between versions, so nothing may depend on it.
     assert!(!recorder.calls().iter().any(|call| call.name.contains("LastError")));
     assert_eq!(recorder.violations(), [""; 0]);
 }
@@ -114,7 +114,7 @@ fn each_code_has_its_kind() {
         (&[701, 720], ErrorKind::InvalidLaunch),
         (&[801], ErrorKind::Unsupported),
         (&[900, 901, 904, 907, 908], ErrorKind::Captured),
-        // The last ones are of a driver to come.
+        // The last three are codes of a driver to come.
         (&[400, 999, 10_000, 123_456, u32::MAX], ErrorKind::Driver),
     ];
     let (recorder, device) = start();
@@ -165,7 +165,7 @@ fn fault_in_a_kernel_is_the_error_of_all_later_calls() {
 }
 
 #[test]
-fn a_lost_device_says_so_until_the_end() {
+fn lost_device_says_so_until_the_end() {
     let (recorder, device) = start();
     recorder.lose_device(0, 700);
     for _ in 0..2 {
@@ -173,6 +173,6 @@ fn a_lost_device_says_so_until_the_end() {
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
         assert!(error.message().contains("an illegal memory access was encountered"), "{error}");
     }
-    // The other device is another one.
+    // The other device still works.
     backend().open(1).unwrap().synchronize().unwrap();
 }

@@ -11,7 +11,7 @@ use gpustream_hal::{
 use super::{Vendor, add_one, assert_one, names, pick, scale, start, stream};
 use crate::VENDOR;
 
-/// Returns what `work` adds to a capture on `stream`.
+/// Returns the graph of a capture of `work` on `stream`.
 fn capture(device: &dyn Device, stream: RawStream, work: impl FnOnce()) -> RawGraph {
     // SAFETY: the stream is alive and not captured.
     unsafe {
@@ -32,7 +32,7 @@ fn read(device: &dyn Device, buffer: RawBuffer, bytes: usize, stream: RawStream)
     read
 }
 
-/// Fills two halves of a buffer on two streams, which part and meet by two events, and copies one half over the other.
+/// Fills the halves of a buffer on two streams, which part and meet by two events, and copies from one half to the other.
 ///
 /// # Safety
 /// All are alive; the buffer has 16 bytes.
@@ -210,7 +210,7 @@ fn stream_that_was_not_joined_back_breaks_the_capture() {
     assert_eq!(recorder.violations(), [""; 0]);
 }
 
-/// Fills too make one call each, where HIP reads the order of AMD's headers.
+/// A fill too is one call, because the fake HIP reads the order of AMD's headers.
 #[test]
 fn node_of_each_kind_is_added_and_replaced_by_one_call() {
     let (recorder, device) = start();

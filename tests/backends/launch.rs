@@ -46,7 +46,7 @@ fn module_is_loaded_asked_and_unloaded() {
     assert_eq!(recorder.violations(), [""; 0]);
 }
 
-/// HIP is given no length, copies nothing and builds late.
+/// HIP gets no length, copies nothing and builds late, so the backend keeps the bytes.
 #[test]
 fn image_need_not_outlive_the_load() {
     let (recorder, device) = start();

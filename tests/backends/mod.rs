@@ -1,6 +1,6 @@
 //! The driver calls of each method of a backend, in CUDA and in each version of HIP. A pair names the two vendors' forms
-//! of one thing, CUDA's first. The crate that includes this says which vendor it is: `VENDOR`,
-//! `backend`, `options` of the fake.
+//! of one thing, CUDA's first. The crate that includes this gives the vendor (`VENDOR`), the `backend`, and the
+//! fake's `options`.
 
 pub(crate) mod device;
 mod errors;
@@ -28,12 +28,12 @@ pub(crate) enum Vendor {
     Rocm(u32),
 }
 
-/// Returns the loaded vendor's form.
+/// Returns the loaded vendor's form of two.
 pub(crate) fn pick<T>([cuda, hip]: [T; 2]) -> T {
     if VENDOR == Vendor::Cuda { cuda } else { hip }
 }
 
-/// The fake, and its first device with nothing recorded yet.
+/// Returns the fake, and its first device with nothing recorded yet.
 pub(crate) fn start() -> (Recorder, Arc<dyn Device>) {
     let recorder = load_with(options());
     let device = backend().open(0).unwrap();
@@ -45,7 +45,7 @@ pub(crate) fn stream(device: &dyn Device) -> RawStream {
     device.stream_create(StreamOptions::default()).unwrap()
 }
 
-/// A module with a kernel `scale(float*, float, size_t)`, which does nothing unless a test gives it a body, and the kernel.
+/// Returns a module and its kernel `scale(float*, float, size_t)`, which does nothing unless a test gives it a body.
 pub(crate) fn scale(device: &dyn Device) -> (RawModule, RawFunction) {
     // SAFETY: the driver is a fake, which reads images safely.
     let module = unsafe { device.module_load(&image(&[("scale", &[8, 4, 8])])) }.unwrap();
@@ -73,13 +73,13 @@ pub(crate) fn assert_call(calls: &[Call], name: &str, args: &[(&str, u64)]) {
     }
 }
 
-/// Asserts one call of the vendor's name of the two.
+/// Asserts one call, of the vendor's name of two.
 #[track_caller]
 pub(crate) fn assert_one(calls: &[Call], names: [&str; 2], args: &[(&str, u64)]) {
     assert_call(calls, pick(names), args);
 }
 
-/// An integer that drivers take as signed.
+/// Returns an integer as the fake logs a signed one.
 pub(crate) fn signed(value: i32) -> u64 {
     value as u64
 }

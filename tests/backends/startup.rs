@@ -83,7 +83,7 @@ fn old_driver_is_refused_with_its_version() {
     });
 }
 
-/// What to check where a driver finds no device.
+/// The things to check where a driver finds no device.
 const CHECKS: [&[&str]; 2] = [
     &[VERSION, "nvidia-smi", "CUDA_VISIBLE_DEVICES"],
     &[VERSION, "/dev/kfd", "render", "HIP_VISIBLE_DEVICES"],

@@ -62,7 +62,7 @@ fn no_module_imports_its_importer() {
 }
 
 #[test]
-fn a_cycle_is_named_and_what_only_looks_like_one_is_not() {
+fn cycle_is_named_and_its_lookalike_is_not() {
     let graph = |files: &[(&str, &str)]| {
         let owned = |&(path, text): &(&str, &str)| (path.to_owned(), text.to_owned());
         imports(&files.iter().map(owned).collect::<Vec<_>>())

@@ -211,7 +211,7 @@ mod tests {
     /// The real compiler works without a GPU: it makes a code object of the processor asked for, explains a refusal,
     /// and is not asked for a processor that would crash it.
     #[test]
-    fn the_real_compiler_where_one_is_installed() {
+    fn real_compiler_compiles_and_refuses_where_one_is_installed() {
         // SAFETY: no choice is made.
         let driver = match unsafe { Found::open(None) }.driver {
             Ok(driver) => driver,
@@ -267,7 +267,7 @@ mod tests {
     /// The test-only HIPRTC that forwards to NVRTC. Not together with a recorder of CUDA: NVRTC asks any libcuda in
     /// the process for private tables.
     #[test]
-    fn the_shims_compiler_where_nvrtc_is_installed() {
+    fn shims_compiler_compiles_where_nvrtc_is_installed() {
         // The folder is this process's own: another user could not write where one has built before.
         let folder = std::env::temp_dir().join(format!("gpustream-hip-shim-{}", std::process::id()));
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/hip/shim/build.sh");

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_name_comes_first() {
+    fn newest_name_comes_first() {
         let names = driver_names();
         assert_eq!(names[0], Path::new("libamdhip64.so.7"));
         assert_eq!(names.last().unwrap(), Path::new("/opt/rocm/lib/libamdhip64.so"));

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_in_one_order_is_invalid_in_the_other() {
+    fn parameters_of_one_order_are_invalid_in_the_other() {
         for fill in fills() {
             let (header, documented) = (fill.header(), fill.documented());
             let (header, documented) = (&raw const header, (&raw const documented).cast());

@@ -19,7 +19,7 @@ fn word(call: &Call) -> Option<&'static str> {
     Some(call.word()).filter(|word| !CUDA_ONLY.contains(word))
 }
 
-/// Sizes, counts and values of a call that the other one has too, by name: they must agree.
+/// Returns the sizes, counts and values that `other` has too, by name; those of the two calls must agree.
 fn shared_sizes(call: &Call, other: &Call) -> Vec<(&'static str, u64)> {
     const NAMES: [&str; 4] = ["bytes", "count", "priority", "value"];
     // An answer's address is only the caller's and is not compared.

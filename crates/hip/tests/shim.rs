@@ -16,7 +16,7 @@ use gpustream_hal::{
 use gpustream_hip::Hip;
 use scene::add_one;
 
-/// Builds the shim once; the folder with its libraries.
+/// Builds the shim once, and returns the folder with its libraries.
 fn shim() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

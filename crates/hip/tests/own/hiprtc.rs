@@ -13,7 +13,7 @@ const SOURCE: Source<'_> = Source {
 };
 
 #[test]
-fn a_source_becomes_a_module() {
+fn source_becomes_a_module() {
     let (recorder, device) = start();
     if VENDOR == Vendor::Rocm(7) {
         // From 7.0 on HIPRTC is a library of its own, which the fake does not bring.
@@ -48,7 +48,7 @@ fn a_source_becomes_a_module() {
 }
 
 #[test]
-fn a_refused_source_comes_with_the_compilers_words() {
+fn refused_source_comes_with_the_compilers_words() {
     let (recorder, device) = start();
     if VENDOR == Vendor::Rocm(7) {
         return;

@@ -23,7 +23,7 @@ fn fill_in_documented_order() {
     // SAFETY: everything is alive until it is destroyed, after the last run.
     unsafe {
         let graph = device.graph_create().unwrap();
-        // Invalid in both orders: an error, and nothing is learned from it.
+        // A fill that is invalid in both orders is an error, from which nothing is learned.
         let nothing = GraphNode::Work(fill(FillPattern::U8(1), 0));
         let (error, calls) = recorder.record(|| device.graph_add_node(graph, &[], &nothing).unwrap_err());
         assert_eq!((error.kind(), error.call()), (ErrorKind::InvalidArgument, Some(ADD)));

@@ -15,7 +15,7 @@ fn start() -> (Recorder, Device) {
     (recorder, device)
 }
 
-/// Adds one to each of `n` bytes.
+/// Returns a kernel that adds one to each of `n` bytes.
 fn increment(recorder: &Recorder, device: &Device) -> Kernel {
     recorder.on_kernel("increment", |run| {
         for i in 0..run.integer(1) as usize {

@@ -33,7 +33,7 @@ pub(crate) fn every_method(
     is_old: bool,
 ) -> Vec<(&'static str, Vec<Call>)> {
     let mut log = Vec::new();
-    /// Runs one method, notes its calls, and gives its answer.
+    /// Runs one method, notes its calls, and returns its answer.
     macro_rules! note {
         ($method:ident($($arg:expr),*)) => {{
             let (answer, calls) = recorder.record(|| device.$method($($arg),*).unwrap());
@@ -46,7 +46,9 @@ pub(crate) fn every_method(
     recorder.on_kernel("double", |run| {
         // SAFETY: the scene passes a buffer of that length.
         let words = unsafe { std::slice::from_raw_parts_mut(run.pointer::<u32>(0), run.integer(1) as usize) };
-        words.iter_mut().for_each(|word| *word *= 2);
+        for word in words {
+            *word *= 2;
+        }
         true
     });
     let image = fake_hip::image(&[("double", &[8, 8])]);
