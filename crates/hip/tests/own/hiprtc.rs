@@ -1,10 +1,9 @@
 //! Compiling at run time.
 
-use fake_hip::Profile;
 use gpustream_hal::{ErrorKind, Source};
 
-use super::start;
-use crate::PROFILE;
+use crate::VENDOR;
+use crate::backends::{Vendor, names, start};
 
 const SOURCE: Source<'_> = Source {
     name: "scale.cu",
@@ -14,9 +13,9 @@ const SOURCE: Source<'_> = Source {
 };
 
 #[test]
-fn a_source_becomes_a_module() {
+fn source_becomes_a_module() {
     let (recorder, device) = start();
-    if PROFILE == Profile::Rocm7 {
+    if VENDOR == Vendor::Rocm(7) {
         // From 7.0 on HIPRTC is a library of its own, which the fake does not bring.
         // SAFETY: no options.
         let error = unsafe { device.compile(&SOURCE) }.unwrap_err();
@@ -28,9 +27,8 @@ fn a_source_becomes_a_module() {
     assert!(device.compiler().unwrap().starts_with("HIPRTC 9.0 of HIP "));
     // SAFETY: no options.
     let (image, calls) = recorder.record(|| unsafe { device.compile(&SOURCE) }.unwrap());
-    let names: Vec<_> = calls.iter().map(|call| call.name).collect();
     assert_eq!(
-        names,
+        names(&calls),
         [
             "hiprtcCreateProgram",
             "hiprtcCompileProgram",
@@ -50,9 +48,9 @@ fn a_source_becomes_a_module() {
 }
 
 #[test]
-fn a_refused_source_comes_with_the_compilers_words() {
+fn refused_source_comes_with_the_compilers_words() {
     let (recorder, device) = start();
-    if PROFILE == Profile::Rocm7 {
+    if VENDOR == Vendor::Rocm(7) {
         return;
     }
     for (source, words) in [
