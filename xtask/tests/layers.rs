@@ -11,34 +11,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::path::Path;
 
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
 /// The folders in `crates` that are held to it, with the modules that count as one. Users combine the handles of `gpustream`
 /// freely, so the handles know each other.
-const CRATES: [(&str, &[&str]); 4] = [
-    ("build", &[]),
-    ("cpu", &[]),
+const CRATES: [(&str, &str); 4] = [
+    ("build", ""),
+    ("cpu", ""),
     (
         "gpustream",
-        &[
-            "buffer",
-            "copy",
-            "device",
-            "event",
-            "flag",
-            "graph",
-            "graph_builder",
-            "launch",
-            "managed",
-            "module",
-            "notify",
-            "pinned",
-            "pipeline",
-            "stream",
-            "strided",
-            "view",
-            "volatile",
-        ],
+        "buffer copy device event flag graph graph_builder launch managed module notify pinned pipeline stream \
+         strided view volatile",
     ),
-    ("hal", &[]),
+    ("hal", ""),
 ];
 
 #[test]
@@ -108,7 +93,7 @@ fn read(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
 fn imports(files: &[(String, String)]) -> Imports {
     let modules: BTreeSet<_> = files.iter().map(|(path, _)| module_of(path)[0].clone()).collect();
     let root = files.iter().find(|(path, _)| path == "lib.rs").map_or("", |(_, text)| text);
-    let root = without_tests(&code(root));
+    let root = code(root);
     let mut exported = BTreeMap::new();
     for (at, _) in root.match_indices("use ") {
         for path in paths(&root[at + "use ".len()..]) {
@@ -127,7 +112,7 @@ fn imports(files: &[(String, String)]) -> Imports {
         if path == "lib.rs" || module.iter().any(|name| name == "tests") {
             continue;
         }
-        let text = without_tests(&code(text));
+        let text = code(text);
         let to_root = "super::".repeat(module.len());
         let roots = ["crate::", to_root.as_str()];
         let starts = roots.iter().flat_map(|root| text.match_indices(root).map(|(at, _)| at + root.len()));
@@ -144,9 +129,9 @@ fn imports(files: &[(String, String)]) -> Imports {
 }
 
 /// Makes some modules one, called `handles`.
-fn as_one(imports: Imports, handles: &[&str]) -> Imports {
+fn as_one(imports: Imports, handles: &str) -> Imports {
     let name_of = |module: String| {
-        if handles.contains(&module.as_str()) { "handles".to_owned() } else { module }
+        if handles.split(' ').any(|handle| handle == module) { "handles".to_owned() } else { module }
     };
     let mut merged = Imports::new();
     for (module, targets) in imports {
@@ -195,73 +180,37 @@ fn paths(text: &str) -> Vec<String> {
     all
 }
 
-/// Returns a source with blanks for its comments, strings and characters.
+/// Returns a source without its comments, literals and items under `#[cfg(test)]`.
 fn code(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let len = token(rest);
-        if len == 0 {
-            out.push(c);
-            rest = &rest[c.len_utf8()..];
-        } else {
-            out.push(' ');
-            rest = &rest[len.min(rest.len())..];
-        }
-    }
+    let mut out = String::new();
+    write_code(text.parse().unwrap(), &mut out);
     out
 }
 
-/// Returns the length of the comment, string or character that `rest` begins with; 0 where there is none.
-fn token(rest: &str) -> usize {
-    let until =
-        |skip: usize, end: &str| rest[skip..].find(end).map_or(rest.len(), |at| skip + at + end.len());
-    let raw = rest.strip_prefix('r').map(|rest| rest.len() - rest.trim_start_matches('#').len());
-    if rest.starts_with("//") {
-        return rest.find('\n').unwrap_or(rest.len());
+fn write_code(tokens: TokenStream, out: &mut String) {
+    let mut is_test = false;
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) if group.to_string() == "[cfg (test)]" => is_test = true,
+            TokenTree::Group(group) if is_test => is_test = group.delimiter() != Delimiter::Brace,
+            TokenTree::Punct(end) if is_test => is_test = end.as_char() != ';',
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Brace => ('{', '}'),
+                    _ => (' ', ' '),
+                };
+                out.push(open);
+                write_code(group.stream(), out);
+                out.push(close);
+            }
+            TokenTree::Punct(punct) => out.push(punct.as_char()),
+            TokenTree::Ident(name) if !is_test => {
+                let apart = if out.ends_with(|c: char| c.is_alphanumeric() || c == '_') { " " } else { "" };
+                *out += &format!("{apart}{name}");
+            }
+            TokenTree::Ident(_) | TokenTree::Literal(_) => out.push(' '),
+        }
     }
-    if rest.starts_with("/*") {
-        return until(2, "*/");
-    }
-    if let Some(hashes) = raw.filter(|hashes| rest[1 + hashes..].starts_with('"')) {
-        return until(2 + hashes, &format!("\"{}", "#".repeat(hashes)));
-    }
-    let quoted = |quote: char| {
-        let mut escaped = false;
-        let end = rest[1..].char_indices().find(|&(_, c)| {
-            let ends = c == quote && !escaped;
-            escaped = c == '\\' && !escaped;
-            ends
-        });
-        end.map_or(rest.len(), |(at, c)| 1 + at + c.len_utf8())
-    };
-    if rest.starts_with('"') {
-        return quoted('"');
-    }
-    // A quote that another one does not follow two characters on is a lifetime's.
-    let mut after = rest.strip_prefix('\'').into_iter().flat_map(str::chars);
-    match (after.next(), after.next()) {
-        (Some('\\'), _) | (Some(_), Some('\'')) => quoted('\''),
-        _ => 0,
-    }
-}
-
-/// Returns the code without the items under `#[cfg(test)]`.
-fn without_tests(code: &str) -> String {
-    const ATTRIBUTE: &str = "#[cfg(test)]";
-    let mut out = String::new();
-    let mut rest = code;
-    while let Some(at) = rest.find(ATTRIBUTE) {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + ATTRIBUTE.len()..];
-        let mut depth = 0;
-        let end = rest.char_indices().find(|&(_, c)| {
-            depth += i32::from(c == '{') - i32::from(c == '}');
-            depth == 0 && matches!(c, '}' | ';')
-        });
-        rest = end.map_or("", |(at, c)| &rest[at + c.len_utf8()..]);
-    }
-    out + rest
 }
 
 /// Returns a cycle of the fewest modules, each with the file that imports the next one.
