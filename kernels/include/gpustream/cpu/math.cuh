@@ -75,15 +75,8 @@ static inline float __fmaf_rn(float a, float b, float c) { return ::fmaf(a, b, c
 static inline double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
 // The compiler must not fuse these operations, so their result passes through a barrier to the compiler.
-static inline __attribute__((always_inline)) float gs_cpu_unfused(float x) {
-#if defined(__x86_64__)
-    __asm__("" : "+x"(x));
-#else
-    __asm__("" : "+w"(x));
-#endif
-    return x;
-}
-static inline __attribute__((always_inline)) double gs_cpu_unfused(double x) {
+template <class T>
+static inline __attribute__((always_inline)) T gs_cpu_unfused(T x) {
 #if defined(__x86_64__)
     __asm__("" : "+x"(x));
 #else
