@@ -71,7 +71,7 @@ impl Docs {
 
     /// Returns the file as contracts read it.
     pub(super) fn text<'a>(&'a self, source: &'a SourceFile) -> Text<'a> {
-        Text { source, blanked: &self.blanked }
+        Text { file: source, blanked: &self.blanked }
     }
 
     /// Returns the doc comment that ends directly above `start`.

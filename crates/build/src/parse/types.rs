@@ -244,14 +244,8 @@ fn canonical(text: &str) -> String {
     }
     let unsigned = has("unsigned");
     if has("char") {
-        return if unsigned {
-            "unsigned char"
-        } else if has("signed") {
-            "signed char"
-        } else {
-            "char"
-        }
-        .to_owned();
+        let sign = ["unsigned ", "signed "].into_iter().find(|sign| has(sign.trim_end()));
+        return format!("{}char", sign.unwrap_or_default());
     }
     let longs = words.iter().filter(|w| **w == "long").count();
     let base = match (has("short"), longs) {
