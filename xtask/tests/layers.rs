@@ -170,7 +170,7 @@ fn read_paths(code: TokenStream, prefix: &[String], paths: &mut Vec<Vec<String>>
             TokenTree::Group(group) if goes_on => read_paths(group.stream(), &path, paths),
             TokenTree::Group(group) => read_paths(group.stream(), &[], paths),
             TokenTree::Punct(punct) if punct.as_char() == ':' && punct.spacing() == Spacing::Joint => {
-                colon = true
+                colon = true;
             }
             TokenTree::Punct(punct) if punct.as_char() == ':' && was_colon => goes_on = true,
             TokenTree::Ident(name) if name == "as" => goes_on = true,
