@@ -7,7 +7,7 @@ mod support;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use gpustream_hal::{ErrorKind, EventOptions};
+use gpustream_hal::ErrorKind;
 use support::{Bench, await_flag, compile, options};
 
 const KERNELS: &str = r#"
@@ -34,7 +34,7 @@ fn waits_last_until_running_work_has_ended() {
         let bench = bench();
         let (s, other) = (bench.stream(), bench.stream());
         let (here, go, x) = (bench.flag(), bench.flag(), bench.memory::<i32>(1));
-        let event = bench.device.event_create(EventOptions::default()).unwrap();
+        let event = bench.event();
         bench.launch(s, "add_when", 1, 1, args![here, go, &x]);
         bench.record(event, s);
         await_flag(here, 1);
@@ -92,8 +92,7 @@ fn a_device_that_waits_for_a_lost_one_is_lost_too() {
     let (s, t) = (one.stream(), two.stream());
     let (here, go, x) = (one.flag(), one.flag(), one.memory::<i32>(1));
     let y = two.memory::<i32>(1);
-    let event = |bench: &Bench| bench.device.event_create(EventOptions::default()).unwrap();
-    let (early, late) = (event(&one), event(&one));
+    let (early, late) = (one.event(), one.event());
     one.launch(s, "add_when", 1, 1, args![here, go, &x]);
     one.record(early, s);
     one.launch(s, "fails", 1, 1, args![&x]);

@@ -44,19 +44,6 @@ fn parameters_are_those_of_the_compilers_own_table() {
 }
 
 #[test]
-fn a_kernel_tells_its_limits() {
-    let bench = bench();
-    // SAFETY: the module is loaded.
-    let info = unsafe { bench.device.function_info(bench.function("params")) }.unwrap();
-    // The compiler may find that it does not need the second array.
-    assert!([32 * 33 * 4 + 40, 32 * 33 * 4].contains(&info.static_shared), "{}", info.static_shared);
-    assert_eq!(info.max_threads_per_block, 1024);
-    // SAFETY: the function belongs to a loaded module.
-    let suggested = unsafe { bench.device.suggested_launch(bench.function("none"), 0) }.unwrap();
-    assert!(suggested.blocks > 0 && (1..=1024).contains(&suggested.threads_per_block));
-}
-
-#[test]
 fn long_parameter_blocks_arrive_whole() {
     let bench = bench();
     let stream = bench.stream();

@@ -10,9 +10,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_cpu::{CpuOptions, flags, open_with};
 use gpustream_hal::{
-    Device, Error, LaunchConfig, PinnedOptions, RawBuffer, RawEvent, RawFunction, RawModule, RawStream,
-    StreamOptions,
+    Device, Error, EventOptions, LaunchConfig, PinnedOptions, RawBuffer, RawEvent, RawFunction, RawModule,
+    RawStream, StreamOptions,
 };
+
+/// Kernels that wait for each other or for the host, and one that notes the order of its launches.
+pub const SYNC: &str = r#"
+extern "C" __global__ void spin(const volatile unsigned* flag, unsigned value) { while (*flag != value) {} }
+extern "C" __global__ void set(volatile unsigned* flag, unsigned value) {
+    __threadfence_system();
+    *flag = value;
+}
+extern "C" __global__ void meet(volatile unsigned* mine, const volatile unsigned* other) {
+    *mine = 1;
+    while (*other == 0) {}
+}
+extern "C" __global__ void append(int* list, unsigned* count, int value) { list[(*count)++] = value; }
+"#;
 
 const LEAST: &str = if cfg!(target_arch = "aarch64") { "armv8-a" } else { "x86-64-v2" };
 
@@ -131,6 +145,20 @@ impl Bench {
         unsafe { self.device.stream_synchronize(stream) }
     }
 
+    pub fn event(&self) -> RawEvent {
+        self.device.event_create(EventOptions::default()).unwrap()
+    }
+
+    pub fn is_reached(&self, event: RawEvent) -> bool {
+        // SAFETY: tests use live events.
+        unsafe { self.device.event_query(event) }.unwrap()
+    }
+
+    pub fn sync_event(&self, event: RawEvent) -> Result<(), Error> {
+        // SAFETY: tests use live events.
+        unsafe { self.device.event_synchronize(event) }
+    }
+
     pub fn record(&self, event: RawEvent, stream: RawStream) {
         // SAFETY: tests use live handles.
         unsafe { self.device.event_record(event, stream) }.unwrap();
@@ -237,5 +265,12 @@ pub fn await_flag(flag: &AtomicU32, value: u32) {
     while flag.load(Ordering::Acquire) != value {
         assert!(begun.elapsed().as_secs() < 300, "the flag never became {value}");
         std::thread::yield_now();
+    }
+}
+
+#[track_caller]
+pub fn assert_says(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "no `{part}` in: {message}");
     }
 }
