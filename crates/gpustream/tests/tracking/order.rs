@@ -140,10 +140,6 @@ impl Order {
         self.events.get(&event).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn known_to_host(&self) -> &Set {
-        &self.host
-    }
-
     fn owner_of(&self, range: &Range<usize>) -> u64 {
         self.owners.iter().rposition(|owned| overlap(owned, range)).map_or(0, |index| index as u64 + 1)
     }

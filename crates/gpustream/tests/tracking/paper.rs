@@ -25,8 +25,6 @@ pub(crate) struct State {
     explicit: bool,
     /// The number of fallible calls until one fails, and the kind of that failure.
     fail_in: Option<(u64, ErrorKind)>,
-    /// Whether work fails from now on.
-    lost: bool,
     blocks: HashMap<usize, (Range<usize>, bool)>,
     pending: Vec<(usize, HostCall)>,
     next: usize,
@@ -69,13 +67,6 @@ impl State {
             *left -= 1;
         }
         Ok(())
-    }
-
-    fn waitable(&mut self, call: &'static str) -> Result<()> {
-        if self.lost {
-            return Err(Error::new(ErrorKind::DeviceLost, "a kernel failed").with_call(call, 700));
-        }
-        self.fallible(call)
     }
 }
 
@@ -162,10 +153,6 @@ impl Paper {
         if let Some((_, work)) = inside.filter(|(name, _)| *name == call) {
             work();
         }
-    }
-
-    pub(crate) fn lose(&self) {
-        self.state().lost = true;
     }
 
     pub(crate) fn live(&self) -> Live {
@@ -260,7 +247,7 @@ unsafe impl Model for Paper {
     fn call(&self, call: Asked<'_>) -> Result<usize> {
         match call {
             Asked::Synchronize => {
-                self.state().waitable("device_synchronize")?;
+                self.state().fallible("device_synchronize")?;
                 self.finish_all();
                 self.state().log(Call::DeviceSeen);
             }
@@ -277,13 +264,13 @@ unsafe impl Model for Paper {
             }
             Asked::StreamQuery(RawStream(stream)) => {
                 let mut state = self.state();
-                state.waitable("stream_query")?;
+                state.fallible("stream_query")?;
                 let done = state.order.seen_by_stream(stream).is_subset(&state.done);
                 state.log(if done { Call::StreamSeen { stream } } else { Call::StreamPending { stream } });
                 return Ok(usize::from(done));
             }
             Asked::StreamSynchronize(stream) => {
-                self.state().waitable("stream_synchronize")?;
+                self.state().fallible("stream_synchronize")?;
                 self.finish_stream(stream);
                 self.state().log(Call::StreamSeen { stream: stream.0 });
             }
@@ -314,13 +301,13 @@ unsafe impl Model for Paper {
             }
             Asked::EventQuery(RawEvent(event)) => {
                 let mut state = self.state();
-                state.waitable("event_query")?;
+                state.fallible("event_query")?;
                 let done = state.order.seen_by_event(event).is_subset(&state.done);
                 state.log(if done { Call::EventSeen { event } } else { Call::EventPending { event } });
                 return Ok(usize::from(done));
             }
             Asked::EventSynchronize(RawEvent(event)) => {
-                self.state().waitable("event_synchronize")?;
+                self.state().fallible("event_synchronize")?;
                 let seen = self.state().order.seen_by_event(event);
                 self.finish(&seen);
                 self.state().log(Call::EventSeen { event });
@@ -384,6 +371,14 @@ impl Paper {
             _ => Err(Error::unsupported("a strided copy")),
         }
     }
+}
+
+/// Makes a fake driver, opens its device, and loads the kernel.
+pub(crate) fn open(options: DeviceOptions) -> (Arc<Paper>, Device, Kernel) {
+    let paper = Paper::new();
+    let device = paper.open(options);
+    let kernel = kernel(&device);
+    (paper, device, kernel)
 }
 
 /// Loads the one kernel of the paper device.
