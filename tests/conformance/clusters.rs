@@ -1,6 +1,6 @@
 //! Blocks are grouped into clusters of the requested shape; a shape that the device cannot give is an error.
 
-use conformance::{clusters::Kernels, refused, sync, tests};
+use conformance::{clusters::Kernels, kernels_and_streams, refused, tests};
 use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
 
 tests! {
@@ -166,8 +166,7 @@ fn grids_the_library_chooses_are_rounded_up(device: &Device) -> Result<()> {
     if !info.cluster_launch {
         return Ok(());
     }
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     for n in [1, 256 * 3, 100_003] {
         let mut x = s.full(n, 2u32)?;
         for launch in [Launch::covering(n), Launch::strided(n), Launch::filling(n)] {

@@ -1,6 +1,6 @@
 //! The driver's default streams, priorities, streams made elsewhere, and the lint's report of calls that serialise.
 
-use conformance::{Child, Gate, open_again, overlaps, refused, sync, tests};
+use conformance::{Child, Gate, kernels_and_streams, open_again, overlaps, refused, sync, tests};
 use gpustream::{
     DefaultStream, Device, DeviceOptions, ErrorKind, Launch, Result, Stream, StreamOptions, StreamPriorities,
 };
@@ -45,7 +45,7 @@ fn waits_for(waiting: &Stream, spinning: &Stream, rule: &str) -> Result<()> {
     let mut x = waiting.full(N, 1u32)?;
     waiting.synchronize()?;
     let gate = Gate::new(waiting.device())?;
-    kernels.spin(spinning, &ONE, gate.flag())?;
+    gate.hold(&kernels, spinning)?;
     kernels.step(waiting, &mut x, 1, N)?;
     let event = waiting.record()?;
     assert!(!event.is_done()?, "{rule}");
@@ -60,12 +60,10 @@ fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
     if !overlaps(device) {
         return Ok(());
     }
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     s.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&legacy, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &legacy)?;
     kernels.step(&s, &mut x, 1, N)?;
     s.synchronize()?;
     assert!(!legacy.record()?.is_done()?);
@@ -95,8 +93,7 @@ fn threads_have_streams_of_their_own(device: &Device) -> Result<()> {
 }
 
 fn memory_is_tracked_over_default_streams(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut want = 1u32;
     for value in 0..20 {
@@ -243,8 +240,7 @@ fn another_threads_stream_is_refused(device: &Device) -> Result<()> {
 }
 
 fn foreign_streams_are_one_queue(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let owner = device.stream()?;
+    let (kernels, [owner]) = kernels_and_streams(device)?;
     // SAFETY: `owner` outlives the value and its work.
     let adopted = unsafe { device.stream_from_raw(owner.as_raw()) };
     let mut x = owner.full(N, 1u32)?;
@@ -262,8 +258,7 @@ fn foreign_streams_are_one_queue(device: &Device) -> Result<()> {
 /// The owner destroys the stream after the value was dropped and the work is done; the library no longer calls the
 /// driver with that stream.
 fn foreign_streams_may_be_destroyed_after_their_work(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     for _ in 0..10 {
         let raw = device.raw().stream_create(StreamOptions::default())?;
         // SAFETY: destroyed after the value is gone and all work is done.

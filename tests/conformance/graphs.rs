@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{mem, panic};
 
-use conformance::{Gate, open_again, refused, sync, tests};
+use conformance::{Gate, kernels_and_streams, open_again, refused, sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream};
 
 tests! {
@@ -39,8 +39,7 @@ pub(crate) fn usable(device: &Device, streams: &[&Stream]) -> Result<()> {
 }
 
 fn replays_wait_for_ordinary_work(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     let graph = a.capture(|s| kernels.step(s, &mut x, 3, N))?;
     a.synchronize()?;
@@ -54,8 +53,7 @@ fn replays_wait_for_ordinary_work(device: &Device) -> Result<()> {
 }
 
 fn ordinary_work_waits_for_replays(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut other) = (a.full(N, 1u32)?, a.full(N, 1u32)?);
     let mut host = device.pinned::<u32>(N)?;
     let gate = Gate::new(device)?;
@@ -100,8 +98,7 @@ fn a_graph_owns_what_it_uses(device: &Device) -> Result<()> {
     let mut y = s.zeros::<u32>(N)?;
     let ran = Arc::new(AtomicU32::new(0));
     let graph = {
-        let kernels = sync::Kernels::load(device)?;
-        let (a, b) = (device.stream()?, device.stream()?);
+        let (kernels, [a, b]) = kernels_and_streams(device)?;
         let (x, source) = (a.full(N, 3u32)?, device.pinned_from(&[4u32; N])?);
         let mut staged = a.zeros::<u32>(N)?;
         a.synchronize()?;
@@ -135,8 +132,7 @@ fn a_graph_owns_what_it_uses(device: &Device) -> Result<()> {
 }
 
 fn a_graph_dropped_in_use_finishes(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut y = s.zeros::<u32>(N)?;
     let gate = Gate::new(device)?;
     let x = s.full(N, 7u32)?;
@@ -153,8 +149,7 @@ fn a_graph_dropped_in_use_finishes(device: &Device) -> Result<()> {
 }
 
 fn closures_run_in_every_launch(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut flag = device.flag()?;
     let (seen, sum) = (flag.clone(), Arc::new(AtomicU32::new(0)));
     let total = sum.clone();
@@ -194,8 +189,7 @@ fn panics_of_closures_are_reported(device: &Device) -> Result<()> {
 }
 
 fn graphs_tell_their_size_and_draw_themselves(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let graph = s.capture(|s| {
         kernels.step(s, &mut x, 1, N)?;
@@ -330,8 +324,7 @@ fn graphs_of_another_opening_are_refused(device: &Device) -> Result<()> {
 
 /// The use of one part of a buffer does not count as a use of another part, however many nodes there are.
 fn parts_are_tracked_apart(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     let gate = Gate::new(device)?;
     let graph = a.capture(|a| {
@@ -352,8 +345,7 @@ fn parts_are_tracked_apart(device: &Device) -> Result<()> {
 
 /// Nothing rests on a graph's, a builder's or an event's destructor.
 fn forgotten_graphs_break_nothing(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut y = s.zeros::<u32>(N)?;
     let gate = Gate::new(device)?;
     let (x, z) = (s.full(N, 7u32)?, s.full(N, 8u32)?);

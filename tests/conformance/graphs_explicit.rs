@@ -1,6 +1,6 @@
 //! Graphs that are built node by node.
 
-use conformance::{refused, sync, tests};
+use conformance::{kernels_and_streams, refused, tests};
 use gpustream::{Device, ErrorKind, Launch, Result, Stream};
 
 use crate::graphs::{N, next};
@@ -17,8 +17,7 @@ fn built_branches_run_at_once(device: &Device) -> Result<()> {
     if !device.info().concurrent_kernels {
         return Ok(());
     }
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut first, mut second) = (device.flag()?, device.flag()?);
     let (see_first, see_second) = (first.clone(), second.clone());
     let mut x = s.full(N, 1u32)?;
@@ -34,8 +33,7 @@ fn built_branches_run_at_once(device: &Device) -> Result<()> {
 }
 
 fn children_and_joins_run_in_order(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let child = s.capture(|s| {
         kernels.step(s, &mut x, 1, N)?;
@@ -63,8 +61,7 @@ fn children_and_joins_run_in_order(device: &Device) -> Result<()> {
 }
 
 fn nodes_are_single_operations(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut builder = device.graph_builder()?;
     refused(builder.node(&[], |_| Ok(())), ErrorKind::Captured, &["submit one operation"]);
@@ -82,8 +79,7 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
 
 /// Each round of the kernel reads values that another block wrote in the round before.
 fn grid_barriers_work_in_graphs(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let blocks = kernels.module().kernel("ring")?.occupancy(128, 0)? * device.info().multiprocessors;
     let launch = Launch::new([blocks, 1, 1], [128, 1, 1]).cooperative(true);
     let mut want: Vec<u32> = (0..N as u32).collect();
@@ -109,8 +105,7 @@ fn grid_barriers_work_in_graphs(device: &Device) -> Result<()> {
 }
 
 fn early_launches_keep_the_order_in_graphs(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     // SAFETY: the kernel waits for its predecessor before it reads or writes.
     let launch = unsafe { Launch::new([16, 1, 1], [128, 1, 1]).early_dependent() };
@@ -134,8 +129,7 @@ fn early_launches_keep_the_order_in_graphs(device: &Device) -> Result<()> {
 /// Graphs nest up to a limit that drivers' recursion bears; a deeper child is refused when it is added.
 fn children_nest_as_deep_as_documented(device: &Device) -> Result<()> {
     const LEVELS: u32 = 64;
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut graph = s.capture(|s| kernels.step(s, &mut x, 0, N))?;
     for level in 1..=LEVELS {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use conformance::{Gate, refused, sync, tests};
+use conformance::{Gate, kernels_and_streams, refused, tests};
 use gpustream::{Device, Error, ErrorKind, GraphUpdate, Launch, Result, Stream};
 
 use crate::graphs::{N, next, usable};
@@ -18,8 +18,7 @@ tests! {
 }
 
 fn an_update_of_the_same_shape_changes_later_launches(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let gate = Gate::new(device)?;
     let mut graph = s.capture(|s| kernels.add_when(s, gate.flag(), &mut x, 1, N))?;
@@ -36,8 +35,7 @@ fn an_update_of_the_same_shape_changes_later_launches(device: &Device) -> Result
 }
 
 fn an_update_of_another_shape_replaces_the_graph(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let mut graph = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
     graph.launch(&s)?;
@@ -54,8 +52,7 @@ fn an_update_of_another_shape_replaces_the_graph(device: &Device) -> Result<()> 
 }
 
 fn a_failed_update_changes_nothing(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let mut graph = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
     let failed = graph.update(&s, |s| {
@@ -70,8 +67,7 @@ fn a_failed_update_changes_nothing(device: &Device) -> Result<()> {
 }
 
 fn single_nodes_are_set(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let (mut host, mut other_host) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
     let mut builder = device.graph_builder()?;
@@ -106,8 +102,7 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
 
 /// Launches from before keep the old closure; the graph owns both.
 fn a_closure_is_set(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let gate = Gate::new(device)?;
     let count = Arc::new(AtomicU32::new(0));
@@ -145,8 +140,7 @@ fn a_closure_is_set(device: &Device) -> Result<()> {
 }
 
 fn setting_nodes_is_checked(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
@@ -184,8 +178,7 @@ fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
     fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         thread::scope(|scope| scope.spawn(work).join()).unwrap()
     }
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut host) = (s.full(N, 1u32)?, device.pinned::<u32>(N)?);
     let mut builder = elsewhere(|| device.graph_builder())?;
     let step = elsewhere(|| builder.node(&[], |s| kernels.step(s, &mut x, 1, N)))?;
@@ -224,8 +217,7 @@ fn a_node_is_set_by_the_thread_that_asked(device: &Device) -> Result<()> {
 
 /// The driver has taken the new work, so the graph owns and tracks its memory, however the closure ends.
 fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, w) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| kernels.mix(s, &w, &mut x, N))?;
@@ -263,8 +255,7 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
 /// A grid barrier would hang in a node that is not cooperative, so such a node takes no cooperative launch.
 fn launch_attributes_of_a_node_stay_as_made(device: &Device) -> Result<()> {
     const SHAPE: Launch = Launch::new([2, 1, 1], [8, 1, 1]);
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let info = device.info();
     let others =
         [(SHAPE.cooperative(true), info.cooperative_launch), (SHAPE.cluster([2, 1, 1]), info.cluster_launch)];

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use conformance::executor::block_on;
 use conformance::toolbox::{Answers, Toolbox};
 use conformance::{
-    Gate, open_again, refused, runs_beside_closures, streams_are_independent, sync, synchronize, tests,
+    Gate, kernels_and_streams, open_again, refused, runs_beside_closures, streams_are_independent, sync,
+    synchronize, tests,
 };
 use gpustream::{Device, DeviceOptions, ErrorKind, Event, Graph, Launch, Pinned, Result, Stream};
 
@@ -42,8 +43,7 @@ fn closures_run_in_order(device: &Device) -> Result<()> {
 
 /// A closure delays its stream as a kernel does.
 fn later_work_waits_for_closures(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut done = device.flag()?;
     let (open, closed) = mpsc::channel::<()>();
     let seen = done.clone();
@@ -86,8 +86,7 @@ fn panics_reach_waits(device: &Device, submit: impl Fn(&Stream) -> Result<()>) -
     ];
     // A device of its own, since other tests wait for the shared one and would get the panic.
     let device = &open_again(device, DeviceOptions::default())?;
-    let kernels = sync::Kernels::load(device)?;
-    let (s, beside) = (device.stream()?, device.stream()?);
+    let (kernels, [s, beside]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut host = device.pinned::<u32>(N)?;
     for (what, wait) in waits {
@@ -123,8 +122,7 @@ fn a_panic_of_a_node_is_reported_by_the_next_wait(device: &Device) -> Result<()>
 
 /// The stream that launched the panicking run reports it, not the stream of the graph's other runs.
 fn a_panic_is_reported_where_its_run_was_launched(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let runs = Arc::new(AtomicU32::new(0));
     let begun = runs.clone();
     let graph = a.capture(|s| {
@@ -134,8 +132,7 @@ fn a_panic_is_reported_where_its_run_was_launched(device: &Device) -> Result<()>
             }
         })
     })?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     for stream in [&b, &a, &b] {
         // The runs follow each other, and the first may be done already.
         graph.launch(stream)?;
@@ -255,8 +252,7 @@ fn closures_of_several_streams_run_at_once_where_the_device_says_so(device: &Dev
 }
 
 fn a_closure_may_drop_the_last_handle_of_its_stream(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let beside = device.stream()?;
+    let (kernels, [beside]) = kernels_and_streams(device)?;
     let mut x = beside.full(N, 1u32)?;
     for value in 0..10 {
         let s = Arc::new(device.stream()?);
@@ -355,8 +351,7 @@ fn a_node_may_drop_its_own_graph(device: &Device) -> Result<()> {
         return Ok(());
     }
     wait_for_what_is_left();
-    let kernels = sync::Kernels::load(device)?;
-    let beside = device.stream()?;
+    let (kernels, [beside]) = kernels_and_streams(device)?;
     let s = device.stream()?;
     let mut x = s.full(N, 1u32)?;
     let (give, take) = mpsc::channel::<(Graph, Stream)>();
@@ -440,8 +435,7 @@ fn library_calls_of_a_node_are_refused(device: &Device) -> Result<()> {
 /// The closure's stream has finished its earlier work and everything that it waited for, so the driver need not be
 /// asked.
 fn memory_of_earlier_work_can_be_read(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
     let (mut first, mut second) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
     a.synchronize()?;
@@ -471,8 +465,7 @@ fn memory_of_earlier_work_can_be_read(device: &Device) -> Result<()> {
 /// Memory of work behind the closure, or of a stream that the closure's has not waited for, is an error: the wait could
 /// last for ever.
 fn memory_of_other_work_is_refused(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let x = a.full(N, 1u32)?;
     let mut behind = device.pinned::<u32>(N)?;
     let mut beside = device.pinned_from(&[1u32; N])?;

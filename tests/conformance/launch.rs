@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use conformance::args::{Kernels, Mixed, Nested};
-use conformance::{refused, sync, tests, warps};
+use conformance::{kernels_and_streams, refused, sync, tests, warps};
 use gpustream::half::{bf16, f16};
 use gpustream::{Arg, Device, ErrorKind, Launch, Result, SuggestedLaunch};
 
@@ -187,8 +187,7 @@ fn threads_launch_with_much_and_little_shared_memory_at_once(device: &Device) ->
 }
 
 fn kernels_are_found_by_names_made_at_run_time(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(100, 1u32)?;
     for part in ["st", "ste"] {
         let name = format!("{part}{}", &"step"[part.len()..]);
@@ -276,8 +275,7 @@ fn atomics_lose_no_update(device: &Device) -> Result<()> {
 
 /// A kernel that loops over its elements gives the same result in any grid.
 fn strided_launches_cover_every_element(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     for n in [1, 100, 100_003] {
         for launch in [Launch::strided(n), Launch::covering(n), Launch::new([3, 2, 1], [16, 4, 1]), ONE] {
             let mut x = s.full(n, 2u32)?;
@@ -289,8 +287,7 @@ fn strided_launches_cover_every_element(device: &Device) -> Result<()> {
 }
 
 fn an_empty_launch_does_nothing(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(10, 2u32)?;
     kernels.step(&s, &mut x, 1, 0)?;
     kernels.step_with(&s, &Launch::covering(0), &mut x, 1, 10)?;
@@ -300,8 +297,7 @@ fn an_empty_launch_does_nothing(device: &Device) -> Result<()> {
 }
 
 fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(10, 2u32)?;
     let info = device.info();
     let axis = |limits: [u32; 3], axis: usize, add: u32| {
@@ -346,17 +342,11 @@ fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
 }
 
 fn contracts_are_checked(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let x = s.full(10, 2u32)?;
     let mut y = s.full(9, 2u32)?;
-    let line = line!() + 1;
-    let Err(error) = kernels.mix(&s, &x, &mut y, 10) else { panic!("10 elements do not fit into 9") };
-    assert_eq!(error.kind(), ErrorKind::ContractViolated);
-    let text = error.to_string();
-    for part in ["mix", "n <= len(y)", "n = 10", "len(y) = 9", file!(), &line.to_string()] {
-        assert!(text.contains(part), "`{text}` does not say `{part}`");
-    }
+    let say = ["mix", "n <= len(y)", "n = 10", "len(y) = 9", &format!("{}:{}", file!(), line!() + 1)];
+    refused(kernels.mix(&s, &x, &mut y, 10), ErrorKind::ContractViolated, &say);
     kernels.mix(&s, &x.slice(..9)?, &mut y, 9)?;
     assert_eq!(s.download(&y)?, [12; 9]);
     Ok(())
@@ -402,8 +392,7 @@ fn kernels_tell_their_limits(device: &Device) -> Result<()> {
 }
 
 fn attributes_the_device_lacks_are_refused(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let info = device.info();
     let mut x = s.full(10, 2u32)?;
     let cooperative =
@@ -427,8 +416,7 @@ fn attributes_the_device_lacks_are_refused(device: &Device) -> Result<()> {
 /// round before.
 fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     const THREADS: u32 = 128;
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let info = device.info();
     let at_once = kernels.module().kernel("ring")?.occupancy(THREADS, 0)? * info.multiprocessors;
     let n = 10_007;
@@ -460,8 +448,7 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
 
 /// On a device without early launches, the launches simply run in order.
 fn early_launches_keep_the_order(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let n = 4096;
     let mut x = s.full(n, 1u32)?;
     // SAFETY: the kernel waits for its predecessor before it reads or writes.

@@ -3,16 +3,16 @@
 use std::mem;
 use std::sync::mpsc;
 
-use conformance::{Gate, open_again, sync, tests, until};
+use conformance::{Gate, kernels_and_streams, open_again, sync, tests, until};
 use gpustream::{Device, DeviceOptions, Launch, Result};
 
 tests! {
     Plain: a_buffer_dropped_in_use_stays_until_it_is_read, pinned_memory_dropped_in_use_stays_until_it_is_read,
-        a_stream_dropped_in_use_finishes_its_work, kernels_dropped_in_use_finish,
-        freed_memory_is_not_reused_early, freed_pinned_memory_is_not_reused_early, reuse_on_another_stream_waits,
-        dropping_the_last_handle_waits_for_the_work, closures_own_what_they_hold,
-        a_closure_may_drop_the_last_handle, forgotten_guards_break_nothing, forgotten_buffers_break_nothing,
-        forgotten_streams_break_nothing, a_panic_leaves_the_device_usable, flags_live_as_long_as_their_kernels;
+        a_stream_dropped_in_use_finishes_its_work, kernels_dropped_in_use_finish, freed_memory_is_not_reused_early,
+        freed_pinned_memory_is_not_reused_early, reuse_on_another_stream_waits,
+        dropping_the_last_handle_waits_for_the_work, forgotten_guards_break_nothing,
+        forgotten_buffers_break_nothing, forgotten_streams_break_nothing, a_panic_leaves_the_device_usable,
+        flags_live_as_long_as_their_kernels;
     Alone: everything_is_returned;
 }
 
@@ -20,8 +20,7 @@ const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
 fn a_buffer_dropped_in_use_stays_until_it_is_read(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let x = a.full(N, 7u32)?;
     let mut y = a.zeros::<u32>(N)?;
     a.synchronize()?;
@@ -39,13 +38,11 @@ fn a_buffer_dropped_in_use_stays_until_it_is_read(device: &Device) -> Result<()>
 }
 
 fn pinned_memory_dropped_in_use_stays_until_it_is_read(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let a = device.stream()?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
     let host = device.pinned_from(&[7u32; N])?;
     let mut x = a.zeros::<u32>(N)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     a.copy(&host, &mut x)?;
     drop(host);
     let mut others = (0..10).map(|_| device.pinned::<u32>(N)).collect::<Result<Vec<_>>>()?;
@@ -59,8 +56,7 @@ fn pinned_memory_dropped_in_use_stays_until_it_is_read(device: &Device) -> Resul
 }
 
 fn a_stream_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 7u32)?;
     a.synchronize()?;
     let gate = Gate::new(device)?;
@@ -79,8 +75,7 @@ fn a_stream_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
 
 /// The module is dropped while its kernel runs.
 fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let a = device.stream()?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 7u32)?;
     a.synchronize()?;
     let gate = Gate::new(device)?;
@@ -95,12 +90,10 @@ fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {
 
 /// The same stream may get a block again at once, since its next use of the block comes after the last one.
 fn freed_memory_is_not_reused_early(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let a = device.stream()?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
     let mut y = a.zeros::<u32>(N)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     for value in 0..20u32 {
         let x = a.full(N, value)?;
         kernels.mix(&a, &x, &mut y, N)?;
@@ -112,13 +105,11 @@ fn freed_memory_is_not_reused_early(device: &Device) -> Result<()> {
 }
 
 fn freed_pinned_memory_is_not_reused_early(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let a = device.stream()?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     let mut sum = a.zeros::<u32>(N)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     for value in 0..20u32 {
         // The host writes to this memory at once, so the device must not still read it.
         let host = device.pinned_from(&[value; N])?;
@@ -133,8 +124,7 @@ fn freed_pinned_memory_is_not_reused_early(device: &Device) -> Result<()> {
 
 /// Stream a still uses a block, allocates it again, and stream b uses it.
 fn reuse_on_another_stream_waits(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let x = a.full(N, 7u32)?;
     let mut y = a.zeros::<u32>(N)?;
     a.synchronize()?;
@@ -182,36 +172,6 @@ fn dropping_the_last_handle_waits_for_the_work(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn closures_own_what_they_hold(device: &Device) -> Result<()> {
-    let s = device.stream()?;
-    let x = s.full(N, 7u32)?;
-    let host = device.pinned::<u32>(N)?;
-    let mut y = s.zeros::<u32>(N)?;
-    s.copy(&x, &mut y)?;
-    let event = s.record()?;
-    s.host_fn(move || drop((x, host, event)))?;
-    assert_eq!(s.download(&y)?, [7; N]);
-    Ok(())
-}
-
-fn a_closure_may_drop_the_last_handle(device: &Device) -> Result<()> {
-    let mine = open_again(device, DeviceOptions::default())?;
-    let s = mine.stream()?;
-    let x = s.full(N, 7u32)?;
-    let (sender, done) = mpsc::channel();
-    let held = (x, sync::Kernels::load(&mine)?, mine.clone());
-    s.host_fn(move || {
-        drop(held);
-        sender.send(()).unwrap();
-    })?;
-    drop((s, mine));
-    assert_eq!(done.recv(), Ok(()));
-    // The device is as usable as before.
-    let s = device.stream()?;
-    assert_eq!(s.download(&s.full(N, 3u32)?)?, [3; N]);
-    Ok(())
-}
-
 fn forgotten_guards_break_nothing(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut host = device.pinned::<u32>(N)?;
@@ -228,8 +188,7 @@ fn forgotten_guards_break_nothing(device: &Device) -> Result<()> {
 }
 
 fn forgotten_buffers_break_nothing(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut y = b.zeros::<u32>(N)?;
     let host = device.pinned_from(&[9u32; N])?;
     a.synchronize()?;
@@ -246,8 +205,7 @@ fn forgotten_buffers_break_nothing(device: &Device) -> Result<()> {
 }
 
 fn forgotten_streams_break_nothing(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let b = device.stream()?;
+    let (kernels, [b]) = kernels_and_streams(device)?;
     let mut x = b.full(N, 1u32)?;
     for value in 0..10 {
         let a = device.stream()?;
@@ -279,10 +237,8 @@ fn a_panic_leaves_the_device_usable(device: &Device) -> Result<()> {
 
 /// The next flag does not get a flag's memory while a kernel watches it.
 fn flags_live_as_long_as_their_kernels(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let gate = Gate::on(&kernels, &s)?;
     let mut late = device.flag()?;
     kernels.raise_flag(&s, &ONE, &mut late, 5)?;
     let address = late.clone();

@@ -5,8 +5,8 @@ use std::mem;
 use std::sync::Arc;
 use std::thread;
 
-use conformance::{Gate, open_again, sync, synchronize, tests, until};
-use gpustream::{AsViewMut, Device, DeviceOptions, Graph, Launch, PoolPolicy, Result, Stream};
+use conformance::{Gate, kernels_and_streams, open_again, sync, synchronize, tests, until};
+use gpustream::{AsViewMut, Device, DeviceOptions, Graph, PoolPolicy, Result, Stream};
 
 tests! {
     Plain: a_captured_graph_keeps_memory_of_a_closed_handle, a_set_node_keeps_memory_of_a_closed_handle,
@@ -19,7 +19,6 @@ tests! {
 
 const ALL: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 /// Elements of one allocation, large enough for pages of its own.
 const N: usize = 1 << 20;
 
@@ -202,8 +201,7 @@ fn a_graph_built_over_two_handles_outlives_both_buffers(device: &Device) -> Resu
 
 /// Closing the handle waits for the run; its memory lives until the graph is dropped.
 fn a_handle_closes_while_a_graph_is_pending(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut seen = device.pinned::<u32>(N)?;
     let other = open_again(device, DeviceOptions::default())?;
     let t = other.stream()?;
@@ -213,8 +211,7 @@ fn a_handle_closes_while_a_graph_is_pending(device: &Device) -> Result<()> {
         s.fill(&mut y, 7)?;
         s.copy(&y, &mut seen)
     })?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &s)?;
     graph.launch(&s)?;
     thread::scope(|scope| {
         let closing = scope.spawn(move || drop((y, t, other)));
@@ -231,8 +228,7 @@ fn a_handle_closes_while_a_graph_is_pending(device: &Device) -> Result<()> {
 }
 
 fn a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut seen = device.pinned::<u32>(N)?;
     let graph = {
         let other = open_again(device, DeviceOptions::default())?;
@@ -245,8 +241,7 @@ fn a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle(device: &Device
     };
     // Allocated early, since a driver's allocation may wait for the kernel.
     let bystanders = Bystanders::new(device)?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &s)?;
     graph.launch(&s)?;
     drop(graph);
     // Making a stream lets the library look for things it can destroy.
@@ -329,10 +324,10 @@ fn the_closure_of_a_dropped_pending_graph_is_dropped_too(device: &Device) -> Res
             let _ = &owned;
         })
     })?;
-    kernels.spin(&beside, &ONE, gate.flag())?;
+    gate.hold(&kernels, &beside)?;
     s.wait(&beside.record()?)?;
     graph.launch(&s)?;
-    kernels.spin(&beside, &ONE, later.flag())?;
+    later.hold(&kernels, &beside)?;
     drop((graph, s, closed));
     gate.open();
     (0..3).try_for_each(|_| device.stream().map(drop))?;

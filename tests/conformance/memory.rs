@@ -1,7 +1,7 @@
 //! Allocation, reuse of memory, statistics, and running out of memory.
 
-use conformance::{Gate, open_again, refused, sync, tests};
-use gpustream::{Device, DeviceOptions, ErrorKind, MemoryInfo, Piece, Result, Stream, StreamOptions};
+use conformance::{Gate, kernels_and_streams, open_again, refused, sync, tests};
+use gpustream::{Device, DeviceOptions, ErrorKind, MemoryInfo, Piece, Result, Stream};
 
 tests! {
     Plain: freed_memory_is_reused, statistics_add_up, peaks_are_remembered, trimming_returns_what_is_free,
@@ -59,8 +59,7 @@ fn trimming_returns_what_is_free(device: &Device) -> Result<()> {
 }
 
 fn too_much_is_an_error_and_less_still_works(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(1000, 3u32)?;
     let total = device.memory()?.total;
     for bytes in [total as usize * 2, 1 << 50, isize::MAX as usize] {
@@ -154,8 +153,7 @@ fn memory_of_another_backend_is_refused(device: &Device) -> Result<()> {
 }
 
 fn duplicates_have_memory_of_their_own(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (s, other) = (device.stream()?, device.stream()?);
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
     let gate = Gate::new(device)?;
     let mut x = s.full(1000, 1u32)?;
     kernels.add_when(&s, gate.flag(), &mut x, 1, 1000)?;
@@ -282,8 +280,5 @@ fn options_at_their_extremes_work(device: &Device) -> Result<()> {
     let source = |_: &mut [u8]| Ok::<_, gpustream::Error>(0);
     let refusal = device.pipeline().results(MOST).run(source, copy, |_, _| Ok(())).map(drop);
     refused(refusal, ErrorKind::OutOfMemory, &[]);
-    for priority in [i32::MIN, i32::MAX] {
-        device.stream_with(StreamOptions::default().priority(priority))?.synchronize()?;
-    }
     Ok(())
 }

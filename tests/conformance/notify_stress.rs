@@ -9,7 +9,7 @@ use std::{mem, panic};
 
 use conformance::executor::{block_on, is_pending};
 use conformance::reactor_thread::ReactorThread;
-use conformance::{Gate, faulty, refused, sync, tests, until};
+use conformance::{Gate, faulty, kernels_and_streams, refused, sync, tests, until};
 use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
 
 use crate::notify::{Woken, job};
@@ -39,11 +39,9 @@ fn each_kind(device: &Device, s: &Stream, x: &Buffer<u32>) -> Result<[Pending; 4
 
 /// Some of the futures were polled before.
 fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let x = s.full(N, 1u32)?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &s)?;
     let woken = Arc::new(Woken::default());
     for _ in 0..30 {
         drop(each_kind(device, &s, &x)?);
@@ -63,12 +61,10 @@ fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
 
 /// Some of the futures were polled before. The memory that a forgotten download fills is never allocated again.
 fn forgotten_futures_harm_nobody(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let x = s.full(N, 1u32)?;
     s.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &s)?;
     let woken = Arc::new(Woken::default());
     for _ in 0..10 {
         mem::forget(each_kind(device, &s, &x)?);
@@ -106,7 +102,7 @@ fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     let waker = Arc::new(Panics(AtomicBool::new(false)));
     let mut futures = Vec::new();
     for s in &streams {
-        kernels.spin(s, &ONE, gate.flag())?;
+        gate.hold(&kernels, s)?;
         for number in 0..10 {
             let mut finished = s.synchronize_async();
             if number % 2 == 0 {
@@ -124,7 +120,7 @@ fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     futures.into_iter().try_for_each(block_on)?;
     // Later futures are not disturbed either.
     let gate = Gate::new(device)?;
-    kernels.spin(&streams[0], &ONE, gate.flag())?;
+    gate.hold(&kernels, &streams[0])?;
     let mut finished = streams[0].synchronize_async();
     assert!(is_pending(&mut finished));
     gate.open();
@@ -139,8 +135,7 @@ fn ten_thousand_pending_futures_take_no_threads(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let streams = (0..4).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let first = &streams[0];
-    let gate = Gate::new(device)?;
-    kernels.spin(first, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, first)?;
     let event = first.record()?;
     let mut x = (0..4).map(|i| streams[i].full(10, 1u32)).collect::<Result<Vec<_>>>()?;
     let mut futures = Vec::new();
@@ -172,10 +167,8 @@ fn ten_thousand_pending_futures_take_no_threads(device: &Device) -> Result<()> {
 }
 
 fn an_idle_reactor_sleeps(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let gate = Gate::on(&kernels, &s)?;
     let mut finished = s.synchronize_async();
     assert!(is_pending(&mut finished));
     gate.open();
@@ -201,7 +194,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     let mut late = device.pinned::<u32>(N)?;
     conformance::synchronize(device)?;
     let gate = Gate::new(device)?;
-    kernels.spin(&streams[0], &ONE, gate.flag())?;
+    gate.hold(&kernels, &streams[0])?;
     // SAFETY: this process is made to fail.
     unsafe { broken.wild(&streams[0], &ONE, 0x0dea_d000_0000) }?;
     let event = streams[0].record()?;

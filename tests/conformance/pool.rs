@@ -4,7 +4,7 @@
 use std::sync::{Barrier, mpsc};
 use std::thread;
 
-use conformance::{Gate, open_again, refused, sync, tests};
+use conformance::{Gate, kernels_and_streams, open_again, refused, tests};
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Result, Stream};
 
 tests! {
@@ -71,8 +71,7 @@ fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
     under_each(device, |options| {
         const N: usize = 1 << 16;
         let device = open_again(device, options)?;
-        let kernels = sync::Kernels::load(&device)?;
-        let (a, b) = (device.stream()?, device.stream()?);
+        let (kernels, [a, b]) = kernels_and_streams(&device)?;
         // Later allocations find memory in the pool; a driver's allocation may wait for the kernel.
         drop([a.full(N, 0u32)?, a.full(N, 0u32)?, b.full(N, 0u32)?]);
         let (x, mut y) = (a.full(N, 5u32)?, a.zeros::<u32>(N)?);
@@ -96,8 +95,7 @@ fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
 fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
     const N: usize = 6 * MIB / 4;
     let device = open_again(device, DeviceOptions::default().memory_limit(8 * MIB as u64))?;
-    let kernels = sync::Kernels::load(&device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(&device)?;
     let mut out = b.zeros::<u32>(N / 8)?;
     let mut x = a.full(N, 5u32)?;
     conformance::synchronize(&device)?;

@@ -1,6 +1,6 @@
 //! Copies of two- and three-dimensional boxes in every direction are compared with a plain loop.
 
-use conformance::{Gate, refused, sync, tests};
+use conformance::{Gate, kernels_and_streams, refused, tests};
 use gpustream::{AsView, AsViewMut, Device, ErrorKind, Pitched, Result, Stream};
 
 tests! {
@@ -99,8 +99,7 @@ fn neighbours_stay_as_they_are(device: &Device) -> Result<()> {
 }
 
 fn boxes_are_ordered_with_everything_else(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(100, 1u32)?;
     let mut y = b.zeros::<u32>(25)?;
     conformance::synchronize(device)?;

@@ -12,7 +12,7 @@ mod suite;
 pub mod toolbox;
 
 pub use child::{Child, Ended};
-pub use device::{open, open_again, overlaps, streams_are_independent, synchronize};
+pub use device::{kernels_and_streams, open, open_again, overlaps, streams_are_independent, synchronize};
 pub use gate::{Gate, runs_beside_closures, until};
 pub use refused::refused;
 pub use suite::{File, Kind, Test, main};

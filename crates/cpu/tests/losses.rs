@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::ErrorKind;
-use support::{Bench, await_flag, compile, options};
+use support::{Bench, compile, options};
 
 const KERNELS: &str = r#"
 extern "C" __global__ void fails(int* x) { assert(false); }
@@ -24,47 +24,6 @@ static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
 
 fn bench() -> Bench {
     Bench::with(options(), &IMAGE)
-}
-
-/// Each wait for work beside a failure returns when that work has ended, or has taken so long that the device gives it
-/// up and says so.
-#[test]
-fn waits_last_until_running_work_has_ended() {
-    for which in ["stream", "event", "device"] {
-        let bench = bench();
-        let (s, other) = (bench.stream(), bench.stream());
-        let (here, go, x) = (bench.flag(), bench.flag(), bench.memory::<i32>(1));
-        let event = bench.event();
-        bench.launch(s, "add_when", 1, 1, args![here, go, &x]);
-        bench.record(event, s);
-        await_flag(here, 1);
-        bench.launch(other, "fails", 1, 1, args![&x]);
-        assert_eq!(bench.sync(other).unwrap_err().kind(), ErrorKind::DeviceLost);
-        assert!(!bench.device.has_stopped());
-        let (waits, opened) = (AtomicU32::new(0), AtomicU32::new(0));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                waits.store(1, Ordering::SeqCst);
-                let waited = match which {
-                    "stream" => bench.sync(s),
-                    // SAFETY: the event is alive, and was recorded.
-                    "event" => unsafe { bench.device.event_synchronize(event) },
-                    _ => bench.device.synchronize(),
-                };
-                assert_eq!(waited.unwrap_err().kind(), ErrorKind::DeviceLost);
-                if bench.device.has_stopped() {
-                    assert_eq!(x.as_ref(), [1]);
-                }
-                // Not in time, if the machine was that busy; then the device does not know that it has stopped.
-                let in_time = opened.load(Ordering::SeqCst) == 1;
-                assert!(in_time || !bench.device.has_stopped(), "{which}: the kernel was not waited for");
-            });
-            await_flag(&waits, 1);
-            (0..1000).for_each(|_| std::thread::yield_now());
-            opened.store(1, Ordering::SeqCst);
-            go.store(1, Ordering::SeqCst);
-        });
-    }
 }
 
 /// A launch of many blocks and a long copy end before they are complete.
