@@ -1,6 +1,8 @@
 //! The driver's default streams, priorities, streams made elsewhere, and the lint's report of calls that serialise.
 
-use conformance::{Child, Gate, kernels_and_streams, open_again, overlaps, refused, sync, tests};
+use conformance::{
+    Child, Gate, assert_all, kernels_and_streams, next, open_again, overlaps, refused, sync, tests,
+};
 use gpustream::{
     DefaultStream, Device, DeviceOptions, ErrorKind, Launch, Result, Stream, StreamOptions, StreamPriorities,
 };
@@ -51,8 +53,7 @@ fn waits_for(waiting: &Stream, spinning: &Stream, rule: &str) -> Result<()> {
     assert!(!event.is_done()?, "{rule}");
     gate.open();
     event.synchronize()?;
-    assert_eq!(waiting.download(&x)?, [6; N]);
-    Ok(())
+    assert_all(&waiting, &x, 6)
 }
 
 fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
@@ -100,14 +101,13 @@ fn memory_is_tracked_over_default_streams(device: &Device) -> Result<()> {
         for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
             if let Some(default) = default_stream(device, which)? {
                 kernels.step(&default, &mut x, value, N)?;
-                want = want.wrapping_mul(5).wrapping_add(value);
+                want = next(want, value);
             }
         }
         kernels.step(&s, &mut x, value, N)?;
-        want = want.wrapping_mul(5).wrapping_add(value);
+        want = next(want, value);
     }
-    assert_eq!(s.download(&x)?, vec![want; N]);
-    Ok(())
+    assert_all(&s, &x, want)
 }
 
 /// Dropping the value leaves the driver's stream as it is.
@@ -247,7 +247,7 @@ fn foreign_streams_are_one_queue(device: &Device) -> Result<()> {
     let mut want = 1u32;
     for value in 0..20 {
         kernels.step(if value % 2 == 0 { &adopted } else { &owner }, &mut x, value, N)?;
-        want = want.wrapping_mul(5).wrapping_add(value);
+        want = next(want, value);
     }
     assert_eq!(adopted.download(&x)?, vec![want; N]);
     drop(adopted);
@@ -289,8 +289,7 @@ fn priorities_change_no_order(device: &Device) -> Result<()> {
     // An urgent stream still waits for memory that a less urgent one writes.
     kernels.step(&idle, &mut x, 1, N)?;
     kernels.step(&urgent, &mut x, 2, N)?;
-    assert_eq!(urgent.download(&x)?, [32; N]);
-    Ok(())
+    assert_all(&urgent, &x, 32)
 }
 
 /// Makes calls that serialise the device, in a child under `GPUSTREAM_LINT=1`.

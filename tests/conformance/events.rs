@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
-use conformance::{Gate, kernels_and_streams, open_again, refused, sync, tests, until};
+use conformance::{Gate, assert_all, kernels_and_streams, open_again, refused, sync, tests, until};
 use gpustream::{Device, DeviceOptions, ErrorKind, Result, WaitPolicy};
 
 tests! {
@@ -84,8 +84,7 @@ fn waiting_twice_for_an_event_is_allowed(device: &Device) -> Result<()> {
         a.wait(&event)?;
         event.synchronize()?;
     }
-    assert_eq!(b.download(&x)?, [3; 100]);
-    Ok(())
+    assert_all(&b, &x, 3)
 }
 
 fn events_of_an_idle_stream_are_done(device: &Device) -> Result<()> {
@@ -129,8 +128,7 @@ fn a_timed_event_orders_too(device: &Device) -> Result<()> {
     b.wait(timed.as_event())?;
     assert!(!b.is_done()?);
     gate.open();
-    assert_eq!(b.download(&x)?, [2; 100]);
-    Ok(())
+    assert_all(&b, &x, 2)
 }
 
 /// Two handles of one device wait for each other's events; the time between such events is not defined.
@@ -201,8 +199,7 @@ fn forgotten_events_break_nothing(device: &Device) -> Result<()> {
         s.fill(&mut x, value)?;
         mem::forget(s.record()?);
     }
-    assert_eq!(s.download(&x)?, [99; 10]);
-    Ok(())
+    assert_all(&s, &x, 99)
 }
 
 fn many_events_can_be_waited_for_in_any_order(device: &Device) -> Result<()> {
@@ -217,8 +214,7 @@ fn many_events_can_be_waited_for_in_any_order(device: &Device) -> Result<()> {
         b.wait(event)?;
         event.synchronize()?;
     }
-    assert_eq!(b.download(&x)?, [299; 10]);
-    Ok(())
+    assert_all(&b, &x, 299)
 }
 
 /// The stream between the two has no operations of its own.

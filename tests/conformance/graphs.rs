@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{mem, panic};
 
-use conformance::{Gate, kernels_and_streams, open_again, refused, sync, tests};
+use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream};
 
 tests! {
@@ -19,10 +19,6 @@ tests! {
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 pub(crate) const N: usize = 3000;
-
-pub(crate) fn next(x: u32, value: u32) -> u32 {
-    x.wrapping_mul(5).wrapping_add(value)
-}
 
 /// Checks that the streams, copies and launches still work.
 pub(crate) fn usable(device: &Device, streams: &[&Stream]) -> Result<()> {
@@ -48,8 +44,7 @@ fn replays_wait_for_ordinary_work(device: &Device) -> Result<()> {
     graph.launch(&a)?;
     assert!(!a.is_done()?, "the replay waits for what b does to the same memory");
     gate.open();
-    assert_eq!(a.download(&x)?, [13; N]);
-    Ok(())
+    assert_all(&a, &x, 13)
 }
 
 fn ordinary_work_waits_for_replays(device: &Device) -> Result<()> {
@@ -69,8 +64,7 @@ fn ordinary_work_waits_for_replays(device: &Device) -> Result<()> {
     assert!(!b.is_done()? && !host.is_done()?);
     gate.open();
     assert_eq!(*host.read()?, [2; N]);
-    assert_eq!(b.download(&x)?, [13; N]);
-    Ok(())
+    assert_all(&b, &x, 13)
 }
 
 /// Launches on any streams run one after the other; a lost or overlapping one would change the result.

@@ -3,10 +3,10 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
-use conformance::{Gate, kernels_and_streams, open_again, refused, sync, tests};
+use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream, Tracking};
 
-use crate::graphs::{N, next, usable};
+use crate::graphs::{N, usable};
 
 tests! {
     Plain: capturing_runs_nothing, a_forked_stream_joins_the_capture_again, the_tracker_orders_inside,
@@ -33,8 +33,7 @@ fn capturing_runs_nothing(device: &Device) -> Result<()> {
         graph.launch(&s)?;
         want = next(next(want, 1), 2);
     }
-    assert_eq!(s.download(&x)?, vec![want; N]);
-    Ok(())
+    assert_all(&s, &x, want)
 }
 
 /// A second stream joins by waiting for an event recorded inside; the capture's end joins the streams again.
@@ -88,8 +87,7 @@ fn the_tracker_orders_inside(device: &Device) -> Result<()> {
         }
     }
     assert_eq!(a.download(&x)?, vec![want_x; N]);
-    assert_eq!(a.download(&y)?, vec![want_y; N]);
-    Ok(())
+    assert_all(&a, &y, want_y)
 }
 
 fn strict_mode_reports_hazards_inside(device: &Device) -> Result<()> {
@@ -106,8 +104,7 @@ fn strict_mode_reports_hazards_inside(device: &Device) -> Result<()> {
     })?;
     graph.launch(&a)?;
     refused(b.download(&x), ErrorKind::Hazard, &["graph", "download"]);
-    assert_eq!(a.download(&x)?, vec![next(next(1, 1), 2); N]);
-    Ok(())
+    assert_all(&a, &x, next(next(1, 1), 2))
 }
 
 /// Two kernels each wait for the other's flag, so they end only if both run at once.
@@ -327,8 +324,7 @@ fn a_graph_of_many_nodes_runs_in_order(device: &Device) -> Result<()> {
     graph.launch(&s)?;
     graph.launch(&s)?;
     let once = |x| (0..1000).fold(x, next);
-    assert_eq!(s.download(&x)?, [once(once(1)); 10]);
-    Ok(())
+    assert_all(&s, &x, once(once(1)))
 }
 
 /// A wide value is copied from memory that the graph owns. Such a fill takes several operations, so it cannot be one

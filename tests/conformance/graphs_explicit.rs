@@ -1,9 +1,9 @@
 //! Graphs that are built node by node.
 
-use conformance::{kernels_and_streams, refused, tests};
+use conformance::{assert_all, kernels_and_streams, next, refused, tests};
 use gpustream::{Device, ErrorKind, Launch, Result, Stream};
 
-use crate::graphs::{N, next};
+use crate::graphs::N;
 
 tests! {
     Plain: built_branches_run_at_once, children_and_joins_run_in_order, nodes_are_single_operations,
@@ -28,8 +28,7 @@ fn built_branches_run_at_once(device: &Device) -> Result<()> {
     builder.node(&[left, right], |s| kernels.step(s, &mut x, 2, N))?;
     let graph = builder.build()?;
     graph.launch(&s)?;
-    assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
-    Ok(())
+    assert_all(&s, &x, next(next(1, 1), 2))
 }
 
 fn children_and_joins_run_in_order(device: &Device) -> Result<()> {
@@ -56,8 +55,7 @@ fn children_and_joins_run_in_order(device: &Device) -> Result<()> {
         want_x = next(next(want_x, 1), 2);
     }
     assert_eq!(s.download(&x)?, vec![want_x; N]);
-    assert_eq!(s.download(&y)?, vec![want_y; N]);
-    Ok(())
+    assert_all(&s, &y, want_y)
 }
 
 fn nodes_are_single_operations(device: &Device) -> Result<()> {
@@ -73,8 +71,7 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     let graph = builder.build()?;
     assert_eq!((graph.node_count(), graph.edge_count()), (2, 1));
     graph.launch(&s)?;
-    assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
-    Ok(())
+    assert_all(&s, &x, next(next(1, 1), 2))
 }
 
 /// Each round of the kernel reads values that another block wrote in the round before.
@@ -122,8 +119,7 @@ fn early_launches_keep_the_order_in_graphs(device: &Device) -> Result<()> {
         graph.launch(&s)?;
     }
     let want = (0..2).fold(1, |x, _| (0..40).fold(x, next));
-    assert_eq!(s.download(&x)?, vec![want; N]);
-    Ok(())
+    assert_all(&s, &x, want)
 }
 
 /// Graphs nest up to a limit that drivers' recursion bears; a deeper child is refused when it is added.
@@ -149,6 +145,5 @@ fn children_nest_as_deep_as_documented(device: &Device) -> Result<()> {
     builder.build()?.launch(&s)?;
     graph.launch(&s)?;
     let want = (0..=LEVELS).fold(next(1, 7), next);
-    assert_eq!(s.download(&x)?, vec![want; N]);
-    Ok(())
+    assert_all(&s, &x, want)
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use conformance::executor::block_on;
 use conformance::toolbox::{Answers, Toolbox};
 use conformance::{
-    Gate, kernels_and_streams, open_again, refused, runs_beside_closures, streams_are_independent, sync,
-    synchronize, tests,
+    Gate, kernels_and_streams, next, open_again, refused, runs_beside_closures, streams_are_independent,
+    sync, synchronize, tests,
 };
 use gpustream::{Device, DeviceOptions, ErrorKind, Event, Graph, Launch, Pinned, Result, Stream};
 
@@ -179,7 +179,7 @@ fn others_go_on(device: &Device, s: &Stream, block: impl Fn(Receiver<()>) -> Res
         block(closed)?;
         kernels.step(s, &mut mine, value, N)?;
         let after = s.record()?;
-        want = want.wrapping_mul(5).wrapping_add(value);
+        want = next(want, value);
         assert!(!s.is_done()? && !after.is_done()?, "it is blocked");
         if !beside {
             for (stream, x) in streams.iter().zip(&mut theirs) {
@@ -267,7 +267,7 @@ fn a_closure_may_drop_the_last_handle_of_its_stream(device: &Device) -> Result<(
         give.send(s).unwrap();
         assert_eq!(told.recv(), Ok(()));
     }
-    let want = (0..10).fold(1u32, |x, value| x.wrapping_mul(5).wrapping_add(value));
+    let want = (0..10).fold(1u32, next);
     assert_eq!(beside.download(&x)?, [want; N]);
     usable(device, &[&beside])
 }
@@ -309,40 +309,46 @@ fn wait_for_what_is_left() {
     }
 }
 
-fn a_closure_may_drop_the_last_handles_of_everything(device: &Device) -> Result<()> {
-    for _ in 0..3 {
-        wait_for_what_is_left();
-        let (s, held) = one_of_each(open_again(device, DeviceOptions::default())?)?;
-        let (give, take) = mpsc::channel();
-        let (tell, told) = mpsc::channel();
-        s.host_fn(move || {
-            drop(take.recv());
-            let _ = tell.send(());
-        })?;
-        assert!(give.send((s, held)).is_ok());
-        assert_eq!(told.recv(), Ok(()));
-    }
-    usable(device, &[&device.stream()?])
-}
-
-fn a_node_may_drop_the_last_handles_of_everything(device: &Device) -> Result<()> {
+/// Runs a closure that drops the last handles of everything, which come to the closure while it runs. `submit` puts the
+/// closure on the stream, and returns its graph, if it has one, to be dropped too.
+fn drop_everything_inside(
+    device: &Device,
+    submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>>,
+) -> Result<()> {
     for _ in 0..3 {
         wait_for_what_is_left();
         let (s, held) = one_of_each(open_again(device, DeviceOptions::default())?)?;
         let (give, take) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let (take, tell) = (Mutex::new(take), Mutex::new(tell));
-        let graph = s.capture(|s| {
-            s.host_fn_repeat(move || {
-                drop(take.lock().unwrap().recv());
-                let _ = tell.lock().unwrap().send(());
-            })
-        })?;
-        graph.launch(&s)?;
+        let closure = Box::new(move || {
+            drop(take.lock().unwrap().recv());
+            let _ = tell.lock().unwrap().send(());
+        });
+        let graph = submit(&s, closure)?;
         assert!(give.send((s, graph, held)).is_ok());
         assert_eq!(told.recv(), Ok(()));
     }
     usable(device, &[&device.stream()?])
+}
+
+fn a_closure_may_drop_the_last_handles_of_everything(device: &Device) -> Result<()> {
+    drop_everything_inside(device, in_a_closure)
+}
+
+fn a_node_may_drop_the_last_handles_of_everything(device: &Device) -> Result<()> {
+    drop_everything_inside(device, in_a_node)
+}
+
+fn in_a_closure(s: &Stream, closure: Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>> {
+    s.host_fn(closure)?;
+    Ok(None)
+}
+
+fn in_a_node(s: &Stream, closure: Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>> {
+    let graph = s.capture(|s| s.host_fn_repeat(closure))?;
+    graph.launch(s)?;
+    Ok(Some(graph))
 }
 
 /// The closure also drops the stream, while launches of the graph are pending.
@@ -408,28 +414,17 @@ fn answers(
     Ok(answers)
 }
 
-fn all_refused(answers: &Answers) {
-    let wrong: Vec<_> = answers.iter().filter(|(_, kind)| *kind != Some(ErrorKind::InHostClosure)).collect();
-    assert!(wrong.is_empty(), "{wrong:?}");
-}
-
 fn library_calls_of_a_closure_are_refused(device: &Device) -> Result<()> {
-    let answers = answers(device, |s, closure| {
-        s.host_fn(closure)?;
-        Ok(None)
-    })?;
-    all_refused(&answers);
-    Ok(())
+    answers(device, in_a_closure).map(|answers| all_refused(&answers))
 }
 
 fn library_calls_of_a_node_are_refused(device: &Device) -> Result<()> {
-    let answers = answers(device, |s, closure| {
-        let graph = s.capture(|s| s.host_fn_repeat(closure))?;
-        graph.launch(s)?;
-        Ok(Some(graph))
-    })?;
-    all_refused(&answers);
-    Ok(())
+    answers(device, in_a_node).map(|answers| all_refused(&answers))
+}
+
+fn all_refused(answers: &Answers) {
+    let wrong: Vec<_> = answers.iter().filter(|(_, kind)| *kind != Some(ErrorKind::InHostClosure)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 /// The closure's stream has finished its earlier work and everything that it waited for, so the driver need not be

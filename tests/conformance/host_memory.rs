@@ -1,7 +1,7 @@
 //! Host memory that the device reaches: registered, write-combined and managed.
 
 use conformance::executor::{block_on, is_pending};
-use conformance::{Gate, kernels_and_streams, refused, tests};
+use conformance::{Gate, assert_all, kernels_and_streams, refused, tests};
 use gpustream::{Device, ErrorKind, ManagedAdvice, PinnedOptions, Place, Result};
 use gpustream_kernels::elementwise;
 
@@ -70,8 +70,7 @@ fn write_combined_memory_feeds_kernels_and_copies(device: &Device) -> Result<()>
         s.copy(&host, &mut copied)?;
         assert_eq!(s.download(&copied)?, vec![f32::from(round); 5000]);
     }
-    assert_eq!(s.download(&y)?, vec![7.0; 5000]);
-    Ok(())
+    assert_all(&s, &y, 7.0)
 }
 
 /// Returns whether the device has managed memory; without it, an allocation must say so.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use conformance::args::{Kernels, Mixed, Nested};
-use conformance::{kernels_and_streams, refused, sync, tests, warps};
+use conformance::{assert_all, kernels_and_streams, next, refused, sync, tests, warps};
 use gpustream::half::{bf16, f16};
 use gpustream::{Arg, Device, ErrorKind, Launch, Result, SuggestedLaunch};
 
@@ -25,42 +25,12 @@ fn every_scalar_type_arrives(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
     let mut out = s.zeros::<f64>(14)?;
-    let (half, brain) = (f16::from_f32(0.5), bf16::from_f32(-3.0));
-    kernels.scalars(
-        &s,
-        &ONE,
-        true,
-        -100,
-        200,
-        -30_000,
-        60_000,
-        i32::MIN,
-        u32::MAX,
-        -(1 << 52),
-        1 << 53,
-        1.25,
-        -2.5e300,
-        half,
-        brain,
-        1 << 40,
-        &mut out,
-    )?;
-    let want = [
-        1.0,
-        -100.0,
-        200.0,
-        -30_000.0,
-        60_000.0,
-        -2_147_483_648.0,
-        4_294_967_295.0,
-        -4_503_599_627_370_496.0,
-        9_007_199_254_740_992.0,
-        1.25,
-        -2.5e300,
-        0.5,
-        -3.0,
-        1_099_511_627_776.0,
-    ];
+    let (a, b, c, d) = (-100i8, 200u8, -30_000i16, 60_000u16);
+    let (e, f, g, h) = (i32::MIN, u32::MAX, -(1i64 << 52), 1u64 << 53);
+    let (i, j, k, l) = (1.25f32, -2.5e300f64, f16::from_f32(0.5), bf16::from_f32(-3.0));
+    kernels.scalars(&s, &ONE, true, a, b, c, d, e, f, g, h, i, j, k, l, 1 << 40, &mut out)?;
+    let narrow = [1.0, a.into(), b.into(), c.into(), d.into(), e.into(), f.into(), g as f64, h as f64];
+    let want = [&narrow[..], &[i.into(), j, k.into(), l.into(), (1u64 << 40) as f64]].concat();
     assert_eq!(s.download(&out)?, want);
     Ok(())
 }
@@ -213,8 +183,7 @@ fn cloned_kernels_outlive_the_original(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.full(10, 1u32)?;
     other.step(&s, &mut x, 1, 10)?;
-    assert_eq!(s.download(&x)?, [6; 10]);
-    Ok(())
+    assert_all(&s, &x, 6)
 }
 
 fn occupancy_is_reported(device: &Device) -> Result<()> {
@@ -239,8 +208,7 @@ fn occupancy_is_reported(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.full(10_007, 2u32)?;
     kernels.step_with(&s, &Launch::new([grid, 1, 1], [block, 1, 1]), &mut x, 1, 10_007)?;
-    assert_eq!(s.download(&x)?, vec![11; 10_007]);
-    Ok(())
+    assert_all(&s, &x, 11)
 }
 
 fn static_shared_memory_belongs_to_one_block(device: &Device) -> Result<()> {
@@ -292,8 +260,7 @@ fn an_empty_launch_does_nothing(device: &Device) -> Result<()> {
     kernels.step(&s, &mut x, 1, 0)?;
     kernels.step_with(&s, &Launch::covering(0), &mut x, 1, 10)?;
     kernels.step_with(&s, &Launch::strided(0), &mut x, 1, 10)?;
-    assert_eq!(s.download(&x)?, [2; 10]);
-    Ok(())
+    assert_all(&s, &x, 2)
 }
 
 fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
@@ -348,8 +315,7 @@ fn contracts_are_checked(device: &Device) -> Result<()> {
     let say = ["mix", "n <= len(y)", "n = 10", "len(y) = 9", &format!("{}:{}", file!(), line!() + 1)];
     refused(kernels.mix(&s, &x, &mut y, 10), ErrorKind::ContractViolated, &say);
     kernels.mix(&s, &x.slice(..9)?, &mut y, 9)?;
-    assert_eq!(s.download(&y)?, [12; 9]);
-    Ok(())
+    assert_all(&s, &y, 12)
 }
 
 /// The untyped `Kernel::launch` compares its arguments with the kernel's parameters.
@@ -408,8 +374,7 @@ fn attributes_the_device_lacks_are_refused(device: &Device) -> Result<()> {
             refused(result, ErrorKind::Unsupported, &["is not supported"]);
         }
     }
-    assert_eq!(s.download(&x)?, [want; 10]);
-    Ok(())
+    assert_all(&s, &x, want)
 }
 
 /// The grid has as many blocks as fit on the device at once; each round reads values that another block wrote in the
@@ -434,7 +399,7 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
         }
         ran?;
         for _ in 0..rounds {
-            want = (0..n).map(|i| want[i].wrapping_mul(5).wrapping_add(want[(i + 1) % n])).collect();
+            want = (0..n).map(|i| conformance::next(want[i], want[(i + 1) % n])).collect();
         }
     }
     assert_eq!(s.download(&x)?, want);
@@ -456,11 +421,10 @@ fn early_launches_keep_the_order(device: &Device) -> Result<()> {
     let mut want = 1u32;
     for round in 0..200 {
         kernels.early_step(&s, &launch, &mut x, round, n)?;
-        want = want.wrapping_mul(5).wrapping_add(round);
+        want = next(want, round);
     }
     kernels.step(&s, &mut x, 7, n)?;
-    assert_eq!(s.download(&x)?, vec![want.wrapping_mul(5).wrapping_add(7); n]);
-    Ok(())
+    assert_all(&s, &x, next(want, 7))
 }
 
 fn warps_report_their_lanes(device: &Device) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! The CPU backend presents several devices; a GPU backend with one device is skipped.
 
-use conformance::{Gate, refused, sync, tests};
+use conformance::{Gate, assert_all, next, refused, sync, tests};
 use gpustream::{Device, ErrorKind, Pitched, Result};
 
 tests! {
@@ -47,7 +47,7 @@ fn halving_over_all_devices_gives_one_value(device: &Device) -> Result<()> {
             let mut near = streams[i].alloc::<u32>(N)?;
             streams[i].copy(part, &mut near)?;
             kernels[i].mix(&streams[i], &near, &mut parts[i], N)?;
-            wants[i] = wants[i].wrapping_mul(5).wrapping_add(wants[half + i]);
+            wants[i] = next(wants[i], wants[half + i]);
         }
         wants.truncate(half);
     }
@@ -90,10 +90,9 @@ fn tracking_orders_devices(device: &Device) -> Result<()> {
     for value in 0..20 {
         here.step(&a, &mut x, value, N)?;
         there.step(&b, &mut x, value + 1, N)?;
-        want = want.wrapping_mul(5).wrapping_add(value).wrapping_mul(5).wrapping_add(value + 1);
+        want = next(next(want, value), value + 1);
     }
-    assert_eq!(a.download(&x)?, vec![want; N]);
-    Ok(())
+    assert_all(&a, &x, want)
 }
 
 /// Copies any part in both directions, on either device's stream.
@@ -169,6 +168,5 @@ fn graphs_stay_on_their_device(device: &Device) -> Result<()> {
     graph.launch(&a)?;
     assert_eq!(a.download(&x)?, [2; N]);
     let y = b.full(N, 3u32)?;
-    assert_eq!(b.download(&y)?, [3; N]);
-    Ok(())
+    assert_all(&b, &y, 3)
 }

@@ -217,8 +217,7 @@ fn state_goes_on_from_piece_to_piece(device: &Device) -> Result<()> {
             let sink = |index, piece: &[u32]| {
                 assert_eq!(index, next);
                 next += 1;
-                want = (3 * next - 2..=3 * next)
-                    .fold(want, |x, value| x.wrapping_mul(5).wrapping_add(value as u32));
+                want = (3 * next - 2..=3 * next).fold(want, |x, value| conformance::next(x, value as u32));
                 assert_eq!(piece, [want; N], "piece {index}, depth {depth}");
                 Ok::<_, Error>(())
             };

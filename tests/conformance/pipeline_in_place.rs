@@ -3,7 +3,7 @@
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use conformance::{Gate, open_again, overlaps, refused, sync, tests};
+use conformance::{Gate, next, open_again, overlaps, refused, sync, tests};
 use gpustream::{
     AsViewMut, Device, DeviceOptions, Error, ErrorKind, Pinned, Pipeline, Result, Stream, Tracking, ViewMut,
 };
@@ -34,8 +34,8 @@ impl Round {
 
     fn on_host(&self, a: &mut [u32], b: &mut [u32]) {
         for (a, b) in a.iter_mut().zip(b) {
-            *a = a.wrapping_mul(5).wrapping_add(self.number);
-            *b = b.wrapping_mul(5).wrapping_add(*a);
+            *a = next(*a, self.number);
+            *b = next(*b, *a);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use conformance::{Gate, kernels_and_streams, overlaps, sync, tests, until};
+use conformance::{Gate, assert_all, kernels_and_streams, next, overlaps, sync, tests, until};
 use gpustream::{Device, Launch, Result, StreamOptions};
 
 tests! {
@@ -69,11 +69,10 @@ fn a_stream_is_in_order(device: &Device) -> Result<()> {
     for value in 0..200 {
         kernels.step(&s, &mut x, value, 5000)?;
         kernels.mix(&s, &x, &mut y, 5000)?;
-        want_x = want_x.wrapping_mul(5).wrapping_add(value);
-        want_y = want_y.wrapping_mul(5).wrapping_add(want_x);
+        want_x = next(want_x, value);
+        want_y = next(want_y, want_x);
     }
-    assert_eq!(s.download(&y)?, vec![want_y; 5000]);
-    Ok(())
+    assert_all(&s, &y, want_y)
 }
 
 /// One stream copies, in each direction, while a kernel of another stream spins.
@@ -123,12 +122,11 @@ fn a_chain_through_many_streams_keeps_its_order(device: &Device) -> Result<()> {
     let mut want = 0u32;
     for (value, s) in streams.iter().enumerate() {
         kernels.step(s, &mut x, value as u32, 100)?;
-        want = want.wrapping_mul(5).wrapping_add(value as u32);
+        want = next(want, value as u32);
     }
     drop(streams);
     let s = device.stream()?;
-    assert_eq!(s.download(&x)?, vec![want; 100]);
-    Ok(())
+    assert_all(&s, &x, want)
 }
 
 fn synchronize_waits_for_its_own_stream_alone(device: &Device) -> Result<()> {
@@ -139,8 +137,7 @@ fn synchronize_waits_for_its_own_stream_alone(device: &Device) -> Result<()> {
     kernels.step(&b, &mut x, 1, 10)?;
     b.synchronize()?;
     assert!(!a.is_done()?);
-    assert_eq!(b.download(&x)?, [1; 10]);
-    Ok(())
+    assert_all(&b, &x, 1)
 }
 
 fn device_synchronize_waits_for_all(device: &Device) -> Result<()> {
@@ -160,8 +157,7 @@ fn streams_work_from_other_threads(device: &Device) -> Result<()> {
         let (kernels, s, x) = (&kernels, &s, &mut x);
         std::thread::scope(|scope| scope.spawn(move || kernels.step(s, x, value, 1000)).join()).unwrap()?;
     }
-    assert_eq!(s.download(&x)?, vec![125 + 2 * 25 + 3 * 5 + 4; 1000]);
-    Ok(())
+    assert_all(&s, &x, 125 + 2 * 25 + 3 * 5 + 4)
 }
 
 /// Two buffers take turns: the host gets each back as soon as it has been copied, before the kernel of the batch before
@@ -181,15 +177,14 @@ fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
         s.copy(&hosts[turn], &mut inputs[turn])?;
         kernels.add_when(&s, gates[batch as usize].flag(), &mut inputs[turn], 7, N)?;
         kernels.mix(&s, &inputs[turn], &mut sum, N)?;
-        want = want.wrapping_mul(5).wrapping_add(batch + 7);
+        want = next(want, batch + 7);
         assert!(!s.is_done()?);
         if let Some(before) = batch.checked_sub(1) {
             gates[before as usize].open();
         }
     }
     gates[BATCHES as usize - 1].open();
-    assert_eq!(s.download(&sum)?, vec![want; N]);
-    Ok(())
+    assert_all(&s, &sum, want)
 }
 
 /// A stream takes about a thousand operations; a thread that submits more goes on when there is room, and nothing is
@@ -232,7 +227,7 @@ fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
         gate.open();
         launches.join().expect("no panic")
     })?;
-    let expected = (0..LAUNCHES).fold(0u32, |x, _| x.wrapping_mul(5).wrapping_add(1));
+    let expected = (0..LAUNCHES).fold(0u32, |x, _| next(x, 1));
     assert_eq!(s.download(&x)?, [expected]);
     drop(graph);
     assert_eq!(s.download(&counted)?, [expected]);

@@ -1,6 +1,6 @@
 //! The library orders operations on the same memory, and strict mode reports those that the program left unordered.
 
-use conformance::{Gate, kernels_and_streams, open_again, refused, sync, tests};
+use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Tracking};
 
 tests! {
@@ -47,8 +47,7 @@ fn a_reader_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
     kernels.mix(&b, &x, &mut y, N)?;
     assert!(!b.is_done()?);
     gate.open();
-    assert_eq!(b.download(&y)?, [12; N]);
-    Ok(())
+    assert_all(&b, &y, 12)
 }
 
 fn a_writer_waits_for_readers_elsewhere(device: &Device) -> Result<()> {
@@ -63,8 +62,7 @@ fn a_writer_waits_for_readers_elsewhere(device: &Device) -> Result<()> {
     gate.open();
     b.synchronize()?;
     assert_eq!(a.download(&y)?, [1; N]);
-    assert_eq!(b.download(&x)?, [2; N]);
-    Ok(())
+    assert_all(&b, &x, 2)
 }
 
 fn a_writer_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
@@ -75,8 +73,7 @@ fn a_writer_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
     kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
     b.fill(&mut x, 9)?;
     gate.open();
-    assert_eq!(a.download(&x)?, [9; N]);
-    Ok(())
+    assert_all(&a, &x, 9)
 }
 
 /// A reader on a second stream does not wait for the first one's.
@@ -91,8 +88,7 @@ fn readers_do_not_wait_for_readers(device: &Device) -> Result<()> {
     assert_eq!(b.download(&z)?, [5; N]);
     assert!(!a.is_done()?);
     gate.open();
-    assert_eq!(a.download(&y)?, [5; N]);
-    Ok(())
+    assert_all(&a, &y, 5)
 }
 
 /// Two streams use one half of a buffer each; an operation on both halves waits for both.
@@ -179,10 +175,9 @@ fn a_pipeline_over_two_streams_is_ordered(device: &Device) -> Result<()> {
         host.write()?.fill(round * 3);
         a.copy(host, buffer)?;
         kernels.mix(&b, buffer, &mut sum, N)?;
-        want = want.wrapping_mul(5).wrapping_add(round * 3);
+        want = next(want, round * 3);
     }
-    assert_eq!(b.download(&sum)?, vec![want; N]);
-    Ok(())
+    assert_all(&b, &sum, want)
 }
 
 fn hand_overs_among_many_streams_are_ordered(device: &Device) -> Result<()> {
@@ -193,14 +188,13 @@ fn hand_overs_among_many_streams_are_ordered(device: &Device) -> Result<()> {
     for round in 0..100usize {
         let (s, t) = (&streams[round * 7 % 5], &streams[(round * 3 + 1) % 5]);
         kernels.mix(s, &x, &mut y, N)?;
-        want_y = want_y.wrapping_mul(5).wrapping_add(want_x);
+        want_y = next(want_y, want_x);
         kernels.mix(t, &y, &mut x, N)?;
-        want_x = want_x.wrapping_mul(5).wrapping_add(want_y);
+        want_x = next(want_x, want_y);
     }
     let s = device.stream()?;
     assert_eq!(s.download(&x)?, vec![want_x; N]);
-    assert_eq!(s.download(&y)?, vec![want_y; N]);
-    Ok(())
+    assert_all(&s, &y, want_y)
 }
 
 fn strict(device: &Device) -> Result<Device> {
@@ -279,8 +273,7 @@ fn strict_leaves_everything_usable(device: &Device) -> Result<()> {
     assert_eq!(b.download(&y)?, [2; N]);
     b.wait(&a.record()?)?;
     kernels.mix(&b, &x, &mut y, N)?;
-    assert_eq!(b.download(&y)?, [11; N]);
-    Ok(())
+    assert_all(&b, &y, 11)
 }
 
 fn a_download_is_tracked_too(device: &Device) -> Result<()> {
@@ -327,7 +320,7 @@ fn two_threads_submit_to_one_stream(device: &Device) -> Result<()> {
                 let mut want = seed;
                 for round in 0..100 {
                     kernels.mix(if round % 3 == 0 { b } else { a }, source, &mut mine, N)?;
-                    want = want.wrapping_mul(5).wrapping_add(1);
+                    want = next(want, 1);
                 }
                 Ok((a.download(&mine)?, want))
             }

@@ -10,12 +10,14 @@ pub mod reactor_thread;
 mod refused;
 mod suite;
 pub mod toolbox;
+mod values;
 
 pub use child::{Child, Ended};
 pub use device::{kernels_and_streams, open, open_again, overlaps, streams_are_independent, synchronize};
 pub use gate::{Gate, runs_beside_closures, until};
 pub use refused::refused;
 pub use suite::{File, Kind, Test, main};
+pub use values::{assert_all, next};
 
 /// Kernels that wait for flags.
 pub mod sync {

@@ -3,6 +3,7 @@
 
 mod fakes;
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -78,7 +79,7 @@ fn on_another_thread(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
 }
 
 #[test]
-fn captures_of_nothing_and_refused_ones_leave_nothing() {
+fn captures_of_nothing_and_those_that_fail_leave_nothing() {
     on_both(|recorder, device| {
         let s = device.stream().unwrap();
         let before = recorder.live();
@@ -88,6 +89,8 @@ fn captures_of_nothing_and_refused_ones_leave_nothing() {
             s.synchronize().unwrap();
             drop(graph);
             assert!(s.capture(Stream::synchronize).is_err());
+            let panics = || s.capture(|_| panic::resume_unwind(Box::new("on purpose")));
+            assert!(panic::catch_unwind(AssertUnwindSafe(panics)).is_err());
         }
         device.synchronize().unwrap();
         device.trim();

@@ -60,21 +60,3 @@ fn a_short_download_is_a_copy_and_a_wait_for_it() {
         assert_eq!(values, [7; 100]);
     });
 }
-
-/// While the device does nothing, pending uploads stay within the limit, and none is overwritten.
-#[test]
-fn short_uploads_ahead_of_the_device_keep_what_they_were_given() {
-    on_both(|recorder, device| {
-        let stream = device.stream().unwrap();
-        let mut x = stream.zeros::<u8>(4000 << 10).unwrap();
-        stream.synchronize().unwrap();
-        recorder.hold();
-        for (index, piece) in x.chunks_mut(1 << 10).unwrap().enumerate() {
-            let mut piece = piece;
-            stream.upload_into(&[index as u8; 1 << 10], &mut piece).unwrap();
-        }
-        recorder.release();
-        let values = stream.download(&x).unwrap();
-        assert!(values.chunks(1 << 10).enumerate().all(|(index, piece)| piece == [index as u8; 1 << 10]));
-    });
-}
