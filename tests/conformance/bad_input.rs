@@ -1,7 +1,7 @@
 //! Every mistake a caller can make is an error of the right kind that says what to do, and changes nothing.
 //!
-//! Mistakes in shapes, contracts and arguments are tested in `launch`, lengths and slices in `copies`, other devices in
-//! `memory`, modules in `modules`; all other mistakes are tested here.
+//! Mistakes in shapes, contracts and arguments are tested in `launch`, lengths and slices in `copies`, modules in
+//! `modules`; all other mistakes are tested here.
 
 use conformance::{Child, assert_all, open_again, refused, sync, tests};
 use gpustream::{AsView, AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Result};
@@ -9,7 +9,7 @@ use gpustream::{AsView, AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Res
 tests! {
     Plain: names_of_no_device_are_refused, missing_devices_are_refused, reading_unwritten_memory_is_refused,
         only_written_elements_can_be_read, recycled_memory_is_unwritten, host_access_to_device_memory_is_refused,
-        kernels_of_another_device_are_refused, arguments_of_another_backend_are_refused, a_device_describes_itself,
+        kernels_of_another_device_are_refused, everything_of_another_backend_is_refused, a_device_describes_itself,
         settings_that_are_not_allowed_are_refused_by_name;
     Part: opening_again;
 }
@@ -116,21 +116,28 @@ fn kernels_of_another_device_are_refused(device: &Device) -> Result<()> {
     assert_all(&s, &x, 6)
 }
 
-fn arguments_of_another_backend_are_refused(device: &Device) -> Result<()> {
+/// No driver copies between backends, or waits for another's events, so a program goes through the host.
+fn everything_of_another_backend_is_refused(device: &Device) -> Result<()> {
     if device.info().backend == "cpu" {
-        // The machine need not have another backend; `gpustream`'s own tests prove the refusal on a model of a device.
+        // The machine need not have another backend; `gpustream`'s own tests prove the refusals on a model of a device.
         return Ok(());
     }
     let other = Device::open("cpu")?;
     let kernels = sync::Kernels::load(device)?;
-    let (s, t) = (device.stream()?, other.stream()?);
-    let mut theirs = t.full(10, 1u32)?;
+    let (mine, theirs, flag) = (device.stream()?, other.stream()?, other.flag()?);
+    let (mut x, mut y) = (mine.full(10, 1u32)?, theirs.full(10, 2u32)?);
+    let mismatch = ErrorKind::DeviceMismatch;
+    let say = &["cannot reach", "through the host"];
+    refused(mine.copy(&y, &mut x), mismatch, say);
+    refused(theirs.download(&x), mismatch, say);
+    refused(theirs.fill(&mut x, 1), mismatch, say);
     let say = &["a memory argument", "cannot reach"];
-    refused(kernels.step(&s, &mut theirs, 1, 10), ErrorKind::DeviceMismatch, say);
-    let flag = other.flag()?;
-    refused(kernels.spin(&s, &Launch::new([1; 3], [1; 3]), &flag), ErrorKind::DeviceMismatch, say);
-    assert_eq!(t.download(&theirs)?, [1; 10]);
-    s.synchronize()
+    refused(kernels.step(&mine, &mut y, 1, 10), mismatch, say);
+    refused(kernels.spin(&mine, &Launch::new([1; 3], [1; 3]), &flag), mismatch, say);
+    refused(mine.wait(&theirs.record()?), mismatch, &["the event", "synchronize"]);
+    mine.wait(&mine.record()?)?;
+    mine.upload_into(&theirs.download(&y)?, &mut x)?;
+    assert_all(&mine, &x, 2)
 }
 
 fn a_device_describes_itself(device: &Device) -> Result<()> {

@@ -10,12 +10,11 @@ use gpustream::{
 tests! {
     Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy,
         legacy_and_non_blocking_streams_overlap, threads_have_streams_of_their_own;
-    Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed,
-        values_of_one_stream_share_its_capture, a_stream_taken_anew_inside_a_capture_is_still_part_of_it,
-        a_shared_stream_outlives_the_handle_it_came_from, long_copies_on_default_streams_arrive,
-        another_threads_stream_is_refused, foreign_streams_are_one_queue,
-        foreign_streams_may_be_destroyed_after_their_work, priorities_change_no_order,
-        the_lint_report_names_lines, the_lint_reports_nothing_unasked;
+    Plain: memory_is_tracked_over_default_streams, values_of_one_stream_share_its_capture,
+        a_stream_taken_anew_inside_a_capture_is_still_part_of_it, a_shared_stream_outlives_the_handle_it_came_from,
+        long_copies_on_default_streams_arrive, another_threads_stream_is_refused, foreign_streams_are_one_queue,
+        foreign_streams_may_be_destroyed_after_their_work, priorities_change_no_order, the_lint_report_names_lines,
+        the_lint_reports_nothing_unasked;
     Part: serialise;
 }
 
@@ -108,18 +107,6 @@ fn memory_is_tracked_over_default_streams(device: &Device) -> Result<()> {
         want = next(want, value);
     }
     assert_all(&s, &x, want)
-}
-
-/// Dropping the value leaves the driver's stream as it is.
-fn a_default_stream_is_borrowed(device: &Device) -> Result<()> {
-    for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
-        for round in 0..5u32 {
-            let Some(s) = default_stream(device, which)? else { continue };
-            let x = s.full(N, round)?;
-            assert_eq!(s.download(&x)?, vec![round; N]);
-        }
-    }
-    Ok(())
 }
 
 /// A thread's default stream, taken twice, also through another handle of the device, is one stream of the driver's: an

@@ -11,10 +11,9 @@ use crate::graphs::{N, usable};
 tests! {
     Plain: capturing_runs_nothing, a_forked_stream_joins_the_capture_again, the_tracker_orders_inside,
         strict_mode_reports_hazards_inside, captured_branches_run_at_once, a_host_wait_is_refused,
-        an_allocation_is_refused, another_thread_is_refused, work_of_other_threads_stays_out,
-        captures_do_not_nest, timed_events_are_refused, outside_events_are_refused,
-        events_of_ended_captures_are_refused, a_failing_closure_ends_the_capture, a_panic_ends_the_capture,
-        a_graph_of_many_nodes_runs_in_order, fills_of_every_width_are_captured;
+        another_thread_is_refused, work_of_other_threads_stays_out, captures_do_not_nest, timed_events_are_refused,
+        outside_events_are_refused, events_of_ended_captures_are_refused, a_failing_closure_ends_the_capture,
+        a_panic_ends_the_capture, a_graph_of_many_nodes_runs_in_order, fills_of_every_width_are_captured;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -168,12 +167,6 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
         &["download"],
     );
     refused_inside(device, |s| s.host_fn(|| ()))
-}
-
-fn an_allocation_is_refused(device: &Device) -> Result<()> {
-    refused_inside(device, |s| s.alloc::<u32>(N))?;
-    refused_inside(device, |s| s.zeros::<u32>(N))?;
-    refused_inside(device, |s| s.upload(&[1u32; N]))
 }
 
 fn another_thread_is_refused(device: &Device) -> Result<()> {

@@ -8,8 +8,7 @@ tests! {
         too_much_is_an_error_and_less_still_works, lengths_that_overflow_are_refused,
         elements_of_no_size_may_be_as_many_as_in_a_vector, duplicates_have_memory_of_their_own, views_are_cast,
         memory_names_its_elements, allocating_operations_are_named, options_at_their_extremes_work,
-        allocations_are_aligned, free_and_total_memory_are_reported, handles_of_one_device_share_its_memory,
-        memory_of_another_backend_is_refused;
+        allocations_are_aligned, free_and_total_memory_are_reported, handles_of_one_device_share_its_memory;
 }
 
 fn freed_memory_is_reused(device: &Device) -> Result<()> {
@@ -128,24 +127,6 @@ fn handles_of_one_device_share_its_memory(device: &Device) -> Result<()> {
     // The drop of the other device's last handle waits for its work, and for other work on its memory.
     late.open();
     drop((theirs, other));
-    assert_all(&mine, &x, 2)
-}
-
-/// No driver copies between backends, so a program copies through the host.
-fn memory_of_another_backend_is_refused(device: &Device) -> Result<()> {
-    if device.info().backend == "cpu" {
-        // The machine need not have another backend; `gpustream`'s own tests prove the refusals on a model of a device.
-        return Ok(());
-    }
-    let other = Device::open("cpu")?;
-    let (mine, theirs) = (device.stream()?, other.stream()?);
-    let mut x = mine.full(10, 1u32)?;
-    let y = theirs.full(10, 2u32)?;
-    let say = &["cannot reach", "through the host"];
-    refused(mine.copy(&y, &mut x), ErrorKind::DeviceMismatch, say);
-    refused(theirs.download(&x), ErrorKind::DeviceMismatch, say);
-    refused(theirs.fill(&mut x, 1), ErrorKind::DeviceMismatch, say);
-    mine.upload_into(&theirs.download(&y)?, &mut x)?;
     assert_all(&mine, &x, 2)
 }
 

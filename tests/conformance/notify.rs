@@ -11,8 +11,7 @@ use conformance::{Gate, assert_all, kernels_and_streams, next, refused, sync, te
 use gpustream::{Device, ErrorKind, Result};
 
 tests! {
-    Plain: a_streams_future_resolves_when_its_work_is_done, an_event_is_done_when_it_is_reached,
-        an_events_future_resolves_when_it_is_reached, pinned_memory_is_done, a_download_arrives,
+    Plain: an_events_future_resolves_when_it_is_reached, pinned_memory_is_done, a_download_arrives,
         futures_resolve_on_a_bare_executor, futures_resolve_on_tokio, futures_resolve_on_smol,
         later_work_does_not_delay_a_future, a_future_waits_for_its_streams_earlier_waits,
         a_future_ignores_its_streams_later_waits, finished_work_resolves_at_once, futures_outlive_everything,
@@ -30,31 +29,6 @@ impl Wake for Woken {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::SeqCst);
     }
-}
-
-fn a_streams_future_resolves_when_its_work_is_done(device: &Device) -> Result<()> {
-    let (kernels, [s]) = kernels_and_streams(device)?;
-    let gate = Gate::on(&kernels, &s)?;
-    let mut finished = s.synchronize_async();
-    assert!(is_pending(&mut finished) && is_pending(&mut finished));
-    gate.open();
-    block_on(finished)?;
-    assert!(s.is_done()?);
-    Ok(())
-}
-
-fn an_event_is_done_when_it_is_reached(device: &Device) -> Result<()> {
-    let (kernels, [s]) = kernels_and_streams(device)?;
-    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
-    first.hold(&kernels, &s)?;
-    let event = s.record()?;
-    second.hold(&kernels, &s)?;
-    let mut done = event.synchronize_async();
-    assert!(is_pending(&mut done));
-    first.open();
-    block_on(done)?;
-    assert!(event.is_done()? && !s.is_done()?);
-    Ok(())
 }
 
 fn an_events_future_resolves_when_it_is_reached(device: &Device) -> Result<()> {
@@ -160,16 +134,22 @@ fn futures_resolve_on_smol(device: &Device) -> Result<()> {
     })
 }
 
-/// The future covers the work that was submitted before the call.
+/// The futures cover the work that was submitted before them.
 fn later_work_does_not_delay_a_future(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
     first.hold(&kernels, &s)?;
-    let finished = s.synchronize_async();
+    let (mut finished, event) = (s.synchronize_async(), s.record()?);
     second.hold(&kernels, &s)?;
+    let mut reached = event.synchronize_async();
+    assert!(is_pending(&mut finished) && is_pending(&mut finished) && is_pending(&mut reached));
     first.open();
     block_on(finished)?;
-    assert!(!s.is_done()?);
+    block_on(reached)?;
+    assert!(event.is_done()? && !s.is_done()?);
+    second.open();
+    block_on(s.synchronize_async())?;
+    assert!(s.is_done()?);
     Ok(())
 }
 

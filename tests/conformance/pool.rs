@@ -4,7 +4,7 @@
 use std::sync::{Barrier, mpsc};
 use std::thread;
 
-use conformance::{Gate, kernels_and_streams, open_again, refused, tests};
+use conformance::{Gate, Random, assert_all, kernels_and_streams, on_threads, open_again, refused, tests};
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Result, Stream};
 
 tests! {
@@ -30,37 +30,24 @@ fn under_each(device: &Device, test: impl Fn(DeviceOptions) -> Result<()>) -> Re
     policies(device).try_for_each(|policy| test(DeviceOptions::default().pool(policy)))
 }
 
-/// Random numbers, the same in every run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % limit
-    }
-}
-
 /// Buffers come and go on three streams; each keeps its contents until it is dropped.
 fn contents_stay_apart(device: &Device) -> Result<()> {
     under_each(device, |options| {
         let device = open_again(device, options)?;
         let streams = [device.stream()?, device.stream()?, device.stream()?];
-        let mut random = Numbers(7);
+        let mut random = Random(7);
         let mut live: Vec<(Buffer<u32>, u32)> = Vec::new();
         for value in 0..400u32 {
             if live.len() > 20 {
                 let (buffer, value) = live.swap_remove(random.below(live.len()));
-                let got = streams[random.below(3)].download(&buffer)?;
-                assert!(got.iter().all(|&it| it == value), "{value} in {} elements", got.len());
+                assert_all(&streams[random.below(3)], &buffer, value)?;
             }
             let log = 4 + random.below(14);
             let len = 1 + random.below(1 << log);
             live.push((streams[random.below(3)].full(len, value)?, value));
         }
         for (buffer, value) in live {
-            assert!(streams[0].download(&buffer)?.iter().all(|&it| it == value));
+            assert_all(&streams[0], &buffer, value)?;
         }
         assert_eq!(device.memory_stats().used, 0);
         Ok(())
@@ -193,7 +180,7 @@ fn the_limit_can_be_reached_a_hundred_times(device: &Device) -> Result<()> {
     under_each(device, |options| {
         let device = open_again(device, options.memory_limit(LIMIT as u64))?;
         let streams = [device.stream()?, device.stream()?];
-        let mut random = Numbers(3);
+        let mut random = Random(3);
         for round in 0..100 {
             let mut held = Vec::new();
             let mut bytes = 0;
@@ -292,8 +279,7 @@ fn sizes_around_every_class_stay_apart(device: &Device) -> Result<()> {
         let sizes = (0..22).flat_map(|log| [(1usize << log) - 1, 1 << log, (1 << log) + 1]);
         let held: Vec<Buffer<u8>> = sizes.map(|size| s.full(size, size as u8 | 1)).collect::<Result<_>>()?;
         for buffer in &held {
-            let want = buffer.len() as u8 | 1;
-            assert!(s.download(buffer)?.iter().all(|&it| it == want), "{} bytes", buffer.len());
+            assert_all(&s, buffer, buffer.len() as u8 | 1)?;
         }
         Ok(())
     })
@@ -302,26 +288,18 @@ fn sizes_around_every_class_stay_apart(device: &Device) -> Result<()> {
 fn threads_allocating_at_once_share_nothing(device: &Device) -> Result<()> {
     under_each(device, |options| {
         let device = open_again(device, options)?;
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..4u32)
-                .map(|thread| {
-                    let device = &device;
-                    scope.spawn(move || -> Result<()> {
-                        let s = device.stream()?;
-                        let mut random = Numbers(u64::from(thread) + 1);
-                        for round in 0..50 {
-                            let value = thread << 16 | round;
-                            let x = s.full(1 + random.below(100_000), value)?;
-                            let mut y = s.alloc::<u32>(x.len())?;
-                            s.copy(&x, &mut y)?;
-                            drop(x);
-                            assert!(s.download(&y)?.iter().all(|&it| it == value));
-                        }
-                        Ok(())
-                    })
-                })
-                .collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("the thread's own assertions"))
+        on_threads(4, |thread| {
+            let s = device.stream()?;
+            let mut random = Random(u64::from(thread) + 1);
+            for round in 0..50 {
+                let value = thread << 16 | round;
+                let x = s.full(1 + random.below(100_000), value)?;
+                let mut y = s.alloc::<u32>(x.len())?;
+                s.copy(&x, &mut y)?;
+                drop(x);
+                assert_all(&s, &y, value)?;
+            }
+            Ok(())
         })?;
         assert_eq!(device.memory_stats().used, 0);
         Ok(())
@@ -368,10 +346,7 @@ fn a_capture_refuses_allocations(device: &Device) -> Result<()> {
             s.fill(&mut x, 3)?;
             refused(s.alloc::<u32>(MIB).map(drop), ErrorKind::Captured, &["allocate inside it"]);
             thread::scope(|scope| {
-                scope
-                    .spawn(|| refused(s.alloc::<u32>(MIB).map(drop), ErrorKind::Captured, &[]))
-                    .join()
-                    .unwrap();
+                scope.spawn(|| refused(s.alloc::<u32>(MIB).map(drop), ErrorKind::Captured, &[]));
             });
             drop(before);
             Ok(())

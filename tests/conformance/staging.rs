@@ -1,7 +1,7 @@
 //! Copies of ordinary slices: any length, alignment and number of threads, while the device does other work.
 
 use bytemuck::Pod;
-use conformance::{Gate, kernels_and_streams, open_again, tests};
+use conformance::{Gate, kernels_and_streams, on_threads, open_again, tests};
 use gpustream::{Device, DeviceOptions, Result};
 
 tests! {
@@ -74,38 +74,23 @@ fn slices_of_pinned_memory_are_read_at_once(device: &Device) -> Result<()> {
 
 fn many_threads_may_copy_on_one_stream(device: &Device) -> Result<()> {
     let s = device.stream()?;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..6u32)
-            .map(|thread| {
-                let s = &s;
-                scope.spawn(move || -> Result<()> {
-                    for round in 0..8 {
-                        let values = numbers([100, 10_000, 700_000][round % 3] + round, thread);
-                        let x = s.upload(&values)?;
-                        assert!(s.download(&x)? == values, "thread {thread}, round {round}");
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("the thread's own assertions"))
+    on_threads(6, |thread| {
+        for round in 0..8 {
+            let values = numbers([100, 10_000, 700_000][round % 3] + round, thread);
+            let x = s.upload(&values)?;
+            assert!(s.download(&x)? == values, "thread {thread}, round {round}");
+        }
+        Ok(())
     })
 }
 
 fn many_threads_may_copy_on_streams_of_their_own(device: &Device) -> Result<()> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..6u32)
-            .map(|thread| {
-                scope.spawn(move || -> Result<()> {
-                    for round in 0..4 {
-                        let values = numbers([5, 1_500_000][round % 2] + round, thread);
-                        there_and_back(device, &values, &format!("thread {thread}, round {round}"))?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("the thread's own assertions"))
+    on_threads(6, |thread| {
+        for round in 0..4 {
+            let values = numbers([5, 1_500_000][round % 2] + round, thread);
+            there_and_back(device, &values, &format!("thread {thread}, round {round}"))?;
+        }
+        Ok(())
     })
 }
 

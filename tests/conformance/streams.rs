@@ -9,8 +9,7 @@ use gpustream::{Device, Launch, Result, StreamOptions};
 tests! {
     Plain: kernels_overlap, enqueueing_returns_at_once, a_stream_is_in_order, copies_overlap_kernels,
         done_is_asked_without_waiting, priorities_are_clamped, a_chain_through_many_streams_keeps_its_order,
-        synchronize_waits_for_its_own_stream_alone, device_synchronize_waits_for_all,
-        streams_work_from_other_threads, the_host_prepares_while_the_device_works,
+        device_synchronize_waits_for_all, streams_work_from_other_threads, the_host_prepares_while_the_device_works,
         a_full_stream_makes_whoever_submits_wait;
 }
 
@@ -127,17 +126,6 @@ fn a_chain_through_many_streams_keeps_its_order(device: &Device) -> Result<()> {
     drop(streams);
     let s = device.stream()?;
     assert_all(&s, &x, want)
-}
-
-fn synchronize_waits_for_its_own_stream_alone(device: &Device) -> Result<()> {
-    let (kernels, [a, b]) = kernels_and_streams(device)?;
-    let mut x = b.zeros::<u32>(10)?;
-    b.synchronize()?;
-    let _gate = Gate::on(&kernels, &a)?;
-    kernels.step(&b, &mut x, 1, 10)?;
-    b.synchronize()?;
-    assert!(!a.is_done()?);
-    assert_all(&b, &x, 1)
 }
 
 fn device_synchronize_waits_for_all(device: &Device) -> Result<()> {

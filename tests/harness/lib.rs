@@ -9,6 +9,7 @@ mod gate;
 pub mod reactor_thread;
 mod refused;
 mod suite;
+mod threads;
 pub mod toolbox;
 mod values;
 
@@ -17,7 +18,8 @@ pub use device::{kernels_and_streams, open, open_again, overlaps, streams_are_in
 pub use gate::{Gate, runs_beside_closures, until};
 pub use refused::refused;
 pub use suite::{File, Kind, Test, main};
-pub use values::{assert_all, next};
+pub use threads::on_threads;
+pub use values::{Random, assert_all, next};
 
 /// Kernels that wait for flags.
 pub mod sync {

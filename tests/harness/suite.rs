@@ -90,6 +90,16 @@ macro_rules! tests {
     };
 }
 
+/// Makes the program that runs the tests of these files, in this order.
+#[macro_export]
+macro_rules! run {
+    ($($file:ident),*) => {
+        fn main() {
+            $crate::main(&[$($file::TESTS),*]);
+        }
+    };
+}
+
 /// Returns whether tests may share this device. On a GPU one test's waiting kernel would block another's allocation.
 fn shares(name: &str) -> bool {
     name.starts_with("cpu")

@@ -1,4 +1,4 @@
-//! Contents of memory that a test expects.
+//! Values for memory, and contents that a test expects.
 
 use std::fmt::Debug;
 
@@ -30,4 +30,23 @@ pub fn assert_all<T: Pod + PartialEq + Debug>(
 #[must_use]
 pub fn next(x: u32, value: u32) -> u32 {
     x.wrapping_mul(5).wrapping_add(value)
+}
+
+/// Random numbers that the seed determines.
+#[derive(Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// Returns the next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Returns a number below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.number() >> 11) as usize % limit
+    }
 }

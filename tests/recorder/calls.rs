@@ -42,11 +42,13 @@ impl Scene {
     }
 }
 
-/// Runs a scene on both drivers. Its answers must be equal.
-fn on_both<T: PartialEq + std::fmt::Debug>(scene: impl Fn(&Scene, &Fake) -> T) {
+/// Runs a scene with so many streams on both drivers. Its answers must be equal.
+fn on_both<const STREAMS: usize, T: PartialEq + std::fmt::Debug>(
+    scene: impl Fn(&Scene, &Fake, [Stream; STREAMS]) -> T,
+) {
     let [cuda, hip] = FAKES.each_ref().map(|fake| {
         let stage = Scene::new(fake);
-        let answer = scene(&stage, fake);
+        let answer = scene(&stage, fake, [(); STREAMS].map(|()| stage.device.stream().unwrap()));
         let Scene { recorder, device, kernel } = stage;
         recorder.release();
         drop((device, kernel));
@@ -58,8 +60,7 @@ fn on_both<T: PartialEq + std::fmt::Debug>(scene: impl Fn(&Scene, &Fake) -> T) {
 
 #[test]
 fn a_launch_is_one_call_beside_the_context_check() {
-    on_both(|scene, _| {
-        let s = scene.device.stream().unwrap();
+    on_both(|scene, _, [s]| {
         let mut x = s.zeros::<u32>(10).unwrap();
         scene.launch(&s, &mut x).unwrap();
         scene.recorder.clear();
@@ -73,8 +74,7 @@ fn a_launch_is_one_call_beside_the_context_check() {
 
 #[test]
 fn one_stream_makes_no_event_call() {
-    on_both(|scene, _| {
-        let s = scene.device.stream().unwrap();
+    on_both(|scene, _, [s]| {
         let (mut x, mut y) = (s.zeros::<u32>(10).unwrap(), s.zeros::<u32>(10).unwrap());
         let calls = scene.calls(|| {
             scene.launch(&s, &mut x).unwrap();
@@ -90,8 +90,7 @@ fn one_stream_makes_no_event_call() {
 
 #[test]
 fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
-    on_both(|scene, _| {
-        let (a, b) = (scene.device.stream().unwrap(), scene.device.stream().unwrap());
+    on_both(|scene, _, [a, b]| {
         let mut x = a.zeros::<u32>(10).unwrap();
         let first = scene.calls(|| scene.launch(&b, &mut x).unwrap());
         assert_eq!(first, ["record", "wait", "launch"]);
@@ -114,8 +113,7 @@ fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
 /// The record is made when something else is submitted, or when the host waits.
 #[test]
 fn pinned_memory_costs_one_record() {
-    on_both(|scene, _| {
-        let s = scene.device.stream().unwrap();
+    on_both(|scene, _, [s]| {
         let mut x = s.zeros::<u32>(10).unwrap();
         let mut host = scene.device.pinned_from(&[5u32; 10]).unwrap();
         let to = scene.calls(|| s.copy(&host, &mut x).unwrap());
@@ -135,8 +133,7 @@ fn pinned_memory_costs_one_record() {
 /// The read waits on the event of its copy, and for nothing later.
 #[test]
 fn a_pinned_read_waits_for_its_copy() {
-    on_both(|scene, _| {
-        let s = scene.device.stream().unwrap();
+    on_both(|scene, _, [s]| {
         let mut x = s.full(10, 7u32).unwrap();
         let mut host = scene.device.pinned::<u32>(10).unwrap();
         s.synchronize().unwrap();
@@ -165,7 +162,7 @@ fn a_pinned_read_waits_for_its_copy() {
 #[test]
 fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
     const PIECE: [&str; 7] = ["record", "to device", "to device", "launch", "launch", "to host", "to host"];
-    on_both(|scene, _| {
+    on_both(|scene, _, []| {
         for depth in [1, 2, 3, 4] {
             let [mut a, mut b] = [scene.device.pinned::<u32>(35).unwrap(), scene.device.pinned(35).unwrap()];
             let mut pipeline = scene.device.pipeline().chunks(10).depth(depth);
@@ -194,7 +191,7 @@ fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
 /// The state changes while a copy of it travels: only the copying stream waits.
 #[test]
 fn a_generated_piece_is_one_hand_over() {
-    on_both(|scene, _| {
+    on_both(|scene, _, []| {
         let launch = |stream: &Stream, piece: &mut ViewMut<'_, u32>| scene.launch(stream, piece);
         let first = ["launch", "record", "wait", "to host"];
         // The copy before this one gets an event of its own, before the stream waits for more.
@@ -214,8 +211,7 @@ fn a_generated_piece_is_one_hand_over() {
 
 #[test]
 fn memory_is_freed_after_its_last_use_on_every_stream() {
-    on_both(|scene, _| {
-        let (a, b) = (scene.device.stream().unwrap(), scene.device.stream().unwrap());
+    on_both(|scene, _, [a, b]| {
         // Large enough for an allocation of its own.
         let x = a.zeros::<u32>(16 << 20).unwrap();
         let mut y = b.alloc::<u32>(1).unwrap();
@@ -271,7 +267,7 @@ fn nothing_is_destroyed_while_in_use_and_everything_in_the_end() {
 /// The library asks for all that the device has, not for this launch's share: launches of other threads may need more.
 #[test]
 fn shared_memory_beyond_the_default_is_asked_for_once() {
-    on_both(|scene, fake| {
+    on_both(|scene, fake, []| {
         let info = scene.device.info();
         let most = info.shared_memory_per_block_optin;
         let s = scene.device.stream().unwrap();
@@ -302,7 +298,7 @@ fn shared_memory_beyond_the_default_is_asked_for_once() {
 /// The policy of the device and of single events decides, regardless of the flags that the process gave the driver.
 #[test]
 fn waiting_policies_become_calls_and_flags() {
-    on_both(|scene, fake| {
+    on_both(|scene, fake, []| {
         // Both vendors use the same flag for a blocking event.
         let blocking = |calls: &[Call]| {
             let made: Vec<_> = calls.iter().filter(|call| call.word() == "make event").collect();
@@ -344,8 +340,7 @@ fn waiting_policies_become_calls_and_flags() {
 
 #[test]
 fn codes_become_kinds() {
-    on_both(|scene, fake| {
-        let s = scene.device.stream().unwrap();
+    on_both(|scene, fake, [s]| {
         let mut x = s.zeros::<u32>(10).unwrap();
         let kinds = [
             (codes::OUT_OF_MEMORY, ErrorKind::OutOfMemory),
@@ -371,8 +366,7 @@ fn codes_become_kinds() {
 
 #[test]
 fn a_fault_reaches_every_wait() {
-    on_both(|scene, _| {
-        let s = scene.device.stream().unwrap();
+    on_both(|scene, _, [s]| {
         let mut x = s.zeros::<u32>(10).unwrap();
         let mut host = scene.device.pinned::<u32>(10).unwrap();
         s.synchronize().unwrap();
@@ -399,8 +393,7 @@ fn a_fault_reaches_every_wait() {
 /// Drivers set attributes on nodes of a graph but not of an executable, whose plain node would run without them.
 #[test]
 fn nodes_keep_their_launch_attributes() {
-    on_both(|scene, _| {
-        let s = scene.device.stream().unwrap();
+    on_both(|scene, _, [s]| {
         let mut x = s.zeros::<u32>(10).unwrap();
         let plain = Launch::new([1; 3], [1; 3]);
         let step = |s: &Stream, launch: &Launch, x: &mut Buffer<u32>, count: u64| {

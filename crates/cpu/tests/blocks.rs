@@ -33,8 +33,7 @@ extern "C" __global__ void barrier_in_some_blocks(int* out) {
 #[test]
 fn barriers_in_a_row_keep_blocks_of_every_size_together() {
     // One worker, so that blocks of all sizes use the same fibers.
-    let bench = Bench::with(options().workers(1), &BASIC_IMAGE);
-    let stream = bench.stream();
+    let (bench, [stream]) = Bench::with_streams(options().workers(1), &BASIC_IMAGE);
     for threads in [1, 2, 3, 256, 31, 1024, 64] {
         let out = bench.memory::<i32>(threads * 3);
         bench.launch(stream, "rounds", 3, threads as u32, args![&out, 40]);
@@ -45,8 +44,7 @@ fn barriers_in_a_row_keep_blocks_of_every_size_together() {
 
 #[test]
 fn blocks_with_and_without_barriers_run_in_one_launch() {
-    let bench = Bench::with(options(), &BASIC_IMAGE);
-    let stream = bench.stream();
+    let (bench, [stream]) = Bench::with_streams(options(), &BASIC_IMAGE);
     let out = bench.memory::<i32>(64 * 33);
     bench.launch(stream, "barrier_in_some_blocks", 64, 33, args![&out]);
     bench.sync(stream).unwrap();
@@ -101,8 +99,7 @@ extern "C" __global__ void match(unsigned long long* out) { out[threadIdx.x] = _
 #[test]
 fn shuffles_read_the_lane_they_name_at_32_and_64() {
     for size in [32, 64] {
-        let bench = Bench::with(options().warp_size(size as u32), &WARPS_IMAGE);
-        let stream = bench.stream();
+        let (bench, [stream]) = Bench::with_streams(options().warp_size(size as u32), &WARPS_IMAGE);
         let n = 150;
         let [down, up, cross, idx] = [(); 4].map(|()| bench.memory::<i32>(n));
         let doubles = bench.memory::<f64>(n);
@@ -126,8 +123,7 @@ fn shuffles_read_the_lane_they_name_at_32_and_64() {
 #[test]
 fn votes_count_the_lanes_of_the_warp_at_32_and_64() {
     for size in [32, 64] {
-        let bench = Bench::with(options().warp_size(size as u32), &WARPS_IMAGE);
-        let stream = bench.stream();
+        let (bench, [stream]) = Bench::with_streams(options().warp_size(size as u32), &WARPS_IMAGE);
         let n = 100;
         let (ballot, some) = (bench.memory::<u64>(n), bench.memory::<u64>(n));
         let (any, all) = (bench.memory::<i32>(n), bench.memory::<i32>(n));
@@ -150,8 +146,7 @@ fn votes_count_the_lanes_of_the_warp_at_32_and_64() {
 
 #[test]
 fn warp_operations_work_with_parts_of_a_warp_and_lanes_that_returned() {
-    let bench = Bench::with(options(), &WARPS_IMAGE);
-    let stream = bench.stream();
+    let (bench, [stream]) = Bench::with_streams(options(), &WARPS_IMAGE);
     let out = bench.memory::<i32>(64);
     bench.launch(stream, "half_warps", 1, 64, args![&out]);
     let counts = bench.memory::<i32>(3);
@@ -173,8 +168,7 @@ fn warp_operations_work_with_parts_of_a_warp_and_lanes_that_returned() {
 fn threads_that_return_leave_those_that_wait_to_go_on() {
     for (threads, waiting) in [(96, 40), (96, 33), (64, 1), (1024, 1000), (128, 127)] {
         // A device of its own, whose worker has no fibers yet: only those that are needed are made.
-        let bench = Bench::with(options().workers(1), &WARPS_IMAGE);
-        let stream = bench.stream();
+        let (bench, [stream]) = Bench::with_streams(options().workers(1), &WARPS_IMAGE);
         let counts = bench.memory::<i32>(32);
         for _ in 0..3 {
             bench.launch(stream, "early_exit", 2, threads, args![waiting, &counts]);
@@ -241,9 +235,7 @@ extern "C" __global__ void fine(int* out) { out[threadIdx.x] = 7; }
 /// Runs a kernel on a device of its own. Returns the message of the error that ends the device.
 fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
     static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(FAULTS));
-    let bench = Bench::with(options(), &IMAGE);
-    let stream = bench.stream();
-    let other = bench.stream();
+    let (bench, [stream, other]) = Bench::with_streams(options(), &IMAGE);
     let out = bench.memory::<i32>(1024);
     let mut arguments = vec![support::Arg::from(&out)];
     arguments.extend(extra.map(support::Arg::from));

@@ -34,8 +34,7 @@ static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile_checked(KERNELS));
 
 /// Runs a kernel, in checked mode or not. Returns the message with which it fails, if it fails.
 fn outcome(check: bool, name: &str, at: i32, bytes: usize) -> Option<String> {
-    let bench = Bench::with(options().check(check), &IMAGE);
-    let stream = bench.stream();
+    let (bench, [stream]) = Bench::with_streams(options().check(check), &IMAGE);
     let memory = bench.memory::<u8>(bytes);
     let mut config = LaunchConfig::new([4, 1, 1], [8, 1, 1]);
     config.dynamic_shared = 100;

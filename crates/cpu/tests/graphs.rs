@@ -19,8 +19,8 @@ extern "C" __global__ void fails(int* x) { assert(*x == -1); }
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(&format!("{SYNC}{KERNELS}")));
 
-fn bench() -> Bench {
-    Bench::with(options(), &IMAGE)
+fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
+    Bench::with_streams(options(), &IMAGE)
 }
 
 const ONE: LaunchConfig = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
@@ -70,8 +70,7 @@ fn is_capturing(bench: &Bench, stream: RawStream) -> bool {
 
 #[test]
 fn a_child_graph_runs_in_its_place() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
     let child = bench.device.graph_create().unwrap();
     let two = add_kernel(&bench, child, &[], "append", args![&list, &count, 2]);
@@ -95,8 +94,7 @@ fn a_child_graph_runs_in_its_place() {
 /// Nothing goes down a child graph by recursion, however deep graphs lie in graphs.
 #[test]
 fn children_of_children_take_no_stack() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
     let mut graph = bench.device.graph_create().unwrap();
     add_kernel(&bench, graph, &[], "append", args![&list, &count, 7]);
@@ -117,8 +115,7 @@ fn children_of_children_take_no_stack() {
 
 #[test]
 fn runs_of_one_executable_follow_each_other_across_streams() {
-    let bench = bench();
-    let (a, b) = (bench.stream(), bench.stream());
+    let (bench, [a, b]) = bench();
     let (list, count, go) = (bench.memory::<i32>(1000), bench.memory::<u32>(1), bench.flag());
     let graph = bench.device.graph_create().unwrap();
     let wait = add_kernel(&bench, graph, &[], "spin", args![go, 1u32]);
@@ -139,8 +136,7 @@ fn runs_of_one_executable_follow_each_other_across_streams() {
 
 #[test]
 fn one_node_gets_other_arguments_and_pending_launches_keep_theirs() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let (x, go) = (bench.memory::<i32>(1), bench.flag());
     let graph = bench.device.graph_create().unwrap();
     let node = add_kernel(&bench, graph, &[], "increment", args![&x, 1]);
@@ -174,8 +170,7 @@ fn one_node_gets_other_arguments_and_pending_launches_keep_theirs() {
 
 #[test]
 fn every_stream_of_a_capture_says_so_until_the_end() {
-    let bench = bench();
-    let (a, b) = (bench.stream(), bench.stream());
+    let (bench, [a, b]) = bench();
     let (fork, joined) = (bench.event(), bench.event());
     begin(&bench, a);
     assert_eq!([a, b].map(|stream| is_capturing(&bench, stream)), [true, false]);
@@ -190,8 +185,7 @@ fn every_stream_of_a_capture_says_so_until_the_end() {
 
 #[test]
 fn a_graph_launched_into_a_capture_becomes_part_of_it() {
-    let bench = bench();
-    let (stream, other) = (bench.stream(), bench.stream());
+    let (bench, [stream, other]) = bench();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
     let append = |i: i32| bench.launch(stream, "append", 1, 1, args![&list, &count, i]);
     begin(&bench, stream);
@@ -228,7 +222,7 @@ fn misuse(bench: &Bench, offend: impl FnOnce(RawStream) -> gpustream_hal::Error)
 
 #[test]
 fn calls_that_cannot_be_captured_are_errors_at_the_call() {
-    let bench = bench();
+    let (bench, []) = bench();
     let device = &bench.device;
     let outside = bench.stream();
     let recorded_outside = bench.event();
@@ -257,8 +251,7 @@ fn calls_that_cannot_be_captured_are_errors_at_the_call() {
 
 #[test]
 fn work_of_another_stream_must_be_joined() {
-    let bench = bench();
-    let (a, b) = (bench.stream(), bench.stream());
+    let (bench, [a, b]) = bench();
     let fork = bench.event();
     let x = bench.memory::<i32>(1);
     begin(&bench, a);
@@ -279,8 +272,7 @@ fn work_of_another_stream_must_be_joined() {
 
 #[test]
 fn a_capture_ends_where_it_began() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     begin(&bench, stream);
     std::thread::scope(|scope| {
         let bench = &bench;
@@ -298,8 +290,7 @@ fn a_capture_ends_where_it_began() {
 
 #[test]
 fn a_fault_in_a_graph_ends_the_graph() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let (x, done) = (bench.memory::<i32>(1), bench.flag());
     let graph = bench.device.graph_create().unwrap();
     let node = add_kernel(&bench, graph, &[], "fails", args![&x]);

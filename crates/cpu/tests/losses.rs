@@ -7,7 +7,7 @@ mod support;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use gpustream_hal::ErrorKind;
+use gpustream_hal::{ErrorKind, RawStream};
 use support::{Bench, compile, options};
 
 const KERNELS: &str = r#"
@@ -22,15 +22,14 @@ extern "C" __global__ void add(int* x, int value) { *x += value; }
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
 
-fn bench() -> Bench {
-    Bench::with(options(), &IMAGE)
+fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
+    Bench::with_streams(options(), &IMAGE)
 }
 
 /// A launch of many blocks and a long copy end before they are complete.
 #[test]
 fn work_in_pieces_ends_early() {
-    let bench = bench();
-    let (s, other) = (bench.stream(), bench.stream());
+    let (bench, [s, other]) = bench();
     let (blocks, x) = (bench.memory::<u32>(1), bench.memory::<i32>(1));
     bench.launch(s, "counts", i32::MAX as u32, 1024, args![&blocks]);
     // SAFETY: a word of device memory that kernels add to with atomics only, as this does.
@@ -47,8 +46,7 @@ fn work_in_pieces_ends_early() {
 /// A device that waits for work that was not done does not go on as if the work were done.
 #[test]
 fn a_device_that_waits_for_a_lost_one_is_lost_too() {
-    let (one, two) = (bench(), bench());
-    let (s, t) = (one.stream(), two.stream());
+    let ((one, [s]), (two, [t])) = (bench(), bench());
     let (here, go, x) = (one.flag(), one.flag(), one.memory::<i32>(1));
     let y = two.memory::<i32>(1);
     let (early, late) = (one.event(), one.event());
@@ -67,8 +65,7 @@ fn a_device_that_waits_for_a_lost_one_is_lost_too() {
     assert!(two.device.has_stopped());
     assert_eq!(y.as_ref(), [1]);
     // A device that asks later is told, and lives.
-    let three = bench();
-    let u = three.stream();
+    let (three, [u]) = bench();
     // SAFETY: both are alive, and the event was recorded.
     let refused = unsafe { three.device.stream_wait_event(u, late) }.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::DeviceLost);

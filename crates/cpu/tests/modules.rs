@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::LazyLock;
 
-use gpustream_hal::{Device, ErrorKind, LaunchConfig, MemoryInfo, ParamInfo};
+use gpustream_hal::{Device, ErrorKind, LaunchConfig, MemoryInfo, ParamInfo, RawStream};
 use support::{Arg, Bench, compile, options};
 
 const KERNELS: &str = r#"
@@ -27,13 +27,13 @@ extern "C" __global__ void count(int* out) { *out = atomicAdd(&counter, 1); }
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
 
-fn bench() -> Bench {
-    Bench::with(options(), &IMAGE)
+fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
+    Bench::with_streams(options(), &IMAGE)
 }
 
 #[test]
 fn parameters_are_those_of_the_compilers_own_table() {
-    let bench = bench();
+    let (bench, []) = bench();
     // SAFETY: the module is loaded.
     let params = unsafe { bench.device.function_params(bench.function("params")) }.unwrap().unwrap();
     let expected = [(0, 1), (8, 8), (16, 2), (24, 16), (40, 12), (56, 8)];
@@ -45,8 +45,7 @@ fn parameters_are_those_of_the_compilers_own_table() {
 
 #[test]
 fn long_parameter_blocks_arrive_whole() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let out = bench.memory::<i32>(300);
     let mut values: [i32; 300] = std::array::from_fn(|i| i as i32 * 3);
     let mut pointer = out.buffer.0;
@@ -61,8 +60,7 @@ fn long_parameter_blocks_arrive_whole() {
 
 #[test]
 fn two_loads_of_one_image_are_two_modules() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
     let other = unsafe { bench.device.module_load(&IMAGE) }.unwrap();
     let out = bench.memory::<i32>(1);
@@ -93,7 +91,7 @@ fn two_loads_of_one_image_are_two_modules() {
 
 #[test]
 fn a_name_that_is_not_there_is_an_error_with_the_names_that_are() {
-    let bench = bench();
+    let (bench, []) = bench();
     // SAFETY: the module is loaded.
     let error = unsafe { bench.device.module_function(bench.module, "nothing") }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::KernelNotFound);
@@ -102,7 +100,7 @@ fn a_name_that_is_not_there_is_an_error_with_the_names_that_are() {
 
 #[test]
 fn damaged_images_are_errors_and_the_device_goes_on() {
-    let bench = bench();
+    let (bench, []) = bench();
     let mut cut: Vec<Vec<u8>> =
         [0, 1, 16, 64, 100, 1000, IMAGE.len() / 2, IMAGE.len() - 1].map(|n| IMAGE[..n].to_vec()).into();
     cut.push(vec![0; 4096]);
@@ -136,27 +134,28 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
 
 #[test]
 fn launches_that_the_device_cannot_do_are_refused() {
-    let bench = bench();
-    let stream = bench.stream();
-    let kind = |config, args: &mut [Arg]| bench.launch_with(stream, "none", config, args).unwrap_err().kind();
+    let (bench, [stream]) = bench();
     let one = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
-    assert_eq!(kind(LaunchConfig::new([0, 1, 1], [1, 1, 1]), &mut []), ErrorKind::InvalidLaunch);
-    assert_eq!(kind(LaunchConfig::new([1, 65_536, 1], [1, 1, 1]), &mut []), ErrorKind::InvalidLaunch);
-    assert_eq!(kind(LaunchConfig::new([1, 1, 1], [0, 1, 1]), &mut []), ErrorKind::InvalidLaunch);
-    assert_eq!(kind(LaunchConfig::new([1, 1, 1], [32, 33, 1]), &mut []), ErrorKind::InvalidLaunch);
-    let mut much = one;
-    much.dynamic_shared = 1 << 20;
-    assert_eq!(kind(much, &mut []), ErrorKind::InvalidLaunch);
-    let mut cooperative = one;
-    cooperative.cooperative = true;
-    assert_eq!(kind(cooperative, &mut []), ErrorKind::Unsupported);
-    let mut cluster = one;
-    cluster.cluster = [2, 1, 1];
-    assert_eq!(kind(cluster, &mut []), ErrorKind::Unsupported);
-    assert_eq!(kind(one, &mut [Arg::from(1)]), ErrorKind::ArgumentMismatch);
-    let mut early = one;
-    early.early_dependent = true;
-    bench.launch_with(stream, "none", early, &mut []).unwrap();
+    let changed = |change: fn(&mut LaunchConfig)| {
+        let mut config = one;
+        change(&mut config);
+        config
+    };
+    for (config, kind) in [
+        (LaunchConfig::new([0, 1, 1], [1, 1, 1]), ErrorKind::InvalidLaunch),
+        (LaunchConfig::new([1, 65_536, 1], [1, 1, 1]), ErrorKind::InvalidLaunch),
+        (LaunchConfig::new([1, 1, 1], [0, 1, 1]), ErrorKind::InvalidLaunch),
+        (LaunchConfig::new([1, 1, 1], [32, 33, 1]), ErrorKind::InvalidLaunch),
+        (changed(|config| config.dynamic_shared = 1 << 20), ErrorKind::InvalidLaunch),
+        (changed(|config| config.cooperative = true), ErrorKind::Unsupported),
+        (changed(|config| config.cluster = [2, 1, 1]), ErrorKind::Unsupported),
+    ] {
+        let refused = bench.launch_with(stream, "none", config, &mut []).unwrap_err();
+        assert_eq!(refused.kind(), kind, "{config:?}: {refused}");
+    }
+    let too_many = bench.launch_with(stream, "none", one, &mut [Arg::from(1)]).unwrap_err();
+    assert_eq!(too_many.kind(), ErrorKind::ArgumentMismatch);
+    bench.launch_with(stream, "none", changed(|config| config.early_dependent = true), &mut []).unwrap();
     bench.sync(stream).unwrap();
 }
 

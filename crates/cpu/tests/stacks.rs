@@ -50,8 +50,7 @@ extern "C" __global__ void recurses(int* out, int frame) { out[threadIdx.x] = de
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
 
 fn run(name: &str, threads: u32, argument: i32) -> Result<Vec<i32>, gpustream_hal::Error> {
-    let bench = Bench::with(options(), &IMAGE);
-    let stream = bench.stream();
+    let (bench, [stream]) = Bench::with_streams(options(), &IMAGE);
     let out = bench.memory::<i32>(threads as usize);
     bench.launch(stream, name, 1, threads, args![&out, argument]);
     bench.sync(stream)?;

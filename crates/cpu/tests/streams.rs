@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use gpustream_hal::{ErrorKind, EventOptions, StreamOptions, StreamPriorities, WaitPolicy};
+use gpustream_hal::{ErrorKind, EventOptions, RawStream, StreamOptions, StreamPriorities, WaitPolicy};
 use support::{Bench, SYNC, compile, options};
 
 const KERNELS: &str = r#"
@@ -22,16 +22,15 @@ extern "C" __global__ void fails(int* x) { assert(false); }
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(&format!("{SYNC}{KERNELS}")));
 
-fn bench() -> Bench {
-    Bench::with(options(), &IMAGE)
+fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
+    Bench::with_streams(options(), &IMAGE)
 }
 
 #[test]
 fn two_kernels_of_two_streams_run_at_once() {
     // With one worker too: each waits for the other to have begun.
     for workers in [1, 2] {
-        let bench = Bench::with(options().workers(workers), &IMAGE);
-        let (a, b) = (bench.stream(), bench.stream());
+        let (bench, [a, b]) = Bench::with_streams(options().workers(workers), &IMAGE);
         let (x, y) = (bench.flag(), bench.flag());
         bench.launch(a, "meet", 1, 1, args![x, y]);
         bench.launch(b, "meet", 1, 1, args![y, x]);
@@ -42,7 +41,7 @@ fn two_kernels_of_two_streams_run_at_once() {
 
 #[test]
 fn many_kernels_that_wait_leave_room_for_the_one_they_wait_for() {
-    let bench = bench();
+    let (bench, []) = bench();
     let streams: Vec<_> = (0..60).map(|_| bench.stream()).collect();
     let go = bench.flag();
     for &stream in &streams {
@@ -57,7 +56,7 @@ fn many_kernels_that_wait_leave_room_for_the_one_they_wait_for() {
 
 #[test]
 fn hundreds_of_streams_share_the_workers() {
-    let bench = bench();
+    let (bench, []) = bench();
     let streams: Vec<_> = (0..500).map(|_| bench.stream()).collect();
     let values: Vec<_> = streams.iter().map(|_| bench.memory::<i32>(1)).collect();
     for round in 0..5 {
@@ -72,8 +71,7 @@ fn hundreds_of_streams_share_the_workers() {
 
 #[test]
 fn a_wait_keeps_the_record_that_was_current() {
-    let bench = bench();
-    let (a, b, c) = (bench.stream(), bench.stream(), bench.stream());
+    let (bench, [a, b, c]) = bench();
     let (first, second) = (bench.flag(), bench.flag());
     let event = bench.event();
     bench.launch(a, "spin", 1, 1, args![first, 1u32]);
@@ -92,8 +90,7 @@ fn a_wait_keeps_the_record_that_was_current() {
 
 #[test]
 fn an_event_that_was_never_recorded_counts_as_reached() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let event = bench.event();
     bench.wait(stream, event);
     assert!(bench.is_reached(event));
@@ -104,8 +101,7 @@ fn an_event_that_was_never_recorded_counts_as_reached() {
 #[test]
 fn every_way_of_waiting_waits() {
     for wait in [WaitPolicy::Spin, WaitPolicy::Yield, WaitPolicy::Block] {
-        let bench = bench();
-        let stream = bench.stream();
+        let (bench, [stream]) = bench();
         let (go, done) = (bench.flag(), AtomicU32::new(0));
         let event = bench.device.event_create(EventOptions::default().wait(wait)).unwrap();
         bench.launch(stream, "spin", 1, 1, args![go, 1u32]);
@@ -129,8 +125,7 @@ fn every_way_of_waiting_waits() {
 
 #[test]
 fn only_timed_events_that_were_reached_tell_the_time_between_them() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let [start, end] =
         [(); 2].map(|()| bench.device.event_create(EventOptions::default().timing(true)).unwrap());
     let (plain, go) = (bench.event(), bench.flag());
@@ -149,8 +144,7 @@ fn only_timed_events_that_were_reached_tell_the_time_between_them() {
 
 #[test]
 fn a_destroyed_stream_finishes_its_work() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let (go, done) = (bench.flag(), bench.flag());
     bench.launch(stream, "spin", 1, 1, args![go, 1u32]);
     bench.launch(stream, "set", 1, 1, args![done, 1u32]);
@@ -193,7 +187,7 @@ fn urgent_streams_go_first_where_they_queue() {
 
 #[test]
 fn a_fault_reaches_all_waiters_and_drops_queued_work() {
-    let bench = bench();
+    let (bench, []) = bench();
     let streams: Vec<_> = (0..8).map(|_| bench.stream()).collect();
     let (go, x) = (bench.flag(), bench.memory::<i32>(1));
     for &stream in &streams[1..] {

@@ -115,6 +115,16 @@ impl Bench {
         Self { device, module }
     }
 
+    /// Makes a bench as [`with`](Self::with) does, and so many streams.
+    pub fn with_streams<const STREAMS: usize>(
+        options: CpuOptions,
+        image: &[u8],
+    ) -> (Self, [RawStream; STREAMS]) {
+        let bench = Self::with(options, image);
+        let streams = [(); STREAMS].map(|()| bench.stream());
+        (bench, streams)
+    }
+
     pub fn function(&self, name: &str) -> RawFunction {
         // SAFETY: the module stays loaded.
         unsafe { self.device.module_function(self.module, name) }.unwrap()
@@ -210,48 +220,39 @@ impl<T: Copy> AsMut<[T]> for Memory<T> {
     }
 }
 
-/// A kernel argument.
-pub enum Arg {
-    Pointer(usize),
-    I32(i32),
-    U32(u32),
-    F32(f32),
-    Size(usize),
-}
+/// A kernel argument: its bytes, on the alignment of any.
+pub struct Arg(u64);
 
 impl Arg {
     pub fn pointer(&mut self) -> *mut c_void {
-        match self {
-            Self::Pointer(v) | Self::Size(v) => std::ptr::from_mut(v).cast(),
-            Self::I32(v) => std::ptr::from_mut(v).cast(),
-            Self::U32(v) => std::ptr::from_mut(v).cast(),
-            Self::F32(v) => std::ptr::from_mut(v).cast(),
-        }
+        std::ptr::from_mut(&mut self.0).cast()
     }
 }
 
 impl<T> From<&Memory<T>> for Arg {
     fn from(memory: &Memory<T>) -> Self {
-        Self::Pointer(memory.buffer.0)
+        Self(memory.buffer.0 as u64)
     }
 }
 
 impl From<&AtomicU32> for Arg {
     fn from(flag: &AtomicU32) -> Self {
-        Self::Pointer(std::ptr::from_ref(flag) as usize)
+        Self(std::ptr::from_ref(flag) as u64)
     }
 }
 
-macro_rules! from {
-    ($($type:ty => $variant:ident),*) => {
-        $(impl From<$type> for Arg {
-            fn from(value: $type) -> Self {
-                Self::$variant(value)
-            }
-        })*
-    };
+// Every processor of this backend keeps the lowest byte first.
+impl From<i32> for Arg {
+    fn from(value: i32) -> Self {
+        Self::from(value as u32)
+    }
 }
-from!(i32 => I32, u32 => U32, f32 => F32, usize => Size);
+
+impl From<u32> for Arg {
+    fn from(value: u32) -> Self {
+        Self(value.into())
+    }
+}
 
 /// Makes kernel arguments of values, each by `Arg::from`: `args![a, b]`.
 #[macro_export]

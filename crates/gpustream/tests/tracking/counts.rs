@@ -28,8 +28,7 @@ fn names(calls: &[Call]) -> Vec<String> {
 
 #[test]
 fn explicit_order_costs_no_further_calls() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default());
-    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let (paper, _, kernel, [a, b]) = paper::open(DeviceOptions::default());
     let mut x = a.alloc::<u8>(100).unwrap();
     write(&kernel, &a, &mut x);
     let event = a.record().unwrap();
@@ -46,8 +45,7 @@ fn explicit_order_costs_no_further_calls() {
 
 #[test]
 fn a_hand_over_s_own_record_serves_the_next_stream_too() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default());
-    let (a, b, c) = (device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap());
+    let (paper, _, kernel, [a, b, c]) = paper::open(DeviceOptions::default());
     let mut x = a.alloc::<u8>(100).unwrap();
     write(&kernel, &a, &mut x);
     read(&kernel, &b, &x);
@@ -57,8 +55,7 @@ fn a_hand_over_s_own_record_serves_the_next_stream_too() {
 
 #[test]
 fn one_wait_covers_what_it_is_ordered_after() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default());
-    let (a, b, c) = (device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap());
+    let (paper, _, kernel, [a, b, c]) = paper::open(DeviceOptions::default());
     let (mut x, mut y) = (a.alloc::<u8>(100).unwrap(), a.alloc::<u8>(100).unwrap());
     write(&kernel, &a, &mut x);
     b.wait(&a.record().unwrap()).unwrap();
@@ -74,8 +71,7 @@ fn one_wait_covers_what_it_is_ordered_after() {
 
 #[test]
 fn memory_passes_to_another_stream_after_its_last_use() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default());
-    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let (paper, _, kernel, [a, b]) = paper::open(DeviceOptions::default());
     let mut x = a.alloc::<u8>(100).unwrap();
     write(&kernel, &a, &mut x);
     let address = x.as_raw();
@@ -105,8 +101,7 @@ fn memory_passes_to_another_stream_after_its_last_use() {
 #[test]
 fn untracked_streams_get_no_waits() {
     // SAFETY: no operation really runs.
-    let (paper, device, kernel) = paper::open(unsafe { DeviceOptions::default().without_tracking() });
-    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let (paper, _, kernel, [a, b]) = paper::open(unsafe { DeviceOptions::default().without_tracking() });
     let mut x = a.alloc::<u8>(100).unwrap();
     write(&kernel, &a, &mut x);
     let ((), calls) = paper.calls_of(|| write(&kernel, &b, &mut x));
@@ -115,8 +110,7 @@ fn untracked_streams_get_no_waits() {
 
 #[test]
 fn a_refused_operation_leaves_no_trace_on_its_other_arguments() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default().tracking(Tracking::Strict));
-    let (a, b, c) = (device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap());
+    let (paper, _, kernel, [a, b, c]) = paper::open(DeviceOptions::default().tracking(Tracking::Strict));
     let (mut x, mut y) = (a.alloc::<u8>(100).unwrap(), b.alloc::<u8>(100).unwrap());
     write(&kernel, &a, &mut x);
     // The access to y would be allowed, the one to x is not: the whole launch is refused.
@@ -129,8 +123,7 @@ fn a_refused_operation_leaves_no_trace_on_its_other_arguments() {
 
 #[test]
 fn long_ping_pong_reuses_its_events() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default());
-    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let (paper, _, kernel, [a, b]) = paper::open(DeviceOptions::default());
     let mut x = a.alloc::<u8>(100).unwrap();
     for round in 0..500 {
         write(&kernel, &a, &mut x);
@@ -145,8 +138,7 @@ fn long_ping_pong_reuses_its_events() {
 
 #[test]
 fn many_pinned_operations_keep_their_marks_bounded_and_right() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default());
-    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let (paper, device, kernel, [a, b]) = paper::open(DeviceOptions::default());
     let mut x = a.zeros::<u8>(100).unwrap();
     let mut hosts: Vec<_> = (0..300).map(|_| device.pinned::<u8>(100).unwrap()).collect();
     // No operation finishes meanwhile, so the library drops some of the marks.

@@ -8,8 +8,7 @@ use crate::{Mem, paper, touch};
 fn a_failed_hand_over_can_be_tried_again_and_by_others() {
     // These fail in turn: making the event, recording it, waiting for it, launching.
     for n in 0..4 {
-        let (paper, device, kernel) = paper::open(DeviceOptions::default());
-        let (a, b, c) = (device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap());
+        let (paper, _, kernel, [a, b, c]) = paper::open(DeviceOptions::default());
         let (mut x, mut y) = (a.alloc::<u8>(100).unwrap(), b.alloc::<u8>(100).unwrap());
         touch(&kernel, &a, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
         let mut write_both = |stream: &Stream| {

@@ -14,8 +14,7 @@ use crate::{Mem, touch};
 
 #[test]
 fn a_module_is_unloaded_when_its_kernels_are_done() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default());
-    let a = device.stream().unwrap();
+    let (paper, device, kernel, [a]) = paper::open(DeviceOptions::default());
     let x = a.alloc::<u8>(100).unwrap();
     touch(&kernel, &a, &mut [Mem::Read(x.slice(..).unwrap())]).unwrap();
     drop(kernel);
@@ -28,8 +27,7 @@ fn a_module_is_unloaded_when_its_kernels_are_done() {
 
 #[test]
 fn forgetting_anything_leaks_and_breaks_nothing() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default());
-    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let (paper, device, kernel, [a, b]) = paper::open(DeviceOptions::default());
     let mut host = device.pinned::<u8>(100).unwrap();
     let mut x = a.alloc::<u8>(100).unwrap();
     // The borrow of a forgotten guard has ended, so the device may write again.
@@ -59,7 +57,7 @@ fn forgetting_anything_leaks_and_breaks_nothing() {
 /// must not wait for a lock that is held during a call.
 #[test]
 fn a_closure_waits_for_no_call_that_may_wait_for_it() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default());
+    let (paper, device, kernel, []) = paper::open(DeviceOptions::default());
     let a = Arc::new(device.stream().unwrap());
     let (x, mut y) = (a.zeros::<u8>(100).unwrap(), a.zeros::<u8>(100).unwrap());
     let mut host = device.pinned::<u8>(100).unwrap();
@@ -118,7 +116,7 @@ fn a_closure_waits_for_no_call_that_may_wait_for_it() {
 fn submitting_and_making_streams_do_not_wait_for_each_other() {
     let (done, finished) = mpsc::channel();
     thread::spawn(move || {
-        let (_paper, device, kernel) = paper::open(DeviceOptions::default());
+        let (_paper, device, kernel, []) = paper::open(DeviceOptions::default());
         let streams: Vec<_> = (0..24).map(|_| device.stream().unwrap()).collect();
         let mut x = streams[0].zeros::<u8>(100).unwrap();
         let submitting = AtomicBool::new(true);

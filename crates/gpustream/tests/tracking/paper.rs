@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpustream::hal::{HostFn, RawEvent, RawStream, Work};
-use gpustream::{Device, DeviceInfo, DeviceOptions, Error, ErrorKind, Image, Kernel, ModuleSource, Result};
+use gpustream::{
+    Device, DeviceInfo, DeviceOptions, Error, ErrorKind, Image, Kernel, ModuleSource, Result, Stream,
+};
 use noop::{Call as Asked, Model, Noop};
 
 use crate::order::{Call, Order, Set, Touch};
@@ -373,12 +375,15 @@ impl Paper {
     }
 }
 
-/// Makes a fake driver, opens its device, and loads the kernel.
-pub(crate) fn open(options: DeviceOptions) -> (Arc<Paper>, Device, Kernel) {
+/// Makes a fake driver, opens its device, loads the kernel, and makes so many streams.
+pub(crate) fn open<const STREAMS: usize>(
+    options: DeviceOptions,
+) -> (Arc<Paper>, Device, Kernel, [Stream; STREAMS]) {
     let paper = Paper::new();
     let device = paper.open(options);
     let kernel = kernel(&device);
-    (paper, device, kernel)
+    let streams = [(); STREAMS].map(|()| device.stream().unwrap());
+    (paper, device, kernel, streams)
 }
 
 /// Loads the one kernel of the paper device.

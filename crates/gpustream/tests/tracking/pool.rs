@@ -20,8 +20,7 @@ fn is_driver_memory(call: &Call) -> bool {
 
 #[test]
 fn a_warm_pool_makes_no_driver_call() {
-    let (paper, device, _) = paper::open(DeviceOptions::default());
-    let a = device.stream().unwrap();
+    let (paper, device, _, [a]) = paper::open(DeviceOptions::default());
     drop((a.alloc::<u8>(10).unwrap(), a.alloc::<u8>(MIB).unwrap()));
     let ((), calls) = paper.calls_of(|| {
         for bytes in [1, 1000, 100_000, MIB, MIB / 2] {
@@ -36,8 +35,7 @@ fn a_warm_pool_makes_no_driver_call() {
 
 #[test]
 fn freed_neighbours_serve_a_larger_request() {
-    let (_paper, device, _) = paper::open(limited(4 * MIB));
-    let a = device.stream().unwrap();
+    let (_paper, device, _, [a]) = paper::open(limited(4 * MIB));
     let whole = a.alloc::<u8>(4 * MIB).unwrap();
     let start = whole.as_raw();
     drop(whole);
@@ -50,8 +48,7 @@ fn freed_neighbours_serve_a_larger_request() {
 
 #[test]
 fn under_pressure_memory_passes_to_another_stream_which_waits() {
-    let (paper, device, kernel) = paper::open(limited(4 * MIB + 512));
-    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let (paper, _, kernel, [a, b]) = paper::open(limited(4 * MIB + 512));
     drop(a.alloc::<u8>(4 * MIB).unwrap());
     let mut halves: Vec<Buffer<u8>> = (0..2).map(|_| a.alloc(2 * MIB).unwrap()).collect();
     for half in &mut halves {
@@ -78,8 +75,7 @@ fn under_pressure_memory_passes_to_another_stream_which_waits() {
 
 #[test]
 fn pinned_memory_is_handed_out_only_when_the_device_is_done() {
-    let (paper, device, _) = paper::open(DeviceOptions::default());
-    let a = device.stream().unwrap();
+    let (paper, device, _, [a]) = paper::open(DeviceOptions::default());
     let mut x = a.alloc::<u8>(MIB).unwrap();
     for _ in 0..100 {
         let host = device.pinned::<u8>(MIB).unwrap();
@@ -96,8 +92,7 @@ fn pinned_memory_is_handed_out_only_when_the_device_is_done() {
 /// Such allocations have the exact length, so a free shorter one has no room for a longer one of the same granule.
 #[test]
 fn without_a_pool_no_allocation_gets_anothers_place() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default().pool(PoolPolicy::Unpooled));
-    let a = device.stream().unwrap();
+    let (paper, device, kernel, [a]) = paper::open(DeviceOptions::default().pool(PoolPolicy::Unpooled));
     for bytes in [1, 8, 24, 500, 512, 510, 513, 1000, 1024] {
         let (x, calls) = paper.calls_of(|| a.alloc::<u8>(bytes).unwrap());
         let is_its_own = |call: &Call| matches!(call, Call::Alloc { block } if *block == (x.as_raw().0..x.as_raw().0 + bytes));
@@ -109,8 +104,7 @@ fn without_a_pool_no_allocation_gets_anothers_place() {
 
 #[test]
 fn without_a_pool_every_allocation_is_the_drivers() {
-    let (paper, device, kernel) = paper::open(DeviceOptions::default().pool(PoolPolicy::Unpooled));
-    let a = device.stream().unwrap();
+    let (paper, _, kernel, [a]) = paper::open(DeviceOptions::default().pool(PoolPolicy::Unpooled));
     let (mut x, calls) = paper.calls_of(|| a.alloc::<u8>(1000).unwrap());
     assert_eq!(calls.iter().filter(|call| is_driver_memory(call)).count(), 1);
     touch(&kernel, &a, &mut [Mem::Write(x.slice_mut(..).unwrap())]).unwrap();
@@ -126,8 +120,7 @@ fn without_a_pool_every_allocation_is_the_drivers() {
 
 #[test]
 fn dropping_and_forgetting_from_many_threads_keeps_the_books() {
-    let (_paper, device, _) = paper::open(DeviceOptions::default());
-    let stream = device.stream().unwrap();
+    let (_paper, device, _, [stream]) = paper::open(DeviceOptions::default());
     std::thread::scope(|scope| {
         for thread in 0..4usize {
             let (device, stream) = (&device, &stream);

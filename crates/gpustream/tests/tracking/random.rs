@@ -134,7 +134,7 @@ fn judge(expected_races: bool, result: gpustream::Result<()>) -> Result<(), Test
 impl World {
     fn new(tracking: Tracking, pool: PoolPolicy) -> Self {
         let options = DeviceOptions::default().tracking(tracking).pool(pool);
-        let (paper, device, kernel) = paper::open(options);
+        let (paper, device, kernel, []) = paper::open(options);
         let streams = (0..2).map(|_| device.stream().unwrap()).collect();
         Self { paper, device, kernel, tracking, streams, events: Vec::new(), memory: Vec::new() }
     }
