@@ -96,7 +96,6 @@ fn blocks_of_a_cluster_reach_each_other(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A launch in clusters is captured, built node by node, and put into an existing node.
 fn clusters_work_in_graphs(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
@@ -112,9 +111,7 @@ fn clusters_work_in_graphs(device: &Device) -> Result<()> {
         return scene.check(&s, [1, 1, 1], 1);
     }
     let captured = captured?;
-    let mut builder = device.graph_builder()?;
-    let node = builder.node(&[], |s| scene.launch(&kernels, s, [8, 1, 1], 1))?;
-    let mut built = builder.build()?;
+    let (mut built, node) = crate::graphs::one_node(device, |s| scene.launch(&kernels, s, [8, 1, 1], 1))?;
     captured.launch(&s)?;
     captured.launch(&s)?;
     built.launch(&s)?;

@@ -112,7 +112,6 @@ fn fills_of_odd_sizes_write_their_value(device: &Device) -> Result<()> {
     filled(device, [7u16; 12])
 }
 
-/// Every operation takes an empty range.
 fn a_length_of_zero_is_accepted(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.alloc::<u32>(0)?, s.zeros::<u32>(0)?);

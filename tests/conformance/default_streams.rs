@@ -8,7 +8,7 @@ use gpustream::{
 };
 
 tests! {
-    Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy,
+    Alone: legacy_and_blocking_streams_wait_for_each_other,
         legacy_and_non_blocking_streams_overlap, threads_have_streams_of_their_own;
     Plain: memory_is_tracked_over_default_streams, values_of_one_stream_share_its_capture,
         a_stream_taken_anew_inside_a_capture_is_still_part_of_it, a_shared_stream_outlives_the_handle_it_came_from,
@@ -29,15 +29,10 @@ fn default_stream(device: &Device, which: DefaultStream) -> Result<Option<Stream
     }
 }
 
-fn legacy_waits_for_blocking_streams(device: &Device) -> Result<()> {
+fn legacy_and_blocking_streams_wait_for_each_other(device: &Device) -> Result<()> {
     let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
     let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
-    waits_for(&legacy, &blocking, "the legacy stream waits for the blocking one")
-}
-
-fn blocking_streams_wait_for_legacy(device: &Device) -> Result<()> {
-    let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
-    let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
+    waits_for(&legacy, &blocking, "the legacy stream waits for the blocking one")?;
     waits_for(&blocking, &legacy, "the blocking stream waits for the legacy one")
 }
 
@@ -52,7 +47,7 @@ fn waits_for(waiting: &Stream, spinning: &Stream, rule: &str) -> Result<()> {
     assert!(!event.is_done()?, "{rule}");
     gate.open();
     event.synchronize()?;
-    assert_all(&waiting, &x, 6)
+    assert_all(waiting, &x, 6)
 }
 
 fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {

@@ -8,7 +8,7 @@ use std::thread;
 use conformance::{Gate, assert_all, kernels_and_streams, next, refused, tests};
 use gpustream::{Device, Error, ErrorKind, GraphUpdate, Launch, Result, Stream};
 
-use crate::graphs::{N, usable};
+use crate::graphs::{N, one_node, usable};
 
 tests! {
     Plain: an_update_of_the_same_shape_changes_later_launches, an_update_of_another_shape_replaces_the_graph,
@@ -84,7 +84,7 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
         let z = s.full(N, 100u32)?;
         graph.set_node(run, |s| kernels.mix(s, &z, &mut x, N))?;
     }
-    let others = (0..10).map(|_| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    let _others = (0..10).map(|_| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
     for round in 0..100u32 {
         if round % 2 == 0 {
             graph.set_node(up, |s| s.fill(&mut y, round))?;
@@ -94,7 +94,6 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
     let want = (0..100).fold(44, |x, _| next(x, 100));
     assert_eq!(*other_host.read()?, vec![want; N]);
     assert_eq!(device.stream()?.download(&y)?, [98; N]);
-    drop(others);
     Ok(())
 }
 
@@ -139,9 +138,7 @@ fn a_closure_is_set(device: &Device) -> Result<()> {
 fn setting_nodes_is_checked(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
-    let mut builder = device.graph_builder()?;
-    let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
-    let mut graph = builder.build()?;
+    let (mut graph, node) = one_node(device, |s| kernels.step(s, &mut x, 1, N))?;
     let mut builder = device.graph_builder()?;
     let stranger = builder.node(&[], |s| kernels.step(s, &mut x, 2, N))?;
     refused(builder.node(&[node], |s| s.fill(&mut x, 1)), ErrorKind::InvalidArgument, &["another graph"]);
@@ -199,9 +196,7 @@ fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
 fn a_node_is_set_by_the_thread_that_asked(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (mut x, mut y) = (s.full(N, 0u32)?, s.full(N, 0u32)?);
-    let mut builder = device.graph_builder()?;
-    let node = builder.node(&[], |s| s.fill(&mut x, 1))?;
-    let mut graph = builder.build()?;
+    let (mut graph, node) = one_node(device, |s| s.fill(&mut x, 1))?;
     graph.set_node(node, |s| {
         let other = thread::scope(|scope| scope.spawn(|| s.fill(&mut y, 2)).join()).unwrap();
         refused(other, ErrorKind::Captured, &["another thread"]);
@@ -237,16 +232,14 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
     }));
     assert!(panicked.is_err());
     drop(z);
-    let others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
+    let _others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
     let gate = Gate::new(device)?;
     let other_stream = device.stream()?;
     kernels.add_when(&other_stream, gate.flag(), &mut y, 1, N)?;
     graph.launch(&s)?;
     assert!(!s.is_done()?, "the launch waits for what another stream does to y");
     gate.open();
-    assert_eq!(s.download(&x)?, vec![next(next(1, 8), 9); N]);
-    drop(others);
-    Ok(())
+    assert_all(&s, &x, next(next(1, 8), 9))
 }
 
 /// A grid barrier would hang in a node that is not cooperative, so such a node takes no cooperative launch.
@@ -259,9 +252,7 @@ fn launch_attributes_of_a_node_stay_as_made(device: &Device) -> Result<()> {
     for (other, _) in others.iter().filter(|(_, present)| *present) {
         for (made, set) in [(&SHAPE, other), (other, &SHAPE)] {
             let mut x = s.full(10, 1u32)?;
-            let mut builder = device.graph_builder()?;
-            let node = builder.node(&[], |s| kernels.step_with(s, made, &mut x, 1, 10))?;
-            let mut graph = builder.build()?;
+            let (mut graph, node) = one_node(device, |s| kernels.step_with(s, made, &mut x, 1, 10))?;
             let changed = graph.set_node(node, |s| kernels.step_with(s, set, &mut x, 2, 10));
             refused(changed, ErrorKind::InvalidArgument, &["cannot be changed", "build the graph anew"]);
             graph.launch(&s)?;

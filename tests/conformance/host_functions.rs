@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use conformance::executor::block_on;
 use conformance::toolbox::{Answers, Toolbox};
 use conformance::{
-    Gate, kernels_and_streams, next, open_again, refused, runs_beside_closures, streams_are_independent,
-    sync, synchronize, tests,
+    Gate, assert_all, kernels_and_streams, next, open_again, refused, runs_beside_closures,
+    streams_are_independent, sync, synchronize, tests,
 };
 use gpustream::{Device, DeviceOptions, ErrorKind, Event, Graph, Launch, Pinned, Result, Stream};
 
@@ -19,11 +19,10 @@ tests! {
     Plain: closures_run_in_order, later_work_waits_for_closures, a_panic_is_reported_by_the_next_wait,
         a_panic_of_a_node_is_reported_by_the_next_wait, a_panic_that_panics_when_dropped_is_reported,
         a_panic_is_reported_where_its_run_was_launched, a_blocked_closure_holds_up_its_stream_alone,
-        closures_of_several_streams_run_at_once_where_the_device_says_so,
-        a_blocked_node_holds_up_its_launch_alone, a_closure_may_drop_the_last_handle_of_its_stream,
+        closures_of_several_streams_run_at_once_where_the_device_says_so, a_blocked_node_holds_up_its_launch_alone,
         a_closure_may_drop_the_last_handles_of_everything, a_node_may_drop_the_last_handles_of_everything,
-        a_node_may_drop_its_own_graph, library_calls_of_a_closure_are_refused,
-        library_calls_of_a_node_are_refused, memory_of_earlier_work_can_be_read, memory_of_other_work_is_refused;
+        a_node_may_drop_its_own_graph, library_calls_of_a_closure_are_refused, library_calls_of_a_node_are_refused,
+        memory_of_earlier_work_can_be_read, memory_of_other_work_is_refused;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -181,28 +180,22 @@ fn others_go_on(device: &Device, s: &Stream, block: impl Fn(Receiver<()>) -> Res
         let after = s.record()?;
         want = next(want, value);
         assert!(!s.is_done()? && !after.is_done()?, "it is blocked");
-        if !beside {
-            for (stream, x) in streams.iter().zip(&mut theirs) {
-                kernels.step(stream, x, value, N)?;
-            }
-            drop(open);
-            assert_eq!(streams[0].download(&theirs[0])?, [want; N]);
-            assert_eq!(streams[1].download(&theirs[1])?, [want; N]);
-            assert_eq!(s.download(&mine)?, [want; N]);
-            continue;
-        }
         for (stream, x) in streams.iter().zip(&mut theirs) {
             kernels.step(stream, x, value, N)?;
-            stream.record()?.synchronize()?;
-            stream.copy(x, &mut host)?;
-            assert_eq!(*host.read()?, [want; N]);
-            block_on(stream.synchronize_async())?;
-            stream.synchronize()?;
-            assert_eq!(stream.download(x)?, [want; N]);
+            if beside {
+                stream.record()?.synchronize()?;
+                stream.copy(x, &mut host)?;
+                assert_eq!(*host.read()?, [want; N]);
+                block_on(stream.synchronize_async())?;
+                stream.synchronize()?;
+                assert_all(stream, x, want)?;
+                assert!(!s.is_done()? && !after.is_done()?, "it is blocked");
+            }
         }
-        assert!(!s.is_done()? && !after.is_done()?, "it is blocked");
         drop(open);
-        assert_eq!(s.download(&mine)?, [want; N]);
+        assert_all(&streams[0], &theirs[0], want)?;
+        assert_all(&streams[1], &theirs[1], want)?;
+        assert_all(s, &mine, want)?;
     }
     Ok(())
 }
@@ -249,27 +242,6 @@ fn closures_of_several_streams_run_at_once_where_the_device_says_so(device: &Dev
     streams.iter().try_for_each(Stream::synchronize)?;
     assert_eq!(arrived.load(Ordering::SeqCst), 3);
     Ok(())
-}
-
-fn a_closure_may_drop_the_last_handle_of_its_stream(device: &Device) -> Result<()> {
-    let (kernels, [beside]) = kernels_and_streams(device)?;
-    let mut x = beside.full(N, 1u32)?;
-    for value in 0..10 {
-        let s = Arc::new(device.stream()?);
-        let (give, take) = mpsc::channel::<Arc<Stream>>();
-        let (tell, told) = mpsc::channel();
-        s.host_fn(move || {
-            drop(take.recv());
-            let _ = tell.send(());
-        })?;
-        // Work submitted after the closure is done all the same.
-        kernels.step(&s, &mut x, value, N)?;
-        give.send(s).unwrap();
-        assert_eq!(told.recv(), Ok(()));
-    }
-    let want = (0..10).fold(1u32, next);
-    assert_eq!(beside.download(&x)?, [want; N]);
-    usable(device, &[&beside])
 }
 
 /// Makes one value of each kind on the device, with work pending. Only these values keep the device open.

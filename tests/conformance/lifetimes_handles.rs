@@ -182,11 +182,9 @@ fn a_graph_built_over_two_handles_outlives_both_buffers(device: &Device) -> Resu
     let s = device.stream()?;
     let mut seen = device.pinned::<u32>(N)?;
     let graph = {
-        let handles =
-            [open_again(device, DeviceOptions::default())?, open_again(device, DeviceOptions::default())?];
-        let (a, b) = (handles[0].stream()?, handles[1].stream()?);
-        let (mut x, mut y) = (a.full(N, 3u32)?, b.zeros::<u32>(N)?);
-        conformance::synchronize(device)?;
+        let ((one, mut x), (_two, mut y)) = (another_handle(device)?, another_handle(device)?);
+        one.stream()?.fill(&mut x, 3)?;
+        synchronize(&one)?;
         let graph = s.capture(|s| {
             s.copy(&x, &mut y)?;
             s.fill(&mut x, 5)?;

@@ -4,7 +4,7 @@ use conformance::{Gate, assert_all, kernels_and_streams, open_again, refused, sy
 use gpustream::{Device, DeviceOptions, ErrorKind, MemoryInfo, Piece, Result, Stream};
 
 tests! {
-    Plain: freed_memory_is_reused, statistics_add_up, peaks_are_remembered, trimming_returns_what_is_free,
+    Plain: freed_memory_is_reused, statistics_add_up, trimming_returns_what_is_free,
         too_much_is_an_error_and_less_still_works, lengths_that_overflow_are_refused,
         elements_of_no_size_may_be_as_many_as_in_a_vector, duplicates_have_memory_of_their_own, views_are_cast,
         memory_names_its_elements, allocating_operations_are_named, options_at_their_extremes_work,
@@ -32,17 +32,8 @@ fn statistics_add_up(device: &Device) -> Result<()> {
     let stats = device.memory_stats();
     assert_eq!(stats.used, 0);
     assert!(stats.reserved >= 100_000, "kept for the next: {stats:?}");
-    Ok(())
-}
-
-fn peaks_are_remembered(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
-    let s = device.stream()?;
-    for size in [1000, 1_000_000, 2000] {
-        drop(s.alloc::<u8>(size)?);
-    }
-    let peak = device.memory_stats().peak;
-    assert!((1_000_000..=1_250_000).contains(&peak), "{peak}");
+    drop(s.alloc::<u8>(2000)?);
+    assert_eq!(device.memory_stats().peak, used, "the most so far");
     Ok(())
 }
 

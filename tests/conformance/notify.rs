@@ -153,7 +153,6 @@ fn later_work_does_not_delay_a_future(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The future covers the wait even if nothing was submitted behind it.
 fn a_future_waits_for_its_streams_earlier_waits(device: &Device) -> Result<()> {
     let (kernels, [a, b, c]) = kernels_and_streams(device)?;
     let x = b.full(N, 1u32)?;

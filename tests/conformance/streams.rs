@@ -9,7 +9,7 @@ use gpustream::{Device, Launch, Result, StreamOptions};
 tests! {
     Plain: kernels_overlap, enqueueing_returns_at_once, a_stream_is_in_order, copies_overlap_kernels,
         done_is_asked_without_waiting, priorities_are_clamped, a_chain_through_many_streams_keeps_its_order,
-        device_synchronize_waits_for_all, streams_work_from_other_threads, the_host_prepares_while_the_device_works,
+        device_synchronize_waits_for_all, the_host_prepares_while_the_device_works,
         a_full_stream_makes_whoever_submits_wait;
 }
 
@@ -135,17 +135,6 @@ fn device_synchronize_waits_for_all(device: &Device) -> Result<()> {
     gate.open_during(|| conformance::synchronize(device))?;
     assert!(a.is_done()? && b.is_done()?);
     Ok(())
-}
-
-/// Streams, buffers and kernels go from thread to thread.
-fn streams_work_from_other_threads(device: &Device) -> Result<()> {
-    let (kernels, [s]) = kernels_and_streams(device)?;
-    let mut x = s.zeros::<u32>(1000)?;
-    for value in 1..=4 {
-        let (kernels, s, x) = (&kernels, &s, &mut x);
-        std::thread::scope(|scope| scope.spawn(move || kernels.step(s, x, value, 1000)).join()).unwrap()?;
-    }
-    assert_all(&s, &x, 125 + 2 * 25 + 3 * 5 + 4)
 }
 
 /// Two buffers take turns: the host gets each back as soon as it has been copied, before the kernel of the batch before

@@ -1,6 +1,8 @@
 //! The library orders operations on the same memory, and strict mode reports those that the program left unordered.
 
-use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
+use conformance::{
+    Gate, assert_all, kernels_and_streams, next, on_threads, open_again, refused, sync, tests,
+};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Tracking};
 
 tests! {
@@ -312,24 +314,13 @@ fn flags_are_not_tracked(device: &Device) -> Result<()> {
 fn two_threads_submit_to_one_stream(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let source = a.full(N, 1u32)?;
-    let counts = std::thread::scope(|scope| {
-        let worker = |seed: u32| {
-            let (kernels, a, b, source) = (&kernels, &a, &b, &source);
-            move || -> Result<(Vec<u32>, u32)> {
-                let mut mine = a.full(N, seed)?;
-                let mut want = seed;
-                for round in 0..100 {
-                    kernels.mix(if round % 3 == 0 { b } else { a }, source, &mut mine, N)?;
-                    want = next(want, 1);
-                }
-                Ok((a.download(&mine)?, want))
-            }
-        };
-        let handles: Vec<_> = (0..3).map(|seed| scope.spawn(worker(seed))).collect();
-        handles.into_iter().map(|handle| handle.join().unwrap()).collect::<Result<Vec<_>>>()
-    })?;
-    for (got, want) in counts {
-        assert_eq!(got, vec![want; N]);
-    }
-    Ok(())
+    on_threads(3, |seed| {
+        let mut mine = a.full(N, seed)?;
+        let mut want = seed;
+        for round in 0..100 {
+            kernels.mix(if round % 3 == 0 { &b } else { &a }, &source, &mut mine, N)?;
+            want = next(want, 1);
+        }
+        assert_all(&a, &mine, want)
+    })
 }

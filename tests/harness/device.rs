@@ -57,14 +57,14 @@ pub fn open_again(device: &Device, options: DeviceOptions) -> Result<Device> {
 ///
 /// # Errors
 /// The errors of the device.
+///
+/// # Panics
+/// Never, since as many streams were made.
 pub fn kernels_and_streams<const STREAMS: usize>(
     device: &Device,
 ) -> Result<(sync::Kernels, [Stream; STREAMS])> {
     let kernels = sync::Kernels::load(device)?;
-    let mut streams = Vec::new();
-    for _ in 0..STREAMS {
-        streams.push(device.stream()?);
-    }
+    let streams = (0..STREAMS).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     Ok((kernels, streams.try_into().expect("that many streams")))
 }
 

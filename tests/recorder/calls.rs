@@ -42,20 +42,16 @@ impl Scene {
     }
 }
 
-/// Runs a scene with so many streams on both drivers. Its answers must be equal.
-fn on_both<const STREAMS: usize, T: PartialEq + std::fmt::Debug>(
-    scene: impl Fn(&Scene, &Fake, [Stream; STREAMS]) -> T,
-) {
-    let [cuda, hip] = FAKES.each_ref().map(|fake| {
+/// Runs a scene with so many streams on both drivers, and checks that it broke none of their rules.
+fn on_both<const STREAMS: usize>(scene: impl Fn(&Scene, &Fake, [Stream; STREAMS])) {
+    for fake in &FAKES {
         let stage = Scene::new(fake);
-        let answer = scene(&stage, fake, [(); STREAMS].map(|()| stage.device.stream().unwrap()));
+        scene(&stage, fake, [(); STREAMS].map(|()| stage.device.stream().unwrap()));
         let Scene { recorder, device, kernel } = stage;
         recorder.release();
         drop((device, kernel));
         assert_eq!(recorder.violations(), [""; 0], "{}", fake.name);
-        answer
-    });
-    assert_eq!(cuda, hip, "CUDA and HIP differ");
+    }
 }
 
 #[test]
@@ -84,7 +80,6 @@ fn one_stream_makes_no_event_call() {
         });
         assert_eq!(calls, ["launch", "on device", "fill", "launch"]);
         assert_eq!(s.download(&y).unwrap(), [2; 10]);
-        calls
     });
 }
 
@@ -106,7 +101,6 @@ fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
         });
         assert_eq!(said, ["record", "wait", "launch"]);
         assert_eq!(a.download(&x).unwrap(), [4; 10]);
-        [first, second, back, said]
     });
 }
 
@@ -126,7 +120,6 @@ fn pinned_memory_costs_one_record() {
         assert_eq!(from, ["record", "to host"]);
         let wait = scene.calls(|| assert_eq!(*host.read().unwrap(), [5; 10]));
         assert_eq!(wait, ["record", "sync event"]);
-        [to, again, from, wait]
     });
 }
 
@@ -153,7 +146,6 @@ fn a_pinned_read_waits_for_its_copy() {
         let calls = scene.recorder.words();
         assert_eq!(calls, ["sync event"]);
         scene.recorder.release();
-        calls
     });
 }
 
@@ -300,9 +292,9 @@ fn shared_memory_beyond_the_default_is_asked_for_once() {
 fn waiting_policies_become_calls_and_flags() {
     on_both(|scene, fake, []| {
         // Both vendors use the same flag for a blocking event.
-        let blocking = |calls: &[Call]| {
-            let made: Vec<_> = calls.iter().filter(|call| call.word() == "make event").collect();
-            made.iter().map(|call| call.arg("flags") & 1 == 1).collect::<Vec<_>>()
+        let blocking = |calls: &[Call]| -> Vec<bool> {
+            let made = calls.iter().filter(|call| call.word() == "make event");
+            made.map(|call| call.arg("flags") & 1 == 1).collect()
         };
         let words = |calls: &[Call]| -> Vec<_> {
             calls
@@ -311,10 +303,10 @@ fn waiting_policies_become_calls_and_flags() {
                 .filter(|word| !["make event", "destroy event"].contains(word))
                 .collect()
         };
-        for (policy, stream_calls, event_call) in [
-            (WaitPolicy::Spin, vec!["record", "sync event"], "sync event"),
-            (WaitPolicy::Yield, vec!["record", "ask event"], "ask event"),
-            (WaitPolicy::Block, vec!["record", "sync event"], "sync event"),
+        for (policy, wait) in [
+            (WaitPolicy::Spin, "sync event"),
+            (WaitPolicy::Yield, "ask event"),
+            (WaitPolicy::Block, "sync event"),
         ] {
             // The device has the policy.
             let device =
@@ -323,16 +315,16 @@ fn waiting_policies_become_calls_and_flags() {
             let mut x = s.zeros::<u32>(1).unwrap();
             s.fill(&mut x, 1).unwrap();
             let ((), calls) = scene.recorder.record(|| s.synchronize().unwrap());
-            assert_eq!(words(&calls), stream_calls, "{policy:?}");
+            assert_eq!(words(&calls), ["record", wait], "{policy:?}");
             assert!(blocking(&calls).iter().all(|&blocks| blocks == (policy == WaitPolicy::Block)));
             s.fill(&mut x, 2).unwrap();
             let ((), calls) = scene.recorder.record(|| s.record().unwrap().synchronize().unwrap());
-            assert_eq!(words(&calls), ["record", event_call], "{policy:?}");
+            assert_eq!(words(&calls), ["record", wait], "{policy:?}");
             assert_eq!(blocking(&calls), [policy == WaitPolicy::Block], "{policy:?}");
             // One event has the policy, on a device that spins.
             let t = scene.device.stream().unwrap();
             let ((), calls) = scene.recorder.record(|| t.record_with(policy).unwrap().synchronize().unwrap());
-            assert_eq!(words(&calls), ["record", event_call], "{policy:?}");
+            assert_eq!(words(&calls), ["record", wait], "{policy:?}");
             assert_eq!(blocking(&calls), [policy == WaitPolicy::Block], "{policy:?}");
         }
     });

@@ -58,8 +58,13 @@ fn open_again(device: &Device) -> Device {
     Device::open(&format!("{}:{}", device.info().backend, device.info().ordinal)).unwrap()
 }
 
+/// Returns the words of the calls that `work` makes.
+fn words_of(recorder: &Recorder, work: impl FnOnce()) -> Vec<&'static str> {
+    words(&recorder.record(work).1)
+}
+
 /// Returns the calls' words, without calls for things that are made once and used again.
-fn words(calls: &[Call]) -> Vec<&str> {
+fn words(calls: &[Call]) -> Vec<&'static str> {
     calls.iter().map(Call::word).filter(|word| !["DeviceGet", "make event"].contains(word)).collect()
 }
 
@@ -90,17 +95,18 @@ fn access_is_turned_on_by_the_first_use_that_needs_it() {
         let mut x = a.full(100, 1u32).unwrap();
         let mut y = b.full(100, 0x0102_0304u32).unwrap();
         // A copy needs no access.
-        let ((), calls) = recorder.record(|| b.copy(&x, &mut y).unwrap());
-        assert_eq!(words(&calls), ["record", "wait", "from peer"]);
-        let ((), calls) = recorder.record(|| b.copy(&x, &mut y).unwrap());
-        assert_eq!(words(&calls), ["from peer"]);
-        let ((), calls) = recorder.record(|| b.fill(&mut x, 0x0506_0708).unwrap());
-        assert_eq!(words(&calls), ["can access?", "enable access", "fill"]);
-        let ((), calls) = recorder.record(|| b.fill(&mut x, 0x0506_0709).unwrap());
-        assert_eq!(words(&calls), ["fill"]);
+        assert_eq!(words_of(recorder, || b.copy(&x, &mut y).unwrap()), ["record", "wait", "from peer"]);
+        assert_eq!(words_of(recorder, || b.copy(&x, &mut y).unwrap()), ["from peer"]);
+        assert_eq!(
+            words_of(recorder, || b.fill(&mut x, 0x0506_0708).unwrap()),
+            ["can access?", "enable access", "fill"]
+        );
+        assert_eq!(words_of(recorder, || b.fill(&mut x, 0x0506_0709).unwrap()), ["fill"]);
         // Access in the other direction is asked for separately.
-        let ((), calls) = recorder.record(|| a.fill(&mut y, 0x0708_0901).unwrap());
-        assert_eq!(words(&calls), ["can access?", "enable access", "record", "wait", "fill"]);
+        assert_eq!(
+            words_of(recorder, || a.fill(&mut y, 0x0708_0901).unwrap()),
+            ["can access?", "enable access", "record", "wait", "fill"]
+        );
         assert_eq!(b.download(&x).unwrap(), [0x0506_0709; 100]);
         assert_eq!(b.download(&y).unwrap(), [0x0708_0901; 100]);
     });
@@ -135,8 +141,7 @@ fn events_order_devices() {
         let mut y = b.alloc::<u32>(100).unwrap();
         recorder.hold();
         a.fill(&mut x, 0x0102_0304).unwrap();
-        let ((), calls) = recorder.record(|| b.wait(&a.record().unwrap()).unwrap());
-        assert_eq!(words(&calls), ["record", "wait"]);
+        assert_eq!(words_of(recorder, || b.wait(&a.record().unwrap()).unwrap()), ["record", "wait"]);
         b.fill(&mut y, 0x0102_0304).unwrap();
         assert!(!b.is_done().unwrap());
         // The first device's two operations are done, then the work that waited for them.

@@ -5,6 +5,7 @@ mod fakes;
 
 use std::thread;
 
+use conformance::Random;
 use gpustream::hal::StreamOptions;
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Stream};
 use recorder::{Call, Recorder};
@@ -197,17 +198,13 @@ fn the_drivers_memory_can_be_filled_a_hundred_times() {
         on_both(DEVICE, pool(policy), |recorder, device, []| {
             recorder.put_off();
             let streams = [device.stream().unwrap(), device.stream().unwrap()];
-            let mut random = 3u64;
-            let mut below = |limit: usize| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (random >> 33) as usize % limit
-            };
+            let mut random = Random(3);
             for round in 0..100 {
                 let mut held: Vec<Buffer<u8>> = Vec::new();
                 let mut bytes = 0;
                 loop {
-                    let size = MIB / 2 + below(DEVICE * MIB / 16);
-                    let stream = &streams[below(2)];
+                    let size = MIB / 2 + random.below(DEVICE * MIB / 16);
+                    let stream = &streams[random.below(2)];
                     match stream.alloc::<u8>(size) {
                         Ok(mut buffer) => {
                             stream.fill(&mut buffer.slice_mut(..10).unwrap(), 1).unwrap();
@@ -225,7 +222,7 @@ fn the_drivers_memory_can_be_filled_a_hundred_times() {
                     "{policy:?}, round {round}: {bytes} bytes before it was full"
                 );
                 while !held.is_empty() {
-                    drop(held.swap_remove(below(held.len())));
+                    drop(held.swap_remove(random.below(held.len())));
                 }
                 // Nearly all of the memory can be allocated at once.
                 if round % 10 == 9 {

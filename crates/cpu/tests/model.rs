@@ -14,26 +14,13 @@ const BLOCKING: [usize; 3] = [1, 2, 3];
 const STREAMS: usize = 7;
 const EVENTS: usize = 3;
 
+/// An action of a program. `Run` notes the operation's number, after some delay.
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// An operation that notes its number, after some delay.
-    Run {
-        stream: usize,
-        delay: u8,
-    },
-    Record {
-        event: usize,
-        stream: usize,
-        timed: bool,
-    },
-    Wait {
-        stream: usize,
-        event: usize,
-        timed: bool,
-    },
-    Synchronize {
-        stream: usize,
-    },
+    Run { stream: usize, delay: u8 },
+    Record { event: usize, stream: usize, timed: bool },
+    Wait { stream: usize, event: usize, timed: bool },
+    Synchronize { stream: usize },
 }
 
 fn action() -> impl Strategy<Value = Action> {

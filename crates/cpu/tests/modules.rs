@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::LazyLock;
 
-use gpustream_hal::{Device, ErrorKind, LaunchConfig, MemoryInfo, ParamInfo, RawStream};
+use gpustream_hal::{Device, Error, ErrorKind, LaunchConfig, MemoryInfo, ParamInfo, RawModule, RawStream};
 use support::{Arg, Bench, compile, options};
 
 const KERNELS: &str = r#"
@@ -29,6 +29,11 @@ static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
 
 fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
     Bench::with_streams(options(), &IMAGE)
+}
+
+fn load(bench: &Bench, image: &[u8]) -> Result<RawModule, Error> {
+    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
+    unsafe { bench.device.module_load(image) }
 }
 
 #[test]
@@ -61,8 +66,7 @@ fn long_parameter_blocks_arrive_whole() {
 #[test]
 fn two_loads_of_one_image_are_two_modules() {
     let (bench, [stream]) = bench();
-    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
-    let other = unsafe { bench.device.module_load(&IMAGE) }.unwrap();
+    let other = load(&bench, &IMAGE).unwrap();
     let out = bench.memory::<i32>(1);
     let call = |module| {
         // SAFETY: both modules are loaded.
@@ -81,8 +85,7 @@ fn two_loads_of_one_image_are_two_modules() {
     unsafe { bench.device.module_unload(other) }.unwrap();
     assert_eq!(call(bench.module), 2);
     for _ in 0..20 {
-        // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
-        let again = unsafe { bench.device.module_load(&IMAGE) }.unwrap();
+        let again = load(&bench, &IMAGE).unwrap();
         assert_eq!(call(again), 0);
         // SAFETY: nothing of it runs.
         unsafe { bench.device.module_unload(again) }.unwrap();
@@ -109,13 +112,10 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
     let mut machine = IMAGE.clone();
     machine[18] = 0x16;
     for (index, image) in cut.iter().enumerate() {
-        // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
-        let error = unsafe { bench.device.module_load(image) }.unwrap_err();
+        let error = load(&bench, image).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule, "{index}: {error}");
     }
-    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
-    let error = unsafe { bench.device.module_load(&machine) }.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NoImageForDevice);
+    assert_eq!(load(&bench, &machine).unwrap_err().kind(), ErrorKind::NoImageForDevice);
     // A shared object, whole, but no module.
     let stranger = compile("extern \"C\" __global__ void k() {}");
     let name = stranger.windows(20).position(|w| w == b"gpustream_cpu_module").unwrap();
@@ -125,8 +125,7 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
             renamed[at] = b'x';
         }
     }
-    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
-    assert_eq!(unsafe { bench.device.module_load(&renamed) }.unwrap_err().kind(), ErrorKind::InvalidModule);
+    assert_eq!(load(&bench, &renamed).unwrap_err().kind(), ErrorKind::InvalidModule);
     let stream = bench.stream();
     bench.launch(stream, "none", 1, 1, &mut []);
     bench.sync(stream).unwrap();
