@@ -64,7 +64,7 @@ fn run() -> Result<()> {
     println!("{}\n{} bytes of {}", device.info(), file.len, file.name);
 
     let readers = args.readers as usize;
-    let rates = Rates { disk: file.disk(readers)?, bus: bus(&device)? };
+    let (disk, bus) = (file.disk(readers)?, bus(&device)?);
     let kernels = Kernels::load(&device)?;
     file.forget();
     let start = Instant::now();
@@ -77,7 +77,7 @@ fn run() -> Result<()> {
         ensure!(bins[..] == expected[..], "the histogram is wrong");
     }
     print(&bins, file.len);
-    rates.print(all);
+    print_rates(all, disk, bus);
     Ok(())
 }
 
@@ -223,14 +223,9 @@ fn made_block() -> Vec<u8> {
 }
 
 fn made_histogram(len: u64) -> Vec<u64> {
-    let block = made_block();
     let mut bins = vec![0; 256];
-    let (whole, rest) = (len / MIB, (len % MIB) as usize);
-    for &byte in &block {
-        bins[usize::from(byte)] += whole;
-    }
-    for &byte in &block[..rest] {
-        bins[usize::from(byte)] += 1;
+    for (at, byte) in (0..).zip(made_block()) {
+        bins[usize::from(byte)] += len / MIB + u64::from(at < len % MIB);
     }
     bins
 }
@@ -255,24 +250,14 @@ fn rate(bytes: u64, start: Instant) -> f64 {
     bytes as f64 / start.elapsed().as_secs_f64().max(1e-9) / 1e9
 }
 
-/// The rates of disk and bus, in GB/s, with nothing else going on.
-struct Rates {
-    disk: f64,
-    bus: f64,
-}
-
-impl Rates {
-    fn print(&self, all: f64) {
-        let slower = self.disk.min(self.bus);
-        let mut table = Table::new(["", "GB/s"]);
-        for (what, rate) in
-            [("all, end to end", all), ("the disk, alone", self.disk), ("the bus, alone", self.bus)]
-        {
-            table.row([what.to_owned(), format!("{rate:.2}")]);
-        }
-        println!("\n{table}");
-        println!("end to end is {:.0} % of the slower of disk and bus", 100.0 * all / slower.max(1e-9));
+/// Prints the rates of everything, and of disk and bus with nothing else going on, in GB/s.
+fn print_rates(all: f64, disk: f64, bus: f64) {
+    let mut table = Table::new(["", "GB/s"]);
+    for (what, rate) in [("all, end to end", all), ("the disk, alone", disk), ("the bus, alone", bus)] {
+        table.row([what.to_owned(), format!("{rate:.2}")]);
     }
+    println!("\n{table}");
+    println!("end to end is {:.0} % of the slower of disk and bus", 100.0 * all / disk.min(bus).max(1e-9));
 }
 
 /// Measures the rate, in GB/s, of a copy from pinned memory to the device.

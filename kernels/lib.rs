@@ -24,6 +24,7 @@
 //! with the same device, lengths and offsets. No function here blocks.
 #![warn(clippy::missing_errors_doc)]
 
+mod call;
 pub mod convert;
 pub mod reduce;
 pub mod scan;

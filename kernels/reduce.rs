@@ -1,17 +1,15 @@
 //! Sum, minimum, maximum and dot product: each block reduces its share, then one block reduces the blocks' results.
 
 use bytemuck::Pod;
-use gpustream::hal::LaunchConfig;
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Launch, Result, Stream, View, ViewMut};
+use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Result, Stream, View, ViewMut};
+
+use crate::call::{self, shares};
 
 mod bindings {
     gpustream::include_kernels!("reduce");
 }
 pub use bindings::Kernels;
-
-/// The number of elements that are worth a thread of their own.
-const PER_THREAD: usize = 16;
 
 /// Reductions of whole arrays, loaded on one device.
 ///
@@ -40,13 +38,7 @@ impl Reduce {
         stream: &Stream,
         x: &(impl AsView<T> + ?Sized),
     ) -> Result<Buffer<T::Sum>> {
-        let x = x.view();
-        self.in_two_steps(
-            stream,
-            x.len(),
-            |call, partial| T::sum(call, x, partial),
-            |call, partial, result| T::Sum::sum(call, partial, result),
-        )
+        self.in_two_steps(stream, x.view(), T::sum, T::Sum::sum)
     }
 
     /// Finds the smallest element, or +∞ if there are none. NaN is skipped, as in `f32::min`; of −0 and 0, either may
@@ -56,13 +48,7 @@ impl Reduce {
     /// The errors of [`sum`](Self::sum).
     #[track_caller]
     pub fn min<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
-        let x = x.view();
-        self.in_two_steps(
-            stream,
-            x.len(),
-            |call, partial| T::min(call, x, partial),
-            |call, partial, result| T::min(call, partial, result),
-        )
+        self.in_two_steps(stream, x.view(), T::min, T::min)
     }
 
     /// Finds the largest element, or −∞ if there are none. NaN is skipped, as in `f32::max`; of −0 and 0, either may
@@ -72,13 +58,7 @@ impl Reduce {
     /// The errors of [`sum`](Self::sum).
     #[track_caller]
     pub fn max<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
-        let x = x.view();
-        self.in_two_steps(
-            stream,
-            x.len(),
-            |call, partial| T::max(call, x, partial),
-            |call, partial, result| T::max(call, partial, result),
-        )
+        self.in_two_steps(stream, x.view(), T::max, T::max)
     }
 
     /// Computes the sum of all products `x[i] * y[i]`, or 0 if there are none. `f16` and `bf16` are multiplied and
@@ -100,37 +80,32 @@ impl Reduce {
                 format!("a dot product of {} and {} elements: give views of one length", x.len(), y.len()),
             ));
         }
-        self.in_two_steps(
-            stream,
-            x.len(),
-            |call, partial| T::dot(call, x, y, partial),
-            |call, partial, result| T::Sum::sum(call, partial, result),
-        )
+        self.in_two_steps(stream, x, |call, x, partial| T::dot(call, x, y, partial), T::Sum::sum)
     }
 
-    /// Runs `first` over `n` elements, and `second` over its blocks' results if there are several.
+    /// Runs `first` over all elements, and `second` over its blocks' results if there are several.
     #[track_caller]
-    fn in_two_steps<T: Reducible>(
+    fn in_two_steps<T: Pod, U: Pod>(
         &self,
         stream: &Stream,
-        n: usize,
-        first: impl FnOnce(&Call<'_>, ViewMut<'_, T>) -> Result<()>,
-        second: impl FnOnce(&Call<'_>, View<'_, T>, ViewMut<'_, T>) -> Result<()>,
-    ) -> Result<Buffer<T>> {
-        let LaunchConfig { grid, block, .. } = Launch::filling(n.max(1)).resolve(stream.device().info())?;
-        let blocks = n.div_ceil(PER_THREAD * block[0] as usize).clamp(1, grid[0] as usize) as u32;
-        let call =
-            |blocks| Call { kernels: &self.kernels, stream, launch: Launch::new([blocks, 1, 1], block) };
-        let mut partial = stream.alloc::<T>(blocks as usize)?;
-        first(&call(blocks), partial.view_mut())?;
+        x: View<'_, T>,
+        first: impl FnOnce(&Call<'_>, View<'_, T>, ViewMut<'_, U>) -> Result<()>,
+        second: impl FnOnce(&Call<'_>, View<'_, U>, ViewMut<'_, U>) -> Result<()>,
+    ) -> Result<Buffer<U>> {
+        let (blocks, call) = shares(&self.kernels, stream, x.len())?;
+        let mut partial = stream.alloc::<U>(blocks)?;
+        first(&call(blocks), x, partial.view_mut())?;
         if blocks == 1 {
             return Ok(partial);
         }
-        let mut result = stream.alloc::<T>(1)?;
+        let mut result = stream.alloc::<U>(1)?;
         second(&call(1), partial.view(), result.view_mut())?;
         Ok(result)
     }
 }
+
+#[doc(hidden)]
+pub type Call<'a> = call::Call<'a, Kernels>;
 
 /// Element types that [`Reduce`] takes: `f32`, `f64`, `f16`, `bf16`. The methods launch one kernel each; call those
 /// of [`Reduce`].
@@ -159,15 +134,6 @@ pub trait Reducible: Pod + sealed::Sealed {
 
 mod sealed {
     pub trait Sealed {}
-}
-
-/// The kernels, the stream and the shape of a launch.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Call<'a> {
-    kernels: &'a Kernels,
-    stream: &'a Stream,
-    launch: Launch,
 }
 
 macro_rules! reducible {

@@ -1,16 +1,14 @@
 //! Inclusive scan: each block sums its chunk, one block scans the sums, and each block scans its chunk from there.
 
 use bytemuck::Pod;
-use gpustream::hal::LaunchConfig;
-use gpustream::{AsView, AsViewMut, Device, Error, ErrorKind, Launch, Result, Stream, View, ViewMut};
+use gpustream::{AsView, AsViewMut, Device, Error, ErrorKind, Result, Stream, View, ViewMut};
+
+use crate::call::{self, shares};
 
 mod bindings {
     gpustream::include_kernels!("scan");
 }
 pub use bindings::Kernels;
-
-/// The number of elements that are worth a thread of their own.
-const PER_THREAD: usize = 16;
 
 /// Running sums of whole arrays, loaded on one device.
 #[derive(Debug)]
@@ -49,37 +47,30 @@ impl Scan {
         if n == 0 {
             return Ok(());
         }
-        let LaunchConfig { grid, block, .. } = Launch::filling(n).resolve(stream.device().info())?;
-        let blocks = n.div_ceil(PER_THREAD * block[0] as usize).clamp(1, grid[0] as usize);
-        let launch = Launch::new([blocks as u32, 1, 1], block);
+        let (blocks, call) = shares(&self.kernels, stream, n)?;
         let mut offsets = stream.alloc::<T>(blocks)?;
-        T::totals(&self.kernels, stream, &launch, x, offsets.view_mut())?;
-        T::offsets(&self.kernels, stream, &Launch::new([1, 1, 1], block), offsets.view_mut())?;
-        T::chunks(&self.kernels, stream, &launch, x, offsets.view(), y)
+        T::totals(&call(blocks), x, offsets.view_mut())?;
+        T::offsets(&call(1), offsets.view_mut())?;
+        T::chunks(&call(blocks), x, offsets.view(), y)
     }
 }
+
+#[doc(hidden)]
+pub type Call<'a> = call::Call<'a, Kernels>;
 
 /// Element types that [`Scan`] takes: `f32`, `f64`, `u32`, `u64`. The methods launch one kernel each; call those of
 /// [`Scan`].
 pub trait Scannable: Pod + sealed::Sealed {
     #[doc(hidden)]
     #[track_caller]
-    fn totals(
-        k: &Kernels,
-        s: &Stream,
-        l: &Launch,
-        x: View<'_, Self>,
-        totals: ViewMut<'_, Self>,
-    ) -> Result<()>;
+    fn totals(call: &Call<'_>, x: View<'_, Self>, totals: ViewMut<'_, Self>) -> Result<()>;
     #[doc(hidden)]
     #[track_caller]
-    fn offsets(k: &Kernels, s: &Stream, l: &Launch, totals: ViewMut<'_, Self>) -> Result<()>;
+    fn offsets(call: &Call<'_>, totals: ViewMut<'_, Self>) -> Result<()>;
     #[doc(hidden)]
     #[track_caller]
     fn chunks(
-        k: &Kernels,
-        s: &Stream,
-        l: &Launch,
+        call: &Call<'_>,
         x: View<'_, Self>,
         offsets: View<'_, Self>,
         y: ViewMut<'_, Self>,
@@ -94,28 +85,20 @@ macro_rules! scannable {
     ($type:ty: $totals:ident, $offsets:ident, $chunks:ident) => {
         impl sealed::Sealed for $type {}
         impl Scannable for $type {
-            fn totals(
-                k: &Kernels,
-                s: &Stream,
-                l: &Launch,
-                x: View<'_, Self>,
-                mut totals: ViewMut<'_, Self>,
-            ) -> Result<()> {
-                k.$totals(s, l, &x, &mut totals, x.len())
+            fn totals(c: &Call<'_>, x: View<'_, Self>, mut totals: ViewMut<'_, Self>) -> Result<()> {
+                c.kernels.$totals(c.stream, &c.launch, &x, &mut totals, x.len())
             }
-            fn offsets(k: &Kernels, s: &Stream, l: &Launch, mut totals: ViewMut<'_, Self>) -> Result<()> {
+            fn offsets(c: &Call<'_>, mut totals: ViewMut<'_, Self>) -> Result<()> {
                 let count = totals.len();
-                k.$offsets(s, l, &mut totals, count)
+                c.kernels.$offsets(c.stream, &c.launch, &mut totals, count)
             }
             fn chunks(
-                k: &Kernels,
-                s: &Stream,
-                l: &Launch,
+                c: &Call<'_>,
                 x: View<'_, Self>,
                 offsets: View<'_, Self>,
                 mut y: ViewMut<'_, Self>,
             ) -> Result<()> {
-                k.$chunks(s, l, &x, &offsets, &mut y, x.len())
+                c.kernels.$chunks(c.stream, &c.launch, &x, &offsets, &mut y, x.len())
             }
         }
     };

@@ -8,7 +8,7 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKe
 use cudarc::nvrtc::Ptx;
 
 use crate::case::Case;
-use crate::measure::{Contender, Sampler, gigabytes, nanoseconds};
+use crate::measure::{Contender, Queue, Sampler, call_time, part, rate};
 use crate::ours::FEW;
 
 /// A kernel with the same four parameters as the others'. It does nothing, which does not change the host's time.
@@ -33,6 +33,12 @@ impl CudarcSafe {
     }
 }
 
+impl Queue for Arc<CudaStream> {
+    fn finish(&self) -> Result<()> {
+        Ok(self.synchronize()?)
+    }
+}
+
 impl Contender for CudarcSafe {
     fn name(&self) -> &'static str {
         "cudarc"
@@ -45,71 +51,39 @@ impl Contender for CudarcSafe {
         Ok(Some(match case {
             Case::Launch => {
                 let (x, mut y) = (stream.alloc_zeros::<f32>(FEW)?, stream.alloc_zeros::<f32>(FEW)?);
-                Box::new(move || {
-                    let launch = || launch(&four, &stream, &x, &mut y);
-                    nanoseconds(200, launch, || Ok(stream.synchronize()?))
-                })
+                call_time(200, stream, move |stream| launch(&four, stream, &x, &mut y))
             }
             Case::HandOver => {
                 let other = self.context.new_stream()?;
                 let x = stream.alloc_zeros::<f32>(FEW)?;
                 let (mut y, mut z) = (stream.alloc_zeros::<f32>(FEW)?, other.alloc_zeros::<f32>(FEW)?);
-                Box::new(move || {
-                    let turn = || {
-                        launch(&four, &stream, &x, &mut y)?;
-                        launch(&four, &other, &y, &mut z)
-                    };
-                    let both = nanoseconds(100, turn, || {
-                        stream.synchronize()?;
-                        Ok(other.synchronize()?)
-                    });
-                    Ok(both? / 2.0)
-                })
+                let turn = move |[stream, other]: &[_; 2]| {
+                    launch(&four, stream, &x, &mut y)?;
+                    launch(&four, other, &y, &mut z)
+                };
+                part(2, call_time(100, [stream, other], turn))
             }
-            Case::Record => Box::new(move || {
-                let record = || Ok(stream.record_event(None).map(drop)?);
-                nanoseconds(1000, record, || Ok(stream.synchronize()?))
-            }),
+            Case::Record => call_time(1000, stream, |stream| stream.record_event(None).map(drop)),
             Case::EventQuery => {
                 let event = stream.record_event(None)?;
                 stream.synchronize()?;
-                Box::new(move || {
-                    // The stream must outlive its event.
-                    let _keep = &stream;
-                    nanoseconds(1000, || Ok(event.try_is_complete().map(drop)?), || Ok(()))
-                })
+                call_time(1000, stream, move |_| event.try_is_complete().map(drop))
             }
-            Case::AllocFree(bytes) => Box::new(move || {
+            Case::AllocFree(bytes) => {
                 // SAFETY: the unwritten memory is never read.
-                let alloc_free = || Ok(unsafe { stream.alloc::<u8>(bytes) }.map(drop)?);
-                nanoseconds(1000, alloc_free, || Ok(stream.synchronize()?))
-            }),
+                call_time(1000, stream, move |stream| unsafe { stream.alloc::<u8>(bytes) }.map(drop))
+            }
             Case::Upload(bytes) => {
                 let (values, mut buffer) = (vec![1u8; bytes], stream.alloc_zeros::<u8>(bytes)?);
-                Box::new(move || {
-                    gigabytes(bytes, |count| {
-                        (0..count).try_for_each(|_| stream.memcpy_htod(&values, &mut buffer))?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                rate(bytes, stream, move |stream| stream.memcpy_htod(&values, &mut buffer))
             }
             Case::Download(bytes) => {
                 let (mut values, buffer) = (vec![1u8; bytes], stream.alloc_zeros::<u8>(bytes)?);
-                Box::new(move || {
-                    gigabytes(bytes, |count| {
-                        (0..count).try_for_each(|_| stream.memcpy_dtoh(&buffer, &mut values))?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                rate(bytes, stream, move |stream| stream.memcpy_dtoh(&buffer, &mut values))
             }
             Case::DeviceCopy(bytes) => {
                 let (from, mut to) = (stream.alloc_zeros::<u8>(bytes)?, stream.alloc_zeros::<u8>(bytes)?);
-                Box::new(move || {
-                    gigabytes(2 * bytes, |count| {
-                        (0..count).try_for_each(|_| stream.memcpy_dtod(&from, &mut to))?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                rate(2 * bytes, stream, move |stream| stream.memcpy_dtod(&from, &mut to))
             }
             _ => return Ok(None),
         }))

@@ -28,27 +28,18 @@ impl Contender for HostLoop {
 
     fn prepare(&self, case: Case) -> Result<Option<Sampler>> {
         let threads = self.threads;
-        Ok(match case {
-            Case::Add(n) => {
-                let (x, y, mut z) = (vec![1.0f32; n], vec![2.0f32; n], vec![0.0f32; n]);
-                Some(Box::new(move || {
-                    gigabytes(3 * 4 * n, |count| {
-                        in_chunks(threads, count, &x, &y, &mut z, add);
-                        Ok(())
-                    })
-                }))
-            }
-            Case::Saxpy(n) => {
-                let (x, unused, mut y) = (vec![1.0f32; n], vec![0.0f32; n], vec![2.0f32; n]);
-                Some(Box::new(move || {
-                    gigabytes(3 * 4 * n, |count| {
-                        in_chunks(threads, count, &x, &unused, &mut y, saxpy);
-                        Ok(())
-                    })
-                }))
-            }
-            _ => None,
-        })
+        let (n, body): (_, Loop) = match case {
+            Case::Add(n) => (n, add),
+            Case::Saxpy(n) => (n, saxpy),
+            _ => return Ok(None),
+        };
+        let (x, y, mut z) = (vec![1.0f32; n], vec![2.0f32; n], vec![2.0f32; n]);
+        Ok(Some(Box::new(move || {
+            gigabytes(3 * 4 * n, |count| {
+                in_chunks(threads, count, &x, &y, &mut z, body);
+                Ok(())
+            })
+        })))
     }
 }
 

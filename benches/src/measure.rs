@@ -93,6 +93,60 @@ pub(crate) fn measure(case: Case, contenders: &[Box<dyn Contender>], rounds: usi
     row
 }
 
+/// A contender's stream, or several.
+pub(crate) trait Queue {
+    /// Blocks until all that was submitted is done.
+    fn finish(&self) -> Result<()>;
+}
+
+/// Nothing is left to wait for.
+impl Queue for () {
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<S: Queue> Queue for [S; 2] {
+    fn finish(&self) -> Result<()> {
+        self.iter().try_for_each(S::finish)
+    }
+}
+
+/// Returns a sampler of the nanoseconds of one of `count` calls of `call`, whose work is waited for but not counted.
+pub(crate) fn call_time<S: Queue + 'static, E: Into<anyhow::Error>>(
+    count: usize,
+    stream: S,
+    mut call: impl FnMut(&S) -> Result<(), E> + 'static,
+) -> Sampler {
+    Box::new(move || nanoseconds(count, || call(&stream).map_err(E::into), || stream.finish()))
+}
+
+/// Returns a sampler of the rate, in GB/s, at which calls of `call` that are done together move `bytes` each.
+pub(crate) fn rate<S: Queue + 'static, E: Into<anyhow::Error>>(
+    bytes: usize,
+    stream: S,
+    mut call: impl FnMut(&S) -> Result<(), E> + 'static,
+) -> Sampler {
+    Box::new(move || {
+        gigabytes(bytes, |count| {
+            (0..count).try_for_each(|_| call(&stream).map_err(E::into))?;
+            stream.finish()
+        })
+    })
+}
+
+/// Returns a sampler of one of `parts` equal parts of what `whole` measures.
+pub(crate) fn part(parts: usize, mut whole: Sampler) -> Sampler {
+    Box::new(move || Ok(whole()? / parts as f64))
+}
+
+/// Measures the microseconds of `work`.
+pub(crate) fn microseconds(work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_secs_f64() * 1e6)
+}
+
 /// Measures the nanoseconds of one of `count` calls of `call`; `after` runs behind them and is not counted.
 pub(crate) fn nanoseconds(
     count: usize,

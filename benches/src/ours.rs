@@ -1,21 +1,20 @@
 //! gpustream, used through its public interface alone.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use gpustream::{Buffer, Device, Launch, Stream, Synchronize};
 use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::{elementwise, matrix};
+use smol::future::block_on;
 
 use crate::case::Case;
 use crate::kernels::Kernels;
-use crate::measure::{Contender, Sampler, gigabytes, nanoseconds, tail};
+use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanoseconds, part, rate, tail};
 use crate::mix;
 use crate::pipeline::{PIECES, ROUNDS};
 use crate::report::OURS;
@@ -47,186 +46,120 @@ impl Ours {
     }
 }
 
+impl Queue for Stream {
+    fn finish(&self) -> Result<()> {
+        Ok(self.synchronize()?)
+    }
+}
+
 impl Contender for Ours {
     fn name(&self) -> &'static str {
         OURS
     }
 
     fn prepare(&self, case: Case) -> Result<Option<Sampler>> {
-        let stream = self.device.stream()?;
+        let (stream, kernels) = (self.device.stream()?, self.kernels.clone());
         Ok(Some(match case {
-            Case::Launch => launch(self.kernels.clone(), stream)?,
-            Case::HandOver => hand_over(self.kernels.clone(), stream, self.device.stream()?)?,
-            Case::Record => Box::new(move || {
-                let record = || Ok(stream.record().map(drop)?);
-                nanoseconds(1000, record, || Ok(stream.synchronize()?))
-            }),
+            Case::Launch => {
+                let (x, mut y) = (stream.zeros::<f32>(FEW)?, stream.zeros::<f32>(FEW)?);
+                call_time(200, stream, move |stream| kernels.four(stream, 3.0, &x, &mut y, FEW))
+            }
+            Case::HandOver => hand_over(kernels, stream, self.device.stream()?)?,
+            Case::Record => call_time(1000, stream, |stream| stream.record().map(drop)),
             Case::StreamQuery => {
                 stream.zeros::<f32>(FEW)?;
                 stream.synchronize()?;
-                Box::new(move || nanoseconds(1000, || Ok(stream.is_done().map(drop)?), || Ok(())))
+                call_time(1000, stream, |stream| stream.is_done().map(drop))
             }
             Case::EventQuery => {
                 stream.zeros::<f32>(FEW)?;
                 let event = stream.record()?;
                 event.synchronize()?;
-                Box::new(move || nanoseconds(1000, || Ok(event.is_done().map(drop)?), || Ok(())))
+                call_time(1000, stream, move |_| event.is_done().map(drop))
             }
-            Case::AllocFree(bytes) => Box::new(move || {
-                let alloc_free = || Ok(stream.alloc::<u8>(bytes).map(drop)?);
-                nanoseconds(1000, alloc_free, || Ok(stream.synchronize()?))
-            }),
+            Case::AllocFree(bytes) => {
+                call_time(1000, stream, move |stream| stream.alloc::<u8>(bytes).map(drop))
+            }
             Case::AllocMix(count) => alloc_mix(&self.device, count)?,
-            Case::KernelAndWait => {
-                let kernels = self.kernels.clone();
-                Box::new(move || {
-                    microseconds(|| {
-                        kernels.spin(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)?;
-                        Ok(stream.synchronize()?)
-                    })
+            Case::KernelAndWait => Box::new(move || {
+                microseconds(|| {
+                    spin(&kernels, &stream)?;
+                    stream.finish()
                 })
-            }
-            Case::KernelAndAwait => {
-                let kernels = self.kernels.clone();
-                Box::new(move || {
-                    microseconds(|| {
-                        kernels.spin(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)?;
-                        Ok(block_on(stream.synchronize_async())?)
-                    })
-                })
-            }
-            Case::KernelAndAwaitTail => {
-                let kernels = self.kernels.clone();
-                Box::new(move || {
-                    tail(|| {
-                        microseconds(|| {
-                            kernels.spin(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)?;
-                            Ok(block_on(stream.synchronize_async())?)
-                        })
-                    })
-                })
-            }
-            Case::Futures(count) => futures(self.kernels.clone(), stream, count),
-            Case::GraphLaunch(nodes) => graph_launch(&self.kernels, stream, nodes)?,
-            Case::GraphSet => graph_set(&self.device, self.kernels.clone(), stream)?,
+            }),
+            Case::KernelAndAwait => Box::new(move || spin_and_await(&kernels, &stream)),
+            Case::KernelAndAwaitTail => Box::new(move || tail(|| spin_and_await(&kernels, &stream))),
+            Case::Futures(count) => futures(kernels, stream, count),
+            Case::GraphLaunch(nodes) => graph_launch(&kernels, stream, nodes)?,
+            Case::GraphSet => graph_set(&self.device, kernels, stream)?,
             Case::Upload(bytes) => {
                 let (values, mut buffer) = (vec![1u8; bytes], stream.alloc::<u8>(bytes)?);
-                Box::new(move || {
-                    gigabytes(bytes, |count| {
-                        for _ in 0..count {
-                            stream.upload_into(&values, &mut buffer)?;
-                        }
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                rate(bytes, stream, move |stream| stream.upload_into(&values, &mut buffer))
             }
             Case::Download(bytes) => {
                 let (mut values, buffer) = (vec![1u8; bytes], stream.zeros::<u8>(bytes)?);
-                Box::new(move || {
-                    gigabytes(bytes, |count| {
-                        (0..count).try_for_each(|_| Ok(stream.download_into(&buffer, &mut values)?))
-                    })
-                })
+                rate(bytes, stream, move |stream| stream.download_into(&buffer, &mut values))
             }
             Case::PinnedUpload(bytes) => {
                 let (pinned, mut buffer) = (self.device.pinned::<u8>(bytes)?, stream.alloc::<u8>(bytes)?);
-                Box::new(move || {
-                    gigabytes(bytes, |count| {
-                        (0..count).try_for_each(|_| stream.copy(&pinned, &mut buffer))?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                rate(bytes, stream, move |stream| stream.copy(&pinned, &mut buffer))
             }
             Case::PinnedDownload(bytes) => {
                 let (mut pinned, buffer) = (self.device.pinned::<u8>(bytes)?, stream.zeros::<u8>(bytes)?);
-                Box::new(move || {
-                    gigabytes(bytes, |count| {
-                        (0..count).try_for_each(|_| stream.copy(&buffer, &mut pinned))?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                rate(bytes, stream, move |stream| stream.copy(&buffer, &mut pinned))
             }
             Case::DeviceCopy(bytes) => {
                 let (from, mut to) = (stream.zeros::<u8>(bytes)?, stream.alloc::<u8>(bytes)?);
-                Box::new(move || {
-                    gigabytes(2 * bytes, |count| {
-                        (0..count).try_for_each(|_| stream.copy(&from, &mut to))?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                rate(2 * bytes, stream, move |stream| stream.copy(&from, &mut to))
             }
             Case::Saxpy(n) => {
-                let (kernels, x, mut y) =
-                    (self.elementwise.clone(), stream.full(n, 1.0f32)?, stream.full(n, 2.0f32)?);
-                Box::new(move || {
-                    gigabytes(3 * 4 * n, |count| {
-                        (0..count).try_for_each(|_| kernels.axpy_f32(&stream, 3.0, &x, &mut y, n))?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                let (x, mut y) = (stream.full(n, 1.0f32)?, stream.full(n, 2.0f32)?);
+                let kernels = self.elementwise.clone();
+                rate(3 * 4 * n, stream, move |stream| kernels.axpy_f32(stream, 3.0, &x, &mut y, n))
             }
             Case::Add(n) => {
-                let kernels = self.elementwise.clone();
                 let (x, y, mut z) =
                     (stream.full(n, 1.0f32)?, stream.full(n, 2.0f32)?, stream.zeros::<f32>(n)?);
-                Box::new(move || {
-                    gigabytes(3 * 4 * n, |count| {
-                        (0..count).try_for_each(|_| kernels.add_f32(&stream, &x, &y, &mut z, n))?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                let kernels = self.elementwise.clone();
+                rate(3 * 4 * n, stream, move |stream| kernels.add_f32(stream, &x, &y, &mut z, n))
             }
             Case::Sum(n) => {
                 let (reduce, x) = (self.reduce.clone(), stream.full(n, 1.0f32)?);
-                Box::new(move || {
-                    gigabytes(4 * n, |count| {
-                        (0..count).try_for_each(|_| reduce.sum(&stream, &x).map(drop))?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                rate(4 * n, stream, move |stream| reduce.sum(stream, &x).map(drop))
             }
             Case::Dot(n) => {
                 let (reduce, x, y) = (self.reduce.clone(), stream.full(n, 1.0f32)?, stream.full(n, 2.0f32)?);
-                Box::new(move || {
-                    gigabytes(2 * 4 * n, |count| {
-                        (0..count).try_for_each(|_| reduce.dot(&stream, &x, &y).map(drop))?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                rate(2 * 4 * n, stream, move |stream| reduce.dot(stream, &x, &y).map(drop))
             }
             Case::Transpose(side) => {
                 let n = side * side;
-                let (kernels, x, mut y) =
-                    (self.matrix.clone(), stream.full(n, 1.0f32)?, stream.alloc::<f32>(n)?);
-                Box::new(move || {
-                    gigabytes(2 * 4 * n, |count| {
-                        let transpose = || kernels.transpose_f32(&stream, &x, &mut y, side, side);
-                        std::iter::repeat_with(transpose).take(count).collect::<gpustream::Result<()>>()?;
-                        Ok(stream.synchronize()?)
-                    })
-                })
+                let (x, mut y) = (stream.full(n, 1.0f32)?, stream.alloc::<f32>(n)?);
+                let kernels = self.matrix.clone();
+                rate(2 * 4 * n, stream, move |stream| kernels.transpose_f32(stream, &x, &mut y, side, side))
             }
-            Case::Pipeline(size) => pipeline(&self.device, self.kernels.clone(), size)?,
+            Case::Pipeline(size) => pipeline(&self.device, kernels, size)?,
             Case::Barrier => {
-                let (kernels, mut out) = (self.kernels.clone(), stream.zeros::<u32>(256)?);
-                let count = 2000u32;
-                Box::new(move || {
-                    let start = Instant::now();
-                    kernels.barriers(&stream, &Launch::new([1, 1, 1], [256, 1, 1]), &mut out, count)?;
-                    stream.synchronize()?;
-                    Ok(start.elapsed().as_secs_f64() * 1e9 / (256.0 * f64::from(count)))
-                })
+                let (mut out, count) = (stream.zeros::<u32>(256)?, 2000u32);
+                let launch = Launch::new([1, 1, 1], [256, 1, 1]);
+                let all = call_time(1, (), move |()| {
+                    kernels.barriers(&stream, &launch, &mut out, count)?;
+                    stream.synchronize()
+                });
+                part(256 * count as usize, all)
             }
         }))
     }
 }
 
-fn launch(kernels: Rc<Kernels>, stream: Stream) -> Result<Sampler> {
-    let (x, mut y) = (stream.zeros::<f32>(FEW)?, stream.zeros::<f32>(FEW)?);
-    Ok(Box::new(move || {
-        let launch = || Ok(kernels.four(&stream, 3.0, &x, &mut y, FEW)?);
-        nanoseconds(200, launch, || Ok(stream.synchronize()?))
-    }))
+fn spin(kernels: &Kernels, stream: &Stream) -> gpustream::Result<()> {
+    kernels.spin(stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)
+}
+
+fn spin_and_await(kernels: &Kernels, stream: &Stream) -> Result<f64> {
+    microseconds(|| {
+        spin(kernels, stream)?;
+        Ok(block_on(stream.synchronize_async())?)
+    })
 }
 
 /// Measures hand-overs: one stream writes memory that the other reads, and may write again after that. Each turn has
@@ -234,17 +167,11 @@ fn launch(kernels: Rc<Kernels>, stream: Stream) -> Result<Sampler> {
 fn hand_over(kernels: Rc<Kernels>, a: Stream, b: Stream) -> Result<Sampler> {
     let x = a.zeros::<f32>(FEW)?;
     let (mut y, mut z) = (a.zeros::<f32>(FEW)?, b.zeros::<f32>(FEW)?);
-    Ok(Box::new(move || {
-        let turn = || {
-            kernels.four(&a, 3.0, &x, &mut y, FEW)?;
-            Ok(kernels.four(&b, 3.0, &y, &mut z, FEW)?)
-        };
-        let both = nanoseconds(100, turn, || {
-            a.synchronize()?;
-            Ok(b.synchronize()?)
-        });
-        Ok(both? / 2.0)
-    }))
+    let turn = move |[a, b]: &[Stream; 2]| {
+        kernels.four(a, 3.0, &x, &mut y, FEW)?;
+        kernels.four(b, 3.0, &y, &mut z, FEW)
+    };
+    Ok(part(2, call_time(100, [a, b], turn)))
 }
 
 fn graph_launch(kernels: &Kernels, stream: Stream, nodes: usize) -> Result<Sampler> {
@@ -252,18 +179,14 @@ fn graph_launch(kernels: &Kernels, stream: Stream, nodes: usize) -> Result<Sampl
     let graph =
         stream.capture(|stream| (0..nodes).try_for_each(|_| kernels.four(stream, 3.0, &x, &mut y, FEW)))?;
     graph.prepare(&stream)?;
-    let count = (500 / nodes).max(5);
-    Ok(Box::new(move || {
-        let launch = || Ok(graph.launch(&stream)?);
-        Ok(nanoseconds(count, launch, || Ok(stream.synchronize()?))? / nodes as f64)
-    }))
+    Ok(part(nodes, call_time((500 / nodes).max(5), stream, move |stream| graph.launch(stream))))
 }
 
 fn futures(kernels: Rc<Kernels>, stream: Stream, count: usize) -> Sampler {
     Box::new(move || {
         // The kernels run for longer than it takes to make the futures.
         for _ in 0..count.div_ceil(10) {
-            kernels.spin(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)?;
+            spin(&kernels, &stream)?;
         }
         let mut futures: Vec<Synchronize> = (0..count).map(|_| stream.synchronize_async()).collect();
         // The reactor has all futures before the first is waited for.
@@ -281,10 +204,8 @@ fn graph_set(device: &Device, kernels: Rc<Kernels>, stream: Stream) -> Result<Sa
     let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |stream| kernels.four(stream, 3.0, &x, &mut y, FEW))?;
     let mut graph = builder.build()?;
-    Ok(Box::new(move || {
-        let set = || Ok(graph.set_node(node, |stream| kernels.four(stream, 4.0, &x, &mut y, FEW))?);
-        nanoseconds(200, set, || Ok(stream.synchronize()?))
-    }))
+    let set = move |_: &_| graph.set_node(node, |stream| kernels.four(stream, 4.0, &x, &mut y, FEW));
+    Ok(call_time(200, stream, set))
 }
 
 fn pipeline(device: &Device, kernels: Rc<Kernels>, size: usize) -> Result<Sampler> {
@@ -324,29 +245,4 @@ fn alloc_mix(device: &Device, count: usize) -> Result<Sampler> {
         ensure!(steps.len() < 10_000 || reserved <= 1.25, "{reserved:.3} of the peak was reserved");
         Ok(time.as_secs_f64() * 1e9 / steps.len() as f64)
     }))
-}
-
-pub(crate) fn microseconds(work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let start = Instant::now();
-    work()?;
-    Ok(start.elapsed().as_secs_f64() * 1e6)
-}
-
-/// Runs a future in a minimal executor, which polls, and sleeps until it is woken.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
 }

@@ -14,9 +14,9 @@ use gpustream::Device;
 
 use crate::case::Case;
 use crate::kernels::Kernels;
-use crate::measure::{Contender, Sampler, gigabytes, nanoseconds, tail};
+use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanoseconds, part, rate, tail};
 use crate::mix;
-use crate::ours::{FEW, SPIN_TICKS, microseconds};
+use crate::ours::{FEW, SPIN_TICKS};
 use crate::pipeline::{PIECES, ROUNDS};
 
 use handles::{Event, Graph, Memory, Pinned, Stream, driver};
@@ -77,89 +77,54 @@ impl Contender for RawCuda {
         let kernels = self.kernels.clone();
         Ok(Some(match case {
             Case::Launch => {
-                let arrays = Memory::device(8 * FEW)?;
-                Box::new(move || {
-                    let launch = || kernels.four(&stream, arrays.raw(), arrays.raw() + 4 * FEW as u64);
-                    nanoseconds(200, launch, || stream.wait())
-                })
+                let arrays = Memory::new(8 * FEW)?;
+                let y = 4 * FEW as u64;
+                call_time(200, stream, move |stream| kernels.four(stream, arrays.raw(), arrays.raw() + y))
             }
             Case::HandOver => hand_over(kernels, stream)?,
             Case::Record => {
                 let event = Event::new()?;
-                Box::new(move || {
-                    let record = || driver!(cuEventRecord(event.raw(), stream.raw()));
-                    nanoseconds(1000, record, || stream.wait())
-                })
+                call_time(1000, stream, move |stream| driver!(cuEventRecord(event.raw(), stream.raw())))
             }
-            Case::StreamQuery => {
-                Box::new(move || nanoseconds(1000, || driver!(cuStreamQuery(stream.raw())), || Ok(())))
-            }
+            Case::StreamQuery => call_time(1000, stream, |stream| driver!(cuStreamQuery(stream.raw()))),
             Case::EventQuery => {
                 let event = Event::new()?;
                 driver!(cuEventRecord(event.raw(), stream.raw()))?;
-                stream.wait()?;
-                Box::new(move || {
-                    // The stream must outlive its event.
-                    let _keep = &stream;
-                    nanoseconds(1000, || driver!(cuEventQuery(event.raw())), || Ok(()))
-                })
+                stream.finish()?;
+                call_time(1000, stream, move |_| driver!(cuEventQuery(event.raw())))
             }
             Case::AllocFree(bytes) => {
                 keep_freed_memory(self.device)?;
-                Box::new(move || {
-                    let alloc_free = || {
-                        let mut address = 0;
-                        driver!(cuMemAllocAsync(&raw mut address, bytes, stream.raw()))?;
-                        driver!(cuMemFreeAsync(address, stream.raw()))
-                    };
-                    nanoseconds(1000, alloc_free, || stream.wait())
+                call_time(1000, stream, move |stream| {
+                    let mut address = 0;
+                    driver!(cuMemAllocAsync(&raw mut address, bytes, stream.raw()))?;
+                    driver!(cuMemFreeAsync(address, stream.raw()))
                 })
             }
             Case::AllocMix(count) => {
                 keep_freed_memory(self.device)?;
                 alloc_mix(count)?
             }
-            Case::KernelAndWait | Case::KernelAndAwait => Box::new(move || {
-                microseconds(|| {
-                    kernels.spin(&stream)?;
-                    stream.wait()
-                })
-            }),
-            Case::KernelAndAwaitTail => Box::new(move || {
-                tail(|| {
-                    microseconds(|| {
-                        kernels.spin(&stream)?;
-                        stream.wait()
-                    })
-                })
-            }),
+            Case::KernelAndWait | Case::KernelAndAwait => Box::new(move || kernels.spin_and_wait(&stream)),
+            Case::KernelAndAwaitTail => Box::new(move || tail(|| kernels.spin_and_wait(&stream))),
             Case::Futures(count) => events(kernels, stream, count)?,
             Case::GraphLaunch(nodes) => graph_launch(&kernels, stream, nodes)?,
             Case::GraphSet => graph_set(kernels)?,
-            Case::Upload(bytes) => {
-                copy(stream, bytes, Memory::device(bytes)?, Host::Slice(vec![1; bytes]), true)
+            Case::Upload(bytes) | Case::Download(bytes) => {
+                let mut values = vec![1u8; bytes];
+                copy(stream, bytes, matches!(case, Case::Upload(_)), move || values.as_mut_ptr().cast())?
             }
-            Case::Download(bytes) => {
-                copy(stream, bytes, Memory::device(bytes)?, Host::Slice(vec![1; bytes]), false)
-            }
-            Case::PinnedUpload(bytes) => {
-                copy(stream, bytes, Memory::device(bytes)?, Host::Pinned(Memory::pinned(bytes)?), true)
-            }
-            Case::PinnedDownload(bytes) => {
-                copy(stream, bytes, Memory::device(bytes)?, Host::Pinned(Memory::pinned(bytes)?), false)
+            Case::PinnedUpload(bytes) | Case::PinnedDownload(bytes) => {
+                let memory = Pinned::new(bytes)?;
+                copy(stream, bytes, matches!(case, Case::PinnedUpload(_)), move || memory.raw())?
             }
             Case::DeviceCopy(bytes) => device_copy(stream, bytes)?,
             // A copy has the rate that a kernel with as many reads and writes could reach.
             Case::Sum(n) | Case::Dot(n) => device_copy(stream, 4 * n)?,
             Case::Transpose(side) => device_copy(stream, 4 * side * side)?,
             Case::Saxpy(n) => {
-                let (x, y) = (Memory::device(4 * n)?, Memory::device(4 * n)?);
-                Box::new(move || {
-                    gigabytes(3 * 4 * n, |count| {
-                        (0..count).try_for_each(|_| kernels.saxpy_plain(&stream, x.raw(), y.raw(), n))?;
-                        stream.wait()
-                    })
-                })
+                let (x, y) = (Memory::new(4 * n)?, Memory::new(4 * n)?);
+                rate(3 * 4 * n, stream, move |stream| kernels.saxpy_plain(stream, x.raw(), y.raw(), n))
             }
             Case::Pipeline(size) => pipeline(kernels, stream, size)?,
             Case::Add(_) | Case::Barrier => return Ok(None),
@@ -186,7 +151,7 @@ fn alloc_mix(count: usize) -> Result<Sampler> {
         }
         let time = start.elapsed();
         live.into_iter().try_for_each(free)?;
-        streams.iter().try_for_each(Stream::wait)?;
+        streams.iter().try_for_each(Stream::finish)?;
         Ok(time.as_secs_f64() * 1e9 / steps.len() as f64)
     }))
 }
@@ -216,6 +181,13 @@ impl Functions {
         driver!(cuLaunchKernel(self.spin, 1, 1, 1, 1, 1, 1, 0, stream, args.as_mut_ptr(), ptr::null_mut()))
     }
 
+    fn spin_and_wait(&self, stream: &Stream) -> Result<f64> {
+        microseconds(|| {
+            self.spin(stream)?;
+            stream.finish()
+        })
+    }
+
     fn pipeline_step(&self, stream: &Stream, a: CUdeviceptr, b: CUdeviceptr, n: usize) -> Result<()> {
         let (mut a, mut b, mut n) = (a, b, n);
         // The kernels loop over elements that the grid does not cover.
@@ -230,29 +202,23 @@ fn any<T>(value: &mut T) -> *mut c_void {
 }
 
 fn hand_over(kernels: Rc<Functions>, a: Stream) -> Result<Sampler> {
-    let (b, arrays) = (Stream::new()?, Memory::device(12 * FEW)?);
+    let (b, arrays) = (Stream::new()?, Memory::new(12 * FEW)?);
     let (written, read) = (Event::new()?, Event::new()?);
     let [x, y, z] = [0, 1, 2].map(|number| arrays.raw() + 4 * number * FEW as u64);
-    Ok(Box::new(move || {
+    let turn = move |[a, b]: &[Stream; 2]| {
         let _keep = &arrays;
-        let turn = || {
-            kernels.four(&a, x, y)?;
-            driver!(cuEventRecord(written.raw(), a.raw()))?;
-            driver!(cuStreamWaitEvent(b.raw(), written.raw(), 0))?;
-            kernels.four(&b, y, z)?;
-            driver!(cuEventRecord(read.raw(), b.raw()))?;
-            driver!(cuStreamWaitEvent(a.raw(), read.raw(), 0))
-        };
-        let both = nanoseconds(100, turn, || {
-            a.wait()?;
-            b.wait()
-        });
-        Ok(both? / 2.0)
-    }))
+        kernels.four(a, x, y)?;
+        driver!(cuEventRecord(written.raw(), a.raw()))?;
+        driver!(cuStreamWaitEvent(b.raw(), written.raw(), 0))?;
+        kernels.four(b, y, z)?;
+        driver!(cuEventRecord(read.raw(), b.raw()))?;
+        driver!(cuStreamWaitEvent(a.raw(), read.raw(), 0))
+    };
+    Ok(part(2, call_time(100, [a, b], turn)))
 }
 
 fn graph_launch(kernels: &Functions, stream: Stream, nodes: usize) -> Result<Sampler> {
-    let arrays = Memory::device(8 * FEW)?;
+    let arrays = Memory::new(8 * FEW)?;
     let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     driver!(cuStreamBeginCapture_v2(stream.raw(), mode))?;
     for _ in 0..nodes {
@@ -262,13 +228,12 @@ fn graph_launch(kernels: &Functions, stream: Stream, nodes: usize) -> Result<Sam
     driver!(cuStreamEndCapture(stream.raw(), &raw mut graph))?;
     let graph = Graph::instantiate(graph)?;
     driver!(cuGraphUpload(graph.exec(), stream.raw()))?;
-    let count = (500 / nodes).max(5);
-    Ok(Box::new(move || {
+    let launch = move |stream: &Stream| {
         // The nodes refer to the arrays.
         let _keep = &arrays;
-        let launch = || driver!(cuGraphLaunch(graph.exec(), stream.raw()));
-        Ok(nanoseconds(count, launch, || stream.wait())? / nodes as f64)
-    }))
+        driver!(cuGraphLaunch(graph.exec(), stream.raw()))
+    };
+    Ok(part(nodes, call_time((500 / nodes).max(5), stream, launch)))
 }
 
 /// Measures `count` events, each of which is waited for.
@@ -288,7 +253,7 @@ fn events(kernels: Rc<Functions>, stream: Stream, count: usize) -> Result<Sample
 }
 
 fn graph_set(kernels: Rc<Functions>) -> Result<Sampler> {
-    let arrays = Memory::device(8 * FEW)?;
+    let arrays = Memory::new(8 * FEW)?;
     let (mut graph, mut node): (_, CUgraphNode) = (ptr::null_mut(), ptr::null_mut());
     driver!(cuGraphCreate(&raw mut graph, 0))?;
     let with = move |a: f32, call: &mut dyn FnMut(*const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<()>| {
@@ -312,52 +277,38 @@ fn graph_set(kernels: Rc<Functions>) -> Result<Sampler> {
     };
     with(3.0, &mut |params| driver!(cuGraphAddKernelNode_v2(&raw mut node, graph, ptr::null(), 0, params)))?;
     let graph = Graph::instantiate(graph)?;
-    Ok(Box::new(move || {
-        let mut set = |params| driver!(cuGraphExecKernelNodeSetParams_v2(graph.exec(), node, params));
-        nanoseconds(200, || with(4.0, &mut set), || Ok(()))
+    let mut set = move |params| driver!(cuGraphExecKernelNodeSetParams_v2(graph.exec(), node, params));
+    Ok(call_time(200, (), move |()| with(4.0, &mut set)))
+}
+
+/// Copies between the device and the host's memory at `address`, ordinary or pinned.
+fn copy(
+    stream: Stream,
+    bytes: usize,
+    to_device: bool,
+    mut address: impl FnMut() -> *mut c_void + 'static,
+) -> Result<Sampler> {
+    let device = Memory::new(bytes)?;
+    Ok(rate(bytes, stream, move |stream| {
+        if to_device {
+            driver!(cuMemcpyHtoDAsync_v2(device.raw(), address(), bytes, stream.raw()))
+        } else {
+            driver!(cuMemcpyDtoHAsync_v2(address(), device.raw(), bytes, stream.raw()))
+        }
     }))
 }
 
-/// Ordinary or pinned host memory.
-enum Host {
-    Slice(Vec<u8>),
-    Pinned(Pinned),
-}
-
-fn copy(stream: Stream, bytes: usize, device: Memory, mut host: Host, to_device: bool) -> Sampler {
-    Box::new(move || {
-        let address: *mut c_void = match &mut host {
-            Host::Slice(values) => values.as_mut_ptr().cast(),
-            Host::Pinned(pinned) => pinned.raw(),
-        };
-        gigabytes(bytes, |count| {
-            for _ in 0..count {
-                if to_device {
-                    driver!(cuMemcpyHtoDAsync_v2(device.raw(), address, bytes, stream.raw()))?;
-                } else {
-                    driver!(cuMemcpyDtoHAsync_v2(address, device.raw(), bytes, stream.raw()))?;
-                }
-            }
-            stream.wait()
-        })
-    })
-}
-
 fn device_copy(stream: Stream, bytes: usize) -> Result<Sampler> {
-    let (from, to) = (Memory::device(bytes)?, Memory::device(bytes)?);
-    Ok(Box::new(move || {
-        gigabytes(2 * bytes, |count| {
-            (0..count)
-                .try_for_each(|_| driver!(cuMemcpyDtoDAsync_v2(to.raw(), from.raw(), bytes, stream.raw())))?;
-            stream.wait()
-        })
+    let (from, to) = (Memory::new(bytes)?, Memory::new(bytes)?);
+    Ok(rate(2 * bytes, stream, move |stream| {
+        driver!(cuMemcpyDtoDAsync_v2(to.raw(), from.raw(), bytes, stream.raw()))
     }))
 }
 
 fn pipeline(kernels: Rc<Functions>, stream: Stream, size: usize) -> Result<Sampler> {
     let streams = [stream, Stream::new()?];
-    let host = [Memory::pinned(8 * size)?, Memory::pinned(8 * size)?];
-    let arrays = [Memory::device(8 * size)?, Memory::device(8 * size)?];
+    let host = [Pinned::new(8 * size)?, Pinned::new(8 * size)?];
+    let arrays = [Memory::new(8 * size)?, Memory::new(8 * size)?];
     let piece = size.div_ceil(PIECES);
     Ok(Box::new(move || {
         let start = Instant::now();
@@ -375,7 +326,7 @@ fn pipeline(kernels: Rc<Functions>, stream: Stream, size: usize) -> Result<Sampl
                 driver!(cuMemcpyDtoHAsync_v2(host_b, b, 8 * n, stream.raw()))?;
             }
         }
-        streams.iter().try_for_each(Stream::wait)?;
+        streams.iter().try_for_each(Stream::finish)?;
         Ok(start.elapsed().as_secs_f64())
     }))
 }

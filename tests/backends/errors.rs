@@ -7,7 +7,7 @@ use gpustream_hal::{
     RawFunction, RawGraph, RawGraphExec, RawModule, RawStream, Result, StreamOptions,
 };
 
-use super::{pick, start};
+use super::{pick, scale, start, stream};
 use crate::backend;
 
 type Case = ([&'static str; 2], fn(&dyn Device) -> Result<()>);
@@ -95,11 +95,77 @@ fn every_call_reports_its_name_code_and_kind() {
             assert_eq!(error.backend(), Some(pick(["cuda", "hip"])));
         }
     }
+    // HIP's state behind `hipGetLastError` differs between versions, so nothing may depend on it.
+    assert!(!recorder.calls().iter().any(|call| call.name.contains("LastError")));
     assert_eq!(recorder.violations(), [""; 0]);
 }
 
 #[test]
-fn a_lost_device_says_so_until_the_end() {
+fn each_code_has_its_kind() {
+    const KINDS: &[(&[u32], ErrorKind)] = &[
+        (&[1], ErrorKind::InvalidArgument),
+        (&[2], ErrorKind::OutOfMemory),
+        (&[35, 803], ErrorKind::DriverMissing),
+        (&[46, 100, 101], ErrorKind::NoDevice),
+        (&[200, 218], ErrorKind::InvalidModule),
+        (&[209, 222], ErrorKind::NoImageForDevice),
+        (&[214, 700, 702, 710, 714, 715, 716, 717, 718, 719], ErrorKind::DeviceLost),
+        (&[500], ErrorKind::KernelNotFound),
+        (&[701, 720], ErrorKind::InvalidLaunch),
+        (&[801], ErrorKind::Unsupported),
+        (&[900, 901, 904, 907, 908], ErrorKind::Captured),
+        // The last three are codes of a driver to come.
+        (&[400, 999, 10_000, 123_456, u32::MAX], ErrorKind::Driver),
+    ];
+    let (recorder, device) = start();
+    let of_cuda = [(&[3, 34][..], ErrorKind::DriverMissing), (&[221], ErrorKind::NoImageForDevice)];
+    for (codes, kind) in KINDS.iter().chain(pick([&of_cuda[..], &[]])) {
+        for &code in *codes {
+            recorder.fail_next(pick(["cuMemAlloc_v2", "hipMalloc"]), code);
+            let error = device.alloc(64).unwrap_err();
+            assert_eq!((error.kind(), error.code()), (*kind, Some(code.into())), "{error}");
+            assert!(error.to_string().contains(&code.to_string()), "{error}");
+        }
+    }
+}
+
+#[test]
+fn failed_look_at_the_threads_device_stops_the_call() {
+    let (recorder, device) = start();
+    let look = pick(["cuCtxGetCurrent", "hipGetDevice"]);
+    recorder.fail_next(look, 201);
+    assert_eq!(device.alloc(8).unwrap_err().call(), Some(look));
+    assert_eq!(recorder.count("alloc"), 0);
+}
+
+#[test]
+fn fault_in_a_kernel_is_the_error_of_all_later_calls() {
+    let (recorder, device) = start();
+    let (_, scale) = scale(&*device);
+    let stream = stream(&*device);
+    let buffer = device.alloc(4).unwrap();
+    let mut value = 0_u64;
+    let args = [(&raw mut value).cast(); 3];
+    recorder.hold();
+    recorder.fault_kernel("scale", 700);
+    // SAFETY: all are alive, and the device is lost afterwards.
+    unsafe {
+        device.launch(scale, &LaunchConfig::new([1; 3], [1; 3]), &args, stream).unwrap();
+        recorder.release();
+        for error in [
+            device.stream_synchronize(stream).unwrap_err(),
+            device.stream_query(stream).unwrap_err(),
+            device.fill(buffer, FillPattern::U8(0), 4, stream).unwrap_err(),
+            device.alloc(4).unwrap_err(),
+            device.synchronize().unwrap_err(),
+        ] {
+            assert_eq!((error.kind(), error.code()), (ErrorKind::DeviceLost, Some(700)));
+        }
+    }
+}
+
+#[test]
+fn lost_device_says_so_until_the_end() {
     let (recorder, device) = start();
     recorder.lose_device(0, 700);
     for _ in 0..2 {
@@ -107,6 +173,6 @@ fn a_lost_device_says_so_until_the_end() {
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
         assert!(error.message().contains("an illegal memory access was encountered"), "{error}");
     }
-    // The other device is another one.
+    // The other device still works.
     backend().open(1).unwrap().synchronize().unwrap();
 }

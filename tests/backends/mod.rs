@@ -1,8 +1,13 @@
 //! The driver calls of each method of a backend, in CUDA and in each version of HIP. A pair names the two vendors' forms
-//! of one thing, CUDA's first. The crate that includes this says which vendor it is: `load`, `backend`, `VENDOR`.
+//! of one thing, CUDA's first. The crate that includes this gives the vendor (`VENDOR`), the `backend`, and the
+//! fake's `options`.
 
+pub(crate) mod device;
 mod errors;
+mod graph;
+mod launch;
 mod memory;
+pub(crate) mod startup;
 mod stream;
 mod threads;
 
@@ -10,9 +15,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use gpustream_hal::{Device, RawStream, StreamOptions};
+use gpustream_hal::{Device, RawFunction, RawModule, RawStream, StreamOptions};
 
-use crate::{Call, Recorder, VENDOR, backend, load};
+use crate::{Call, Recorder, VENDOR, backend, image, load_with, options};
 
 /// The vendor whose fake driver is loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,14 +28,14 @@ pub(crate) enum Vendor {
     Rocm(u32),
 }
 
-/// Returns the loaded vendor's form.
+/// Returns the loaded vendor's form of two.
 pub(crate) fn pick<T>([cuda, hip]: [T; 2]) -> T {
     if VENDOR == Vendor::Cuda { cuda } else { hip }
 }
 
-/// The fake, and its first device with nothing recorded yet.
+/// Returns the fake, and its first device with nothing recorded yet.
 pub(crate) fn start() -> (Recorder, Arc<dyn Device>) {
-    let recorder = load();
+    let recorder = load_with(options());
     let device = backend().open(0).unwrap();
     recorder.clear();
     (recorder, device)
@@ -40,10 +45,22 @@ pub(crate) fn stream(device: &dyn Device) -> RawStream {
     device.stream_create(StreamOptions::default()).unwrap()
 }
 
+/// Returns a module and its kernel `scale(float*, float, size_t)`, which does nothing unless a test gives it a body.
+pub(crate) fn scale(device: &dyn Device) -> (RawModule, RawFunction) {
+    // SAFETY: the driver is a fake, which reads images safely.
+    let module = unsafe { device.module_load(&image(&[("scale", &[8, 4, 8])])) }.unwrap();
+    // SAFETY: loaded above.
+    (module, unsafe { device.module_function(module, "scale") }.unwrap())
+}
+
 /// Adds one to the counter that `data` points to.
 pub(crate) unsafe extern "C" fn add_one(data: *mut c_void) {
     // SAFETY: each test passes a counter that outlives the stream's work.
     unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
+}
+
+pub(crate) fn names(calls: &[Call]) -> Vec<&'static str> {
+    calls.iter().map(|call| call.name).collect()
 }
 
 /// Asserts one call of this name, with these arguments among others.
@@ -56,13 +73,13 @@ pub(crate) fn assert_call(calls: &[Call], name: &str, args: &[(&str, u64)]) {
     }
 }
 
-/// Asserts one call of the vendor's name of the two.
+/// Asserts one call, of the vendor's name of two.
 #[track_caller]
 pub(crate) fn assert_one(calls: &[Call], names: [&str; 2], args: &[(&str, u64)]) {
     assert_call(calls, pick(names), args);
 }
 
-/// An integer that drivers take as signed.
+/// Returns an integer as the fake logs a signed one.
 pub(crate) fn signed(value: i32) -> u64 {
     value as u64
 }

@@ -81,7 +81,7 @@ fn pending_work_is_not_ready_and_not_an_error() {
 
 /// The answer comes with the release alone: neither wait asks the driver again.
 #[test]
-fn a_query_sees_the_end_without_a_wait() {
+fn query_sees_the_end_without_a_wait() {
     let (recorder, device) = start();
     let stream = stream(&*device);
     let event = device.event_create(EventOptions::default()).unwrap();
@@ -98,7 +98,7 @@ fn a_query_sees_the_end_without_a_wait() {
 }
 
 #[test]
-fn a_wait_blocks_until_the_device_gets_there() {
+fn synchronize_blocks_until_the_device_gets_there() {
     let (recorder, device) = start();
     let stream = stream(&*device);
     let event = device.event_create(EventOptions::default()).unwrap();
@@ -125,7 +125,7 @@ fn a_wait_blocks_until_the_device_gets_there() {
 }
 
 #[test]
-fn a_wait_orders_one_stream_after_another() {
+fn wait_orders_one_stream_after_another() {
     let (recorder, device) = start();
     let [a, b] = [(); 2].map(|()| stream(&*device));
     let event = device.event_create(EventOptions::default()).unwrap();
@@ -163,7 +163,7 @@ fn events_carry_timing_and_waiting() {
 }
 
 #[test]
-fn time_between_two_events() {
+fn time_between_two_events_is_the_devices() {
     let (recorder, device) = start();
     let stream = stream(&*device);
     let [start, end] = [(); 2].map(|()| device.event_create(EventOptions::default().timing(true)).unwrap());
@@ -206,7 +206,7 @@ fn host_functions_run_by_whichever_function_the_version_has() {
     unsafe { device.stream_synchronize(stream) }.unwrap();
     assert_eq!(counter.load(Ordering::SeqCst), 1);
 
-    // A refused one is not called, and nothing is left behind.
+    // A refused function is not called, and nothing is left behind.
     recorder.fail_next(name, 900);
     // SAFETY: the counter outlives the call, which is refused.
     let error = unsafe { device.stream_host_fn(stream, add_one, data) }.unwrap_err();

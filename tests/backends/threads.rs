@@ -8,7 +8,7 @@ use crate::{Current, VENDOR, backend};
 const SET: [&str; 2] = ["cuCtxSetCurrent", "hipSetDevice"];
 
 #[test]
-fn a_new_thread_gets_the_device_once() {
+fn new_thread_gets_the_device_once() {
     let (recorder, _) = start();
     let device = backend().open(1).unwrap();
     let stream = stream(&*device);
@@ -33,7 +33,7 @@ fn a_new_thread_gets_the_device_once() {
 }
 
 #[test]
-fn a_device_switched_by_someone_else_is_switched_back() {
+fn device_that_someone_else_switched_is_switched_back() {
     let (recorder, device) = start();
     let stream = stream(&*device);
     // HIP has no contexts that a thread could lack.
@@ -53,7 +53,7 @@ fn a_device_switched_by_someone_else_is_switched_back() {
 }
 
 #[test]
-fn two_devices_on_one_thread() {
+fn two_devices_take_turns_on_one_thread() {
     let (recorder, first) = start();
     let second = backend().open(1).unwrap();
     assert_eq!(second.info().ordinal, 1);

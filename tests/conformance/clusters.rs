@@ -1,6 +1,6 @@
 //! Blocks are grouped into clusters of the requested shape; a shape that the device cannot give is an error.
 
-use conformance::{clusters::Kernels, refused, sync, tests};
+use conformance::{clusters::Kernels, kernels_and_streams, refused, tests};
 use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
 
 tests! {
@@ -96,7 +96,6 @@ fn blocks_of_a_cluster_reach_each_other(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A launch in clusters is captured, built node by node, and put into an existing node.
 fn clusters_work_in_graphs(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let s = device.stream()?;
@@ -112,9 +111,7 @@ fn clusters_work_in_graphs(device: &Device) -> Result<()> {
         return scene.check(&s, [1, 1, 1], 1);
     }
     let captured = captured?;
-    let mut builder = device.graph_builder()?;
-    let node = builder.node(&[], |s| scene.launch(&kernels, s, [8, 1, 1], 1))?;
-    let mut built = builder.build()?;
+    let (mut built, node) = crate::graphs::one_node(device, |s| scene.launch(&kernels, s, [8, 1, 1], 1))?;
     captured.launch(&s)?;
     captured.launch(&s)?;
     built.launch(&s)?;
@@ -166,8 +163,7 @@ fn grids_the_library_chooses_are_rounded_up(device: &Device) -> Result<()> {
     if !info.cluster_launch {
         return Ok(());
     }
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     for n in [1, 256 * 3, 100_003] {
         let mut x = s.full(n, 2u32)?;
         for launch in [Launch::covering(n), Launch::strided(n), Launch::filling(n)] {

@@ -53,7 +53,7 @@ fn every_16_bit_value_widens_and_comes_back(device: &Device) -> Result<()> {
 /// The values lie at, just below and just above every tie; denormals and values that overflow are among them.
 fn conversions_round_to_nearest(device: &Device) -> Result<()> {
     let (s, convert) = (device.stream()?, Convert::load(device)?);
-    let ties = (0..=u16::MAX).step_by(7).flat_map(|bits| {
+    let ties = (0..=u16::MAX).flat_map(|bits| {
         let half = f16::from_bits(bits).to_f32();
         let next = f16::from_bits(bits.wrapping_add(1)).to_f32();
         let brain = f32::from_bits(u32::from(bits) << 16 | 0x8000);

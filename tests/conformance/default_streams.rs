@@ -1,19 +1,20 @@
 //! The driver's default streams, priorities, streams made elsewhere, and the lint's report of calls that serialise.
 
-use conformance::{Child, Gate, open_again, overlaps, refused, sync, tests};
+use conformance::{
+    Child, Gate, assert_all, kernels_and_streams, next, open_again, overlaps, refused, sync, tests,
+};
 use gpustream::{
     DefaultStream, Device, DeviceOptions, ErrorKind, Launch, Result, Stream, StreamOptions, StreamPriorities,
 };
 
 tests! {
-    Alone: legacy_waits_for_blocking_streams, blocking_streams_wait_for_legacy,
+    Alone: legacy_and_blocking_streams_wait_for_each_other,
         legacy_and_non_blocking_streams_overlap, threads_have_streams_of_their_own;
-    Plain: memory_is_tracked_over_default_streams, a_default_stream_is_borrowed,
-        values_of_one_stream_share_its_capture, a_stream_taken_anew_inside_a_capture_is_still_part_of_it,
-        a_shared_stream_outlives_the_handle_it_came_from, long_copies_on_default_streams_arrive,
-        another_threads_stream_is_refused, foreign_streams_are_one_queue,
-        foreign_streams_may_be_destroyed_after_their_work, priorities_change_no_order,
-        the_lint_report_names_lines, the_lint_reports_nothing_unasked;
+    Plain: memory_is_tracked_over_default_streams, values_of_one_stream_share_its_capture,
+        a_stream_taken_anew_inside_a_capture_is_still_part_of_it, a_shared_stream_outlives_the_handle_it_came_from,
+        long_copies_on_default_streams_arrive, another_threads_stream_is_refused, foreign_streams_are_one_queue,
+        foreign_streams_may_be_destroyed_after_their_work, priorities_change_no_order, the_lint_report_names_lines,
+        the_lint_reports_nothing_unasked;
     Part: serialise;
 }
 
@@ -28,15 +29,10 @@ fn default_stream(device: &Device, which: DefaultStream) -> Result<Option<Stream
     }
 }
 
-fn legacy_waits_for_blocking_streams(device: &Device) -> Result<()> {
+fn legacy_and_blocking_streams_wait_for_each_other(device: &Device) -> Result<()> {
     let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
     let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
-    waits_for(&legacy, &blocking, "the legacy stream waits for the blocking one")
-}
-
-fn blocking_streams_wait_for_legacy(device: &Device) -> Result<()> {
-    let Some(legacy) = default_stream(device, DefaultStream::Legacy)? else { return Ok(()) };
-    let blocking = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
+    waits_for(&legacy, &blocking, "the legacy stream waits for the blocking one")?;
     waits_for(&blocking, &legacy, "the blocking stream waits for the legacy one")
 }
 
@@ -45,14 +41,13 @@ fn waits_for(waiting: &Stream, spinning: &Stream, rule: &str) -> Result<()> {
     let mut x = waiting.full(N, 1u32)?;
     waiting.synchronize()?;
     let gate = Gate::new(waiting.device())?;
-    kernels.spin(spinning, &ONE, gate.flag())?;
+    gate.hold(&kernels, spinning)?;
     kernels.step(waiting, &mut x, 1, N)?;
     let event = waiting.record()?;
     assert!(!event.is_done()?, "{rule}");
     gate.open();
     event.synchronize()?;
-    assert_eq!(waiting.download(&x)?, [6; N]);
-    Ok(())
+    assert_all(waiting, &x, 6)
 }
 
 fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
@@ -60,12 +55,10 @@ fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
     if !overlaps(device) {
         return Ok(());
     }
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     s.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&legacy, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &legacy)?;
     kernels.step(&s, &mut x, 1, N)?;
     s.synchronize()?;
     assert!(!legacy.record()?.is_done()?);
@@ -95,34 +88,20 @@ fn threads_have_streams_of_their_own(device: &Device) -> Result<()> {
 }
 
 fn memory_is_tracked_over_default_streams(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut want = 1u32;
     for value in 0..20 {
         for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
             if let Some(default) = default_stream(device, which)? {
                 kernels.step(&default, &mut x, value, N)?;
-                want = want.wrapping_mul(5).wrapping_add(value);
+                want = next(want, value);
             }
         }
         kernels.step(&s, &mut x, value, N)?;
-        want = want.wrapping_mul(5).wrapping_add(value);
+        want = next(want, value);
     }
-    assert_eq!(s.download(&x)?, vec![want; N]);
-    Ok(())
-}
-
-/// Dropping the value leaves the driver's stream as it is.
-fn a_default_stream_is_borrowed(device: &Device) -> Result<()> {
-    for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
-        for round in 0..5u32 {
-            let Some(s) = default_stream(device, which)? else { continue };
-            let x = s.full(N, round)?;
-            assert_eq!(s.download(&x)?, vec![round; N]);
-        }
-    }
-    Ok(())
+    assert_all(&s, &x, want)
 }
 
 /// A thread's default stream, taken twice, also through another handle of the device, is one stream of the driver's: an
@@ -243,15 +222,14 @@ fn another_threads_stream_is_refused(device: &Device) -> Result<()> {
 }
 
 fn foreign_streams_are_one_queue(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let owner = device.stream()?;
+    let (kernels, [owner]) = kernels_and_streams(device)?;
     // SAFETY: `owner` outlives the value and its work.
     let adopted = unsafe { device.stream_from_raw(owner.as_raw()) };
     let mut x = owner.full(N, 1u32)?;
     let mut want = 1u32;
     for value in 0..20 {
         kernels.step(if value % 2 == 0 { &adopted } else { &owner }, &mut x, value, N)?;
-        want = want.wrapping_mul(5).wrapping_add(value);
+        want = next(want, value);
     }
     assert_eq!(adopted.download(&x)?, vec![want; N]);
     drop(adopted);
@@ -262,8 +240,7 @@ fn foreign_streams_are_one_queue(device: &Device) -> Result<()> {
 /// The owner destroys the stream after the value was dropped and the work is done; the library no longer calls the
 /// driver with that stream.
 fn foreign_streams_may_be_destroyed_after_their_work(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     for _ in 0..10 {
         let raw = device.raw().stream_create(StreamOptions::default())?;
         // SAFETY: destroyed after the value is gone and all work is done.
@@ -294,8 +271,7 @@ fn priorities_change_no_order(device: &Device) -> Result<()> {
     // An urgent stream still waits for memory that a less urgent one writes.
     kernels.step(&idle, &mut x, 1, N)?;
     kernels.step(&urgent, &mut x, 2, N)?;
-    assert_eq!(urgent.download(&x)?, [32; N]);
-    Ok(())
+    assert_all(&urgent, &x, 32)
 }
 
 /// Makes calls that serialise the device, in a child under `GPUSTREAM_LINT=1`.

@@ -7,7 +7,7 @@ use std::thread;
 
 use conformance::executor::is_pending;
 use conformance::exits::{CODE, RUNS, exit_from_a_drop, exit_from_a_waker};
-use conformance::{Child, Gate, open_again, sync, tests, until};
+use conformance::{Child, Gate, kernels_and_streams, open_again, tests, until};
 use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream};
 
 tests! {
@@ -68,8 +68,7 @@ impl Drop for Dropped {
 /// Keeps the library's threads at work: one asks about a stream that never finishes, the other has begun to destroy a
 /// thousand values.
 fn keep_busy(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (stuck, s) = (device.stream()?, device.stream()?);
+    let (kernels, [stuck, s]) = kernels_and_streams(device)?;
     let mut x = stuck.full(10, 1u32)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&stuck, gate.flag(), &mut x, 1, 10)?;
@@ -98,8 +97,7 @@ fn from_a_closure(device: &Device) -> Result<()> {
 
 fn from_a_waker(device: &Device) -> Result<()> {
     // This comes first, because loading code may wait for running kernels.
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(10, 1u32)?;
     let gate = Gate::new(device)?;
     s.synchronize()?;

@@ -4,21 +4,21 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use conformance::{Child, Gate, faulty, open_again, overlaps, refused, sync, tests, until};
-use gpustream::{Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Launch, Result, Stream};
+use conformance::{
+    Child, Gate, assert_all, faulty, kernels_and_streams, open_again, overlaps, refused, sync, tests, until,
+};
+use gpustream::{Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Event, Launch, Result, Stream};
 
 tests! {
     Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_trap_is_reported,
-        host_access_after_a_fault_is_refused, waiting_for_closures_after_a_fault_is_an_error,
-        everything_can_be_dropped_after_a_fault, memory_stays_while_work_beside_a_fault_may_run,
-        memory_that_a_lost_device_was_to_write_is_refused_for_good,
+        waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault,
+        memory_stays_while_work_beside_a_fault_may_run, memory_that_a_lost_device_was_to_write_is_refused_for_good,
         a_download_that_a_fault_ends_leaves_the_slice_alone;
     Plain: other_processes_are_unaffected, blocking_mode_names_the_failing_operation;
-    CpuOnly: a_barrier_that_not_all_reach_is_named, a_grid_barrier_in_an_ordinary_launch_is_reported,
-        checked_mode_reports_overruns_and_nothing_else, waits_last_until_work_beside_a_fault_ends,
-        off_by_one_is_noticed_at_every_length;
-    Part: fault, fault_while_blocking, write_out_of_bounds, write_off_by_one, read_off_by_one,
-        write_out_of_bounds_of_shared, write_out_of_bounds_of_array, compute_in_checked_mode;
+    CpuOnly: a_grid_barrier_in_an_ordinary_launch_is_reported, checked_mode_reports_overruns_and_nothing_else,
+        waits_last_until_work_beside_a_fault_ends, off_by_one_is_noticed_at_every_length;
+    Part: fault, fault_while_blocking, write_off_by_one, read_off_by_one, write_out_of_bounds_of_array,
+        compute_in_checked_mode;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -47,11 +47,17 @@ impl Breaker {
     }
 }
 
+#[track_caller]
 fn lost<T>(result: Result<T>, what: &str) {
-    match result {
-        Ok(_) => panic!("{what} does not report the fault"),
-        Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceLost, "{what}: {error}"),
-    }
+    let Err(error) = result else { panic!("{what} does not report the fault") };
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{what}: {error}");
+}
+
+/// Asserts that the stream's work has failed, and on the CPU, whose messages are ours, that the error says this.
+#[track_caller]
+fn fails_saying(s: &Stream, texts: &[&str]) {
+    let ours = s.device().info().backend == "cpu";
+    refused(s.synchronize(), ErrorKind::DeviceLost, if ours { texts } else { &[] });
 }
 
 /// Each kind of wait reports the fault, whether the wait was prepared before the fault or after.
@@ -69,19 +75,17 @@ fn an_illegal_address_reaches_every_wait(device: &Device) -> Result<()> {
     lost(s.synchronize(), "the stream, again");
     lost(s.is_done(), "a query of the stream");
     // The device may have failed before these were submitted.
-    match event {
-        Ok(event) => {
-            lost(event.synchronize(), "the event");
-            lost(event.is_done(), "a query of the event");
-        }
-        Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceLost),
+    if let Ok(event) = &event {
+        lost(event.synchronize(), "the event");
+        lost(event.is_done(), "a query of the event");
+    } else {
+        lost(event, "the record");
     }
-    match copied {
-        Ok(()) => {
-            lost(host.read(), "pinned memory");
-            lost(host.is_done(), "a query of pinned memory");
-        }
-        Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceLost),
+    if copied.is_ok() {
+        lost(host.read(), "pinned memory");
+        lost(host.is_done(), "a query of pinned memory");
+    } else {
+        lost(copied, "the copy");
     }
     lost(device.synchronize(), "the device");
     lost(s.download(&x), "a download");
@@ -98,13 +102,7 @@ fn a_failed_assertion_is_reported(device: &Device) -> Result<()> {
     kernels.assert_less(&s, &Launch::new([4, 1, 1], [32, 1, 1]), 1, 2)?;
     s.synchronize()?;
     kernels.assert_less(&s, &Launch::new([4, 1, 1], [32, 1, 1]), 2, 1)?;
-    let Err(error) = s.synchronize() else { panic!("2 is not less than 1") };
-    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-    if device.info().backend == "cpu" {
-        for part in ["assert_less", "a < b", "faults.cu"] {
-            assert!(error.to_string().contains(part), "`{error}` does not say `{part}`");
-        }
-    }
+    fails_saying(&s, &["assert_less", "a < b", "faults.cu"]);
     Ok(())
 }
 
@@ -112,29 +110,7 @@ fn a_trap_is_reported(device: &Device) -> Result<()> {
     let kernels = faulty::Kernels::load(device)?;
     let s = device.stream()?;
     kernels.give_up(&s, &ONE)?;
-    let Err(error) = s.synchronize() else { panic!("the kernel gave up") };
-    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-    if device.info().backend == "cpu" {
-        assert!(error.to_string().contains("give_up"), "{error}");
-    }
-    Ok(())
-}
-
-/// Memory that a failed copy was to write gives out no guard.
-fn host_access_after_a_fault_is_refused(device: &Device) -> Result<()> {
-    let kernels = faulty::Kernels::load(device)?;
-    let s = device.stream()?;
-    let x = s.full(10, 1u32)?;
-    let mut host = device.pinned::<u32>(10)?;
-    s.synchronize()?;
-    let gate = Gate::new(device)?;
-    sync::Kernels::load(device)?.spin(&s, &ONE, gate.flag())?;
-    // SAFETY: this process is made to fail.
-    unsafe { kernels.wild(&s, &ONE, NOWHERE) }?;
-    s.copy(&x, &mut host)?;
-    gate.open();
-    lost(host.read(), "a reading guard");
-    lost(host.write(), "a writing guard");
+    fails_saying(&s, &["give_up"]);
     Ok(())
 }
 
@@ -205,7 +181,7 @@ fn memory_that_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -
     let (mut pinned, mut registered) = (device.pinned::<u32>(1000)?, device.register(vec![0u32; 1000])?);
     let gate = Gate::new(device)?;
     s.synchronize()?;
-    sync::Kernels::load(&user)?.spin(&s, &ONE, gate.flag())?;
+    gate.hold(&sync::Kernels::load(&user)?, &s)?;
     // SAFETY: this process is made to fail.
     unsafe { kernels.wild(&s, &ONE, NOWHERE) }?;
     s.copy(&x, &mut pinned)?;
@@ -229,7 +205,7 @@ fn a_download_that_a_fault_ends_leaves_the_slice_alone(device: &Device) -> Resul
     let x = s.full(1 << 22, 0xdead_u32)?;
     let gate = Gate::new(device)?;
     s.synchronize()?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    gate.hold(&kernels, &s)?;
     let mut values = vec![7u32; 1 << 22];
     std::thread::scope(|scope| {
         let download = scope.spawn(|| s.download_into(&x, &mut values));
@@ -244,35 +220,43 @@ fn a_download_that_a_fault_ends_leaves_the_slice_alone(device: &Device) -> Resul
 
 /// A wait for work beside a fault returns when that work has ended, or reports that the work may still run.
 fn waits_last_until_work_beside_a_fault_ends(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let mut x = s.zeros::<u32>(1000)?;
-    s.synchronize()?;
-    let (gate, mut here) = (Gate::new(device)?, device.flag()?);
-    kernels.arrive(&s, &ONE, &mut here, gate.flag())?;
-    kernels.add_when(&s, gate.flag(), &mut x, 1, 1000)?;
-    until(|| Ok(here.get() != 0))?;
-    lost(break_device(device), "another stream");
-    let (waiting, opened) = (AtomicBool::new(false), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            waiting.store(true, Ordering::SeqCst);
-            lost(s.synchronize(), "the stream");
-            let in_time = opened.load(Ordering::SeqCst);
-            assert!(in_time || !device.raw().has_stopped(), "the kernel was not waited for");
-        });
-        until(|| Ok(waiting.load(Ordering::SeqCst)))?;
-        (0..1000).for_each(|_| std::thread::yield_now());
-        opened.store(true, Ordering::SeqCst);
-        gate.open();
-        Ok(())
-    })
+    type Wait = fn(&Device, &Stream, &Event) -> Result<()>;
+    let waits: [(&str, Wait); 3] = [
+        ("the stream", |_, s, _| s.synchronize()),
+        ("the event", |_, _, event| event.synchronize()),
+        ("the device", |device, _, _| device.synchronize()),
+    ];
+    for (what, wait) in waits {
+        let device = &open_again(device, DeviceOptions::default())?;
+        let (kernels, [s]) = kernels_and_streams(device)?;
+        let mut x = s.zeros::<u32>(1000)?;
+        s.synchronize()?;
+        let (gate, mut here) = (Gate::new(device)?, device.flag()?);
+        kernels.arrive_and_set(&s, &mut here, gate.flag(), &mut x, 1, 1000)?;
+        let event = s.record()?;
+        until(|| Ok(here.get() != 0))?;
+        lost(break_device(device), "another stream");
+        let (waiting, opened) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                waiting.store(true, Ordering::SeqCst);
+                lost(wait(device, &s, &event), what);
+                let (stopped, in_time) = (device.raw().has_stopped(), opened.load(Ordering::SeqCst));
+                assert!(!stopped || (in_time && here.get() == 2), "{what}: the kernel was not waited for");
+            });
+            until(|| Ok(waiting.load(Ordering::SeqCst)))?;
+            (0..1000).for_each(|_| std::thread::yield_now());
+            opened.store(true, Ordering::SeqCst);
+            gate.open();
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// A child process has a fault, twice, while work of this process runs.
 fn other_processes_are_unaffected(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(1000, 1u32)?;
     for _ in 0..2 {
         kernels.step(&s, &mut x, 1, 1000)?;
@@ -281,8 +265,7 @@ fn other_processes_are_unaffected(device: &Device) -> Result<()> {
         assert!(ended.output.contains("DeviceLost"), "{}", ended.output);
         s.synchronize()?;
     }
-    assert_eq!(s.download(&x)?, [31; 1000]);
-    Ok(())
+    assert_all(&s, &x, 31)
 }
 
 fn fault(device: &Device) -> Result<()> {
@@ -291,9 +274,7 @@ fn fault(device: &Device) -> Result<()> {
 
 /// With `GPUSTREAM_BLOCKING=1` the failing call itself reports it, by name and line.
 fn blocking_mode_names_the_failing_operation(device: &Device) -> Result<()> {
-    let ended = Child::of(device, "faults::fault_while_blocking").env("GPUSTREAM_BLOCKING", "1").run()?;
-    assert_eq!(ended.code, Some(0), "{}", ended.output);
-    Ok(())
+    Child::of(device, "faults::fault_while_blocking").env("GPUSTREAM_BLOCKING", "1").succeeds()
 }
 
 fn fault_while_blocking(device: &Device) -> Result<()> {
@@ -314,20 +295,6 @@ fn fault_while_blocking(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn a_barrier_that_not_all_reach_is_named(device: &Device) -> Result<()> {
-    let kernels = faulty::Kernels::load(device)?;
-    let s = device.stream()?;
-    // SAFETY: the backend detects a barrier that not all threads reach, and stops the kernel.
-    unsafe { kernels.divergent(&s, &Launch::new([3, 1, 1], [8, 1, 1]), 5) }?;
-    let Err(error) = s.synchronize() else { panic!("thread 5 never came") };
-    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-    let text = error.to_string();
-    for part in ["divergent", "block", "thread", "5"] {
-        assert!(text.contains(part), "`{text}` does not say `{part}`");
-    }
-    Ok(())
-}
-
 /// One block waits there for another that need not be running. A GPU would wait for ever.
 fn a_grid_barrier_in_an_ordinary_launch_is_reported(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
@@ -343,45 +310,24 @@ fn a_grid_barrier_in_an_ordinary_launch_is_reported(device: &Device) -> Result<(
     launch(1, &mut x, &mut next, &mut arrivals)?;
     s.synchronize()?;
     launch(64, &mut x, &mut next, &mut arrivals)?;
-    let Err(error) = s.synchronize() else { panic!("64 blocks met") };
-    let text = error.to_string();
-    for part in ["`ring`", "grid barrier", "not cooperative", "sync.cu:"] {
-        assert!(text.contains(part), "`{text}` does not say `{part}`");
-    }
+    fails_saying(&s, &["`ring`", "grid barrier", "not cooperative", "sync.cu:"]);
     Ok(())
 }
 
-/// Runs one child that does nothing wrong and one for each kind of overrun.
+/// One child does nothing wrong, and one overruns an array, which the image for checked mode alone notices.
 fn checked_mode_reports_overruns_and_nothing_else(device: &Device) -> Result<()> {
-    let checked = |part: &str| Child::of(device, part).env("GPUSTREAM_CHECK", "1").run();
-    let ended = checked("faults::compute_in_checked_mode")?;
-    assert_eq!(ended.code, Some(0), "{}", ended.output);
-    for (part, kernel) in [
-        ("faults::write_out_of_bounds", "write_at"),
-        ("faults::write_out_of_bounds_of_shared", "shared_overrun"),
-        ("faults::write_out_of_bounds_of_array", "shared_array_overrun"),
-    ] {
-        let ended = checked(part)?;
-        assert_eq!(ended.code, Some(1), "{part} was not noticed: {}", ended.output);
-        assert!(ended.output.contains("DeviceLost") && ended.output.contains(kernel), "{}", ended.output);
-    }
+    let checked = |part: &str| Child::of(device, part).env("GPUSTREAM_CHECK", "1");
+    checked("faults::compute_in_checked_mode").succeeds()?;
+    let ended = checked("faults::write_out_of_bounds_of_array").run()?;
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    let said = ["DeviceLost", "shared_array_overrun"].iter().all(|part| ended.output.contains(part));
+    assert!(said, "{}", ended.output);
     Ok(())
-}
-
-fn write_out_of_bounds(device: &Device) -> Result<()> {
-    let kernels = faulty::Kernels::load(device)?;
-    let s = device.stream()?;
-    let mut x = s.zeros::<u32>(1000)?;
-    // SAFETY: index 1000 lies behind the buffer, but within the margin that checked mode puts around an allocation.
-    unsafe { kernels.write_at(&s, &ONE, &mut x, 1000, 7) }?;
-    s.synchronize()
 }
 
 fn off_by_one_is_noticed_at_every_length(device: &Device) -> Result<()> {
     for part in ["faults::write_off_by_one", "faults::read_off_by_one"] {
-        let ended =
-            Child::of(device, part).env("GPUSTREAM_CHECK", "1").env("GPUSTREAM_CPU_THREADS", "1").run()?;
-        assert_eq!(ended.code, Some(0), "{part}: {}", ended.output);
+        Child::of(device, part).env("GPUSTREAM_CHECK", "1").env("GPUSTREAM_CPU_THREADS", "1").succeeds()?;
     }
     Ok(())
 }
@@ -412,14 +358,9 @@ fn write_off_by_one(device: &Device) -> Result<()> {
                 // SAFETY: the index lies within the margin that checked mode puts around an allocation.
                 let launched = unsafe { kernels.write_at(&s, &ONE, &mut x, index, 7) };
                 // The launch itself may already report the lost device, where an event is recorded behind the kernel.
-                let Err(error) = launched.and_then(|()| s.synchronize()) else {
-                    panic!("{kind}: index {index} of {len} went unnoticed")
-                };
-                assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-                let text = error.to_string();
-                for part in ["write_at", &format!("of {} bytes", 4 * len)] {
-                    assert!(text.contains(part), "`{part}` is missing in: {text}");
-                }
+                let ran = launched.and_then(|()| s.synchronize());
+                assert!(ran.is_err(), "{kind}: index {index} of {len} went unnoticed");
+                refused(ran, ErrorKind::DeviceLost, &["write_at", &format!("of {} bytes", 4 * len)]);
             }
         }
     }
@@ -435,19 +376,11 @@ fn read_off_by_one(device: &Device) -> Result<()> {
         let (x, mut seen) = (s.zeros::<u32>(len)?, s.zeros::<u32>(1)?);
         // SAFETY: the index lies within the margin that checked mode puts around an allocation.
         unsafe { kernels.read_at(&s, &ONE, &x, len.next_multiple_of(4), &mut seen) }?;
-        let Err(error) = s.synchronize() else { panic!("a read behind {len} went unnoticed") };
-        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-        assert!(error.to_string().contains("read_at"), "{error}");
+        let ran = s.synchronize();
+        assert!(ran.is_err(), "a read behind {len} went unnoticed");
+        refused(ran, ErrorKind::DeviceLost, &["read_at"]);
     }
     Ok(())
-}
-
-fn write_out_of_bounds_of_shared(device: &Device) -> Result<()> {
-    let kernels = faulty::Kernels::load(device)?;
-    let s = device.stream()?;
-    // SAFETY: index 16 lies behind the shared memory, but within the margin that checked mode puts behind it.
-    unsafe { kernels.shared_overrun(&s, &Launch::new([1; 3], [4, 1, 1]).shared(64), 16) }?;
-    s.synchronize()
 }
 
 fn write_out_of_bounds_of_array(device: &Device) -> Result<()> {
@@ -460,8 +393,7 @@ fn write_out_of_bounds_of_array(device: &Device) -> Result<()> {
 }
 
 fn compute_in_checked_mode(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(1000, 1u32)?;
     kernels.step(&s, &mut x, 1, 1000)?;
     let bounds = faulty::Kernels::load(device)?;

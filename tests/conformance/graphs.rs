@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{mem, panic};
 
-use conformance::{Gate, open_again, refused, sync, tests};
-use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream};
+use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
+use gpustream::{Device, DeviceOptions, ErrorKind, Graph, Launch, Node, Result, Stream};
 
 tests! {
     Plain: replays_wait_for_ordinary_work, ordinary_work_waits_for_replays, replays_follow_each_other,
@@ -20,8 +20,18 @@ const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 pub(crate) const N: usize = 3000;
 
-pub(crate) fn next(x: u32, value: u32) -> u32 {
-    x.wrapping_mul(5).wrapping_add(value)
+/// Builds a graph of one node.
+pub(crate) fn one_node(device: &Device, work: impl FnOnce(&Stream) -> Result<()>) -> Result<(Graph, Node)> {
+    let mut builder = device.graph_builder()?;
+    let node = builder.node(&[], work)?;
+    Ok((builder.build()?, node))
+}
+
+/// Builds a graph of which another is the only part.
+pub(crate) fn nested(graph: &Graph, device: &Device) -> Result<Graph> {
+    let mut builder = device.graph_builder()?;
+    builder.child(&[], graph)?;
+    builder.build()
 }
 
 /// Checks that the streams, copies and launches still work.
@@ -39,8 +49,7 @@ pub(crate) fn usable(device: &Device, streams: &[&Stream]) -> Result<()> {
 }
 
 fn replays_wait_for_ordinary_work(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     let graph = a.capture(|s| kernels.step(s, &mut x, 3, N))?;
     a.synchronize()?;
@@ -49,13 +58,11 @@ fn replays_wait_for_ordinary_work(device: &Device) -> Result<()> {
     graph.launch(&a)?;
     assert!(!a.is_done()?, "the replay waits for what b does to the same memory");
     gate.open();
-    assert_eq!(a.download(&x)?, [13; N]);
-    Ok(())
+    assert_all(&a, &x, 13)
 }
 
 fn ordinary_work_waits_for_replays(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut other) = (a.full(N, 1u32)?, a.full(N, 1u32)?);
     let mut host = device.pinned::<u32>(N)?;
     let gate = Gate::new(device)?;
@@ -71,8 +78,7 @@ fn ordinary_work_waits_for_replays(device: &Device) -> Result<()> {
     assert!(!b.is_done()? && !host.is_done()?);
     gate.open();
     assert_eq!(*host.read()?, [2; N]);
-    assert_eq!(b.download(&x)?, [13; N]);
-    Ok(())
+    assert_all(&b, &x, 13)
 }
 
 /// Launches on any streams run one after the other; a lost or overlapping one would change the result.
@@ -100,8 +106,7 @@ fn a_graph_owns_what_it_uses(device: &Device) -> Result<()> {
     let mut y = s.zeros::<u32>(N)?;
     let ran = Arc::new(AtomicU32::new(0));
     let graph = {
-        let kernels = sync::Kernels::load(device)?;
-        let (a, b) = (device.stream()?, device.stream()?);
+        let (kernels, [a, b]) = kernels_and_streams(device)?;
         let (x, source) = (a.full(N, 3u32)?, device.pinned_from(&[4u32; N])?);
         let mut staged = a.zeros::<u32>(N)?;
         a.synchronize()?;
@@ -135,8 +140,7 @@ fn a_graph_owns_what_it_uses(device: &Device) -> Result<()> {
 }
 
 fn a_graph_dropped_in_use_finishes(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut y = s.zeros::<u32>(N)?;
     let gate = Gate::new(device)?;
     let x = s.full(N, 7u32)?;
@@ -144,17 +148,14 @@ fn a_graph_dropped_in_use_finishes(device: &Device) -> Result<()> {
     s.synchronize()?;
     graph.launch(&s)?;
     drop((graph, x, kernels));
-    let others = (0..10).map(|_| device.stream()?.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    let _others = (0..10).map(|_| device.stream()?.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
     assert!(!s.is_done()?);
     gate.open();
-    assert_eq!(s.download(&y)?, [7; N]);
-    drop(others);
-    Ok(())
+    assert_all(&s, &y, 7)
 }
 
 fn closures_run_in_every_launch(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut flag = device.flag()?;
     let (seen, sum) = (flag.clone(), Arc::new(AtomicU32::new(0)));
     let total = sum.clone();
@@ -178,12 +179,9 @@ fn closures_run_in_every_launch(device: &Device) -> Result<()> {
 fn panics_of_closures_are_reported(device: &Device) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let captured = a.capture(|s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("captured"))))?;
-    let mut builder = device.graph_builder()?;
-    builder.node(&[], |s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("built"))))?;
-    let built = builder.build()?;
-    let mut builder = device.graph_builder()?;
-    builder.child(&[], &built)?;
-    let nested = builder.build()?;
+    let panics = |s: &Stream| s.host_fn_repeat(|| panic::resume_unwind(Box::new("built")));
+    let (built, _) = one_node(device, panics)?;
+    let nested = nested(&built, device)?;
     for (graph, text) in [(&captured, "captured"), (&built, "built"), (&nested, "built")] {
         graph.launch(&b)?;
         refused(b.synchronize(), ErrorKind::HostPanic, &[text]);
@@ -194,8 +192,7 @@ fn panics_of_closures_are_reported(device: &Device) -> Result<()> {
 }
 
 fn graphs_tell_their_size_and_draw_themselves(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let graph = s.capture(|s| {
         kernels.step(s, &mut x, 1, N)?;
@@ -249,12 +246,8 @@ fn guards_keep_every_kind_of_graph_out(device: &Device) -> Result<()> {
     let x = s.full(N, 6u32)?;
     let (mut host, mut other) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
     s.synchronize()?;
-    let mut builder = device.graph_builder()?;
-    let node = builder.node(&[], |s| s.copy(&x, &mut host))?;
-    let mut built = builder.build()?;
-    let mut builder = device.graph_builder()?;
-    builder.child(&[], &built)?;
-    let nested = builder.build()?;
+    let (mut built, node) = one_node(device, |s| s.copy(&x, &mut host))?;
+    let nested = nested(&built, device)?;
     let mut updated = s.capture(|s| s.copy(&x, &mut host))?;
     for graph in [&built, &nested, &updated] {
         let guard = host.read()?;
@@ -287,7 +280,6 @@ fn guards_keep_every_kind_of_graph_out(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Soundness does not rest on a guard's destructor.
 fn forgotten_guards_keep_launches_out(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let x = s.full(N, 1u32)?;
@@ -330,8 +322,7 @@ fn graphs_of_another_opening_are_refused(device: &Device) -> Result<()> {
 
 /// The use of one part of a buffer does not count as a use of another part, however many nodes there are.
 fn parts_are_tracked_apart(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     let gate = Gate::new(device)?;
     let graph = a.capture(|a| {
@@ -350,10 +341,8 @@ fn parts_are_tracked_apart(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Nothing rests on a graph's, a builder's or an event's destructor.
 fn forgotten_graphs_break_nothing(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut y = s.zeros::<u32>(N)?;
     let gate = Gate::new(device)?;
     let (x, z) = (s.full(N, 7u32)?, s.full(N, 8u32)?);
@@ -368,10 +357,9 @@ fn forgotten_graphs_break_nothing(device: &Device) -> Result<()> {
     graph.launch(&s)?;
     mem::forget(graph);
     drop((x, z, kernels));
-    let others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
+    let _others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
     gate.open();
     assert_eq!(s.download(&y)?, [7; N]);
-    drop(others);
     usable(device, &[&s])
 }
 

@@ -3,25 +3,23 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
-use conformance::{Gate, open_again, refused, sync, tests};
+use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream, Tracking};
 
-use crate::graphs::{N, next, usable};
+use crate::graphs::{N, usable};
 
 tests! {
     Plain: capturing_runs_nothing, a_forked_stream_joins_the_capture_again, the_tracker_orders_inside,
         strict_mode_reports_hazards_inside, captured_branches_run_at_once, a_host_wait_is_refused,
-        an_allocation_is_refused, another_thread_is_refused, work_of_other_threads_stays_out,
-        captures_do_not_nest, timed_events_are_refused, outside_events_are_refused,
-        events_of_ended_captures_are_refused, a_failing_closure_ends_the_capture, a_panic_ends_the_capture,
-        a_graph_of_many_nodes_runs_in_order, fills_of_every_width_are_captured;
+        another_thread_is_refused, work_of_other_threads_stays_out, captures_do_not_nest, timed_events_are_refused,
+        outside_events_are_refused, events_of_ended_captures_are_refused, a_failing_closure_ends_the_capture,
+        a_panic_ends_the_capture, a_graph_of_many_nodes_runs_in_order, fills_of_every_width_are_captured;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 fn capturing_runs_nothing(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let graph = s.capture(|s| {
         kernels.step(s, &mut x, 1, N)?;
@@ -34,14 +32,12 @@ fn capturing_runs_nothing(device: &Device) -> Result<()> {
         graph.launch(&s)?;
         want = next(next(want, 1), 2);
     }
-    assert_eq!(s.download(&x)?, vec![want; N]);
-    Ok(())
+    assert_all(&s, &x, want)
 }
 
 /// A second stream joins by waiting for an event recorded inside; the capture's end joins the streams again.
 fn a_forked_stream_joins_the_capture_again(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y, mut z) = (a.full(N, 1u32)?, a.full(N, 2u32)?, a.zeros::<u32>(N)?);
     let graph = a.capture(|a| {
         kernels.step(a, &mut x, 1, N)?;
@@ -68,8 +64,7 @@ fn a_forked_stream_joins_the_capture_again(device: &Device) -> Result<()> {
 
 /// Only the tracker orders the place where the branches meet.
 fn the_tracker_orders_inside(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
+    let (kernels, [a, b, c]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.full(N, 1u32)?, a.full(N, 2u32)?);
     let graph = a.capture(|a| {
         let start = a.record()?;
@@ -91,14 +86,12 @@ fn the_tracker_orders_inside(device: &Device) -> Result<()> {
         }
     }
     assert_eq!(a.download(&x)?, vec![want_x; N]);
-    assert_eq!(a.download(&y)?, vec![want_y; N]);
-    Ok(())
+    assert_all(&a, &y, want_y)
 }
 
 fn strict_mode_reports_hazards_inside(device: &Device) -> Result<()> {
     let device = &open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     a.synchronize()?;
     let graph = a.capture(|a| {
@@ -110,8 +103,7 @@ fn strict_mode_reports_hazards_inside(device: &Device) -> Result<()> {
     })?;
     graph.launch(&a)?;
     refused(b.download(&x), ErrorKind::Hazard, &["graph", "download"]);
-    assert_eq!(a.download(&x)?, vec![next(next(1, 1), 2); N]);
-    Ok(())
+    assert_all(&a, &x, next(next(1, 1), 2))
 }
 
 /// Two kernels each wait for the other's flag, so they end only if both run at once.
@@ -119,8 +111,7 @@ fn captured_branches_run_at_once(device: &Device) -> Result<()> {
     if !device.info().concurrent_kernels {
         return Ok(());
     }
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut first, mut second) = (device.flag()?, device.flag()?);
     let (see_first, see_second) = (first.clone(), second.clone());
     let graph = a.capture(|a| {
@@ -140,8 +131,7 @@ fn captured_branches_run_at_once(device: &Device) -> Result<()> {
 
 /// Checks that `offence` is refused inside a capture, that the capture goes on, and that the stream works afterwards.
 fn refused_inside<T>(device: &Device, offence: impl Fn(&Stream) -> Result<T>) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let graph = s.capture(|s| {
         kernels.step(s, &mut x, 1, N)?;
@@ -177,12 +167,6 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
         &["download"],
     );
     refused_inside(device, |s| s.host_fn(|| ()))
-}
-
-fn an_allocation_is_refused(device: &Device) -> Result<()> {
-    refused_inside(device, |s| s.alloc::<u32>(N))?;
-    refused_inside(device, |s| s.zeros::<u32>(N))?;
-    refused_inside(device, |s| s.upload(&[1u32; N]))
 }
 
 fn another_thread_is_refused(device: &Device) -> Result<()> {
@@ -263,10 +247,8 @@ fn timed_events_are_refused(device: &Device) -> Result<()> {
 }
 
 fn outside_events_are_refused(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (s, other) = (device.stream()?, device.stream()?);
-    let gate = Gate::new(device)?;
-    kernels.spin(&other, &ONE, gate.flag())?;
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
+    let gate = Gate::on(&kernels, &other)?;
     let event = other.record()?;
     refused(s.capture(|s| s.wait(&event)), ErrorKind::Captured, &["outside"]);
     gate.open();
@@ -277,8 +259,7 @@ fn outside_events_are_refused(device: &Device) -> Result<()> {
 }
 
 fn events_of_ended_captures_are_refused(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     let mut inside = None;
     let graph = a.capture(|a| {
@@ -297,8 +278,7 @@ fn events_of_ended_captures_are_refused(device: &Device) -> Result<()> {
 
 /// The streams that had joined can be used again too.
 fn a_failing_closure_ends_the_capture(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     for _ in 0..3 {
         let failed = a.capture(|a| {
@@ -315,8 +295,7 @@ fn a_failing_closure_ends_the_capture(device: &Device) -> Result<()> {
 }
 
 fn a_panic_ends_the_capture(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
         a.capture(|a| {
@@ -331,16 +310,14 @@ fn a_panic_ends_the_capture(device: &Device) -> Result<()> {
 }
 
 fn a_graph_of_many_nodes_runs_in_order(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(10, 1u32)?;
     let graph = s.capture(|s| (0..1000).try_for_each(|value| kernels.step(s, &mut x, value, 10)))?;
     assert_eq!((graph.node_count(), graph.edge_count()), (1000, 999));
     graph.launch(&s)?;
     graph.launch(&s)?;
     let once = |x| (0..1000).fold(x, next);
-    assert_eq!(s.download(&x)?, [once(once(1)); 10]);
-    Ok(())
+    assert_all(&s, &x, once(once(1)))
 }
 
 /// A wide value is copied from memory that the graph owns. Such a fill takes several operations, so it cannot be one

@@ -1,9 +1,9 @@
 //! Graphs that are built node by node.
 
-use conformance::{refused, sync, tests};
+use conformance::{assert_all, kernels_and_streams, next, refused, tests};
 use gpustream::{Device, ErrorKind, Launch, Result, Stream};
 
-use crate::graphs::{N, next};
+use crate::graphs::N;
 
 tests! {
     Plain: built_branches_run_at_once, children_and_joins_run_in_order, nodes_are_single_operations,
@@ -17,8 +17,7 @@ fn built_branches_run_at_once(device: &Device) -> Result<()> {
     if !device.info().concurrent_kernels {
         return Ok(());
     }
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut first, mut second) = (device.flag()?, device.flag()?);
     let (see_first, see_second) = (first.clone(), second.clone());
     let mut x = s.full(N, 1u32)?;
@@ -29,13 +28,11 @@ fn built_branches_run_at_once(device: &Device) -> Result<()> {
     builder.node(&[left, right], |s| kernels.step(s, &mut x, 2, N))?;
     let graph = builder.build()?;
     graph.launch(&s)?;
-    assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
-    Ok(())
+    assert_all(&s, &x, next(next(1, 1), 2))
 }
 
 fn children_and_joins_run_in_order(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let child = s.capture(|s| {
         kernels.step(s, &mut x, 1, N)?;
@@ -58,13 +55,11 @@ fn children_and_joins_run_in_order(device: &Device) -> Result<()> {
         want_x = next(next(want_x, 1), 2);
     }
     assert_eq!(s.download(&x)?, vec![want_x; N]);
-    assert_eq!(s.download(&y)?, vec![want_y; N]);
-    Ok(())
+    assert_all(&s, &y, want_y)
 }
 
 fn nodes_are_single_operations(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut builder = device.graph_builder()?;
     refused(builder.node(&[], |_| Ok(())), ErrorKind::Captured, &["submit one operation"]);
@@ -76,14 +71,12 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     let graph = builder.build()?;
     assert_eq!((graph.node_count(), graph.edge_count()), (2, 1));
     graph.launch(&s)?;
-    assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
-    Ok(())
+    assert_all(&s, &x, next(next(1, 1), 2))
 }
 
 /// Each round of the kernel reads values that another block wrote in the round before.
 fn grid_barriers_work_in_graphs(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let blocks = kernels.module().kernel("ring")?.occupancy(128, 0)? * device.info().multiprocessors;
     let launch = Launch::new([blocks, 1, 1], [128, 1, 1]).cooperative(true);
     let mut want: Vec<u32> = (0..N as u32).collect();
@@ -109,8 +102,7 @@ fn grid_barriers_work_in_graphs(device: &Device) -> Result<()> {
 }
 
 fn early_launches_keep_the_order_in_graphs(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     // SAFETY: the kernel waits for its predecessor before it reads or writes.
     let launch = unsafe { Launch::new([16, 1, 1], [128, 1, 1]).early_dependent() };
@@ -127,15 +119,13 @@ fn early_launches_keep_the_order_in_graphs(device: &Device) -> Result<()> {
         graph.launch(&s)?;
     }
     let want = (0..2).fold(1, |x, _| (0..40).fold(x, next));
-    assert_eq!(s.download(&x)?, vec![want; N]);
-    Ok(())
+    assert_all(&s, &x, want)
 }
 
 /// Graphs nest up to a limit that drivers' recursion bears; a deeper child is refused when it is added.
 fn children_nest_as_deep_as_documented(device: &Device) -> Result<()> {
     const LEVELS: u32 = 64;
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut graph = s.capture(|s| kernels.step(s, &mut x, 0, N))?;
     for level in 1..=LEVELS {
@@ -155,6 +145,5 @@ fn children_nest_as_deep_as_documented(device: &Device) -> Result<()> {
     builder.build()?.launch(&s)?;
     graph.launch(&s)?;
     let want = (0..=LEVELS).fold(next(1, 7), next);
-    assert_eq!(s.download(&x)?, vec![want; N]);
-    Ok(())
+    assert_all(&s, &x, want)
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use conformance::{Gate, refused, sync, tests};
+use conformance::{Gate, assert_all, kernels_and_streams, next, refused, tests};
 use gpustream::{Device, Error, ErrorKind, GraphUpdate, Launch, Result, Stream};
 
-use crate::graphs::{N, next, usable};
+use crate::graphs::{N, one_node, usable};
 
 tests! {
     Plain: an_update_of_the_same_shape_changes_later_launches, an_update_of_another_shape_replaces_the_graph,
@@ -18,8 +18,7 @@ tests! {
 }
 
 fn an_update_of_the_same_shape_changes_later_launches(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let gate = Gate::new(device)?;
     let mut graph = s.capture(|s| kernels.add_when(s, gate.flag(), &mut x, 1, N))?;
@@ -31,13 +30,11 @@ fn an_update_of_the_same_shape_changes_later_launches(device: &Device) -> Result
     graph.launch(&s)?;
     gate.open();
     assert_eq!(s.download(&x)?, [2; N]);
-    assert_eq!(s.download(&y)?, [12; N]);
-    Ok(())
+    assert_all(&s, &y, 12)
 }
 
 fn an_update_of_another_shape_replaces_the_graph(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let mut graph = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
     graph.launch(&s)?;
@@ -49,13 +46,11 @@ fn an_update_of_another_shape_replaces_the_graph(device: &Device) -> Result<()> 
     assert_eq!(graph.node_count(), 2);
     graph.launch(&s)?;
     assert_eq!(s.download(&x)?, [12; N]);
-    assert_eq!(s.download(&y)?, [12; N]);
-    Ok(())
+    assert_all(&s, &y, 12)
 }
 
 fn a_failed_update_changes_nothing(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let mut graph = s.capture(|s| kernels.step(s, &mut x, 1, N))?;
     let failed = graph.update(&s, |s| {
@@ -70,8 +65,7 @@ fn a_failed_update_changes_nothing(device: &Device) -> Result<()> {
 }
 
 fn single_nodes_are_set(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let (mut host, mut other_host) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
     let mut builder = device.graph_builder()?;
@@ -90,7 +84,7 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
         let z = s.full(N, 100u32)?;
         graph.set_node(run, |s| kernels.mix(s, &z, &mut x, N))?;
     }
-    let others = (0..10).map(|_| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    let _others = (0..10).map(|_| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
     for round in 0..100u32 {
         if round % 2 == 0 {
             graph.set_node(up, |s| s.fill(&mut y, round))?;
@@ -100,14 +94,12 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
     let want = (0..100).fold(44, |x, _| next(x, 100));
     assert_eq!(*other_host.read()?, vec![want; N]);
     assert_eq!(device.stream()?.download(&y)?, [98; N]);
-    drop(others);
     Ok(())
 }
 
 /// Launches from before keep the old closure; the graph owns both.
 fn a_closure_is_set(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let gate = Gate::new(device)?;
     let count = Arc::new(AtomicU32::new(0));
@@ -140,17 +132,13 @@ fn a_closure_is_set(device: &Device) -> Result<()> {
     graph.launch(&s)?;
     s.synchronize()?;
     assert_eq!(count.load(Ordering::SeqCst), 1101);
-    assert_eq!(s.download(&x)?, [5; N]);
-    Ok(())
+    assert_all(&s, &x, 5)
 }
 
 fn setting_nodes_is_checked(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
-    let mut builder = device.graph_builder()?;
-    let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
-    let mut graph = builder.build()?;
+    let (mut graph, node) = one_node(device, |s| kernels.step(s, &mut x, 1, N))?;
     let mut builder = device.graph_builder()?;
     let stranger = builder.node(&[], |s| kernels.step(s, &mut x, 2, N))?;
     refused(builder.node(&[node], |s| s.fill(&mut x, 1)), ErrorKind::InvalidArgument, &["another graph"]);
@@ -184,8 +172,7 @@ fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
     fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         thread::scope(|scope| scope.spawn(work).join()).unwrap()
     }
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut host) = (s.full(N, 1u32)?, device.pinned::<u32>(N)?);
     let mut builder = elsewhere(|| device.graph_builder())?;
     let step = elsewhere(|| builder.node(&[], |s| kernels.step(s, &mut x, 1, N)))?;
@@ -209,9 +196,7 @@ fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
 fn a_node_is_set_by_the_thread_that_asked(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (mut x, mut y) = (s.full(N, 0u32)?, s.full(N, 0u32)?);
-    let mut builder = device.graph_builder()?;
-    let node = builder.node(&[], |s| s.fill(&mut x, 1))?;
-    let mut graph = builder.build()?;
+    let (mut graph, node) = one_node(device, |s| s.fill(&mut x, 1))?;
     graph.set_node(node, |s| {
         let other = thread::scope(|scope| scope.spawn(|| s.fill(&mut y, 2)).join()).unwrap();
         refused(other, ErrorKind::Captured, &["another thread"]);
@@ -224,8 +209,7 @@ fn a_node_is_set_by_the_thread_that_asked(device: &Device) -> Result<()> {
 
 /// The driver has taken the new work, so the graph owns and tracks its memory, however the closure ends.
 fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, w) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
     let mut builder = device.graph_builder()?;
     let node = builder.node(&[], |s| kernels.mix(s, &w, &mut x, N))?;
@@ -248,32 +232,27 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
     }));
     assert!(panicked.is_err());
     drop(z);
-    let others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
+    let _others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
     let gate = Gate::new(device)?;
     let other_stream = device.stream()?;
     kernels.add_when(&other_stream, gate.flag(), &mut y, 1, N)?;
     graph.launch(&s)?;
     assert!(!s.is_done()?, "the launch waits for what another stream does to y");
     gate.open();
-    assert_eq!(s.download(&x)?, vec![next(next(1, 8), 9); N]);
-    drop(others);
-    Ok(())
+    assert_all(&s, &x, next(next(1, 8), 9))
 }
 
 /// A grid barrier would hang in a node that is not cooperative, so such a node takes no cooperative launch.
 fn launch_attributes_of_a_node_stay_as_made(device: &Device) -> Result<()> {
     const SHAPE: Launch = Launch::new([2, 1, 1], [8, 1, 1]);
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let info = device.info();
     let others =
         [(SHAPE.cooperative(true), info.cooperative_launch), (SHAPE.cluster([2, 1, 1]), info.cluster_launch)];
     for (other, _) in others.iter().filter(|(_, present)| *present) {
         for (made, set) in [(&SHAPE, other), (other, &SHAPE)] {
             let mut x = s.full(10, 1u32)?;
-            let mut builder = device.graph_builder()?;
-            let node = builder.node(&[], |s| kernels.step_with(s, made, &mut x, 1, 10))?;
-            let mut graph = builder.build()?;
+            let (mut graph, node) = one_node(device, |s| kernels.step_with(s, made, &mut x, 1, 10))?;
             let changed = graph.set_node(node, |s| kernels.step_with(s, set, &mut x, 2, 10));
             refused(changed, ErrorKind::InvalidArgument, &["cannot be changed", "build the graph anew"]);
             graph.launch(&s)?;

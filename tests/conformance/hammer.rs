@@ -2,27 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use conformance::{open_again, sync, tests, until};
+use conformance::{Random, next, open_again, sync, tests, until};
 use gpustream::{AsView, Buffer, Device, DeviceOptions, Pinned, Result, Stream};
 
 tests! {
     Alone: random_work_of_two_threads_matches_plain_rust;
-}
-
-/// A small random number generator, so that the seed determines the whole run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() >> 11) as usize % limit
-    }
 }
 
 enum Memory {
@@ -70,11 +54,11 @@ impl Worker<'_> {
         let action = random.below(24);
         if action < 3 || self.memory.len() < 3 {
             let len = random_len(random);
-            let value = random.next() as u32;
+            let value = random.number() as u32;
             let (memory, want) = match action % 3 {
                 0 => (Memory::Device(s.full(len, value)?), vec![value; len]),
                 1 => {
-                    let values: Vec<u32> = (0..len).map(|_| random.next() as u32).collect();
+                    let values: Vec<u32> = (0..len).map(|_| random.number() as u32).collect();
                     (Memory::Device(s.upload(&values)?), values)
                 }
                 _ => (Memory::Pinned(self.device.pinned_from(&vec![value; len])?), vec![value; len]),
@@ -108,7 +92,7 @@ impl Worker<'_> {
         }
         let Tracked { memory, want } = &mut self.memory[index];
         let range = range(random, want.len());
-        let value = random.next() as u32;
+        let value = random.number() as u32;
         let n = range.len();
         if let Memory::Pinned(pinned) = memory
             && action >= 21
@@ -123,7 +107,7 @@ impl Worker<'_> {
         };
         if action < 21 {
             self.kernels.step(s, &mut view, value, n)?;
-            want[range].iter_mut().for_each(|x| *x = x.wrapping_mul(5).wrapping_add(value));
+            want[range].iter_mut().for_each(|x| *x = next(*x, value));
         } else {
             s.fill(&mut view, value)?;
             want[range].fill(value);
@@ -169,7 +153,7 @@ fn combine(
     } else {
         kernels.mix(s, &from, &mut to, range.len())?;
         let pairs = target.want[range.clone()].iter_mut().zip(&source.want[range]);
-        pairs.for_each(|(y, x)| *y = y.wrapping_mul(5).wrapping_add(*x));
+        pairs.for_each(|(y, x)| *y = next(*y, *x));
     }
     Ok(())
 }

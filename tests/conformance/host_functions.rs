@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use conformance::executor::block_on;
 use conformance::toolbox::{Answers, Toolbox};
 use conformance::{
-    Gate, open_again, refused, runs_beside_closures, streams_are_independent, sync, synchronize, tests,
+    Gate, assert_all, kernels_and_streams, next, open_again, refused, runs_beside_closures,
+    streams_are_independent, sync, synchronize, tests,
 };
 use gpustream::{Device, DeviceOptions, ErrorKind, Event, Graph, Launch, Pinned, Result, Stream};
 
@@ -18,11 +19,10 @@ tests! {
     Plain: closures_run_in_order, later_work_waits_for_closures, a_panic_is_reported_by_the_next_wait,
         a_panic_of_a_node_is_reported_by_the_next_wait, a_panic_that_panics_when_dropped_is_reported,
         a_panic_is_reported_where_its_run_was_launched, a_blocked_closure_holds_up_its_stream_alone,
-        closures_of_several_streams_run_at_once_where_the_device_says_so,
-        a_blocked_node_holds_up_its_launch_alone, a_closure_may_drop_the_last_handle_of_its_stream,
+        closures_of_several_streams_run_at_once_where_the_device_says_so, a_blocked_node_holds_up_its_launch_alone,
         a_closure_may_drop_the_last_handles_of_everything, a_node_may_drop_the_last_handles_of_everything,
-        a_node_may_drop_its_own_graph, library_calls_of_a_closure_are_refused,
-        library_calls_of_a_node_are_refused, memory_of_earlier_work_can_be_read, memory_of_other_work_is_refused;
+        a_node_may_drop_its_own_graph, library_calls_of_a_closure_are_refused, library_calls_of_a_node_are_refused,
+        memory_of_earlier_work_can_be_read, memory_of_other_work_is_refused;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -42,8 +42,7 @@ fn closures_run_in_order(device: &Device) -> Result<()> {
 
 /// A closure delays its stream as a kernel does.
 fn later_work_waits_for_closures(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut done = device.flag()?;
     let (open, closed) = mpsc::channel::<()>();
     let seen = done.clone();
@@ -86,8 +85,7 @@ fn panics_reach_waits(device: &Device, submit: impl Fn(&Stream) -> Result<()>) -
     ];
     // A device of its own, since other tests wait for the shared one and would get the panic.
     let device = &open_again(device, DeviceOptions::default())?;
-    let kernels = sync::Kernels::load(device)?;
-    let (s, beside) = (device.stream()?, device.stream()?);
+    let (kernels, [s, beside]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let mut host = device.pinned::<u32>(N)?;
     for (what, wait) in waits {
@@ -123,8 +121,7 @@ fn a_panic_of_a_node_is_reported_by_the_next_wait(device: &Device) -> Result<()>
 
 /// The stream that launched the panicking run reports it, not the stream of the graph's other runs.
 fn a_panic_is_reported_where_its_run_was_launched(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let runs = Arc::new(AtomicU32::new(0));
     let begun = runs.clone();
     let graph = a.capture(|s| {
@@ -134,8 +131,7 @@ fn a_panic_is_reported_where_its_run_was_launched(device: &Device) -> Result<()>
             }
         })
     })?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     for stream in [&b, &a, &b] {
         // The runs follow each other, and the first may be done already.
         graph.launch(stream)?;
@@ -182,30 +178,24 @@ fn others_go_on(device: &Device, s: &Stream, block: impl Fn(Receiver<()>) -> Res
         block(closed)?;
         kernels.step(s, &mut mine, value, N)?;
         let after = s.record()?;
-        want = want.wrapping_mul(5).wrapping_add(value);
+        want = next(want, value);
         assert!(!s.is_done()? && !after.is_done()?, "it is blocked");
-        if !beside {
-            for (stream, x) in streams.iter().zip(&mut theirs) {
-                kernels.step(stream, x, value, N)?;
-            }
-            drop(open);
-            assert_eq!(streams[0].download(&theirs[0])?, [want; N]);
-            assert_eq!(streams[1].download(&theirs[1])?, [want; N]);
-            assert_eq!(s.download(&mine)?, [want; N]);
-            continue;
-        }
         for (stream, x) in streams.iter().zip(&mut theirs) {
             kernels.step(stream, x, value, N)?;
-            stream.record()?.synchronize()?;
-            stream.copy(x, &mut host)?;
-            assert_eq!(*host.read()?, [want; N]);
-            block_on(stream.synchronize_async())?;
-            stream.synchronize()?;
-            assert_eq!(stream.download(x)?, [want; N]);
+            if beside {
+                stream.record()?.synchronize()?;
+                stream.copy(x, &mut host)?;
+                assert_eq!(*host.read()?, [want; N]);
+                block_on(stream.synchronize_async())?;
+                stream.synchronize()?;
+                assert_all(stream, x, want)?;
+                assert!(!s.is_done()? && !after.is_done()?, "it is blocked");
+            }
         }
-        assert!(!s.is_done()? && !after.is_done()?, "it is blocked");
         drop(open);
-        assert_eq!(s.download(&mine)?, [want; N]);
+        assert_all(&streams[0], &theirs[0], want)?;
+        assert_all(&streams[1], &theirs[1], want)?;
+        assert_all(s, &mine, want)?;
     }
     Ok(())
 }
@@ -254,28 +244,6 @@ fn closures_of_several_streams_run_at_once_where_the_device_says_so(device: &Dev
     Ok(())
 }
 
-fn a_closure_may_drop_the_last_handle_of_its_stream(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let beside = device.stream()?;
-    let mut x = beside.full(N, 1u32)?;
-    for value in 0..10 {
-        let s = Arc::new(device.stream()?);
-        let (give, take) = mpsc::channel::<Arc<Stream>>();
-        let (tell, told) = mpsc::channel();
-        s.host_fn(move || {
-            drop(take.recv());
-            let _ = tell.send(());
-        })?;
-        // Work submitted after the closure is done all the same.
-        kernels.step(&s, &mut x, value, N)?;
-        give.send(s).unwrap();
-        assert_eq!(told.recv(), Ok(()));
-    }
-    let want = (0..10).fold(1u32, |x, value| x.wrapping_mul(5).wrapping_add(value));
-    assert_eq!(beside.download(&x)?, [want; N]);
-    usable(device, &[&beside])
-}
-
 /// Makes one value of each kind on the device, with work pending. Only these values keep the device open.
 fn one_of_each(device: Device) -> Result<(Arc<Stream>, impl Send)> {
     let s = Arc::new(device.stream()?);
@@ -313,40 +281,46 @@ fn wait_for_what_is_left() {
     }
 }
 
-fn a_closure_may_drop_the_last_handles_of_everything(device: &Device) -> Result<()> {
-    for _ in 0..3 {
-        wait_for_what_is_left();
-        let (s, held) = one_of_each(open_again(device, DeviceOptions::default())?)?;
-        let (give, take) = mpsc::channel();
-        let (tell, told) = mpsc::channel();
-        s.host_fn(move || {
-            drop(take.recv());
-            let _ = tell.send(());
-        })?;
-        assert!(give.send((s, held)).is_ok());
-        assert_eq!(told.recv(), Ok(()));
-    }
-    usable(device, &[&device.stream()?])
-}
-
-fn a_node_may_drop_the_last_handles_of_everything(device: &Device) -> Result<()> {
+/// Runs a closure that drops the last handles of everything, which come to the closure while it runs. `submit` puts the
+/// closure on the stream, and returns its graph, if it has one, to be dropped too.
+fn drop_everything_inside(
+    device: &Device,
+    submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>>,
+) -> Result<()> {
     for _ in 0..3 {
         wait_for_what_is_left();
         let (s, held) = one_of_each(open_again(device, DeviceOptions::default())?)?;
         let (give, take) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let (take, tell) = (Mutex::new(take), Mutex::new(tell));
-        let graph = s.capture(|s| {
-            s.host_fn_repeat(move || {
-                drop(take.lock().unwrap().recv());
-                let _ = tell.lock().unwrap().send(());
-            })
-        })?;
-        graph.launch(&s)?;
+        let closure = Box::new(move || {
+            drop(take.lock().unwrap().recv());
+            let _ = tell.lock().unwrap().send(());
+        });
+        let graph = submit(&s, closure)?;
         assert!(give.send((s, graph, held)).is_ok());
         assert_eq!(told.recv(), Ok(()));
     }
     usable(device, &[&device.stream()?])
+}
+
+fn a_closure_may_drop_the_last_handles_of_everything(device: &Device) -> Result<()> {
+    drop_everything_inside(device, in_a_closure)
+}
+
+fn a_node_may_drop_the_last_handles_of_everything(device: &Device) -> Result<()> {
+    drop_everything_inside(device, in_a_node)
+}
+
+fn in_a_closure(s: &Stream, closure: Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>> {
+    s.host_fn(closure)?;
+    Ok(None)
+}
+
+fn in_a_node(s: &Stream, closure: Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>> {
+    let graph = s.capture(|s| s.host_fn_repeat(closure))?;
+    graph.launch(s)?;
+    Ok(Some(graph))
 }
 
 /// The closure also drops the stream, while launches of the graph are pending.
@@ -355,8 +329,7 @@ fn a_node_may_drop_its_own_graph(device: &Device) -> Result<()> {
         return Ok(());
     }
     wait_for_what_is_left();
-    let kernels = sync::Kernels::load(device)?;
-    let beside = device.stream()?;
+    let (kernels, [beside]) = kernels_and_streams(device)?;
     let s = device.stream()?;
     let mut x = s.full(N, 1u32)?;
     let (give, take) = mpsc::channel::<(Graph, Stream)>();
@@ -413,35 +386,23 @@ fn answers(
     Ok(answers)
 }
 
+fn library_calls_of_a_closure_are_refused(device: &Device) -> Result<()> {
+    answers(device, in_a_closure).map(|answers| all_refused(&answers))
+}
+
+fn library_calls_of_a_node_are_refused(device: &Device) -> Result<()> {
+    answers(device, in_a_node).map(|answers| all_refused(&answers))
+}
+
 fn all_refused(answers: &Answers) {
     let wrong: Vec<_> = answers.iter().filter(|(_, kind)| *kind != Some(ErrorKind::InHostClosure)).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-fn library_calls_of_a_closure_are_refused(device: &Device) -> Result<()> {
-    let answers = answers(device, |s, closure| {
-        s.host_fn(closure)?;
-        Ok(None)
-    })?;
-    all_refused(&answers);
-    Ok(())
-}
-
-fn library_calls_of_a_node_are_refused(device: &Device) -> Result<()> {
-    let answers = answers(device, |s, closure| {
-        let graph = s.capture(|s| s.host_fn_repeat(closure))?;
-        graph.launch(s)?;
-        Ok(Some(graph))
-    })?;
-    all_refused(&answers);
-    Ok(())
-}
-
 /// The closure's stream has finished its earlier work and everything that it waited for, so the driver need not be
 /// asked.
 fn memory_of_earlier_work_can_be_read(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
     let (mut first, mut second) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
     a.synchronize()?;
@@ -471,8 +432,7 @@ fn memory_of_earlier_work_can_be_read(device: &Device) -> Result<()> {
 /// Memory of work behind the closure, or of a stream that the closure's has not waited for, is an error: the wait could
 /// last for ever.
 fn memory_of_other_work_is_refused(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let x = a.full(N, 1u32)?;
     let mut behind = device.pinned::<u32>(N)?;
     let mut beside = device.pinned_from(&[1u32; N])?;

@@ -1,7 +1,7 @@
 //! Host memory that the device reaches: registered, write-combined and managed.
 
 use conformance::executor::{block_on, is_pending};
-use conformance::{Gate, refused, sync, tests};
+use conformance::{Gate, assert_all, kernels_and_streams, refused, tests};
 use gpustream::{Device, ErrorKind, ManagedAdvice, PinnedOptions, Place, Result};
 use gpustream_kernels::elementwise;
 
@@ -30,8 +30,7 @@ fn registered_memory_is_used_in_place(device: &Device) -> Result<()> {
 
 fn registered_memory_outlives_its_owner(device: &Device) -> Result<()> {
     const N: usize = 1 << 18;
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let host = device.register(vec![7u32; N])?;
     let mut x = s.zeros::<u32>(N)?;
     s.synchronize()?;
@@ -71,8 +70,7 @@ fn write_combined_memory_feeds_kernels_and_copies(device: &Device) -> Result<()>
         s.copy(&host, &mut copied)?;
         assert_eq!(s.download(&copied)?, vec![f32::from(round); 5000]);
     }
-    assert_eq!(s.download(&y)?, vec![7.0; 5000]);
-    Ok(())
+    assert_all(&s, &y, 7.0)
 }
 
 /// Returns whether the device has managed memory; without it, an allocation must say so.
@@ -118,8 +116,7 @@ fn managed_memory_is_guarded(device: &Device) -> Result<()> {
     if !has_managed(device) {
         return Ok(());
     }
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut table = device.managed::<u32>(100)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&s, gate.flag(), &mut table, 3, 100)?;

@@ -3,64 +3,23 @@
 use std::mem;
 use std::sync::mpsc;
 
-use conformance::{Gate, open_again, sync, tests, until};
+use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, sync, tests, until};
 use gpustream::{Device, DeviceOptions, Launch, Result};
 
 tests! {
-    Plain: a_buffer_dropped_in_use_stays_until_it_is_read, pinned_memory_dropped_in_use_stays_until_it_is_read,
-        a_stream_dropped_in_use_finishes_its_work, kernels_dropped_in_use_finish,
-        freed_memory_is_not_reused_early, freed_pinned_memory_is_not_reused_early, reuse_on_another_stream_waits,
-        dropping_the_last_handle_waits_for_the_work, closures_own_what_they_hold,
-        a_closure_may_drop_the_last_handle, forgotten_guards_break_nothing, forgotten_buffers_break_nothing,
-        forgotten_streams_break_nothing, a_panic_leaves_the_device_usable, flags_live_as_long_as_their_kernels;
+    Plain: a_stream_dropped_in_use_finishes_its_work, kernels_dropped_in_use_finish,
+        freed_pinned_memory_is_not_reused_early, reuse_on_another_stream_waits,
+        dropping_the_last_handle_waits_for_the_work, forgotten_guards_break_nothing,
+        forgotten_buffers_break_nothing, forgotten_streams_break_nothing, a_panic_leaves_the_device_usable,
+        flags_live_as_long_as_their_kernels;
     Alone: everything_is_returned;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
-fn a_buffer_dropped_in_use_stays_until_it_is_read(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
-    let x = a.full(N, 7u32)?;
-    let mut y = a.zeros::<u32>(N)?;
-    a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
-    drop(x);
-    // New allocations must not get the memory that stream a still reads.
-    let others = (0..10).map(|_| b.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
-    b.synchronize()?;
-    assert!(!a.is_done()?);
-    gate.open();
-    assert_eq!(a.download(&y)?, [7; N]);
-    drop(others);
-    Ok(())
-}
-
-fn pinned_memory_dropped_in_use_stays_until_it_is_read(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let a = device.stream()?;
-    let host = device.pinned_from(&[7u32; N])?;
-    let mut x = a.zeros::<u32>(N)?;
-    a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
-    a.copy(&host, &mut x)?;
-    drop(host);
-    let mut others = (0..10).map(|_| device.pinned::<u32>(N)).collect::<Result<Vec<_>>>()?;
-    for other in &mut others {
-        other.write()?.fill(1);
-    }
-    assert!(!a.is_done()?);
-    gate.open();
-    assert_eq!(a.download(&x)?, [7; N]);
-    Ok(())
-}
-
 fn a_stream_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 7u32)?;
     a.synchronize()?;
     let gate = Gate::new(device)?;
@@ -73,14 +32,11 @@ fn a_stream_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
     b.copy(&x, &mut y)?;
     assert!(!b.is_done()?);
     gate.open();
-    assert_eq!(b.download(&y)?, [42; N]);
-    Ok(())
+    assert_all(&b, &y, 42)
 }
 
-/// The module is dropped while its kernel runs.
 fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let a = device.stream()?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 7u32)?;
     a.synchronize()?;
     let gate = Gate::new(device)?;
@@ -89,36 +45,15 @@ fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {
     // Making a stream lets the library look for things it can destroy. `trim` would, too, but may wait for the device.
     drop(device.stream()?);
     gate.open();
-    assert_eq!(a.download(&x)?, [8; N]);
-    Ok(())
-}
-
-/// The same stream may get a block again at once, since its next use of the block comes after the last one.
-fn freed_memory_is_not_reused_early(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let a = device.stream()?;
-    let mut y = a.zeros::<u32>(N)?;
-    a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
-    for value in 0..20u32 {
-        let x = a.full(N, value)?;
-        kernels.mix(&a, &x, &mut y, N)?;
-    }
-    gate.open();
-    let want = (0..20).fold(0u32, |sum, value| sum.wrapping_mul(5).wrapping_add(value));
-    assert_eq!(a.download(&y)?, [want; N]);
-    Ok(())
+    assert_all(&a, &x, 8)
 }
 
 fn freed_pinned_memory_is_not_reused_early(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let a = device.stream()?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     let mut sum = a.zeros::<u32>(N)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     for value in 0..20u32 {
         // The host writes to this memory at once, so the device must not still read it.
         let host = device.pinned_from(&[value; N])?;
@@ -126,15 +61,13 @@ fn freed_pinned_memory_is_not_reused_early(device: &Device) -> Result<()> {
         kernels.mix(&a, &x, &mut sum, N)?;
     }
     gate.open();
-    let want = (0..20).fold(0u32, |sum, value| sum.wrapping_mul(5).wrapping_add(value));
-    assert_eq!(a.download(&sum)?, [want; N]);
-    Ok(())
+    let want = (0..20).fold(0u32, next);
+    assert_all(&a, &sum, want)
 }
 
 /// Stream a still uses a block, allocates it again, and stream b uses it.
 fn reuse_on_another_stream_waits(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let x = a.full(N, 7u32)?;
     let mut y = a.zeros::<u32>(N)?;
     a.synchronize()?;
@@ -148,22 +81,16 @@ fn reuse_on_another_stream_waits(device: &Device) -> Result<()> {
     assert!(!b.is_done()?, "b waits for the former owner's reader");
     gate.open();
     assert_eq!(a.download(&y)?, [7; N]);
-    assert_eq!(b.download(&again)?, [1; N]);
-    Ok(())
+    assert_all(&b, &again, 1)
 }
 
-/// Only the last drop waits for the work.
 fn dropping_the_last_handle_waits_for_the_work(device: &Device) -> Result<()> {
     let mine = open_again(device, DeviceOptions::default())?;
-    let kernels = sync::Kernels::load(&mine)?;
-    let s = mine.stream()?;
-    let gate = Gate::new(device)?;
-    let (sender, done) = mpsc::channel();
-    s.host_fn(move || sender.send(()).unwrap())?;
+    let (kernels, [s]) = kernels_and_streams(&mine)?;
     let mut x = s.zeros::<u32>(N)?;
     kernels.step(&s, &mut x, 1, N)?;
     s.synchronize()?;
-    let (sender, later) = mpsc::channel();
+    let (sender, done) = mpsc::channel();
     let (go, wait) = mpsc::channel::<()>();
     s.host_fn(move || {
         let _ = wait.recv();
@@ -171,44 +98,12 @@ fn dropping_the_last_handle_waits_for_the_work(device: &Device) -> Result<()> {
     })?;
     kernels.step(&s, &mut x, 1, N)?;
     drop((kernels, s, x));
-    assert!(later.try_recv().is_err(), "the work has not been done yet");
+    assert!(done.try_recv().is_err(), "the work has not been done yet");
     std::thread::scope(|scope| {
         scope.spawn(move || drop(go));
         drop(mine);
     });
-    assert!(later.try_recv().is_ok(), "the last handle was dropped before the work was done");
-    assert!(done.try_recv().is_ok());
-    drop(gate);
-    Ok(())
-}
-
-fn closures_own_what_they_hold(device: &Device) -> Result<()> {
-    let s = device.stream()?;
-    let x = s.full(N, 7u32)?;
-    let host = device.pinned::<u32>(N)?;
-    let mut y = s.zeros::<u32>(N)?;
-    s.copy(&x, &mut y)?;
-    let event = s.record()?;
-    s.host_fn(move || drop((x, host, event)))?;
-    assert_eq!(s.download(&y)?, [7; N]);
-    Ok(())
-}
-
-fn a_closure_may_drop_the_last_handle(device: &Device) -> Result<()> {
-    let mine = open_again(device, DeviceOptions::default())?;
-    let s = mine.stream()?;
-    let x = s.full(N, 7u32)?;
-    let (sender, done) = mpsc::channel();
-    let held = (x, sync::Kernels::load(&mine)?, mine.clone());
-    s.host_fn(move || {
-        drop(held);
-        sender.send(()).unwrap();
-    })?;
-    drop((s, mine));
-    assert_eq!(done.recv(), Ok(()));
-    // The device is as usable as before.
-    let s = device.stream()?;
-    assert_eq!(s.download(&s.full(N, 3u32)?)?, [3; N]);
+    assert!(done.try_recv().is_ok(), "the last handle was dropped before the work was done");
     Ok(())
 }
 
@@ -228,8 +123,7 @@ fn forgotten_guards_break_nothing(device: &Device) -> Result<()> {
 }
 
 fn forgotten_buffers_break_nothing(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut y = b.zeros::<u32>(N)?;
     let host = device.pinned_from(&[9u32; N])?;
     a.synchronize()?;
@@ -241,22 +135,19 @@ fn forgotten_buffers_break_nothing(device: &Device) -> Result<()> {
     b.copy(&host, &mut x.slice_mut(..)?)?;
     mem::forget((x, host));
     gate.open();
-    assert_eq!(b.download(&y)?, [8; N]);
-    Ok(())
+    assert_all(&b, &y, 8)
 }
 
 fn forgotten_streams_break_nothing(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let b = device.stream()?;
+    let (kernels, [b]) = kernels_and_streams(device)?;
     let mut x = b.full(N, 1u32)?;
     for value in 0..10 {
         let a = device.stream()?;
         kernels.step(&a, &mut x, value, N)?;
         mem::forget(a);
     }
-    let want = (0..10).fold(1u32, |x, value| x.wrapping_mul(5).wrapping_add(value));
-    assert_eq!(b.download(&x)?, [want; N]);
-    Ok(())
+    let want = (0..10).fold(1u32, next);
+    assert_all(&b, &x, want)
 }
 
 /// The host unwinds with a guard alive and work in flight.
@@ -279,15 +170,11 @@ fn a_panic_leaves_the_device_usable(device: &Device) -> Result<()> {
 
 /// The next flag does not get a flag's memory while a kernel watches it.
 fn flags_live_as_long_as_their_kernels(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let gate = Gate::on(&kernels, &s)?;
     let mut late = device.flag()?;
     kernels.raise_flag(&s, &ONE, &mut late, 5)?;
-    let address = late.clone();
     drop(late);
-    drop(address);
     let others = (0..10).map(|_| device.flag()).collect::<Result<Vec<_>>>()?;
     gate.open();
     s.synchronize()?;

@@ -5,8 +5,8 @@ use std::mem;
 use std::sync::Arc;
 use std::thread;
 
-use conformance::{Gate, open_again, sync, synchronize, tests, until};
-use gpustream::{AsViewMut, Device, DeviceOptions, Graph, Launch, PoolPolicy, Result, Stream};
+use conformance::{Gate, kernels_and_streams, open_again, sync, synchronize, tests, until};
+use gpustream::{AsViewMut, Buffer, Device, DeviceOptions, Graph, Pinned, PoolPolicy, Result, Stream};
 
 tests! {
     Plain: a_captured_graph_keeps_memory_of_a_closed_handle, a_set_node_keeps_memory_of_a_closed_handle,
@@ -19,7 +19,6 @@ tests! {
 
 const ALL: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 /// Elements of one allocation, large enough for pages of its own.
 const N: usize = 1 << 20;
 
@@ -28,7 +27,7 @@ struct Bystanders {
     vectors: Vec<Vec<u32>>,
     device: Device,
     stream: Stream,
-    buffers: Vec<gpustream::Buffer<u32>>,
+    buffers: Vec<Buffer<u32>>,
 }
 
 impl Bystanders {
@@ -54,12 +53,26 @@ impl Bystanders {
     }
 }
 
+/// Opens the device again, and allocates there.
+fn another_handle(device: &Device) -> Result<(Device, Buffer<u32>)> {
+    let other = open_again(device, DeviceOptions::default())?;
+    let y = other.stream()?.zeros::<u32>(N)?;
+    synchronize(&other)?;
+    Ok((other, y))
+}
+
+/// Fills `y` with 7, and copies it to `seen`.
+fn fill_and_copy(s: &Stream, y: &mut Buffer<u32>, seen: &mut Pinned<u32>) -> Result<()> {
+    s.fill(y, 7)?;
+    s.copy(y, seen)
+}
+
 /// Makes, under each memory policy, a graph of `device` over memory of a handle that is closed before the graph is
 /// launched.
 fn under_each(
     device: &Device,
     policies: &[PoolPolicy],
-    make: impl Fn(&Stream, &mut gpustream::Buffer<u32>, &mut gpustream::Pinned<u32>) -> Result<Graph>,
+    make: impl Fn(&Stream, &mut Buffer<u32>, &mut Pinned<u32>) -> Result<Graph>,
 ) -> Result<()> {
     for &policy in policies {
         let s = device.stream()?;
@@ -84,12 +97,7 @@ fn under_each(
 }
 
 fn a_captured_graph_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
-    under_each(device, &ALL, |s, y, seen| {
-        s.capture(|s| {
-            s.fill(y, 7)?;
-            s.copy(y, seen)
-        })
-    })
+    under_each(device, &ALL, |s, y, seen| s.capture(|s| fill_and_copy(s, y, seen)))
 }
 
 fn a_set_node_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
@@ -116,10 +124,7 @@ fn an_updated_graph_keeps_memory_of_a_closed_handle(device: &Device) -> Result<(
             s.fill(&mut own, 1)?;
             s.copy(&own, seen)
         })?;
-        graph.update(s, |s| {
-            s.fill(y, 7)?;
-            s.copy(y, seen)
-        })?;
+        graph.update(s, |s| fill_and_copy(s, y, seen))?;
         Ok(graph)
     })
 }
@@ -137,7 +142,7 @@ fn a_child_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
 
 /// The memory is pinned, write-combined, registered or managed.
 fn a_graph_keeps_host_memory_of_a_closed_handle(device: &Device) -> Result<()> {
-    fn captured(s: &Stream, x: &mut gpustream::Buffer<u32>, host: &mut impl AsViewMut<u32>) -> Result<Graph> {
+    fn captured(s: &Stream, x: &mut Buffer<u32>, host: &mut impl AsViewMut<u32>) -> Result<Graph> {
         s.capture(|s| {
             s.fill(x, 7)?;
             s.copy(x, host)?;
@@ -177,11 +182,9 @@ fn a_graph_built_over_two_handles_outlives_both_buffers(device: &Device) -> Resu
     let s = device.stream()?;
     let mut seen = device.pinned::<u32>(N)?;
     let graph = {
-        let handles =
-            [open_again(device, DeviceOptions::default())?, open_again(device, DeviceOptions::default())?];
-        let (a, b) = (handles[0].stream()?, handles[1].stream()?);
-        let (mut x, mut y) = (a.full(N, 3u32)?, b.zeros::<u32>(N)?);
-        conformance::synchronize(device)?;
+        let ((one, mut x), (_two, mut y)) = (another_handle(device)?, another_handle(device)?);
+        one.stream()?.fill(&mut x, 3)?;
+        synchronize(&one)?;
         let graph = s.capture(|s| {
             s.copy(&x, &mut y)?;
             s.fill(&mut x, 5)?;
@@ -202,22 +205,14 @@ fn a_graph_built_over_two_handles_outlives_both_buffers(device: &Device) -> Resu
 
 /// Closing the handle waits for the run; its memory lives until the graph is dropped.
 fn a_handle_closes_while_a_graph_is_pending(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut seen = device.pinned::<u32>(N)?;
-    let other = open_again(device, DeviceOptions::default())?;
-    let t = other.stream()?;
-    let mut y = t.zeros::<u32>(N)?;
-    t.synchronize()?;
-    let graph = s.capture(|s| {
-        s.fill(&mut y, 7)?;
-        s.copy(&y, &mut seen)
-    })?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let (other, mut y) = another_handle(device)?;
+    let graph = s.capture(|s| fill_and_copy(s, &mut y, &mut seen))?;
+    let gate = Gate::on(&kernels, &s)?;
     graph.launch(&s)?;
     thread::scope(|scope| {
-        let closing = scope.spawn(move || drop((y, t, other)));
+        let closing = scope.spawn(move || drop((y, other)));
         gate.open();
         closing.join().unwrap();
     });
@@ -231,22 +226,15 @@ fn a_handle_closes_while_a_graph_is_pending(device: &Device) -> Result<()> {
 }
 
 fn a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut seen = device.pinned::<u32>(N)?;
     let graph = {
-        let other = open_again(device, DeviceOptions::default())?;
-        let mut y = other.stream()?.zeros::<u32>(N)?;
-        synchronize(&other)?;
-        s.capture(|s| {
-            s.fill(&mut y, 7)?;
-            s.copy(&y, &mut seen)
-        })?
+        let (_other, mut y) = another_handle(device)?;
+        s.capture(|s| fill_and_copy(s, &mut y, &mut seen))?
     };
     // Allocated early, since a driver's allocation may wait for the kernel.
     let bystanders = Bystanders::new(device)?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &s)?;
     graph.launch(&s)?;
     drop(graph);
     // Making a stream lets the library look for things it can destroy.
@@ -260,12 +248,9 @@ fn a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle(device: &Device
 fn a_handle_closes_inside_a_capture(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut seen = device.pinned::<u32>(N)?;
-    let other = open_again(device, DeviceOptions::default())?;
-    let mut y = other.stream()?.zeros::<u32>(N)?;
-    synchronize(&other)?;
+    let (other, mut y) = another_handle(device)?;
     let graph = s.capture(|s| {
-        s.fill(&mut y, 7)?;
-        s.copy(&y, &mut seen)?;
+        fill_and_copy(s, &mut y, &mut seen)?;
         // Another thread closes the handle, since this one may not wait while it captures.
         thread::spawn(move || drop((y, other))).join().unwrap();
         Ok(())
@@ -281,9 +266,7 @@ fn a_handle_closes_inside_a_capture(device: &Device) -> Result<()> {
 fn a_forgotten_graph_harms_nobody(device: &Device) -> Result<()> {
     let s = device.stream()?;
     {
-        let other = open_again(device, DeviceOptions::default())?;
-        let mut y = other.stream()?.zeros::<u32>(N)?;
-        synchronize(&other)?;
+        let (_other, mut y) = another_handle(device)?;
         let graph = s.capture(|s| s.fill(&mut y, 7))?;
         graph.launch(&s)?;
         mem::forget(graph);
@@ -298,9 +281,7 @@ fn a_forgotten_graph_harms_nobody(device: &Device) -> Result<()> {
 fn a_handle_opened_later_gets_other_memory(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (graph, address) = {
-        let other = open_again(device, DeviceOptions::default())?;
-        let mut y = other.stream()?.zeros::<u32>(N)?;
-        synchronize(&other)?;
+        let (_other, mut y) = another_handle(device)?;
         (s.capture(|s| s.fill(&mut y, 7))?, y.as_raw())
     };
     let later = open_again(device, DeviceOptions::default())?;
@@ -329,10 +310,10 @@ fn the_closure_of_a_dropped_pending_graph_is_dropped_too(device: &Device) -> Res
             let _ = &owned;
         })
     })?;
-    kernels.spin(&beside, &ONE, gate.flag())?;
+    gate.hold(&kernels, &beside)?;
     s.wait(&beside.record()?)?;
     graph.launch(&s)?;
-    kernels.spin(&beside, &ONE, later.flag())?;
+    later.hold(&kernels, &beside)?;
     drop((graph, s, closed));
     gate.open();
     (0..3).try_for_each(|_| device.stream().map(drop))?;

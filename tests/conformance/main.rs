@@ -34,38 +34,9 @@ mod streams;
 mod strided;
 mod tracking;
 
-fn main() {
-    conformance::main(&[
-        streams::TESTS,
-        events::TESTS,
-        host_functions::TESTS,
-        copies::TESTS,
-        convert::TESTS,
-        launch::TESTS,
-        clusters::TESTS,
-        tracking::TESTS,
-        lifetimes::TESTS,
-        lifetimes_handles::TESTS,
-        staging::TESTS,
-        strided::TESTS,
-        memory::TESTS,
-        pool::TESTS,
-        host_memory::TESTS,
-        pipeline::TESTS,
-        pipeline_in_place::TESTS,
-        modules::TESTS,
-        bad_input::TESTS,
-        faults::TESTS,
-        kernels::TESTS,
-        hammer::TESTS,
-        graphs::TESTS,
-        graphs_capture::TESTS,
-        graphs_explicit::TESTS,
-        graphs_update::TESTS,
-        notify::TESTS,
-        notify_stress::TESTS,
-        default_streams::TESTS,
-        multi_device::TESTS,
-        exit::TESTS,
-    ]);
+conformance::run! {
+    streams, events, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles,
+    staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, faults,
+    kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, notify, notify_stress,
+    default_streams, multi_device, exit
 }

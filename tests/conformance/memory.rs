@@ -1,15 +1,14 @@
 //! Allocation, reuse of memory, statistics, and running out of memory.
 
-use conformance::{Gate, open_again, refused, sync, tests};
-use gpustream::{Device, DeviceOptions, ErrorKind, MemoryInfo, Piece, Result, Stream, StreamOptions};
+use conformance::{Gate, assert_all, kernels_and_streams, open_again, refused, sync, tests};
+use gpustream::{Device, DeviceOptions, ErrorKind, MemoryInfo, Piece, Result, Stream};
 
 tests! {
-    Plain: freed_memory_is_reused, statistics_add_up, peaks_are_remembered, trimming_returns_what_is_free,
+    Plain: freed_memory_is_reused, statistics_add_up, trimming_returns_what_is_free,
         too_much_is_an_error_and_less_still_works, lengths_that_overflow_are_refused,
         elements_of_no_size_may_be_as_many_as_in_a_vector, duplicates_have_memory_of_their_own, views_are_cast,
         memory_names_its_elements, allocating_operations_are_named, options_at_their_extremes_work,
-        allocations_are_aligned, free_and_total_memory_are_reported, handles_of_one_device_share_its_memory,
-        memory_of_another_backend_is_refused;
+        allocations_are_aligned, free_and_total_memory_are_reported, handles_of_one_device_share_its_memory;
 }
 
 fn freed_memory_is_reused(device: &Device) -> Result<()> {
@@ -33,17 +32,8 @@ fn statistics_add_up(device: &Device) -> Result<()> {
     let stats = device.memory_stats();
     assert_eq!(stats.used, 0);
     assert!(stats.reserved >= 100_000, "kept for the next: {stats:?}");
-    Ok(())
-}
-
-fn peaks_are_remembered(device: &Device) -> Result<()> {
-    let device = open_again(device, DeviceOptions::default())?;
-    let s = device.stream()?;
-    for size in [1000, 1_000_000, 2000] {
-        drop(s.alloc::<u8>(size)?);
-    }
-    let peak = device.memory_stats().peak;
-    assert!((1_000_000..=1_250_000).contains(&peak), "{peak}");
+    drop(s.alloc::<u8>(2000)?);
+    assert_eq!(device.memory_stats().peak, used, "the most so far");
     Ok(())
 }
 
@@ -54,13 +44,11 @@ fn trimming_returns_what_is_free(device: &Device) -> Result<()> {
     drop(s.full(1_000_000, 1u8)?);
     s.synchronize()?;
     assert!(device.trim() >= 1_000_000);
-    assert_eq!(s.download(&keep)?, [3; 1000]);
-    Ok(())
+    assert_all(&s, &keep, 3)
 }
 
 fn too_much_is_an_error_and_less_still_works(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(1000, 3u32)?;
     let total = device.memory()?.total;
     for bytes in [total as usize * 2, 1 << 50, isize::MAX as usize] {
@@ -130,32 +118,11 @@ fn handles_of_one_device_share_its_memory(device: &Device) -> Result<()> {
     // The drop of the other device's last handle waits for its work, and for other work on its memory.
     late.open();
     drop((theirs, other));
-    assert_eq!(mine.download(&x)?, [2; 1000]);
-    Ok(())
-}
-
-/// No driver copies between backends, so a program copies through the host.
-fn memory_of_another_backend_is_refused(device: &Device) -> Result<()> {
-    if device.info().backend == "cpu" {
-        // The machine need not have another backend; `gpustream`'s own tests prove the refusals on a model of a device.
-        return Ok(());
-    }
-    let other = Device::open("cpu")?;
-    let (mine, theirs) = (device.stream()?, other.stream()?);
-    let mut x = mine.full(10, 1u32)?;
-    let y = theirs.full(10, 2u32)?;
-    let say = &["cannot reach", "through the host"];
-    refused(mine.copy(&y, &mut x), ErrorKind::DeviceMismatch, say);
-    refused(theirs.download(&x), ErrorKind::DeviceMismatch, say);
-    refused(theirs.fill(&mut x, 1), ErrorKind::DeviceMismatch, say);
-    mine.upload_into(&theirs.download(&y)?, &mut x)?;
-    assert_eq!(mine.download(&x)?, [2; 10]);
-    Ok(())
+    assert_all(&mine, &x, 2)
 }
 
 fn duplicates_have_memory_of_their_own(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (s, other) = (device.stream()?, device.stream()?);
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
     let gate = Gate::new(device)?;
     let mut x = s.full(1000, 1u32)?;
     kernels.add_when(&s, gate.flag(), &mut x, 1, 1000)?;
@@ -282,8 +249,5 @@ fn options_at_their_extremes_work(device: &Device) -> Result<()> {
     let source = |_: &mut [u8]| Ok::<_, gpustream::Error>(0);
     let refusal = device.pipeline().results(MOST).run(source, copy, |_, _| Ok(())).map(drop);
     refused(refusal, ErrorKind::OutOfMemory, &[]);
-    for priority in [i32::MIN, i32::MAX] {
-        device.stream_with(StreamOptions::default().priority(priority))?.synchronize()?;
-    }
     Ok(())
 }

@@ -1,54 +1,17 @@
 //! Several devices of one backend: events, waits, tracking and copies between them.
 //!
-//! The CPU backend presents several devices in a child process; a GPU backend with one device is skipped.
+//! The CPU backend presents several devices; a GPU backend with one device is skipped.
 
-use conformance::{Child, Gate, refused, sync, tests};
-use gpustream::{Device, ErrorKind, Launch, Pitched, Result};
+use conformance::{Gate, assert_all, next, refused, sync, tests};
+use gpustream::{Device, ErrorKind, Pitched, Result};
 
 tests! {
-    Plain: halving_over_all_devices_gives_one_value, waits_order_devices, tracking_orders_devices,
+    Several: halving_over_all_devices_gives_one_value, waits_order_devices, tracking_orders_devices,
         copies_between_devices_arrive, memory_dropped_in_use_elsewhere_stays_until_then,
         graphs_stay_on_their_device, boxes_between_devices_arrive;
-    Part: halving, waits, tracking, copies, dropping, graphs, boxes;
 }
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
-
-fn with_several(device: &Device, part: &str) -> Result<()> {
-    let ended =
-        Child::of(device, &format!("multi_device::{part}")).env("GPUSTREAM_CPU_DEVICES", "3").run()?;
-    assert_eq!(ended.code, Some(0), "{}", ended.output);
-    Ok(())
-}
-
-fn halving_over_all_devices_gives_one_value(device: &Device) -> Result<()> {
-    with_several(device, "halving")
-}
-
-fn waits_order_devices(device: &Device) -> Result<()> {
-    with_several(device, "waits")
-}
-
-fn tracking_orders_devices(device: &Device) -> Result<()> {
-    with_several(device, "tracking")
-}
-
-fn copies_between_devices_arrive(device: &Device) -> Result<()> {
-    with_several(device, "copies")
-}
-
-fn memory_dropped_in_use_elsewhere_stays_until_then(device: &Device) -> Result<()> {
-    with_several(device, "dropping")
-}
-
-fn graphs_stay_on_their_device(device: &Device) -> Result<()> {
-    with_several(device, "graphs")
-}
-
-fn boxes_between_devices_arrive(device: &Device) -> Result<()> {
-    with_several(device, "boxes")
-}
 
 /// Returns all devices of this one's backend, or none if there are fewer than two.
 fn devices(device: &Device) -> Vec<Device> {
@@ -62,8 +25,12 @@ fn devices(device: &Device) -> Vec<Device> {
     all
 }
 
+fn two_devices(device: &Device) -> Option<[Device; 2]> {
+    devices(device).into_iter().take(2).collect::<Vec<_>>().try_into().ok()
+}
+
 /// Combines one vector of each device pairwise, until one device has the result.
-fn halving(device: &Device) -> Result<()> {
+fn halving_over_all_devices_gives_one_value(device: &Device) -> Result<()> {
     let devices = devices(device);
     if devices.is_empty() {
         return Ok(());
@@ -80,7 +47,7 @@ fn halving(device: &Device) -> Result<()> {
             let mut near = streams[i].alloc::<u32>(N)?;
             streams[i].copy(part, &mut near)?;
             kernels[i].mix(&streams[i], &near, &mut parts[i], N)?;
-            wants[i] = wants[i].wrapping_mul(5).wrapping_add(wants[half + i]);
+            wants[i] = next(wants[i], wants[half + i]);
         }
         wants.truncate(half);
     }
@@ -88,13 +55,11 @@ fn halving(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn waits(device: &Device) -> Result<()> {
-    let devices = devices(device);
-    let [first, second, ..] = &devices[..] else { return Ok(()) };
+fn waits_order_devices(device: &Device) -> Result<()> {
+    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
     let kernels = sync::Kernels::load(first)?;
     let (a, b) = (first.stream()?, second.stream()?);
-    let gate = Gate::new(first)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     let event = a.record()?;
     b.wait(&event)?;
     let x = b.full(N, 1u32)?;
@@ -106,10 +71,8 @@ fn waits(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Uses memory of one device on streams of both.
-fn tracking(device: &Device) -> Result<()> {
-    let devices = devices(device);
-    let [first, second, ..] = &devices[..] else { return Ok(()) };
+fn tracking_orders_devices(device: &Device) -> Result<()> {
+    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
     let (here, there) = (sync::Kernels::load(first)?, sync::Kernels::load(second)?);
     let (a, b) = (first.stream()?, second.stream()?);
     let mut x = a.full(N, 1u32)?;
@@ -126,16 +89,13 @@ fn tracking(device: &Device) -> Result<()> {
     for value in 0..20 {
         here.step(&a, &mut x, value, N)?;
         there.step(&b, &mut x, value + 1, N)?;
-        want = want.wrapping_mul(5).wrapping_add(value).wrapping_mul(5).wrapping_add(value + 1);
+        want = next(next(want, value), value + 1);
     }
-    assert_eq!(a.download(&x)?, vec![want; N]);
-    Ok(())
+    assert_all(&a, &x, want)
 }
 
-/// Copies any part in both directions, on either device's stream.
-fn copies(device: &Device) -> Result<()> {
-    let devices = devices(device);
-    let [first, second, ..] = &devices[..] else { return Ok(()) };
+fn copies_between_devices_arrive(device: &Device) -> Result<()> {
+    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
     let (a, b) = (first.stream()?, second.stream()?);
     let values: Vec<u32> = (0..N as u32).collect();
     let x = a.upload(&values)?;
@@ -149,10 +109,8 @@ fn copies(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Copies boxes of two and three dimensions in both directions, on either device's stream.
-fn boxes(device: &Device) -> Result<()> {
-    let devices = devices(device);
-    let [first, second, ..] = &devices[..] else { return Ok(()) };
+fn boxes_between_devices_arrive(device: &Device) -> Result<()> {
+    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
     let (a, b) = (first.stream()?, second.stream()?);
     let values: Vec<u32> = (1..=600).collect();
     let x = a.upload(&values)?;
@@ -178,27 +136,23 @@ fn boxes(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn dropping(device: &Device) -> Result<()> {
-    let devices = devices(device);
-    let [first, second, ..] = &devices[..] else { return Ok(()) };
+fn memory_dropped_in_use_elsewhere_stays_until_then(device: &Device) -> Result<()> {
+    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
     let there = sync::Kernels::load(second)?;
     let (a, b) = (first.stream()?, second.stream()?);
     let x = a.full(N, 7u32)?;
     let mut y = b.zeros::<u32>(N)?;
     let gate = Gate::new(second)?;
-    there.spin(&b, &ONE, gate.flag())?;
+    gate.hold(&there, &b)?;
     b.copy(&x, &mut y)?;
     drop(x);
-    let others = (0..10).map(|_| a.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    let _others = (0..10).map(|_| a.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
     gate.open();
-    assert_eq!(b.download(&y)?, [7; N]);
-    drop(others);
-    Ok(())
+    assert_all(&b, &y, 7)
 }
 
-fn graphs(device: &Device) -> Result<()> {
-    let devices = devices(device);
-    let [first, second, ..] = &devices[..] else { return Ok(()) };
+fn graphs_stay_on_their_device(device: &Device) -> Result<()> {
+    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
     let (a, b) = (first.stream()?, second.stream()?);
     let mut x = a.full(N, 1u32)?;
     let graph = a.capture(|a| {
@@ -209,6 +163,5 @@ fn graphs(device: &Device) -> Result<()> {
     graph.launch(&a)?;
     assert_eq!(a.download(&x)?, [2; N]);
     let y = b.full(N, 3u32)?;
-    assert_eq!(b.download(&y)?, [3; N]);
-    Ok(())
+    assert_all(&b, &y, 3)
 }

@@ -7,20 +7,18 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use conformance::executor::{block_on, is_pending};
-use conformance::{Gate, refused, sync, tests, until};
-use gpustream::{Device, ErrorKind, Launch, Result};
+use conformance::{Gate, assert_all, kernels_and_streams, next, refused, sync, tests, until};
+use gpustream::{Device, ErrorKind, Result};
 
 tests! {
-    Plain: a_streams_future_resolves_when_its_work_is_done, an_event_is_done_when_it_is_reached,
-        an_events_future_resolves_when_it_is_reached, pinned_memory_is_done, a_download_arrives,
+    Plain: an_events_future_resolves_when_it_is_reached, pinned_memory_is_done, a_download_arrives,
         futures_resolve_on_a_bare_executor, futures_resolve_on_tokio, futures_resolve_on_smol,
         later_work_does_not_delay_a_future, a_future_waits_for_its_streams_earlier_waits,
         a_future_ignores_its_streams_later_waits, finished_work_resolves_at_once, futures_outlive_everything,
-        panics_are_reported, the_last_waker_is_woken, a_waker_may_wait_when_dropped,
+        a_pending_future_reports_a_later_panic, the_last_waker_is_woken, a_waker_may_wait_when_dropped,
         futures_of_many_streams_resolve;
 }
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
 /// A waker that remembers whether it was woken.
@@ -33,39 +31,9 @@ impl Wake for Woken {
     }
 }
 
-fn a_streams_future_resolves_when_its_work_is_done(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
-    let mut finished = s.synchronize_async();
-    assert!(is_pending(&mut finished) && is_pending(&mut finished));
-    gate.open();
-    block_on(finished)?;
-    assert!(s.is_done()?);
-    Ok(())
-}
-
-fn an_event_is_done_when_it_is_reached(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let (first, second) = (Gate::new(device)?, Gate::new(device)?);
-    kernels.spin(&s, &ONE, first.flag())?;
-    let event = s.record()?;
-    kernels.spin(&s, &ONE, second.flag())?;
-    let mut done = event.synchronize_async();
-    assert!(is_pending(&mut done));
-    first.open();
-    block_on(done)?;
-    assert!(event.is_done()? && !s.is_done()?);
-    Ok(())
-}
-
 fn an_events_future_resolves_when_it_is_reached(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let gate = Gate::on(&kernels, &s)?;
     let event = s.record()?;
     assert!(is_pending(&mut (&event).into_future()));
     gate.open();
@@ -83,14 +51,13 @@ fn an_events_future_resolves_when_it_is_reached(device: &Device) -> Result<()> {
 }
 
 fn pinned_memory_is_done(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let x = s.full(N, 4u32)?;
     let mut host = device.pinned::<u32>(N)?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
-    kernels.spin(&s, &ONE, first.flag())?;
+    first.hold(&kernels, &s)?;
     s.copy(&x.slice(..100)?, &mut host.slice_mut(..100)?)?;
-    kernels.spin(&s, &ONE, second.flag())?;
+    second.hold(&kernels, &s)?;
     let mut ready = host.synchronize_async();
     assert!(is_pending(&mut ready));
     block_on(host.slice(100..)?.synchronize_async())?;
@@ -102,8 +69,7 @@ fn pinned_memory_is_done(device: &Device) -> Result<()> {
 }
 
 fn a_download_arrives(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&s, gate.flag(), &mut x, 1, N)?;
@@ -126,7 +92,7 @@ pub(crate) async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) 
     let mut want = seed;
     for value in 0..5 {
         kernels.step(&s, &mut x, value, N)?;
-        want = want.wrapping_mul(5).wrapping_add(value);
+        want = next(want, value);
         s.synchronize_async().await?;
         s.copy(&x, &mut host)?;
         host.synchronize_async().await?;
@@ -168,28 +134,30 @@ fn futures_resolve_on_smol(device: &Device) -> Result<()> {
     })
 }
 
-/// The future covers the work that was submitted before the call.
+/// The futures cover the work that was submitted before them.
 fn later_work_does_not_delay_a_future(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
-    kernels.spin(&s, &ONE, first.flag())?;
-    let finished = s.synchronize_async();
-    kernels.spin(&s, &ONE, second.flag())?;
+    first.hold(&kernels, &s)?;
+    let (mut finished, event) = (s.synchronize_async(), s.record()?);
+    second.hold(&kernels, &s)?;
+    let mut reached = event.synchronize_async();
+    assert!(is_pending(&mut finished) && is_pending(&mut finished) && is_pending(&mut reached));
     first.open();
     block_on(finished)?;
-    assert!(!s.is_done()?);
+    block_on(reached)?;
+    assert!(event.is_done()? && !s.is_done()?);
+    second.open();
+    block_on(s.synchronize_async())?;
+    assert!(s.is_done()?);
     Ok(())
 }
 
-/// The future covers the wait even if nothing was submitted behind it.
 fn a_future_waits_for_its_streams_earlier_waits(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
+    let (kernels, [a, b, c]) = kernels_and_streams(device)?;
     let x = b.full(N, 1u32)?;
     b.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     b.wait(&a.record()?)?;
     c.wait(&b.record()?)?;
     let mut futures = [
@@ -202,18 +170,16 @@ fn a_future_waits_for_its_streams_earlier_waits(device: &Device) -> Result<()> {
     gate.open();
     futures.into_iter().try_for_each(block_on)?;
     assert!(a.is_done()? && b.is_done()? && c.is_done()?);
-    assert_eq!(b.download(&x)?, [1; N]);
-    Ok(())
+    assert_all(&b, &x, 1)
 }
 
 /// The order in which the futures are polled does not matter.
 fn a_future_ignores_its_streams_later_waits(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, s) = (device.stream()?, device.stream()?);
+    let (kernels, [a, s]) = kernels_and_streams(device)?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
-    kernels.spin(&a, &ONE, second.flag())?;
+    second.hold(&kernels, &a)?;
     let event = a.record()?;
-    kernels.spin(&s, &ONE, first.flag())?;
+    first.hold(&kernels, &s)?;
     let (mut before, earlier) = (s.synchronize_async(), s.record()?);
     s.wait(&event)?;
     let (mut after, later) = (s.synchronize_async(), s.record()?);
@@ -244,8 +210,7 @@ fn futures_outlive_everything(device: &Device) -> Result<()> {
     let device = conformance::open_again(device, gpustream::DeviceOptions::default())?;
     let gate = Gate::new(&device)?;
     let (finished, done, download) = {
-        let kernels = sync::Kernels::load(&device)?;
-        let s = device.stream()?;
+        let (kernels, [s]) = kernels_and_streams(&device)?;
         let mut x = s.full(N, 1u32)?;
         kernels.add_when(&s, gate.flag(), &mut x, 6, N)?;
         let event = s.record()?;
@@ -258,14 +223,9 @@ fn futures_outlive_everything(device: &Device) -> Result<()> {
     block_on(finished)
 }
 
-fn panics_are_reported(device: &Device) -> Result<()> {
-    let s = device.stream()?;
-    s.host_fn(|| std::panic::resume_unwind(Box::new("on purpose")))?;
-    refused(block_on(s.synchronize_async()), ErrorKind::HostPanic, &["on purpose"]);
-    block_on(s.synchronize_async())?;
-    let kernels = sync::Kernels::load(device)?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+fn a_pending_future_reports_a_later_panic(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let gate = Gate::on(&kernels, &s)?;
     s.host_fn(|| std::panic::resume_unwind(Box::new("later")))?;
     let mut finished = s.synchronize_async();
     assert!(is_pending(&mut finished));
@@ -276,10 +236,8 @@ fn panics_are_reported(device: &Device) -> Result<()> {
 
 /// A future may move to another task between polls; the task of the last poll is woken.
 fn the_last_waker_is_woken(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let gate = Gate::on(&kernels, &s)?;
     let mut finished = s.synchronize_async();
     let (first, last) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
     for woken in [&first, &last] {
@@ -308,13 +266,12 @@ fn a_waker_may_wait_when_dropped(device: &Device) -> Result<()> {
         }
     }
 
-    let kernels = sync::Kernels::load(device)?;
-    let (s, other) = (device.stream()?, device.stream()?);
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
     let (gate, last) = (Gate::new(device)?, Gate::new(device)?);
-    kernels.spin(&s, &ONE, gate.flag())?;
+    gate.hold(&kernels, &s)?;
     let event = s.record()?;
     let mut finished = s.synchronize_async();
-    kernels.spin(&other, &ONE, last.flag())?;
+    last.hold(&kernels, &other)?;
     let mut others = other.synchronize_async();
     let waited = Arc::new(AtomicBool::new(false));
     let wait = move || {

@@ -8,15 +8,14 @@ use std::task::{Context, Wake, Waker};
 use std::{mem, panic};
 
 use conformance::executor::{block_on, is_pending};
-use conformance::reactor_thread::ReactorThread;
-use conformance::{Gate, faulty, refused, sync, tests, until};
+use conformance::{Gate, assert_all, faulty, kernels_and_streams, next, refused, sync, tests, until};
 use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
 
 use crate::notify::{Woken, job};
 
 tests! {
     Plain: dropped_futures_harm_nobody, forgotten_futures_harm_nobody, a_panicking_waker_harms_nobody_else;
-    Isolated: ten_thousand_pending_futures_take_no_threads, an_idle_reactor_sleeps, a_fault_resolves_everything;
+    Isolated: ten_thousand_pending_futures_take_no_threads, a_fault_resolves_everything;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -37,46 +36,45 @@ fn each_kind(device: &Device, s: &Stream, x: &Buffer<u32>) -> Result<[Pending; 4
     ])
 }
 
-/// Some of the futures were polled before.
+/// Makes two futures of each kind, of which the second was polled.
+fn polled_and_not(
+    device: &Device,
+    s: &Stream,
+    x: &Buffer<u32>,
+    woken: &Arc<Woken>,
+) -> Result<[[Pending; 4]; 2]> {
+    let mut futures = [each_kind(device, s, x)?, each_kind(device, s, x)?];
+    for future in &mut futures[1] {
+        assert!(future.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending());
+    }
+    Ok(futures)
+}
+
 fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let x = s.full(N, 1u32)?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &s)?;
     let woken = Arc::new(Woken::default());
     for _ in 0..30 {
-        drop(each_kind(device, &s, &x)?);
-        for mut future in each_kind(device, &s, &x)? {
-            let polled = future.as_mut().poll(&mut Context::from_waker(&woken.clone().into()));
-            assert!(polled.is_pending());
-        }
+        drop(polled_and_not(device, &s, &x, &woken)?);
     }
     let finished = s.synchronize_async();
     gate.open();
     block_on(finished)?;
     until(|| Ok(Arc::strong_count(&woken) == 1))?;
     assert!(!woken.0.load(Ordering::SeqCst), "a dropped future was woken");
-    assert_eq!(s.download(&x)?, [1; N]);
-    Ok(())
+    assert_all(&s, &x, 1)
 }
 
-/// Some of the futures were polled before. The memory that a forgotten download fills is never allocated again.
+/// The memory that a forgotten download fills is never allocated again.
 fn forgotten_futures_harm_nobody(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let x = s.full(N, 1u32)?;
     s.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &s)?;
     let woken = Arc::new(Woken::default());
     for _ in 0..10 {
-        mem::forget(each_kind(device, &s, &x)?);
-        let mut futures = each_kind(device, &s, &x)?;
-        for future in &mut futures {
-            assert!(future.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending());
-        }
-        mem::forget(futures);
+        mem::forget(polled_and_not(device, &s, &x, &woken)?);
     }
     let mut others = (0..20).map(|_| device.pinned::<u32>(N)).collect::<Result<Vec<_>>>()?;
     for other in &mut others {
@@ -106,7 +104,7 @@ fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     let waker = Arc::new(Panics(AtomicBool::new(false)));
     let mut futures = Vec::new();
     for s in &streams {
-        kernels.spin(s, &ONE, gate.flag())?;
+        gate.hold(&kernels, s)?;
         for number in 0..10 {
             let mut finished = s.synchronize_async();
             if number % 2 == 0 {
@@ -124,7 +122,7 @@ fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     futures.into_iter().try_for_each(block_on)?;
     // Later futures are not disturbed either.
     let gate = Gate::new(device)?;
-    kernels.spin(&streams[0], &ONE, gate.flag())?;
+    gate.hold(&kernels, &streams[0])?;
     let mut finished = streams[0].synchronize_async();
     assert!(is_pending(&mut finished));
     gate.open();
@@ -139,8 +137,7 @@ fn ten_thousand_pending_futures_take_no_threads(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let streams = (0..4).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let first = &streams[0];
-    let gate = Gate::new(device)?;
-    kernels.spin(first, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, first)?;
     let event = first.record()?;
     let mut x = (0..4).map(|i| streams[i].full(10, 1u32)).collect::<Result<Vec<_>>>()?;
     let mut futures = Vec::new();
@@ -165,30 +162,9 @@ fn ten_thousand_pending_futures_take_no_threads(device: &Device) -> Result<()> {
     gate.open();
     futures.into_iter().try_for_each(block_on)?;
     for (s, x) in streams.iter().zip(&x) {
-        let want = (0..100).fold(1u32, |x, _| x.wrapping_mul(5).wrapping_add(1));
+        let want = (0..100).fold(1u32, |x, _| next(x, 1));
         assert_eq!(s.download(x)?, [want; 10]);
     }
-    Ok(())
-}
-
-fn an_idle_reactor_sleeps(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
-    let mut finished = s.synchronize_async();
-    assert!(is_pending(&mut finished));
-    gate.open();
-    block_on(finished)?;
-    let Some(reactor) = ReactorThread::find() else { return Ok(()) }; // no such files here
-    // The thread may take a while to see that no future waits.
-    until(|| Ok(reactor.sleeps_until_woken() != Some(false)))?;
-    let before = reactor.switches();
-    for _ in 0..100 {
-        s.record()?;
-        s.synchronize()?;
-    }
-    assert_eq!(reactor.switches(), before, "the reactor runs although no future waits");
     Ok(())
 }
 
@@ -201,7 +177,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     let mut late = device.pinned::<u32>(N)?;
     conformance::synchronize(device)?;
     let gate = Gate::new(device)?;
-    kernels.spin(&streams[0], &ONE, gate.flag())?;
+    gate.hold(&kernels, &streams[0])?;
     // SAFETY: this process is made to fail.
     unsafe { broken.wild(&streams[0], &ONE, 0x0dea_d000_0000) }?;
     let event = streams[0].record()?;

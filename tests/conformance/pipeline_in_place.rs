@@ -3,10 +3,9 @@
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use conformance::{Gate, open_again, overlaps, refused, sync, tests};
+use conformance::{Gate, next, open_again, overlaps, refused, sync, tests};
 use gpustream::{
-    AsViewMut, Device, DeviceOptions, Error, ErrorKind, Launch, Pinned, Pipeline, Result, Stream, Tracking,
-    ViewMut,
+    AsViewMut, Device, DeviceOptions, Error, ErrorKind, Pinned, Pipeline, Result, Stream, Tracking, ViewMut,
 };
 
 tests! {
@@ -15,8 +14,6 @@ tests! {
         streams_order_other_work, arrays_may_be_larger_than_the_limit, a_pipeline_orders_itself_in_strict_mode,
         different_lengths_are_refused, a_failing_piece_leaves_the_rest, leaking_breaks_nothing;
 }
-
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 /// One round of work on a piece: `a = 5 a + number`, then `b = 5 b + a`.
 struct Round {
@@ -37,8 +34,8 @@ impl Round {
 
     fn on_host(&self, a: &mut [u32], b: &mut [u32]) {
         for (a, b) in a.iter_mut().zip(b) {
-            *a = a.wrapping_mul(5).wrapping_add(self.number);
-            *b = b.wrapping_mul(5).wrapping_add(*a);
+            *a = next(*a, self.number);
+            *b = next(*b, *a);
         }
     }
 }
@@ -142,7 +139,7 @@ fn nothing_waits_but_host_access(device: &Device) -> Result<()> {
         let mut index = 0;
         pipeline.in_place([a, b], |stream, piece| {
             if let Some(gate) = gate.filter(|_| index == 2) {
-                round.kernels.spin(stream, &ONE, gate.flag())?;
+                gate.hold(&round.kernels, stream)?;
             }
             index += 1;
             round.on_device(stream, piece)
@@ -227,7 +224,7 @@ fn a_pipeline_orders_itself_in_strict_mode(device: &Device) -> Result<()> {
     for number in 0..3 {
         round.number = number;
         pipeline.in_place([&mut a, &mut b], |stream, piece| {
-            round.kernels.spin(stream, &ONE, gate.flag())?;
+            gate.hold(&round.kernels, stream)?;
             round.on_device(stream, piece)
         })?;
         round.on_host(&mut want_a, &mut want_b);

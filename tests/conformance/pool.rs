@@ -4,7 +4,7 @@
 use std::sync::{Barrier, mpsc};
 use std::thread;
 
-use conformance::{Gate, open_again, refused, sync, tests};
+use conformance::{Gate, Random, assert_all, kernels_and_streams, on_threads, open_again, refused, tests};
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Result, Stream};
 
 tests! {
@@ -26,41 +26,40 @@ fn policies(device: &Device) -> impl Iterator<Item = PoolPolicy> {
     POLICIES.into_iter().filter(move |&policy| policy != PoolPolicy::Driver || pools)
 }
 
-fn under_each(device: &Device, test: impl Fn(DeviceOptions) -> Result<()>) -> Result<()> {
-    policies(device).try_for_each(|policy| test(DeviceOptions::default().pool(policy)))
+/// Runs a test on a handle of its own under each policy.
+fn under_each(device: &Device, test: impl Fn(&Device) -> Result<()>) -> Result<()> {
+    under_each_with(device, DeviceOptions::default(), test)
 }
 
-/// Random numbers, the same in every run.
-struct Numbers(u64);
+fn under_each_with(
+    device: &Device,
+    options: DeviceOptions,
+    test: impl Fn(&Device) -> Result<()>,
+) -> Result<()> {
+    policies(device).try_for_each(|policy| test(&open_again(device, options.pool(policy))?))
+}
 
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % limit
-    }
+fn limit(bytes: usize) -> DeviceOptions {
+    DeviceOptions::default().memory_limit(bytes as u64)
 }
 
 /// Buffers come and go on three streams; each keeps its contents until it is dropped.
 fn contents_stay_apart(device: &Device) -> Result<()> {
-    under_each(device, |options| {
-        let device = open_again(device, options)?;
+    under_each(device, |device| {
         let streams = [device.stream()?, device.stream()?, device.stream()?];
-        let mut random = Numbers(7);
+        let mut random = Random(7);
         let mut live: Vec<(Buffer<u32>, u32)> = Vec::new();
         for value in 0..400u32 {
             if live.len() > 20 {
                 let (buffer, value) = live.swap_remove(random.below(live.len()));
-                let got = streams[random.below(3)].download(&buffer)?;
-                assert!(got.iter().all(|&it| it == value), "{value} in {} elements", got.len());
+                assert_all(&streams[random.below(3)], &buffer, value)?;
             }
             let log = 4 + random.below(14);
             let len = 1 + random.below(1 << log);
             live.push((streams[random.below(3)].full(len, value)?, value));
         }
         for (buffer, value) in live {
-            assert!(streams[0].download(&buffer)?.iter().all(|&it| it == value));
+            assert_all(&streams[0], &buffer, value)?;
         }
         assert_eq!(device.memory_stats().used, 0);
         Ok(())
@@ -68,18 +67,16 @@ fn contents_stay_apart(device: &Device) -> Result<()> {
 }
 
 fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
-    under_each(device, |options| {
+    under_each(device, |device| {
         const N: usize = 1 << 16;
-        let device = open_again(device, options)?;
-        let kernels = sync::Kernels::load(&device)?;
-        let (a, b) = (device.stream()?, device.stream()?);
+        let (kernels, [a, b]) = kernels_and_streams(device)?;
         // Later allocations find memory in the pool; a driver's allocation may wait for the kernel.
         drop([a.full(N, 0u32)?, a.full(N, 0u32)?, b.full(N, 0u32)?]);
         let (x, mut y) = (a.full(N, 5u32)?, a.zeros::<u32>(N)?);
-        conformance::synchronize(&device)?;
+        conformance::synchronize(device)?;
         // Without a pool the driver frees these buffers now: it waits for all work and must not do so behind the gate.
         device.trim();
-        let gate = Gate::new(&device)?;
+        let gate = Gate::new(device)?;
         kernels.copy_when(&a, gate.flag(), &x, &mut y, N)?;
         drop(x);
         // The fill may get the same memory; then it waits.
@@ -96,8 +93,7 @@ fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
 fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
     const N: usize = 6 * MIB / 4;
     let device = open_again(device, DeviceOptions::default().memory_limit(8 * MIB as u64))?;
-    let kernels = sync::Kernels::load(&device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(&device)?;
     let mut out = b.zeros::<u32>(N / 8)?;
     let mut x = a.full(N, 5u32)?;
     conformance::synchronize(&device)?;
@@ -134,8 +130,7 @@ fn ordered_streams_share_freed_memory(device: &Device) -> Result<()> {
 
 fn threads_do_not_pass_the_limit_together(device: &Device) -> Result<()> {
     const LIMIT: usize = 8 * MIB;
-    under_each(device, |options| {
-        let device = open_again(device, options.memory_limit(LIMIT as u64))?;
+    under_each_with(device, limit(LIMIT), |device| {
         let streams = (0..4).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
         for _ in 0..50 {
             let (start, end) = (Barrier::new(streams.len()), Barrier::new(streams.len()));
@@ -192,10 +187,9 @@ fn the_device_can_be_filled_a_hundred_times(device: &Device) -> Result<()> {
 /// Allocates up to a sixteenth of the limit at a time until there is no more, then frees all in another order.
 fn the_limit_can_be_reached_a_hundred_times(device: &Device) -> Result<()> {
     const LIMIT: usize = 64 * MIB;
-    under_each(device, |options| {
-        let device = open_again(device, options.memory_limit(LIMIT as u64))?;
+    under_each_with(device, limit(LIMIT), |device| {
         let streams = [device.stream()?, device.stream()?];
-        let mut random = Numbers(3);
+        let mut random = Random(3);
         for round in 0..100 {
             let mut held = Vec::new();
             let mut bytes = 0;
@@ -227,8 +221,7 @@ fn the_limit_can_be_reached_a_hundred_times(device: &Device) -> Result<()> {
 }
 
 fn the_limit_names_who_holds_the_memory(device: &Device) -> Result<()> {
-    under_each(device, |options| {
-        let device = open_again(device, options.memory_limit(32 * MIB as u64))?;
+    under_each_with(device, limit(32 * MIB), |device| {
         let s = device.stream()?;
         let mut x = s.full(16 * MIB, 3u8)?;
         let line = file!();
@@ -247,8 +240,7 @@ fn the_limit_names_who_holds_the_memory(device: &Device) -> Result<()> {
 }
 
 fn a_snapshot_names_lines(device: &Device) -> Result<()> {
-    under_each(device, |options| {
-        let device = open_again(device, options)?;
+    under_each(device, |device| {
         let s = device.stream()?;
         let held: Vec<Buffer<u8>> = (0..3).map(|_| s.zeros::<u8>(1000)).collect::<Result<_>>()?;
         let (here, other) = (line!() - 1, s.upload(&[1u64; 500])?);
@@ -270,15 +262,14 @@ fn a_snapshot_names_lines(device: &Device) -> Result<()> {
 }
 
 fn everything_goes_back(device: &Device) -> Result<()> {
-    under_each(device, |options| {
-        let device = open_again(device, options)?;
+    under_each(device, |device| {
         let (a, b) = (device.stream()?, device.stream()?);
         for size in [1, 1000, MIB, 40 * MIB] {
             let x = a.full(size, 1u8)?;
             let mut y = b.alloc::<u8>(size)?;
             b.copy(&x, &mut y)?;
         }
-        conformance::synchronize(&device)?;
+        conformance::synchronize(device)?;
         device.trim();
         let stats = device.memory_stats();
         assert_eq!((stats.used, stats.reserved), (0, 0), "{stats:?}");
@@ -288,42 +279,31 @@ fn everything_goes_back(device: &Device) -> Result<()> {
 
 /// Each buffer keeps its contents up to the last byte, and so do its neighbours.
 fn sizes_around_every_class_stay_apart(device: &Device) -> Result<()> {
-    under_each(device, |options| {
-        let device = open_again(device, options)?;
+    under_each(device, |device| {
         let s = device.stream()?;
         let sizes = (0..22).flat_map(|log| [(1usize << log) - 1, 1 << log, (1 << log) + 1]);
         let held: Vec<Buffer<u8>> = sizes.map(|size| s.full(size, size as u8 | 1)).collect::<Result<_>>()?;
         for buffer in &held {
-            let want = buffer.len() as u8 | 1;
-            assert!(s.download(buffer)?.iter().all(|&it| it == want), "{} bytes", buffer.len());
+            assert_all(&s, buffer, buffer.len() as u8 | 1)?;
         }
         Ok(())
     })
 }
 
 fn threads_allocating_at_once_share_nothing(device: &Device) -> Result<()> {
-    under_each(device, |options| {
-        let device = open_again(device, options)?;
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..4u32)
-                .map(|thread| {
-                    let device = &device;
-                    scope.spawn(move || -> Result<()> {
-                        let s = device.stream()?;
-                        let mut random = Numbers(u64::from(thread) + 1);
-                        for round in 0..50 {
-                            let value = thread << 16 | round;
-                            let x = s.full(1 + random.below(100_000), value)?;
-                            let mut y = s.alloc::<u32>(x.len())?;
-                            s.copy(&x, &mut y)?;
-                            drop(x);
-                            assert!(s.download(&y)?.iter().all(|&it| it == value));
-                        }
-                        Ok(())
-                    })
-                })
-                .collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("the thread's own assertions"))
+    under_each(device, |device| {
+        on_threads(4, |thread| {
+            let s = device.stream()?;
+            let mut random = Random(u64::from(thread) + 1);
+            for round in 0..50 {
+                let value = thread << 16 | round;
+                let x = s.full(1 + random.below(100_000), value)?;
+                let mut y = s.alloc::<u32>(x.len())?;
+                s.copy(&x, &mut y)?;
+                drop(x);
+                assert_all(&s, &y, value)?;
+            }
+            Ok(())
         })?;
         assert_eq!(device.memory_stats().used, 0);
         Ok(())
@@ -332,8 +312,7 @@ fn threads_allocating_at_once_share_nothing(device: &Device) -> Result<()> {
 
 /// An allocation waits for the device before it fails, but does not report the panic it may find.
 fn a_panic_is_left_to_a_wait(device: &Device) -> Result<()> {
-    under_each(device, |options| {
-        let device = open_again(device, options.memory_limit(8 * MIB as u64))?;
+    under_each_with(device, limit(8 * MIB), |device| {
         let s = device.stream()?;
         let held = s.alloc::<u8>(6 * MIB)?;
         s.host_fn(|| panic!("on purpose"))?;
@@ -346,8 +325,7 @@ fn a_panic_is_left_to_a_wait(device: &Device) -> Result<()> {
 
 /// A closure that waited for the device would wait for itself.
 fn a_host_closure_is_refused_at_once(device: &Device) -> Result<()> {
-    under_each(device, |options| {
-        let device = open_again(device, options.memory_limit(8 * MIB as u64))?;
+    under_each_with(device, limit(8 * MIB), |device| {
         let (s, other) = (device.stream()?, device.stream()?);
         let held = s.alloc::<u8>(6 * MIB)?;
         let (sender, receiver) = mpsc::channel();
@@ -361,8 +339,7 @@ fn a_host_closure_is_refused_at_once(device: &Device) -> Result<()> {
 
 /// Every thread's allocation is refused; memory from before the capture can still be freed.
 fn a_capture_refuses_allocations(device: &Device) -> Result<()> {
-    under_each(device, |options| {
-        let device = open_again(device, options)?;
+    under_each(device, |device| {
         let s = device.stream()?;
         let (mut x, before) = (s.full(1000, 1u32)?, s.full(1000, 2u32)?);
         s.synchronize()?;
@@ -370,10 +347,7 @@ fn a_capture_refuses_allocations(device: &Device) -> Result<()> {
             s.fill(&mut x, 3)?;
             refused(s.alloc::<u32>(MIB).map(drop), ErrorKind::Captured, &["allocate inside it"]);
             thread::scope(|scope| {
-                scope
-                    .spawn(|| refused(s.alloc::<u32>(MIB).map(drop), ErrorKind::Captured, &[]))
-                    .join()
-                    .unwrap();
+                scope.spawn(|| refused(s.alloc::<u32>(MIB).map(drop), ErrorKind::Captured, &[]));
             });
             drop(before);
             Ok(())

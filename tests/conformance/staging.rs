@@ -1,8 +1,8 @@
 //! Copies of ordinary slices: any length, alignment and number of threads, while the device does other work.
 
 use bytemuck::Pod;
-use conformance::{Gate, open_again, sync, tests};
-use gpustream::{Device, DeviceOptions, Launch, Result};
+use conformance::{Gate, kernels_and_streams, on_threads, open_again, tests};
+use gpustream::{Device, DeviceOptions, Result};
 
 tests! {
     Plain: slices_of_odd_sizes_arrive, unaligned_slices_arrive, slices_of_pinned_memory_are_read_at_once,
@@ -12,8 +12,6 @@ tests! {
 }
 
 const MIB: usize = 1 << 20;
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
-
 /// Returns numbers in which no two pieces are alike.
 fn numbers(n: usize, seed: u32) -> Vec<u32> {
     (0..n as u32).map(|i| (i ^ seed).wrapping_mul(0x9e37_79b9)).collect()
@@ -59,14 +57,12 @@ fn unaligned_slices_arrive(device: &Device) -> Result<()> {
 
 /// A driver would copy such slices later, when they may have changed.
 fn slices_of_pinned_memory_are_read_at_once(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     for n in [10, 10_000, 300_000] {
         let mut host = device.pinned_from(&numbers(n, 1))?;
         let mut x = s.upload(&numbers(n, 2))?;
         s.synchronize()?;
-        let gate = Gate::new(device)?;
-        kernels.spin(&s, &ONE, gate.flag())?;
+        let gate = Gate::on(&kernels, &s)?;
         s.upload_into(&host.read()?, &mut x)?;
         host.write()?.fill(0);
         gate.open();
@@ -78,52 +74,35 @@ fn slices_of_pinned_memory_are_read_at_once(device: &Device) -> Result<()> {
 
 fn many_threads_may_copy_on_one_stream(device: &Device) -> Result<()> {
     let s = device.stream()?;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..6u32)
-            .map(|thread| {
-                let s = &s;
-                scope.spawn(move || -> Result<()> {
-                    for round in 0..8 {
-                        let values = numbers([100, 10_000, 700_000][round % 3] + round, thread);
-                        let x = s.upload(&values)?;
-                        assert!(s.download(&x)? == values, "thread {thread}, round {round}");
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("the thread's own assertions"))
+    on_threads(6, |thread| {
+        for round in 0..8 {
+            let values = numbers([100, 10_000, 700_000][round % 3] + round, thread);
+            let x = s.upload(&values)?;
+            assert!(s.download(&x)? == values, "thread {thread}, round {round}");
+        }
+        Ok(())
     })
 }
 
 fn many_threads_may_copy_on_streams_of_their_own(device: &Device) -> Result<()> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..6u32)
-            .map(|thread| {
-                scope.spawn(move || -> Result<()> {
-                    for round in 0..4 {
-                        let values = numbers([5, 1_500_000][round % 2] + round, thread);
-                        there_and_back(device, &values, &format!("thread {thread}, round {round}"))?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("the thread's own assertions"))
+    on_threads(6, |thread| {
+        for round in 0..4 {
+            let values = numbers([5, 1_500_000][round % 2] + round, thread);
+            there_and_back(device, &values, &format!("thread {thread}, round {round}"))?;
+        }
+        Ok(())
     })
 }
 
 /// Neither direction waits for another stream's kernel.
 fn copies_do_not_wait_for_another_streams_kernel(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (busy, free) = (device.stream()?, device.stream()?);
+    let (kernels, [busy, free]) = kernels_and_streams(device)?;
     let values = numbers(2 * MIB, 5);
     // Memory and threads exist before the kernel starts, since the driver's allocation may wait for the kernel.
     let mut x = free.upload(&values)?;
     let mut back = free.download(&x)?;
     conformance::synchronize(device)?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&busy, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &busy)?;
     for round in 0..3 {
         let part = &values[round..];
         free.upload_into(part, &mut x.slice_mut(round..)?)?;
@@ -137,14 +116,12 @@ fn copies_do_not_wait_for_another_streams_kernel(device: &Device) -> Result<()> 
 
 /// All uploads are submitted before the device has copied any of them.
 fn short_uploads_follow_each_other(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.zeros::<u32>(100 * 1000)?;
     // The pool then has as much pinned memory as the uploads will need.
     drop(device.pinned::<u8>(4 * MIB)?);
     s.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &s)?;
     for (index, mut piece) in x.chunks_mut(1000)?.enumerate() {
         s.upload_into(&numbers(1000, index as u32), &mut piece)?;
     }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use conformance::{Gate, overlaps, sync, tests, until};
-use gpustream::{DefaultStream, Device, ErrorKind, Launch, Result, StreamOptions};
+use conformance::{Gate, assert_all, kernels_and_streams, next, overlaps, sync, tests, until};
+use gpustream::{Device, Launch, Result, StreamOptions};
 
 tests! {
     Plain: kernels_overlap, enqueueing_returns_at_once, a_stream_is_in_order, copies_overlap_kernels,
         done_is_asked_without_waiting, priorities_are_clamped, a_chain_through_many_streams_keeps_its_order,
-        synchronize_waits_for_its_own_stream_alone, device_synchronize_waits_for_all,
-        default_streams_are_ordered_with_others, streams_work_from_other_threads,
-        the_host_prepares_while_the_device_works, a_full_stream_makes_whoever_submits_wait;
+        device_synchronize_waits_for_all, the_host_prepares_while_the_device_works,
+        a_full_stream_makes_whoever_submits_wait;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -21,8 +20,7 @@ fn kernels_overlap(device: &Device) -> Result<()> {
     if !overlaps(device) {
         return Ok(());
     }
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut first, mut second) = (device.flag()?, device.flag()?);
     let (see_first, see_second) = (first.clone(), second.clone());
     kernels.arrive(&a, &ONE, &mut first, &see_second)?;
@@ -33,15 +31,13 @@ fn kernels_overlap(device: &Device) -> Result<()> {
 
 /// Every call that enqueues returns while an earlier kernel runs.
 fn enqueueing_returns_at_once(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.zeros::<u32>(1000)?;
     let mut y = s.zeros::<u32>(1000)?;
     let mut host = device.pinned::<u32>(1000)?;
     s.upload_into(&[1u32; 1000], &mut x)?;
     s.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &s)?;
     kernels.step(&s, &mut x, 1, 1000)?;
     s.copy(&x, &mut y)?;
     s.fill(&mut x, 9)?;
@@ -65,31 +61,27 @@ fn enqueueing_returns_at_once(device: &Device) -> Result<()> {
 
 /// The result depends on the order of the steps.
 fn a_stream_is_in_order(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(5000, 1u32)?;
     let mut y = s.zeros::<u32>(5000)?;
     let (mut want_x, mut want_y) = (1u32, 0u32);
     for value in 0..200 {
         kernels.step(&s, &mut x, value, 5000)?;
         kernels.mix(&s, &x, &mut y, 5000)?;
-        want_x = want_x.wrapping_mul(5).wrapping_add(value);
-        want_y = want_y.wrapping_mul(5).wrapping_add(want_x);
+        want_x = next(want_x, value);
+        want_y = next(want_y, want_x);
     }
-    assert_eq!(s.download(&y)?, vec![want_y; 5000]);
-    Ok(())
+    assert_all(&s, &y, want_y)
 }
 
 /// One stream copies, in each direction, while a kernel of another stream spins.
 fn copies_overlap_kernels(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let source = device.pinned_from(&(0..10_000u32).collect::<Vec<_>>())?;
     let mut target = device.pinned::<u32>(10_000)?;
     let (mut x, mut y) = (b.zeros::<u32>(10_000)?, b.zeros::<u32>(10_000)?);
     b.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     b.copy(&source, &mut x)?;
     b.copy(&x, &mut y)?;
     b.copy(&y, &mut target)?;
@@ -102,11 +94,9 @@ fn copies_overlap_kernels(device: &Device) -> Result<()> {
 }
 
 fn done_is_asked_without_waiting(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     assert!(s.is_done()?, "an unused stream is done");
-    let gate = Gate::new(device)?;
-    kernels.spin(&s, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &s)?;
     assert!(!s.is_done()?);
     gate.open();
     until(|| s.is_done())
@@ -131,68 +121,19 @@ fn a_chain_through_many_streams_keeps_its_order(device: &Device) -> Result<()> {
     let mut want = 0u32;
     for (value, s) in streams.iter().enumerate() {
         kernels.step(s, &mut x, value as u32, 100)?;
-        want = want.wrapping_mul(5).wrapping_add(value as u32);
+        want = next(want, value as u32);
     }
     drop(streams);
     let s = device.stream()?;
-    assert_eq!(s.download(&x)?, vec![want; 100]);
-    Ok(())
-}
-
-fn synchronize_waits_for_its_own_stream_alone(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
-    let mut x = b.zeros::<u32>(10)?;
-    b.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
-    kernels.step(&b, &mut x, 1, 10)?;
-    b.synchronize()?;
-    assert!(!a.is_done()?);
-    assert_eq!(b.download(&x)?, [1; 10]);
-    Ok(())
+    assert_all(&s, &x, want)
 }
 
 fn device_synchronize_waits_for_all(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let (a, b) = (device.stream()?, device.stream()?);
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
-    kernels.spin(&b, &ONE, gate.flag())?;
-    std::thread::scope(|scope| {
-        scope.spawn(|| gate.open());
-        conformance::synchronize(device)
-    })?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let gate = Gate::on(&kernels, &a)?;
+    gate.hold(&kernels, &b)?;
+    gate.open_during(|| conformance::synchronize(device))?;
     assert!(a.is_done()? && b.is_done()?);
-    Ok(())
-}
-
-fn default_streams_are_ordered_with_others(device: &Device) -> Result<()> {
-    for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
-        let s = match device.default_stream(which) {
-            Ok(s) => s,
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-                continue;
-            }
-        };
-        let x = s.full(100, 5u32)?;
-        let other = device.stream_with(StreamOptions::default().blocking_with_default(true))?;
-        assert_eq!(other.download(&x)?, [5; 100]);
-    }
-    Ok(())
-}
-
-/// Streams, buffers and kernels go from thread to thread.
-fn streams_work_from_other_threads(device: &Device) -> Result<()> {
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
-    let mut x = s.zeros::<u32>(1000)?;
-    for value in 1..=4 {
-        let (kernels, s, x) = (&kernels, &s, &mut x);
-        std::thread::scope(|scope| scope.spawn(move || kernels.step(s, x, value, 1000)).join()).unwrap()?;
-    }
-    assert_eq!(s.download(&x)?, vec![125 + 2 * 25 + 3 * 5 + 4; 1000]);
     Ok(())
 }
 
@@ -201,8 +142,7 @@ fn streams_work_from_other_threads(device: &Device) -> Result<()> {
 fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
     const BATCHES: u32 = 8;
     const N: usize = 1000;
-    let kernels = sync::Kernels::load(device)?;
-    let s = device.stream()?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
     let mut hosts = [device.pinned::<u32>(N)?, device.pinned::<u32>(N)?];
     let mut inputs = [s.zeros::<u32>(N)?, s.zeros::<u32>(N)?];
     let mut sum = s.zeros::<u32>(N)?;
@@ -214,30 +154,28 @@ fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
         s.copy(&hosts[turn], &mut inputs[turn])?;
         kernels.add_when(&s, gates[batch as usize].flag(), &mut inputs[turn], 7, N)?;
         kernels.mix(&s, &inputs[turn], &mut sum, N)?;
-        want = want.wrapping_mul(5).wrapping_add(batch + 7);
+        want = next(want, batch + 7);
         assert!(!s.is_done()?);
         if let Some(before) = batch.checked_sub(1) {
             gates[before as usize].open();
         }
     }
     gates[BATCHES as usize - 1].open();
-    assert_eq!(s.download(&sum)?, vec![want; N]);
-    Ok(())
+    assert_all(&s, &sum, want)
 }
 
 /// A stream takes about a thousand operations; a thread that submits more goes on when there is room, and nothing is
 /// lost.
 fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
     const LAUNCHES: u32 = 5000;
-    let kernels = sync::Kernels::load(device)?;
-    let (s, other) = (device.stream()?, device.stream()?);
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
     let mut x = s.zeros::<u32>(1)?;
     let (mut counted, mut y) = (other.zeros::<u32>(1)?, other.zeros::<u32>(1)?);
     let graph = other.capture(|s| kernels.step(s, &mut counted, 1, 1))?;
     let unused = other.capture(|s| kernels.step(s, &mut y, 1, 1))?;
     let gate = Gate::new(device)?;
     let submitted = AtomicU32::new(0);
-    kernels.spin(&s, &ONE, gate.flag())?;
+    gate.hold(&kernels, &s)?;
     std::thread::scope(|scope| {
         let launches = scope.spawn(|| {
             for _ in 0..LAUNCHES {
@@ -266,7 +204,7 @@ fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
         gate.open();
         launches.join().expect("no panic")
     })?;
-    let expected = (0..LAUNCHES).fold(0u32, |x, _| x.wrapping_mul(5).wrapping_add(1));
+    let expected = (0..LAUNCHES).fold(0u32, |x, _| next(x, 1));
     assert_eq!(s.download(&x)?, [expected]);
     drop(graph);
     assert_eq!(s.download(&counted)?, [expected]);

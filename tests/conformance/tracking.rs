@@ -1,7 +1,9 @@
 //! The library orders operations on the same memory, and strict mode reports those that the program left unordered.
 
-use conformance::{Gate, open_again, refused, sync, tests};
-use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Stream, Tracking};
+use conformance::{
+    Gate, assert_all, kernels_and_streams, next, on_threads, open_again, refused, sync, tests,
+};
+use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Tracking};
 
 tests! {
     Plain: a_reader_waits_for_a_writer_elsewhere, a_writer_waits_for_readers_elsewhere,
@@ -16,21 +18,10 @@ tests! {
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const N: usize = 3000;
 
-/// Kernels and two streams, for a test that keeps the first stream busy behind a gate.
-struct Scene {
-    kernels: sync::Kernels,
-    a: Stream,
-    b: Stream,
-}
-
-fn scene(device: &Device) -> Result<Scene> {
-    Ok(Scene { kernels: sync::Kernels::load(device)?, a: device.stream()?, b: device.stream()? })
-}
-
 /// A stream's last operation is done, and then the stream waits for another one: a wait for the operation alone must
 /// not count as a wait for that stream.
 fn a_finished_operation_says_nothing_of_later_waits(device: &Device) -> Result<()> {
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
     let (mut late, mut early) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
     conformance::synchronize(device)?;
@@ -48,7 +39,7 @@ fn a_finished_operation_says_nothing_of_later_waits(device: &Device) -> Result<(
 }
 
 fn a_reader_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     let mut y = b.zeros::<u32>(N)?;
     conformance::synchronize(device)?;
@@ -58,12 +49,11 @@ fn a_reader_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
     kernels.mix(&b, &x, &mut y, N)?;
     assert!(!b.is_done()?);
     gate.open();
-    assert_eq!(b.download(&y)?, [12; N]);
-    Ok(())
+    assert_all(&b, &y, 12)
 }
 
 fn a_writer_waits_for_readers_elsewhere(device: &Device) -> Result<()> {
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     let mut y = a.zeros::<u32>(N)?;
     conformance::synchronize(device)?;
@@ -74,25 +64,23 @@ fn a_writer_waits_for_readers_elsewhere(device: &Device) -> Result<()> {
     gate.open();
     b.synchronize()?;
     assert_eq!(a.download(&y)?, [1; N]);
-    assert_eq!(b.download(&x)?, [2; N]);
-    Ok(())
+    assert_all(&b, &x, 2)
 }
 
 fn a_writer_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     conformance::synchronize(device)?;
     let gate = Gate::new(device)?;
     kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
     b.fill(&mut x, 9)?;
     gate.open();
-    assert_eq!(a.download(&x)?, [9; N]);
-    Ok(())
+    assert_all(&a, &x, 9)
 }
 
 /// A reader on a second stream does not wait for the first one's.
 fn readers_do_not_wait_for_readers(device: &Device) -> Result<()> {
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let x = a.full(N, 5u32)?;
     let (mut y, mut z) = (a.zeros::<u32>(N)?, b.zeros::<u32>(N)?);
     conformance::synchronize(device)?;
@@ -102,13 +90,12 @@ fn readers_do_not_wait_for_readers(device: &Device) -> Result<()> {
     assert_eq!(b.download(&z)?, [5; N]);
     assert!(!a.is_done()?);
     gate.open();
-    assert_eq!(a.download(&y)?, [5; N]);
-    Ok(())
+    assert_all(&a, &y, 5)
 }
 
 /// Two streams use one half of a buffer each; an operation on both halves waits for both.
 fn ranges_are_tracked_apart(device: &Device) -> Result<()> {
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     conformance::synchronize(device)?;
     let gate = Gate::new(device)?;
@@ -129,19 +116,16 @@ fn ranges_are_tracked_apart(device: &Device) -> Result<()> {
 
 /// `read` returns when the copy has arrived, though later work of the same stream still runs.
 fn pinned_reads_wait_for_their_copy_alone(device: &Device) -> Result<()> {
-    let Scene { kernels, a, .. } = scene(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
     let x = a.full(N, 4u32)?;
     let mut host = device.pinned::<u32>(N)?;
     a.synchronize()?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
-    kernels.spin(&a, &ONE, first.flag())?;
+    first.hold(&kernels, &a)?;
     a.copy(&x, &mut host)?;
-    kernels.spin(&a, &ONE, second.flag())?;
+    second.hold(&kernels, &a)?;
     assert!(!host.is_done()?);
-    std::thread::scope(|scope| {
-        scope.spawn(|| first.open());
-        host.read().map(|guard| assert_eq!(*guard, [4; N]))
-    })?;
+    first.open_during(|| host.read().map(|guard| assert_eq!(*guard, [4; N])))?;
     assert!(host.is_done()?);
     assert!(!a.is_done()?, "the work behind the copy still runs");
     second.open();
@@ -149,30 +133,27 @@ fn pinned_reads_wait_for_their_copy_alone(device: &Device) -> Result<()> {
 }
 
 fn pinned_writes_wait_for_readers(device: &Device) -> Result<()> {
-    let Scene { kernels, a, .. } = scene(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
     let mut host = device.pinned_from(&[1u32; N])?;
     let mut x = a.zeros::<u32>(N)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     a.copy(&host, &mut x)?;
     // The host may read while the device reads.
     assert_eq!(*host.read()?, [1; N]);
     assert!(host.is_done()?);
     assert!(!host.slice_mut(..)?.is_done()?);
-    gate.open();
-    host.write()?.fill(2);
+    gate.open_during(|| host.write().map(|mut guard| guard.fill(2)))?;
     assert_eq!(a.download(&x)?, [1; N], "the host wrote before the copy had read");
     Ok(())
 }
 
 fn host_access_waits_for_its_range_alone(device: &Device) -> Result<()> {
-    let Scene { kernels, a, .. } = scene(device)?;
+    let (kernels, [a]) = kernels_and_streams(device)?;
     let mut host = device.pinned_from(&[1u32; N])?;
     let x = a.full(100, 7u32)?;
     a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.spin(&a, &ONE, gate.flag())?;
+    let gate = Gate::on(&kernels, &a)?;
     a.copy(&x, &mut host.slice_mut(200..300)?)?;
     // The ranges beside the copy can be used.
     host.slice_mut(..200)?.write()?.fill(3);
@@ -186,7 +167,7 @@ fn host_access_waits_for_its_range_alone(device: &Device) -> Result<()> {
 
 /// Two buffers take turns between a copying and a computing stream.
 fn a_pipeline_over_two_streams_is_ordered(device: &Device) -> Result<()> {
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut hosts = [device.pinned::<u32>(N)?, device.pinned::<u32>(N)?];
     let mut buffers = [a.alloc::<u32>(N)?, a.alloc::<u32>(N)?];
     let mut sum = b.zeros::<u32>(N)?;
@@ -196,10 +177,9 @@ fn a_pipeline_over_two_streams_is_ordered(device: &Device) -> Result<()> {
         host.write()?.fill(round * 3);
         a.copy(host, buffer)?;
         kernels.mix(&b, buffer, &mut sum, N)?;
-        want = want.wrapping_mul(5).wrapping_add(round * 3);
+        want = next(want, round * 3);
     }
-    assert_eq!(b.download(&sum)?, vec![want; N]);
-    Ok(())
+    assert_all(&b, &sum, want)
 }
 
 fn hand_overs_among_many_streams_are_ordered(device: &Device) -> Result<()> {
@@ -210,14 +190,13 @@ fn hand_overs_among_many_streams_are_ordered(device: &Device) -> Result<()> {
     for round in 0..100usize {
         let (s, t) = (&streams[round * 7 % 5], &streams[(round * 3 + 1) % 5]);
         kernels.mix(s, &x, &mut y, N)?;
-        want_y = want_y.wrapping_mul(5).wrapping_add(want_x);
+        want_y = next(want_y, want_x);
         kernels.mix(t, &y, &mut x, N)?;
-        want_x = want_x.wrapping_mul(5).wrapping_add(want_y);
+        want_x = next(want_x, want_y);
     }
     let s = device.stream()?;
     assert_eq!(s.download(&x)?, vec![want_x; N]);
-    assert_eq!(s.download(&y)?, vec![want_y; N]);
-    Ok(())
+    assert_all(&s, &y, want_y)
 }
 
 fn strict(device: &Device) -> Result<Device> {
@@ -226,7 +205,7 @@ fn strict(device: &Device) -> Result<Device> {
 
 fn strict_names_both_operations(device: &Device) -> Result<()> {
     let device = &strict(device)?;
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
     let mut y = b.zeros::<u32>(N)?;
     let first = line!() + 1;
@@ -246,7 +225,7 @@ fn strict_names_both_operations(device: &Device) -> Result<()> {
 
 fn strict_accepts_what_is_ordered(device: &Device) -> Result<()> {
     let device = &strict(device)?;
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     for value in 0..10 {
         kernels.step(&a, &mut x, value, N)?;
@@ -269,7 +248,7 @@ fn strict_accepts_what_is_ordered(device: &Device) -> Result<()> {
 
 fn strict_accepts_what_the_host_saw(device: &Device) -> Result<()> {
     let device = &strict(device)?;
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     a.synchronize()?;
     kernels.step(&b, &mut x, 1, N)?;
@@ -286,7 +265,7 @@ fn strict_accepts_what_the_host_saw(device: &Device) -> Result<()> {
 
 fn strict_leaves_everything_usable(device: &Device) -> Result<()> {
     let device = &strict(device)?;
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
     for _ in 0..5 {
         refused(kernels.mix(&b, &x, &mut y, N), ErrorKind::Hazard, &[]);
@@ -296,23 +275,19 @@ fn strict_leaves_everything_usable(device: &Device) -> Result<()> {
     assert_eq!(b.download(&y)?, [2; N]);
     b.wait(&a.record()?)?;
     kernels.mix(&b, &x, &mut y, N)?;
-    assert_eq!(b.download(&y)?, [11; N]);
-    Ok(())
+    assert_all(&b, &y, 11)
 }
 
 fn a_download_is_tracked_too(device: &Device) -> Result<()> {
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     a.synchronize()?;
     let gate = Gate::new(device)?;
     kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
-    let got = std::thread::scope(|scope| {
-        scope.spawn(|| gate.open());
-        b.download(&x)
-    })?;
+    let got = gate.open_during(|| b.download(&x))?;
     assert_eq!(got, [2; N]);
     let device = &strict(device)?;
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
     kernels.step(&a, &mut x, 1, N)?;
     refused(b.download(&x), ErrorKind::Hazard, &["download", "step"]);
@@ -321,10 +296,10 @@ fn a_download_is_tracked_too(device: &Device) -> Result<()> {
 
 /// A flag exists so that host and device can use it at the same time.
 fn flags_are_not_tracked(device: &Device) -> Result<()> {
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut ping, gate) = (device.flag()?, Gate::new(device)?);
-    kernels.spin(&a, &ONE, gate.flag())?;
-    kernels.spin(&b, &ONE, gate.flag())?;
+    gate.hold(&kernels, &a)?;
+    gate.hold(&kernels, &b)?;
     kernels.raise_flag(&device.stream()?, &ONE, &mut gate.flag().clone(), 1)?;
     a.synchronize()?;
     b.synchronize()?;
@@ -337,26 +312,15 @@ fn flags_are_not_tracked(device: &Device) -> Result<()> {
 /// An operation gets its number and makes its driver call under one lock, so neither thread's work is lost or
 /// reordered.
 fn two_threads_submit_to_one_stream(device: &Device) -> Result<()> {
-    let Scene { kernels, a, b } = scene(device)?;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
     let source = a.full(N, 1u32)?;
-    let counts = std::thread::scope(|scope| {
-        let worker = |seed: u32| {
-            let (kernels, a, b, source) = (&kernels, &a, &b, &source);
-            move || -> Result<(Vec<u32>, u32)> {
-                let mut mine = a.full(N, seed)?;
-                let mut want = seed;
-                for round in 0..100 {
-                    kernels.mix(if round % 3 == 0 { b } else { a }, source, &mut mine, N)?;
-                    want = want.wrapping_mul(5).wrapping_add(1);
-                }
-                Ok((a.download(&mine)?, want))
-            }
-        };
-        let handles: Vec<_> = (0..3).map(|seed| scope.spawn(worker(seed))).collect();
-        handles.into_iter().map(|handle| handle.join().unwrap()).collect::<Result<Vec<_>>>()
-    })?;
-    for (got, want) in counts {
-        assert_eq!(got, vec![want; N]);
-    }
-    Ok(())
+    on_threads(3, |seed| {
+        let mut mine = a.full(N, seed)?;
+        let mut want = seed;
+        for round in 0..100 {
+            kernels.mix(if round % 3 == 0 { &b } else { &a }, &source, &mut mine, N)?;
+            want = next(want, 1);
+        }
+        assert_all(&a, &mine, want)
+    })
 }

@@ -105,6 +105,20 @@ impl Child {
             None => Err(failed(format!("{} hung and was killed; it had written:\n{output}", self.1))),
         }
     }
+
+    /// Runs the child to its end, and asserts that the part succeeds.
+    ///
+    /// # Errors
+    /// The child cannot be started, or hangs.
+    ///
+    /// # Panics
+    /// The part fails.
+    #[track_caller]
+    pub fn succeeds(self) -> Result<()> {
+        let Ended { code, output } = self.run()?;
+        assert_eq!(code, Some(0), "{output}");
+        Ok(())
+    }
 }
 
 impl Ended {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::thread;
 
 use gpustream::hal::{self, Probe};
-use gpustream::{Backend, Device, DeviceOptions, ErrorKind, Result};
+use gpustream::{Backend, Device, DeviceOptions, ErrorKind, Result, Stream};
 use gpustream_cpu::CpuOptions;
 
 use crate::gate::is_serial;
+use crate::sync;
 
 /// The name of the CPU device with warps of 64 lanes.
 pub(crate) const WIDE: &str = "cpu64";
@@ -50,6 +51,21 @@ pub fn open_again(device: &Device, options: DeviceOptions) -> Result<Device> {
         return open(WIDE, options);
     }
     open(&format!("{}:{}", info.backend, info.ordinal), options)
+}
+
+/// Loads the kernels that wait, and makes as many streams as are asked for.
+///
+/// # Errors
+/// The errors of the device.
+///
+/// # Panics
+/// Never, since as many streams were made.
+pub fn kernels_and_streams<const STREAMS: usize>(
+    device: &Device,
+) -> Result<(sync::Kernels, [Stream; STREAMS])> {
+    let kernels = sync::Kernels::load(device)?;
+    let streams = (0..STREAMS).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
+    Ok((kernels, streams.try_into().expect("that many streams")))
 }
 
 /// Returns whether kernels of two streams run at once.

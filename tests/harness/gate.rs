@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use gpustream::{Device, Flag, Result};
+use gpustream::{Device, Flag, Launch, Result, Stream};
+
+use crate::sync;
 
 /// The variable that is 1 under a tool that runs kernels one after another, even of different streams.
 pub(crate) const SERIAL: &str = "GPUSTREAM_TEST_SERIAL";
@@ -52,6 +54,33 @@ impl Gate {
             });
         }
         Ok(Self(flag))
+    }
+
+    /// Makes a closed gate at which the stream waits.
+    ///
+    /// # Errors
+    /// The errors of [`Device::flag`] and of a launch.
+    pub fn on(kernels: &sync::Kernels, stream: &Stream) -> Result<Self> {
+        let gate = Self::new(stream.device())?;
+        gate.hold(kernels, stream)?;
+        Ok(gate)
+    }
+
+    /// Makes the stream wait at the gate, in a kernel that spins.
+    ///
+    /// # Errors
+    /// The errors of a launch.
+    #[track_caller]
+    pub fn hold(&self, kernels: &sync::Kernels, stream: &Stream) -> Result<()> {
+        kernels.spin(stream, &Launch::new([1; 3], [1; 3]), &self.0)
+    }
+
+    /// Does `work` while another thread opens the gate.
+    pub fn open_during<T>(&self, work: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            scope.spawn(|| self.open());
+            work()
+        })
     }
 
     /// Returns the flag that kernels wait for.

@@ -9,13 +9,17 @@ mod gate;
 pub mod reactor_thread;
 mod refused;
 mod suite;
+mod threads;
 pub mod toolbox;
+mod values;
 
 pub use child::{Child, Ended};
-pub use device::{open, open_again, overlaps, streams_are_independent, synchronize};
+pub use device::{kernels_and_streams, open, open_again, overlaps, streams_are_independent, synchronize};
 pub use gate::{Gate, runs_beside_closures, until};
 pub use refused::refused;
 pub use suite::{File, Kind, Test, main};
+pub use threads::on_threads;
+pub use values::{Random, assert_all, next};
 
 /// Kernels that wait for flags.
 pub mod sync {

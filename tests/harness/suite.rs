@@ -42,6 +42,8 @@ pub enum Kind {
     Isolated,
     /// An isolated test on the CPU alone, for faults that only that backend detects.
     CpuOnly,
+    /// An isolated test over all devices of a backend, of which the CPU then has three.
+    Several,
     /// A part for a child to play; it is not a test.
     Part,
 }
@@ -88,6 +90,16 @@ macro_rules! tests {
     };
 }
 
+/// Makes the program that runs the tests of these files, in this order.
+#[macro_export]
+macro_rules! run {
+    ($($file:ident),*) => {
+        fn main() {
+            $crate::main(&[$($file::TESTS),*]);
+        }
+    };
+}
+
 /// Returns whether tests may share this device. On a GPU one test's waiting kernel would block another's allocation.
 fn shares(name: &str) -> bool {
     name.starts_with("cpu")
@@ -123,8 +135,11 @@ fn run(device: &str, name: &str, test: Test) -> Result<(), Failed> {
     let shared = (!alone).then(|| TURN.read().unwrap_or_else(PoisonError::into_inner));
     let exclusive = alone.then(|| TURN.write().unwrap_or_else(PoisonError::into_inner));
     let result = with_time_limit(name, || {
-        if matches!(test.kind, Kind::Isolated | Kind::CpuOnly) {
-            return Child::new(device, name).run().map_err(Failed::from).and_then(Ended::expect_success);
+        if matches!(test.kind, Kind::Isolated | Kind::CpuOnly | Kind::Several) {
+            let child = Child::new(device, name);
+            let child =
+                if test.kind == Kind::Several { child.env("GPUSTREAM_CPU_DEVICES", "3") } else { child };
+            return child.run().map_err(Failed::from).and_then(Ended::expect_success);
         }
         let device = open(device, DeviceOptions::default())?;
         let result = panic::catch_unwind(AssertUnwindSafe(|| (test.run)(&device)));
@@ -219,7 +234,7 @@ pub fn main(files: &[File]) {
                     Kind::Part => false,
                     Kind::Warps => true,
                     Kind::CpuOnly => prefix == "cpu",
-                    Kind::Plain | Kind::Alone | Kind::Isolated => device != WIDE,
+                    Kind::Plain | Kind::Alone | Kind::Isolated | Kind::Several => device != WIDE,
                 };
                 if wanted {
                     let (name, device) =

@@ -27,11 +27,6 @@ extern "C" __global__ void give_up() {
 #endif
 }
 
-/// Waits at a barrier that thread `absent` never reaches.
-extern "C" __global__ void divergent(unsigned absent) {
-    if (threadIdx.x != absent) __syncthreads();
-}
-
 /// Writes to a row of a shared array, beyond the row unless `index` is below 16.
 extern "C" __global__ void shared_array_overrun(unsigned* out, unsigned index) {
     __shared__ unsigned rows[4][16];

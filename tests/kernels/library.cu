@@ -1,26 +1,6 @@
 // The functions of the portable headers, one kernel for each header.
 #include <gpustream/kernel.cuh>
 
-/// wide[i] and brain_wide[i]: the values of the 16-bit patterns bits[i]
-/// requires: n <= len(bits), n <= len(wide), n <= len(brain_wide)
-/// covers: n
-extern "C" __global__ void widen(const unsigned short* bits, float* wide, float* brain_wide, size_t n) {
-    GS_FOR_EACH(i, n) {
-        wide[i] = gs::to_float(gs::bit_cast<gs::half>(bits[i]));
-        brain_wide[i] = gs::to_float(gs::bit_cast<gs::bfloat16>(bits[i]));
-    }
-}
-
-/// narrow[i] and brain[i]: x[i] rounded
-/// requires: n <= len(x), n <= len(narrow), n <= len(brain)
-/// covers: n
-extern "C" __global__ void narrow(const float* x, gs::half* narrow, gs::bfloat16* brain, size_t n) {
-    GS_FOR_EACH(i, n) {
-        narrow[i] = gs::from_float<gs::half>(x[i]);
-        brain[i] = gs::from_float<gs::bfloat16>(x[i]);
-    }
-}
-
 /// sums[i]: the sum of the i-th elements, each of the width and sign in its type's name
 /// requires: n <= len(a), n <= len(b), n <= len(c), n <= len(d), n <= len(e), n <= len(f), n <= len(g), n <= len(h)
 /// requires: n <= len(sums)

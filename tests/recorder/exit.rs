@@ -125,12 +125,8 @@ fn no_driver_is_called_after_the_process_began_to_exit() {
                 let output =
                     command.args(["--exact", "child", "--nocapture"]).env(PART, &part).output().unwrap();
                 let text = String::from_utf8_lossy(&output.stderr);
-                assert_eq!(
-                    output.status.code(),
-                    Some(CODE),
-                    "{part}, run {run}: {:?}\n{text}",
-                    output.status
-                );
+                let code = output.status.code();
+                assert_eq!(code, Some(CODE), "{part}, run {run}: {:?}\n{text}", output.status);
             }
         }
     }

@@ -49,11 +49,11 @@ pub(crate) fn on_each(scene: impl Fn(&Fake, &Recorder)) {
     });
 }
 
-/// Plays a scene on a device of each driver.
-pub(crate) fn on_both(scene: impl Fn(&Recorder, &Device)) {
+/// Plays a scene on a device of each driver, with so many streams.
+pub(crate) fn on_both<const STREAMS: usize>(scene: impl Fn(&Recorder, &Device, [Stream; STREAMS])) {
     on_each(|fake, recorder| {
         let device = Device::open(fake.name).unwrap();
-        scene(recorder, &device);
+        scene(recorder, &device, [(); STREAMS].map(|()| device.stream().unwrap()));
         recorder.release();
     });
 }

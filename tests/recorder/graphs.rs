@@ -3,6 +3,7 @@
 
 mod fakes;
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -14,8 +15,7 @@ use crate::fakes::{on_both, on_each};
 /// A driver ends the capture with an error at any of these calls, and ROCm 6 makes the stream unusable too.
 #[test]
 fn misuse_is_refused_before_the_driver_hears_of_it() {
-    on_both(|recorder, device| {
-        let (s, other) = (device.stream().unwrap(), device.stream().unwrap());
+    on_both(|recorder, device, [s, other]| {
         let mut x = s.full(1000, 1u32).unwrap();
         let y = s.full(1000, 2u32).unwrap();
         let mut pending = other.full(1000, 3u32).unwrap();
@@ -78,9 +78,8 @@ fn on_another_thread(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
 }
 
 #[test]
-fn captures_of_nothing_and_refused_ones_leave_nothing() {
-    on_both(|recorder, device| {
-        let s = device.stream().unwrap();
+fn captures_of_nothing_and_those_that_fail_leave_nothing() {
+    on_both(|recorder, device, [s]| {
         let before = recorder.live();
         for _ in 0..3 {
             let graph = s.capture(|_| Ok(())).unwrap();
@@ -88,6 +87,8 @@ fn captures_of_nothing_and_refused_ones_leave_nothing() {
             s.synchronize().unwrap();
             drop(graph);
             assert!(s.capture(Stream::synchronize).is_err());
+            let panics = || s.capture(|_| panic::resume_unwind(Box::new("on purpose")));
+            assert!(panic::catch_unwind(AssertUnwindSafe(panics)).is_err());
         }
         device.synchronize().unwrap();
         device.trim();
@@ -114,8 +115,7 @@ impl Notes {
 /// HIP reads a node's closure when a run reaches the node: a closure that was set since must not be called in that run.
 #[test]
 fn pending_runs_keep_the_closures_they_were_launched_with() {
-    on_both(|recorder, device| {
-        let s = device.stream().unwrap();
+    on_both(|recorder, device, [s]| {
         let notes = Notes::default();
         let mut builder = device.graph_builder().unwrap();
         let first = builder.node(&[], |s| s.host_fn_repeat(notes.noting(1))).unwrap();
@@ -143,8 +143,7 @@ fn pending_runs_keep_the_closures_they_were_launched_with() {
 
 #[test]
 fn a_closure_is_put_into_a_node_without_the_driver() {
-    on_both(|recorder, device| {
-        let s = device.stream().unwrap();
+    on_both(|recorder, device, [s]| {
         let held = Arc::new(());
         let mut builder = device.graph_builder().unwrap();
         let node = builder.node(&[], |s| s.host_fn_repeat(|| ())).unwrap();
@@ -167,8 +166,7 @@ fn a_closure_is_put_into_a_node_without_the_driver() {
 
 #[test]
 fn an_update_leaves_pending_runs_their_closures() {
-    on_both(|recorder, device| {
-        let s = device.stream().unwrap();
+    on_both(|recorder, _, [s]| {
         let notes = Notes::default();
         let record = |number| {
             let notes = &notes;
@@ -207,8 +205,7 @@ fn an_update_leaves_pending_runs_their_closures() {
 /// round, even with launches pending.
 #[test]
 fn a_child_and_its_parent_keep_closures_of_their_own() {
-    on_both(|recorder, device| {
-        let (s, t) = (device.stream().unwrap(), device.stream().unwrap());
+    on_both(|recorder, device, [s, t]| {
         let notes = Notes::default();
         let mut builder = device.graph_builder().unwrap();
         let inner = builder.node(&[], |s| s.host_fn_repeat(notes.noting(1))).unwrap();

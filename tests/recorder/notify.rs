@@ -19,7 +19,7 @@ use crate::fakes::on_both;
 /// Submits a closure that makes every call of the library, then drops the last handles of everything, of its own stream
 /// and of the device too.
 fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<()>) {
-    on_both(|_, device| {
+    on_both(|_, device, []| {
         let mine = Device::open(device.info().backend).unwrap();
         let stream = Arc::new(mine.stream().unwrap());
         let mut tools = Toolbox::new(&mine, &stream).unwrap();
@@ -61,8 +61,7 @@ fn a_node_reaches_no_driver() {
 /// Drivers may not be called from their own callbacks, so a callback must not destroy a driver's object.
 #[test]
 fn handles_that_a_closure_drops_are_destroyed_outside_of_it() {
-    on_both(|recorder, device| {
-        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    on_both(|recorder, device, [a, b]| {
         let held = (b.record().unwrap(), b.record_timed().unwrap(), b.alloc::<u32>(16 << 20).unwrap(), b);
         recorder.hold();
         a.host_fn(move || drop(held)).unwrap();
@@ -98,8 +97,7 @@ fn sleeps(recorder: &Recorder, stream: &Stream) {
 /// Without futures the reactor neither asks the driver nor wakes up, whatever the program submits meanwhile.
 #[test]
 fn an_idle_reactor_does_nothing() {
-    on_both(|recorder, device| {
-        let (stream, busy) = (device.stream().unwrap(), device.stream().unwrap());
+    on_both(|recorder, _, [stream, busy]| {
         let mut x = stream.alloc::<u32>(10).unwrap();
         let mut y = busy.alloc::<u32>(10).unwrap();
         recorder.hold();
@@ -135,8 +133,7 @@ fn an_idle_reactor_does_nothing() {
 #[test]
 fn long_waits_cost_little() {
     const LOOKS: usize = 40;
-    on_both(|recorder, device| {
-        let stream = device.stream().unwrap();
+    on_both(|recorder, _, [stream]| {
         let mut x = stream.alloc::<u32>(10).unwrap();
         recorder.hold();
         stream.fill(&mut x, 1).unwrap();

@@ -5,8 +5,9 @@ mod fakes;
 
 use std::thread;
 
+use conformance::Random;
 use gpustream::hal::StreamOptions;
-use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Stream};
 use recorder::{Call, Recorder};
 
 const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
@@ -19,12 +20,16 @@ fn words(calls: &[Call]) -> Vec<&'static str> {
     calls.iter().map(Call::word).filter(concerns).collect()
 }
 
-/// Plays a scene on a device of `mib` MiB, on both drivers.
-fn on_both(mib: usize, options: DeviceOptions, scene: impl Fn(&Recorder, &Device)) {
+/// Plays a scene on a device of `mib` MiB with so many streams, on both drivers.
+fn on_both<const STREAMS: usize>(
+    mib: usize,
+    options: DeviceOptions,
+    scene: impl Fn(&Recorder, &Device, [Stream; STREAMS]),
+) {
     crate::fakes::on_each(|fake, recorder| {
         recorder.set_memory(0, mib * MIB);
         let device = Device::open_with(fake.name, options).unwrap();
-        scene(recorder, &device);
+        scene(recorder, &device, [(); STREAMS].map(|()| device.stream().unwrap()));
         recorder.release();
     });
 }
@@ -45,8 +50,7 @@ fn while_someone_waits<T: Send>(recorder: &Recorder, work: impl FnOnce() -> T + 
 
 #[test]
 fn cached_memory_is_returned_first() {
-    on_both(20, pool(PoolPolicy::Library), |recorder, device| {
-        let s = device.stream().unwrap();
+    on_both(20, pool(PoolPolicy::Library), |recorder, _, [s]| {
         drop(s.alloc::<u8>(16 * MIB).unwrap());
         let (x, calls) = recorder.record(|| s.alloc::<u8>(18 * MIB).unwrap());
         assert_eq!(words(&calls), ["alloc", "free", "alloc"]);
@@ -62,8 +66,7 @@ fn cached_memory_is_returned_first() {
 #[test]
 fn idle_memory_of_another_kind_is_returned_too() {
     for policy in POLICIES {
-        on_both(20, pool(policy), |recorder, device| {
-            let s = device.stream().unwrap();
+        on_both(20, pool(policy), |recorder, device, [s]| {
             if !device.info().managed_memory {
                 return;
             }
@@ -83,8 +86,7 @@ fn idle_memory_of_another_kind_is_returned_too() {
 #[test]
 fn page_locked_memory_is_returned_too() {
     for policy in [PoolPolicy::Library, PoolPolicy::Unpooled] {
-        on_both(100, pool(policy), |recorder, device| {
-            let s = device.stream().unwrap();
+        on_both(100, pool(policy), |recorder, device, [s]| {
             let _x = s.upload(&vec![1u8; MIB / 2]).unwrap();
             s.synchronize().unwrap();
             recorder.fail_next("alloc pinned", 2);
@@ -97,8 +99,7 @@ fn page_locked_memory_is_returned_too() {
 
 #[test]
 fn frees_that_are_pending_are_waited_for() {
-    on_both(20, pool(PoolPolicy::Library), |recorder, device| {
-        let s = device.stream().unwrap();
+    on_both(20, pool(PoolPolicy::Library), |recorder, _, [s]| {
         let mut small = s.alloc::<u8>(1000).unwrap();
         recorder.hold();
         s.fill(&mut small, 1).unwrap();
@@ -112,8 +113,7 @@ fn frees_that_are_pending_are_waited_for() {
         (PoolPolicy::Unpooled, &["alloc", "sync event", "free", "alloc"]),
     ];
     for (policy, steps) in others {
-        on_both(20, pool(policy), |recorder, device| {
-            let s = device.stream().unwrap();
+        on_both(20, pool(policy), |recorder, _, [s]| {
             let mut x = s.alloc::<u8>(16 * MIB).unwrap();
             recorder.hold();
             s.fill(&mut x.slice_mut(..10).unwrap(), 1).unwrap();
@@ -128,7 +128,7 @@ fn frees_that_are_pending_are_waited_for() {
 /// The frees may be pending on another device.
 #[test]
 fn frees_that_wait_for_a_peer_are_waited_for() {
-    on_both(20, pool(PoolPolicy::Library), |recorder, device| {
+    on_both(20, pool(PoolPolicy::Library), |recorder, device, []| {
         let other = Device::open(&format!("{}:1", device.info().backend)).unwrap();
         let (s, far) = (device.stream().unwrap(), other.stream().unwrap());
         let small = s.full(1000, 1u8).unwrap();
@@ -148,8 +148,7 @@ fn frees_that_wait_for_a_peer_are_waited_for() {
 #[test]
 fn memory_in_use_passes_to_another_stream() {
     for policy in [PoolPolicy::Library, PoolPolicy::Unpooled] {
-        on_both(20, pool(policy), |recorder, device| {
-            let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        on_both(20, pool(policy), |recorder, _, [a, b]| {
             let mut x = a.alloc::<u8>(16 * MIB).unwrap();
             let address = x.as_raw();
             recorder.hold();
@@ -168,8 +167,7 @@ fn memory_in_use_passes_to_another_stream() {
 #[test]
 fn the_final_error_names_the_holders_of_the_memory() {
     for policy in POLICIES {
-        on_both(20, pool(policy), |recorder, device| {
-            let s = device.stream().unwrap();
+        on_both(20, pool(policy), |recorder, _, [s]| {
             let held: Vec<_> = (0..4).map(|_| s.alloc::<u8>(4 * MIB).unwrap()).collect();
             let line = line!() - 1;
             let (error, calls) = recorder.record(|| s.alloc::<u8>(6 * MIB).unwrap_err());
@@ -197,20 +195,16 @@ fn the_final_error_names_the_holders_of_the_memory() {
 fn the_drivers_memory_can_be_filled_a_hundred_times() {
     const DEVICE: usize = 64;
     for policy in POLICIES {
-        on_both(DEVICE, pool(policy), |recorder, device| {
+        on_both(DEVICE, pool(policy), |recorder, device, []| {
             recorder.put_off();
             let streams = [device.stream().unwrap(), device.stream().unwrap()];
-            let mut random = 3u64;
-            let mut below = |limit: usize| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (random >> 33) as usize % limit
-            };
+            let mut random = Random(3);
             for round in 0..100 {
                 let mut held: Vec<Buffer<u8>> = Vec::new();
                 let mut bytes = 0;
                 loop {
-                    let size = MIB / 2 + below(DEVICE * MIB / 16);
-                    let stream = &streams[below(2)];
+                    let size = MIB / 2 + random.below(DEVICE * MIB / 16);
+                    let stream = &streams[random.below(2)];
                     match stream.alloc::<u8>(size) {
                         Ok(mut buffer) => {
                             stream.fill(&mut buffer.slice_mut(..10).unwrap(), 1).unwrap();
@@ -228,7 +222,7 @@ fn the_drivers_memory_can_be_filled_a_hundred_times() {
                     "{policy:?}, round {round}: {bytes} bytes before it was full"
                 );
                 while !held.is_empty() {
-                    drop(held.swap_remove(below(held.len())));
+                    drop(held.swap_remove(random.below(held.len())));
                 }
                 // Nearly all of the memory can be allocated at once.
                 if round % 10 == 9 {
@@ -248,7 +242,7 @@ fn the_drivers_memory_can_be_filled_a_hundred_times() {
 /// The driver's pool frees in the order of a stream, and must not use one that its owner may have destroyed.
 #[test]
 fn memory_outlives_the_foreign_stream_it_was_made_on() {
-    on_both(20, pool(PoolPolicy::Driver), |recorder, device| {
+    on_both(20, pool(PoolPolicy::Driver), |recorder, device, []| {
         let raw = device.raw().stream_create(StreamOptions::default()).unwrap();
         // SAFETY: the stream is destroyed below, after its value was dropped and its work is done.
         let s = unsafe { device.stream_from_raw(raw) };

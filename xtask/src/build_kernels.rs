@@ -110,21 +110,8 @@ fn own_kernels() -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn text(built: &Built) -> String {
-    let mut table = Table::new([
-        "kernel",
-        "backend",
-        "arch",
-        "regs",
-        "sgprs",
-        "spills",
-        "shared",
-        "wave",
-        "block",
-        "occupancy",
-        "code",
-        "image",
-        "time",
-    ]);
+    let titles = "kernel backend arch regs sgprs spills shared wave block occupancy code image time";
+    let mut table = Table::new(titles.split(' '));
     for kernel in built.files.iter().flat_map(|file| &file.kernels) {
         table.row(cells(kernel));
     }

@@ -63,13 +63,15 @@ struct CompilerReport {
     what: &'static str,
     found: Option<Compiler>,
     tried: Vec<String>,
-    how: String,
+    /// The way to get the compiler; `None` where nothing is to be done.
+    how: Option<&'static str>,
 }
 
 struct Compiler {
     version: String,
-    path: String,
-    found_by: String,
+    path: Option<String>,
+    /// The place where the compiler was found, where there are several.
+    found_by: Option<String>,
     targets: Vec<String>,
     /// Whether builds use this compiler by default.
     by_default: bool,
@@ -78,7 +80,11 @@ struct Compiler {
 impl Report {
     fn collect() -> Self {
         let backends: Vec<_> = backends().into_iter().map(BackendReport::collect).collect();
-        let mut compilers = vec![cxx(), nvcc(), hip()];
+        let mut compilers = vec![
+            CompilerReport::new("C++", "compiles kernels for the CPU", cxx()),
+            CompilerReport::new("nvcc", "compiles kernels for CUDA", nvcc()),
+            CompilerReport::new("hipcc", "compiles kernels for HIP", hip()),
+        ];
         compilers.extend(backends.iter().filter_map(BackendReport::runtime_compiler));
         Self { backends, compilers }
     }
@@ -99,7 +105,8 @@ impl Report {
             problem.map(|problem| (backend.name.to_owned(), problem)).into_iter().chain(devices)
         });
         let compilers = self.compilers.iter().filter(|compiler| compiler.found.is_none());
-        backends.chain(compilers.map(|compiler| (compiler.name.to_owned(), compiler.how.clone()))).collect()
+        let compilers = compilers.filter_map(|c| Some((c.name.to_owned(), c.how?.to_owned())));
+        backends.chain(compilers).collect()
     }
 
     fn text(&self) -> String {
@@ -122,17 +129,14 @@ impl Report {
         }
         text.push_str("\nCompilers\n");
         for compiler in &self.compilers {
-            let state = match &compiler.found {
-                Some(found) => found.version.clone(),
-                None => "not found".to_owned(),
-            };
-            entry(&mut text, compiler.name, &state, &compiler.details());
+            let state = compiler.found.as_ref().map_or("not found", |found| &found.version);
+            entry(&mut text, compiler.name, state, &compiler.details());
         }
         let missing = self.missing();
         if !missing.is_empty() {
             text.push_str("\nMissing, should you need it\n");
             for (name, how) in &missing {
-                wrapped(&mut text, name, how);
+                wrapped(&mut text, &format!("  {name:<8}"), how, 92);
             }
         }
         text.push_str(if self.usable() {
@@ -144,39 +148,25 @@ impl Report {
     }
 
     fn devices(&self) -> Table {
-        let mut table = Table::new([
-            "device",
-            "name",
-            "arch",
-            "memory",
-            "free",
-            "units",
-            "warp",
-            "copies beside kernels",
-            "kernels overlap",
-            "test",
-        ]);
+        let titles =
+            "device, name, arch, memory, free, units, warp, copies beside kernels, kernels overlap, test";
+        let mut table = Table::new(titles.split(", "));
         for device in self.backends.iter().flat_map(|backend| &backend.devices) {
             let test = if device.problem.is_some() { "FAILED" } else { "ok" };
-            let Some(info) = &device.info else {
-                let mut cells = vec![String::new(); 10];
-                cells[0].clone_from(&device.name);
-                test.clone_into(&mut cells[9]);
-                table.row(cells);
-                continue;
-            };
-            table.row([
-                device.name.clone(),
-                info.name.clone(),
-                info.arch.clone(),
-                gibibytes(info.total_memory),
-                device.free.map(gibibytes).unwrap_or_default(),
-                info.multiprocessors.to_string(),
-                info.warp_size.to_string(),
-                copies(info.async_engine_count),
-                if info.concurrent_kernels { "yes" } else { "no" }.to_owned(),
-                test.to_owned(),
-            ]);
+            let facts = device.info.as_ref().map(|info| {
+                [
+                    info.name.clone(),
+                    info.arch.clone(),
+                    gibibytes(info.total_memory),
+                    device.free.map(gibibytes).unwrap_or_default(),
+                    info.multiprocessors.to_string(),
+                    info.warp_size.to_string(),
+                    copies(info.async_engine_count),
+                    if info.concurrent_kernels { "yes" } else { "no" }.to_owned(),
+                ]
+            });
+            let name = [device.name.clone()].into_iter();
+            table.row(name.chain(facts.unwrap_or_default()).chain([test.to_owned()]));
         }
         table
     }
@@ -236,12 +226,12 @@ impl BackendReport {
         };
         let found = self.probe.runtime_compiler.clone().map(|version| Compiler {
             version,
-            path: String::new(),
-            found_by: String::new(),
+            path: None,
+            found_by: None,
             targets: Vec::new(),
             by_default: true,
         });
-        Some(CompilerReport { name, what, found, tried: Vec::new(), how: how.to_owned() })
+        Some(CompilerReport { name, what, found, tried: Vec::new(), how: Some(how) })
     }
 
     fn json(&self) -> Value {
@@ -292,24 +282,20 @@ impl DeviceReport {
 }
 
 impl CompilerReport {
-    fn missing(name: &'static str, what: &'static str, missing: Missing) -> Self {
-        Self { name, what, found: None, tried: missing.tried, how: missing.how.to_owned() }
-    }
-
-    fn found(name: &'static str, what: &'static str, compiler: Compiler) -> Self {
-        Self { name, what, found: Some(compiler), tried: Vec::new(), how: String::new() }
+    fn new(name: &'static str, what: &'static str, search: Result<Compiler, Missing>) -> Self {
+        match search {
+            Ok(found) => Self { name, what, found: Some(found), tried: Vec::new(), how: None },
+            Err(Missing { tried, how, .. }) => Self { name, what, found: None, tried, how: Some(how) },
+        }
     }
 
     fn details(&self) -> Vec<(&'static str, String)> {
         let mut details = vec![("for", self.what.to_owned())];
         if let Some(found) = &self.found {
-            if !found.path.is_empty() {
-                let by = if found.found_by.is_empty() || found.path.starts_with(&found.found_by) {
-                    String::new()
-                } else {
-                    format!(" (by {})", found.found_by)
-                };
-                details.push(("path", format!("{}{by}", found.path)));
+            if let Some(path) = &found.path {
+                let by = found.found_by.as_ref().filter(|by| !path.starts_with(*by));
+                let by = by.map(|by| format!(" (by {by})")).unwrap_or_default();
+                details.push(("path", format!("{path}{by}")));
             }
             if !found.by_default {
                 details.push((
@@ -327,59 +313,39 @@ impl CompilerReport {
 
     fn json(&self) -> Value {
         let found = self.found.as_ref();
-        let text = |text: &String| if text.is_empty() { Value::Null } else { json!(text) };
         json!({
             "name": self.name,
             "purpose": self.what,
             "version": found.map(|found| &found.version),
-            "path": found.map_or(Value::Null, |found| text(&found.path)),
-            "found_by": found.map_or(Value::Null, |found| text(&found.found_by)),
+            "path": found.and_then(|found| found.path.as_ref()),
+            "found_by": found.and_then(|found| found.found_by.as_ref()),
             "targets": found.map(|found| &found.targets),
             "used_by_default": found.map(|found| found.by_default),
             "tried": self.tried,
-            "how_to_get": text(&self.how),
+            "how_to_get": self.how,
         })
     }
 }
 
-fn cxx() -> CompilerReport {
-    let (name, what) = ("C++", "compiles kernels for the CPU");
-    match CxxCompiler::find(None) {
-        Ok(cxx) => {
-            let targets = cxx.levels().iter().map(|&level| level.to_owned()).collect();
-            let path = on_path(&cxx.path).display().to_string();
-            let found_by = String::new();
-            let compiler = Compiler { version: cxx.version, path, found_by, targets, by_default: true };
-            CompilerReport::found(name, what, compiler)
-        }
-        Err(missing) => CompilerReport::missing(name, what, missing),
-    }
+fn cxx() -> Result<Compiler, Missing> {
+    let cxx = CxxCompiler::find(None)?;
+    let targets = cxx.levels().iter().map(|&level| level.to_owned()).collect();
+    let path = Some(on_path(&cxx.path).display().to_string());
+    Ok(Compiler { version: cxx.version, path, found_by: None, targets, by_default: true })
 }
 
-fn nvcc() -> CompilerReport {
-    let (name, what) = ("nvcc", "compiles kernels for CUDA");
-    match Nvcc::find() {
-        Ok(nvcc) => {
-            let targets = nvcc.targets().unwrap_or_default();
-            let path = nvcc.path.display().to_string();
-            let (version, found_by, by_default) = (nvcc.version, nvcc.found_by, nvcc.system);
-            CompilerReport::found(name, what, Compiler { version, path, found_by, targets, by_default })
-        }
-        Err(missing) => CompilerReport::missing(name, what, missing),
-    }
+fn nvcc() -> Result<Compiler, Missing> {
+    let nvcc = Nvcc::find()?;
+    let targets = nvcc.targets().unwrap_or_default();
+    let (path, found_by) = (Some(nvcc.path.display().to_string()), Some(nvcc.found_by));
+    Ok(Compiler { version: nvcc.version, path, found_by, targets, by_default: nvcc.system })
 }
 
-fn hip() -> CompilerReport {
-    let (name, what) = ("hipcc", "compiles kernels for HIP");
-    match HipCompiler::search(&DEFAULT_HIP) {
-        Ok((hip, _)) => {
-            let targets = hip.supported(&HIP_TARGETS).into_iter().map(str::to_owned).collect();
-            let path = hip.path.display().to_string();
-            let (version, found_by, by_default) = (hip.version, hip.found_by, hip.system);
-            CompilerReport::found(name, what, Compiler { version, path, found_by, targets, by_default })
-        }
-        Err(missing) => CompilerReport::missing(name, what, missing),
-    }
+fn hip() -> Result<Compiler, Missing> {
+    let (hip, _) = HipCompiler::search(&DEFAULT_HIP)?;
+    let targets = hip.supported(&HIP_TARGETS).into_iter().map(str::to_owned).collect();
+    let (path, found_by) = (Some(hip.path.display().to_string()), Some(hip.found_by));
+    Ok(Compiler { version: hip.version, path, found_by, targets, by_default: hip.system })
 }
 
 /// Returns the file that a bare name means.
@@ -418,20 +384,14 @@ fn gibibytes(bytes: u64) -> String {
 fn entry(text: &mut String, name: &str, state: &str, details: &[(&str, String)]) {
     let _ = writeln!(text, "  {name:<8}{state}");
     for (key, value) in details {
-        let mut key = *key;
-        for line in wrap(value, 84) {
-            let _ = writeln!(text, "          {key:<9}{line}");
-            key = "";
-        }
+        wrapped(text, &format!("          {key:<9}"), value, 84);
     }
 }
 
-fn wrapped(text: &mut String, name: &str, long: &str) {
-    let mut name = name;
-    for line in wrap(long, 92) {
-        let _ = writeln!(text, "  {name:<8}{line}");
-        name = "";
-    }
+/// Writes `long` behind `head`, in lines of at most `width` characters that begin in the same column.
+fn wrapped(text: &mut String, head: &str, long: &str, width: usize) {
+    let lines = wrap(long, width).join(&format!("\n{}", " ".repeat(head.chars().count())));
+    let _ = writeln!(text, "{head}{lines}");
 }
 
 /// Breaks text at spaces; a word longer than a line gets a line of its own.
@@ -465,7 +425,8 @@ mod tests {
 
     #[test]
     fn a_machine_without_any_backend_is_not_usable() {
-        let report = Report { backends: Vec::new(), compilers: vec![cxx()] };
+        let compilers = vec![CompilerReport::new("C++", "", cxx())];
+        let report = Report { backends: Vec::new(), compilers };
         assert!(!report.usable());
         assert_eq!(report.json()["usable"], json!(false));
     }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use crate::cargo;
 
 /// Install the compilers that build kernels (Debian and its relatives; scripts/setup.sh)
 #[derive(clap::Args)]
@@ -13,11 +13,5 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let script = crate::workspace().join("scripts/setup.sh");
-    let status = Command::new(&script)
-        .args(&args.sections)
-        .status()
-        .with_context(|| format!("cannot run {}", script.display()))?;
-    ensure!(status.success(), "{} failed ({status})", script.display());
-    Ok(())
+    cargo::run(Command::new(crate::workspace().join("scripts/setup.sh")).args(&args.sections))
 }

@@ -11,9 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::path::Path;
 
+use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
+
 /// The folders in `crates` that are held to it. The handles of `gpustream` are not: users combine them freely, so they know
 /// each other.
-const CRATES: [&str; 4] = ["build", "core", "cpu", "hal"];
+const CRATES: [&str; 6] = ["build", "core", "cpu", "cuda", "hal", "hip"];
 
 #[test]
 fn no_module_imports_its_importer() {
@@ -34,7 +36,7 @@ fn no_module_imports_its_importer() {
 }
 
 #[test]
-fn a_cycle_is_named_and_what_only_looks_like_one_is_not() {
+fn cycle_is_named_and_its_lookalike_is_not() {
     let graph = |files: &[(&str, &str)]| {
         let owned = |&(path, text): &(&str, &str)| (path.to_owned(), text.to_owned());
         imports(&files.iter().map(owned).collect::<Vec<_>>())
@@ -82,17 +84,13 @@ fn read(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
 fn imports(files: &[(String, String)]) -> Imports {
     let modules: BTreeSet<_> = files.iter().map(|(path, _)| module_of(path)[0].clone()).collect();
     let root = files.iter().find(|(path, _)| path == "lib.rs").map_or("", |(_, text)| text);
-    let root = without_tests(&code(root));
     let mut exported = BTreeMap::new();
-    for (at, _) in root.match_indices("use ") {
-        for path in paths(&root[at + "use ".len()..]) {
-            let path = path.strip_prefix("self::").or(path.strip_prefix("crate::")).unwrap_or(&path);
-            let Some((module, name)) = path.split_once("::").filter(|(module, _)| modules.contains(*module))
-            else {
-                continue;
-            };
-            let name = name.rsplit([':', ' ']).next().unwrap_or(name);
-            exported.insert(name.to_owned(), module.to_owned());
+    for path in paths_in(root).iter().filter_map(|path| path.strip_prefix(&["use".to_owned()])) {
+        let from = usize::from(path.first().is_some_and(|name| name == "self" || name == "crate"));
+        if let [module, .., name] = &path[from..]
+            && modules.contains(module)
+        {
+            exported.insert(name.clone(), module.clone());
         }
     }
     let mut imports = Imports::new();
@@ -101,16 +99,16 @@ fn imports(files: &[(String, String)]) -> Imports {
         if path == "lib.rs" || module.iter().any(|name| name == "tests") {
             continue;
         }
-        let text = without_tests(&code(text));
-        let to_root = "super::".repeat(module.len());
-        let roots = ["crate::", to_root.as_str()];
-        let starts = roots.iter().flat_map(|root| text.match_indices(root).map(|(at, _)| at + root.len()));
-        for path_in_crate in starts.flat_map(|start| paths(&text[start..])) {
-            let name = path_in_crate.split("::").next().unwrap_or_default().trim();
-            let target = exported.get(name).map_or(name, String::as_str);
-            if target != module[0] && modules.contains(target) {
+        let roots = [vec!["crate".to_owned()], vec!["super".to_owned(); module.len()]];
+        for names in paths_in(text) {
+            let names = names.strip_prefix(&["use".to_owned()]).unwrap_or(&names);
+            let Some([name, ..]) = roots.iter().find_map(|root| names.strip_prefix(&root[..])) else {
+                continue;
+            };
+            let target = exported.get(name).unwrap_or(name);
+            if *target != module[0] && modules.contains(target) {
                 let targets = imports.entry(module[0].clone()).or_default();
-                targets.entry(target.to_owned()).or_insert_with(|| path.clone());
+                targets.entry(target.clone()).or_insert_with(|| path.clone());
             }
         }
     }
@@ -123,101 +121,46 @@ fn module_of(path: &str) -> Vec<String> {
     path.split('/').map(str::to_owned).collect()
 }
 
-/// Returns the paths that begin where `text` does: one, or all of a group in braces.
-fn paths(text: &str) -> Vec<String> {
-    let is_path = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':');
-    let end = text.find(|c| !is_path(c)).unwrap_or(text.len());
-    let (prefix, rest) = text.split_at(end);
-    let Some(group) = rest.strip_prefix('{') else {
-        let renamed = rest.strip_prefix(" as ").and_then(|rest| paths(rest).pop());
-        return vec![renamed.map_or_else(|| prefix.to_owned(), |name| format!("{prefix} {name}"))];
-    };
-    let (mut all, mut depth, mut start) = (Vec::new(), 0, 0);
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth > 0 => depth -= 1,
-            ',' | '}' if depth == 0 => {
-                let item = group[start..at].trim();
-                all.extend(paths(item).into_iter().map(|path| format!("{prefix}{path}")));
-                start = at + 1;
-                if c == '}' {
-                    break;
-                }
+/// Returns the paths in a source, each as its names: `use a::{b, c::d as e}` is `use a b` and `use a c d e`.
+fn paths_in(text: &str) -> Vec<Vec<String>> {
+    let mut paths = Vec::new();
+    read_paths(text.parse().unwrap(), &[], &mut paths);
+    paths
+}
+
+/// Adds the paths in `code`, each behind `prefix`, except for those under `#[cfg(test)]`.
+fn read_paths(code: TokenStream, prefix: &[String], paths: &mut Vec<Vec<String>>) {
+    let mut path = prefix.to_vec();
+    // Whether the next name belongs to the path, whether one colon was read, and whether this is an item of the tests.
+    let (mut goes_on, mut colon, mut is_test) = (true, false, false);
+    for token in code {
+        let was_colon = std::mem::take(&mut colon);
+        match token {
+            TokenTree::Group(group) if group.to_string() == "[cfg (test)]" => is_test = true,
+            TokenTree::Group(group) if is_test => is_test = group.delimiter() != Delimiter::Brace,
+            TokenTree::Punct(end) if is_test => is_test = end.as_char() != ';',
+            _ if is_test => {}
+            TokenTree::Group(group) if goes_on => read_paths(group.stream(), &path, paths),
+            TokenTree::Group(group) => read_paths(group.stream(), &[], paths),
+            TokenTree::Punct(punct) if punct.as_char() == ':' && punct.spacing() == Spacing::Joint => {
+                colon = true;
             }
-            _ => {}
+            TokenTree::Punct(punct) if punct.as_char() == ':' && was_colon => goes_on = true,
+            TokenTree::Ident(name) if name == "as" => goes_on = true,
+            TokenTree::Ident(name) => {
+                if !goes_on {
+                    paths.push(std::mem::replace(&mut path, prefix.to_vec()));
+                }
+                goes_on = name == "use";
+                path.push(name.to_string());
+            }
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {
+                paths.push(std::mem::replace(&mut path, prefix.to_vec()));
+                goes_on = true;
+            }
         }
     }
-    all
-}
-
-/// Returns a source with blanks for its comments, strings and characters.
-fn code(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let len = token(rest);
-        if len == 0 {
-            out.push(c);
-            rest = &rest[c.len_utf8()..];
-        } else {
-            out.push(' ');
-            rest = &rest[len.min(rest.len())..];
-        }
-    }
-    out
-}
-
-/// Returns the length of the comment, string or character that `rest` begins with; 0 where there is none.
-fn token(rest: &str) -> usize {
-    let until =
-        |skip: usize, end: &str| rest[skip..].find(end).map_or(rest.len(), |at| skip + at + end.len());
-    let raw = rest.strip_prefix('r').map(|rest| rest.len() - rest.trim_start_matches('#').len());
-    if rest.starts_with("//") {
-        return rest.find('\n').unwrap_or(rest.len());
-    }
-    if rest.starts_with("/*") {
-        return until(2, "*/");
-    }
-    if let Some(hashes) = raw.filter(|hashes| rest[1 + hashes..].starts_with('"')) {
-        return until(2 + hashes, &format!("\"{}", "#".repeat(hashes)));
-    }
-    let quoted = |quote: char| {
-        let mut escaped = false;
-        let end = rest[1..].char_indices().find(|&(_, c)| {
-            let ends = c == quote && !escaped;
-            escaped = c == '\\' && !escaped;
-            ends
-        });
-        end.map_or(rest.len(), |(at, c)| 1 + at + c.len_utf8())
-    };
-    if rest.starts_with('"') {
-        return quoted('"');
-    }
-    // A quote that another one does not follow two characters on is a lifetime's.
-    let mut after = rest.strip_prefix('\'').into_iter().flat_map(str::chars);
-    match (after.next(), after.next()) {
-        (Some('\\'), _) | (Some(_), Some('\'')) => quoted('\''),
-        _ => 0,
-    }
-}
-
-/// Returns the code without the items under `#[cfg(test)]`.
-fn without_tests(code: &str) -> String {
-    const ATTRIBUTE: &str = "#[cfg(test)]";
-    let mut out = String::new();
-    let mut rest = code;
-    while let Some(at) = rest.find(ATTRIBUTE) {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + ATTRIBUTE.len()..];
-        let mut depth = 0;
-        let end = rest.char_indices().find(|&(_, c)| {
-            depth += i32::from(c == '{') - i32::from(c == '}');
-            depth == 0 && matches!(c, '}' | ';')
-        });
-        rest = end.map_or("", |(at, c)| &rest[at + c.len_utf8()..]);
-    }
-    out + rest
+    paths.push(path);
 }
 
 /// Returns a cycle of the fewest modules, each with the file that imports the next one.

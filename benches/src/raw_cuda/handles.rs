@@ -7,6 +7,8 @@ use std::ptr;
 use anyhow::Result;
 use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream};
 
+use crate::measure::Queue;
+
 /// Turns a driver's answer into a result. The driver gives only codes for which cudarc has a name.
 macro_rules! driver {
     ($name:ident($($arg:expr),* $(,)?)) => {{
@@ -23,37 +25,54 @@ macro_rules! driver {
 }
 pub(super) use driver;
 
-pub(super) struct Stream(CUstream);
+/// Defines a handle, and the call that ends it.
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident($raw:ty), $destroy:ident) => {
+        $(#[$doc])*
+        pub(super) struct $name($raw);
+
+        impl $name {
+            pub(super) fn raw(&self) -> $raw {
+                self.0
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                let _ = driver!($destroy(self.0));
+            }
+        }
+    };
+}
+
+handle!(Stream(CUstream), cuStreamDestroy_v2);
+handle!(Event(CUevent), cuEventDestroy_v2);
+handle!(
+    /// Zeroed device memory.
+    Memory(CUdeviceptr),
+    cuMemFree_v2
+);
+handle!(
+    /// Zeroed pinned memory.
+    Pinned(*mut c_void),
+    cuMemFreeHost
+);
 
 impl Stream {
-    pub(super) fn raw(&self) -> CUstream {
-        self.0
-    }
-
     pub(super) fn new() -> Result<Self> {
         let mut stream = ptr::null_mut();
         driver!(cuStreamCreate(&raw mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
         Ok(Self(stream))
     }
+}
 
-    pub(super) fn wait(&self) -> Result<()> {
+impl Queue for Stream {
+    fn finish(&self) -> Result<()> {
         driver!(cuStreamSynchronize(self.0))
     }
 }
 
-impl Drop for Stream {
-    fn drop(&mut self) {
-        let _ = driver!(cuStreamDestroy_v2(self.0));
-    }
-}
-
-pub(super) struct Event(CUevent);
-
 impl Event {
-    pub(super) fn raw(&self) -> CUevent {
-        self.0
-    }
-
     pub(super) fn new() -> Result<Self> {
         let mut event = ptr::null_mut();
         driver!(cuEventCreate(&raw mut event, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32))?;
@@ -61,54 +80,23 @@ impl Event {
     }
 }
 
-impl Drop for Event {
-    fn drop(&mut self) {
-        let _ = driver!(cuEventDestroy_v2(self.0));
-    }
-}
-
-/// Zeroed device memory.
-pub(super) struct Memory(CUdeviceptr);
-
 impl Memory {
-    pub(super) fn raw(&self) -> CUdeviceptr {
-        self.0
-    }
-
-    pub(super) fn device(bytes: usize) -> Result<Self> {
+    pub(super) fn new(bytes: usize) -> Result<Self> {
         let mut address = 0;
         driver!(cuMemAlloc_v2(&raw mut address, bytes))?;
         let memory = Self(address);
         driver!(cuMemsetD8_v2(address, 0, bytes))?;
         Ok(memory)
     }
+}
 
-    pub(super) fn pinned(bytes: usize) -> Result<Pinned> {
+impl Pinned {
+    pub(super) fn new(bytes: usize) -> Result<Self> {
         let mut address = ptr::null_mut();
         driver!(cuMemHostAlloc(&raw mut address, bytes, 0))?;
         // SAFETY: the memory was just allocated with that many bytes.
         unsafe { ptr::write_bytes(address.cast::<u8>(), 0, bytes) };
-        Ok(Pinned(address))
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let _ = driver!(cuMemFree_v2(self.0));
-    }
-}
-
-pub(super) struct Pinned(*mut c_void);
-
-impl Pinned {
-    pub(super) fn raw(&self) -> *mut c_void {
-        self.0
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        let _ = driver!(cuMemFreeHost(self.0));
+        Ok(Self(address))
     }
 }
 

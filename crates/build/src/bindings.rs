@@ -111,10 +111,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
     for image in images {
         let bytes = fs::read(&image.path)
             .map_err(|e| Error::message(format!("cannot read {}: {e}", image.path.display())))?;
-        let checksum = Sha256::digest(&bytes).iter().fold(String::new(), |mut digits, byte| {
-            let _ = write!(digits, "{byte:02x}");
-            digits
-        });
+        let checksum = Sha256::digest(&bytes).iter().fold(String::new(), |hex, b| hex + &format!("{b:02x}"));
         let _ = writeln!(checksums, "            ::gpustream::codegen::Checksum::new({checksum:?}),");
         let file = image.path.file_name().unwrap_or_default().to_string_lossy();
         let _ = writeln!(

@@ -2,7 +2,7 @@
 
 pub(crate) mod assertions;
 pub(crate) mod cpu;
-mod cuda;
+pub(crate) mod cuda;
 pub(crate) mod hip;
 mod stamp;
 
@@ -15,7 +15,6 @@ use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::headers::write_if_changed;
 use crate::report::KernelReport;
-use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
 use crate::unit::Unit;
 
 /// The settings that all compilations of a build share.
@@ -45,9 +44,8 @@ impl Common {
                 .contains(['"', '\'', '$', '`', '\\', ' ', ';', '&', '|', '<', '>', '(', ')', '*', '?', '\n'])
             {
                 return Err(Error::message(format!(
-                    "{folder:?}: {} kernels cannot be compiled with an include folder of this name; use one without \
-                     spaces, quotes and characters that mean something to a shell",
-                    backend.name()
+                    "{folder:?}: {backend} kernels cannot be compiled with an include folder of this name; use one without \
+                     spaces, quotes and characters that mean something to a shell"
                 )));
             }
             arguments.push(format!("-I{folder}"));
@@ -75,16 +73,8 @@ pub(crate) struct Image {
     pub(crate) path: PathBuf,
 }
 
-/// One run of a compiler.
-pub(crate) enum Job<'a> {
-    Cpu { unit: &'a Unit, compiler: &'a CxxCompiler, level: &'a str },
-    Cuda { unit: &'a Unit, nvcc: &'a Nvcc, archs: &'a [String] },
-    Hip { unit: &'a Unit, compiler: &'a HipCompiler, libs: Option<&'a Path>, arch: &'a str },
-}
-
 /// The outcome of one run of a compiler.
 pub(crate) struct Output {
-    pub(crate) backend: Backend,
     pub(crate) image: Image,
     pub(crate) reports: Vec<KernelReport>,
     /// The compiler's time; `None` where an earlier build's image was still good.
@@ -92,30 +82,23 @@ pub(crate) struct Output {
     pub(crate) warnings: String,
 }
 
-impl Job<'_> {
-    pub(crate) fn run(&self, common: &Common) -> Result<Output> {
-        match self {
-            Self::Cpu { unit, compiler, level } => cpu::compile(unit, compiler, level, common),
-            Self::Cuda { unit, nvcc, archs } => cuda::compile(unit, nvcc, archs, common),
-            Self::Hip { unit, compiler, libs, arch } => hip::compile(unit, compiler, *libs, arch, common),
+impl Output {
+    /// Gathers the results for `image`. `warnings` count where the compiler ran.
+    fn new(
+        backend: Backend,
+        targets: Vec<String>,
+        image: PathBuf,
+        mut reports: Vec<KernelReport>,
+        compile_time: Option<Duration>,
+        mut warnings: String,
+    ) -> Self {
+        for report in &mut reports {
+            report.compile_time = compile_time;
         }
-    }
-
-    pub(crate) fn backend(&self) -> Backend {
-        match self {
-            Self::Cpu { .. } => Backend::Cpu,
-            Self::Cuda { .. } => Backend::Cuda,
-            Self::Hip { .. } => Backend::Hip,
+        if compile_time.is_none() {
+            warnings.clear();
         }
-    }
-
-    /// Returns a name for a progress bar.
-    pub(crate) fn label(&self) -> String {
-        match self {
-            Self::Cpu { unit, level, .. } => format!("{} {level}", unit.module.name),
-            Self::Cuda { unit, .. } => format!("{} cuda", unit.module.name),
-            Self::Hip { unit, arch, .. } => format!("{} {arch}", unit.module.name),
-        }
+        Self { image: Image { backend, targets, path: image }, reports, compile_time, warnings }
     }
 }
 
@@ -161,8 +144,4 @@ fn execute(mut command: Command, unit: &Unit, what: &str) -> Result<String> {
     let text =
         if text.is_empty() { format!("{program} failed ({})", output.status) } else { text.to_owned() };
     Err(Error::message(format!("{} does not compile for {what}:\n{text}", unit.source.path.display())))
-}
-
-fn file_size(path: &Path) -> u64 {
-    path.metadata().map_or(0, |m| m.len())
 }

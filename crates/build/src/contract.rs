@@ -12,19 +12,8 @@ use crate::diagnostic::{Diagnostic, SourceFile};
 /// from line to line. Offsets are those of the file.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<'a> {
-    pub(crate) source: &'a SourceFile,
+    pub(crate) file: &'a SourceFile,
     pub(crate) blanked: &'a str,
-}
-
-impl Text<'_> {
-    fn diagnostic(
-        &self,
-        range: Range<usize>,
-        message: impl Into<String>,
-        help: impl Into<String>,
-    ) -> Diagnostic {
-        self.source.diagnostic(range, message, help)
-    }
 }
 
 /// The promises and requests of a kernel's author.
@@ -131,7 +120,7 @@ impl Contract {
         let result = match kind {
             LineKind::Requires => self.add_requires(source, range, scope, diagnostics),
             LineKind::Covers => self.add_covers(source, range, scope),
-            LineKind::Misspelt => Err(source.diagnostic(
+            LineKind::Misspelt => Err(source.file.diagnostic(
                 range.start.saturating_sub(1)..range.start,
                 "this looks like a contract line",
                 "the two kinds are `requires: n <= len(x)` and `covers: n`, in lower case",
@@ -153,7 +142,7 @@ impl Contract {
         match text.trim() {
             "nothing" => return Ok(()),
             "" => {
-                return Err(source.diagnostic(
+                return Err(source.file.diagnostic(
                     range,
                     "an empty `requires:` line",
                     "write conditions such as `requires: n <= len(x)`, or `requires: nothing`",
@@ -185,7 +174,7 @@ impl Contract {
     ) -> Result<(), Diagnostic> {
         let text = &source.blanked[range.clone()];
         if self.covers.is_some() {
-            return Err(source.diagnostic(
+            return Err(source.file.diagnostic(
                 range,
                 "a second `covers:` line",
                 "a kernel has one default shape",
@@ -202,7 +191,7 @@ impl Contract {
             let extent = parser.expression()?;
             parser.finish()?;
             if extent.uses_launch() {
-                return Err(source.diagnostic(
+                return Err(source.file.diagnostic(
                     range,
                     "`covers:` cannot depend on the launch it describes",
                     "use integer parameters and len(pointer)",
@@ -211,7 +200,7 @@ impl Contract {
             extents.push(extent);
         }
         if extents.is_empty() || extents.len() > 3 {
-            return Err(source.diagnostic(
+            return Err(source.file.diagnostic(
                 range,
                 format!("`covers:` has {} extents", extents.len()),
                 "write one to three: `covers: n`, `covers: width, height by 16, 16`",
@@ -220,7 +209,7 @@ impl Contract {
         let block = match block_start {
             Some(start) => Some(block_shape(source, range.start + start..range.end, extents.len())?),
             None if extents.len() > 1 => {
-                return Err(source.diagnostic(
+                return Err(source.file.diagnostic(
                     range,
                     "`covers:` in more than one dimension needs a block shape",
                     "add it: `covers: width, height by 16, 16`",
@@ -241,7 +230,7 @@ fn clause(source: Text<'_>, range: Range<usize>, scope: &Scope<'_>) -> Result<Cl
     let right = parser.expression()?;
     parser.finish()?;
     if left.is_constant() && right.is_constant() {
-        return Err(source.diagnostic(
+        return Err(source.file.diagnostic(
             expr::trimmed(source.blanked, range),
             "this condition names no parameter of the kernel",
             "compare a parameter, len(pointer), grid.x, block.x or shared; or write `requires: nothing`",
@@ -252,7 +241,7 @@ fn clause(source: Text<'_>, range: Range<usize>, scope: &Scope<'_>) -> Result<Cl
 
 fn block_shape(source: Text<'_>, range: Range<usize>, dimensions: usize) -> Result<Vec<u32>, Diagnostic> {
     let error = |message: String| {
-        Err(source.diagnostic(
+        Err(source.file.diagnostic(
             expr::trimmed(source.blanked, range.clone()),
             message,
             format!(

@@ -23,13 +23,12 @@ impl SourceFile {
 
     /// Reads a file; one that cannot be read is a diagnostic without a line.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        match std::fs::read(path) {
-            Ok(bytes) => match String::from_utf8(bytes) {
-                Ok(text) => Ok(Self::new(path, text)),
-                Err(_) => Err(Error::message(format!("{} is not UTF-8 text", path.display()))),
-            },
-            Err(e) => Err(Error::message(format!("cannot read kernel file {}: {e}", path.display()))),
-        }
+        let place = path.display();
+        let bytes = std::fs::read(path)
+            .map_err(|e| Error::message(format!("cannot read kernel file {place}: {e}")))?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| Error::message(format!("{place} is not UTF-8 text")))?;
+        Ok(Self::new(path, text))
     }
 
     /// Returns line and column, both from 1, columns in characters.
@@ -143,16 +142,9 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut first = true;
-        for diagnostic in &self.diagnostics {
-            f.write_str(if std::mem::take(&mut first) { "" } else { "\n\n" })?;
-            diagnostic.fmt(f)?;
-        }
-        for message in &self.messages {
-            f.write_str(if std::mem::take(&mut first) { "" } else { "\n\n" })?;
-            f.write_str(message)?;
-        }
-        Ok(())
+        let diagnostics = self.diagnostics.iter().map(Diagnostic::to_string);
+        let parts: Vec<_> = diagnostics.chain(self.messages.iter().cloned()).collect();
+        f.write_str(&parts.join("\n\n"))
     }
 }
 

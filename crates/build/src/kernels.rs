@@ -191,7 +191,7 @@ impl Kernels {
                 file.compile_time += output.compile_time.unwrap_or_default();
                 file.kernels.extend(output.reports);
                 warn(in_build_script, &output.warnings);
-                match output.backend {
+                match output.image.backend {
                     Backend::Hip => code_objects.push(output.image),
                     Backend::Cpu | Backend::Cuda => images.push(output.image),
                 }

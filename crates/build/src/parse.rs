@@ -59,9 +59,7 @@ pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
 
 /// Refuses a file whose stem is no identifier: the stem names the generated file and appears in paths.
 fn check_name(source: &SourceFile, name: &str) -> Result<()> {
-    let valid = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    if valid {
+    if kernel::is_plain_name(name) {
         return Ok(());
     }
     Err(Error::message(format!(
@@ -143,8 +141,7 @@ impl<'a> File<'a> {
             "ERROR" => context.broken = true,
             _ => {}
         }
-        let mut cursor = node.walk();
-        for child in node.children(&mut cursor) {
+        for child in children(node) {
             self.walk(child, context);
         }
     }
@@ -163,9 +160,21 @@ impl<'a> File<'a> {
     }
 }
 
+fn children(node: Node<'_>) -> Vec<Node<'_>> {
+    node.children(&mut node.walk()).collect()
+}
+
 fn child_of_kind<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
-    let mut cursor = node.walk();
-    node.children(&mut cursor).find(|c| c.kind() == kind)
+    children(node).into_iter().find(|c| c.kind() == kind)
+}
+
+/// Calls `f` for a node, and for all below those for which `f` is true, in source order.
+fn visit<'a>(node: Node<'a>, f: &mut impl FnMut(Node<'a>) -> bool) {
+    if f(node) {
+        for child in children(node) {
+            visit(child, f);
+        }
+    }
 }
 
 /// Returns whether the node is `#ifndef NAME`, followed at once by `#define NAME`.

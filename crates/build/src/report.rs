@@ -1,7 +1,11 @@
 //! Figures of compiled kernels, for people to look at.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use crate::backend::Backend;
+use crate::signature::Kernel;
+use crate::unit::Unit;
 
 /// One kernel as compiled for one target. Fields that a backend does not have are `None`.
 #[derive(Clone, Debug)]
@@ -35,6 +39,28 @@ pub struct KernelReport {
     pub image_size: u64,
     /// The time that the image took to compile; `None` where an earlier build's image was still good.
     pub compile_time: Option<Duration>,
+}
+
+impl KernelReport {
+    /// Returns what is known without looking into the image.
+    pub(crate) fn new(unit: &Unit, kernel: &Kernel, backend: Backend, target: &str, image: &Path) -> Self {
+        Self {
+            file: unit.source.path.clone(),
+            kernel: kernel.name.clone(),
+            backend: backend.name(),
+            target: target.to_owned(),
+            registers: None,
+            scalar_registers: None,
+            spills: None,
+            shared: None,
+            wave_size: None,
+            max_threads: kernel.max_threads,
+            occupancy: None,
+            code_size: None,
+            image_size: image.metadata().map_or(0, |m| m.len()),
+            compile_time: None,
+        }
+    }
 }
 
 /// The part of a multiprocessor that a kernel can fill, by its registers and shared memory.

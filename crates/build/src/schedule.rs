@@ -7,13 +7,24 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::compile::{Common, Job, Output};
+use crate::backend::Backend;
+use crate::compile::{Common, Output, cpu, cuda, hip};
 use crate::diagnostic::{Error, Result};
 use crate::plan::Plan;
 use crate::unit::Unit;
 
 /// A function that is called with the numbers of compilations done and in all, and the name of the last one.
 pub(crate) type Progress = Box<dyn Fn(usize, usize, &str) + Send + Sync>;
+
+/// One run of a compiler.
+struct Job<'a> {
+    /// The file's place among the units.
+    unit: usize,
+    backend: Backend,
+    /// A name for a progress bar.
+    label: String,
+    run: Box<dyn Fn() -> Result<Output> + Sync + 'a>,
+}
 
 /// Compiles every file for everything in the plan. Returns each file's outputs in the order of the plan.
 /// `workers` compilers run at once: by default `NUM_JOBS` of the environment, or as many as there are cores.
@@ -34,27 +45,34 @@ pub(crate) fn run(
         }
         None => None,
     };
-    let mut jobs: Vec<(usize, Job<'_>)> = Vec::new();
-    for (i, unit) in units.iter().enumerate() {
+    let mut jobs: Vec<Job<'_>> = Vec::new();
+    for (number, unit) in units.iter().enumerate() {
+        let mut add = |backend, what: &str, run| {
+            jobs.push(Job { unit: number, backend, label: format!("{} {what}", unit.module.name), run });
+        };
         if let Some((compiler, levels)) = &plan.cpu {
-            jobs.extend(levels.iter().map(|level| (i, Job::Cpu { unit, compiler, level })));
+            for level in levels {
+                add(Backend::Cpu, level, Box::new(move || cpu::compile(unit, compiler, level, common)));
+            }
         }
         if let Some((nvcc, archs)) = &plan.cuda {
-            jobs.push((i, Job::Cuda { unit, nvcc, archs }));
+            add(Backend::Cuda, "cuda", Box::new(move || cuda::compile(unit, nvcc, archs, common)));
         }
         if let Some((compiler, archs)) = &plan.hip {
             let libs = device_libs.as_deref();
-            jobs.extend(archs.iter().map(|arch| (i, Job::Hip { unit, compiler, libs, arch })));
+            for arch in archs {
+                add(Backend::Hip, arch, Box::new(move || hip::compile(unit, compiler, libs, arch, common)));
+            }
         }
     }
 
     let mut outputs: Vec<Vec<Output>> = units.iter().map(|_| Vec::new()).collect();
     let mut failed = None;
     let mut failed_for = BTreeSet::new();
-    for ((unit, job), result) in jobs.iter().zip(run_jobs(&jobs, common, workers, progress)) {
+    for (job, result) in jobs.iter().zip(run_jobs(&jobs, workers, progress)) {
         match result {
-            Ok(output) => outputs[*unit].push(output),
-            Err(error) if failed_for.insert((*unit, job.backend())) => failed = Error::join(failed, error),
+            Ok(output) => outputs[job.unit].push(output),
+            Err(error) if failed_for.insert((job.unit, job.backend)) => failed = Error::join(failed, error),
             Err(_) => {}
         }
     }
@@ -62,12 +80,7 @@ pub(crate) fn run(
 }
 
 /// Runs the jobs. Returns the results in the order of the jobs.
-fn run_jobs(
-    jobs: &[(usize, Job<'_>)],
-    common: &Common,
-    workers: Option<usize>,
-    progress: Option<&Progress>,
-) -> Vec<Result<Output>> {
+fn run_jobs(jobs: &[Job<'_>], workers: Option<usize>, progress: Option<&Progress>) -> Vec<Result<Output>> {
     let workers = workers
         .or_else(|| env::var("NUM_JOBS").ok()?.parse().ok())
         .unwrap_or_else(|| thread::available_parallelism().map_or(2, NonZero::get));
@@ -78,12 +91,12 @@ fn run_jobs(
             scope.spawn(|| {
                 loop {
                     let i = next.fetch_add(1, Relaxed);
-                    let Some((_, job)) = jobs.get(i) else { return };
-                    let result = job.run(common);
+                    let Some(job) = jobs.get(i) else { return };
+                    let result = (job.run)();
                     results.lock().unwrap_or_else(PoisonError::into_inner).push((i, result));
                     let done = done.fetch_add(1, Relaxed) + 1;
                     if let Some(progress) = progress {
-                        progress(done, jobs.len(), &job.label());
+                        progress(done, jobs.len(), &job.label);
                     }
                 }
             });

@@ -42,46 +42,25 @@ pub(crate) fn compare(
 
 #[cfg(test)]
 mod tests {
+    use object::Endianness;
+    use object::build::elf::{Builder, SectionData};
+    use object::elf::{EM_CUDA, ET_DYN, SHT_STRTAB, SectionType};
     use proptest::prelude::*;
 
-    pub(super) struct Section {
-        pub(super) name: &'static str,
-        pub(super) kind: u32,
-        pub(super) data: Vec<u8>,
-    }
-
-    /// Returns an ELF file with these sections and the table of their names.
-    pub(super) fn elf(sections: &[Section]) -> Vec<u8> {
-        const HEADER: usize = 64;
-        let mut names = vec![0];
-        let mut headers = vec![[0_u64; 8]];
-        let mut body = Vec::new();
-        let table = Section { name: ".shstrtab", kind: 3, data: Vec::new() };
-        for section in sections.iter().chain([&table]) {
-            let name = names.len() as u64;
-            names.extend(section.name.bytes().chain([0]));
-            let data = if section.kind == 3 { &names } else { &section.data };
-            body.resize(body.len().next_multiple_of(8), 0);
-            // Name and type share the first word; then flags, address, offset, size, link and info, alignment, entries.
-            let offset = (HEADER + body.len()) as u64;
-            headers.push([name | u64::from(section.kind) << 32, 0, 0, offset, data.len() as u64, 0, 4, 0]);
-            body.extend(data);
+    /// Returns an ELF file with a section of this name, kind and contents for each.
+    pub(super) fn elf(sections: &[(&str, SectionType, Vec<u8>)]) -> Vec<u8> {
+        let mut builder = Builder::new(Endianness::Little, true);
+        (builder.header.e_type, builder.header.e_machine) = (ET_DYN, EM_CUDA);
+        let names = (".shstrtab", SHT_STRTAB, SectionData::SectionString);
+        let data =
+            sections.iter().map(|(name, kind, data)| (*name, *kind, SectionData::Data(data[..].into())));
+        for (name, kind, data) in data.chain([names]) {
+            let section = builder.sections.add();
+            (section.name, section.sh_type, section.sh_addralign) = (name.into(), kind, 4);
+            section.data = data;
         }
-        body.resize(body.len().next_multiple_of(8), 0);
-        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
-        file.resize(16, 0);
-        for half in [3_u16, 190, 1, 0] {
-            file.extend(half.to_le_bytes());
-        }
-        for word in [0, 0, (HEADER + body.len()) as u64] {
-            file.extend(word.to_le_bytes());
-        }
-        file.extend([0; 4]);
-        for half in [64, 56, 0, 64, headers.len() as u16, headers.len() as u16 - 1] {
-            file.extend(half.to_le_bytes());
-        }
-        file.extend(body);
-        file.extend(headers.iter().flatten().flat_map(|word| word.to_le_bytes()));
+        let mut file = Vec::new();
+        builder.write(&mut file).unwrap();
         file
     }
 

@@ -51,9 +51,9 @@ impl From<Missing> for Error {
 
 /// Returns the folder in which the project's setup script puts compilers that need no root.
 pub fn toolchains_dir() -> Option<PathBuf> {
-    let cache = match env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()) {
+    let cache = match variable("XDG_CACHE_HOME") {
         Some(cache) => PathBuf::from(cache),
-        None => PathBuf::from(env::var_os("HOME").filter(|v| !v.is_empty())?).join(".cache"),
+        None => Path::new(&variable("HOME")?).join(".cache"),
     };
     Some(cache.join("gpustream").join("toolchains"))
 }
@@ -61,6 +61,18 @@ pub fn toolchains_dir() -> Option<PathBuf> {
 /// Returns an environment variable, if it is set to something.
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Returns the program that an environment variable names, if it is set; a bare name means the one on `PATH`.
+fn program(variable_name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(variable(variable_name)?);
+    let bare = if path.components().count() == 1 { path.to_str() } else { None };
+    Some(bare.and_then(on_path).unwrap_or(path))
+}
+
+/// Returns whether the path is that of a program, and not a bare name that `PATH` does not have.
+fn is_program(path: &Path) -> bool {
+    path.components().count() > 1 && is_executable(path)
 }
 
 /// Returns the first executable of that name on `PATH`.

@@ -93,34 +93,19 @@ pub(crate) enum Scalar {
 }
 
 impl Scalar {
+    /// Returns the size in bytes, which is the alignment too.
     pub(crate) const fn size(self) -> usize {
-        match self {
-            Self::Bool | Self::I8 | Self::U8 => 1,
-            Self::I16 | Self::U16 | Self::F16 | Self::Bf16 => 2,
-            Self::I32 | Self::U32 | Self::F32 => 4,
-            // Every GPU in use and both CPU targets are 64-bit.
-            Self::I64 | Self::U64 | Self::Isize | Self::Usize | Self::F64 => 8,
-        }
+        SCALARS[self as usize].1
     }
 
+    /// Returns the Rust type in generated code.
     pub(crate) const fn rust(self) -> &'static str {
-        match self {
-            Self::Bool => "bool",
-            Self::I8 => "i8",
-            Self::U8 => "u8",
-            Self::I16 => "i16",
-            Self::U16 => "u16",
-            Self::I32 => "i32",
-            Self::U32 => "u32",
-            Self::I64 => "i64",
-            Self::U64 => "u64",
-            Self::Isize => "isize",
-            Self::Usize => "usize",
-            Self::F16 => "::gpustream::half::f16",
-            Self::Bf16 => "::gpustream::half::bf16",
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-        }
+        SCALARS[self as usize].2
+    }
+
+    /// Returns the types of C++ that the scalar may be; none for those that each file names as it likes.
+    pub(crate) const fn cpp(self) -> &'static [&'static str] {
+        SCALARS[self as usize].3
     }
 
     /// Returns whether contracts may compute with the scalar.
@@ -130,28 +115,45 @@ impl Scalar {
 
     /// Returns the scalar that a C++ type name stands for, words in any order, `std::` and `gs::` already removed.
     pub(crate) fn from_cpp(name: &str) -> Option<Self> {
-        Some(match name {
-            "bool" => Self::Bool,
-            "int8_t" | "signed char" | "i8" => Self::I8,
-            "uint8_t" | "unsigned char" | "uchar" | "u8" => Self::U8,
-            "int16_t" | "short" | "i16" => Self::I16,
-            "uint16_t" | "unsigned short" | "ushort" | "u16" => Self::U16,
-            "int32_t" | "int" | "i32" => Self::I32,
-            "uint32_t" | "unsigned" | "uint" | "u32" => Self::U32,
-            // `long` is 64 bits wide on every system that the compilers here serve; the check of the compiled
-            // table catches a system where it is not.
-            "int64_t" | "long" | "long long" | "i64" => Self::I64,
-            "uint64_t" | "unsigned long" | "unsigned long long" | "ulong" | "u64" => Self::U64,
-            "ptrdiff_t" | "ssize_t" | "intptr_t" => Self::Isize,
-            "size_t" | "uintptr_t" => Self::Usize,
-            "float" => Self::F32,
-            "double" => Self::F64,
-            "half" | "__half" => Self::F16,
-            "bfloat16" | "__nv_bfloat16" | "nv_bfloat16" | "__hip_bfloat16" | "hip_bfloat16" => Self::Bf16,
-            _ => return None,
-        })
+        SCALARS.iter().find(|row| row.4.contains(&name)).map(|row| row.0)
     }
 }
+
+/// A scalar: its size in bytes, its name in Rust, the types of C++ that it may be, and the names by which a file may call
+/// it.
+type Row = (Scalar, usize, &'static str, &'static [&'static str], &'static [&'static str]);
+
+/// The scalars, in the order of the `enum`. Every GPU in use and both CPU targets are 64-bit; the checks of the compiled
+/// table catch a system on which `long` is not.
+const SCALARS: [Row; 15] = [
+    (Scalar::Bool, 1, "bool", &["bool"], &["bool"]),
+    (Scalar::I8, 1, "i8", &["signed char"], &["int8_t", "signed char", "i8"]),
+    (Scalar::U8, 1, "u8", &["unsigned char"], &["uint8_t", "unsigned char", "uchar", "u8"]),
+    (Scalar::I16, 2, "i16", &["short"], &["int16_t", "short", "i16"]),
+    (Scalar::U16, 2, "u16", &["unsigned short"], &["uint16_t", "unsigned short", "ushort", "u16"]),
+    (Scalar::I32, 4, "i32", &["int"], &["int32_t", "int", "i32"]),
+    (Scalar::U32, 4, "u32", &["unsigned int"], &["uint32_t", "unsigned", "uint", "u32"]),
+    (Scalar::I64, 8, "i64", &["long", "long long"], &["int64_t", "long", "long long", "i64"]),
+    (
+        Scalar::U64,
+        8,
+        "u64",
+        &["unsigned long", "unsigned long long"],
+        &["uint64_t", "unsigned long", "unsigned long long", "ulong", "u64"],
+    ),
+    (Scalar::Isize, 8, "isize", &["long", "long long"], &["ptrdiff_t", "ssize_t", "intptr_t"]),
+    (Scalar::Usize, 8, "usize", &["unsigned long", "unsigned long long"], &["size_t", "uintptr_t"]),
+    (Scalar::F16, 2, "::gpustream::half::f16", &[], &["half", "__half"]),
+    (
+        Scalar::Bf16,
+        2,
+        "::gpustream::half::bf16",
+        &[],
+        &["bfloat16", "__nv_bfloat16", "nv_bfloat16", "__hip_bfloat16", "hip_bfloat16"],
+    ),
+    (Scalar::F32, 4, "f32", &["float"], &["float"]),
+    (Scalar::F64, 8, "f64", &["double"], &["double"]),
+];
 
 /// The lane types of `float4` and its kin.
 const LANES: [(&str, Scalar); 10] = [
@@ -175,18 +177,8 @@ pub(crate) fn vector_name(lane: Scalar, lanes: usize) -> String {
 
 /// Returns the type of `float4` and its kin: lane type, lanes, alignment.
 pub(crate) fn vector_from_cpp(name: &str) -> Option<ValueType> {
-    let split = name.len().checked_sub(1)?;
-    if !name.is_char_boundary(split) {
-        return None;
-    }
-    let (base, lanes) = name.split_at(split);
-    let lanes = match lanes {
-        "1" => 1,
-        "2" => 2,
-        "3" => 3,
-        "4" => 4,
-        _ => return None,
-    };
+    let (base, lanes) = name.split_at_checked(name.len().checked_sub(1)?)?;
+    let lanes = lanes.parse::<usize>().ok().filter(|lanes| (1..=4).contains(lanes))?;
     let lane = LANES.iter().find(|(name, _)| *name == base)?.1;
     // Two and four lanes are aligned as a whole, up to 16 bytes; three are an ordinary struct.
     let align = if lanes == 3 { lane.size() } else { (lane.size() * lanes).min(16) };

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
@@ -44,20 +45,17 @@ fn cpu(kernels: Kernels) -> Kernels {
     kernels.backend(Backend::Cpu).cpu_level(level)
 }
 
+/// Returns whether the compiler was found; if not, the test is reported as skipped.
+fn have<C>(test: &str, found: Result<C, impl Display>) -> bool {
+    found.inspect_err(|missing| eprintln!("SKIPPED {test}: {missing}")).is_ok()
+}
+
 fn have_nvcc(test: &str) -> bool {
-    let found = Nvcc::find();
-    if let Err(missing) = &found {
-        eprintln!("SKIPPED {test}: {missing}");
-    }
-    found.is_ok()
+    have(test, Nvcc::find())
 }
 
 fn have_hip(test: &str, targets: &[&str]) -> bool {
-    let found = HipCompiler::find(targets);
-    if let Err(missing) = &found {
-        eprintln!("SKIPPED {test}: {missing}");
-    }
-    found.is_ok()
+    have(test, HipCompiler::find(targets))
 }
 
 #[test]

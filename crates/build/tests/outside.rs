@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::{env, fs};
 
 const BUILD_RS: &str = "fn main() {
@@ -41,32 +41,42 @@ fn user_crate(name: &str, kernels: &str, main: &str) -> PathBuf {
     dir
 }
 
-fn cargo(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO"))
+fn cargo(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command
         .args(args)
         .arg("--offline")
         .current_dir(dir)
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside-target"))
         .env("GPUSTREAM_BACKENDS", "cpu")
-        .env_remove("GPUSTREAM_DEVICE")
-        .output()
-        .unwrap()
+        .env_remove("GPUSTREAM_DEVICE");
+    command
+}
+
+/// Runs the user's program, and asserts that it writes this.
+fn runs(dir: &Path, said: &str) {
+    let output = cargo(dir, &["run", "--quiet"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{stderr}");
+}
+
+/// Asserts that cargo fails, and returns what it writes.
+fn fails(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
 fn a_users_crate_builds_and_runs_its_kernels() {
     let dir = user_crate("outside", include_str!("outside/kernels.cu"), include_str!("outside/program.rs"));
-    let output = cargo(&dir, &["run", "--quiet"]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "all launchers work\n", "{stderr}");
+    runs(&dir, "all launchers work\n");
 
     // The message that the user sees when a kernel is wrong.
     let wrong = "extern \"C\" __global__ void k(float& x) {}\n";
     let dir = user_crate("outside", wrong, include_str!("outside/program.rs"));
-    let output = cargo(&dir, &["check"]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
+    let stderr = fails(&mut cargo(&dir, &["check"]));
     assert!(stderr.contains("kernels.cu:1:30: error: `x` is a reference"), "{stderr}");
     assert!(!stderr.contains("panicked"), "{stderr}");
 }
@@ -78,25 +88,13 @@ fn a_crate_that_forbids_unsafe_has_kernels_too() {
         include_str!("outside/arithmetic.cu"),
         include_str!("outside/forbidding.rs"),
     );
-    let output = cargo(&dir, &["run", "--quiet"]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "no unsafe here\n", "{stderr}");
+    runs(&dir, "no unsafe here\n");
 }
 
 #[test]
 fn a_program_that_is_no_compiler_is_called_so() {
     let dir = user_crate("compilerless", include_str!("outside/arithmetic.cu"), "fn main() {}\n");
-    let output = Command::new(env!("CARGO"))
-        .args(["check", "--offline"])
-        .current_dir(&dir)
-        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside-target"))
-        .env("GPUSTREAM_BACKENDS", "cpu")
-        .env("CXX", "/bin/true")
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
+    let stderr = fails(cargo(&dir, &["check"]).env("CXX", "/bin/true"));
     for part in ["/bin/true", "asked for the macros of C++", "it said nothing", "g++ 11"] {
         assert!(stderr.contains(part), "no `{part}` in {stderr}");
     }

@@ -102,12 +102,8 @@ impl<S: Source> Capture<S> {
         if let Some(why) = invalid {
             return Err(captured(format!("the capture failed: {why}")));
         }
-        let mut last = vec![true; nodes.len()];
-        for node in &nodes {
-            node.after.iter().for_each(|&dependency| last[dependency] = false);
-        }
         let tips = streams.first().map_or(&[][..], |(_, tips)| tips);
-        if (0..nodes.len()).any(|node| last[node] && !tips.contains(&node)) {
+        if leaves(&nodes).any(|node| !tips.contains(&node)) {
             return Err(captured(
                 "work of another stream was not joined: record an event there and have the captured stream wait \
                  for it before the capture ends",
@@ -148,16 +144,15 @@ impl<S: Source> Capture<S> {
         self.check()?;
         let mut state = lock(&self.state);
         let tips = state.replace_tips(stream, Vec::new());
-        let (_, leaves) = append(&mut state.nodes, plan, &tips);
+        let leaves = append(&mut state.nodes, plan, &tips);
         state.replace_tips(stream, if leaves.is_empty() { tips } else { leaves });
         Ok(())
     }
 
     /// Returns this point of the stream.
     pub(crate) fn point(self: &Arc<Self>, stream: &Arc<S>) -> CapturedPoint<S> {
-        let state = lock(&self.state);
-        let tips = state.streams.iter().find(|(s, _)| Arc::ptr_eq(s, stream));
-        CapturedPoint { capture: self.clone(), tips: tips.map_or_else(Vec::new, |(_, tips)| tips.clone()) }
+        let tips = lock(&self.state).tips(stream).cloned().unwrap_or_default();
+        CapturedPoint { capture: self.clone(), tips }
     }
 
     /// Takes a stream that is destroyed out of its capture.
@@ -179,11 +174,12 @@ impl<S: Source> Capture<S> {
 }
 
 impl<S> State<S> {
+    fn tips(&mut self, stream: &Arc<S>) -> Option<&mut Vec<usize>> {
+        self.streams.iter_mut().find(|(s, _)| Arc::ptr_eq(s, stream)).map(|(_, tips)| tips)
+    }
+
     fn replace_tips(&mut self, stream: &Arc<S>, tips: Vec<usize>) -> Vec<usize> {
-        match self.streams.iter_mut().find(|(s, _)| Arc::ptr_eq(s, stream)) {
-            Some((_, old)) => std::mem::replace(old, tips),
-            None => Vec::new(),
-        }
+        self.tips(stream).map(|old| std::mem::replace(old, tips)).unwrap_or_default()
     }
 }
 
@@ -196,10 +192,10 @@ pub(crate) fn join<S: Source>(stream: &Arc<S>, point: &CapturedPoint<S>) -> Resu
         }
         match capture {
             Some(capture) if Arc::ptr_eq(capture, &point.capture) => {
-                if let Some((_, tips)) = state.streams.iter_mut().find(|(s, _)| Arc::ptr_eq(s, stream)) {
-                    for &tip in &point.tips {
-                        if !tips.contains(&tip) {
-                            tips.push(tip);
+                if let Some(tips) = state.tips(stream) {
+                    for tip in &point.tips {
+                        if !tips.contains(tip) {
+                            tips.push(*tip);
                         }
                     }
                 }
@@ -236,20 +232,26 @@ pub(crate) fn refuse_block() -> Result<()> {
     Err(captured("this thread is capturing a stream and cannot wait for the device: end the capture first"))
 }
 
-/// Appends a graph after `tips`. Returns the number of its first node, and its nodes without a successor.
-pub(crate) fn append(nodes: &mut Vec<PlanNode>, plan: Vec<PlanNode>, tips: &[usize]) -> (usize, Vec<usize>) {
+/// Appends a graph after `tips`. Returns its nodes without a successor.
+pub(crate) fn append(nodes: &mut Vec<PlanNode>, plan: Vec<PlanNode>, tips: &[usize]) -> Vec<usize> {
     let base = nodes.len();
-    let mut last = vec![true; plan.len()];
+    let leaves = leaves(&plan).map(|node| base + node).collect();
     for mut node in plan {
         if node.after.is_empty() {
             node.after = tips.to_vec();
         } else {
-            for dependency in &mut node.after {
-                last[*dependency] = false;
-                *dependency += base;
-            }
+            node.after.iter_mut().for_each(|dependency| *dependency += base);
         }
         nodes.push(node);
     }
-    (base, (0..last.len()).filter(|&i| last[i]).map(|i| base + i).collect())
+    leaves
+}
+
+/// Returns the nodes without a successor.
+fn leaves(plan: &[PlanNode]) -> impl Iterator<Item = usize> + use<> {
+    let mut last = vec![true; plan.len()];
+    for &dependency in plan.iter().flat_map(|node| &node.after) {
+        last[dependency] = false;
+    }
+    (0..last.len()).filter(move |&node| last[node])
 }

@@ -40,21 +40,7 @@ impl FiberStack {
     /// Maps a stack; `index` tells neighbouring stacks apart.
     fn new(index: usize) -> io::Result<Self> {
         let len = STACK_BYTES + GUARD_BYTES;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no other memory.
-        let map = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK,
-                -1,
-                0,
-            )
-        };
-        if map == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let map = map.cast::<u8>();
+        let map = map(len, libc::MAP_NORESERVE | libc::MAP_STACK)?;
         // 320 is a multiple of the 64 bytes of a cache line.
         let top = map as usize + len - index * STAGGER % STAGGER_SPAN;
         let stack = Self { map, len, top };
@@ -235,6 +221,15 @@ unsafe extern "C" fn crashed(exchange: *mut Exchange) -> ! {
             switch::switch(&raw mut nowhere, (*exchange).worker);
         }
     }
+}
+
+/// Maps new memory of zeros, with `flags` beside those that say so.
+pub(crate) fn map(len: usize, flags: libc::c_int) -> io::Result<*mut u8> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches no other memory.
+    let map = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+    if map == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(map.cast()) }
 }
 
 /// Returns the system's page size in bytes.

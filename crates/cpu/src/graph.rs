@@ -63,7 +63,7 @@ fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
                 plan.push(PlanNode { work: work.clone(), after });
             }
             Kind::Child(child) => {
-                let (_, leaves) = capture::append(&mut plan, child.clone(), &after);
+                let leaves = capture::append(&mut plan, child.clone(), &after);
                 places.push(None);
                 ends.push(if leaves.is_empty() { after } else { leaves });
             }

@@ -10,10 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::shared::{Shared, Worker};
 use crate::work::Work;
-use crate::worker::{self, Offer, Share};
-
-/// The owner of a job.
-pub(crate) type Owner = worker::Owner<Shared>;
+use crate::worker::{Offer, Share, Task};
 
 /// An operation that takes longer than this is offered to other workers: about what waking one costs.
 const SHARE_AFTER: Duration = Duration::from_micros(15);
@@ -62,7 +59,12 @@ impl Job {
     ///
     /// # Safety
     /// Follows `begin`, once. The promises of the operation's submission hold.
-    pub(crate) unsafe fn lead(&self, worker: &mut Worker, owner: Owner) -> bool {
+    pub(crate) unsafe fn lead(
+        &self,
+        worker: &mut Worker,
+        task: *const dyn Task<Shared>,
+        part: usize,
+    ) -> bool {
         let units = self.units.load(Ordering::Relaxed);
         let mut shared = None;
         let mut grain = 1;
@@ -77,7 +79,7 @@ impl Job {
                 && begun.is_some_and(|begun| begun.elapsed() > SHARE_AFTER)
                 && self.next.load(Ordering::Relaxed) < units
             {
-                shared = Some(worker.device().scheduler.offer(Offer { job: self, owner }));
+                shared = Some(worker.device().scheduler.offer(Offer { job: self, task, part }));
             }
         }
         if let Some(ticket) = shared {

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use gpustream_hal::{ErrorKind, Result};
 
 use crate::error::error;
-use crate::fiber::page_size;
+use crate::fiber::{self, page_size};
 use crate::sync::lock;
 
 /// Every allocation starts at a multiple of this, as on a GPU.
@@ -208,18 +208,7 @@ fn heap(bytes: usize) -> Option<(usize, Place)> {
 }
 
 fn map(len: usize) -> Option<usize> {
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches no other memory.
-    let map = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    (map != libc::MAP_FAILED).then_some(map as usize)
+    fiber::map(len, 0).ok().map(|map| map as usize)
 }
 
 fn mapped(bytes: usize) -> Option<(usize, Place)> {
@@ -272,9 +261,9 @@ unsafe fn take_away(map: usize, len: usize) -> bool {
 
 /// Returns the memory that this process can have: the machine's, or its control group's limit.
 pub(crate) fn machine_total() -> u64 {
-    // SAFETY: queries without side effects.
-    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    let machine = pages.max(0) as u64 * size.max(0) as u64;
+    // SAFETY: a query without side effects.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    let machine = pages.max(0) as u64 * page_size() as u64;
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max");
     let limit = limit.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
     machine.min(limit)

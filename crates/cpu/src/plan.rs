@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::job::{Job, Owner};
+use crate::job::Job;
 use crate::shared::{Shared, Worker};
 use crate::sync::lock;
 use crate::work::Work;
@@ -111,7 +111,7 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
             let complete = unsafe {
                 let job = &(&(*owner).nodes)[node].job;
                 job.begin(work);
-                job.lead(worker, Owner { task: owner, part: node })
+                job.lead(worker, owner, node)
             };
             if !complete {
                 return;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use gpustream_hal::{Result, StreamPriorities, WaitPolicy};
 
 use crate::capture::{Capture, Source};
-use crate::job::{Job, Owner};
+use crate::job::Job;
 use crate::plan::{self, GraphRun, Launcher};
 use crate::progress::{self, Progress};
 use crate::shared::{Shared, Worker};
@@ -366,7 +366,7 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
                 // SAFETY: the pointer is counted; this worker has the stream, and the operation before is complete.
                 let complete = unsafe {
                     (*owner).job.begin(work);
-                    (*owner).job.lead(worker, Owner { task: owner, part: 0 })
+                    (*owner).job.lead(worker, owner, 0)
                 };
                 if !complete {
                     return;

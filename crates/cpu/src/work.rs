@@ -1,6 +1,7 @@
 //! The operations of a stream, cut into units that several workers can share.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -156,14 +157,13 @@ unsafe fn fill(dst: usize, pattern: FillPattern, from: usize, count: usize) {
     unsafe {
         match pattern {
             FillPattern::U8(value) => std::ptr::write_bytes((dst as *mut u8).add(from), value, count),
-            FillPattern::U16(value) => {
-                std::slice::from_raw_parts_mut((dst as *mut std::mem::MaybeUninit<u16>).add(from), count)
-                    .fill(std::mem::MaybeUninit::new(value));
-            }
-            FillPattern::U32(value) => {
-                std::slice::from_raw_parts_mut((dst as *mut std::mem::MaybeUninit<u32>).add(from), count)
-                    .fill(std::mem::MaybeUninit::new(value));
-            }
+            FillPattern::U16(value) => fill_with((dst as *mut u16).add(from), value, count),
+            FillPattern::U32(value) => fill_with((dst as *mut u32).add(from), value, count),
         }
     }
+}
+
+unsafe fn fill_with<T: Copy>(start: *mut T, value: T, count: usize) {
+    // SAFETY: the caller's range, which need not have been written before.
+    unsafe { std::slice::from_raw_parts_mut(start.cast(), count) }.fill(MaybeUninit::new(value));
 }

@@ -51,34 +51,13 @@ pub(crate) trait Share<D>: Sync {
     unsafe fn help(&self, worker: &mut Worker<D>) -> bool;
 }
 
-/// The task that goes on when a shared operation is complete.
-pub(crate) struct Owner<D: 'static> {
+/// An operation that others may help with, and the task that goes on when the operation is complete.
+pub(crate) struct Offer<D: 'static> {
+    pub(crate) job: *const dyn Share<D>,
     /// As `Arc::into_raw` gave it: the count is handed on to the worker that completes the operation.
     pub(crate) task: *const dyn Task<D>,
     pub(crate) part: usize,
 }
-
-/// An operation that others may help with.
-pub(crate) struct Offer<D: 'static> {
-    pub(crate) job: *const dyn Share<D>,
-    pub(crate) owner: Owner<D>,
-}
-
-impl<D> Clone for Owner<D> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<D> Copy for Owner<D> {}
-
-impl<D> Clone for Offer<D> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<D> Copy for Offer<D> {}
 
 // SAFETY: the job stays in place until it is complete, which is after its withdrawal; owners are counted references
 // that may move between threads.
@@ -221,8 +200,8 @@ impl<D: Sync> Scheduler<D> {
             }
             // SAFETY: offers are withdrawn under this lock, before their jobs are complete.
             let open = queues.offers.iter().find(|(_, offer)| unsafe { (*offer.job).join() });
-            if let Some((_, offer)) = open {
-                return Some(Next::Help(*offer));
+            if let Some(&(_, Offer { job, task, part })) = open {
+                return Some(Next::Help(Offer { job, task, part }));
             }
             if !looked && self.spinning.load(Ordering::SeqCst) == 0 {
                 looked = true;
@@ -351,12 +330,12 @@ impl<D: Sync> Worker<D> {
         while let Some(next) = self.scheduler.next() {
             match next {
                 Next::Task(task, part) => task.run(part, &mut self),
-                Next::Help(Offer { job, owner }) => {
+                Next::Help(Offer { job, task, part }) => {
                     // SAFETY: `next` counted this worker in.
                     if unsafe { (*job).help(&mut self) } {
                         // SAFETY: the leader handed its count on by not being the last.
-                        let task = unsafe { Arc::from_raw(owner.task) };
-                        task.completed(owner.part, &mut self);
+                        let task = unsafe { Arc::from_raw(task) };
+                        task.completed(part, &mut self);
                     }
                 }
             }

@@ -7,48 +7,9 @@ mod support;
 use std::sync::LazyLock;
 
 use gpustream_hal::{ErrorKind, LaunchConfig};
-use support::{Bench, compile, options};
+use support::{Bench, assert_says, compile, options};
 
 const BASIC: &str = r#"
-extern "C" __global__ void add(const float* a, const float* b, float* c, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) c[i] = a[i] + b[i];
-}
-extern "C" __global__ void places(uint3* thread, uint3* block, int* counts) {
-    unsigned in_block = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    unsigned number = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-    unsigned i = number * (blockDim.x * blockDim.y * blockDim.z) + in_block;
-    thread[i] = make_uint3(threadIdx.x, threadIdx.y, threadIdx.z);
-    block[i] = make_uint3(blockIdx.x, blockIdx.y, blockIdx.z);
-    atomicAdd(&counts[i], 1);
-}
-extern "C" __global__ void sum(const float* x, float* out, int n) {
-    __shared__ float s[256];
-    int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
-    s[t] = i < n ? x[i] : 0;
-    __syncthreads();
-    for (int k = blockDim.x / 2; k > 0; k >>= 1) {
-        if (t < k) s[t] += s[t + k];
-        __syncthreads();
-    }
-    if (t == 0) out[blockIdx.x] = s[0];
-}
-extern "C" __global__ void reverse(int* data) {
-    extern __shared__ int tile[];
-    unsigned t = threadIdx.x;
-    tile[t] = data[blockIdx.x * blockDim.x + t];
-    __syncthreads();
-    data[blockIdx.x * blockDim.x + t] = tile[blockDim.x - 1 - t];
-}
-extern "C" __global__ void votes(int* out) {
-    int t = threadIdx.x;
-    int count = __syncthreads_count(t % 3 == 0);
-    int all = __syncthreads_and(t < 1000);
-    int none = __syncthreads_and(t != 5);
-    int any = __syncthreads_or(t == 7);
-    int zero = __syncthreads_or(0);
-    out[t] = count * 10000 + all * 1000 + none * 100 + any * 10 + zero;
-}
 extern "C" __global__ void rounds(int* out, int count) {
     __shared__ int s[1024];
     int t = threadIdx.x, n = blockDim.x, wrong = 0;
@@ -70,88 +31,9 @@ extern "C" __global__ void barrier_in_some_blocks(int* out) {
 "#;
 
 #[test]
-fn every_element_is_added_at_sizes_around_a_block() {
-    let bench = Bench::with(options(), &BASIC_IMAGE);
-    let stream = bench.stream();
-    for n in [1, 31, 255, 256, 257, 1000, 100_001] {
-        let a: Vec<f32> = (0..n).map(|i| i as f32).collect();
-        let (x, y, z) = (bench.memory_of(&a), bench.memory_of(&a), bench.memory::<f32>(n));
-        bench.launch(stream, "add", n.div_ceil(256) as u32, 256, args![&x, &y, &z, n as i32]);
-        bench.sync(stream).unwrap();
-        assert!(z.as_ref().iter().zip(&a).all(|(z, a)| *z == 2.0 * a), "{n}");
-    }
-}
-
-#[test]
-fn every_thread_runs_once_in_its_place() {
-    let bench = Bench::with(options(), &BASIC_IMAGE);
-    let stream = bench.stream();
-    for (grid, block) in [([3, 4, 5], [7, 3, 2]), ([1, 1, 1], [1, 1, 1]), ([1000, 1, 1], [1, 2, 3])] {
-        let n = (grid.iter().product::<u32>() * block.iter().product::<u32>()) as usize;
-        let (threads, blocks) = (bench.memory::<[u32; 3]>(n), bench.memory::<[u32; 3]>(n));
-        let counts = bench.memory::<i32>(n);
-        bench
-            .launch_with(stream, "places", LaunchConfig::new(grid, block), args![&threads, &blocks, &counts])
-            .unwrap();
-        bench.sync(stream).unwrap();
-        let mut i = 0;
-        let each = |e: [u32; 3]| {
-            (0..e[2]).flat_map(move |z| (0..e[1]).flat_map(move |y| (0..e[0]).map(move |x| [x, y, z])))
-        };
-        for b in each(grid) {
-            for t in each(block) {
-                assert_eq!((threads.as_ref()[i], blocks.as_ref()[i], counts.as_ref()[i]), (t, b, 1));
-                i += 1;
-            }
-        }
-    }
-}
-
-#[test]
-fn a_reduction_with_barriers_sums_each_block() {
-    let bench = Bench::with(options(), &BASIC_IMAGE);
-    let stream = bench.stream();
-    let n = 10_007_usize;
-    let x: Vec<f32> = (0..n).map(|i| (i % 17) as f32).collect();
-    let blocks = n.div_ceil(256);
-    let (input, out) = (bench.memory_of(&x), bench.memory::<f32>(blocks));
-    bench.launch(stream, "sum", blocks as u32, 256, args![&input, &out, n as i32]);
-    bench.sync(stream).unwrap();
-    for (block, sum) in x.chunks(256).map(|c| c.iter().sum::<f32>()).enumerate() {
-        assert_eq!(out.as_ref()[block], sum, "block {block}");
-    }
-}
-
-#[test]
-fn dynamic_shared_memory_is_shared_by_a_block() {
-    let bench = Bench::with(options(), &BASIC_IMAGE);
-    let stream = bench.stream();
-    let data: Vec<i32> = (0..1024 * 3).collect();
-    let memory = bench.memory_of(&data);
-    let mut config = LaunchConfig::new([3, 1, 1], [1024, 1, 1]);
-    config.dynamic_shared = 4096;
-    bench.launch_with(stream, "reverse", config, args![&memory]).unwrap();
-    bench.sync(stream).unwrap();
-    for (got, was) in memory.as_ref().chunks(1024).zip(data.chunks(1024)) {
-        assert!(got.iter().eq(was.iter().rev()));
-    }
-}
-
-#[test]
-fn barriers_that_vote_give_every_thread_the_result() {
-    let bench = Bench::with(options(), &BASIC_IMAGE);
-    let stream = bench.stream();
-    let out = bench.memory::<i32>(100);
-    bench.launch(stream, "votes", 1, 100, args![&out]);
-    bench.sync(stream).unwrap();
-    assert!(out.as_ref().iter().all(|&v| v == 34 * 10_000 + 1000 + 10), "{:?}", out.as_ref());
-}
-
-#[test]
 fn barriers_in_a_row_keep_blocks_of_every_size_together() {
     // One worker, so that blocks of all sizes use the same fibers.
-    let bench = Bench::with(options().workers(1), &BASIC_IMAGE);
-    let stream = bench.stream();
+    let (bench, [stream]) = Bench::with_streams(options().workers(1), &BASIC_IMAGE);
     for threads in [1, 2, 3, 256, 31, 1024, 64] {
         let out = bench.memory::<i32>(threads * 3);
         bench.launch(stream, "rounds", 3, threads as u32, args![&out, 40]);
@@ -162,8 +44,7 @@ fn barriers_in_a_row_keep_blocks_of_every_size_together() {
 
 #[test]
 fn blocks_with_and_without_barriers_run_in_one_launch() {
-    let bench = Bench::with(options(), &BASIC_IMAGE);
-    let stream = bench.stream();
+    let (bench, [stream]) = Bench::with_streams(options(), &BASIC_IMAGE);
     let out = bench.memory::<i32>(64 * 33);
     bench.launch(stream, "barrier_in_some_blocks", 64, 33, args![&out]);
     bench.sync(stream).unwrap();
@@ -213,26 +94,12 @@ extern "C" __global__ void early_exit(int n, int* out) {
     if (t % warpSize == 0) out[t / warpSize] = v;
 }
 extern "C" __global__ void match(unsigned long long* out) { out[threadIdx.x] = __match_any_sync(~0ull, threadIdx.x % 5); }
-extern "C" __global__ void mixed(int* out) {
-    __shared__ int sums[32];
-    int t = threadIdx.x, lane = t % warpSize, warp = t / warpSize, v = t;
-    for (int d = warpSize / 2; d; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);
-    if (lane == 0) sums[warp] = v;
-    __syncthreads();
-    if (warp == 0) {
-        v = lane < (int)((blockDim.x + warpSize - 1) / warpSize) ? sums[lane] : 0;
-        for (int d = 16; d; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);
-        if (t == 0) out[blockIdx.x] = v;
-    }
-}
 "#;
 
 #[test]
 fn shuffles_read_the_lane_they_name_at_32_and_64() {
-    for wide in [false, true] {
-        let size = if wide { 64 } else { 32 };
-        let bench = Bench::with(options().warp_size(if wide { 64 } else { 32 }), &WARPS_IMAGE);
-        let stream = bench.stream();
+    for size in [32, 64] {
+        let (bench, [stream]) = Bench::with_streams(options().warp_size(size as u32), &WARPS_IMAGE);
         let n = 150;
         let [down, up, cross, idx] = [(); 4].map(|()| bench.memory::<i32>(n));
         let doubles = bench.memory::<f64>(n);
@@ -243,12 +110,9 @@ fn shuffles_read_the_lane_they_name_at_32_and_64() {
             let lanes = (n - first).min(size);
             // A lane beyond the warp or the block gives the reader its own value.
             let expect = |from: usize| (if from < lanes { first + from } else { t }) as i32;
-            assert_eq!(
-                down.as_ref()[t],
-                if lane + 3 < size { expect(lane + 3) } else { t as i32 },
-                "down {t}"
-            );
-            assert_eq!(up.as_ref()[t], if lane >= 3 { expect(lane - 3) } else { t as i32 }, "up {t}");
+            let own = t as i32;
+            assert_eq!(down.as_ref()[t], if lane + 3 < size { expect(lane + 3) } else { own }, "down {t}");
+            assert_eq!(up.as_ref()[t], if lane >= 3 { expect(lane - 3) } else { own }, "up {t}");
             assert_eq!(cross.as_ref()[t], expect(lane ^ 5), "xor {t}");
             assert_eq!(idx.as_ref()[t], expect(lane / 8 * 8 + 2), "idx {t}");
             assert_eq!(doubles.as_ref()[t], 1.5 * f64::from(expect(lane ^ 1)), "double {t}");
@@ -258,10 +122,8 @@ fn shuffles_read_the_lane_they_name_at_32_and_64() {
 
 #[test]
 fn votes_count_the_lanes_of_the_warp_at_32_and_64() {
-    for wide in [false, true] {
-        let size = if wide { 64 } else { 32 };
-        let bench = Bench::with(options().warp_size(if wide { 64 } else { 32 }), &WARPS_IMAGE);
-        let stream = bench.stream();
+    for size in [32, 64] {
+        let (bench, [stream]) = Bench::with_streams(options().warp_size(size as u32), &WARPS_IMAGE);
         let n = 100;
         let (ballot, some) = (bench.memory::<u64>(n), bench.memory::<u64>(n));
         let (any, all) = (bench.memory::<i32>(n), bench.memory::<i32>(n));
@@ -284,8 +146,7 @@ fn votes_count_the_lanes_of_the_warp_at_32_and_64() {
 
 #[test]
 fn warp_operations_work_with_parts_of_a_warp_and_lanes_that_returned() {
-    let bench = Bench::with(options(), &WARPS_IMAGE);
-    let stream = bench.stream();
+    let (bench, [stream]) = Bench::with_streams(options(), &WARPS_IMAGE);
     let out = bench.memory::<i32>(64);
     bench.launch(stream, "half_warps", 1, 64, args![&out]);
     let counts = bench.memory::<i32>(3);
@@ -307,8 +168,7 @@ fn warp_operations_work_with_parts_of_a_warp_and_lanes_that_returned() {
 fn threads_that_return_leave_those_that_wait_to_go_on() {
     for (threads, waiting) in [(96, 40), (96, 33), (64, 1), (1024, 1000), (128, 127)] {
         // A device of its own, whose worker has no fibers yet: only those that are needed are made.
-        let bench = Bench::with(options().workers(1), &WARPS_IMAGE);
-        let stream = bench.stream();
+        let (bench, [stream]) = Bench::with_streams(options().workers(1), &WARPS_IMAGE);
         let counts = bench.memory::<i32>(32);
         for _ in 0..3 {
             bench.launch(stream, "early_exit", 2, threads, args![waiting, &counts]);
@@ -316,23 +176,6 @@ fn threads_that_return_leave_those_that_wait_to_go_on() {
         bench.sync(stream).unwrap();
         let whole = waiting as usize / 32;
         assert!(counts.as_ref()[..whole].iter().all(|&c| c == 32), "{threads} {waiting}");
-    }
-}
-
-#[test]
-fn shuffles_and_barriers_work_in_one_kernel() {
-    for wide in [false, true] {
-        let bench = Bench::with(options().warp_size(if wide { 64 } else { 32 }), &WARPS_IMAGE);
-        let stream = bench.stream();
-        for threads in [64, 256, 1000, 1024] {
-            let out = bench.memory::<i32>(5);
-            bench.launch(stream, "mixed", 5, threads, args![&out]);
-            bench.sync(stream).unwrap();
-            let full = threads as i32 * (threads as i32 - 1) / 2;
-            if threads % if wide { 64 } else { 32 } == 0 {
-                assert_eq!(out.as_ref(), [full; 5], "{threads} {wide}");
-            }
-        }
     }
 }
 
@@ -372,11 +215,6 @@ extern "C" __global__ void asserts(int* out) {
 }
 extern "C" __global__ void traps(int* out) { if (threadIdx.x == 2) __trap(); out[0] = 1; }
 extern "C" __global__ void null(int* out) { if (threadIdx.x == 5 && blockIdx.x == 2) *(volatile int*)16 = 1; }
-extern "C" __global__ void null_after_barrier(int* out) {
-    __syncthreads();
-    if (threadIdx.x == 5) *(volatile int*)16 = 1;
-    __syncthreads();
-}
 extern "C" __global__ void divide(int* out, int by) { out[0] = 1000 / by; }
 extern "C" __global__ void illegal(int* out) { __builtin_trap(); }
 __device__ __noinline__ int deeper(int n) {
@@ -392,9 +230,7 @@ extern "C" __global__ void fine(int* out) { out[threadIdx.x] = 7; }
 /// Runs a kernel on a device of its own. Returns the message of the error that ends the device.
 fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
     static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(FAULTS));
-    let bench = Bench::with(options(), &IMAGE);
-    let stream = bench.stream();
-    let other = bench.stream();
+    let (bench, [stream, other]) = Bench::with_streams(options(), &IMAGE);
     let out = bench.memory::<i32>(1024);
     let mut arguments = vec![support::Arg::from(&out)];
     arguments.extend(extra.map(support::Arg::from));
@@ -416,37 +252,22 @@ fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
     error.message().to_owned()
 }
 
-fn assert_says(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "no `{part}` in: {message}");
-    }
-}
-
 #[test]
 fn a_barrier_that_a_thread_does_not_reach_is_an_error_with_both_places() {
-    let message = fault("divergent", 1, 64, None);
-    assert_says(
-        &message,
-        &[
-            "`divergent`",
-            "block (0, 0, 0)",
-            "thread (0, 0, 0)",
-            "user.cu:3",
-            "thread (37, 0, 0) has returned",
-        ],
-    );
+    let places = ["block (0, 0, 0)", "thread (0, 0, 0)", "user.cu:3", "thread (37, 0, 0) has returned"];
+    assert_says(&fault("divergent", 1, 64, None), &[&["`divergent`"], &places[..]].concat());
 }
 
 #[test]
 fn threads_at_different_barriers_are_an_error_with_both_places() {
-    let message = fault("two_barriers", 1, 32, None);
-    assert_says(&message, &["`two_barriers`", "thread (16, 0, 0)", "user.cu:10", "user.cu:8"]);
+    let places = ["`two_barriers`", "thread (16, 0, 0)", "user.cu:10", "user.cu:8"];
+    assert_says(&fault("two_barriers", 1, 32, None), &places);
 }
 
 #[test]
 fn a_warp_operation_that_a_lane_does_not_reach_is_an_error() {
-    let message = fault("missing_lane", 1, 32, None);
-    assert_says(&message, &["`missing_lane`", "user.cu:15", "thread (3, 0, 0)", "user.cu:14"]);
+    let places = ["`missing_lane`", "user.cu:15", "thread (3, 0, 0)", "user.cu:14"];
+    assert_says(&fault("missing_lane", 1, 32, None), &places);
 }
 
 #[test]
@@ -470,7 +291,6 @@ fn assertions_and_traps_name_the_thread() {
 #[test]
 fn crashes_are_errors_and_not_the_end() {
     assert_says(&fault("null", 8, 32, None), &["`null`", "block (2, 0, 0)", "0x10", "SIGSEGV"]);
-    assert_says(&fault("null_after_barrier", 1, 32, None), &["thread (5, 0, 0)", "SIGSEGV"]);
     assert_says(&fault("overflow", 1, 1, Some(1_000_000)), &["`overflow`", "stack", "512 KiB"]);
     if cfg!(target_arch = "x86_64") {
         assert_says(&fault("divide", 1, 1, Some(0)), &["`divide`", "SIGFPE"]);

@@ -7,7 +7,7 @@ mod support;
 use std::sync::LazyLock;
 
 use gpustream_hal::{ErrorKind, LaunchConfig};
-use support::{Arg, Bench, compile_checked, options};
+use support::{Arg, Bench, assert_says, compile_checked, options};
 
 const KERNELS: &str = r#"
 extern "C" __global__ void write_at(unsigned char* p, int at) {
@@ -32,10 +32,9 @@ extern "C" __global__ void array_at(int* out, int at) {
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile_checked(KERNELS));
 
-/// Runs a kernel in checked mode. Returns the message with which it fails, if it fails.
+/// Runs a kernel, in checked mode or not. Returns the message with which it fails, if it fails.
 fn outcome(check: bool, name: &str, at: i32, bytes: usize) -> Option<String> {
-    let bench = Bench::with(options().check(check), &IMAGE);
-    let stream = bench.stream();
+    let (bench, [stream]) = Bench::with_streams(options().check(check), &IMAGE);
     let memory = bench.memory::<u8>(bytes);
     let mut config = LaunchConfig::new([4, 1, 1], [8, 1, 1]);
     config.dynamic_shared = 100;
@@ -45,11 +44,10 @@ fn outcome(check: bool, name: &str, at: i32, bytes: usize) -> Option<String> {
     Some(error.message().to_owned())
 }
 
-fn assert_says(message: Option<String>, parts: &[&str]) {
-    let message = message.unwrap_or_default();
-    for part in parts {
-        assert!(message.contains(part), "no `{part}` in: {message}");
-    }
+/// Asserts that the kernel fails in checked mode, and that the message has these parts.
+#[track_caller]
+fn fails(name: &str, at: i32, bytes: usize, parts: &[&str]) {
+    assert_says(&outcome(true, name, at, bytes).unwrap_or_default(), parts);
 }
 
 #[test]
@@ -57,19 +55,16 @@ fn device_memory_has_red_zones() {
     for at in [0, 500, 999] {
         assert_eq!(outcome(true, "write_at", at, 1000), None);
     }
-    let place = ["`write_at`", "block (2, 0, 0)", "of 1000 bytes"];
-    assert_says(outcome(true, "write_at", 1000, 1000), &["0 bytes past the end"]);
-    assert_says(outcome(true, "write_at", 1000, 1000), &place);
-    assert_says(outcome(true, "write_at", 1010, 1000), &["10 bytes past the end of the device memory"]);
-    assert_says(outcome(true, "write_at", -1, 1000), &["1 bytes before the device memory"]);
+    let [kernel, block, size] = ["`write_at`", "block (2, 0, 0)", "of 1000 bytes"];
+    fails("write_at", 1000, 1000, &[kernel, block, size, "0 bytes past the end"]);
+    fails("write_at", 1010, 1000, &["10 bytes past the end of the device memory"]);
+    fails("write_at", -1, 1000, &["1 bytes before the device memory"]);
     // Beyond the red zone lies a page that faults, and then the thread is known too.
     for at in [3000, -9000] {
-        assert_says(outcome(true, "write_at", at, 1000), &place);
-        assert_says(outcome(true, "write_at", at, 1000), &["SIGSEGV"]);
         // clang may keep threadIdx elsewhere than where its name says.
-        if !std::env::var("CXX").is_ok_and(|cxx| cxx.contains("clang")) {
-            assert_says(outcome(true, "write_at", at, 1000), &["thread (1, 0, 0)"]);
-        }
+        let clang = std::env::var("CXX").is_ok_and(|cxx| cxx.contains("clang"));
+        let thread = if clang { "" } else { "thread (1, 0, 0)" };
+        fails("write_at", at, 1000, &[kernel, block, size, "SIGSEGV", thread]);
     }
 }
 
@@ -79,18 +74,17 @@ fn dynamic_shared_memory_has_red_zones() {
         assert_eq!(outcome(true, "shared_at", at, 64), None);
     }
     let place = ["`shared_at`", "block (1, 0, 0)", "its 100 bytes of dynamic shared memory"];
-    assert_says(outcome(true, "shared_at", 100, 64), &place);
-    assert_says(outcome(true, "shared_at", 107, 64), &["7 bytes past the end"]);
-    assert_says(outcome(true, "shared_at", -3, 64), &["3 bytes before"]);
+    fails("shared_at", 100, 64, &place);
+    fails("shared_at", 107, 64, &["7 bytes past the end"]);
+    fails("shared_at", -3, 64, &["3 bytes before"]);
 }
 
 #[test]
 fn static_shared_arrays_are_bounded() {
     assert_eq!(outcome(true, "array_at", 15, 64), None);
     for at in [16, -1, 100_000] {
-        let parts = ["`array_at`", "block (0, 0, 0)", "thread (2, 0, 0)", "'int", "[16]'", "user.cu:17"];
-        assert_says(outcome(true, "array_at", at, 64), &parts);
-        assert_says(outcome(true, "array_at", at, 64), &[&format!("index {at} ")]);
+        let place = ["`array_at`", "block (0, 0, 0)", "thread (2, 0, 0)", "'int", "[16]'", "user.cu:17"];
+        fails("array_at", at, 64, &[&place[..], &[&format!("index {at} ")]].concat());
     }
 }
 

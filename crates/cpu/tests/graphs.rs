@@ -9,30 +9,18 @@ use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
 use gpustream_hal::{
-    DefaultStream, ErrorKind, EventOptions, FillPattern, GraphNode, GraphSize, GraphUpdate, LaunchConfig,
-    RawEvent, RawGraph, RawGraphNode, RawStream, Work,
+    DefaultStream, ErrorKind, GraphNode, LaunchConfig, RawGraph, RawGraphNode, RawStream, Work,
 };
-use support::{Arg, Bench, compile, options};
+use support::{Arg, Bench, SYNC, compile, options};
 
 const KERNELS: &str = r#"
-extern "C" __global__ void spin(const volatile unsigned* flag, unsigned value) { while (*flag != value) {} }
-extern "C" __global__ void set(volatile unsigned* flag, unsigned value) {
-    __threadfence_system();
-    *flag = value;
-}
-extern "C" __global__ void meet(volatile unsigned* mine, const volatile unsigned* other) {
-    *mine = 1;
-    while (*other == 0) {}
-}
-extern "C" __global__ void append(int* list, unsigned* count, int value) { list[(*count)++] = value; }
-extern "C" __global__ void add(int* to, const int* a, const int* b) { *to = *a + *b; }
 extern "C" __global__ void increment(int* x, int by) { *x += by; }
 extern "C" __global__ void fails(int* x) { assert(*x == -1); }
 "#;
-static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
+static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(&format!("{SYNC}{KERNELS}")));
 
-fn bench() -> Bench {
-    Bench::with(options(), &IMAGE)
+fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
+    Bench::with_streams(options(), &IMAGE)
 }
 
 const ONE: LaunchConfig = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
@@ -75,57 +63,14 @@ fn end(bench: &Bench, stream: RawStream) -> Result<RawGraph, gpustream_hal::Erro
     unsafe { bench.device.capture_end(stream) }
 }
 
-fn event(bench: &Bench) -> RawEvent {
-    bench.device.event_create(EventOptions::default()).unwrap()
-}
-
-#[test]
-fn nodes_run_after_what_they_depend_on() {
-    let bench = bench();
-    let stream = bench.stream();
-    let graph = bench.device.graph_create().unwrap();
-    let [a, b, c] = [(); 3].map(|()| bench.memory::<i32>(1));
-    let mut result = bench.memory::<i32>(1);
-    // SAFETY: everything outlives the runs.
-    let add = |after: &[_], node| unsafe { bench.device.graph_add_node(graph, after, &node) }.unwrap();
-    let fill = |dst, value| GraphNode::Work(Work::Fill { dst, pattern: FillPattern::U32(value), count: 1 });
-    let left = add(&[], fill(a.buffer, 3));
-    let right = add(&[], fill(b.buffer, 4));
-    let both = add_kernel(&bench, graph, &[left, right], "add", args![&c, &a, &b]);
-    let gap = add(&[both], GraphNode::Empty);
-    let more = add_kernel(&bench, graph, &[gap], "increment", args![&c, 10]);
-    add(
-        &[more],
-        GraphNode::Work(Work::CopyToHost { dst: result.buffer.0 as *mut u8, src: c.buffer, bytes: 4 }),
-    );
-    // SAFETY: the graph is alive.
-    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), GraphSize { nodes: 6, edges: 5 });
-    for times in [1, 1, 20] {
-        result.as_mut()[0] = 0;
-        run(&bench, graph, stream, times);
-        assert_eq!(result.as_ref()[0], 17);
-    }
-    // SAFETY: not used again.
-    unsafe { bench.device.graph_destroy(graph) }.unwrap();
-}
-
-#[test]
-fn independent_nodes_run_at_once() {
-    let bench = bench();
-    let stream = bench.stream();
-    let (x, y, done) = (bench.flag(), bench.flag(), bench.flag());
-    let graph = bench.device.graph_create().unwrap();
-    let a = add_kernel(&bench, graph, &[], "meet", args![x, y]);
-    let b = add_kernel(&bench, graph, &[], "meet", args![y, x]);
-    add_kernel(&bench, graph, &[a, b], "set", args![done, 1u32]);
-    run(&bench, graph, stream, 1);
-    assert_eq!(done.load(Ordering::Acquire), 1);
+fn is_capturing(bench: &Bench, stream: RawStream) -> bool {
+    // SAFETY: the stream is alive.
+    unsafe { bench.device.is_capturing(stream) }.unwrap()
 }
 
 #[test]
 fn a_child_graph_runs_in_its_place() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
     let child = bench.device.graph_create().unwrap();
     let two = add_kernel(&bench, child, &[], "append", args![&list, &count, 2]);
@@ -149,8 +94,7 @@ fn a_child_graph_runs_in_its_place() {
 /// Nothing goes down a child graph by recursion, however deep graphs lie in graphs.
 #[test]
 fn children_of_children_take_no_stack() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
     let mut graph = bench.device.graph_create().unwrap();
     add_kernel(&bench, graph, &[], "append", args![&list, &count, 7]);
@@ -171,8 +115,7 @@ fn children_of_children_take_no_stack() {
 
 #[test]
 fn runs_of_one_executable_follow_each_other_across_streams() {
-    let bench = bench();
-    let (a, b) = (bench.stream(), bench.stream());
+    let (bench, [a, b]) = bench();
     let (list, count, go) = (bench.memory::<i32>(1000), bench.memory::<u32>(1), bench.flag());
     let graph = bench.device.graph_create().unwrap();
     let wait = add_kernel(&bench, graph, &[], "spin", args![go, 1u32]);
@@ -193,8 +136,7 @@ fn runs_of_one_executable_follow_each_other_across_streams() {
 
 #[test]
 fn one_node_gets_other_arguments_and_pending_launches_keep_theirs() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let (x, go) = (bench.memory::<i32>(1), bench.flag());
     let graph = bench.device.graph_create().unwrap();
     let node = add_kernel(&bench, graph, &[], "increment", args![&x, 1]);
@@ -227,81 +169,23 @@ fn one_node_gets_other_arguments_and_pending_launches_keep_theirs() {
 }
 
 #[test]
-fn a_new_recording_replaces_one_of_the_same_shape_only() {
-    let bench = bench();
-    let stream = bench.stream();
-    let x = bench.memory::<i32>(1);
-    let record = |by: &[i32]| {
-        begin(&bench, stream);
-        for &by in by {
-            bench.launch(stream, "increment", 1, 1, args![&x, by]);
-        }
-        end(&bench, stream).unwrap()
-    };
-    // SAFETY: everything is alive.
-    unsafe {
-        let exec = bench.device.graph_instantiate(record(&[1, 2])).unwrap();
-        assert_eq!(bench.device.graph_update(exec, record(&[10, 20])).unwrap(), GraphUpdate::Updated);
-        assert_eq!(bench.device.graph_update(exec, record(&[5])).unwrap(), GraphUpdate::TopologyChanged);
-        bench.device.graph_launch(exec, stream).unwrap();
-        bench.sync(stream).unwrap();
-    }
-    assert_eq!(x.as_ref()[0], 30);
-}
-
-#[test]
-fn a_capture_records_and_does_not_run() {
-    let bench = bench();
-    let stream = bench.stream();
-    let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
-    begin(&bench, stream);
-    // SAFETY: the stream is alive.
-    assert!(unsafe { bench.device.is_capturing(stream) }.unwrap());
-    for i in 1..=3 {
-        bench.launch(stream, "append", 1, 1, args![&list, &count, i]);
-    }
-    let graph = end(&bench, stream).unwrap();
-    // SAFETY: the stream is alive.
-    assert!(!unsafe { bench.device.is_capturing(stream) }.unwrap());
-    bench.sync(stream).unwrap();
-    assert_eq!(count.as_ref()[0], 0);
-    // SAFETY: the graph is alive.
-    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), GraphSize { nodes: 3, edges: 2 });
-    run(&bench, graph, stream, 2);
-    assert_eq!(list.as_ref()[..7], [1, 2, 3, 1, 2, 3, 0]);
-}
-
-#[test]
-fn a_capture_forks_and_joins_through_events() {
-    let bench = bench();
-    let (a, b) = (bench.stream(), bench.stream());
-    let (fork, joined) = (event(&bench), event(&bench));
-    let (x, y, done) = (bench.flag(), bench.flag(), bench.flag());
+fn every_stream_of_a_capture_says_so_until_the_end() {
+    let (bench, [a, b]) = bench();
+    let (fork, joined) = (bench.event(), bench.event());
     begin(&bench, a);
+    assert_eq!([a, b].map(|stream| is_capturing(&bench, stream)), [true, false]);
     bench.record(fork, a);
     bench.wait(b, fork);
-    // SAFETY: the stream is alive.
-    assert!(unsafe { bench.device.is_capturing(b) }.unwrap());
-    // These can only end if they run at the same time.
-    bench.launch(a, "meet", 1, 1, args![x, y]);
-    bench.launch(b, "meet", 1, 1, args![y, x]);
+    assert!(is_capturing(&bench, b));
     bench.record(joined, b);
     bench.wait(a, joined);
-    bench.launch(a, "set", 1, 1, args![done, 1u32]);
-    let graph = end(&bench, a).unwrap();
-    // SAFETY: the stream is alive.
-    assert!(!unsafe { bench.device.is_capturing(b) }.unwrap());
-    // SAFETY: the graph is alive.
-    assert_eq!(unsafe { bench.device.graph_size(graph) }.unwrap(), GraphSize { nodes: 3, edges: 2 });
-    run(&bench, graph, a, 1);
-    assert_eq!(done.load(Ordering::Acquire), 1);
-    bench.sync(b).unwrap();
+    end(&bench, a).unwrap();
+    assert_eq!([a, b].map(|stream| is_capturing(&bench, stream)), [false; 2]);
 }
 
 #[test]
 fn a_graph_launched_into_a_capture_becomes_part_of_it() {
-    let bench = bench();
-    let (stream, other) = (bench.stream(), bench.stream());
+    let (bench, [stream, other]) = bench();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
     let append = |i: i32| bench.launch(stream, "append", 1, 1, args![&list, &count, i]);
     begin(&bench, stream);
@@ -338,10 +222,10 @@ fn misuse(bench: &Bench, offend: impl FnOnce(RawStream) -> gpustream_hal::Error)
 
 #[test]
 fn calls_that_cannot_be_captured_are_errors_at_the_call() {
-    let bench = bench();
+    let (bench, []) = bench();
     let device = &bench.device;
     let outside = bench.stream();
-    let recorded_outside = event(&bench);
+    let recorded_outside = bench.event();
     bench.record(recorded_outside, outside);
     // SAFETY: all handles are alive.
     unsafe {
@@ -354,7 +238,7 @@ fn calls_that_cannot_be_captured_are_errors_at_the_call() {
             device.free_async(memory, stream).unwrap_err()
         });
         misuse(&bench, |stream| {
-            let event = event(&bench);
+            let event = bench.event();
             bench.record(event, stream);
             assert_eq!(device.event_query(event).unwrap_err().kind(), ErrorKind::Captured);
             assert_eq!(device.synchronize().unwrap_err().kind(), ErrorKind::Captured);
@@ -367,9 +251,8 @@ fn calls_that_cannot_be_captured_are_errors_at_the_call() {
 
 #[test]
 fn work_of_another_stream_must_be_joined() {
-    let bench = bench();
-    let (a, b) = (bench.stream(), bench.stream());
-    let fork = event(&bench);
+    let (bench, [a, b]) = bench();
+    let fork = bench.event();
     let x = bench.memory::<i32>(1);
     begin(&bench, a);
     bench.record(fork, a);
@@ -389,8 +272,7 @@ fn work_of_another_stream_must_be_joined() {
 
 #[test]
 fn a_capture_ends_where_it_began() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     begin(&bench, stream);
     std::thread::scope(|scope| {
         let bench = &bench;
@@ -408,8 +290,7 @@ fn a_capture_ends_where_it_began() {
 
 #[test]
 fn a_fault_in_a_graph_ends_the_graph() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let (x, done) = (bench.memory::<i32>(1), bench.flag());
     let graph = bench.device.graph_create().unwrap();
     let node = add_kernel(&bench, graph, &[], "fails", args![&x]);
@@ -422,18 +303,4 @@ fn a_fault_in_a_graph_ends_the_graph() {
     let error = bench.sync(stream).unwrap_err();
     assert!(error.message().contains("`fails`"), "{error}");
     assert_eq!(done.load(Ordering::Acquire), 0);
-}
-
-#[test]
-fn a_graph_of_a_thousand_nodes_runs_in_order() {
-    let bench = bench();
-    let stream = bench.stream();
-    let (list, count) = (bench.memory::<i32>(4000), bench.memory::<u32>(1));
-    begin(&bench, stream);
-    for i in 0..1000 {
-        bench.launch(stream, "append", 1, 1, args![&list, &count, i]);
-    }
-    let graph = end(&bench, stream).unwrap();
-    run(&bench, graph, stream, 3);
-    assert!(list.as_ref()[..3000].iter().copied().eq((0..3).flat_map(|_| 0..1000)));
 }

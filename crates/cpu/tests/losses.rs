@@ -7,8 +7,8 @@ mod support;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use gpustream_hal::{ErrorKind, EventOptions};
-use support::{Bench, await_flag, compile, options};
+use gpustream_hal::{ErrorKind, RawStream};
+use support::{Bench, compile, options};
 
 const KERNELS: &str = r#"
 extern "C" __global__ void fails(int* x) { assert(false); }
@@ -22,56 +22,14 @@ extern "C" __global__ void add(int* x, int value) { *x += value; }
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
 
-fn bench() -> Bench {
-    Bench::with(options(), &IMAGE)
-}
-
-/// Each wait for work beside a failure returns when that work has ended, or has taken so long that the device gives it
-/// up and says so.
-#[test]
-fn waits_last_until_running_work_has_ended() {
-    for which in ["stream", "event", "device"] {
-        let bench = bench();
-        let (s, other) = (bench.stream(), bench.stream());
-        let (here, go, x) = (bench.flag(), bench.flag(), bench.memory::<i32>(1));
-        let event = bench.device.event_create(EventOptions::default()).unwrap();
-        bench.launch(s, "add_when", 1, 1, args![here, go, &x]);
-        bench.record(event, s);
-        await_flag(here, 1);
-        bench.launch(other, "fails", 1, 1, args![&x]);
-        assert_eq!(bench.sync(other).unwrap_err().kind(), ErrorKind::DeviceLost);
-        assert!(!bench.device.has_stopped());
-        let (waits, opened) = (AtomicU32::new(0), AtomicU32::new(0));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                waits.store(1, Ordering::SeqCst);
-                let waited = match which {
-                    "stream" => bench.sync(s),
-                    // SAFETY: the event is alive, and was recorded.
-                    "event" => unsafe { bench.device.event_synchronize(event) },
-                    _ => bench.device.synchronize(),
-                };
-                assert_eq!(waited.unwrap_err().kind(), ErrorKind::DeviceLost);
-                if bench.device.has_stopped() {
-                    assert_eq!(x.as_ref(), [1]);
-                }
-                // Not in time, if the machine was that busy; then the device does not know that it has stopped.
-                let in_time = opened.load(Ordering::SeqCst) == 1;
-                assert!(in_time || !bench.device.has_stopped(), "{which}: the kernel was not waited for");
-            });
-            await_flag(&waits, 1);
-            (0..1000).for_each(|_| std::thread::yield_now());
-            opened.store(1, Ordering::SeqCst);
-            go.store(1, Ordering::SeqCst);
-        });
-    }
+fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
+    Bench::with_streams(options(), &IMAGE)
 }
 
 /// A launch of many blocks and a long copy end before they are complete.
 #[test]
 fn work_in_pieces_ends_early() {
-    let bench = bench();
-    let (s, other) = (bench.stream(), bench.stream());
+    let (bench, [s, other]) = bench();
     let (blocks, x) = (bench.memory::<u32>(1), bench.memory::<i32>(1));
     bench.launch(s, "counts", i32::MAX as u32, 1024, args![&blocks]);
     // SAFETY: a word of device memory that kernels add to with atomics only, as this does.
@@ -88,12 +46,10 @@ fn work_in_pieces_ends_early() {
 /// A device that waits for work that was not done does not go on as if the work were done.
 #[test]
 fn a_device_that_waits_for_a_lost_one_is_lost_too() {
-    let (one, two) = (bench(), bench());
-    let (s, t) = (one.stream(), two.stream());
+    let ((one, [s]), (two, [t])) = (bench(), bench());
     let (here, go, x) = (one.flag(), one.flag(), one.memory::<i32>(1));
     let y = two.memory::<i32>(1);
-    let event = |bench: &Bench| bench.device.event_create(EventOptions::default()).unwrap();
-    let (early, late) = (event(&one), event(&one));
+    let (early, late) = (one.event(), one.event());
     one.launch(s, "add_when", 1, 1, args![here, go, &x]);
     one.record(early, s);
     one.launch(s, "fails", 1, 1, args![&x]);
@@ -109,8 +65,7 @@ fn a_device_that_waits_for_a_lost_one_is_lost_too() {
     assert!(two.device.has_stopped());
     assert_eq!(y.as_ref(), [1]);
     // A device that asks later is told, and lives.
-    let three = bench();
-    let u = three.stream();
+    let (three, [u]) = bench();
     // SAFETY: both are alive, and the event was recorded.
     let refused = unsafe { three.device.stream_wait_event(u, late) }.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::DeviceLost);

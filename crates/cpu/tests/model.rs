@@ -9,31 +9,18 @@ use gpustream_cpu::{CpuOptions, open_with};
 use gpustream_hal::{DefaultStream, Device, EventOptions, RawEvent, RawStream, StreamOptions};
 use proptest::prelude::*;
 
-/// Stream 0 is the legacy one; these synchronise with it.
-const BLOCKING: [usize; 2] = [1, 2];
-const STREAMS: usize = 6;
+/// Stream 0 is the legacy one; these synchronise with it, of which the last is the thread's own default stream.
+const BLOCKING: [usize; 3] = [1, 2, 3];
+const STREAMS: usize = 7;
 const EVENTS: usize = 3;
 
+/// An action of a program. `Run` notes the operation's number, after some delay.
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// An operation that notes its number, after some delay.
-    Run {
-        stream: usize,
-        delay: u8,
-    },
-    Record {
-        event: usize,
-        stream: usize,
-        timed: bool,
-    },
-    Wait {
-        stream: usize,
-        event: usize,
-        timed: bool,
-    },
-    Synchronize {
-        stream: usize,
-    },
+    Run { stream: usize, delay: u8 },
+    Record { event: usize, stream: usize, timed: bool },
+    Wait { stream: usize, event: usize, timed: bool },
+    Synchronize { stream: usize },
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -118,6 +105,7 @@ static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
             let device = open_with(CpuOptions::default().workers(workers)).unwrap();
             let streams = std::array::from_fn(|index| match index {
                 0 => device.stream_default(DefaultStream::Legacy).unwrap(),
+                3 => device.stream_default(DefaultStream::PerThread).unwrap(),
                 _ if BLOCKING.contains(&index) => {
                     device.stream_create(StreamOptions::default().blocking_with_default(true)).unwrap()
                 }

@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::LazyLock;
 
-use gpustream_hal::{Device, ErrorKind, LaunchConfig, MemoryInfo, ParamInfo};
+use gpustream_hal::{Device, Error, ErrorKind, LaunchConfig, MemoryInfo, ParamInfo, RawModule, RawStream};
 use support::{Arg, Bench, compile, options};
 
 const KERNELS: &str = r#"
@@ -27,13 +27,18 @@ extern "C" __global__ void count(int* out) { *out = atomicAdd(&counter, 1); }
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
 
-fn bench() -> Bench {
-    Bench::with(options(), &IMAGE)
+fn bench<const STREAMS: usize>() -> (Bench, [RawStream; STREAMS]) {
+    Bench::with_streams(options(), &IMAGE)
+}
+
+fn load(bench: &Bench, image: &[u8]) -> Result<RawModule, Error> {
+    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
+    unsafe { bench.device.module_load(image) }
 }
 
 #[test]
 fn parameters_are_those_of_the_compilers_own_table() {
-    let bench = bench();
+    let (bench, []) = bench();
     // SAFETY: the module is loaded.
     let params = unsafe { bench.device.function_params(bench.function("params")) }.unwrap().unwrap();
     let expected = [(0, 1), (8, 8), (16, 2), (24, 16), (40, 12), (56, 8)];
@@ -44,22 +49,8 @@ fn parameters_are_those_of_the_compilers_own_table() {
 }
 
 #[test]
-fn a_kernel_tells_its_limits() {
-    let bench = bench();
-    // SAFETY: the module is loaded.
-    let info = unsafe { bench.device.function_info(bench.function("params")) }.unwrap();
-    // The compiler may find that it does not need the second array.
-    assert!([32 * 33 * 4 + 40, 32 * 33 * 4].contains(&info.static_shared), "{}", info.static_shared);
-    assert_eq!(info.max_threads_per_block, 1024);
-    // SAFETY: the function belongs to a loaded module.
-    let suggested = unsafe { bench.device.suggested_launch(bench.function("none"), 0) }.unwrap();
-    assert!(suggested.blocks > 0 && (1..=1024).contains(&suggested.threads_per_block));
-}
-
-#[test]
 fn long_parameter_blocks_arrive_whole() {
-    let bench = bench();
-    let stream = bench.stream();
+    let (bench, [stream]) = bench();
     let out = bench.memory::<i32>(300);
     let mut values: [i32; 300] = std::array::from_fn(|i| i as i32 * 3);
     let mut pointer = out.buffer.0;
@@ -74,10 +65,8 @@ fn long_parameter_blocks_arrive_whole() {
 
 #[test]
 fn two_loads_of_one_image_are_two_modules() {
-    let bench = bench();
-    let stream = bench.stream();
-    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
-    let other = unsafe { bench.device.module_load(&IMAGE) }.unwrap();
+    let (bench, [stream]) = bench();
+    let other = load(&bench, &IMAGE).unwrap();
     let out = bench.memory::<i32>(1);
     let call = |module| {
         // SAFETY: both modules are loaded.
@@ -96,8 +85,7 @@ fn two_loads_of_one_image_are_two_modules() {
     unsafe { bench.device.module_unload(other) }.unwrap();
     assert_eq!(call(bench.module), 2);
     for _ in 0..20 {
-        // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
-        let again = unsafe { bench.device.module_load(&IMAGE) }.unwrap();
+        let again = load(&bench, &IMAGE).unwrap();
         assert_eq!(call(again), 0);
         // SAFETY: nothing of it runs.
         unsafe { bench.device.module_unload(again) }.unwrap();
@@ -106,7 +94,7 @@ fn two_loads_of_one_image_are_two_modules() {
 
 #[test]
 fn a_name_that_is_not_there_is_an_error_with_the_names_that_are() {
-    let bench = bench();
+    let (bench, []) = bench();
     // SAFETY: the module is loaded.
     let error = unsafe { bench.device.module_function(bench.module, "nothing") }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::KernelNotFound);
@@ -115,7 +103,7 @@ fn a_name_that_is_not_there_is_an_error_with_the_names_that_are() {
 
 #[test]
 fn damaged_images_are_errors_and_the_device_goes_on() {
-    let bench = bench();
+    let (bench, []) = bench();
     let mut cut: Vec<Vec<u8>> =
         [0, 1, 16, 64, 100, 1000, IMAGE.len() / 2, IMAGE.len() - 1].map(|n| IMAGE[..n].to_vec()).into();
     cut.push(vec![0; 4096]);
@@ -124,13 +112,10 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
     let mut machine = IMAGE.clone();
     machine[18] = 0x16;
     for (index, image) in cut.iter().enumerate() {
-        // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
-        let error = unsafe { bench.device.module_load(image) }.unwrap_err();
+        let error = load(&bench, image).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule, "{index}: {error}");
     }
-    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
-    let error = unsafe { bench.device.module_load(&machine) }.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NoImageForDevice);
+    assert_eq!(load(&bench, &machine).unwrap_err().kind(), ErrorKind::NoImageForDevice);
     // A shared object, whole, but no module.
     let stranger = compile("extern \"C\" __global__ void k() {}");
     let name = stranger.windows(20).position(|w| w == b"gpustream_cpu_module").unwrap();
@@ -140,8 +125,7 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
             renamed[at] = b'x';
         }
     }
-    // SAFETY: the compiler's own images; damaged ones are recognised before anything of them runs.
-    assert_eq!(unsafe { bench.device.module_load(&renamed) }.unwrap_err().kind(), ErrorKind::InvalidModule);
+    assert_eq!(load(&bench, &renamed).unwrap_err().kind(), ErrorKind::InvalidModule);
     let stream = bench.stream();
     bench.launch(stream, "none", 1, 1, &mut []);
     bench.sync(stream).unwrap();
@@ -149,27 +133,28 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
 
 #[test]
 fn launches_that_the_device_cannot_do_are_refused() {
-    let bench = bench();
-    let stream = bench.stream();
-    let kind = |config, args: &mut [Arg]| bench.launch_with(stream, "none", config, args).unwrap_err().kind();
+    let (bench, [stream]) = bench();
     let one = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
-    assert_eq!(kind(LaunchConfig::new([0, 1, 1], [1, 1, 1]), &mut []), ErrorKind::InvalidLaunch);
-    assert_eq!(kind(LaunchConfig::new([1, 65_536, 1], [1, 1, 1]), &mut []), ErrorKind::InvalidLaunch);
-    assert_eq!(kind(LaunchConfig::new([1, 1, 1], [0, 1, 1]), &mut []), ErrorKind::InvalidLaunch);
-    assert_eq!(kind(LaunchConfig::new([1, 1, 1], [32, 33, 1]), &mut []), ErrorKind::InvalidLaunch);
-    let mut much = one;
-    much.dynamic_shared = 1 << 20;
-    assert_eq!(kind(much, &mut []), ErrorKind::InvalidLaunch);
-    let mut cooperative = one;
-    cooperative.cooperative = true;
-    assert_eq!(kind(cooperative, &mut []), ErrorKind::Unsupported);
-    let mut cluster = one;
-    cluster.cluster = [2, 1, 1];
-    assert_eq!(kind(cluster, &mut []), ErrorKind::Unsupported);
-    assert_eq!(kind(one, &mut [Arg::from(1)]), ErrorKind::ArgumentMismatch);
-    let mut early = one;
-    early.early_dependent = true;
-    bench.launch_with(stream, "none", early, &mut []).unwrap();
+    let changed = |change: fn(&mut LaunchConfig)| {
+        let mut config = one;
+        change(&mut config);
+        config
+    };
+    for (config, kind) in [
+        (LaunchConfig::new([0, 1, 1], [1, 1, 1]), ErrorKind::InvalidLaunch),
+        (LaunchConfig::new([1, 65_536, 1], [1, 1, 1]), ErrorKind::InvalidLaunch),
+        (LaunchConfig::new([1, 1, 1], [0, 1, 1]), ErrorKind::InvalidLaunch),
+        (LaunchConfig::new([1, 1, 1], [32, 33, 1]), ErrorKind::InvalidLaunch),
+        (changed(|config| config.dynamic_shared = 1 << 20), ErrorKind::InvalidLaunch),
+        (changed(|config| config.cooperative = true), ErrorKind::Unsupported),
+        (changed(|config| config.cluster = [2, 1, 1]), ErrorKind::Unsupported),
+    ] {
+        let refused = bench.launch_with(stream, "none", config, &mut []).unwrap_err();
+        assert_eq!(refused.kind(), kind, "{config:?}: {refused}");
+    }
+    let too_many = bench.launch_with(stream, "none", one, &mut [Arg::from(1)]).unwrap_err();
+    assert_eq!(too_many.kind(), ErrorKind::ArgumentMismatch);
+    bench.launch_with(stream, "none", changed(|config| config.early_dependent = true), &mut []).unwrap();
     bench.sync(stream).unwrap();
 }
 

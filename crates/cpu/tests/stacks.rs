@@ -7,7 +7,7 @@ mod support;
 use std::sync::LazyLock;
 
 use gpustream_hal::ErrorKind;
-use support::{Bench, compile, options};
+use support::{Bench, assert_says, compile, options};
 
 const KERNELS: &str = r#"
 #include <alloca.h>
@@ -50,8 +50,7 @@ extern "C" __global__ void recurses(int* out, int frame) { out[threadIdx.x] = de
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(KERNELS));
 
 fn run(name: &str, threads: u32, argument: i32) -> Result<Vec<i32>, gpustream_hal::Error> {
-    let bench = Bench::with(options(), &IMAGE);
-    let stream = bench.stream();
+    let (bench, [stream]) = Bench::with_streams(options(), &IMAGE);
     let out = bench.memory::<i32>(threads as usize);
     bench.launch(stream, name, 1, threads, args![&out, argument]);
     bench.sync(stream)?;
@@ -82,9 +81,7 @@ fn a_thread_that_needs_more_stack_is_a_fault_of_its_kernel() {
         for &argument in arguments {
             let error = run(name, 1, argument).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
-            for part in [name, "block (0, 0, 0)", "512 KiB", "recursion"] {
-                assert!(error.message().contains(part), "no `{part}` in: {error}");
-            }
+            assert_says(error.message(), &[name, "block (0, 0, 0)", "512 KiB", "recursion"]);
         }
     }
 }

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use support::{Bench, compile_for, options};
 
 const KERNELS: &str = r#"
-extern "C" __global__ void half_all(const __half* a, float* to_float, __half* from_float, const float* f, int n) {
+extern "C" __global__ void half_all(float* to_float, __half* from_float, const float* f, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= 65536) return;
     to_float[i] = __half2float(__half::from_bits((unsigned short)i));
@@ -22,7 +22,7 @@ extern "C" __global__ void bf_all(float* to_float, __nv_bfloat16* from_float, co
     to_float[i] = __bfloat162float(__nv_bfloat16::from_bits((unsigned short)i));
     for (int k = i; k < n; k += 65536) from_float[k] = __float2bfloat16(f[k]);
 }
-extern "C" __global__ void half_ops(const __half* a, const __half* b, const __half* c, __half* out, const double* d, int n) {
+template <class T> __device__ void operate(const T* a, const T* b, const T* c, T* out, const double* d, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     out[i] = a[i] + b[i];
@@ -30,17 +30,13 @@ extern "C" __global__ void half_ops(const __half* a, const __half* b, const __ha
     out[2 * n + i] = a[i] * b[i];
     out[3 * n + i] = a[i] / b[i];
     out[4 * n + i] = __hfma(a[i], b[i], c[i]);
-    out[5 * n + i] = __half(d[i]);
+    out[5 * n + i] = T(d[i]);
+}
+extern "C" __global__ void half_ops(const __half* a, const __half* b, const __half* c, __half* out, const double* d, int n) {
+    operate(a, b, c, out, d, n);
 }
 extern "C" __global__ void bf_ops(const __nv_bfloat16* a, const __nv_bfloat16* b, const __nv_bfloat16* c, __nv_bfloat16* out, const double* d, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    out[i] = a[i] + b[i];
-    out[n + i] = a[i] - b[i];
-    out[2 * n + i] = a[i] * b[i];
-    out[3 * n + i] = a[i] / b[i];
-    out[4 * n + i] = __hfma(a[i], b[i], c[i]);
-    out[5 * n + i] = __nv_bfloat16(d[i]);
+    operate(a, b, c, out, d, n);
 }
 extern "C" __global__ void atomics(int* i, unsigned* u, unsigned long long* l, float* f, double* d, __half* h, __nv_bfloat16* b, unsigned n) {
     unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
@@ -97,40 +93,66 @@ fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
 }
 
+/// A 16-bit float as the crate `half` has it, with the names of its kernels.
+trait Narrow {
+    const CONVERT: &str;
+    const OPERATE: &str;
+    /// The number of operations that round once.
+    const ROUND_ONCE: usize;
+    /// The magnitude below which `f32`'s own rounding comes first.
+    const LEAST: f32;
+    fn widened(bits: u16) -> f32;
+    fn rounded(value: f32) -> u16;
+}
+
+impl Narrow for f16 {
+    const CONVERT: &str = "half_all";
+    const OPERATE: &str = "half_ops";
+    const ROUND_ONCE: usize = 6;
+    const LEAST: f32 = 0.0;
+    fn widened(bits: u16) -> f32 {
+        Self::from_bits(bits).to_f32()
+    }
+    fn rounded(value: f32) -> u16 {
+        Self::from_f32(value).to_bits()
+    }
+}
+
+impl Narrow for bf16 {
+    const CONVERT: &str = "bf_all";
+    const OPERATE: &str = "bf_ops";
+    const ROUND_ONCE: usize = 4;
+    const LEAST: f32 = 1e-37;
+    fn widened(bits: u16) -> f32 {
+        Self::from_bits(bits).to_f32()
+    }
+    fn rounded(value: f32) -> u16 {
+        Self::from_f32(value).to_bits()
+    }
+}
+
+fn check_conversions<T: Narrow>(bench: &Bench, values: &[f32]) {
+    let stream = bench.stream();
+    let (to, from) = (bench.memory::<f32>(65536), bench.memory::<u16>(values.len()));
+    let arguments = args![&to, &from, &bench.memory_of(values), values.len() as i32];
+    bench.launch(stream, T::CONVERT, 256, 256, arguments);
+    bench.sync(stream).unwrap();
+    for bits in 0..=u16::MAX {
+        let (got, want) = (to.as_ref()[bits as usize], T::widened(bits));
+        assert!(same(got, want), "{} {bits:#x}: {got} {want}", T::CONVERT);
+    }
+    for (&value, &got) in values.iter().zip(from.as_ref()) {
+        let (got, want) = (T::widened(got), T::widened(T::rounded(value)));
+        assert!(same(got, want), "{} {value:e}: {got} {want}", T::CONVERT);
+    }
+}
+
 #[test]
 fn half_conversions_are_exact_and_round_to_nearest_even() {
+    let values = floats();
     for bench in benches() {
-        let stream = bench.stream();
-        let values = floats();
-        let f = bench.memory_of(&values);
-        let (to, from) = (bench.memory::<f32>(65536), bench.memory::<f16>(values.len()));
-        let n = values.len() as i32;
-        bench.launch(stream, "half_all", 256, 256, args![&to, &to, &from, &f, n]);
-        bench.sync(stream).unwrap();
-        for bits in 0..=u16::MAX {
-            let (got, want) = (to.as_ref()[bits as usize], f16::from_bits(bits).to_f32());
-            assert!(same(got, want), "{bits:#x}: {got} {want}");
-        }
-        for (&value, &got) in values.iter().zip(from.as_ref()) {
-            let want = f16::from_f32(value);
-            assert!(
-                got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(),
-                "{value:e}: {got} {want}"
-            );
-        }
-        let (to, from) = (bench.memory::<f32>(65536), bench.memory::<bf16>(values.len()));
-        bench.launch(stream, "bf_all", 256, 256, args![&to, &from, &f, n]);
-        bench.sync(stream).unwrap();
-        for bits in 0..=u16::MAX {
-            assert!(same(to.as_ref()[bits as usize], bf16::from_bits(bits).to_f32()), "{bits:#x}");
-        }
-        for (&value, &got) in values.iter().zip(from.as_ref()) {
-            let want = bf16::from_f32(value);
-            assert!(
-                got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(),
-                "{value:e}: {got} {want}"
-            );
-        }
+        check_conversions::<f16>(&bench, &values);
+        check_conversions::<bf16>(&bench, &values);
     }
 }
 
@@ -152,66 +174,42 @@ fn nearest(exact: f64, low: u16, narrow: impl Fn(u16) -> f64) -> u16 {
         .unwrap_or(low)
 }
 
+fn check_arithmetic<T: Narrow>(bench: &Bench) {
+    let stream = bench.stream();
+    let n = 100_000;
+    let mut seed = 0x9e37_79b9_7f4a_7c15;
+    let bits = [(); 3].map(|()| (0..n).map(|_| random(&mut seed) as u16).collect::<Vec<_>>());
+    let value = |operand: usize, i: usize| f64::from(T::widened(bits[operand][i]));
+    let double = |i| value(0, i) * (1.0 + f64::from(bits[1][i]) * 2f64.powi(-40));
+    let doubles: Vec<f64> = (0..n).map(double).collect();
+    let [a, b, c] = bits.each_ref().map(|bits| bench.memory_of(bits));
+    let (d, out) = (bench.memory_of(&doubles), bench.memory::<u16>(6 * n));
+    bench.launch(stream, T::OPERATE, n.div_ceil(256) as u32, 256, args![&a, &b, &c, &out, &d, n as i32]);
+    bench.sync(stream).unwrap();
+    for (i, &double) in doubles.iter().enumerate() {
+        let (a, b, c) = (value(0, i), value(1, i), value(2, i));
+        // Sums and products of halves are exact in double, but for a sum of far apart ones, where it does not
+        // matter; the fused one is too for these exponents whenever the result is near a tie.
+        let exact = [a + b, a - b, a * b, a / b, a.mul_add(b, c), double];
+        let named = ["+", "-", "*", "/", "fma", "double"].iter().zip(exact);
+        for (k, (what, exact)) in named.take(T::ROUND_ONCE).enumerate() {
+            let got = out.as_ref()[k * n + i];
+            let value = T::widened(got);
+            if exact.is_nan() {
+                assert!(value.is_nan(), "{} {what} {i}", T::OPERATE);
+            } else if value.is_finite() && value.abs() > T::LEAST {
+                let best = nearest(exact.abs(), got & 0x7fff, |bits| f64::from(T::widened(bits)));
+                assert_eq!(got & 0x7fff, best, "{} {what} {i}: {exact:e} gave {value}", T::OPERATE);
+            }
+        }
+    }
+}
+
 #[test]
 fn half_arithmetic_rounds_once() {
     for bench in benches() {
-        let stream = bench.stream();
-        let n = 100_000;
-        let mut seed = 0x9e37_79b9_7f4a_7c15;
-        let mut make = || -> Vec<u16> { (0..n).map(|_| random(&mut seed) as u16).collect() };
-        let bits = [make(), make(), make()];
-        let doubles: Vec<f64> = (0..n)
-            .map(|i| f64::from(f16::from_bits(bits[0][i])) * (1.0 + f64::from(bits[1][i]) * 2f64.powi(-40)))
-            .collect();
-        let d = bench.memory_of(&doubles);
-        let halves = bits.each_ref().map(|bits| bench.memory_of(bits));
-        let out = bench.memory::<u16>(6 * n);
-        let [a, b, c] = &halves;
-        bench.launch(stream, "half_ops", n.div_ceil(256) as u32, 256, args![a, b, c, &out, &d, n as i32]);
-        bench.sync(stream).unwrap();
-        let half = |bits: &[u16], i: usize| f64::from(f16::from_bits(bits[i]));
-        let check = |what: &str, i: usize, exact: f64, got: u16| {
-            let value = f16::from_bits(got);
-            if exact.is_nan() {
-                assert!(value.is_nan(), "{what} {i}");
-            } else if value.is_finite() && value.to_f32() != 0.0 {
-                let magnitude = got & 0x7fff;
-                let best = nearest(exact.abs(), magnitude, |b| f64::from(f16::from_bits(b)));
-                assert_eq!(magnitude, best, "{what} {i}: {exact:e} gave {value}");
-            }
-        };
-        for (i, &double) in doubles.iter().enumerate() {
-            let (a, b, c) = (half(&bits[0], i), half(&bits[1], i), half(&bits[2], i));
-            // Sums and products of halves are exact in double, but for a sum of far apart ones, where it does not
-            // matter; the fused one is too for these exponents whenever the result is near a tie.
-            let exact = [a + b, a - b, a * b, a / b, a.mul_add(b, c), double];
-            for (k, (what, exact)) in ["+", "-", "*", "/", "fma", "double"].iter().zip(exact).enumerate() {
-                check(what, i, exact, out.as_ref()[k * n + i]);
-            }
-        }
-        let plain = bits.each_ref().map(|bits| bench.memory_of(bits));
-        let [a, b, c] = &plain;
-        let wide: Vec<f64> =
-            (0..n).map(|i| f64::from(bf16::from_bits(bits[0][i])) * (1.0 + 2f64.powi(-30))).collect();
-        let d = bench.memory_of(&wide);
-        bench.launch(stream, "bf_ops", n.div_ceil(256) as u32, 256, args![a, b, c, &out, &d, n as i32]);
-        bench.sync(stream).unwrap();
-        let brain = |bits: &[u16], i: usize| f64::from(bf16::from_bits(bits[i]));
-        for i in 0..n {
-            let (a, b) = (brain(&bits[0], i), brain(&bits[1], i));
-            let exact = [a + b, a - b, a * b, a / b];
-            for (k, exact) in exact.into_iter().enumerate() {
-                let got = out.as_ref()[k * n + i];
-                let value = bf16::from_bits(got);
-                // Below the normal range float's own rounding comes first.
-                if exact.is_nan() {
-                    assert!(value.is_nan(), "{k} {i}");
-                } else if value.is_finite() && value.to_f32().abs() > 1e-37 {
-                    let best = nearest(exact.abs(), got & 0x7fff, |b| f64::from(bf16::from_bits(b)));
-                    assert_eq!(got & 0x7fff, best, "{k} {i}: {exact:e} gave {value}");
-                }
-            }
-        }
+        check_arithmetic::<f16>(&bench);
+        check_arithmetic::<bf16>(&bench);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::compiler::{Nvrtc, compiler};
 use crate::device::CudaDevice;
 use crate::driver::{driver, found};
 use crate::error::BACKEND;
+use crate::info::kernel_driver;
 
 /// The CUDA driver.
 struct Cuda;
@@ -35,9 +36,9 @@ unsafe impl Backend for Cuda {
         let found = found();
         let mut probe = Probe::default();
         probe.tried.clone_from(&found.tried);
-        probe.library.clone_from(&found.library);
         match &found.driver {
             Ok(driver) => {
+                probe.library = Some(driver.path.clone());
                 probe.driver_version = kernel_driver();
                 probe.runtime_version = Some(format!("CUDA {}", driver.version));
                 probe.problem = driver.device_count().err().map(|error| error.to_string());
@@ -52,15 +53,4 @@ unsafe impl Backend for Cuda {
         }
         probe
     }
-}
-
-/// Returns the kernel module's version, such as `580.159.03`, where the system shows it.
-pub(crate) fn kernel_driver() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
-    // NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue …
-    let is_version = |word: &&str| {
-        word.contains('.')
-            && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
-    };
-    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }

@@ -8,20 +8,16 @@ use cudarc::driver::sys::{
     CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUmemorytype,
 };
 use gpustream_hal::{
-    Buffers, Copy3d, CopyEnd, Error, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
-    RawBuffer, RawStream, Result,
+    Buffers, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
+    RawStream, Result,
 };
 
 use crate::device::CudaDevice;
 use crate::error::error;
-use crate::stream::stream_of;
+use crate::handle::{address_of, stream_of};
 
 /// `CU_DEVICE_CPU`, a macro and so not in the bindings.
 const HOST: CUdevice = -1;
-
-pub(crate) fn address_of(buffer: RawBuffer) -> CUdeviceptr {
-    buffer.0 as CUdeviceptr
-}
 
 // SAFETY: addresses are the CUDA driver's, for at least as many bytes as asked for.
 unsafe impl Buffers for CudaDevice {
@@ -29,7 +25,7 @@ unsafe impl Buffers for CudaDevice {
         let api = self.enter()?;
         let mut pointer = 0;
         // SAFETY: the pointer is to a local.
-        unsafe { api.cuMemAlloc_v2(&raw mut pointer, bytes) }.ok().map_err(|error| of_size(error, bytes))?;
+        unsafe { api.cuMemAlloc_v2(&raw mut pointer, bytes) }.ok()?;
         Ok(RawBuffer(pointer as usize))
     }
 
@@ -43,9 +39,7 @@ unsafe impl Buffers for CudaDevice {
         let api = self.enter()?;
         let mut pointer = 0;
         // SAFETY: the pointer is to a local; the caller vouches for the stream.
-        unsafe { api.cuMemAllocAsync(&raw mut pointer, bytes, stream_of(stream)) }
-            .ok()
-            .map_err(|error| of_size(error, bytes))?;
+        unsafe { api.cuMemAllocAsync(&raw mut pointer, bytes, stream_of(stream)) }.ok()?;
         Ok(RawBuffer(pointer as usize))
     }
 
@@ -63,9 +57,7 @@ unsafe impl Buffers for CudaDevice {
         }
         let mut pointer = ptr::null_mut();
         // SAFETY: the pointer is to a local.
-        unsafe { api.cuMemHostAlloc(&raw mut pointer, bytes, flags) }
-            .ok()
-            .map_err(|error| of_size(error, bytes))?;
+        unsafe { api.cuMemHostAlloc(&raw mut pointer, bytes, flags) }.ok()?;
         Ok(pointer.cast())
     }
 
@@ -101,9 +93,7 @@ unsafe impl Buffers for CudaDevice {
         let mut pointer = 0;
         let flags = sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
         // SAFETY: the pointer is to a local.
-        unsafe { api.cuMemAllocManaged(&raw mut pointer, bytes, flags) }
-            .ok()
-            .map_err(|error| of_size(error, bytes))?;
+        unsafe { api.cuMemAllocManaged(&raw mut pointer, bytes, flags) }.ok()?;
         Ok(RawBuffer(pointer as usize))
     }
 
@@ -307,9 +297,4 @@ fn location(device: CUdevice) -> CUmemLocation {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
     };
     CUmemLocation { type_, id: device.max(0) }
-}
-
-#[cold]
-fn of_size(error: Error, bytes: usize) -> Error {
-    error.with_context(format_args!("allocating {bytes} bytes"))
 }

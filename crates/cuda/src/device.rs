@@ -5,8 +5,9 @@ use gpustream_hal::{Device, DeviceInfo, MemoryInfo, RawStream, Result};
 
 use crate::api::Api;
 use crate::context::Context;
-use crate::driver::{Driver, Version};
+use crate::driver::Driver;
 use crate::info;
+use crate::version::Version;
 
 /// A device and its primary context.
 pub(crate) struct CudaDevice {
@@ -70,9 +71,6 @@ unsafe impl Device for CudaDevice {
     }
 
     fn can_access_peer(&self, other: usize) -> Result<bool> {
-        if other == self.info.ordinal {
-            return Ok(true);
-        }
         let (api, mut peer, mut can) = (&self.driver.api, 0, 0);
         // SAFETY: both pointers are to locals; an ordinal out of range is an error of cuDeviceGet.
         unsafe {
@@ -83,9 +81,6 @@ unsafe impl Device for CudaDevice {
     }
 
     fn enable_peer_access(&self, other: usize) -> Result<()> {
-        if other == self.info.ordinal {
-            return Ok(());
-        }
         let peer = self.driver.context(other)?;
         let api = self.enter()?;
         // SAFETY: the peer's context is retained for good; the flags must be zero.

@@ -1,12 +1,13 @@
 //! Opening libcuda.
 
 use std::ffi::c_int;
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
+use std::ptr;
 use std::sync::OnceLock;
 
-use gpustream_hal::driver::Status;
+use cudarc::driver::sys::CUcontext;
+use gpustream_hal::driver::{Status, list_missing};
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{Error, ErrorKind, Result};
 
@@ -14,39 +15,26 @@ use crate::api::Api;
 use crate::context::Context;
 use crate::error::error;
 use crate::library::driver_names;
+use crate::version::Version;
 
-/// A version of CUDA, as `cuDriverGetVersion` writes it: 12080 is 12.8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Version(pub(crate) c_int);
+/// The advice where there is no library.
+const INSTALL: &str = "install the NVIDIA driver, 525 or newer (in a container: start it with GPU access, for example \
+                       `--gpus all`), or set GPUSTREAM_CUDA_LIBRARY to the path of libcuda.so.1";
 
-impl Version {
-    /// The oldest version whose required functions and behaviour this backend knows.
-    pub(crate) const OLDEST: Self = Self(12_000);
-
-    pub(crate) const fn major(self) -> u32 {
-        self.0 as u32 / 1000
-    }
-}
-
-impl fmt::Display for Version {
-    /// `12.8`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0 / 1000, self.0 % 1000 / 10)
-    }
-}
-
-/// The opened and initialised driver. One per process; it is never closed.
+/// An opened and initialised libcuda. There is one in the process; it is never closed.
 pub(crate) struct Driver {
     pub(crate) api: Api,
     pub(crate) version: Version,
+    pub(crate) path: PathBuf,
     /// Primary contexts by device ordinal, filled on first use and kept until the process ends.
     pub(crate) contexts: Box<[OnceLock<Context>]>,
+    /// The outcome of `cuInit(0)`: a machine without a device fails here.
+    initialised: Result<()>,
 }
 
 /// The outcome of looking for libcuda; kept for [`Probe`](gpustream_hal::Probe).
 pub(crate) struct Found {
     pub(crate) driver: Result<Driver>,
-    pub(crate) library: Option<PathBuf>,
     /// Each name tried, in order, with the reason why it was not opened.
     pub(crate) tried: Vec<String>,
 }
@@ -67,72 +55,114 @@ impl Found {
     fn open() -> Self {
         // SAFETY: the names are those of NVIDIA's driver.
         let Search { library, tried } = unsafe { Search::open("GPUSTREAM_CUDA_LIBRARY", driver_names()) };
-        let Some(library) = library else {
-            let tried_or_nothing = if tried.is_empty() { "nothing".to_owned() } else { tried.join("; ") };
-            let message = format!(
-                "NVIDIA's driver library was not found; install the NVIDIA driver (in a container: start it with \
-                 GPU access, for example `--gpus all`), or set GPUSTREAM_CUDA_LIBRARY to libcuda.so.1; tried: \
-                 {tried_or_nothing}"
-            );
-            return Self { driver: Err(error(ErrorKind::DriverMissing, message)), library: None, tried };
+        let driver = match library {
+            Some(library) => Driver::initialise(library, tried.last().map_or("libcuda", String::as_str)),
+            None => Err(error(
+                ErrorKind::DriverMissing,
+                format!("libcuda cannot be opened: {}; {INSTALL}", tried.join("; ")),
+            )),
         };
-        let (driver, library) = Driver::open(library, tried.last().map_or("libcuda", String::as_str));
-        Self { driver, library, tried }
+        Self { driver, tried }
     }
 }
 
 impl Driver {
-    /// Initialises the driver in `library`, which was found by `name`; also gives the library's file.
-    fn open(library: Library, name: &str) -> (Result<Self>, Option<PathBuf>) {
+    fn initialise(library: Library, name: &str) -> Result<Self> {
         let library = ManuallyDrop::new(library);
         // SAFETY: it is opened as libcuda, and never closed.
         let (api, missing) = unsafe { Api::load(&library) };
-        if let Some(symbol) = missing.first() {
-            let message = format!(
-                "{name} has no function {symbol}: the driver is older than CUDA 12.0, or this is not \
-                 NVIDIA's driver library; install driver 525 or newer"
-            );
-            return (Err(error(ErrorKind::DriverMissing, message)), Some(name.into()));
-        }
         let path = api.cuInit.and_then(|function| file_of(function as usize));
-        (Self::initialise(api), path)
-    }
-
-    fn initialise(api: Api) -> Result<Self> {
+        let path = path.unwrap_or_else(|| PathBuf::from(name));
+        if !missing.is_empty() {
+            return Err(error(
+                ErrorKind::DriverMissing,
+                format!(
+                    "{} is no libcuda of CUDA {} or later: it lacks {}; {INSTALL}",
+                    path.display(),
+                    Version::OLDEST,
+                    list_missing(&missing),
+                ),
+            ));
+        }
         // SAFETY: no requirement.
         let answer = unsafe { api.cuInit(0) };
-        let kind = match answer.status {
+        let initialised = match answer.status {
             // Every device is hidden by CUDA_VISIBLE_DEVICES, or there is none.
-            Some(Status::NO_DEVICE | Status::INVALID_DEVICE) => ErrorKind::NoDevice,
+            Some(Status::NO_DEVICE | Status::INVALID_DEVICE) => answer.ok_or(ErrorKind::NoDevice),
             // Any other failure is one of the driver's installation.
-            _ => ErrorKind::DriverMissing,
+            _ => answer.ok_or(ErrorKind::DriverMissing),
         };
-        answer.ok_or(kind)?;
-        let (mut version, mut count): (c_int, c_int) = (0, 0);
+        let (mut number, mut count): (c_int, c_int) = (0, 0);
         // SAFETY: the pointer is to a local.
-        unsafe { api.cuDriverGetVersion(&raw mut version) }.ok()?;
-        let version = Version(version);
+        unsafe { api.cuDriverGetVersion(&raw mut number) }.ok()?;
+        let version = Version(number);
         if version < Version::OLDEST {
-            let oldest = Version::OLDEST;
-            let message = format!(
-                "the driver supports CUDA {version}, and {oldest} is needed: install driver 525 or newer"
-            );
-            return Err(error(ErrorKind::DriverMissing, message));
+            return Err(error(
+                ErrorKind::DriverMissing,
+                format!("{} is CUDA {version}, older than {}; {INSTALL}", path.display(), Version::OLDEST),
+            ));
         }
-        // SAFETY: the pointer is to a local.
-        unsafe { api.cuDeviceGetCount(&raw mut count) }.ok()?;
+        if initialised.is_ok() {
+            // SAFETY: the pointer is to a local.
+            unsafe { api.cuDeviceGetCount(&raw mut count) }.ok()?;
+        }
         let contexts = (0..count).map(|_| OnceLock::new()).collect();
-        Ok(Self { api, version, contexts })
+        Ok(Self { api, version, path, contexts, initialised })
     }
 
     /// Returns the number of devices, which is not zero.
     pub(crate) fn device_count(&self) -> Result<usize> {
+        self.initialised.clone().map_err(|failure| self.without_device(failure))?;
         match self.contexts.len() {
-            0 => Err(error(
-                ErrorKind::NoDevice,
-                "the driver offers no device; check nvidia-smi and CUDA_VISIBLE_DEVICES",
-            )),
+            0 => Err(self.no_device()),
             count => Ok(count),
         }
+    }
+
+    /// Returns the primary context of device `ordinal`, retained on first use.
+    pub(crate) fn context(&self, ordinal: usize) -> Result<Context> {
+        let count = self.device_count()?;
+        let Some(slot) = self.contexts.get(ordinal) else {
+            let message =
+                format!("there is no device cuda:{ordinal}: devices are cuda:0 to cuda:{}", count - 1);
+            return Err(error(ErrorKind::NoDevice, message));
+        };
+        if let Some(context) = slot.get() {
+            return Ok(*context);
+        }
+        let context = Context::retain(&self.api, ordinal)?;
+        // Two threads that come here at once hold the same context, retained twice.
+        Ok(*slot.get_or_init(|| context))
+    }
+
+    /// Makes `context` current on this thread (`cuCtxGetCurrent`, and `cuCtxSetCurrent` only where it is not).
+    ///
+    /// The driver is asked at every call: another library may have switched the thread's context since the last one,
+    /// and no cache of ours would know. The question is a read of the driver's thread-local state.
+    #[inline]
+    pub(crate) fn make_current(&self, context: CUcontext) -> Result<()> {
+        let mut current = ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        unsafe { self.api.cuCtxGetCurrent(&raw mut current) }.ok()?;
+        if current == context {
+            return Ok(());
+        }
+        // SAFETY: the context is retained for good.
+        unsafe { self.api.cuCtxSetCurrent(context) }.ok()
+    }
+
+    fn without_device(&self, failure: Error) -> Error {
+        if failure.kind() == ErrorKind::NoDevice { self.no_device() } else { failure }
+    }
+
+    #[cold]
+    fn no_device(&self) -> Error {
+        let message = format!(
+            "CUDA {} ({}) finds no NVIDIA GPU; check nvidia-smi, that CUDA_VISIBLE_DEVICES hides none, and the \
+             container's GPU access",
+            self.version,
+            self.path.display(),
+        );
+        error(ErrorKind::NoDevice, message)
     }
 }

@@ -51,8 +51,8 @@ impl Codes for Api {
         let _ = unsafe { (self.cuGetErrorName(status, name), self.cuGetErrorString(status, string)) };
         // SAFETY: null, or the driver's own string.
         match words.map(|word| unsafe { text(word) }) {
-            [Some(name), Some(text)] => format!("{name}: {text}"),
-            _ => format!("the driver returned {}, which it has no name for", status.0),
+            [Some(name), Some(text)] => format!("{text} ({name})"),
+            _ => format!("CUDA error {}", status.0),
         }
     }
 
@@ -81,7 +81,6 @@ impl Codes for Api {
             }
             222 => "the PTX is newer than the driver: build for this architecture, or install a newer driver",
             223 => "just-in-time compilation is disabled (CUDA_DISABLE_PTX_JIT): build for this architecture",
-            500 => "check the kernel's name, and that it is declared extern \"C\"",
             700 | 716 | 717 | 718 | 719 | 715 | 714 | 227 => {
                 "a kernel did this, at some point before this call; nothing on this device works until the process \
                  ends; GPUSTREAM_BLOCKING=1 names the launch, compute-sanitizer the line"

@@ -3,15 +3,11 @@
 use std::ptr;
 use std::time::Duration;
 
-use cudarc::driver::sys::{CUevent, CUevent_flags};
+use cudarc::driver::sys::CUevent_flags;
 use gpustream_hal::{EventOptions, Events, RawEvent, RawStream, Result, WaitPolicy};
 
 use crate::device::CudaDevice;
-use crate::stream::stream_of;
-
-pub(crate) fn event_of(event: RawEvent) -> CUevent {
-    event.0 as CUevent
-}
+use crate::handle::{event_of, stream_of};
 
 // SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
 unsafe impl Events for CudaDevice {

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraph,
-    CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode, CUlaunchAttributeID, CUstreamCaptureMode,
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
+    CUgraphExecUpdateResultInfo, CUgraphNode, CUlaunchAttributeID, CUstreamCaptureMode,
     CUstreamCaptureStatus,
 };
 use gpustream_hal::driver::Status;
@@ -16,27 +16,14 @@ use gpustream_hal::{
 };
 
 use crate::api::Api;
-use crate::buffer::{address_of, copy_params};
+use crate::buffer::copy_params;
 use crate::device::CudaDevice;
 use crate::error::error;
+use crate::handle::{address_of, exec_of, function_of, graph_of, node_of, stream_of};
 use crate::launch::Attributes;
-use crate::module::function_of;
-use crate::stream::stream_of;
 
 const NOT_CAPTURING: u32 = 0;
 const CAPTURING: u32 = 1;
-
-fn graph_of(graph: RawGraph) -> CUgraph {
-    graph.0 as CUgraph
-}
-
-fn exec_of(exec: RawGraphExec) -> CUgraphExec {
-    exec.0 as CUgraphExec
-}
-
-fn node_of(node: RawGraphNode) -> CUgraphNode {
-    node.0 as CUgraphNode
-}
 
 /// Returns a kernel node's parameters; `args` is read while the node is made.
 fn kernel_params(
@@ -70,7 +57,8 @@ fn work_params(work: &Work<'_>) -> Result<CUDA_MEMCPY3D> {
         Work::CopyOnDevice { dst, src, bytes } => (CopyEnd::Device(dst), CopyEnd::Device(src), bytes),
         Work::Copy3d(ref copy) => return Ok(copy_params(copy)),
         _ => {
-            return Err(error(ErrorKind::Unsupported, "this kind of graph node is not supported here"));
+            let message = "this kind of graph node is not known to the CUDA backend";
+            return Err(error(ErrorKind::Unsupported, message));
         }
     };
     Ok(copy_params(&Copy3d {
@@ -201,7 +189,7 @@ unsafe impl Graphs for CudaDevice {
                 GraphNode::Empty => api.cuGraphAddEmptyNode(out, graph, deps, count).ok()?,
                 GraphNode::Work(Work::Kernel { function, config, args }) => {
                     let params = kernel_params(function, config, args);
-                    api.cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params).ok()?;
+                    api.cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params).launched()?;
                     set_attributes(api, added, config).inspect_err(|_| {
                         // The caller never hears of the node, and the next launch would run it.
                         let _ = api.cuGraphDestroyNode(added);
@@ -276,11 +264,9 @@ unsafe impl Graphs for CudaDevice {
         // SAFETY: the pointer is to a local; the caller vouches for both handles.
         let answer = unsafe { api.cuGraphExecUpdate_v2(exec_of(exec), graph_of(graph), info.as_mut_ptr()) };
         if answer.status == Some(Status::GRAPH_EXEC_UPDATE_FAILURE) {
-            // The result is the first field, a C enum, read as an integer.
-            // SAFETY: zeroed at least, and large and aligned enough for the integer.
+            // SAFETY: the first field is a C enum, zeroed at least, and read as the integer that it is.
             let result = unsafe { info.as_ptr().cast::<u32>().read() };
-            // 1 is a failure "described by the return code"; the others name a difference (topology, node
-            // type, function, parameters, attributes) that instantiating again removes.
+            // Each value beyond "described by the return code" says that this graph needs an executable of its own.
             if result > 1 {
                 return Ok(GraphUpdate::TopologyChanged);
             }
@@ -299,7 +285,7 @@ unsafe impl Graphs for CudaDevice {
             match *work {
                 Work::Kernel { function, config, args } => {
                     let params = kernel_params(function, config, args);
-                    api.cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params).ok()
+                    api.cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params).launched()
                 }
                 Work::Fill { dst, pattern, count } => {
                     let params = fill_params(dst, pattern, count);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fatbin_cut_short_is_refused_and_a_whole_one_is_not() {
+    fn fatbin_cut_short_is_refused_and_a_whole_one_is_not() {
         let image = fatbin(100);
         assert!(Aligned::new(&image).is_ok());
         for cut in [0, 5, 15, 16, 115] {

@@ -11,8 +11,7 @@ use gpustream_hal::{Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Res
 
 use crate::api::Api;
 use crate::device::CudaDevice;
-use crate::module::function_of;
-use crate::stream::stream_of;
+use crate::handle::{function_of, stream_of};
 
 // SAFETY: the launch is the CUDA driver's, with the shape and arguments given.
 unsafe impl Launch for CudaDevice {

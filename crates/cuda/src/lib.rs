@@ -13,8 +13,9 @@
 //!
 //! # Reading order
 //!
-//! `library` says where the driver may be, `api` lists its functions, `driver` opens it, `context` makes the device's
-//! context current, `device` ties them together; then one file per noun, with the same names as in the trait crate.
+//! `library` says where the driver may be, `api` lists its functions, `driver` opens it and keeps a `context` for each
+//! device, `device` ties them together; then one file per noun, with the same names as in the trait crate. `handle` turns
+//! that crate's handles into the driver's.
 //! `gpustream-hip` has the same files with the same functions in the same order.
 //!
 //! # Environment
@@ -35,11 +36,13 @@ mod driver;
 mod error;
 mod event;
 mod graph;
+mod handle;
 mod image;
 mod info;
 mod launch;
 mod library;
 mod module;
 mod stream;
+mod version;
 
 pub use backend::backend;

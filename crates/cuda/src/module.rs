@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_void};
 use std::ptr;
 
-use cudarc::driver::sys::{CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmodule};
+use cudarc::driver::sys::{CUfunction_attribute as Attribute, CUjit_option};
 use gpustream_hal::driver::Status;
 use gpustream_hal::{ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result, Source};
 
@@ -11,18 +11,11 @@ use crate::arch::rank;
 use crate::compiler::{Nvrtc, compiler};
 use crate::device::CudaDevice;
 use crate::error::error;
+use crate::handle::{function_of, module_of};
 use crate::image::Aligned;
 
 /// Room for the words of the driver's compiler about PTX that it refuses.
 const LOG_BYTES: usize = 8 << 10;
-
-fn module_of(module: RawModule) -> CUmodule {
-    module.0 as CUmodule
-}
-
-pub(crate) fn function_of(function: RawFunction) -> CUfunction {
-    function.0 as CUfunction
-}
 
 // SAFETY: handles and parameters are the CUDA driver's, or read from the image that it loaded.
 unsafe impl Modules for CudaDevice {
@@ -68,15 +61,21 @@ unsafe impl Modules for CudaDevice {
     }
 
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
-        let symbol = CString::new(name).map_err(|_| {
-            error(ErrorKind::KernelNotFound, format!("a kernel's name has no NUL in it: {name:?}"))
-        })?;
         let api = self.enter()?;
+        let not_found = || {
+            let message = format!("the module has no kernel `{name}`: is it declared extern \"C\"?");
+            error(ErrorKind::KernelNotFound, message)
+        };
+        let symbol = CString::new(name).map_err(|_| not_found())?;
         let mut function = ptr::null_mut();
         // SAFETY: the first pointer is to a local, the name is NUL-terminated; the caller vouches for the module.
-        unsafe { api.cuModuleGetFunction(&raw mut function, module_of(module), symbol.as_ptr()) }
-            .ok()
-            .map_err(|failure| failure.with_context(format_args!("kernel `{name}`")))?;
+        let answer =
+            unsafe { api.cuModuleGetFunction(&raw mut function, module_of(module), symbol.as_ptr()) };
+        let call = answer.function.name;
+        answer.ok().map_err(|failure| match failure.kind() {
+            ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
+            _ => failure,
+        })?;
         Ok(RawFunction(function as usize))
     }
 

@@ -3,16 +3,11 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use cudarc::driver::sys::CUstream;
 use cudarc::driver::sys::CUstream_flags::{CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING};
 use gpustream_hal::{DefaultStream, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams};
 
 use crate::device::CudaDevice;
-use crate::event::event_of;
-
-pub(crate) fn stream_of(stream: RawStream) -> CUstream {
-    stream.0 as CUstream
-}
+use crate::handle::{event_of, stream_of};
 
 // SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
 unsafe impl Streams for CudaDevice {

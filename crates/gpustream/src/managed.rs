@@ -15,7 +15,7 @@ use gpustream_hal::{Error, ErrorKind, ManagedAdvice, RawBuffer, Result, Work};
 use crate::buffer::Owned;
 use crate::device::Device;
 use crate::notify::Synchronize;
-use crate::pinned::{ReadGuard, WriteGuard};
+use crate::pinned::{ReadGuard, WriteGuard, host_methods};
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
@@ -78,52 +78,6 @@ impl Device {
 }
 
 impl<T: Pod> Managed<T> {
-    /// Blocks until the device is done writing here, then gives the host access.
-    ///
-    /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed before it was done.
-    pub fn read(&self) -> Result<ReadGuard<'_, T>> {
-        self.view().read()
-    }
-
-    /// Blocks until the device is done with this memory, then gives the host access.
-    ///
-    /// # Errors
-    /// As for [`read`](Self::read).
-    pub fn write(&mut self) -> Result<WriteGuard<'_, T>> {
-        self.view_mut().write()
-    }
-
-    /// Gives the host access as [`read`](Self::read) does, without blocking.
-    ///
-    /// # Errors
-    /// [`ErrorKind::WouldBlock`] while the device is still writing here.
-    pub fn try_read(&self) -> Result<ReadGuard<'_, T>> {
-        self.view().try_read()
-    }
-
-    /// Gives the host access as [`write`](Self::write) does, without blocking.
-    ///
-    /// # Errors
-    /// [`ErrorKind::WouldBlock`] while the device still uses this memory.
-    pub fn try_write(&mut self) -> Result<WriteGuard<'_, T>> {
-        self.view_mut().try_write()
-    }
-
-    /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
-    ///
-    /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn is_done(&self) -> Result<bool> {
-        self.view().is_done()
-    }
-
-    /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
-    /// once.
-    pub fn synchronize_async(&self) -> Synchronize {
-        self.view().synchronize_async()
-    }
-
     /// Tells the driver how the memory will be used (`cuMemAdvise`). Changes speed, never contents.
     ///
     /// # Errors
@@ -179,6 +133,7 @@ impl<T: Pod> AsViewMut<T> for Managed<T> {
 }
 
 owner_methods!(Managed);
+host_methods!(Managed);
 
 impl<T> fmt::Debug for Managed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -198,59 +198,27 @@ impl Event {
     }
 }
 
-impl IntoFuture for Event {
-    type Output = Result<()>;
-    type IntoFuture = Synchronize;
+/// Makes `.await` of these types mean [`synchronize_async`](Event::synchronize_async). Borrowed events are used again.
+macro_rules! awaited {
+    ($($event:ty),*) => {$(
+        impl IntoFuture for $event {
+            type Output = Result<()>;
+            type IntoFuture = Synchronize;
 
-    /// Makes `event.await` mean [`synchronize_async`](Event::synchronize_async).
-    fn into_future(self) -> Synchronize {
-        self.synchronize_async()
-    }
+            /// Calls [`synchronize_async`](Event::synchronize_async).
+            fn into_future(self) -> Synchronize {
+                self.synchronize_async()
+            }
+        }
+    )*};
 }
-
-impl IntoFuture for &Event {
-    type Output = Result<()>;
-    type IntoFuture = Synchronize;
-
-    /// Makes `(&event).await` mean [`synchronize_async`](Event::synchronize_async), for an event that is used again.
-    fn into_future(self) -> Synchronize {
-        self.synchronize_async()
-    }
-}
-
-impl IntoFuture for TimedEvent {
-    type Output = Result<()>;
-    type IntoFuture = Synchronize;
-
-    /// Makes `event.await` mean [`synchronize_async`](Event::synchronize_async).
-    fn into_future(self) -> Synchronize {
-        self.synchronize_async()
-    }
-}
-
-impl IntoFuture for &TimedEvent {
-    type Output = Result<()>;
-    type IntoFuture = Synchronize;
-
-    /// Makes `(&event).await` mean [`synchronize_async`](Event::synchronize_async), for an event that is used again.
-    fn into_future(self) -> Synchronize {
-        self.synchronize_async()
-    }
-}
+awaited!(Event, &Event, TimedEvent, &TimedEvent);
 
 impl<T: Pod> View<'_, T> {
     /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
     /// once.
     pub fn synchronize_async(&self) -> Synchronize {
         Synchronize::new(points(self.block, &self.bytes()))
-    }
-}
-
-impl<T: Pod> Pinned<T> {
-    /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
-    /// once.
-    pub fn synchronize_async(&self) -> Synchronize {
-        self.view().synchronize_async()
     }
 }
 

@@ -13,7 +13,62 @@ use gpustream_hal::{Error, ErrorKind, Operation, PinnedOptions, RawBuffer, Resul
 
 use crate::buffer::Owned;
 use crate::device::Device;
+use crate::notify::Synchronize;
 use crate::view::{AsView, AsViewMut, View, ViewMut, kernel_alignment, owner_methods};
+
+/// The host's access to memory that both sides reach, through the view of the whole.
+macro_rules! host_methods {
+    ($owner:ident) => {
+        impl<T: Pod> $owner<T> {
+            /// Blocks until the device is done writing here, then gives the host access.
+            ///
+            /// # Errors
+            /// [`ErrorKind::DeviceLost`] where the device failed before it was done.
+            pub fn read(&self) -> Result<ReadGuard<'_, T>> {
+                self.view().read()
+            }
+
+            /// Blocks until the device is done with this memory, then gives the host access.
+            ///
+            /// # Errors
+            /// As for [`read`](Self::read).
+            pub fn write(&mut self) -> Result<WriteGuard<'_, T>> {
+                self.view_mut().write()
+            }
+
+            /// Gives the host access as [`read`](Self::read) does, without blocking.
+            ///
+            /// # Errors
+            /// [`ErrorKind::WouldBlock`] while the device is still writing here.
+            pub fn try_read(&self) -> Result<ReadGuard<'_, T>> {
+                self.view().try_read()
+            }
+
+            /// Gives the host access as [`write`](Self::write) does, without blocking.
+            ///
+            /// # Errors
+            /// [`ErrorKind::WouldBlock`] while the device still uses this memory.
+            pub fn try_write(&mut self) -> Result<WriteGuard<'_, T>> {
+                self.view_mut().try_write()
+            }
+
+            /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
+            ///
+            /// # Errors
+            /// [`ErrorKind::DeviceLost`] where the device failed.
+            pub fn is_done(&self) -> Result<bool> {
+                self.view().is_done()
+            }
+
+            /// Returns a future that resolves when the device is done writing here, so that [`read`](Self::read) returns at
+            /// once.
+            pub fn synchronize_async(&self) -> Synchronize {
+                self.view().synchronize_async()
+            }
+        }
+    };
+}
+pub(crate) use host_methods;
 
 /// A buffer of `len` elements of page-locked host memory, made by [`Device::pinned`].
 ///
@@ -98,46 +153,6 @@ impl<T: Pod> Pinned<T> {
         block.history.lock().set_written(&(0..bytes));
         Ok(Self { memory: Owned::new(device, block), len, element: PhantomData })
     }
-
-    /// Blocks until the device is done writing here, then gives the host access.
-    ///
-    /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed before it was done.
-    pub fn read(&self) -> Result<ReadGuard<'_, T>> {
-        self.view().read()
-    }
-
-    /// Blocks until the device is done with this memory, then gives the host access.
-    ///
-    /// # Errors
-    /// As for [`read`](Self::read).
-    pub fn write(&mut self) -> Result<WriteGuard<'_, T>> {
-        self.view_mut().write()
-    }
-
-    /// Gives the host access as [`read`](Self::read) does, without blocking.
-    ///
-    /// # Errors
-    /// [`ErrorKind::WouldBlock`] while the device is still writing here.
-    pub fn try_read(&self) -> Result<ReadGuard<'_, T>> {
-        self.view().try_read()
-    }
-
-    /// Gives the host access as [`write`](Self::write) does, without blocking.
-    ///
-    /// # Errors
-    /// [`ErrorKind::WouldBlock`] while the device still uses this memory.
-    pub fn try_write(&mut self) -> Result<WriteGuard<'_, T>> {
-        self.view_mut().try_write()
-    }
-
-    /// Returns whether the device is done writing here, so that [`read`](Self::read) returns at once. Never blocks.
-    ///
-    /// # Errors
-    /// [`ErrorKind::DeviceLost`] where the device failed.
-    pub fn is_done(&self) -> Result<bool> {
-        self.view().is_done()
-    }
 }
 
 fn check_alignment(address: usize, element: usize) -> Result<()> {
@@ -169,6 +184,7 @@ impl<T: Pod> AsViewMut<T> for Pinned<T> {
 }
 
 owner_methods!(Pinned);
+host_methods!(Pinned);
 
 impl<T> fmt::Debug for Pinned<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

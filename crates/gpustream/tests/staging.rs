@@ -6,11 +6,6 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Tracking};
 
 const MIB: usize = 1 << 20;
 
-fn device(threads: usize, ring: usize) -> Device {
-    let options = DeviceOptions::default().staging_threads(threads).staging_ring(ring);
-    Device::open_with("cpu", options).unwrap()
-}
-
 /// Returns values in which no two pieces are alike.
 fn values(len: usize) -> Vec<u32> {
     (0..len as u32).map(|index| index.wrapping_mul(0x9e37_79b9)).collect()
@@ -18,7 +13,8 @@ fn values(len: usize) -> Vec<u32> {
 
 #[test]
 fn a_stream_that_is_stuck_holds_up_nobody_else() {
-    let device = device(2, 8 * MIB);
+    let options = DeviceOptions::default().staging_threads(2).staging_ring(8 * MIB);
+    let device = Device::open_with("cpu", options).unwrap();
     let (stuck, free) = (device.stream().unwrap(), device.stream().unwrap());
     let (release, wait) = std::sync::mpsc::channel::<()>();
     stuck.host_fn(move || wait.recv().unwrap()).unwrap();

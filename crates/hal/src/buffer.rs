@@ -109,6 +109,7 @@ pub enum ManagedAdvice {
 /// as asked for, is nobody else's and stays until it is freed; that pinned and managed memory can be read and written
 /// by the host at the address given, and is aligned for every plain type; and that a copy or fill touches the ranges it
 /// was given and no others, in its stream's order.
+#[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Buffers {
     /// Allocates device memory aligned to at least 256 bytes (`cuMemAlloc`, `hipMalloc`). Contents are
     /// unspecified. `bytes` is not zero, except on a [checked](crate::DeviceInfo::checked) device. May synchronise the
@@ -126,7 +127,6 @@ pub unsafe trait Buffers {
     /// # Safety
     /// `stream` is alive.
     unsafe fn alloc_async(&self, bytes: usize, stream: RawStream) -> Result<RawBuffer> {
-        let _ = (bytes, stream);
         Err(Error::unsupported("a driver memory pool"))
     }
 
@@ -135,7 +135,6 @@ pub unsafe trait Buffers {
     /// # Safety
     /// All work that uses `buffer` is done or ordered before this point of `stream`.
     unsafe fn free_async(&self, buffer: RawBuffer, stream: RawStream) -> Result<()> {
-        let _ = (buffer, stream);
         Err(Error::unsupported("a driver memory pool"))
     }
 
@@ -155,7 +154,6 @@ pub unsafe trait Buffers {
     /// # Safety
     /// The range is mapped, and stays mapped until [`host_unregister`](Self::host_unregister).
     unsafe fn host_register(&self, ptr: HostPtr, bytes: usize) -> Result<()> {
-        let _ = (ptr, bytes);
         Err(Error::unsupported("page-locking of host memory"))
     }
 
@@ -164,7 +162,6 @@ pub unsafe trait Buffers {
     /// # Safety
     /// `ptr` is registered; all work that uses the range is done.
     unsafe fn host_unregister(&self, ptr: HostPtr) -> Result<()> {
-        let _ = ptr;
         Err(Error::unsupported("page-locking of host memory"))
     }
 
@@ -178,7 +175,6 @@ pub unsafe trait Buffers {
     /// Allocates memory that migrates between host and device (`cuMemAllocManaged`); freed by
     /// [`free`](Self::free).
     fn managed_alloc(&self, bytes: usize) -> Result<RawBuffer> {
-        let _ = bytes;
         Err(Error::unsupported("managed memory"))
     }
 
@@ -193,7 +189,6 @@ pub unsafe trait Buffers {
         to_device: bool,
         stream: RawStream,
     ) -> Result<()> {
-        let _ = (buffer, bytes, to_device, stream);
         Err(Error::unsupported("managed memory"))
     }
 
@@ -202,7 +197,6 @@ pub unsafe trait Buffers {
     /// # Safety
     /// The range is managed memory.
     unsafe fn managed_advise(&self, buffer: RawBuffer, bytes: usize, advice: ManagedAdvice) -> Result<()> {
-        let _ = (buffer, bytes, advice);
         Err(Error::unsupported("managed memory"))
     }
 
@@ -245,7 +239,6 @@ pub unsafe trait Buffers {
         bytes: usize,
         stream: RawStream,
     ) -> Result<()> {
-        let _ = (dst, src, bytes, stream);
         Err(Error::unsupported("a copy of host memory that the call itself reads"))
     }
 
@@ -285,7 +278,6 @@ pub unsafe trait Buffers {
         bytes: usize,
         stream: RawStream,
     ) -> Result<()> {
-        let _ = (dst, src, src_ordinal, bytes, stream);
         Err(Error::unsupported("a copy between devices"))
     }
 

@@ -63,7 +63,7 @@ pub unsafe trait Device: Streams + Events + Buffers + Modules + Launch + Graphs 
     fn memory(&self) -> Result<MemoryInfo>;
 
     /// Returns whether this device can read and write the memory of `other`, a device of the same backend
-    /// (`cuDeviceCanAccessPeer`, `hipDeviceCanAccessPeer`).
+    /// (`cuDeviceCanAccessPeer`, `hipDeviceCanAccessPeer`). A device is no peer of its own.
     fn can_access_peer(&self, other: usize) -> Result<bool> {
         let _ = other;
         Ok(false)

@@ -137,6 +137,16 @@ impl<A: Codes> Answer<'_, A> {
     }
 }
 
+/// Returns the functions that a library lacks, for a message; a library of another kind lacks too many to name all.
+#[must_use]
+pub fn list_missing(functions: &[&str]) -> String {
+    const NAMED: usize = 4;
+    match functions.len().saturating_sub(NAMED) {
+        0 => functions.join(", "),
+        more => format!("{} and {more} more functions", functions[..NAMED].join(", ")),
+    }
+}
+
 /// Returns a copy of a string that a library owns; `None` for null.
 ///
 /// # Safety

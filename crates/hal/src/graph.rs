@@ -46,6 +46,7 @@ fn none<T>() -> Result<T> {
 /// An implementor promises that a launch runs the work that was captured or added and no other, each operation after
 /// those that it was said to follow, and in its stream's order; that runs of one executable follow each other; that
 /// handles stay valid until they are destroyed; and that a call that fails leaves graph and executable as they were.
+#[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Graphs {
     /// Begins a capture: from here on work submitted to `stream` is recorded instead of run (`cuStreamBeginCapture`).
     ///
@@ -56,7 +57,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// `stream` is alive and not being captured.
     unsafe fn capture_begin(&self, stream: RawStream) -> Result<()> {
-        let _ = stream;
         none()
     }
 
@@ -65,7 +65,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// `stream` is being captured, on this thread.
     unsafe fn capture_end(&self, stream: RawStream) -> Result<RawGraph> {
-        let _ = stream;
         none()
     }
 
@@ -75,7 +74,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// `stream` is alive; the last recording that began on it was ended, without success, on this thread.
     unsafe fn capture_abandon(&self, stream: RawStream) -> Result<()> {
-        let _ = stream;
         Ok(())
     }
 
@@ -84,7 +82,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// `stream` is alive.
     unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool> {
-        let _ = stream;
         Ok(false)
     }
 
@@ -103,7 +100,6 @@ pub unsafe trait Graphs {
         dependencies: &[RawGraphNode],
         node: &GraphNode<'_>,
     ) -> Result<RawGraphNode> {
-        let _ = (graph, dependencies, node);
         none()
     }
 
@@ -112,7 +108,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// `graph` is alive.
     unsafe fn graph_size(&self, graph: RawGraph) -> Result<GraphSize> {
-        let _ = graph;
         none()
     }
 
@@ -121,7 +116,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// `graph` is not used again.
     unsafe fn graph_destroy(&self, graph: RawGraph) -> Result<()> {
-        let _ = graph;
         none()
     }
 
@@ -130,7 +124,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// `graph` is alive.
     unsafe fn graph_instantiate(&self, graph: RawGraph) -> Result<RawGraphExec> {
-        let _ = graph;
         none()
     }
 
@@ -139,7 +132,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// Both are alive, and so is everything that the graph refers to.
     unsafe fn graph_launch(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
-        let _ = (exec, stream);
         none()
     }
 
@@ -148,7 +140,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// Both are alive.
     unsafe fn graph_upload(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
-        let _ = (exec, stream);
         Ok(())
     }
 
@@ -157,7 +148,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// Both are alive.
     unsafe fn graph_update(&self, exec: RawGraphExec, graph: RawGraph) -> Result<GraphUpdate> {
-        let _ = (exec, graph);
         none()
     }
 
@@ -166,7 +156,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// `node` is of the graph that `exec` was made from; otherwise as for [`graph_add_node`](Self::graph_add_node).
     unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
-        let _ = (exec, node, work);
         none()
     }
 
@@ -175,7 +164,6 @@ pub unsafe trait Graphs {
     /// # Safety
     /// No run of `exec` is pending.
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {
-        let _ = exec;
         none()
     }
 }

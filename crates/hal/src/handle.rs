@@ -1,8 +1,8 @@
 //! The handles that backends give out.
 
-/// Defines a `Copy` handle: a newtype over a pointer-sized integer, as CUDA's and HIP's handles are.
-macro_rules! handle {
-    ($(#[$doc:meta])* $name:ident) => {
+/// Defines `Copy` handles: newtypes over a pointer-sized integer, as CUDA's and HIP's handles are.
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(transparent)]
@@ -13,20 +13,26 @@ macro_rules! handle {
                 write!(f, concat!(stringify!($name), "({:#x})"), self.0)
             }
         }
-    };
+    )*};
 }
 
-handle! {
+handles! {
     /// A stream: `CUstream`, `hipStream_t`.
     RawStream
-}
-handle! {
     /// An event: `CUevent`, `hipEvent_t`.
     RawEvent
-}
-handle! {
     /// An address in device memory: `CUdeviceptr`, `hipDeviceptr_t`. Unlike other handles, an address may be offset.
     RawBuffer
+    /// A loaded module: `CUmodule`, `hipModule_t`.
+    RawModule
+    /// A kernel of a loaded module: `CUfunction`, `hipFunction_t`. It lives as long as its module.
+    RawFunction
+    /// A graph that can be edited: `CUgraph`, `hipGraph_t`.
+    RawGraph
+    /// A graph that can be launched: `CUgraphExec`, `hipGraphExec_t`.
+    RawGraphExec
+    /// A node of a graph: `CUgraphNode`, `hipGraphNode_t`.
+    RawGraphNode
 }
 
 impl RawBuffer {
@@ -35,25 +41,4 @@ impl RawBuffer {
     pub const fn offset(self, bytes: usize) -> Self {
         Self(self.0 + bytes)
     }
-}
-
-handle! {
-    /// A loaded module: `CUmodule`, `hipModule_t`.
-    RawModule
-}
-handle! {
-    /// A kernel of a loaded module: `CUfunction`, `hipFunction_t`. It lives as long as its module.
-    RawFunction
-}
-handle! {
-    /// A graph that can be edited: `CUgraph`, `hipGraph_t`.
-    RawGraph
-}
-handle! {
-    /// A graph that can be launched: `CUgraphExec`, `hipGraphExec_t`.
-    RawGraphExec
-}
-handle! {
-    /// A node of a graph: `CUgraphNode`, `hipGraphNode_t`.
-    RawGraphNode
 }

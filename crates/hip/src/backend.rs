@@ -1,6 +1,5 @@
 //! Finding and opening HIP devices.
 
-use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -8,8 +7,9 @@ use gpustream_hal::{Backend, Device, Error, ErrorKind, Probe, Result};
 
 use crate::compiler::Hiprtc;
 use crate::device::HipDevice;
-use crate::driver::{Driver, Found, Version};
+use crate::driver::{Driver, Found};
 use crate::error::{BACKEND, error};
+use crate::info::kernel_driver;
 
 /// HIP, as one libamdhip64 offers it. The library is opened on first use and never closed.
 pub struct Hip {
@@ -79,12 +79,4 @@ unsafe impl Backend for Hip {
         }
         probe
     }
-}
-
-/// Returns the version of the kernel's driver, where HIP tells it.
-fn kernel_driver(driver: &Driver) -> Option<String> {
-    let mut version: c_int = 0;
-    // SAFETY: the pointer is to a local.
-    unsafe { driver.api.hipDriverGetVersion(&raw mut version) }.ok().ok()?;
-    Some(Version::from(version).to_string())
 }

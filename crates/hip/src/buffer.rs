@@ -1,6 +1,6 @@
 //! Memory and copies.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr;
 
 use gpustream_hal::{
@@ -12,11 +12,7 @@ use crate::device::HipDevice;
 use crate::error::error;
 #[allow(clippy::wildcard_imports)] // Flags and structs under HIP's own names.
 use crate::ffi::*;
-use crate::stream::stream_of;
-
-pub(crate) fn address_of(buffer: RawBuffer) -> hipDeviceptr_t {
-    buffer.0 as *mut c_void
-}
+use crate::handle::{address_of, stream_of};
 
 impl HipDevice {
     /// Refuses where the device has no memory pool: HIP 5 exports the functions and refuses to work.

@@ -5,16 +5,16 @@
 
 use std::ffi::{c_char, c_int};
 use std::mem::ManuallyDrop;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gpustream_hal::compiler::{Compiler, Output, RawProgram};
 use gpustream_hal::driver::{Codes, Status};
-use gpustream_hal::library::{Search, file_of};
+use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{ErrorKind, Result, Source, functions};
 
-use crate::driver::{Driver, Version};
 use crate::error::{BACKEND, error};
 use crate::library::compiler_names;
+use crate::version::Version;
 
 #[allow(non_camel_case_types)] // HIPRTC's own name.
 type hiprtcProgram = RawProgram;
@@ -105,25 +105,25 @@ pub(crate) struct Hiprtc {
 }
 
 impl Hiprtc {
-    /// Opens the HIPRTC that belongs to `driver`.
+    /// Opens the HIPRTC that belongs to the libamdhip64 `driver`, which is at `path` and of this version.
     ///
     /// # Errors
     /// `Unsupported`, with each name tried.
-    pub(crate) fn open(driver: &Driver) -> Result<Self> {
+    pub(crate) fn open(driver: &ManuallyDrop<Library>, path: &Path, version: Version) -> Result<Self> {
         // SAFETY: the names are HIPRTC's.
-        let search = unsafe { Search::open("GPUSTREAM_HIPRTC_LIBRARY", compiler_names(driver)) };
+        let search = unsafe { Search::open("GPUSTREAM_HIPRTC_LIBRARY", compiler_names(path, version)) };
         if let Some(library) = search.library.map(ManuallyDrop::new)
             // SAFETY: it is opened as HIPRTC, and never closed.
             && let (api, missing) = unsafe { Api::load(&library) }
             && missing.is_empty()
         {
             let path = api.hiprtcVersion.and_then(|function| file_of(function as usize));
-            return Ok(Self::new(api, path.unwrap_or_default(), driver.version));
+            return Ok(Self::new(api, path.unwrap_or_default(), version));
         }
         // SAFETY: libamdhip64 is never closed.
-        let (api, missing) = unsafe { Api::load(&driver.library) };
+        let (api, missing) = unsafe { Api::load(driver) };
         if missing.is_empty() {
-            return Ok(Self::new(api, driver.path.clone(), driver.version));
+            return Ok(Self::new(api, path.to_owned(), version));
         }
         Err(error(
             ErrorKind::Unsupported,
@@ -190,8 +190,6 @@ fn refusal(version: Version, processor: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpustream_hal::library::Library;
-
     use crate::driver::Found;
 
     fn compile(hiprtc: &Hiprtc, source: &Source<'_>, processor: &str) -> Result<Vec<u8>> {
@@ -213,7 +211,7 @@ mod tests {
     /// The real compiler works without a GPU: it makes a code object of the processor asked for, explains a refusal,
     /// and is not asked for a processor that would crash it.
     #[test]
-    fn the_real_compiler_where_one_is_installed() {
+    fn real_compiler_compiles_and_refuses_where_one_is_installed() {
         // SAFETY: no choice is made.
         let driver = match unsafe { Found::open(None) }.driver {
             Ok(driver) => driver,
@@ -269,7 +267,7 @@ mod tests {
     /// The test-only HIPRTC that forwards to NVRTC. Not together with a recorder of CUDA: NVRTC asks any libcuda in
     /// the process for private tables.
     #[test]
-    fn the_shims_compiler_where_nvrtc_is_installed() {
+    fn shims_compiler_compiles_where_nvrtc_is_installed() {
         // The folder is this process's own: another user could not write where one has built before.
         let folder = std::env::temp_dir().join(format!("gpustream-hip-shim-{}", std::process::id()));
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/hip/shim/build.sh");

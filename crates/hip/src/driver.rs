@@ -1,12 +1,11 @@
 //! Opening libamdhip64.
 
 use std::ffi::c_int;
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use gpustream_hal::driver::Status;
+use gpustream_hal::driver::{Status, list_missing};
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{Error, ErrorKind, Result};
 
@@ -15,44 +14,11 @@ use crate::compiler::Hiprtc;
 use crate::error::error;
 use crate::library::driver_names;
 use crate::memset::MemsetOrder;
+use crate::version::Version;
 
 /// The advice where there is no library.
 const INSTALL: &str = "install ROCm's HIP runtime (package hip-runtime-amd from AMD, libamdhip64-5 or later \
                        from Debian and Ubuntu), or set GPUSTREAM_HIP_LIBRARY to its path";
-
-/// A version of HIP: `major * 10^7 + minor * 10^5 + patch`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Version(pub(crate) u32);
-
-impl Version {
-    /// The oldest version whose required functions and behaviour this backend knows.
-    pub(crate) const OLDEST: Self = Self::new(5, 0);
-
-    pub(crate) const fn new(major: u32, minor: u32) -> Self {
-        Self(major * 10_000_000 + minor * 100_000)
-    }
-
-    pub(crate) const fn major(self) -> u32 {
-        self.0 / 10_000_000
-    }
-
-    pub(crate) const fn minor(self) -> u32 {
-        self.0 / 100_000 % 100
-    }
-}
-
-impl From<c_int> for Version {
-    fn from(number: c_int) -> Self {
-        Self(u32::try_from(number).unwrap_or(0))
-    }
-}
-
-impl fmt::Display for Version {
-    /// `6.4.43483`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major(), self.minor(), self.0 % 100_000)
-    }
-}
 
 /// An opened and initialised libamdhip64. It is never closed: HIP keeps threads of its own.
 pub(crate) struct Driver {
@@ -111,7 +77,7 @@ impl Driver {
                     "{} is no libamdhip64 of HIP {} or later: it lacks {}; {INSTALL}",
                     path.display(),
                     Version::OLDEST,
-                    missing.join(", "),
+                    list_missing(&missing),
                 ),
             ));
         }
@@ -146,7 +112,8 @@ impl Driver {
 
     /// Returns the run-time compiler, opened on first use.
     pub(crate) fn hiprtc(&self) -> Result<&Hiprtc> {
-        self.hiprtc.get_or_init(|| Hiprtc::open(self)).as_ref().map_err(Error::clone)
+        let open = || Hiprtc::open(&self.library, &self.path, self.version);
+        self.hiprtc.get_or_init(open).as_ref().map_err(Error::clone)
     }
 
     /// Makes `device` the calling thread's (`hipGetDevice`, and `hipSetDevice` only where it is not).
@@ -178,18 +145,5 @@ impl Driver {
             self.path.display(),
         );
         error(ErrorKind::NoDevice, message)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_read_as_the_vendor_writes_them() {
-        for (number, text) in [(50_221_153, "5.2.21153"), (60_443_483, "6.4.43483"), (71_500_001, "7.15.1")] {
-            assert_eq!(Version(number).to_string(), text);
-        }
-        assert!(Version(50_221_153) > Version::OLDEST && Version(40_500_000) < Version::OLDEST);
     }
 }

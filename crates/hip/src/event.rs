@@ -6,12 +6,8 @@ use std::time::Duration;
 use gpustream_hal::{EventOptions, Events, RawEvent, RawStream, Result, WaitPolicy};
 
 use crate::device::HipDevice;
-use crate::ffi::{hipEvent_t, hipEventBlockingSync, hipEventDefault, hipEventDisableTiming};
-use crate::stream::stream_of;
-
-pub(crate) fn event_of(event: RawEvent) -> hipEvent_t {
-    event.0 as hipEvent_t
-}
+use crate::ffi::{hipEventBlockingSync, hipEventDefault, hipEventDisableTiming};
+use crate::handle::{event_of, stream_of};
 
 // SAFETY: each method is the HIP call that it names, and answers what the driver answered.
 unsafe impl Events for HipDevice {

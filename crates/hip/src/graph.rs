@@ -10,27 +10,14 @@ use gpustream_hal::{
 };
 
 use crate::api::Api;
-use crate::buffer::{address_of, copy_params};
+use crate::buffer::copy_params;
 use crate::device::HipDevice;
 use crate::error::error;
 #[allow(clippy::wildcard_imports)] // Structs and results under HIP's own names.
 use crate::ffi::*;
+use crate::handle::{address_of, exec_of, function_of, graph_of, node_of, stream_of};
 use crate::launch::check;
 use crate::memset::Fill;
-use crate::module::function_of;
-use crate::stream::stream_of;
-
-fn graph_of(graph: RawGraph) -> hipGraph_t {
-    graph.0 as hipGraph_t
-}
-
-fn exec_of(exec: RawGraphExec) -> hipGraphExec_t {
-    exec.0 as hipGraphExec_t
-}
-
-fn node_of(node: RawGraphNode) -> hipGraphNode_t {
-    node.0 as hipGraphNode_t
-}
 
 /// Returns a kernel node's parameters; `args` is read while the node is made.
 fn kernel_params(function: RawFunction, config: &LaunchConfig, args: &[*mut c_void]) -> hipKernelNodeParams {
@@ -128,7 +115,9 @@ unsafe impl Graphs for HipDevice {
         // SAFETY: the pointer is to a local; the caller vouches for the stream.
         unsafe { api.hipStreamIsCapturing(stream_of(stream), &raw mut status) }.ok()?;
         if status == hipStreamCaptureStatusInvalidated {
-            return Err(error(ErrorKind::Captured, "the capture was invalidated by an earlier call"));
+            let message =
+                "the capture was broken by an earlier call that cannot be captured: see that call's error";
+            return Err(error(ErrorKind::Captured, message));
         }
         Ok(status == hipStreamCaptureStatusActive)
     }
@@ -247,7 +236,7 @@ unsafe impl Graphs for HipDevice {
         // SAFETY: the pointers are to locals; the caller vouches for both handles.
         let answer =
             unsafe { api.hipGraphExecUpdate(exec_of(exec), graph_of(graph), &raw mut node, &raw mut result) };
-        // Each value beyond "unexpected error" says that this graph needs an executable of its own.
+        // Each value beyond "described by the return code" says that this graph needs an executable of its own.
         let refused = answer.status == Some(Status::GRAPH_EXEC_UPDATE_FAILURE);
         if refused && result > hipGraphExecUpdateError {
             return Ok(GraphUpdate::TopologyChanged);

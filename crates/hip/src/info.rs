@@ -9,6 +9,7 @@ use crate::driver::Driver;
 use crate::error::{BACKEND, error};
 #[allow(clippy::wildcard_imports)] // A score of attributes under HIP's own names.
 use crate::ffi::*;
+use crate::version::Version;
 
 /// Reads everything once.
 pub(crate) fn read(driver: &Driver, arch: &Arch, ordinal: usize, count: usize) -> Result<DeviceInfo> {
@@ -156,6 +157,14 @@ fn integer(bytes: &[u8], offset: usize) -> Option<c_int> {
 
 fn text(bytes: &[u8], offset: usize) -> Option<&str> {
     CStr::from_bytes_until_nul(bytes.get(offset..)?).ok()?.to_str().ok()
+}
+
+/// Returns the version of the kernel's driver, where HIP tells it.
+pub(crate) fn kernel_driver(driver: &Driver) -> Option<String> {
+    let mut version: c_int = 0;
+    // SAFETY: the pointer is to a local.
+    unsafe { driver.api.hipDriverGetVersion(&raw mut version) }.ok().ok()?;
+    Some(Version::from(version).to_string())
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use gpustream_hal::{
 
 use crate::device::HipDevice;
 use crate::error::error;
-use crate::module::function_of;
-use crate::stream::stream_of;
+use crate::handle::{function_of, stream_of};
 
 /// Refuses a launch that HIP cannot make, before HIP is asked.
 ///

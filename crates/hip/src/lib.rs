@@ -7,10 +7,10 @@
 //!
 //! The files have the names of the traits they implement, as in the other backends:
 //! [`device`], [`stream`], [`event`], [`buffer`], [`module`], [`launch`], [`graph`], [`error`]. Besides them
-//! [`ffi`] declares HIP's types, [`api`] its functions, [`library`] says where it may be, [`driver`] opens it,
-//! [`backend`] finds devices, [`info`] describes one, [`memset`] writes a fill's parameters in the order
-//! that HIP reads, [`compiler`] compiles at run time, and [`arch`] compares processor names. `gpustream-cuda` has the
-//! same files with the same functions in the same order.
+//! [`ffi`] declares HIP's types, [`api`] its functions, [`handle`] turns handles into HIP's, [`version`] reads version
+//! numbers, [`library`] says where libamdhip64 may be, [`driver`] opens the library, [`backend`] finds devices, [`info`]
+//! describes one, [`memset`] writes a fill's parameters in the order that HIP reads, [`compiler`] compiles at run time,
+//! and [`arch`] compares processor names. `gpustream-cuda` has the same files with the same functions in the same order.
 //!
 //! # Environment
 //!
@@ -41,11 +41,13 @@ mod error;
 mod event;
 mod ffi;
 mod graph;
+mod handle;
 mod info;
 mod launch;
 mod library;
 mod memset;
 mod module;
 mod stream;
+mod version;
 
 pub use backend::{Hip, backend};

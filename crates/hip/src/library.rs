@@ -1,8 +1,8 @@
 //! The places where AMD's libraries may be.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::driver::Driver;
+use crate::version::Version;
 
 /// Library names, newest first. Python wheels and run-time packages lack the plain one. HIP 7.15, which comes
 /// with ROCm 10, still is `.so.7`; an `.so.8` that appeared would be an interface nobody here has read.
@@ -14,10 +14,11 @@ pub(crate) fn driver_names() -> Vec<PathBuf> {
     NAMES.into_iter().map(PathBuf::from).chain(installed).collect()
 }
 
-/// Returns the names of the HIPRTC that belongs to `driver`: beside it first, for two of different versions do not mix.
-pub(crate) fn compiler_names(driver: &Driver) -> Vec<PathBuf> {
-    let name = format!("libhiprtc.so.{}", driver.version.major());
-    let beside = driver.path.parent().map(|folder| folder.join(&name));
+/// Returns the names of the HIPRTC that belongs to the libamdhip64 at `driver`, of this version: beside it first, for two
+/// of different versions do not mix.
+pub(crate) fn compiler_names(driver: &Path, version: Version) -> Vec<PathBuf> {
+    let name = format!("libhiprtc.so.{}", version.major());
+    let beside = driver.parent().map(|folder| folder.join(&name));
     let installed = rocm_roots().into_iter().map(|root| root.join("lib").join(&name));
     beside.into_iter().chain([PathBuf::from(&name)]).chain(installed).collect()
 }
@@ -33,12 +34,10 @@ fn rocm_roots() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
-    fn the_newest_name_comes_first() {
+    fn newest_name_comes_first() {
         let names = driver_names();
         assert_eq!(names[0], Path::new("libamdhip64.so.7"));
         assert_eq!(names.last().unwrap(), Path::new("/opt/rocm/lib/libamdhip64.so"));

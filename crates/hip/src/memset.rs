@@ -14,9 +14,9 @@ use gpustream_hal::driver::{Answer, Status};
 use gpustream_hal::{FillPattern, RawBuffer};
 
 use crate::api::Api;
-use crate::buffer::address_of;
-use crate::driver::Version;
 use crate::ffi::{hipMemsetParams, hipMemsetParamsDocumented};
+use crate::handle::address_of;
+use crate::version::Version;
 
 /// A row of `count` elements to fill.
 pub(crate) struct Fill {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_in_one_order_is_invalid_in_the_other() {
+    fn parameters_of_one_order_are_invalid_in_the_other() {
         for fill in fills() {
             let (header, documented) = (fill.header(), fill.documented());
             let (header, documented) = (&raw const header, (&raw const documented).cast());

@@ -11,17 +11,9 @@ use crate::device::HipDevice;
 use crate::error::error;
 use crate::ffi::{
     HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-    HIP_FUNC_ATTRIBUTE_NUM_REGS, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, hipFunction_attribute, hipFunction_t,
-    hipModule_t,
+    HIP_FUNC_ATTRIBUTE_NUM_REGS, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, hipFunction_attribute,
 };
-
-fn module_of(module: RawModule) -> hipModule_t {
-    module.0 as hipModule_t
-}
-
-pub(crate) fn function_of(function: RawFunction) -> hipFunction_t {
-    function.0 as hipFunction_t
-}
+use crate::handle::{function_of, module_of};
 
 // SAFETY: handles and parameters are the HIP driver's, or read from the image that it loaded.
 unsafe impl Modules for HipDevice {
@@ -51,7 +43,10 @@ unsafe impl Modules for HipDevice {
 
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
         let api = self.enter()?;
-        let not_found = || error(ErrorKind::KernelNotFound, format!("the module has no kernel `{name}`"));
+        let not_found = || {
+            let message = format!("the module has no kernel `{name}`: is it declared extern \"C\"?");
+            error(ErrorKind::KernelNotFound, message)
+        };
         let symbol = CString::new(name).map_err(|_| not_found())?;
         let mut function = ptr::null_mut();
         // SAFETY: the first pointer is to a local, the name is NUL-terminated; the caller vouches for the module.

@@ -7,12 +7,8 @@ use gpustream_hal::driver::Status;
 use gpustream_hal::{DefaultStream, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams};
 
 use crate::device::HipDevice;
-use crate::event::event_of;
 use crate::ffi::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipStreamPerThread};
-
-pub(crate) fn stream_of(stream: RawStream) -> hipStream_t {
-    stream.0 as hipStream_t
-}
+use crate::handle::{event_of, stream_of};
 
 // SAFETY: each method is the HIP call that it names, and answers what the driver answered.
 unsafe impl Streams for HipDevice {

@@ -62,8 +62,8 @@ impl Proof {
             .unwrap()
     }
 
-    /// The bindings of the last version of each minor one, with its number, the oldest first. Where the sources are not
-    /// on this machine, cargo fetches them.
+    /// Returns the bindings of the last version of each minor one, with its number, the oldest first. Where the sources
+    /// are not on this machine, cargo fetches them.
     fn bindings(&self) -> Vec<(u32, String)> {
         let question = ["metadata", "--format-version", "1", "--offline"];
         let mut answer = self.cargo(&question);
@@ -90,7 +90,7 @@ impl Proof {
         last.into_values().collect()
     }
 
-    /// Compiles gpustream-hip with these bindings; what the compiler says if it refuses.
+    /// Compiles gpustream-hip with these bindings; returns the compiler's words if it refuses.
     fn check(&self, bindings: &str) -> Result<(), String> {
         let adapted = like_hip_runtime_sys(bindings);
         fs::write(self.0.join("bindings/src/lib.rs"), &adapted).unwrap();
@@ -134,14 +134,14 @@ fn like_hip_runtime_sys(bindings: &str) -> String {
     adapted + MACROS
 }
 
-/// Name, type and value.
+/// Returns a constant's name, type and value.
 fn constant(declaration: &str) -> Option<(&str, &str, &str)> {
     let (name, rest) = declaration.strip_prefix("pub const ")?.strip_suffix(';')?.split_once(':')?;
     let (ty, value) = rest.split_once('=')?;
     Some((name.trim(), ty.trim(), value.trim()))
 }
 
-/// A type's name and what it stands for.
+/// Returns an alias and the type behind it.
 fn alias(declaration: &str) -> Option<(&str, &str)> {
     let (name, ty) = declaration.strip_prefix("pub type ")?.strip_suffix(';')?.split_once('=')?;
     Some((name.trim(), ty.trim()))
@@ -158,9 +158,9 @@ fn declarations_equal_those_of_every_later_version() {
     assert_eq!(versions, [602, 603, 604, 700, 701, 702, 714]);
 }
 
-/// Bindings that differ in one place are refused there: what is said to be compared is.
+/// Bindings that differ in one place are refused there, so each kind of declaration is compared.
 #[test]
-fn a_difference_of_any_kind_is_found() {
+fn difference_of_any_kind_is_found() {
     let proof = Proof::new("changed");
     let (_, bindings) = proof.bindings().pop().unwrap();
     let changes = [

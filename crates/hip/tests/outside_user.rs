@@ -21,7 +21,7 @@ fn main() {
 }
 "#;
 
-/// Writes the crate outside of the workspace, whose configuration and features it must not inherit.
+/// A user's crate outside of the workspace, whose configuration and features the crate must not inherit.
 struct UserCrate(PathBuf);
 
 impl UserCrate {
@@ -76,7 +76,7 @@ fn turning_hip_on_needs_nothing_else() {
     let tree = text(&tree.stdout);
     assert!(tree.contains("gpustream-hip") && !tree.contains("hip-runtime-sys"), "{tree}");
 
-    // With whatever is installed here, and with nothing.
+    // The program runs with the libraries of this machine, and with none.
     let output = user.cargo(&["run", "--quiet"], &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let output = user.cargo(&["run", "--quiet"], &[("GPUSTREAM_HIP_LIBRARY", "/nowhere/libamdhip64.so")]);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gpustream_hal::ErrorKind;
 
-/// Whether the test can be made here; says so where it cannot.
+/// Returns whether the test can run here, and says why where it cannot.
 fn installed() -> bool {
     let probe = gpustream_hip::backend().probe();
     if probe.library.is_none() {

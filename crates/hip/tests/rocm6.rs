@@ -3,14 +3,13 @@
 
 #[path = "../../../tests/backends/mod.rs"]
 mod backends;
-mod suite;
+mod own;
 
-pub(crate) use fake_hip::{Call, Current, Recorder};
+pub(crate) use fake_hip::{Call, Current, Options, Recorder, image, load_with};
 pub(crate) use gpustream_hip::backend;
 
-pub(crate) const PROFILE: fake_hip::Profile = fake_hip::Profile::Rocm6;
 pub(crate) const VENDOR: backends::Vendor = backends::Vendor::Rocm(6);
 
-pub(crate) fn load() -> Recorder {
-    fake_hip::load(PROFILE)
+pub(crate) fn options() -> Options {
+    Options::of(fake_hip::Profile::Rocm6)
 }

@@ -2,6 +2,8 @@
 //! work. On a machine with an NVIDIA GPU the conformance suite goes the same way for real.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Also in the tests' helpers.
 
+mod scene;
+
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +11,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::{
-    Backend, Copy3d, CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphSize,
-    GraphUpdate, LaunchConfig, PinnedOptions, StreamOptions, Work,
+    Backend, Device, ErrorKind, EventOptions, FillPattern, LaunchConfig, PinnedOptions, StreamOptions,
 };
 use gpustream_hip::Hip;
+use scene::add_one;
 
-/// Builds the shim once; the folder with its libraries.
+/// Builds the shim once, and returns the folder with its libraries.
 fn shim() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -46,7 +48,7 @@ fn each_version(test: impl Fn(&fake_cuda::Recorder, &dyn Device, u32)) {
 }
 
 #[test]
-fn the_device_is_the_nvidia_one_under_a_name_of_its_own() {
+fn device_is_the_nvidia_one_under_a_name_of_its_own() {
     each_version(|_, device, major| {
         let info = device.info();
         assert_eq!((info.arch.as_str(), info.warp_size), ("gfxcuda90", 32));
@@ -102,146 +104,8 @@ fn calls_arrive_as_cudas() {
 }
 
 #[test]
-fn copies_fills_and_kernels_do_their_work() {
-    each_version(|recorder, device, _| {
-        recorder.on_kernel("double", |run| {
-            let data = run.pointer::<u32>(0);
-            for i in 0..run.integer(1) as usize {
-                // SAFETY: the test passes a buffer of that length.
-                unsafe { *data.add(i) *= 2 };
-            }
-            true
-        });
-        // SAFETY: everything is alive until it is destroyed, and waited for before the host looks.
-        unsafe {
-            let stream = device.stream_create(StreamOptions::default()).unwrap();
-            let module = device.module_load(&fake_cuda::image(&[("double", &[8, 8])])).unwrap();
-            let function = device.module_function(module, "double").unwrap();
-            let (a, b) = (device.alloc(64).unwrap(), device.alloc(64).unwrap());
-            let host = device.pinned_alloc(64, PinnedOptions::default()).unwrap();
-
-            device.fill(a, FillPattern::U32(21), 16, stream).unwrap();
-            let (mut pointer, mut count) = (a.0, 16_usize);
-            let args: [*mut c_void; 2] = [(&raw mut pointer).cast(), (&raw mut count).cast()];
-            let mut config = LaunchConfig::new([1, 1, 1], [16, 1, 1]);
-            // More than CUDA gives without opting in: the shim does that.
-            config.dynamic_shared = 64 << 10;
-            device.launch(function, &config, &args, stream).unwrap();
-            device.copy_on_device(b, a, 64, stream).unwrap();
-            device.copy_to_host(host, b, 64, stream).unwrap();
-            device.stream_synchronize(stream).unwrap();
-            assert_eq!(words(host, 16), [42; 16]);
-
-            // One column of four bytes out of rows of eight.
-            let copy = Copy3d {
-                dst: CopyEnd::Host(host),
-                dst_pitch: 4,
-                dst_rows: 4,
-                src: CopyEnd::Device(a),
-                src_pitch: 8,
-                src_rows: 4,
-                width: 4,
-                height: 4,
-                depth: 1,
-            };
-            let source: Vec<u32> = (0..16).collect();
-            device.copy_to_device(a, source.as_ptr().cast(), 64, stream).unwrap();
-            device.copy_3d(&copy, stream).unwrap();
-            device.stream_synchronize(stream).unwrap();
-            assert_eq!(words(host, 4), [0, 2, 4, 6]);
-            assert_eq!(device.function_info(function).unwrap().max_threads_per_block, 1024);
-
-            device.module_unload(module).unwrap();
-            device.free(a).unwrap();
-            device.free(b).unwrap();
-            device.pinned_free(host).unwrap();
-            device.stream_destroy(stream).unwrap();
-        }
-    });
-}
-
-/// The bytes that the host sees in pinned memory.
-///
-/// # Safety
-/// So many words are there, written, and nothing writes them meanwhile.
-unsafe fn words(host: *const u8, count: usize) -> Vec<u32> {
-    // SAFETY: as the caller vouches.
-    let bytes = unsafe { std::slice::from_raw_parts(host, count * 4) };
-    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
-}
-
-unsafe extern "C" fn add_one(data: *mut c_void) {
-    // SAFETY: the test passes a counter that outlives the work.
-    unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
-}
-
-#[test]
-fn graphs_of_every_kind_of_node() {
-    each_version(|_, device, major| {
-        let counter = AtomicU32::new(0);
-        let data: *mut c_void = (&raw const counter).cast_mut().cast();
-        let mut value = 0_u64;
-        let args: [*mut c_void; 1] = [(&raw mut value).cast()];
-        // SAFETY: everything is alive until it is destroyed, after the last run.
-        unsafe {
-            let stream = device.stream_create(StreamOptions::default()).unwrap();
-            let module = device.module_load(&fake_cuda::image(&[("nothing", &[8])])).unwrap();
-            let function = device.module_function(module, "nothing").unwrap();
-            let (a, b) = (device.alloc(64).unwrap(), device.alloc(64).unwrap());
-            let host = device.pinned_alloc(64, PinnedOptions::default()).unwrap();
-
-            device.capture_begin(stream).unwrap();
-            assert!(device.is_capturing(stream).unwrap());
-            device.fill(b, FillPattern::U8(1), 64, stream).unwrap();
-            let captured = device.capture_end(stream).unwrap();
-
-            let graph = device.graph_create().unwrap();
-            let config = LaunchConfig::new([2, 1, 1], [32, 1, 1]);
-            let nodes = [
-                GraphNode::Empty,
-                GraphNode::Work(Work::Fill { dst: a, pattern: FillPattern::U16(0x0201), count: 32 }),
-                GraphNode::Work(Work::Kernel { function, config: &config, args: &args }),
-                GraphNode::Work(Work::CopyOnDevice { dst: b, src: a, bytes: 64 }),
-                GraphNode::Work(Work::CopyToHost { dst: host, src: b, bytes: 64 }),
-                GraphNode::Work(Work::CopyToDevice { dst: a, src: host, bytes: 64 }),
-                GraphNode::Work(Work::Host { function: add_one, data }),
-                GraphNode::Child(captured),
-            ];
-            let mut handles = Vec::new();
-            for node in &nodes {
-                let after: Vec<_> = handles.last().copied().into_iter().collect();
-                handles.push(device.graph_add_node(graph, &after, node).unwrap());
-            }
-            assert_eq!(device.graph_size(graph).unwrap(), GraphSize { nodes: 8, edges: 7 });
-            let exec = device.graph_instantiate(graph).unwrap();
-            device.graph_upload(exec, stream).unwrap();
-            device.graph_launch(exec, stream).unwrap();
-            device.stream_synchronize(stream).unwrap();
-            assert_eq!(std::slice::from_raw_parts(host, 64), [1, 2].repeat(32), "HIP {major}");
-            for (handle, node) in handles.iter().zip(&nodes) {
-                if let GraphNode::Work(work) = node {
-                    device.graph_set_node(exec, *handle, work).unwrap();
-                }
-            }
-            let refill = Work::Fill { dst: a, pattern: FillPattern::U8(7), count: 64 };
-            device.graph_set_node(exec, handles[1], &refill).unwrap();
-            device.graph_launch(exec, stream).unwrap();
-            device.stream_synchronize(stream).unwrap();
-            assert_eq!(std::slice::from_raw_parts(host, 64), [7; 64], "HIP {major}");
-            assert_eq!(counter.load(Ordering::SeqCst), 2);
-            assert_eq!(device.graph_update(exec, captured).unwrap(), GraphUpdate::TopologyChanged);
-            assert_eq!(device.graph_update(exec, graph).unwrap(), GraphUpdate::Updated);
-
-            device.graph_exec_destroy(exec).unwrap();
-            device.graph_destroy(graph).unwrap();
-            device.graph_destroy(captured).unwrap();
-            device.module_unload(module).unwrap();
-            device.free(a).unwrap();
-            device.free(b).unwrap();
-            device.pinned_free(host).unwrap();
-            device.stream_destroy(stream).unwrap();
-        }
-    });
+fn every_method_does_its_work() {
+    each_version(|recorder, device, major| drop(scene::every_method(recorder, device, major == 5)));
 }
 
 #[test]
@@ -266,7 +130,7 @@ fn host_functions_run_in_order_and_callbacks_are_not_captured() {
 }
 
 #[test]
-fn two_devices_and_their_streams() {
+fn work_of_two_devices_stays_apart() {
     let recorder = fake_cuda::load();
     // SAFETY: the shim behaves as a libamdhip64.
     let hip = unsafe { Hip::at(shim().join("libamdhip64.so.6")) };

@@ -47,46 +47,39 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
     if !kernel.contract.safe {
         let _ = writeln!(text, "    ::gpustream::__generated! {{");
     }
-    write_docs(text, "    ", &kernel.docs, &format!("Launches `{}`.", kernel.name));
     let Contract { safe, requires, cooperative, covers } = &kernel.contract;
-    if !requires.is_empty() {
-        let _ = writeln!(text, "    ///\n    /// Requires:");
-        for clause in requires {
-            let _ = writeln!(text, "    /// * `{}`", clause.text);
-        }
+    let mut docs = kernel.docs.clone();
+    if docs.is_empty() {
+        docs.push(format!("Launches `{}`.", kernel.name));
     }
-    let _ = writeln!(text, "    ///");
-    match covers {
+    if !requires.is_empty() {
+        docs.extend(["", "Requires:"].map(str::to_owned));
+        docs.extend(requires.iter().map(|clause| format!("* `{}`", clause.text)));
+    }
+    let shape = match covers {
         Some(covers) if !takes_launch => {
-            let how = if strided(kernel, covers) {
-                "a grid of the device's choice that loops over"
-            } else {
-                "threads for"
-            };
-            let _ = writeln!(text, "    /// The launch has {how} `{}`. Does not block.", covers.text);
+            let strided = strided(kernel, covers);
+            let how = if strided { "a grid of the device's choice that loops over" } else { "threads for" };
+            format!("{how} `{}`", covers.text)
         }
-        _ => {
-            let _ = writeln!(text, "    /// The launch has the given shape. Does not block.");
-        }
+        _ => "the given shape".to_owned(),
+    };
+    docs.extend([String::new(), format!("The launch has {shape}. Does not block.")]);
+    let blocks = "All blocks are on the device at once, since they wait for each other.";
+    let violated = "`ContractViolated` where a requirement does not hold.";
+    let unsupported = "`Unsupported` where the device has no cooperative launch.";
+    let promise = "The kernel states no contract: its work with these arguments in this shape must be sound.";
+    for (applies, lines) in [
+        (*cooperative, &[blocks][..]),
+        (true, &["", "# Errors"]),
+        (!requires.is_empty(), &[violated]),
+        (true, &["`InvalidLaunch` where the shape exceeds the device's limits."]),
+        (*cooperative, &[unsupported]),
+        (!safe, &["", "# Safety", promise]),
+    ] {
+        docs.extend(lines.iter().filter(|_| applies).map(|&line| line.to_owned()));
     }
-    if *cooperative {
-        let _ =
-            writeln!(text, "    /// All blocks are on the device at once, since they wait for each other.");
-    }
-    let _ = writeln!(text, "    ///\n    /// # Errors");
-    if !requires.is_empty() {
-        let _ = writeln!(text, "    /// `ContractViolated` where a requirement does not hold.");
-    }
-    let _ = writeln!(text, "    /// `InvalidLaunch` where the shape exceeds the device's limits.");
-    if *cooperative {
-        let _ = writeln!(text, "    /// `Unsupported` where the device has no cooperative launch.");
-    }
-    if !safe {
-        let _ = writeln!(
-            text,
-            "    ///\n    /// # Safety\n    /// The kernel states no contract: its work with these arguments in this shape must be sound."
-        );
-    }
+    write_docs(text, "    ", &docs, "");
     let _ = writeln!(text, "    #[track_caller]");
     let _ = writeln!(text, "    pub {}fn {}(", if *safe { "" } else { "unsafe " }, identifier(method));
     let _ = writeln!(text, "        &self,\n        {}: &::gpustream::Stream,", names.stream);

@@ -10,54 +10,7 @@ use std::fmt::Write as _;
 
 use crate::diagnostic::SourceFile;
 use crate::signature::{Module, Struct};
-use crate::types::{ParamType, Scalar, ValueType, vector_name};
-
-/// Words of the language that the assertions use.
-const WORDS: [&str; 23] = [
-    "static_assert",
-    "template",
-    "struct",
-    "class",
-    "enum",
-    "sizeof",
-    "alignof",
-    "decltype",
-    "const",
-    "volatile",
-    "void",
-    "bool",
-    "signed",
-    "unsigned",
-    "char",
-    "short",
-    "int",
-    "long",
-    "float",
-    "double",
-    "noexcept",
-    "typedef",
-    "typename",
-];
-
-/// The names that the assertions declare and call.
-const NAMES: [&str; 16] = [
-    "gs_check_same",
-    "gs_check_any",
-    "gs_check_fits",
-    "gs_check_kernel",
-    "gs_check_at",
-    "gs_check_holds",
-    "gs_check_count",
-    "gs_check_A",
-    "gs_check_B",
-    "gs_check_P",
-    "gs_check_N",
-    "gs_check_type",
-    "__builtin_offsetof",
-    "__restrict__",
-    "__INTADDR__",
-    "gs_check_offset",
-];
+use crate::types::{ParamType, ValueType, vector_name};
 
 /// The text of types and their comparison. `gs_check_any` stands for any one of several types. NVRTC has an `offsetof`
 /// of its own.
@@ -111,11 +64,7 @@ const PLACE: &str = "#line 1 \"checks-by-gpustream-build\"\n";
 /// Returns the assertions for a file's structs and kernels, which stand behind the file. An assertion about a kernel is
 /// reported at the kernel's lines of `file`.
 pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> String {
-    let mut text = format!("\n{PLACE}");
-    for name in undefined(module) {
-        let _ = writeln!(text, "#undef {name}");
-    }
-    text.push_str(DECLARATIONS);
+    let mut text = DECLARATIONS.to_owned();
     // The names of the types are the vendors', so that a file may define them where a vendor does not.
     for (_, name) in &module.halves {
         let _ = writeln!(
@@ -149,66 +98,19 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
             );
         }
     }
-    text.push_str(PLACE);
-    text
+    let undefined =
+        identifiers(&text).into_iter().fold(String::new(), |text, name| text + "#undef " + name + "\n");
+    format!("\n{PLACE}{undefined}{text}{PLACE}")
 }
 
-/// Returns every name that the assertions use, since any of them could be a macro's.
-fn undefined(module: &Module) -> BTreeSet<&str> {
-    let mut names: BTreeSet<&str> = WORDS.into_iter().chain(NAMES).collect();
-    for definition in &module.structs {
-        names.insert(&definition.name);
-        names.extend(definition.fields.iter().map(|field| &*field.name));
-    }
-    names.extend(module.kernels.iter().map(|kernel| &*kernel.name));
-    names.extend(module.halves.iter().flat_map(|(_, name)| name.split("::")).filter(|part| !part.is_empty()));
-    names.extend(VECTORS);
-    names
+/// Returns every name in the assertions outside strings and directives, since any of them could be a macro's.
+fn identifiers(text: &str) -> BTreeSet<&str> {
+    let lines = text.lines().map(|line| line.strip_prefix("#define ").unwrap_or(line));
+    let lines = lines.filter(|line| !line.starts_with('#'));
+    let code = lines.flat_map(|line| line.split('"').step_by(2));
+    let words = code.flat_map(|code| code.split(|c: char| !c.is_alphanumeric() && c != '_'));
+    words.filter(|word| word.starts_with(|c: char| !c.is_numeric())).collect()
 }
-
-/// Returns every name that [`vector_name`] can answer.
-const VECTORS: [&str; 40] = [
-    "char1",
-    "char2",
-    "char3",
-    "char4",
-    "uchar1",
-    "uchar2",
-    "uchar3",
-    "uchar4",
-    "short1",
-    "short2",
-    "short3",
-    "short4",
-    "ushort1",
-    "ushort2",
-    "ushort3",
-    "ushort4",
-    "int1",
-    "int2",
-    "int3",
-    "int4",
-    "uint1",
-    "uint2",
-    "uint3",
-    "uint4",
-    "longlong1",
-    "longlong2",
-    "longlong3",
-    "longlong4",
-    "ulonglong1",
-    "ulonglong2",
-    "ulonglong3",
-    "ulonglong4",
-    "float1",
-    "float2",
-    "float3",
-    "float4",
-    "double1",
-    "double2",
-    "double3",
-    "double4",
-];
 
 fn write_struct(text: &mut String, definition: &Struct, module: &Module) {
     let name = &definition.name;
@@ -248,22 +150,17 @@ fn value(ty: &ValueType, module: &Module) -> String {
     match ty {
         ValueType::Struct { name, .. } => name.clone(),
         ValueType::Vector { lane, lanes, .. } => vector_name(*lane, *lanes),
-        ValueType::Scalar(scalar) => match scalar {
-            Scalar::Bool => "bool".to_owned(),
-            Scalar::I8 => "signed char".to_owned(),
-            Scalar::U8 => "unsigned char".to_owned(),
-            Scalar::I16 => "short".to_owned(),
-            Scalar::U16 => "unsigned short".to_owned(),
-            Scalar::I32 => "int".to_owned(),
-            Scalar::U32 => "unsigned int".to_owned(),
-            Scalar::I64 | Scalar::Isize => "gs_check_any<long, long long>".to_owned(),
-            Scalar::U64 | Scalar::Usize => "gs_check_any<unsigned long, unsigned long long>".to_owned(),
-            Scalar::F32 => "float".to_owned(),
-            Scalar::F64 => "double".to_owned(),
-            Scalar::F16 | Scalar::Bf16 => {
+        ValueType::Scalar(scalar) => match scalar.cpp() {
+            [name] => (*name).to_owned(),
+            [] => {
                 let names = module.halves.iter().filter(|(half, _)| half == scalar).map(|(_, name)| &**name);
-                format!("gs_check_any<{}>", names.collect::<Vec<_>>().join(", "))
+                any_of(&names.collect::<Vec<_>>())
             }
+            names => any_of(names),
         },
     }
+}
+
+fn any_of(names: &[&str]) -> String {
+    format!("gs_check_any<{}>", names.join(", "))
 }

@@ -5,10 +5,8 @@
 //! fast.
 
 use std::fmt::Write as _;
-use std::time::Instant;
 
-use super::stamp::Stamp;
-use super::{Common, Image, Output, checks, execute, file_size, include};
+use super::{Common, Output, checks, execute, include, stamp};
 use crate::backend::Backend;
 use crate::diagnostic::Result;
 use crate::headers::{for_hosts, write_if_changed};
@@ -42,12 +40,12 @@ const LINK: [&str; 8] = [
 /// The end, after an instruction level, of the name of the image for checked mode.
 pub(crate) const CHECKED: &str = "-checked";
 
-pub(super) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: &Common) -> Result<Output> {
+pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: &Common) -> Result<Output> {
     let name = &unit.module.name;
     let source = common.out_dir.join(format!("{name}.cpu.cpp"));
     let text = translation_unit(unit)?;
     write_if_changed(&source, text.as_bytes())?;
-    let target = level.to_owned();
+    let target = level;
     let image = common.out_dir.join(format!("{name}.{target}.so"));
 
     let mut flags: Vec<String> = Vec::new();
@@ -56,18 +54,13 @@ pub(super) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     // Frames larger than the guard pages below a thread's stack are touched from the top down, so that one frame too
     // many is a fault of its kernel and not a write beyond.
     flags.push("-fstack-clash-protection".to_owned());
-    let (level, checked) = match level.strip_suffix(CHECKED) {
-        Some(level) => (level, true),
-        None => (level, false),
-    };
+    let level = level.strip_suffix(CHECKED).unwrap_or(level);
+    let checked = level != target;
     let own: &[&str] = if compiler.clang { &[] } else { &["-fno-gnu-unique", "-fno-extern-tls-init"] };
     let bounds = if compiler.clang { "-fsanitize=array-bounds" } else { "-fsanitize=bounds" };
     let kind: &[&str] = if checked { &["-O1", bounds, "-DGS_CPU_CHECKED"] } else { &["-O3"] };
     flags.extend(own.iter().chain(kind).map(|&flag| flag.to_owned()));
-    match level {
-        "aarch64" => flags.push("-march=armv8-a".to_owned()),
-        level => flags.push(format!("-march={level}")),
-    }
+    flags.push(format!("-march={}", if level == "aarch64" { "armv8-a" } else { level }));
     flags.extend(common.arguments(Backend::Cpu));
 
     let object = image.with_extension("o");
@@ -85,41 +78,17 @@ pub(super) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let commands = format!("{:?} {:?}", command(), link());
     let mut parts: Vec<&str> = vec![&commands, &compiler.version, &text];
     parts.extend(for_hosts().map(|text| -> &str { text }));
-    let stamp = Stamp::new(&image, unit, &parts);
-    let mut compile_time = None;
-    let mut warnings = String::new();
-    if !stamp.is_good(&image, common) {
-        stamp.clear();
-        let start = Instant::now();
-        warnings = execute(command(), unit, &format!("the CPU ({level})"))?;
-        warnings += &execute(link(), unit, &format!("the CPU ({level})"))?;
+    let what = format!("the CPU ({level})");
+    let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
+        let log = execute(command(), unit, &what)? + &execute(link(), unit, &what)?;
         let _ = std::fs::remove_file(&object);
-        compile_time = Some(start.elapsed());
-        stamp.set("")?;
-    }
+        Ok(log)
+    })?;
     // The figures of that image would say nothing about the kernels that people run.
     let kernels = if checked { &[] } else { &*unit.module.kernels };
-    let reports = kernels
-        .iter()
-        .map(|kernel| KernelReport {
-            file: unit.source.path.clone(),
-            kernel: kernel.name.clone(),
-            backend: Backend::Cpu.name(),
-            target: target.clone(),
-            registers: None,
-            scalar_registers: None,
-            spills: None,
-            shared: None,
-            wave_size: None,
-            max_threads: kernel.max_threads,
-            occupancy: None,
-            code_size: None,
-            image_size: file_size(&image),
-            compile_time,
-        })
-        .collect();
-    let image = Image { backend: Backend::Cpu, targets: vec![target], path: image };
-    Ok(Output { backend: Backend::Cpu, image, reports, compile_time, warnings })
+    let report = |kernel| KernelReport::new(unit, kernel, Backend::Cpu, target, &image);
+    let reports = kernels.iter().map(report).collect();
+    Ok(Output::new(Backend::Cpu, vec![target.to_owned()], image, reports, compile_time, log))
 }
 
 /// Returns the user's file between the prelude and the module table, with the assertions against which the compiler's

@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
-use super::stamp::Stamp;
-use super::{Common, Image, Output, execute, file_size, write_unit};
+use super::{Common, Output, execute, stamp, write_unit};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::report::{KernelReport, Occupancy};
@@ -14,7 +12,7 @@ use crate::tables::{self, nvidia};
 use crate::toolchain::Nvcc;
 use crate::unit::Unit;
 
-pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Common) -> Result<Output> {
+pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Common) -> Result<Output> {
     let name = &unit.module.name;
     let image = common.out_dir.join(format!("{name}.fatbin"));
     // nvcc names the cubins it packs; they are wanted for their tables.
@@ -27,8 +25,7 @@ pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     };
 
     let mut flags =
-        vec!["-std=c++17".to_owned(), "-O3".to_owned(), "--fatbin".to_owned(), "-x=cu".to_owned()];
-    flags.extend(["-Xptxas=-v".to_owned(), "--keep".to_owned()]);
+        ["-std=c++17", "-O3", "--fatbin", "-x=cu", "-Xptxas=-v", "--keep"].map(str::to_owned).to_vec();
     for number in &numbers {
         flags.push(format!("-gencode=arch=compute_{number},code=sm_{number}"));
     }
@@ -43,21 +40,16 @@ pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         command.arg(&source).arg("-o").arg(format!("{name}.fatbin"));
         command
     };
-    let stamp = Stamp::new(&image, unit, &[&format!("{:?}", command()), &nvcc.version, &text]);
-    let mut compile_time = None;
-    let mut warnings = String::new();
-    if !stamp.is_good(&image, common) || numbers.iter().any(|n| cubin(&keep, n).is_none()) {
-        stamp.clear();
+    let complete = numbers.iter().all(|n| cubin(&keep, n).is_some());
+    let parts = [&*format!("{:?}", command()), &nvcc.version, &text];
+    let (compile_time, log) = stamp::unless_good((&image, complete), unit, common, &parts, || {
         let _ = fs::remove_dir_all(&keep);
         fs::create_dir_all(&keep)?;
-        let start = Instant::now();
         let log = execute(command(), unit, &format!("CUDA ({})", archs.join(", ")))?;
-        compile_time = Some(start.elapsed());
         drop_intermediates(&keep);
-        warnings = nvidia::warnings(&log);
-        stamp.set(&log)?;
-    }
-    let resources = nvidia::resources(&stamp.log());
+        Ok(log)
+    })?;
+    let resources = nvidia::resources(&log);
     let mut reports = Vec::new();
     let mut diagnostics = Vec::new();
     for number in &numbers {
@@ -74,28 +66,21 @@ pub(super) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
             let used = resources.get(&(kernel.name.clone(), target.clone()));
             let block = kernel.usual_block();
             reports.push(KernelReport {
-                file: unit.source.path.clone(),
-                kernel: kernel.name.clone(),
-                backend: Backend::Cuda.name(),
-                target: target.clone(),
                 registers: used.map(|r| r.registers),
-                scalar_registers: None,
                 spills: used.map(|r| r.spills),
                 shared: used.map(|r| r.shared),
                 wave_size: Some(32),
                 max_threads: kernel.max_threads.or(Some(1024)),
                 occupancy: used.and_then(|r| Occupancy::nvidia(&target, r.registers, r.shared, block)),
                 code_size: Some(compiled.code_size),
-                image_size: file_size(&path),
-                compile_time,
+                ..KernelReport::new(unit, kernel, Backend::Cuda, &target, &path)
             });
         }
     }
     Error::check(diagnostics)?;
     let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
     targets.push(format!("compute_{newest}"));
-    let image = Image { backend: Backend::Cuda, targets, path: image };
-    Ok(Output { backend: Backend::Cuda, image, reports, compile_time, warnings })
+    Ok(Output::new(Backend::Cuda, targets, image, reports, compile_time, nvidia::warnings(&log)))
 }
 
 /// Returns the numbers of targets, each once: `90` of `sm_90`, `90a` of `sm_90a`.

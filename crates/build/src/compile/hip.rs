@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
-use super::stamp::Stamp;
-use super::{Common, Image, Output, execute, file_size, write_unit};
+use super::{Common, Image, Output, execute, stamp, write_unit};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::headers::write_if_changed;
@@ -15,7 +13,7 @@ use crate::tables::{self, amdgpu};
 use crate::toolchain::{HipCompiler, HipKind};
 use crate::unit::Unit;
 
-pub(super) fn compile(
+pub(crate) fn compile(
     unit: &Unit,
     compiler: &HipCompiler,
     libs: Option<&Path>,
@@ -25,10 +23,10 @@ pub(super) fn compile(
     let name = format!("{}.{}", unit.module.name, arch.replace(':', "."));
     let (image, source) = (format!("{name}.co"), format!("{name}.hip"));
     let text = write_unit(unit, &common.out_dir.join(&source))?;
-    let mut flags = vec!["-x".to_owned(), "hip".to_owned(), "-std=c++17".to_owned(), "-O3".to_owned()];
-    flags.push(format!("--offload-arch={arch}"));
     // As nvcc includes its own header: a kernel needs no include to be a kernel.
-    flags.extend(["-include".to_owned(), "hip/hip_runtime.h".to_owned()]);
+    let mut flags =
+        ["-x", "hip", "-std=c++17", "-O3", "-include", "hip/hip_runtime.h"].map(str::to_owned).to_vec();
+    flags.push(format!("--offload-arch={arch}"));
     match compiler.kind {
         HipKind::Rocm if compiler.path.ends_with("hipcc") => flags.push("--genco".to_owned()),
         HipKind::Rocm => flags.push("--offload-device-only".to_owned()),
@@ -52,16 +50,10 @@ pub(super) fn compile(
         command
     };
     let image = common.out_dir.join(&image);
-    let stamp = Stamp::new(&image, unit, &[&format!("{:?}", command()), &compiler.version, &text]);
-    let mut compile_time = None;
-    let mut warnings = String::new();
-    if !stamp.is_good(&image, common) {
-        stamp.clear();
-        let start = Instant::now();
-        warnings = execute(command(), unit, &format!("HIP ({arch})"))?;
-        compile_time = Some(start.elapsed());
-        stamp.set("")?;
-    }
+    let parts = [&*format!("{:?}", command()), &compiler.version, &text];
+    let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
+        execute(command(), unit, &format!("HIP ({arch})"))
+    })?;
     let compiled = amdgpu::kernels(&fs::read(&image)?)
         .map_err(|e| Error::message(format!("{}: {e}", image.display())))?;
     let mut reports = Vec::new();
@@ -72,10 +64,6 @@ pub(super) fn compile(
         })?;
         diagnostics.extend(tables::compare(&unit.source, kernel, &notes.params, arch));
         reports.push(KernelReport {
-            file: unit.source.path.clone(),
-            kernel: kernel.name.clone(),
-            backend: Backend::Hip.name(),
-            target: arch.to_owned(),
             registers: Some(notes.vgprs),
             scalar_registers: Some(notes.sgprs),
             spills: Some(notes.spills),
@@ -84,13 +72,11 @@ pub(super) fn compile(
             max_threads: Some(notes.max_workgroup),
             occupancy: Occupancy::amd(arch, notes, kernel.usual_block()),
             code_size: Some(notes.code_size),
-            image_size: file_size(&image),
-            compile_time,
+            ..KernelReport::new(unit, kernel, Backend::Hip, arch, &image)
         });
     }
     Error::check(diagnostics)?;
-    let image = Image { backend: Backend::Hip, targets: vec![arch.to_owned()], path: image };
-    Ok(Output { backend: Backend::Hip, image, reports, compile_time, warnings })
+    Ok(Output::new(Backend::Hip, vec![arch.to_owned()], image, reports, compile_time, log))
 }
 
 /// Packs code objects into the uncompressed container that every HIP runtime reads: a header, entries of offset,

@@ -2,56 +2,49 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::Common;
 use crate::diagnostic::Result;
 use crate::headers::write_if_changed;
 use crate::unit::Unit;
 
-/// The stamp of an image about to be compiled.
-pub(super) struct Stamp {
-    path: PathBuf,
-    text: String,
-}
-
-impl Stamp {
-    /// Makes a stamp. `parts` are the compiler's path and version, its arguments, and all else that decides the
-    /// outcome.
-    pub(super) fn new(image: &Path, unit: &Unit, parts: &[&str]) -> Self {
-        let mut hasher = DefaultHasher::new();
-        env!("CARGO_PKG_VERSION").hash(&mut hasher);
-        unit.source.text.hash(&mut hasher);
-        unit.absolute.hash(&mut hasher);
-        for header in &unit.headers {
-            (&header.name, &header.text).hash(&mut hasher);
-        }
-        parts.hash(&mut hasher);
-        let mut path = image.as_os_str().to_owned();
-        path.push(".stamp");
-        Self { path: path.into(), text: format!("{:016x}\n", hasher.finish()) }
+/// Calls `compile` unless the image there is already the one that it would make. Returns the compiler's time, if it ran,
+/// and its messages of this or of that time. `parts` are the compiler's path and version, its arguments, and all else
+/// that decides the outcome; `complete` says whether everything is there that is kept beside the image.
+pub(super) fn unless_good(
+    (image, complete): (&Path, bool),
+    unit: &Unit,
+    common: &Common,
+    parts: &[&str],
+    compile: impl FnOnce() -> Result<String>,
+) -> Result<(Option<Duration>, String)> {
+    let mut hasher = DefaultHasher::new();
+    env!("CARGO_PKG_VERSION").hash(&mut hasher);
+    unit.source.text.hash(&mut hasher);
+    unit.absolute.hash(&mut hasher);
+    for header in &unit.headers {
+        (&header.name, &header.text).hash(&mut hasher);
     }
-
-    /// Returns whether the image there is already the one that the compiler would make.
-    pub(super) fn is_good(&self, image: &Path, common: &Common) -> bool {
-        !common.rebuild
-            && image.exists()
-            && fs::read_to_string(&self.path).is_ok_and(|old| old.starts_with(&self.text))
+    parts.hash(&mut hasher);
+    let stamp = format!("{:016x}\n", hasher.finish());
+    let mut path = image.as_os_str().to_owned();
+    path.push(".stamp");
+    let path = Path::new(&path);
+    let old = fs::read_to_string(path).unwrap_or_default();
+    if let Some(log) = old.strip_prefix(&stamp)
+        && complete
+        && !common.rebuild
+        && image.exists()
+    {
+        return Ok((None, log.to_owned()));
     }
-
-    /// Removes the stamp, before compiling: a build that is interrupted must not leave an old stamp beside a new image.
-    pub(super) fn clear(&self) {
-        let _ = fs::remove_file(&self.path);
-    }
-
-    /// Writes the stamp, after compiling; `log` is kept beside it.
-    pub(super) fn set(&self, log: &str) -> Result<()> {
-        write_if_changed(&self.path, format!("{}{log}", self.text).as_bytes())
-    }
-
-    /// Returns the compiler's log that was kept.
-    pub(super) fn log(&self) -> String {
-        let text = fs::read_to_string(&self.path).unwrap_or_default();
-        text.split_once('\n').map_or_else(String::new, |(_, log)| log.to_owned())
-    }
+    // A build that is interrupted must not leave an old stamp beside a new image.
+    let _ = fs::remove_file(path);
+    let start = Instant::now();
+    let log = compile()?;
+    let time = start.elapsed();
+    write_if_changed(path, format!("{stamp}{log}").as_bytes())?;
+    Ok((Some(time), log))
 }

@@ -210,7 +210,7 @@ impl<'a> Parser<'a> {
     }
 
     fn error(&self, range: Range<usize>, message: impl Into<String>) -> Diagnostic {
-        self.source.diagnostic(
+        self.source.file.diagnostic(
             range,
             message,
             "conditions compare integer expressions: `requires: n <= len(x), rows * pitch <= len(y)`",
@@ -236,7 +236,7 @@ impl<'a> Parser<'a> {
         let (token, range) = self.peek()?;
         Err(match token {
             Token::End => self.error(range, "a comparison is missing here"),
-            Token::Symbol("=") => self.source.diagnostic(range, "`=` is no comparison", "write `==`"),
+            Token::Symbol("=") => self.source.file.diagnostic(range, "`=` is no comparison", "write `==`"),
             _ => self.error(range, "expected a comparison: < <= > >= == !="),
         })
     }
@@ -246,12 +246,12 @@ impl<'a> Parser<'a> {
         let (token, range) = self.peek()?;
         match token {
             Token::End => Ok(()),
-            Token::Symbol("<" | "<=" | ">" | ">=" | "==" | "!=") => Err(self.source.diagnostic(
+            Token::Symbol("<" | "<=" | ">" | ">=" | "==" | "!=") => Err(self.source.file.diagnostic(
                 range,
                 "comparisons cannot be chained",
                 "write two conditions: `0 <= i, i < n`",
             )),
-            Token::Symbol("&&" | "||") => Err(self.source.diagnostic(
+            Token::Symbol("&&" | "||") => Err(self.source.file.diagnostic(
                 range,
                 "conditions have no && and ||",
                 "separate conditions with commas; all of them must hold",
@@ -330,7 +330,7 @@ impl<'a> Parser<'a> {
         let plain: String = digits.chars().filter(|&c| c != '_' && c != '\'').collect();
         let plain = plain.trim_end_matches(['u', 'U', 'l', 'L']);
         if plain.len() > 1 && plain.starts_with('0') && plain.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(self.source.diagnostic(
+            return Err(self.source.file.diagnostic(
                 range,
                 format!("`{digits}` is octal in C++"),
                 "write it without the zero in front, as a decimal number",
@@ -352,7 +352,7 @@ impl<'a> Parser<'a> {
                 _ => {}
             }
         }
-        Err(self.source.diagnostic(
+        Err(self.source.file.diagnostic(
             range,
             format!("`{of}` has three parts"),
             format!("write {of}.x, {of}.y or {of}.z"),
@@ -375,7 +375,7 @@ impl<'a> Parser<'a> {
             })
             .collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        self.source.diagnostic(
+        self.source.file.diagnostic(
             range,
             format!("`{name}` is not a parameter of kernel `{}`", self.scope.kernel),
             format!("names that can be used: {names}; and grid.x, block.x (y, z), shared"),
@@ -384,7 +384,7 @@ impl<'a> Parser<'a> {
 
     fn length(&mut self, range: Range<usize>) -> Result<Expr, Diagnostic> {
         if self.accept(&["("])?.is_none() {
-            return Err(self.source.diagnostic(range, "`len` of what?", "write len(pointer)"));
+            return Err(self.source.file.diagnostic(range, "`len` of what?", "write len(pointer)"));
         }
         let (token, range) = self.next()?;
         let Token::Name(name) = token else {
@@ -393,7 +393,7 @@ impl<'a> Parser<'a> {
         let index = self.find(name).ok_or_else(|| self.unknown(name, range.clone()))?;
         let ty = &self.scope.params[index].ty;
         if !matches!(ty, ParamType::Pointer { .. }) && !ty.is_refused() {
-            return Err(self.source.diagnostic(
+            return Err(self.source.file.diagnostic(
                 range,
                 format!("`{name}` is not a pointer, so it has no length"),
                 format!("write `{name}` alone"),
@@ -408,12 +408,12 @@ impl<'a> Parser<'a> {
         match &self.scope.params[index].ty {
             ty if ty.is_refused() => Ok(Expr::Param(index)),
             ParamType::Value(ValueType::Scalar(scalar)) if scalar.is_integer() => Ok(Expr::Param(index)),
-            ParamType::Value(_) => Err(self.source.diagnostic(
+            ParamType::Value(_) => Err(self.source.file.diagnostic(
                 range,
                 format!("`{name}` is not an integer"),
                 "contracts compute with integer parameters and lengths",
             )),
-            ParamType::Pointer { .. } => Err(self.source.diagnostic(
+            ParamType::Pointer { .. } => Err(self.source.file.diagnostic(
                 range,
                 format!("`{name}` is a pointer"),
                 format!("its number of elements is len({name})"),
@@ -444,7 +444,7 @@ mod tests {
     fn parsed(text: &str) -> Result<Expr, Diagnostic> {
         let (source, params) = (SourceFile::new("k.cu", text), params());
         let scope = Scope { kernel: "k", params: &params };
-        let mut parser = Parser::new(Text { source: &source, blanked: text }, 0..text.len(), &scope);
+        let mut parser = Parser::new(Text { file: &source, blanked: text }, 0..text.len(), &scope);
         let expr = parser.expression()?;
         parser.finish()?;
         Ok(expr)

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
-use super::tree;
+use super::{children, tree, visit};
 use crate::diagnostic::Result;
 
 const LOOP: &str = "GS_FOR_EACH";
@@ -72,14 +72,12 @@ impl Calls {
                     return;
                 }
             }
-            "preproc_def" | "preproc_function_def" => {
-                if let Some(name) = node.child_by_field_name("name") {
-                    identifiers(text, node, self.all.entry(text[name.byte_range()].to_owned()).or_default());
-                }
-                return;
-            }
-            // Not returned from: their member functions have names of their own.
-            "struct_specifier" | "class_specifier" | "union_specifier" | "alias_declaration" => {
+            "preproc_def"
+            | "preproc_function_def"
+            | "struct_specifier"
+            | "class_specifier"
+            | "union_specifier"
+            | "alias_declaration" => {
                 if let Some(name) = node.child_by_field_name("name") {
                     identifiers(text, node, self.all.entry(text[name.byte_range()].to_owned()).or_default());
                 }
@@ -91,8 +89,7 @@ impl Calls {
             }
             _ => {}
         }
-        let mut cursor = node.walk();
-        for child in node.children(&mut cursor) {
+        for child in children(node) {
             self.gather(text, child);
         }
     }
@@ -116,8 +113,7 @@ fn reached(text: &str, node: Node<'_>, named: &HashMap<String, Words>) -> Words 
 /// Returns the names of the variables that a declaration gives a value.
 fn initialised(text: &str, declaration: Node<'_>) -> Words {
     let mut names = Words::new();
-    let mut cursor = declaration.walk();
-    for child in declaration.children(&mut cursor).filter(|child| child.kind() == "init_declarator") {
+    for child in children(declaration).into_iter().filter(|child| child.kind() == "init_declarator") {
         if let Some(name) = child.child_by_field_name("declarator") {
             identifiers(text, name, &mut names);
         }
@@ -134,18 +130,16 @@ fn function_name(text: &str, declarator: Node<'_>) -> Option<String> {
 }
 
 fn identifiers(text: &str, node: Node<'_>, words: &mut Words) {
-    if node.child_count() == 0 {
-        if node.kind() == "preproc_arg" {
+    visit(node, &mut |node| {
+        let text = &text[node.byte_range()];
+        if node.child_count() > 0 {
+            return true;
+        } else if node.kind() == "preproc_arg" {
             // The body of a macro is one token.
-            let split = text[node.byte_range()].split(|c: char| !c.is_alphanumeric() && c != '_');
-            words.extend(split.map(str::to_owned));
+            words.extend(text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned));
         } else if node.kind().ends_with("identifier") {
-            words.insert(text[node.byte_range()].to_owned());
+            words.insert(text.to_owned());
         }
-        return;
-    }
-    let mut cursor = node.walk();
-    for child in node.children(&mut cursor) {
-        identifiers(text, child, words);
-    }
+        false
+    });
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
+use super::visit;
 use crate::contract::{LineKind, Text, line_kind};
 use crate::diagnostic::{Diagnostic, SourceFile};
 
@@ -32,7 +33,13 @@ struct Block {
 impl Docs {
     pub(super) fn collect(source: &SourceFile, root: Node<'_>) -> Self {
         let mut comments = Vec::new();
-        gather(root, &mut comments);
+        visit(root, &mut |node| {
+            if node.kind() == "comment" {
+                comments.push(node.byte_range());
+            }
+            // Comments inside a function are no documentation.
+            node.kind() != "compound_statement"
+        });
         let mut blocks: Vec<Block> = Vec::new();
         // A contract in the ordinary comments above what follows, and where they end.
         let mut ordinary: Option<(Range<usize>, usize)> = None;
@@ -64,7 +71,7 @@ impl Docs {
 
     /// Returns the file as contracts read it.
     pub(super) fn text<'a>(&'a self, source: &'a SourceFile) -> Text<'a> {
-        Text { source, blanked: &self.blanked }
+        Text { file: source, blanked: &self.blanked }
     }
 
     /// Returns the doc comment that ends directly above `start`.
@@ -130,21 +137,6 @@ fn blanked<'a>(text: &str, lines: impl Iterator<Item = &'a DocLine>) -> String {
     }
     blank(&text[end..], &mut result);
     result
-}
-
-fn gather(node: Node<'_>, comments: &mut Vec<Range<usize>>) {
-    if node.kind() == "comment" {
-        comments.push(node.byte_range());
-        return;
-    }
-    // Comments inside a function are no documentation.
-    if node.kind() == "compound_statement" {
-        return;
-    }
-    let mut cursor = node.walk();
-    for child in node.children(&mut cursor) {
-        gather(child, comments);
-    }
 }
 
 /// Returns whether only white space with at most one line break lies between.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
-use super::{Context, File, child_of_kind, doc};
+use super::{Context, File, child_of_kind, children, doc};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::Kernel;
@@ -245,27 +245,18 @@ impl<'a> File<'a> {
         let source = self.source;
         let Some(list) = function.child_by_field_name("parameters") else { return Vec::new() };
         let mut params: Vec<Param> = Vec::new();
-        let mut cursor = list.walk();
-        for node in list.children(&mut cursor) {
-            match node.kind() {
-                "parameter_declaration" | "optional_parameter_declaration" => {}
+        for node in children(list) {
+            let refused = match node.kind() {
+                "parameter_declaration" | "optional_parameter_declaration" => None,
                 "comment" | "(" | ")" | "," => continue,
                 "variadic_parameter" | "variadic_parameter_declaration" | "..." => {
-                    self.diagnostics.push(source.diagnostic(
-                        node.byte_range(),
-                        "a kernel cannot take a variable number of arguments",
-                        "list the parameters",
-                    ));
-                    continue;
+                    Some(("a kernel cannot take a variable number of arguments", "list the parameters"))
                 }
-                _ => {
-                    self.diagnostics.push(source.diagnostic(
-                        node.byte_range(),
-                        "this parameter cannot be read",
-                        "write `type name`, without macros",
-                    ));
-                    continue;
-                }
+                _ => Some(("this parameter cannot be read", "write `type name`, without macros")),
+            };
+            if let Some((message, help)) = refused {
+                self.diagnostics.push(source.diagnostic(node.byte_range(), message, help));
+                continue;
             }
             if &source.text[node.byte_range()] == "void" {
                 continue;
@@ -293,9 +284,11 @@ impl<'a> File<'a> {
         let source = self.source;
         let text = &source.text;
         let name = declarator_name(source, node).unwrap_or_else(|| format!("arg{index}"));
-        let type_node = node.child_by_field_name("type").ok_or_else(|| {
-            source.diagnostic(node.byte_range(), "a parameter without a type", "write `type name`")
-        })?;
+        let refuse = |message: &str, help: &str| Err(source.diagnostic(node.byte_range(), message, help));
+        let Some(type_node) = node.child_by_field_name("type") else {
+            return refuse("a parameter without a type", "write `type name`");
+        };
+        let base = &text[type_node.byte_range()];
         let mut pointers = 0;
         let mut declarator = node.child_by_field_name("declarator");
         while let Some(part) = declarator {
@@ -303,59 +296,45 @@ impl<'a> File<'a> {
                 "identifier" => break,
                 "pointer_declarator" | "abstract_pointer_declarator" => pointers += 1,
                 "reference_declarator" | "abstract_reference_declarator" => {
-                    let base = text[type_node.byte_range()].to_owned();
-                    return Err(source.diagnostic(
-                        node.byte_range(),
-                        format!("`{name}` is a reference, which the host cannot pass"),
-                        format!("write `{base}* {name}` for device memory, or `{base} {name}` for a value"),
-                    ));
+                    return refuse(
+                        &format!("`{name}` is a reference, which the host cannot pass"),
+                        &format!("write `{base}* {name}` for device memory, or `{base} {name}` for a value"),
+                    );
                 }
                 "array_declarator" | "abstract_array_declarator" => {
-                    let base = text[type_node.byte_range()].to_owned();
-                    return Err(source.diagnostic(
-                        node.byte_range(),
-                        format!("`{name}` is written as an array"),
-                        format!("write `{base}* {name}`, or pass a struct that holds the array by value"),
-                    ));
+                    return refuse(
+                        &format!("`{name}` is written as an array"),
+                        &format!("write `{base}* {name}`, or pass a struct that holds the array by value"),
+                    );
                 }
                 "function_declarator" | "abstract_function_declarator" => {
-                    return Err(source.diagnostic(
-                        node.byte_range(),
-                        format!("`{name}` is a function"),
+                    return refuse(
+                        &format!("`{name}` is a function"),
                         "a kernel cannot take functions; choose by an integer parameter",
-                    ));
+                    );
                 }
                 _ => {}
             }
-            declarator = part.child_by_field_name("declarator").or_else(|| {
-                let mut cursor = part.walk();
-                part.named_children(&mut cursor).find(|c| c.kind().ends_with("declarator"))
-            });
+            declarator = part
+                .child_by_field_name("declarator")
+                .or_else(|| part.named_children(&mut part.walk()).find(|c| c.kind().ends_with("declarator")));
         }
         if pointers > 1 {
-            return Err(source.diagnostic(
-                node.byte_range(),
-                format!("`{name}` is a pointer to a pointer"),
+            return refuse(
+                &format!("`{name}` is a pointer to a pointer"),
                 "pass one pointer and offsets into it",
-            ));
+            );
         }
         let ty = if pointers == 0 {
             ParamType::Value(self.types.resolve(type_node)?)
         } else {
             // Qualifiers beside the type belong to the element; those of the pointer itself are inside its
             // declarator.
-            let mut cursor = node.walk();
-            let qualifiers: Vec<_> = node
-                .children(&mut cursor)
-                .filter(|c| c.kind() == "type_qualifier")
-                .map(|c| &text[c.byte_range()])
-                .collect();
+            let has = |word: &str| {
+                children(node).iter().any(|c| c.kind() == "type_qualifier" && &text[c.byte_range()] == word)
+            };
             let element = self.types.resolve_element(type_node, &name)?;
-            ParamType::Pointer {
-                element,
-                mutable: !qualifiers.contains(&"const"),
-                volatile: qualifiers.contains(&"volatile"),
-            }
+            ParamType::Pointer { element, mutable: !has("const"), volatile: has("volatile") }
         };
         Ok(Param { name, range: node.byte_range(), ty })
     }
@@ -393,7 +372,7 @@ fn launch_bounds(source: &SourceFile, node: Node<'_>) -> Option<u32> {
     source.text[child_of_kind(bounds, "number_literal")?.byte_range()].parse().ok()
 }
 
-fn is_plain_name(name: &str) -> bool {
+pub(super) fn is_plain_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

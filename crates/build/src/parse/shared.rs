@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tree_sitter::Node;
 
-use super::{child_of_kind, tree};
+use super::{child_of_kind, children, tree, visit};
 use crate::diagnostic::Result;
 
 /// Returns the names of such arrays in this file and in `helpers`, each once.
@@ -20,33 +20,22 @@ pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, helpers: &[String]) -> 
     Ok(names.into_iter().collect())
 }
 
-fn gather(text: &str, node: Node<'_>, names: &mut BTreeSet<String>) {
-    if node.kind() == "declaration" && is_extern_shared(text, node) {
+fn gather(text: &str, root: Node<'_>, names: &mut BTreeSet<String>) {
+    visit(root, &mut |node| {
+        if node.kind() != "declaration" || !is_extern_shared(text, node) {
+            return true;
+        }
         // Searched for, not walked down to: `__align__(16)` is unknown to the grammar and garbles the rest.
-        arrays(text, node, names);
-        return;
-    }
-    let mut cursor = node.walk();
-    for child in node.children(&mut cursor) {
-        gather(text, child, names);
-    }
-}
-
-fn arrays(text: &str, node: Node<'_>, names: &mut BTreeSet<String>) {
-    if node.kind() == "array_declarator"
-        && let Some(name) = node.child_by_field_name("declarator")
-    {
-        names.insert(text[name.byte_range()].to_owned());
-        return;
-    }
-    let mut cursor = node.walk();
-    for child in node.children(&mut cursor) {
-        arrays(text, child, names);
-    }
+        visit(node, &mut |node| {
+            let name = node.child_by_field_name("declarator").filter(|_| node.kind() == "array_declarator");
+            names.extend(name.map(|name| text[name.byte_range()].to_owned()));
+            name.is_none()
+        });
+        false
+    });
 }
 
 fn is_extern_shared(text: &str, node: Node<'_>) -> bool {
-    let mut cursor = node.walk();
     child_of_kind(node, "storage_class_specifier").is_some_and(|s| &text[s.byte_range()] == "extern")
-        && node.children(&mut cursor).any(|c| &text[c.byte_range()] == "__shared__")
+        && children(node).iter().any(|c| &text[c.byte_range()] == "__shared__")
 }

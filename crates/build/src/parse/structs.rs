@@ -3,7 +3,7 @@
 use tree_sitter::Node;
 
 use super::types::Types;
-use super::{child_of_kind, doc};
+use super::{child_of_kind, children, doc};
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Field, Struct};
 use crate::types::{Scalar, ValueType};
@@ -12,9 +12,7 @@ impl<'a> Types<'a> {
     /// Lays a struct out as C does, and refuses members that Rust could not hold safely.
     pub(super) fn define(&mut self, name: &str, node: Node<'a>) -> Result<Struct, Diagnostic> {
         let source = self.source;
-        if name.starts_with(|c: char| c.is_ascii_lowercase()) && is_rust_primitive(name)
-            || matches!(name, "Kernels" | "Self" | "Some" | "None" | "Ok" | "Err")
-        {
+        if PRIMITIVES.contains(&name) || matches!(name, "Kernels" | "Self" | "Some" | "None" | "Ok" | "Err") {
             return Err(source.diagnostic(
                 node.byte_range(),
                 format!("`{name}` has a meaning of its own in the generated Rust"),
@@ -32,24 +30,16 @@ impl<'a> Types<'a> {
         let mut fields: Vec<Field> = Vec::new();
         let (mut end, mut align) = (0_usize, explicit_align.unwrap_or(1));
         let body = node.child_by_field_name("body").unwrap_or(node);
-        let mut cursor = body.walk();
-        for member in body.named_children(&mut cursor) {
-            if member.kind() != "field_declaration" {
-                match member.kind() {
-                    // Member functions do not change the layout.
-                    "function_definition"
-                    | "comment"
-                    | "access_specifier"
-                    | "alias_declaration"
-                    | "static_assert_declaration" => continue,
-                    _ => {
-                        return Err(source.diagnostic(
-                            member.byte_range(),
-                            format!("this member of `{name}` cannot be bound"),
-                            "members are scalars, arrays of scalars, and structs of this file",
-                        ));
-                    }
-                }
+        for member in body.named_children(&mut body.walk()) {
+            match member.kind() {
+                "field_declaration" => {}
+                // Member functions do not change the layout.
+                "function_definition"
+                | "comment"
+                | "access_specifier"
+                | "alias_declaration"
+                | "static_assert_declaration" => continue,
+                _ => return Err(unbindable(source, member, name)),
             }
             for field in self.fields(member, name)? {
                 let (size, field_align) = field.layout();
@@ -88,8 +78,7 @@ impl<'a> Types<'a> {
     }
 
     fn alignment(&self, node: Node<'a>) -> Result<Option<usize>, Diagnostic> {
-        let mut cursor = node.walk();
-        for child in node.children(&mut cursor) {
+        for child in children(node) {
             let text = self.text(child);
             if child.kind().contains("align") || text.starts_with("alignas") || text.starts_with("__align") {
                 let digits = text.rsplit('(').next().unwrap_or_default().trim_end_matches(')').trim();
@@ -143,13 +132,7 @@ impl<'a> Types<'a> {
                             "pass it as a kernel parameter of its own, so that its memory is tracked",
                         ));
                     }
-                    _ => {
-                        return Err(source.diagnostic(
-                            member.byte_range(),
-                            format!("this member of `{of}` cannot be bound"),
-                            "members are scalars, arrays of scalars, and structs of this file",
-                        ));
-                    }
+                    _ => return Err(unbindable(source, member, of)),
                 }
                 match node.child_by_field_name("declarator") {
                     Some(inner) => node = inner,
@@ -180,6 +163,14 @@ impl<'a> Types<'a> {
     }
 }
 
+fn unbindable(source: &SourceFile, member: Node<'_>, of: &str) -> Diagnostic {
+    source.diagnostic(
+        member.byte_range(),
+        format!("this member of `{of}` cannot be bound"),
+        "members are scalars, arrays of scalars, and structs of this file",
+    )
+}
+
 fn padding(source: &SourceFile, member: Node<'_>, of: &str, field: &str, bytes: usize) -> Diagnostic {
     source.diagnostic(
         member.byte_range(),
@@ -189,25 +180,8 @@ fn padding(source: &SourceFile, member: Node<'_>, of: &str, field: &str, bytes: 
     )
 }
 
-fn is_rust_primitive(name: &str) -> bool {
-    matches!(
-        name,
-        "bool"
-            | "char"
-            | "str"
-            | "i8"
-            | "u8"
-            | "i16"
-            | "u16"
-            | "i32"
-            | "u32"
-            | "i64"
-            | "u64"
-            | "isize"
-            | "usize"
-            | "f32"
-            | "f64"
-            | "i128"
-            | "u128"
-    )
-}
+/// The types of Rust that need no import and begin with a small letter.
+const PRIMITIVES: [&str; 17] = [
+    "bool", "char", "str", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "isize", "usize", "f32",
+    "f64", "i128", "u128",
+];

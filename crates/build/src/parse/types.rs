@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tree_sitter::Node;
 
-use super::doc;
+use super::{doc, visit};
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::Struct;
 use crate::types::{Scalar, ValueType, vector_from_cpp};
@@ -35,7 +35,7 @@ impl<'a> Types<'a> {
             halves: Vec::new(),
             open: Vec::new(),
         };
-        types.gather(root);
+        visit(root, &mut |node| types.gather(node));
         types
     }
 
@@ -49,7 +49,8 @@ impl<'a> Types<'a> {
         &self.source.text[node.byte_range()]
     }
 
-    fn gather(&mut self, node: Node<'a>) {
+    /// Notes the type that a node declares. Returns whether there may be others below.
+    fn gather(&mut self, node: Node<'a>) -> bool {
         match node.kind() {
             "struct_specifier" | "class_specifier" => {
                 if let (Some(name), Some(_)) =
@@ -57,7 +58,7 @@ impl<'a> Types<'a> {
                 {
                     self.declare(self.text(name), node, true);
                 }
-                return;
+                false
             }
             "type_definition" | "alias_declaration" => {
                 let name =
@@ -70,14 +71,10 @@ impl<'a> Types<'a> {
                     let is_struct = aliased.child_by_field_name("body").is_some();
                     self.declare(self.text(name), aliased, is_struct);
                 }
-                return;
+                false
             }
-            "function_definition" | "template_declaration" | "namespace_definition" => return,
-            _ => {}
-        }
-        let mut cursor = node.walk();
-        for child in node.children(&mut cursor) {
-            self.gather(child);
+            "function_definition" | "template_declaration" | "namespace_definition" => false,
+            _ => true,
         }
     }
 
@@ -247,14 +244,8 @@ fn canonical(text: &str) -> String {
     }
     let unsigned = has("unsigned");
     if has("char") {
-        return if unsigned {
-            "unsigned char"
-        } else if has("signed") {
-            "signed char"
-        } else {
-            "char"
-        }
-        .to_owned();
+        let sign = ["unsigned ", "signed "].into_iter().find(|sign| has(sign.trim_end()));
+        return format!("{}char", sign.unwrap_or_default());
     }
     let longs = words.iter().filter(|w| **w == "long").count();
     let base = match (has("short"), longs) {

@@ -98,9 +98,10 @@ fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
 
 #[cfg(test)]
 mod tests {
+    use object::elf::SHT_NOTE;
     use proptest::prelude::*;
 
-    use super::super::tests::{Section, damaged, elf};
+    use super::super::tests::{damaged, elf};
     use super::*;
 
     /// Returns a code object with one kernel of two parameters, and a hidden one.
@@ -129,7 +130,7 @@ mod tests {
         note.extend(b"AMDGPU\0\0");
         note.extend(description);
         note.resize(note.len().next_multiple_of(4), 0);
-        elf(&[Section { name: ".note", kind: object::elf::SHT_NOTE.0, data: note }])
+        elf(&[(".note", SHT_NOTE, note)])
     }
 
     #[test]
@@ -143,7 +144,7 @@ mod tests {
         #[test]
         fn whatever_is_read_ends_in_an_answer(bytes: Vec<u8>, notes: Vec<u8>) {
             prop_assert!(kernels(&bytes).is_err());
-            let _ = kernels(&elf(&[Section { name: ".note", kind: object::elf::SHT_NOTE.0, data: notes }]));
+            let _ = kernels(&elf(&[(".note", SHT_NOTE, notes)]));
         }
 
         #[test]

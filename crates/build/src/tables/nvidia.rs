@@ -107,9 +107,10 @@ pub(crate) fn warnings(log: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use object::elf::SHT_PROGBITS;
     use proptest::prelude::*;
 
-    use super::super::tests::{Section, damaged, elf};
+    use super::super::tests::{damaged, elf};
     use super::*;
 
     const LOG: &str = "ptxas info    : 24 bytes gmem
@@ -153,8 +154,7 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
             info.extend(offset.to_le_bytes());
             info.extend((size << 18).to_le_bytes());
         }
-        let section = |name, data| Section { name, kind: 1, data };
-        elf(&[section(".nv.info.k", info), section(".text.k", vec![0; 32])])
+        elf(&[(".nv.info.k", SHT_PROGBITS, info), (".text.k", SHT_PROGBITS, vec![0; 32])])
     }
 
     #[test]
@@ -167,7 +167,7 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
         #[test]
         fn whatever_is_read_ends_in_an_answer(bytes: Vec<u8>, info: Vec<u8>, log: String) {
             prop_assert!(kernels(&bytes).is_err());
-            let _ = kernels(&elf(&[Section { name: ".nv.info.k", kind: 1, data: info }]));
+            let _ = kernels(&elf(&[(".nv.info.k", SHT_PROGBITS, info)]));
             let _ = resources(&log);
             let _ = warnings(&log);
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Missing, ask, is_executable, on_path, run, variable};
+use super::{Missing, ask, is_program, on_path, program, run, variable};
 use crate::diagnostic::{Error, Result as BuildResult};
 use crate::headers::write_if_changed;
 
@@ -98,27 +98,22 @@ impl HipCompiler {
         for candidate in candidates {
             let Candidate { path, kind, found_by, binding, system } = candidate;
             let label = format!("{found_by}: {}", path.display());
-            if path.components().count() > 1 && is_executable(&path) {
-                let device_libs = (kind == HipKind::Clang).then(|| device_libs(&path)).flatten();
-                let compiler =
-                    version(&path).map(|version| Self { path, kind, version, found_by, device_libs, system });
-                match compiler {
-                    Ok(compiler) => match compiler.check(targets) {
-                        Ok(()) => return Ok((compiler, Vec::new())),
-                        Err(why) => {
-                            tried.push(format!("{label}: {why}"));
-                            let supported = compiler.supported(targets);
-                            if partial.is_none() && !supported.is_empty() {
-                                let left_out = targets.iter().copied().filter(|t| !supported.contains(t));
-                                partial = Some((compiler, left_out.collect()));
-                            }
-                        }
-                    },
-                    Err(why) => tried.push(format!("{label}: {why}")),
+            let found = if is_program(&path) { version(&path) } else { Err("not there".to_owned()) };
+            let why = match found {
+                Ok(version) => {
+                    let device_libs = (kind == HipKind::Clang).then(|| device_libs(&path)).flatten();
+                    let compiler = Self { path, kind, version, found_by, device_libs, system };
+                    let Err(why) = compiler.check(targets) else { return Ok((compiler, Vec::new())) };
+                    let supported = compiler.supported(targets);
+                    if partial.is_none() && !supported.is_empty() {
+                        let left_out = targets.iter().copied().filter(|t| !supported.contains(t));
+                        partial = Some((compiler, left_out.collect()));
+                    }
+                    why
                 }
-            } else {
-                tried.push(format!("{label}: not there"));
-            }
+                Err(why) => why,
+            };
+            tried.push(format!("{label}: {why}"));
             if binding {
                 break;
             }
@@ -236,13 +231,7 @@ fn candidates() -> Vec<Candidate> {
     let mut add = |path: PathBuf, kind, found_by: &str, binding, system| {
         list.push(Candidate { path, kind, found_by: found_by.to_owned(), binding, system });
     };
-    if let Some(path) = variable("HIPCC") {
-        let path = PathBuf::from(path);
-        let path = if path.components().count() == 1 {
-            path.to_str().and_then(on_path).unwrap_or(path)
-        } else {
-            path
-        };
+    if let Some(path) = program("HIPCC") {
         let plain = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("clang"));
         add(path, if plain { HipKind::Clang } else { HipKind::Rocm }, "HIPCC", true, true);
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Missing, ask, entries, is_executable, on_path, toolchains_dir, variable};
+use super::{Missing, ask, entries, is_program, on_path, program, toolchains_dir, variable};
 
 const HOW: &str = "Install the CUDA toolkit (12.4 or newer), or without root from Python wheels: `scripts/setup.sh cuda` of this \
      project, or `pip install 'cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.*'` in an active virtual environment. \
@@ -33,16 +33,13 @@ impl Nvcc {
     pub fn find() -> Result<Self, Missing> {
         let mut tried = Vec::new();
         for (path, found_by, system, binding) in candidates() {
-            if path.components().count() == 1 || !is_executable(&path) {
-                tried.push(format!("{found_by}: no {}", path.display()));
-                if binding {
-                    break;
+            if is_program(&path) {
+                match version(&path) {
+                    Ok(version) => return Ok(Self { path, version, found_by, system }),
+                    Err(why) => tried.push(format!("{found_by}: {}: {why}", path.display())),
                 }
-                continue;
-            }
-            match version(&path) {
-                Ok(version) => return Ok(Self { path, version, found_by, system }),
-                Err(why) => tried.push(format!("{found_by}: {}: {why}", path.display())),
+            } else {
+                tried.push(format!("{found_by}: no {}", path.display()));
             }
             if binding {
                 break;
@@ -64,14 +61,7 @@ impl Nvcc {
 /// user's explicit choice.
 fn candidates() -> Vec<(PathBuf, String, bool, bool)> {
     let mut list = Vec::new();
-    if let Some(path) = variable("NVCC") {
-        let path = PathBuf::from(path);
-        // A bare name means the one on PATH.
-        let path = if path.components().count() == 1 {
-            path.to_str().and_then(on_path).unwrap_or(path)
-        } else {
-            path
-        };
+    if let Some(path) = program("NVCC") {
         list.push((path, "NVCC".to_owned(), true, true));
     }
     for name in ["CUDA_HOME", "CUDA_PATH"] {

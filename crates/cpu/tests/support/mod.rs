@@ -10,9 +10,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_cpu::{CpuOptions, flags, open_with};
 use gpustream_hal::{
-    Device, Error, LaunchConfig, PinnedOptions, RawBuffer, RawEvent, RawFunction, RawModule, RawStream,
-    StreamOptions,
+    Device, Error, EventOptions, LaunchConfig, PinnedOptions, RawBuffer, RawEvent, RawFunction, RawModule,
+    RawStream, StreamOptions,
 };
+
+/// Kernels that wait for each other or for the host, and one that notes the order of its launches.
+pub const SYNC: &str = r#"
+extern "C" __global__ void spin(const volatile unsigned* flag, unsigned value) { while (*flag != value) {} }
+extern "C" __global__ void set(volatile unsigned* flag, unsigned value) {
+    __threadfence_system();
+    *flag = value;
+}
+extern "C" __global__ void meet(volatile unsigned* mine, const volatile unsigned* other) {
+    *mine = 1;
+    while (*other == 0) {}
+}
+extern "C" __global__ void append(int* list, unsigned* count, int value) { list[(*count)++] = value; }
+"#;
 
 const LEAST: &str = if cfg!(target_arch = "aarch64") { "armv8-a" } else { "x86-64-v2" };
 
@@ -51,17 +65,11 @@ pub fn compile_for(source: &str, march: &str, checked: bool) -> Vec<u8> {
     } else {
         (flags::COMPILE_GCC, flags::CHECKED_GCC)
     };
-    run(Command::new(&compiler)
-        .args(flags::COMPILE)
-        .args(own)
-        .args(if checked { checks } else { &[] })
-        .arg(format!("-march={march}"))
-        .arg("-I")
-        .arg(include)
-        .arg("-c")
-        .arg(path("unit.cpp"))
-        .arg("-o")
-        .arg(path("unit.o")));
+    let (source, object) = (path("unit.cpp"), path("unit.o"));
+    let mut compile = Command::new(&compiler);
+    compile.args(flags::COMPILE).args(own).args(if checked { checks } else { &[] });
+    compile.arg(format!("-march={march}")).arg("-I").arg(include);
+    run(compile.arg("-c").arg(source).arg("-o").arg(object));
     run(Command::new(&compiler).args(flags::LINK).arg(path("unit.o")).arg("-o").arg(path("unit.so")));
     std::fs::read(path("unit.so")).unwrap()
 }
@@ -101,6 +109,16 @@ impl Bench {
         Self { device, module }
     }
 
+    /// Makes a bench as [`with`](Self::with) does, and so many streams.
+    pub fn with_streams<const STREAMS: usize>(
+        options: CpuOptions,
+        image: &[u8],
+    ) -> (Self, [RawStream; STREAMS]) {
+        let bench = Self::with(options, image);
+        let streams = [(); STREAMS].map(|()| bench.stream());
+        (bench, streams)
+    }
+
     pub fn function(&self, name: &str) -> RawFunction {
         // SAFETY: the module stays loaded.
         unsafe { self.device.module_function(self.module, name) }.unwrap()
@@ -129,6 +147,20 @@ impl Bench {
     pub fn sync(&self, stream: RawStream) -> Result<(), Error> {
         // SAFETY: tests use live streams.
         unsafe { self.device.stream_synchronize(stream) }
+    }
+
+    pub fn event(&self) -> RawEvent {
+        self.device.event_create(EventOptions::default()).unwrap()
+    }
+
+    pub fn is_reached(&self, event: RawEvent) -> bool {
+        // SAFETY: tests use live events.
+        unsafe { self.device.event_query(event) }.unwrap()
+    }
+
+    pub fn sync_event(&self, event: RawEvent) -> Result<(), Error> {
+        // SAFETY: tests use live events.
+        unsafe { self.device.event_synchronize(event) }
     }
 
     pub fn record(&self, event: RawEvent, stream: RawStream) {
@@ -182,48 +214,39 @@ impl<T: Copy> AsMut<[T]> for Memory<T> {
     }
 }
 
-/// A kernel argument.
-pub enum Arg {
-    Pointer(usize),
-    I32(i32),
-    U32(u32),
-    F32(f32),
-    Size(usize),
-}
+/// A kernel argument: its bytes, on the alignment of any.
+pub struct Arg(u64);
 
 impl Arg {
     pub fn pointer(&mut self) -> *mut c_void {
-        match self {
-            Self::Pointer(v) | Self::Size(v) => std::ptr::from_mut(v).cast(),
-            Self::I32(v) => std::ptr::from_mut(v).cast(),
-            Self::U32(v) => std::ptr::from_mut(v).cast(),
-            Self::F32(v) => std::ptr::from_mut(v).cast(),
-        }
+        std::ptr::from_mut(&mut self.0).cast()
     }
 }
 
 impl<T> From<&Memory<T>> for Arg {
     fn from(memory: &Memory<T>) -> Self {
-        Self::Pointer(memory.buffer.0)
+        Self(memory.buffer.0 as u64)
     }
 }
 
 impl From<&AtomicU32> for Arg {
     fn from(flag: &AtomicU32) -> Self {
-        Self::Pointer(std::ptr::from_ref(flag) as usize)
+        Self(std::ptr::from_ref(flag) as u64)
     }
 }
 
-macro_rules! from {
-    ($($type:ty => $variant:ident),*) => {
-        $(impl From<$type> for Arg {
-            fn from(value: $type) -> Self {
-                Self::$variant(value)
-            }
-        })*
-    };
+// Every processor of this backend keeps the lowest byte first.
+impl From<i32> for Arg {
+    fn from(value: i32) -> Self {
+        Self::from(value as u32)
+    }
 }
-from!(i32 => I32, u32 => U32, f32 => F32, usize => Size);
+
+impl From<u32> for Arg {
+    fn from(value: u32) -> Self {
+        Self(value.into())
+    }
+}
 
 /// Makes kernel arguments of values, each by `Arg::from`: `args![a, b]`.
 #[macro_export]
@@ -237,5 +260,12 @@ pub fn await_flag(flag: &AtomicU32, value: u32) {
     while flag.load(Ordering::Acquire) != value {
         assert!(begun.elapsed().as_secs() < 300, "the flag never became {value}");
         std::thread::yield_now();
+    }
+}
+
+#[track_caller]
+pub fn assert_says(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "no `{part}` in: {message}");
     }
 }

@@ -1,5 +1,4 @@
 //! A graph may be launched long after the capture has returned.
-use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
 
 use gpustream::{Graph, Result, Stream};
@@ -7,10 +6,6 @@ use gpustream::{Graph, Result, Stream};
 fn capture(s: &Stream) -> Result<Graph> {
     let count = AtomicU32::new(0);
     s.capture(|s| s.host_fn_repeat(|| count.store(1, std::sync::atomic::Ordering::Relaxed)))
-}
-
-fn not_even_while_it_is_called(s: &Stream, count: Cell<u32>) -> Result<()> {
-    s.host_fn_repeat(move || count.set(1))
 }
 
 fn main() {}

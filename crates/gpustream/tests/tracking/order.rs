@@ -43,61 +43,25 @@ pub(crate) struct Touch {
     pub(crate) write: bool,
 }
 
-/// One driver call, as far as order is concerned.
+/// One driver call, as far as order is concerned. `Seen` means that the host waited for it or found it done. With
+/// `NewOwner` the test gave the range to a new owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Work on a stream.
-    Op {
-        stream: usize,
-        touches: Vec<Touch>,
-    },
-    /// A host function on a stream.
-    HostFn {
-        stream: usize,
-    },
-    Record {
-        event: usize,
-        stream: usize,
-        explicit: bool,
-    },
-    Wait {
-        stream: usize,
-        event: usize,
-        explicit: bool,
-    },
-    /// The host synchronised with the event, or a query found it done.
-    EventSeen {
-        event: usize,
-    },
-    EventPending {
-        event: usize,
-    },
-    StreamSeen {
-        stream: usize,
-    },
-    StreamPending {
-        stream: usize,
-    },
+    Op { stream: usize, touches: Vec<Touch> },
+    HostFn { stream: usize },
+    Record { event: usize, stream: usize, explicit: bool },
+    Wait { stream: usize, event: usize, explicit: bool },
+    EventSeen { event: usize },
+    EventPending { event: usize },
+    StreamSeen { stream: usize },
+    StreamPending { stream: usize },
     DeviceSeen,
-    /// The test gave this range to a new owner.
-    NewOwner {
-        block: Range<usize>,
-    },
-    EventCreate {
-        event: usize,
-    },
-    EventDestroy {
-        event: usize,
-    },
-    StreamDestroy {
-        stream: usize,
-    },
-    Alloc {
-        block: Range<usize>,
-    },
-    Free {
-        block: Range<usize>,
-    },
+    NewOwner { block: Range<usize> },
+    EventCreate { event: usize },
+    EventDestroy { event: usize },
+    StreamDestroy { stream: usize },
+    Alloc { block: Range<usize> },
+    Free { block: Range<usize> },
 }
 
 /// A description of the rule that was broken.
@@ -138,10 +102,6 @@ impl Order {
 
     pub(crate) fn seen_by_event(&self, event: usize) -> Set {
         self.events.get(&event).cloned().unwrap_or_default()
-    }
-
-    pub(crate) fn known_to_host(&self) -> &Set {
-        &self.host
     }
 
     fn owner_of(&self, range: &Range<usize>) -> u64 {

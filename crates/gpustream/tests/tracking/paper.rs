@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpustream::hal::{HostFn, RawEvent, RawStream, Work};
-use gpustream::{Device, DeviceInfo, DeviceOptions, Error, ErrorKind, Image, Kernel, ModuleSource, Result};
+use gpustream::{
+    Device, DeviceInfo, DeviceOptions, Error, ErrorKind, Image, Kernel, ModuleSource, Result, Stream,
+};
 use noop::{Call as Asked, Model, Noop};
 
 use crate::order::{Call, Order, Set, Touch};
@@ -25,8 +27,6 @@ pub(crate) struct State {
     explicit: bool,
     /// The number of fallible calls until one fails, and the kind of that failure.
     fail_in: Option<(u64, ErrorKind)>,
-    /// Whether work fails from now on.
-    lost: bool,
     blocks: HashMap<usize, (Range<usize>, bool)>,
     pending: Vec<(usize, HostCall)>,
     next: usize,
@@ -59,23 +59,17 @@ impl State {
         self.next
     }
 
-    fn fallible(&mut self, call: &'static str) -> Result<()> {
+    /// Fails if it is this call's turn.
+    fn fallible(&mut self) -> Result<()> {
         if let Some((left, kind)) = &mut self.fail_in {
             if *left == 0 {
                 let kind = *kind;
                 self.fail_in = None;
-                return Err(Error::new(kind, "injected").with_call(call, -1));
+                return Err(Error::new(kind, "injected").with_call("a call on paper", -1));
             }
             *left -= 1;
         }
         Ok(())
-    }
-
-    fn waitable(&mut self, call: &'static str) -> Result<()> {
-        if self.lost {
-            return Err(Error::new(ErrorKind::DeviceLost, "a kernel failed").with_call(call, 700));
-        }
-        self.fallible(call)
     }
 }
 
@@ -164,10 +158,6 @@ impl Paper {
         }
     }
 
-    pub(crate) fn lose(&self) {
-        self.state().lost = true;
-    }
-
     pub(crate) fn live(&self) -> Live {
         self.state().live
     }
@@ -206,26 +196,23 @@ impl Paper {
         }
     }
 
-    fn op(&self, call: &'static str, stream: RawStream, touches: Vec<Touch>) -> Result<()> {
+    fn op(&self, call: &'static str, stream: RawStream, touches: Vec<Touch>) {
         self.begin(call);
         let mut state = self.state();
-        state.fallible(call)?;
         let touches = touches.into_iter().filter(|touch| !touch.range.is_empty()).collect();
         state.log(Call::Op { stream: stream.0, touches });
-        Ok(())
     }
 
-    fn new_block(&self, call: &'static str, bytes: usize, host: bool) -> Result<usize> {
+    fn new_block(&self, call: &'static str, bytes: usize, host: bool) -> usize {
         self.begin(call);
         let mut state = self.state();
-        state.fallible(call)?;
         // SAFETY: blocks are never empty.
         let start = unsafe { alloc::alloc_zeroed(layout(bytes)) } as usize;
         let block = start..start + bytes;
         state.blocks.insert(start, (block.clone(), host));
         state.live.allocations += 1;
         state.log(Call::Alloc { block });
-        Ok(start)
+        start
     }
 
     fn free_block(&self, start: usize, host: bool) {
@@ -258,15 +245,17 @@ fn write(start: usize, bytes: usize) -> Touch {
 // SAFETY: pinned memory comes from the allocator, and a host function is called once.
 unsafe impl Model for Paper {
     fn call(&self, call: Asked<'_>) -> Result<usize> {
+        use Asked::{EventDestroy, Free, ModuleUnload, PinnedFree, StreamDestroy};
+        if !matches!(call, StreamDestroy(_) | EventDestroy(_) | Free(_) | PinnedFree(_) | ModuleUnload) {
+            self.state().fallible()?;
+        }
         match call {
             Asked::Synchronize => {
-                self.state().waitable("device_synchronize")?;
                 self.finish_all();
                 self.state().log(Call::DeviceSeen);
             }
             Asked::StreamCreate => {
                 let mut state = self.state();
-                state.fallible("stream_create")?;
                 state.live.streams += 1;
                 return Ok(state.id());
             }
@@ -277,25 +266,21 @@ unsafe impl Model for Paper {
             }
             Asked::StreamQuery(RawStream(stream)) => {
                 let mut state = self.state();
-                state.waitable("stream_query")?;
                 let done = state.order.seen_by_stream(stream).is_subset(&state.done);
                 state.log(if done { Call::StreamSeen { stream } } else { Call::StreamPending { stream } });
                 return Ok(usize::from(done));
             }
             Asked::StreamSynchronize(stream) => {
-                self.state().waitable("stream_synchronize")?;
                 self.finish_stream(stream);
                 self.state().log(Call::StreamSeen { stream: stream.0 });
             }
             Asked::StreamWaitEvent(RawStream(stream), RawEvent(event)) => {
                 let mut state = self.state();
-                state.fallible("stream_wait_event")?;
                 let explicit = state.explicit;
                 state.log(Call::Wait { stream, event, explicit });
             }
             Asked::EventCreate => {
                 let mut state = self.state();
-                state.fallible("event_create")?;
                 state.live.events += 1;
                 let event = state.id();
                 state.log(Call::EventCreate { event });
@@ -308,39 +293,32 @@ unsafe impl Model for Paper {
             }
             Asked::EventRecord(RawEvent(event), RawStream(stream)) => {
                 let mut state = self.state();
-                state.fallible("event_record")?;
                 let explicit = state.explicit;
                 state.log(Call::Record { event, stream, explicit });
             }
             Asked::EventQuery(RawEvent(event)) => {
                 let mut state = self.state();
-                state.waitable("event_query")?;
                 let done = state.order.seen_by_event(event).is_subset(&state.done);
                 state.log(if done { Call::EventSeen { event } } else { Call::EventPending { event } });
                 return Ok(usize::from(done));
             }
             Asked::EventSynchronize(RawEvent(event)) => {
-                self.state().waitable("event_synchronize")?;
                 let seen = self.state().order.seen_by_event(event);
                 self.finish(&seen);
                 self.state().log(Call::EventSeen { event });
             }
-            Asked::Alloc { bytes } => return self.new_block("alloc", bytes, false),
+            Asked::Alloc { bytes } => return Ok(self.new_block("alloc", bytes, false)),
             Asked::Free(buffer) => self.free_block(buffer.0, false),
-            Asked::PinnedAlloc { bytes } => return self.new_block("pinned_alloc", bytes, true),
+            Asked::PinnedAlloc { bytes } => return Ok(self.new_block("pinned_alloc", bytes, true)),
             Asked::PinnedFree(ptr) => self.free_block(ptr as usize, true),
-            Asked::PinnedDeviceAddress(ptr) => {
-                self.state().fallible("pinned_device_address")?;
-                return Ok(ptr as usize);
-            }
+            Asked::PinnedDeviceAddress(ptr) => return Ok(ptr as usize),
             Asked::ModuleLoad => {
                 let mut state = self.state();
-                state.fallible("module_load")?;
                 state.live.modules += 1;
                 return Ok(state.id());
             }
             Asked::ModuleUnload => self.state().live.modules -= 1,
-            Asked::ModuleFunction => self.state().fallible("module_function")?,
+            Asked::ModuleFunction => {}
             Asked::Submit(stream, work) => self.submit(stream, work)?,
             _ => return Err(Error::unsupported("a graph")),
         }
@@ -352,16 +330,16 @@ impl Paper {
     fn submit(&self, stream: RawStream, work: Work<'_>) -> Result<()> {
         match work {
             Work::Fill { dst, pattern, count } => {
-                self.op("fill", stream, vec![write(dst.0, count * pattern.width())])
+                self.op("fill", stream, vec![write(dst.0, count * pattern.width())]);
             }
             Work::CopyToDevice { dst, src, bytes } => {
-                self.op("copy_to_device", stream, vec![read(src as usize, bytes), write(dst.0, bytes)])
+                self.op("copy_to_device", stream, vec![read(src as usize, bytes), write(dst.0, bytes)]);
             }
             Work::CopyToHost { dst, src, bytes } => {
-                self.op("copy_to_host", stream, vec![read(src.0, bytes), write(dst as usize, bytes)])
+                self.op("copy_to_host", stream, vec![read(src.0, bytes), write(dst as usize, bytes)]);
             }
             Work::CopyOnDevice { dst, src, bytes } => {
-                self.op("copy_on_device", stream, vec![read(src.0, bytes), write(dst.0, bytes)])
+                self.op("copy_on_device", stream, vec![read(src.0, bytes), write(dst.0, bytes)]);
             }
             // The one kernel takes triples of address, bytes and whether it writes.
             Work::Kernel { args, .. } => {
@@ -371,19 +349,29 @@ impl Paper {
                 let touches = words
                     .chunks_exact(3)
                     .map(|touch| Touch { range: touch[0]..touch[0] + touch[1], write: touch[2] == 1 });
-                self.op("launch", stream, touches.collect())
+                self.op("launch", stream, touches.collect());
             }
             Work::Host { function, data } => {
                 let mut state = self.state();
-                state.fallible("stream_host_fn")?;
                 let op = state.order.ops();
                 state.pending.push((op, HostCall(function, data)));
                 state.log(Call::HostFn { stream: stream.0 });
-                Ok(())
             }
-            _ => Err(Error::unsupported("a strided copy")),
+            _ => return Err(Error::unsupported("a strided copy")),
         }
+        Ok(())
     }
+}
+
+/// Makes a fake driver, opens its device, loads the kernel, and makes so many streams.
+pub(crate) fn open<const STREAMS: usize>(
+    options: DeviceOptions,
+) -> (Arc<Paper>, Device, Kernel, [Stream; STREAMS]) {
+    let paper = Paper::new();
+    let device = paper.open(options);
+    let kernel = kernel(&device);
+    let streams = [(); STREAMS].map(|()| device.stream().unwrap());
+    (paper, device, kernel, streams)
 }
 
 /// Loads the one kernel of the paper device.

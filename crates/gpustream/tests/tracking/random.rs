@@ -133,9 +133,8 @@ fn judge(expected_races: bool, result: gpustream::Result<()>) -> Result<(), Test
 
 impl World {
     fn new(tracking: Tracking, pool: PoolPolicy) -> Self {
-        let paper = Paper::new();
-        let device = paper.open(DeviceOptions::default().tracking(tracking).pool(pool));
-        let kernel = paper::kernel(&device);
+        let options = DeviceOptions::default().tracking(tracking).pool(pool);
+        let (paper, device, kernel, []) = paper::open(options);
         let streams = (0..2).map(|_| device.stream().unwrap()).collect();
         Self { paper, device, kernel, tracking, streams, events: Vec::new(), memory: Vec::new() }
     }

@@ -34,10 +34,8 @@ fn let_a_helper_die(paper: &Paper, device: &Device) {
 #[test]
 fn a_staging_thread_that_dies_is_reported_and_everything_goes_on() {
     for pool in [PoolPolicy::Library, PoolPolicy::Unpooled] {
-        let paper = Paper::new();
-        let device = paper.open(DeviceOptions::default().pool(pool).staging_threads(2));
-        let kernel = paper::kernel(&device);
-        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let options = DeviceOptions::default().pool(pool).staging_threads(2);
+        let (paper, device, kernel, [a, b]) = paper::open(options);
         let values = vec![1u8; LEN];
         let mut x = a.upload(&values).unwrap();
         let_a_helper_die(&paper, &device);
@@ -60,10 +58,7 @@ fn a_staging_thread_that_dies_is_reported_and_everything_goes_on() {
 /// A thread that dies inside of the driver, after its use of the memory was entered, is not waited for either.
 #[test]
 fn a_copy_that_dies_in_the_driver_holds_up_nobody() {
-    let paper = Paper::new();
-    let device = paper.open(DeviceOptions::default());
-    let kernel = paper::kernel(&device);
-    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let (paper, device, kernel, [a, b]) = paper::open(DeviceOptions::default());
     let (mut x, mut host) = (a.zeros::<u8>(1000).unwrap(), device.pinned::<u8>(1000).unwrap());
     paper.inside("copy_to_host", || panic!("on purpose"));
     thread::scope(|scope| scope.spawn(|| a.copy(&x, &mut host)).join()).unwrap_err();

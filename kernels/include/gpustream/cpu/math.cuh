@@ -41,29 +41,21 @@ static inline float sinpif(float x) { return (float)std::sin(3.14159265358979323
 static inline float cospif(float x) { return (float)std::cos(3.14159265358979323846 * (double)std::remainder(x, 2.0f)); }
 
 // The fast intrinsics are exact here.
-static inline float gs_cpu_expf(float x) { return ::expf(x); }
 static inline float gs_cpu_exp10f(float x) { return ::powf(10.0f, x); }
-static inline float gs_cpu_logf(float x) { return ::logf(x); }
-static inline float gs_cpu_log2f(float x) { return ::log2f(x); }
-static inline float gs_cpu_log10f(float x) { return ::log10f(x); }
-static inline float gs_cpu_powf(float x, float y) { return ::powf(x, y); }
-static inline float gs_cpu_sinf(float x) { return ::sinf(x); }
-static inline float gs_cpu_cosf(float x) { return ::cosf(x); }
-static inline float gs_cpu_tanf(float x) { return ::tanf(x); }
 static inline void gs_cpu_sincosf(float x, float* s, float* c) {
     *s = ::sinf(x);
     *c = ::cosf(x);
 }
 // These are macros, since glibc declares functions of these names that it does not define.
-#define __expf gs_cpu_expf
+#define __expf expf
 #define __exp10f gs_cpu_exp10f
-#define __logf gs_cpu_logf
-#define __log2f gs_cpu_log2f
-#define __log10f gs_cpu_log10f
-#define __powf gs_cpu_powf
-#define __sinf gs_cpu_sinf
-#define __cosf gs_cpu_cosf
-#define __tanf gs_cpu_tanf
+#define __logf logf
+#define __log2f log2f
+#define __log10f log10f
+#define __powf powf
+#define __sinf sinf
+#define __cosf cosf
+#define __tanf tanf
 #define __sincosf gs_cpu_sincosf
 static inline float __fdividef(float a, float b) { return a / b; }
 static inline float fdividef(float a, float b) { return a / b; }
@@ -75,15 +67,8 @@ static inline float __fmaf_rn(float a, float b, float c) { return ::fmaf(a, b, c
 static inline double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
 // The compiler must not fuse these operations, so their result passes through a barrier to the compiler.
-static inline __attribute__((always_inline)) float gs_cpu_unfused(float x) {
-#if defined(__x86_64__)
-    __asm__("" : "+x"(x));
-#else
-    __asm__("" : "+w"(x));
-#endif
-    return x;
-}
-static inline __attribute__((always_inline)) double gs_cpu_unfused(double x) {
+template <class T>
+static inline __attribute__((always_inline)) T gs_cpu_unfused(T x) {
 #if defined(__x86_64__)
     __asm__("" : "+x"(x));
 #else

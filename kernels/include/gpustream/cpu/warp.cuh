@@ -65,41 +65,21 @@ static inline uint32_t gs_cpu_from_xor(int lane_mask, int width) {
     return from >= ((self & ~(segment - 1)) + segment) ? self : from;
 }
 
-// `width` defaults to the warp's size, which only the launch knows.
-template <class T>
-static inline T __shfl_sync(uint64_t mask, T value, int lane, int width = 0, GS_CPU_WHERE) {
-    return gs_cpu_shuffle(gs_cpu_mask(mask), value, gs_cpu_from(lane, width ? width : warpSize), file, line);
-}
-template <class T>
-static inline T __shfl_up_sync(uint64_t mask, T value, unsigned delta, int width = 0, GS_CPU_WHERE) {
-    return gs_cpu_shuffle(gs_cpu_mask(mask), value, gs_cpu_from_up(delta, width ? width : warpSize), file, line);
-}
-template <class T>
-static inline T __shfl_down_sync(uint64_t mask, T value, unsigned delta, int width = 0, GS_CPU_WHERE) {
-    return gs_cpu_shuffle(gs_cpu_mask(mask), value, gs_cpu_from_down(delta, width ? width : warpSize), file, line);
-}
-template <class T>
-static inline T __shfl_xor_sync(uint64_t mask, T value, int lane_mask, int width = 0, GS_CPU_WHERE) {
-    return gs_cpu_shuffle(gs_cpu_mask(mask), value, gs_cpu_from_xor(lane_mask, width ? width : warpSize), file,
-                          line);
-}
-
-template <class T>
-static inline T __shfl(T value, int lane, int width = 0, GS_CPU_WHERE) {
-    return gs_cpu_shuffle(0, value, gs_cpu_from(lane, width ? width : warpSize), file, line);
-}
-template <class T>
-static inline T __shfl_up(T value, unsigned delta, int width = 0, GS_CPU_WHERE) {
-    return gs_cpu_shuffle(0, value, gs_cpu_from_up(delta, width ? width : warpSize), file, line);
-}
-template <class T>
-static inline T __shfl_down(T value, unsigned delta, int width = 0, GS_CPU_WHERE) {
-    return gs_cpu_shuffle(0, value, gs_cpu_from_down(delta, width ? width : warpSize), file, line);
-}
-template <class T>
-static inline T __shfl_xor(T value, int lane_mask, int width = 0, GS_CPU_WHERE) {
-    return gs_cpu_shuffle(0, value, gs_cpu_from_xor(lane_mask, width ? width : warpSize), file, line);
-}
+// `width` defaults to the warp's size, which only the launch knows. A mask of 0 stands for the lanes that can get here.
+#define GS_CPU_SHUFFLE(name, By, from)                                                                        \
+    template <class T>                                                                                        \
+    static inline T name##_sync(uint64_t mask, T value, By by, int width = 0, GS_CPU_WHERE) {                 \
+        return gs_cpu_shuffle(gs_cpu_mask(mask), value, from(by, width ? width : warpSize), file, line);      \
+    }                                                                                                         \
+    template <class T>                                                                                        \
+    static inline T name(T value, By by, int width = 0, GS_CPU_WHERE) {                                       \
+        return name##_sync(0, value, by, width, file, line);                                                  \
+    }
+GS_CPU_SHUFFLE(__shfl, int, gs_cpu_from)
+GS_CPU_SHUFFLE(__shfl_up, unsigned, gs_cpu_from_up)
+GS_CPU_SHUFFLE(__shfl_down, unsigned, gs_cpu_from_down)
+GS_CPU_SHUFFLE(__shfl_xor, int, gs_cpu_from_xor)
+#undef GS_CPU_SHUFFLE
 
 static inline void __syncwarp(uint64_t mask = ~uint64_t(0), GS_CPU_WHERE) {
     gs_cpu_warp(GS_CPU_WARP_SYNC, 0, gs_cpu_mask(mask), 0, file, line);
@@ -111,7 +91,7 @@ static inline uint64_t __ballot_sync(uint64_t mask, int predicate, GS_CPU_WHERE)
     return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, gs_cpu_mask(mask), predicate != 0, file, line).value;
 }
 static inline int __any_sync(uint64_t mask, int predicate, GS_CPU_WHERE) {
-    return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, gs_cpu_mask(mask), predicate != 0, file, line).value != 0;
+    return __ballot_sync(mask, predicate, file, line) != 0;
 }
 static inline int __all_sync(uint64_t mask, int predicate, GS_CPU_WHERE) {
     const gs_cpu_warp_result result =
@@ -126,16 +106,9 @@ static inline uint64_t __match_any_sync(uint64_t mask, T value, GS_CPU_WHERE) {
     return gs_cpu_warp(GS_CPU_WARP_MATCH, 0, gs_cpu_mask(mask), bits, file, line).value;
 }
 
-static inline uint64_t __ballot(int predicate, GS_CPU_WHERE) {
-    return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, 0, predicate != 0, file, line).value;
-}
-static inline int __any(int predicate, GS_CPU_WHERE) {
-    return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, 0, predicate != 0, file, line).value != 0;
-}
-static inline int __all(int predicate, GS_CPU_WHERE) {
-    const gs_cpu_warp_result result = gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, 0, predicate != 0, file, line);
-    return result.value == result.active;
-}
+static inline uint64_t __ballot(int predicate, GS_CPU_WHERE) { return __ballot_sync(0, predicate, file, line); }
+static inline int __any(int predicate, GS_CPU_WHERE) { return __any_sync(0, predicate, file, line); }
+static inline int __all(int predicate, GS_CPU_WHERE) { return __all_sync(0, predicate, file, line); }
 static inline uint64_t __activemask(GS_CPU_WHERE) {
     return gs_cpu_warp(GS_CPU_WARP_SYNC, 0, 0, 0, file, line).active;
 }

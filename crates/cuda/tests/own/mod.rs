@@ -1,0 +1,62 @@
+//! The calls that CUDA alone has, and what the backend makes of CUDA's own answers.
+
+use gpustream_hal::{ErrorKind, GraphSize, ManagedAdvice};
+
+use crate::backends::{names, scale, start, startup::in_own_process, stream};
+use crate::{Options, backend, load_with};
+
+#[test]
+fn refused_ptx_comes_with_the_drivers_words() {
+    let (_recorder, device) = start();
+    // SAFETY: the driver is a fake, which reads images safely.
+    let error = unsafe { device.module_load(b"bad ptx") }.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidModule);
+    assert!(error.to_string().contains("line 7: fake parsing error"), "{error}");
+}
+
+#[test]
+fn image_cut_short_never_reaches_the_driver() {
+    let (recorder, device) = start();
+    for image in [&b""[..], b"\x7fELF cut short"] {
+        // SAFETY: the driver is a fake, which reads images safely.
+        let error = unsafe { device.module_load(image) }.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidModule);
+    }
+    assert_eq!(recorder.names(), [""; 0], "the driver would read beyond the end");
+}
+
+#[test]
+fn stub_of_the_toolkit_is_no_driver() {
+    in_own_process(&[], || {
+        let _recorder = load_with(Options { init: 34, ..Options::default() });
+        let error = backend().open(0).err().unwrap();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::DriverMissing, Some(34)));
+        assert!(error.to_string().contains("stub"), "{error}");
+    });
+}
+
+#[test]
+fn driver_of_12_0_lacks_the_later_functions_alone() {
+    in_own_process(&[], || {
+        let later = ["cuFuncGetParamInfo", "cuGraphGetEdges_v2", "cuMemPrefetchAsync_v2", "cuMemAdvise_v2"];
+        let without = later.to_vec();
+        let recorder = load_with(Options { version: 12_000, without, ..Options::default() });
+        let device = backend().open(0).unwrap();
+        let (_, function) = scale(&*device);
+        let stream = stream(&*device);
+        let managed = device.managed_alloc(64).unwrap();
+        let graph = device.graph_create().unwrap();
+        // SAFETY: all are alive.
+        let ((), calls) = recorder.record(|| unsafe {
+            assert_eq!(device.function_params(function).unwrap(), None);
+            device.managed_prefetch(managed, 64, false, stream).unwrap();
+            device.managed_advise(managed, 64, ManagedAdvice::PreferHost).unwrap();
+            assert_eq!(device.graph_size(graph).unwrap(), GraphSize { nodes: 0, edges: 0 });
+        });
+        assert_eq!(
+            names(&calls),
+            ["cuMemPrefetchAsync", "cuMemAdvise", "cuGraphGetNodes", "cuGraphGetEdges"]
+        );
+        assert_eq!(calls[0].arg("to") as i32, -1, "the host");
+    });
+}

@@ -1,0 +1,51 @@
+//! Versions of HIP.
+
+use std::ffi::c_int;
+use std::fmt;
+
+/// A version of HIP: `major * 10^7 + minor * 10^5 + patch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(pub(crate) u32);
+
+impl Version {
+    /// The oldest version whose required functions and behaviour this backend knows.
+    pub(crate) const OLDEST: Self = Self::new(5, 0);
+
+    pub(crate) const fn new(major: u32, minor: u32) -> Self {
+        Self(major * 10_000_000 + minor * 100_000)
+    }
+
+    pub(crate) const fn major(self) -> u32 {
+        self.0 / 10_000_000
+    }
+
+    pub(crate) const fn minor(self) -> u32 {
+        self.0 / 100_000 % 100
+    }
+}
+
+impl From<c_int> for Version {
+    fn from(number: c_int) -> Self {
+        Self(u32::try_from(number).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Version {
+    /// `6.4.43483`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major(), self.minor(), self.0 % 100_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_read_as_the_vendor_writes_them() {
+        for (number, text) in [(50_221_153, "5.2.21153"), (60_443_483, "6.4.43483"), (71_500_001, "7.15.1")] {
+            assert_eq!(Version(number).to_string(), text);
+        }
+        assert!(Version(50_221_153) > Version::OLDEST && Version(40_500_000) < Version::OLDEST);
+    }
+}

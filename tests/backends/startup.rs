@@ -1,0 +1,130 @@
+//! Starting where the driver is missing, old or without a device. A backend looks once per process, so each test runs in a
+//! process of its own.
+
+use std::process::Command;
+use std::{env, thread};
+
+use gpustream_hal::{ErrorKind, Source};
+
+use super::device::VERSION;
+use super::{Vendor, pick};
+use crate::{Options, VENDOR, backend, load_with, options};
+
+/// Runs the calling test again in a process of its own, with `variables`; there it runs `case`.
+pub(crate) fn in_own_process(variables: &[(&str, &str)], case: impl FnOnce()) {
+    const INSIDE: &str = "GPUSTREAM_TEST_CASE";
+    if env::var_os(INSIDE).is_some() {
+        return case();
+    }
+    let test = thread::current().name().unwrap().to_owned();
+    let output = Command::new(env::current_exe().unwrap())
+        .args([&test, "--exact", "--nocapture"])
+        .env(INSIDE, &test)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// Asserts that neither counting nor opening devices succeeds, and that both say these words.
+#[track_caller]
+fn assert_refused(kind: ErrorKind, words: &[&str]) {
+    for error in [backend().device_count().unwrap_err(), backend().open(0).err().unwrap()] {
+        assert_eq!((error.kind(), error.backend()), (kind, Some(pick(["cuda", "hip"]))));
+        for word in words {
+            assert!(error.message().contains(word), "{word:?} in {error}");
+        }
+    }
+    assert!(backend().probe().problem.is_some());
+}
+
+const LIBRARY: [&str; 2] = ["GPUSTREAM_CUDA_LIBRARY", "GPUSTREAM_HIP_LIBRARY"];
+
+#[test]
+fn missing_library_says_what_was_tried_and_what_to_install() {
+    let variables = [(pick(LIBRARY), "/nowhere/lib.so.1")];
+    in_own_process(&variables, || {
+        assert_refused(ErrorKind::DriverMissing, &["/nowhere/lib.so.1", "install", pick(LIBRARY)]);
+        let probe = backend().probe();
+        assert_eq!((probe.library, probe.tried.len()), (None, 1));
+        assert!(probe.tried[0].contains("/nowhere/lib.so.1"), "{:?}", probe.tried);
+    });
+}
+
+#[test]
+fn library_of_another_kind_is_known_by_what_it_lacks() {
+    in_own_process(&[(pick(LIBRARY), "libm.so.6")], || {
+        let words =
+            pick([["libm.so.6", "is no libcuda", "cuInit"], ["libm.so.6", "is no libamdhip64", "hipInit"]]);
+        assert_refused(ErrorKind::DriverMissing, &words);
+    });
+}
+
+#[test]
+fn missing_functions_are_all_named() {
+    let [one, two] = pick([["cuMemAlloc_v2", "cuLaunchKernel"], ["hipMalloc", "hipModuleLaunchKernel"]]);
+    in_own_process(&[], || {
+        let mut options = options();
+        options.without.extend([one, two]);
+        let _recorder = load_with(options);
+        assert_refused(ErrorKind::DriverMissing, &[one, two, "install"]);
+        let error = backend().open(0).err().unwrap();
+        assert!(!error.message().contains("Free"), "{error}");
+    });
+}
+
+#[test]
+fn old_driver_is_refused_with_its_version() {
+    in_own_process(&[], || {
+        let _recorder = load_with(Options { version: pick([11_080, 40_521_401]), ..options() });
+        let words = pick([["CUDA 11.8", "12.0", "install"], ["HIP 4.5.21401", "5.0.0", "install"]]);
+        assert_refused(ErrorKind::DriverMissing, &words);
+    });
+}
+
+/// The things to check where a driver finds no device.
+const CHECKS: [&[&str]; 2] = [
+    &[VERSION, "nvidia-smi", "CUDA_VISIBLE_DEVICES"],
+    &[VERSION, "/dev/kfd", "render", "HIP_VISIBLE_DEVICES"],
+];
+
+fn assert_no_device(init: u32) {
+    in_own_process(&[], || {
+        let _recorder = load_with(Options { init, devices: 0, ..options() });
+        assert_refused(ErrorKind::NoDevice, pick(CHECKS));
+        let probe = backend().probe();
+        assert!(probe.library.is_some());
+        assert_eq!(probe.runtime_version.as_deref(), Some(VERSION));
+    });
+}
+
+#[test]
+fn driver_that_finds_no_device_says_what_to_check() {
+    assert_no_device(100);
+}
+
+#[test]
+fn driver_that_counts_no_device_says_what_to_check() {
+    assert_no_device(0);
+}
+
+#[test]
+fn missing_compiler_is_unsupported() {
+    let path = "/nowhere/librtc.so.1";
+    in_own_process(&[(pick(["GPUSTREAM_NVRTC_LIBRARY", "GPUSTREAM_HIPRTC_LIBRARY"]), path)], || {
+        let mut options = options();
+        // Up to ROCm 6 the compiler is in libamdhip64 too.
+        if matches!(VENDOR, Vendor::Rocm(5 | 6)) {
+            options.without.push("hiprtcCompileProgram");
+        }
+        let _recorder = load_with(options);
+        let device = backend().open(0).unwrap();
+        let source = Source { name: "k.cu", text: "", headers: &[], options: &[] };
+        // SAFETY: no options.
+        for error in [unsafe { device.compile(&source) }.unwrap_err(), device.compiler().unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.message().contains(path) && error.message().contains("install"), "{error}");
+        }
+    });
+}
