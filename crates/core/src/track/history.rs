@@ -306,6 +306,7 @@ impl Segment {
         merge_use(&mut self.readers, read);
     }
 
+    #[inline]
     fn uses(&self) -> usize {
         self.writers.len() + self.readers.len()
     }
