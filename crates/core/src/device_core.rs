@@ -50,7 +50,11 @@ pub struct DeviceCore {
 }
 
 impl DeviceCore {
-    pub fn new(raw: Arc<dyn hal::Device>, options: DeviceOptions, environment: Environment) -> Self {
+    /// Makes the core of an opened device.
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety).
+    pub unsafe fn new(raw: Arc<dyn hal::Device>, options: DeviceOptions, environment: Environment) -> Self {
         let rules = Rules { tracking: options.tracking, blocking: environment.blocking };
         Self {
             info: raw.info().clone(),

@@ -1,8 +1,14 @@
 //! The untyped core of [`gpustream`](https://docs.rs/gpustream): bytes instead of elements.
 //!
 //! Programs use `gpustream`, whose typed handles (`Device`, `Stream`, `Buffer`, `Graph` and the others) stand on this crate.
-//! **There is no promise of stability here**: the interface serves those handles alone and changes with any version. Nor is
-//! the interface made for use by hand: functions that are safe here rely on the handles for what the handles check.
+//! **There is no promise of stability here**: the interface serves those handles alone and changes with any version.
+//!
+//! # Safety
+//! Functions that are safe here rely on the handles for what the handles check. So every way to an object of this crate
+//! begins with an unsafe function: the constructors of devices, streams, modules and recordings, and
+//! [`StreamTable::of_process`](queue::StreamTable::of_process). Their caller promises that the raw handles are alive and of
+//! the device that is given with them, that they belong to the object from then on, and that the safe code of other crates
+//! gets the object only behind types that check what `gpustream`'s handles check.
 //!
 //! The core orders operations and checks them; backends, whose traits are in [`gpustream_hal`], trust those checks. Arrows
 //! go down only: each module uses modules further down this table.

@@ -11,8 +11,23 @@ use crate::inside;
 
 /// A loaded module, which is unloaded when its last kernel is dropped and done.
 pub struct ModuleCore {
-    pub raw: RawModule,
-    pub device: Arc<dyn hal::Device>,
+    raw: RawModule,
+    device: Arc<dyn hal::Device>,
+}
+
+impl ModuleCore {
+    /// Takes over a module that `device` has loaded.
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety).
+    pub unsafe fn new(raw: RawModule, device: Arc<dyn hal::Device>) -> Self {
+        Self { raw, device }
+    }
+
+    /// Returns the driver's handle.
+    pub fn raw(&self) -> RawModule {
+        self.raw
+    }
 }
 
 impl Drop for ModuleCore {

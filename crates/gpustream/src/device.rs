@@ -13,7 +13,7 @@ use gpustream_core::lint;
 use gpustream_core::memory::Kind;
 use gpustream_core::pool::{MemorySnapshot, MemoryStats};
 use gpustream_core::process;
-use gpustream_core::queue::{Origin, StreamCore, StreamTable};
+use gpustream_core::queue::{Origin, StreamCore};
 use gpustream_core::track::StreamId;
 use gpustream_hal::{
     self as hal, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, MemoryInfo, PinnedOptions, RawStream,
@@ -21,7 +21,7 @@ use gpustream_hal::{
 };
 
 use crate::pinned::Pinned;
-use crate::stream::Stream;
+use crate::stream::{Stream, streams};
 use crate::{Flag, Module, ModuleSource};
 
 /// An opened device. Clones are handles of the same device; everything made from a device keeps it open.
@@ -158,7 +158,8 @@ impl Device {
         let environment = Environment::read()?;
         let raw = backend.open(ordinal).map_err(|error| error.with_backend(backend.name()))?;
         process::register(raw.info().backend, || {});
-        Ok(Self(Arc::new(DeviceCore::new(raw, options, environment))))
+        // SAFETY: the backend has just opened the device, and this crate's handles check what the core relies on.
+        Ok(Self(Arc::new(unsafe { DeviceCore::new(raw, options, environment) })))
     }
 
     /// Opens every device of every backend. The list has each device, or the error of opening it, and one error for
@@ -234,10 +235,11 @@ impl Device {
         let StreamPriorities { least, greatest } = self.0.info.stream_priorities;
         let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
-        let core =
-            Arc::new(StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, Origin::Ours));
+        let (id, device, wait) = (next_stream(), self.0.raw.clone(), self.0.wait);
+        // SAFETY: the device has just made the stream, which belongs to nobody else; the number is new.
+        let core = Arc::new(unsafe { StreamCore::new(id, raw, device, wait, Origin::Ours) });
         self.0.sweep();
-        StreamTable::shared().insert(core.clone());
+        streams().insert(core.clone());
         Ok(Stream { core, device: self.clone() })
     }
 
@@ -289,8 +291,10 @@ impl Device {
     /// Makes a value of a stream that the library did not make.
     fn adopt(&self, raw: RawStream, origin: Origin) -> Stream {
         self.0.sweep();
-        let core = StreamCore::new(next_stream(), raw, self.0.raw.clone(), self.0.wait, origin);
-        let core = StreamTable::shared().adopt(Arc::new(core));
+        let (id, device, wait) = (next_stream(), self.0.raw.clone(), self.0.wait);
+        // SAFETY: the driver made the stream, or the caller of an unsafe function vouches for it; the number is new.
+        let core = unsafe { StreamCore::new(id, raw, device, wait, origin) };
+        let core = streams().adopt(Arc::new(core));
         if !Arc::ptr_eq(&core.device, &self.0.raw) {
             // First taken from another handle of the device, but it will use memory of this one.
             self.0.visit();

@@ -71,7 +71,8 @@ impl Device {
         inside::check_outside()?;
         let device = self.0.raw.clone();
         let raw = device.graph_create()?;
-        let adder = Arc::new(NodeAdder::new(device.clone(), raw));
+        // SAFETY: the graph was just made by this device, and lives as long as the builder, which alone has the adder.
+        let adder = Arc::new(unsafe { NodeAdder::new(device.clone(), raw) });
         Ok(GraphBuilder {
             graph: Recorded { raw, device },
             stream: node_stream(self, Sink::Node(adder.clone())),
@@ -253,7 +254,8 @@ impl NodeTable {
         let (attributed, calls) = (&mut self.attributed, &mut self.calls);
         let (stream, setter) = self.setter.get_or_insert_with(|| {
             let (attributed, calls) = (std::mem::take(attributed), std::mem::take(calls));
-            let setter = Arc::new(NodeSetter::new(device.0.raw.clone(), exec, attributed, calls));
+            // SAFETY: the executable is of this device, and its graph, which alone has the setter, opens it while alive.
+            let setter = Arc::new(unsafe { NodeSetter::new(device.0.raw.clone(), exec, attributed, calls) });
             (node_stream(device, Sink::Set(setter.clone())), setter)
         });
         setter.open(node);
@@ -267,5 +269,7 @@ impl NodeTable {
 
 /// Makes a stream whose operations go into nodes.
 fn node_stream(device: &Device, sink: Sink) -> Stream {
-    Stream { core: Arc::new(StreamCore::of_nodes(sink, device.0.raw.clone())), device: device.clone() }
+    // SAFETY: the stream has no raw handle, and a `Stream` checks its calls.
+    let core = unsafe { StreamCore::of_nodes(sink, device.0.raw.clone()) };
+    Stream { core: Arc::new(core), device: device.clone() }
 }

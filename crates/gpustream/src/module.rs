@@ -101,7 +101,8 @@ impl Module {
         let raw = raw.map_err(|error| {
             error.with_context(format_args!("loading module `{}`", source.name)).with_backend(backend)
         })?;
-        let core = ModuleCore { raw, device: raw_device.clone() };
+        // SAFETY: the device has just loaded the module, which belongs to nobody else.
+        let core = unsafe { ModuleCore::new(raw, raw_device.clone()) };
         let shared = Shared {
             core: Arc::new(core),
             device: device.clone(),
@@ -124,7 +125,7 @@ impl Module {
         }
         let device = &self.0.device.0.raw;
         // SAFETY: the module is loaded as long as `self`.
-        let raw = unsafe { device.module_function(self.0.core.raw, name) }.map_err(|error| {
+        let raw = unsafe { device.module_function(self.0.core.raw(), name) }.map_err(|error| {
             error.with_context(format_args!("looking for kernel `{name}` in module `{}`", self.0.name))
         })?;
         // SAFETY: the function is of this module, which is loaded as long as `self`.

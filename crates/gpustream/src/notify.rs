@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytemuck::Pod;
 use gpustream_core::inside;
 use gpustream_core::memory::{self, Block};
-use gpustream_core::queue::{Mark, StreamCore, StreamTable};
+use gpustream_core::queue::{Mark, StreamCore};
 use gpustream_core::reactor::{self, Entry, Wait};
 use gpustream_core::track::Mode;
 use gpustream_hal::Result;
@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 
 use crate::event::{Event, TimedEvent};
 use crate::pinned::Pinned;
-use crate::stream::Stream;
+use crate::stream::{Stream, streams};
 use crate::view::{AsView, View};
 
 /// The time that the first poll spins. Waking a sleeping executor costs several microseconds, so spinning is quicker
@@ -225,7 +225,7 @@ impl<T: Pod> View<'_, T> {
 fn points(block: &Block, range: &std::ops::Range<usize>) -> Result<Points> {
     let mut points = Points::new();
     for point in memory::pending(block, range, Mode::Read) {
-        if let Some(stream) = StreamTable::shared().get(point.stream)
+        if let Some(stream) = streams().get(point.stream)
             && !stream.known_done(point.number)
             && let Some(mark) = stream.mark_for(point.number)?
         {

@@ -45,6 +45,12 @@ pub struct Stream {
     pub(crate) device: Device,
 }
 
+/// Returns the process's streams.
+pub(crate) fn streams() -> &'static StreamTable {
+    // SAFETY: streams leave this crate only as a `Stream`, which checks what the core relies on.
+    unsafe { StreamTable::of_process() }
+}
+
 impl Stream {
     /// Returns the device that the stream belongs to.
     pub fn device(&self) -> &Device {
@@ -172,7 +178,7 @@ impl Stream {
         let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
         if state.is_recorded() {
             // A point that has been reached is no dependency of the graph.
-            return if points.all(|point| StreamTable::shared().known_done(point)) {
+            return if points.all(|point| streams().known_done(point)) {
                 Ok(())
             } else {
                 Err(refused("wait inside it for an event recorded outside; make the launching stream wait"))
@@ -199,7 +205,7 @@ impl Stream {
         self.core.check_thread()?;
         let state = self.core.running("ask whether a captured stream is done")?;
         let Some(clock) = self.core.poll_locked(state)? else { return Ok(false) };
-        StreamTable::shared().set_done(&clock);
+        streams().set_done(&clock);
         self.core.panicked.report()?;
         Ok(true)
     }

@@ -138,12 +138,37 @@ impl Drop for StreamCore {
 }
 
 impl StreamCore {
-    pub fn new(
+    /// Makes the core of a driver's stream.
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety). The number is no other stream's.
+    pub unsafe fn new(
         id: StreamId,
         raw: RawStream,
         device: Arc<dyn hal::Device>,
         wait: WaitPolicy,
         origin: Origin,
+    ) -> Self {
+        Self::with_sink(id, raw, device, wait, origin, Sink::Driver, Recording::None)
+    }
+
+    /// Makes a stream whose operations become nodes of graphs. It has no driver's stream.
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety).
+    pub unsafe fn of_nodes(sink: Sink, device: Arc<dyn hal::Device>) -> Self {
+        let (id, raw, wait) = (StreamId(0), RawStream(0), WaitPolicy::default());
+        Self::with_sink(id, raw, device, wait, Origin::Node, sink, Recording::Node)
+    }
+
+    fn with_sink(
+        id: StreamId,
+        raw: RawStream,
+        device: Arc<dyn hal::Device>,
+        wait: WaitPolicy,
+        origin: Origin,
+        sink: Sink,
+        recording: Recording,
     ) -> Self {
         let state = StreamState {
             number: 0,
@@ -154,33 +179,25 @@ impl StreamCore {
             free: Vec::new(),
             spare: Vec::new(),
             closed: false,
-            recording: Recording::None,
+            recording,
         };
         Self {
             id,
             raw,
             device,
+            recorded: AtomicBool::new(state.is_recorded()),
             state: Mutex::new(state),
             short_path: ShortPath::default(),
             counted: AtomicU64::new(0),
-            recorded: AtomicBool::new(false),
             completed: AtomicU64::new(0),
             resting: AtomicUsize::new(0),
             panicked: Arc::default(),
-            sink: Sink::Driver,
+            sink,
             origin,
             handles: AtomicUsize::new(1),
             wait,
             retired: AtomicBool::new(false),
         }
-    }
-
-    /// A stream whose operations become nodes of graphs. It has no driver's stream.
-    pub fn of_nodes(sink: Sink, device: Arc<dyn hal::Device>) -> Self {
-        let mut core = Self::new(StreamId(0), RawStream(0), device, WaitPolicy::default(), Origin::Node);
-        core.sink = sink;
-        core.set_recording(&mut lock(&core.state), Recording::Node);
-        core
     }
 
     /// Whether this is a stream of `device`'s context, which several opened devices may share.

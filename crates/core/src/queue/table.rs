@@ -26,7 +26,15 @@ pub(crate) struct Adopting<'a>(#[allow(dead_code)] MutexGuard<'a, ()>);
 
 impl StreamTable {
     /// Returns the process's table.
-    pub fn shared() -> &'static Self {
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety).
+    pub unsafe fn of_process() -> &'static Self {
+        Self::shared()
+    }
+
+    /// Returns the process's table.
+    pub(crate) fn shared() -> &'static Self {
         static TABLE: OnceLock<StreamTable> = OnceLock::new();
         TABLE.get_or_init(Self::default)
     }

@@ -59,7 +59,10 @@ pub struct Finished {
 
 impl NodeAdder {
     /// Creates an adder for `graph`, which outlives the adder.
-    pub fn new(device: Arc<dyn hal::Device>, graph: RawGraph) -> Self {
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety).
+    pub unsafe fn new(device: Arc<dyn hal::Device>, graph: RawGraph) -> Self {
         Self { device, graph, inner: Mutex::default() }
     }
 

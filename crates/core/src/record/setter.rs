@@ -89,7 +89,10 @@ impl LastAccess {
 
 impl NodeSetter {
     /// Creates a setter for the nodes that `exec` was made from. While the setter is open, `exec` must be alive.
-    pub fn new(
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety).
+    pub unsafe fn new(
         device: Arc<dyn hal::Device>,
         exec: RawGraphExec,
         attributed: Attributed,
