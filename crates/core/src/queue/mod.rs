@@ -370,7 +370,7 @@ impl StreamState {
         self.number
     }
 
-    /// What becomes of the stream's operations.
+    /// Returns the party that takes the stream's operations.
     pub fn recording(&self) -> &Recording {
         &self.recording
     }
