@@ -26,31 +26,38 @@ impl StreamCore {
     /// # Safety
     /// The calls are sound once the accesses are ordered, for as long as the blocks that they name and what is kept are
     /// alive. A closure is kept by recordings alone: with one, the stream is recorded.
+    #[inline]
     pub unsafe fn submit(&self, mut submission: Submission<'_>) -> Result<()> {
         let operation = submission.operation;
-        let recorded = match &self.sink {
-            // SAFETY: handed on.
-            Sink::Set(setter) => unsafe { setter.submit(&submission) },
-            // SAFETY: handed on.
-            Sink::Node(adder) => unsafe { adder.submit(&submission) },
-            Sink::Driver => {
-                self.check_thread().map_err(|error| error.with_operation(operation))?;
-                let state = lock(&self.state);
-                let Recording::Capture(capture) = &state.recording else {
-                    let Submission { rules, accesses, waited, .. } = submission;
-                    let call = &mut submission.call;
-                    // SAFETY: the stream is alive, and the accesses are ordered by then.
-                    let call = |device: &dyn hal::Device, stream| unsafe { call.enqueue(device, stream) };
-                    return self.run(rules, state, operation, waited, accesses.iter().copied(), call);
-                };
-                let capture = capture.clone();
-                drop(state);
-                // Only the capturing thread gets further, and only that thread ends the capture.
-                // SAFETY: handed on.
-                unsafe { capture.submit(self, &mut submission) }
+        // SAFETY: handed on, to each sink.
+        let submitted = unsafe {
+            match &self.sink {
+                Sink::Driver => self.submit_to_driver(&mut submission),
+                Sink::Set(setter) => setter.submit(&submission),
+                Sink::Node(adder) => adder.submit(&submission),
             }
         };
-        recorded.map_err(|error| error.with_operation(operation))
+        submitted.map_err(|error| error.with_operation(operation))
+    }
+
+    /// Puts one operation into the driver's stream, or into the capture that the stream takes part in.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    unsafe fn submit_to_driver(&self, submission: &mut Submission<'_>) -> Result<()> {
+        self.check_thread()?;
+        let state = lock(&self.state);
+        let Recording::Capture(capture) = &state.recording else {
+            let &mut Submission { operation, rules, accesses, ref mut call, waited, .. } = submission;
+            // SAFETY: the stream is alive, and the accesses are ordered by then.
+            let call = |device: &dyn hal::Device, stream| unsafe { call.enqueue(device, stream) };
+            return self.run(rules, state, operation, waited, accesses.iter().copied(), call);
+        };
+        let capture = capture.clone();
+        drop(state);
+        // Only the capturing thread gets further, and only that thread ends the capture.
+        // SAFETY: handed on.
+        unsafe { capture.submit(self, submission) }
     }
 
     /// As [`submit`](Self::submit), for an operation that no recording can take; `what` completes the error "one cannot …".
