@@ -15,7 +15,7 @@ use crate::inside;
 use crate::memory::Kind;
 use crate::operation::Rules;
 use crate::pool::{Pools, Users};
-use crate::queue::{ContextHold, StreamCore, StreamTable};
+use crate::queue::{ContextHold, StreamCore, StreamTable, known_done};
 use crate::staging::Staging;
 use crate::sync::{Mutex, lock};
 use crate::track::Point;
@@ -161,8 +161,7 @@ impl DeviceCore {
         StreamTable::shared().sweep(&self.raw);
         self.look_after_others();
         let is_own = |parked: &Parked| Arc::ptr_eq(&parked.device, &self.raw);
-        let done =
-            |parked: &Parked| parked.until.iter().all(|&point| StreamTable::shared().known_done(point));
+        let done = |parked: &Parked| parked.until.iter().all(|&point| known_done(point));
         let free: Vec<Parked> =
             lock(&PARKED).extract_if(.., |parked| (parked.owns || is_own(parked)) && done(parked)).collect();
         // Dropped with no lock held: a graph's closures may own anything. If a closure owns the last handle of another

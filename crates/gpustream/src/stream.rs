@@ -10,7 +10,7 @@ use gpustream_core::lint;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::{Call, Kept, Submission, Waited, no_node, refused};
 use gpustream_core::queue::{
-    CapturedPoint, EventCell, Mark, Recorded, Recording, StreamCore, StreamState, StreamTable,
+    CapturedPoint, EventCell, Mark, Recorded, Recording, StreamCore, StreamState, StreamTable, known_done,
 };
 use gpustream_core::sync::{MutexGuard, lock};
 use gpustream_core::track::{Clock, Point};
@@ -178,7 +178,7 @@ impl Stream {
         let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
         if state.is_recorded() {
             // A point that has been reached is no dependency of the graph.
-            return if points.all(|point| streams().known_done(point)) {
+            return if points.all(known_done) {
                 Ok(())
             } else {
                 Err(refused("wait inside it for an event recorded outside; make the launching stream wait"))

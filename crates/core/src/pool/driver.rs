@@ -11,13 +11,13 @@ use gpustream_hal::{Operation, RawBuffer, Result};
 
 use super::arena::Slab;
 use super::stats::MemoryStats;
-use super::{Holder, Pools};
+use super::{Holder, Pools, are_done};
 use crate::inside;
 use crate::memory::{Access, Block, Filling, Kind, Place, Returned};
 use crate::operation::Rules;
 use crate::queue::{StreamCore, StreamTable};
 use crate::sync::{Mutex, lock};
-use crate::track::{Mode, Point, Uses};
+use crate::track::{Mode, Point};
 
 /// The end of the error text inside a capture.
 const CAPTURED: &str =
@@ -120,9 +120,10 @@ impl DriverPool {
 
     /// Frees without a stream, because the device is gone, the dropped ranges that are known to be out of use.
     pub(super) fn free_done(&self, pools: &Pools) {
-        let done = |uses: &Uses| uses.iter().all(|old| StreamTable::shared().known_done(old.point));
-        let frees: Vec<_> =
-            lock(&self.0).frees.extract_if(.., |returned| returned.uses.as_ref().is_none_or(done)).collect();
+        let frees: Vec<_> = lock(&self.0)
+            .frees
+            .extract_if(.., |returned| returned.uses.as_ref().is_none_or(are_done))
+            .collect();
         for Returned { kind, address, size, .. } in frees {
             // SAFETY: all uses of the range are done, and nobody holds it. The plain call also takes memory of the
             // driver's pool.

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use gpustream_hal::Result;
 
-use super::Pools;
 use super::arena::{Owner, Slab};
+use super::{Pools, are_done};
 use crate::memory::{Block, Home, Kind, Place, Registration, Returned};
-use crate::queue::StreamTable;
+use crate::queue::{StreamTable, known_done};
 use crate::sync::lock;
 use crate::track::{StreamId, Uses};
 
@@ -74,8 +74,7 @@ impl Pools {
 
     /// Drops registered memory that nothing uses any more.
     fn sweep(&self) {
-        let unused = |uses: &Uses| uses.iter().all(|old| StreamTable::shared().known_done(old.point));
-        let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| unused(uses)).collect();
+        let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| are_done(uses)).collect();
         // Dropped with no lock held, because this calls the driver.
         drop(gone);
     }
@@ -85,7 +84,6 @@ impl Pools {
         self.sweep();
         let removed: Vec<Slab> = {
             let state = &mut *lock(self.pool(kind));
-            let known_done = |point| StreamTable::shared().known_done(point);
             state.small.settle(known_done);
             state.large.settle(known_done);
             let mut removed = state.small.remove_idle_slabs();
@@ -145,7 +143,7 @@ fn owner_of(uses: &mut Uses) -> Owner {
 }
 
 fn owner_of_several(uses: &mut Uses) -> Owner {
-    uses.retain(|old| !StreamTable::shared().known_done(old.point));
+    uses.retain(|old| !known_done(old.point));
     let follows = |stream: StreamId| {
         let Some(core) = StreamTable::shared().get(stream) else { return false };
         // This thread may hold the lock already, since buffers can be dropped anywhere.

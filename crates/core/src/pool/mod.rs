@@ -37,6 +37,9 @@ use std::panic::Location;
 
 use gpustream_hal::{Operation, Result};
 
+use crate::queue::known_done;
+use crate::track::Uses;
+
 pub(crate) use options::MemoryOptions;
 pub use options::PoolPolicy;
 pub(crate) use pools::Pools;
@@ -49,6 +52,11 @@ pub(crate) const GRANULE: usize = 512;
 /// The largest size of a small request, in bytes. Small requests share slabs of their own, so that a long-lived one
 /// does not keep a large slab from being given back.
 const SMALL: usize = 128 << 10;
+
+/// Returns whether all the work of these uses is known to be done.
+fn are_done(uses: &Uses) -> bool {
+    uses.iter().all(|old| known_done(old.point))
+}
 
 /// The streams that use a device's memory, as far as its pools ask about them.
 pub trait Users {

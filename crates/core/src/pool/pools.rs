@@ -15,7 +15,7 @@ use super::{GRANULE, Holder, Users};
 use crate::lint;
 use crate::memory::{Block, Kind, Registration};
 use crate::operation::Rules;
-use crate::queue::{StreamCore, StreamTable};
+use crate::queue::{StreamCore, known_done};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Uses};
 
@@ -237,9 +237,7 @@ impl Pools {
     #[cold]
     fn settle(&self, users: &dyn Users, request: &Request) {
         users.look();
-        lock(self.pool(request.kind))
-            .arena(request.size)
-            .settle(|point| StreamTable::shared().known_done(point));
+        lock(self.pool(request.kind)).arena(request.size).settle(known_done);
     }
 
     /// Takes a range that `stream` may have by what is known, if need be from joined neighbours of different owners.
@@ -255,7 +253,7 @@ impl Pools {
         let state = &mut *lock(self.pool(request.kind));
         let Request { size, holder, .. } = *request;
         let arena = state.arena(size);
-        arena.settle(|point| StreamTable::shared().known_done(point));
+        arena.settle(known_done);
         let taken = arena.take(size, stream.map(|stream| stream.id), holder).or_else(|| {
             let stream = stream?;
             arena.gather(size, Owner::Stream(stream.id), holder, |uses| {

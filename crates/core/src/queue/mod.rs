@@ -55,7 +55,7 @@ pub(crate) use short_path::ShortPath;
 pub use short_path::{Chunk, Up};
 pub use sink::{Recording, Sink};
 pub(crate) use table::Adopting;
-pub use table::{StreamTable, prune};
+pub use table::{StreamTable, known_done, prune};
 pub use wait::{is_done, wait_for};
 
 pub struct StreamState {
@@ -383,7 +383,7 @@ impl StreamState {
     /// Removes the points that are known to be done from a long clock.
     pub fn prune_clock(&mut self) {
         if self.clock.len() > 16 {
-            self.clock.retain(|point| !StreamTable::shared().known_done(point));
+            self.clock.retain(|point| !known_done(point));
         }
     }
 }

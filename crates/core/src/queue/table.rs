@@ -43,12 +43,6 @@ impl StreamTable {
         self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// Streams leave the table when all their work is done, so one that is not here has none left.
-    pub fn known_done(&self, point: Point) -> bool {
-        let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
-        table.get(&point.stream).is_none_or(|stream| stream.known_done(point.number))
-    }
-
     /// Everything up to these points is done.
     pub fn set_done(&self, clock: &Clock) {
         if clock.len() == 0 {
@@ -111,7 +105,14 @@ impl StreamTable {
     }
 }
 
+/// Returns whether the work at `point`, on any stream, is known to be done.
+pub fn known_done(point: Point) -> bool {
+    let table = StreamTable::shared().streams.read().unwrap_or_else(PoisonError::into_inner);
+    // Streams leave the table when all their work is done, so one that is not here has none left.
+    table.get(&point.stream).is_none_or(|stream| stream.known_done(point.number))
+}
+
 /// Forgets the uses that are known to be done.
 pub fn prune(history: &mut History) {
-    history.prune(|point| StreamTable::shared().known_done(point));
+    history.prune(known_done);
 }
