@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};
+use gpustream_hal::driver::Status;
 use gpustream_hal::{DeviceInfo, Result, StreamPriorities};
 
 use crate::driver::Driver;
@@ -37,29 +38,28 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
     ];
     info.shared_memory_per_block = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?;
 
-    // An attribute that a version does not know is the least ability, not a failure.
-    let number = |which| attribute(which).unwrap_or(0);
-    let ability = |which| number(which) != 0;
+    let ability = |which| attribute(which).map(|value| value != 0);
     info.max_threads_per_multiprocessor =
-        number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR).max(info.max_threads_per_block);
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?
+            .max(info.max_threads_per_block);
     info.shared_memory_per_block_optin =
-        number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
             .max(info.shared_memory_per_block);
     info.shared_memory_per_multiprocessor =
-        number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?
             .max(info.shared_memory_per_block);
-    info.l2_cache = number(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
-    info.async_engine_count = number(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
-    info.concurrent_kernels = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS);
-    info.memory_pools = ability(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
-    info.managed_memory = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
-    info.cooperative_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH);
-    info.cluster_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH);
+    info.l2_cache = attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?;
+    info.async_engine_count = attribute(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT)?;
+    info.concurrent_kernels = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS)?;
+    info.memory_pools = ability(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
+    info.managed_memory = ability(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?;
+    info.cooperative_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)?;
+    info.cluster_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH)?;
     info.early_dependent_launch = major >= 9;
     info.free_synchronizes = true;
     info.inline_copies = if driver.api.cuMemcpyBatchAsync.is_some() { INLINE_COPIES } else { 0 };
-    info.stream_priorities = stream_priorities(driver).unwrap_or_default();
-    info.peer_access = any_peer(driver, device, ordinal);
+    info.stream_priorities = stream_priorities(driver)?;
+    info.peer_access = any_peer(driver, device, ordinal)?;
     Ok(info)
 }
 
@@ -90,22 +90,29 @@ fn stream_priorities(driver: &Driver) -> Result<StreamPriorities> {
     Ok(StreamPriorities { least, greatest })
 }
 
-fn any_peer(driver: &Driver, device: CUdevice, ordinal: usize) -> bool {
-    (0..driver.contexts.len()).filter(|&other| other != ordinal).any(|other| {
+fn any_peer(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<bool> {
+    for other in (0..driver.contexts.len()).filter(|&other| other != ordinal) {
         let (mut peer, mut can): (CUdevice, c_int) = (0, 0);
         // SAFETY: both pointers are to locals; the ordinals are ones that the driver counted.
-        let answer = unsafe {
-            let found = driver.api.cuDeviceGet(&raw mut peer, other as c_int).ok();
-            found.and_then(|()| driver.api.cuDeviceCanAccessPeer(&raw mut can, device, peer).ok())
-        };
-        answer.is_ok() && can != 0
-    })
+        unsafe {
+            driver.api.cuDeviceGet(&raw mut peer, other as c_int).ok()?;
+            driver.api.cuDeviceCanAccessPeer(&raw mut can, device, peer).ok()?;
+        }
+        if can != 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn attribute_of(driver: &Driver, which: Attribute, device: CUdevice) -> Result<c_int> {
     let mut value: c_int = 0;
     // SAFETY: the pointer is to a local; the device was counted by the driver.
-    unsafe { driver.api.cuDeviceGetAttribute(&raw mut value, which, device) }.ok()?;
+    let answer = unsafe { driver.api.cuDeviceGetAttribute(&raw mut value, which, device) };
+    // An attribute that the driver does not know is an ability that the driver does not have.
+    if !matches!(answer.status, Some(Status::INVALID_VALUE | Status::NOT_SUPPORTED)) {
+        answer.ok()?;
+    }
     Ok(value)
 }
 

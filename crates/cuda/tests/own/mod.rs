@@ -26,6 +26,18 @@ fn image_cut_short_never_reaches_the_driver() {
 }
 
 #[test]
+fn device_that_cannot_be_described_is_not_opened() {
+    let recorder = load_with(Options::default());
+    let (_device, calls) = recorder.record(|| backend().open(0).unwrap());
+    assert!(calls.iter().filter(|call| call.name == "cuDeviceGetAttribute").count() > 20);
+    for number in 0..calls.len() {
+        recorder.fail_at(number, 999);
+        let error = backend().open(0).err().unwrap();
+        assert_eq!(error.code(), Some(999), "{}: {error}", calls[number].name);
+    }
+}
+
+#[test]
 fn stub_of_the_toolkit_is_no_driver() {
     in_own_process(&[], || {
         let _recorder = load_with(Options { init: 34, ..Options::default() });
