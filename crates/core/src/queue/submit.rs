@@ -75,9 +75,10 @@ impl StreamCore {
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        let state = self.check_thread().and_then(|()| self.running(what));
-        let state = state.map_err(|error| error.with_operation(operation))?;
-        self.run(rules, state, operation, Waited::Alone, accesses, call)
+        self.check_thread()
+            .and_then(|()| self.running(what))
+            .and_then(|state| self.run(rules, state, operation, Waited::Alone, accesses, call))
+            .map_err(|error| error.with_operation(operation))
     }
 
     #[inline]
@@ -101,7 +102,7 @@ impl StreamCore {
             guarded |= access.is_the_hosts();
             in_graph |= access.block.in_graph.load(Ordering::Acquire);
         }
-        self.pay(&mut state, &accesses).map_err(|error| error.with_operation(operation))?;
+        self.pay(&mut state, &accesses)?;
         let mut entering = in_graph.then(enter_graph_memory);
         if in_graph {
             // Only now does nobody enter uses beside this look.
@@ -125,7 +126,7 @@ impl StreamCore {
             return Ok(());
         }
         let owes = guarded && waited == Waited::Alone;
-        self.conclude(rules, state, accesses, owes, result).map_err(|error| error.with_operation(operation))
+        self.conclude(rules, state, accesses, owes, result)
     }
 
     /// Enters a use that this stream's next submission makes.
@@ -261,16 +262,14 @@ impl StreamCore {
             }
         }
         let began = "submit to it from another thread than the one that captures, which began meanwhile";
-        let mut state = self.running(began).map_err(|error| error.with_operation(operation))?;
-        self.pay(&mut state, &iter::empty::<&Access<'_>>())
-            .map_err(|error| error.with_operation(operation))?;
+        let mut state = self.running(began)?;
+        self.pay(&mut state, &iter::empty::<&Access<'_>>())?;
         for (point, mark) in waits {
             if let Some(mark) = mark
                 && !state.clock.covers(point)
             {
                 // SAFETY: both are alive, and the event has been recorded.
-                unsafe { self.device.stream_wait_event(self.raw, mark.cell.raw) }
-                    .map_err(|error| error.with_operation(operation))?;
+                unsafe { self.device.stream_wait_event(self.raw, mark.cell.raw) }?;
                 state.clock.merge(&mark.clock);
             }
             state.clock.advance(point);
