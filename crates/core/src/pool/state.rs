@@ -9,7 +9,7 @@ use super::stats::{MemorySnapshot, MemoryStats};
 use crate::memory::Block;
 
 /// The most emptied blocks that are kept to be filled again.
-pub(super) const SHELLS: usize = 4096;
+const SHELLS: usize = 4096;
 
 /// The pool of one kind of memory.
 #[derive(Default)]

@@ -149,7 +149,7 @@ impl StreamCore {
         wait: WaitPolicy,
         origin: Origin,
     ) -> Self {
-        Self::with_sink(id, raw, device, wait, origin, Sink::Driver, Recording::None)
+        Self::with_sink(id, raw, device, wait, origin, Sink::Driver)
     }
 
     /// Makes a stream whose operations become nodes of graphs. It has no driver's stream.
@@ -158,7 +158,7 @@ impl StreamCore {
     /// The caller keeps [the crate's contract](crate#safety).
     pub unsafe fn of_nodes(sink: Sink, device: Arc<dyn hal::Device>) -> Self {
         let (id, raw, wait) = (StreamId(0), RawStream(0), WaitPolicy::default());
-        Self::with_sink(id, raw, device, wait, Origin::Node, sink, Recording::Node)
+        Self::with_sink(id, raw, device, wait, Origin::Node, sink)
     }
 
     fn with_sink(
@@ -168,8 +168,8 @@ impl StreamCore {
         wait: WaitPolicy,
         origin: Origin,
         sink: Sink,
-        recording: Recording,
     ) -> Self {
+        let recording = if origin == Origin::Node { Recording::Node } else { Recording::None };
         let state = StreamState {
             number: 0,
             records: 0,
