@@ -279,10 +279,12 @@ impl Kernel {
         args: &[Arg<'_>],
         operation: Operation,
     ) -> Result<()> {
-        self.check(stream, config).map_err(|error| error.with_operation(operation))?;
         let mut lowered = Lowered::new();
-        let (pointers, accesses) =
-            lowered.fill(self, stream, args).map_err(|error| error.with_operation(operation))?;
+        let checked = self
+            .check_device(stream)
+            .and_then(|()| lowered.fill(self, stream, args))
+            .and_then(|lowered| self.check_shape(stream, config).map(|()| lowered));
+        let (pointers, accesses) = checked.map_err(|error| error.with_operation(operation))?;
         let submission = Submission {
             operation,
             rules: stream.device.0.rules,

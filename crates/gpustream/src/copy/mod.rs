@@ -230,10 +230,9 @@ impl Stream {
         if src.iter().all(|src| src.bytes().is_empty()) {
             return Ok(());
         }
-        let reads = src.iter().map(|src| src.access(Mode::Read));
-        let writes = dst.iter().map(|dst| dst.access(Mode::Write));
-        let accesses: SmallVec<[Access<'_>; 4]> = reads.chain(writes).collect();
-        let accesses: SmallVec<[&Access<'_>; 4]> = accesses.iter().collect();
+        let reads = src.map(|src| src.access(Mode::Read));
+        let writes = dst.map(|dst| dst.access(Mode::Write));
+        let accesses: SmallVec<[&Access<'_>; 4]> = reads.iter().chain(&writes).collect();
         let mut several = |device: &dyn hal::Device, stream| {
             src.iter().zip(dst).try_for_each(|(src, dst)| {
                 let copy = self.copy_work(src, dst)?;

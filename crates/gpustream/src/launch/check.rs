@@ -9,12 +9,15 @@ use crate::module::Kernel;
 use crate::stream::Stream;
 
 impl Kernel {
+    /// Checks that the kernel was loaded with the stream's device.
+    #[inline]
+    pub(super) fn check_device(&self, stream: &Stream) -> Result<()> {
+        if self.device().is_same(stream.device()) { Ok(()) } else { Err(self.foreign(stream)) }
+    }
+
     /// Checks everything that a backend assumes about a launch's shape.
     #[inline]
-    pub(super) fn check(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
-        if !self.device().is_same(stream.device()) {
-            return Err(self.foreign(stream));
-        }
+    pub(super) fn check_shape(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
         self.check_block(config.block, config.dynamic_shared)?;
         if config.is_plain() { Ok(()) } else { check_attributes(config, stream.device().info()) }
     }
