@@ -30,10 +30,10 @@ fn device_that_cannot_be_described_is_not_opened() {
     let recorder = load_with(Options::default());
     let (_device, calls) = recorder.record(|| backend().open(0).unwrap());
     assert!(calls.iter().filter(|call| call.name == "cuDeviceGetAttribute").count() > 20);
-    for number in 0..calls.len() {
+    for (number, call) in calls.iter().enumerate() {
         recorder.fail_at(number, 999);
         let error = backend().open(0).err().unwrap();
-        assert_eq!(error.code(), Some(999), "{}: {error}", calls[number].name);
+        assert_eq!(error.code(), Some(999), "{}: {error}", call.name);
     }
 }
 
