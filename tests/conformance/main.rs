@@ -29,6 +29,7 @@ mod notify_stress;
 mod pipeline;
 mod pipeline_in_place;
 mod pool;
+mod replay;
 mod staging;
 mod streams;
 mod strided;
@@ -37,6 +38,6 @@ mod tracking;
 conformance::run! {
     streams, events, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles,
     staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, faults,
-    kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, notify, notify_stress,
+    kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, replay, notify, notify_stress,
     default_streams, multi_device, exit
 }

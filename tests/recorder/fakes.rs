@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gpustream::{Arg, AsViewMut, Device, Image, Kernel, Launch, ModuleSource, Result, Stream};
+use gpustream::{Arg, AsViewMut, Device, Image, Kernel, Launch, Module, ModuleSource, Result, Stream};
 use recorder::{Recorder, module};
 
 /// A fake driver and its names for things.
@@ -72,11 +72,16 @@ pub(crate) fn run_kernel(recorder: &Recorder) {
 
 /// Loads a kernel that takes an address and a count of 32-bit words, and adds 1 to each.
 pub(crate) fn load_kernel(fake: &Fake, device: &Device) -> Result<Kernel> {
+    load_module(fake, device)?.kernel("increment")
+}
+
+/// Loads the module of that kernel.
+pub(crate) fn load_module(fake: &Fake, device: &Device) -> Result<Module> {
     let bytes = module(&[("increment", &[8, 8])]);
     let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes }];
     let source = ModuleSource { name: "test", images: &images, source: None };
     // SAFETY: the driver is a fake, and the image is its own.
-    unsafe { device.load_module(&source) }?.kernel("increment")
+    unsafe { device.load_module(&source) }
 }
 
 /// Launches that kernel on all of `memory`.

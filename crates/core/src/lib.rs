@@ -21,6 +21,7 @@
 //! | [`staging`]: copies in pieces | streams, the cutting of a copy, the threads that copy | devices, the calls that copy |
 //! | [`pool`]: memory between uses | blocks, streams, the drivers' allocators | devices, but for one trait |
 //! | [`queue`]: streams, their order and captures | memory, operations, recordings | pools, devices |
+//! | [`step`]: operations held back for one graph | operations, driver's graphs | streams |
 //! | [`record`]: operations that become nodes of graphs | operations, driver's graphs | streams |
 //! | [`operation`]: one operation as a value | the memory touched, the driver's calls, the values kept | streams, recordings |
 //! | [`memory`]: blocks, host guards, page-locked memory | the tracker | streams, pools |
@@ -53,5 +54,6 @@ pub mod queue;
 pub mod reactor;
 pub mod record;
 pub mod staging;
+pub mod step;
 pub mod sync;
 pub mod track;

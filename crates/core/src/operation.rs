@@ -90,7 +90,8 @@ impl<'a> Call<'a> {
 #[derive(Clone, Copy)]
 pub enum Kept<'a> {
     Nothing,
-    Module(&'a Arc<ModuleCore>),
+    /// A kernel's module, and the sizes of the kernel's parameters in bytes, where they are known.
+    Kernel(&'a Arc<ModuleCore>, Option<&'a [usize]>),
     Closure(&'a Arc<RepeatedCall>),
 }
 

@@ -27,6 +27,13 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Returns a number that no other living thread has, and that is not zero: the address of a thread-local value.
+#[inline]
+pub(crate) fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
 /// A lock of one byte, held for a few dozen instructions that call nothing and never wait.
 ///
 /// A latch costs one atomic swap where a mutex costs two, and a launch takes one latch per buffer. Two threads meet at
@@ -36,6 +43,8 @@ pub struct Latch<T> {
     taken: AtomicBool,
     /// Changed only with the lock held; may be read without.
     hint: AtomicU64,
+    /// As `hint`; zero once the value may have changed.
+    seal: AtomicU64,
     value: UnsafeCell<T>,
 }
 
@@ -44,12 +53,23 @@ unsafe impl<T: Send> Sync for Latch<T> {}
 
 impl<T> Latch<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { taken: AtomicBool::new(false), hint: AtomicU64::new(0), value: UnsafeCell::new(value) }
+        Self {
+            taken: AtomicBool::new(false),
+            hint: AtomicU64::new(0),
+            seal: AtomicU64::new(0),
+            value: UnsafeCell::new(value),
+        }
     }
 
     #[inline]
     pub(crate) fn hint(&self) -> u64 {
         self.hint.load(Ordering::Acquire)
+    }
+
+    /// Returns the number with which the value was sealed, if nobody has changed it since; else zero.
+    #[inline]
+    pub(crate) fn seal(&self) -> u64 {
+        self.seal.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -67,6 +87,7 @@ impl<T> Latch<T> {
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         *self.hint.get_mut() = 0;
+        *self.seal.get_mut() = 0;
         self.value.get_mut()
     }
 
@@ -95,6 +116,12 @@ impl<T> LatchGuard<'_, T> {
     pub(crate) fn set_hint(&self, hint: u64) {
         self.latch.hint.store(hint, Ordering::Release);
     }
+
+    /// Seals the value with a number: the next change clears it.
+    #[inline]
+    pub(crate) fn set_seal(&self, seal: u64) {
+        self.latch.seal.store(seal, Ordering::Release);
+    }
 }
 
 impl<T> Deref for LatchGuard<'_, T> {
@@ -109,6 +136,7 @@ impl<T> Deref for LatchGuard<'_, T> {
 impl<T> DerefMut for LatchGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
+        self.latch.seal.store(0, Ordering::Release);
         // SAFETY: this guard is the only one, and it is borrowed mutably.
         unsafe { &mut *self.latch.value.get() }
     }

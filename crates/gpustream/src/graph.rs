@@ -1,20 +1,19 @@
 //! Graphs: work recorded once and launched many times.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_core::inside;
 use gpustream_core::memory::HostReplay;
 use gpustream_core::queue::Capture;
-use gpustream_core::record::Contents;
 use gpustream_core::record::nodes::HostNodes;
+use gpustream_core::record::{Contents, OwnedExec, OwnedGraph};
 use gpustream_core::sync::{Mutex, lock};
-use gpustream_hal::{
-    self as hal, Error, ErrorKind, GraphSize, GraphUpdate, Operation, RawGraph, RawGraphExec, Result,
-};
+use gpustream_hal::{Error, ErrorKind, GraphSize, GraphUpdate, Operation, RawGraph, Result};
 
 use crate::device::Device;
+use crate::dot::dot;
 use crate::graph_builder::{Node, NodeTable};
 use crate::stream::Stream;
 
@@ -49,54 +48,15 @@ pub struct Graph {
 
 /// The parts of a graph that a launch may still be using after the graph is dropped.
 struct Parts {
-    exec: Exec,
+    exec: OwnedExec,
+    /// Held during calls with `exec`, and with the graph that it was made from: drivers do not lock their graphs, and
+    /// threads may share the `Graph`.
+    calls: Mutex<()>,
     /// The graph that the executable was made from, for use as a child.
-    recorded: Recorded,
+    recorded: OwnedGraph,
     contents: Contents,
     nodes: usize,
     edges: usize,
-}
-
-struct Exec {
-    raw: RawGraphExec,
-    device: Arc<dyn hal::Device>,
-    /// Held during calls with `raw`, and with the graph that it was made from: drivers do not lock their graphs, and
-    /// threads may share the `Graph`.
-    calls: Mutex<()>,
-}
-
-impl Exec {
-    fn new(Recorded { raw, device }: &Recorded) -> Result<Self> {
-        // SAFETY: the graph is alive.
-        let raw = unsafe { device.graph_instantiate(*raw) }?;
-        Ok(Self { raw, device: device.clone(), calls: Mutex::new(()) })
-    }
-}
-
-impl Drop for Exec {
-    fn drop(&mut self) {
-        let (device, raw) = (self.device.clone(), self.raw);
-        inside::outside(move || {
-            // SAFETY: the device drops parked parts when no launch of them is pending.
-            let _ = unsafe { device.graph_exec_destroy(raw) };
-        });
-    }
-}
-
-/// A recorded graph before it is made launchable.
-pub(crate) struct Recorded {
-    pub(crate) raw: RawGraph,
-    pub(crate) device: Arc<dyn hal::Device>,
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        let (device, raw) = (self.device.clone(), self.raw);
-        inside::outside(move || {
-            // SAFETY: nobody else has the graph, and executables do not depend on it.
-            let _ = unsafe { device.graph_destroy(raw) };
-        });
-    }
 }
 
 impl Stream {
@@ -115,13 +75,13 @@ impl Stream {
         Graph::new(&self.device, recorded, contents)
     }
 
-    fn capture_parts(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<(Recorded, Contents)> {
+    fn capture_parts(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<(OwnedGraph, Contents)> {
         /// Ends the capture also where the closure panics.
         struct Ending<'a>(&'a Stream, Arc<Capture>);
         impl Ending<'_> {
-            fn end(&self) -> Result<(Recorded, Contents)> {
+            fn end(&self) -> Result<(OwnedGraph, Contents)> {
                 let (raw, contents) = self.1.end()?;
-                Ok((Recorded { raw, device: self.0.core.device.clone() }, contents))
+                Ok((OwnedGraph { raw, device: self.0.core.device.clone() }, contents))
             }
         }
         impl Drop for Ending<'_> {
@@ -163,23 +123,23 @@ impl Drop for Added<'_> {
 }
 
 impl Parts {
-    fn new(recorded: Recorded, contents: Contents) -> Result<Self> {
+    fn new(recorded: OwnedGraph, contents: Contents) -> Result<Self> {
         inside::check_outside()?;
         // SAFETY: the graph is alive.
         let GraphSize { nodes, edges } = unsafe { recorded.device.graph_size(recorded.raw) }?;
-        Ok(Self { exec: Exec::new(&recorded)?, recorded, contents, nodes, edges })
+        Ok(Self { exec: recorded.instantiate()?, calls: Mutex::new(()), recorded, contents, nodes, edges })
     }
 }
 
 impl Graph {
-    fn new(device: &Device, recorded: Recorded, contents: Contents) -> Result<Self> {
+    fn new(device: &Device, recorded: OwnedGraph, contents: Contents) -> Result<Self> {
         Ok(Self { parts: Some(Parts::new(recorded, contents)?), table: None, device: device.clone() })
     }
 
     /// Makes a graph of explicit nodes; `host_nodes` are the nodes that call a closure.
     pub(crate) fn of_nodes(
         device: &Device,
-        recorded: Recorded,
+        recorded: OwnedGraph,
         contents: Contents,
         mut table: NodeTable,
         host_nodes: &HostNodes,
@@ -192,7 +152,7 @@ impl Graph {
     /// Calls `make` with the recorded graph and its contents.
     pub(crate) fn with_recorded<T>(&self, make: impl FnOnce(RawGraph, &Contents) -> Result<T>) -> Result<T> {
         let parts = self.parts.as_ref().ok_or_else(empty)?;
-        let _alone = lock(&parts.exec.calls);
+        let _alone = lock(&parts.calls);
         make(parts.recorded.raw, &parts.contents)
     }
 
@@ -220,7 +180,7 @@ impl Graph {
             what,
             uses.accesses(),
             |device, raw| {
-                let _alone = lock(&parts.exec.calls);
+                let _alone = lock(&parts.calls);
                 parts.contents.calls.iter().for_each(|call| call.launched_on(&stream.core.panicked));
                 // SAFETY: both are alive, and the graph owns what it refers to.
                 unsafe { device.graph_launch(parts.exec.raw, raw) }
@@ -249,7 +209,7 @@ impl Graph {
         // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
         // executable, and another one is updated.
         let pending = parts.contents.calls.iter().any(|call| call.is_pending());
-        let another = pending.then(|| Exec::new(&parts.recorded)).transpose()?;
+        let another = pending.then(|| parts.recorded.instantiate()).transpose()?;
         let exec = another.as_ref().unwrap_or(&parts.exec).raw;
         let owns = !parts.contents.calls.is_empty();
         // The graph keeps both contents until the driver has answered.
@@ -309,10 +269,11 @@ impl Graph {
         }
         stream.core.check_thread()?;
         let Some(parts) = &self.parts else { return Ok(()) };
-        let _state = stream.core.running("prepare a graph inside it")?;
-        let _alone = lock(&parts.exec.calls);
+        let mut state = stream.core.running("prepare a graph inside it")?;
+        let raw = stream.core.caught_up(&mut state)?;
+        let _alone = lock(&parts.calls);
         // SAFETY: both are alive.
-        unsafe { parts.exec.device.graph_upload(parts.exec.raw, stream.core.raw) }
+        unsafe { parts.exec.device.graph_upload(parts.exec.raw, raw) }
     }
 
     #[cold]
@@ -339,22 +300,8 @@ impl Graph {
 
     /// Returns the operations, and the operations that each follows directly, in Graphviz's language.
     pub fn dot(&self) -> String {
-        let mut text = String::from("digraph {\n    node [shape=box];\n");
         let operations = self.parts.as_ref().map_or(&[][..], |parts| &parts.contents.operations);
-        for (index, captured) in operations.iter().enumerate() {
-            let Operation { label, location } = captured.operation;
-            // Writing to a string does not fail.
-            let _ = writeln!(
-                text,
-                "    n{index} [label=\"{label}\", tooltip=\"{}:{}\"];",
-                location.file().escape_default(),
-                location.line()
-            );
-            for before in &captured.after {
-                let _ = writeln!(text, "    n{before} -> n{index};");
-            }
-        }
-        text + "}\n"
+        dot(operations.iter().map(|it| (it.operation, it.after.as_slice())))
     }
 
     /// Returns the device that the graph belongs to.

@@ -10,14 +10,14 @@ use gpustream_core::queue::{Sink, StreamCore};
 use gpustream_core::record::attributes::Attributed;
 use gpustream_core::record::nodes::{Finished, HostNodes};
 use gpustream_core::record::setter::NodeCalls;
-use gpustream_core::record::{Contents, GraphUses, NodeAdder, NodeSetter};
+use gpustream_core::record::{Contents, GraphUses, NodeAdder, NodeSetter, OwnedGraph};
 use gpustream_hal::{
     self as hal, Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, Result, Work,
 };
 use smallvec::SmallVec;
 
 use crate::device::Device;
-use crate::graph::{Graph, Recorded};
+use crate::graph::Graph;
 use crate::stream::Stream;
 
 /// A node of a graph under construction, and of the graph made from it.
@@ -49,7 +49,7 @@ pub struct Node {
 ///
 /// A `GraphBuilder` is `Send` and `Sync`. Dropping it drops the nodes, which have not run.
 pub struct GraphBuilder {
-    graph: Recorded,
+    graph: OwnedGraph,
     adder: Arc<NodeAdder>,
     /// The stream that `work` submits each node's operation to.
     stream: Stream,
@@ -74,7 +74,7 @@ impl Device {
         // SAFETY: the graph was just made by this device, and lives as long as the builder, which alone has the adder.
         let adder = Arc::new(unsafe { NodeAdder::new(device.clone(), raw) });
         Ok(GraphBuilder {
-            graph: Recorded { raw, device },
+            graph: OwnedGraph { raw, device },
             stream: node_stream(self, Sink::Node(adder.clone())),
             adder,
             id: NEXT.fetch_add(1, Ordering::Relaxed),

@@ -58,9 +58,10 @@ impl Stream {
     }
 
     /// Returns the driver's handle, for calls that this crate does not offer. Work submitted through the handle is
-    /// ordered with this stream's, but its use of memory is not tracked.
+    /// ordered with this stream's, but its use of memory is not tracked. Within a run of a [`Replay`](crate::Replay), take
+    /// the handle inside the closure: from there on the run holds nothing back.
     pub fn as_raw(&self) -> RawStream {
-        self.core.raw
+        self.core.handle()
     }
 
     /// Submits an operation, which the tracker orders by its accesses.
@@ -97,8 +98,9 @@ impl Stream {
             let mark = Mark { number: 0, record: 0, cell, clock: Clock::default() };
             Box::new(Recorded { mark, stream: self.core.clone(), captured: None, ordinary: true })
         };
+        let raw = self.core.caught_up(&mut state)?;
         // SAFETY: event and stream are alive and of this device.
-        unsafe { self.core.device.event_record(recorded.mark.cell.raw, self.core.raw) }?;
+        unsafe { self.core.device.event_record(recorded.mark.cell.raw, raw) }?;
         recorded.mark.number = state.number();
         recorded.mark.record = state.count_record();
         recorded.mark.clock.clone_from(&state.clock);
@@ -138,8 +140,9 @@ impl Stream {
 
     /// Records `cell`, which is not used again for other events.
     fn record_cell(&self, state: &mut StreamState, cell: Arc<EventCell>) -> Result<Event> {
+        let raw = self.core.caught_up(state)?;
         // SAFETY: event and stream are alive and of this device.
-        unsafe { self.core.device.event_record(cell.raw, self.core.raw) }?;
+        unsafe { self.core.device.event_record(cell.raw, raw) }?;
         Ok(self.event(state.recorded(cell), None, false))
     }
 
@@ -189,8 +192,9 @@ impl Stream {
         }
         // The host must be able to wait for the last operation without also waiting for `event`.
         self.core.pay(&mut state, &std::iter::empty::<&Access<'_>>())?;
+        let raw = self.core.caught_up(&mut state)?;
         // SAFETY: both are alive, and an `Event` has always been recorded.
-        unsafe { self.core.device.stream_wait_event(self.core.raw, event.mark.cell.raw) }?;
+        unsafe { self.core.device.stream_wait_event(raw, event.mark.cell.raw) }?;
         state.clock.merge(&event.mark.clock);
         state.clock.advance(point);
         state.prune_clock();

@@ -222,6 +222,9 @@ pub struct DeviceInfo {
     /// The most bytes that [`copy_inline`](crate::Buffers::copy_inline) takes at no more than the cost of a copy from
     /// page-locked memory; 0 where there is no such copy.
     pub inline_copies: usize,
+    /// A known fault of this driver's graphs, where there is one. Graphs are then not used where they are only faster,
+    /// and the text says why.
+    pub graph_fault: Option<&'static str>,
 }
 
 impl DeviceInfo {
@@ -259,6 +262,7 @@ impl DeviceInfo {
             hardware_queues: 0,
             free_synchronizes: false,
             inline_copies: 0,
+            graph_fault: None,
         }
     }
 }

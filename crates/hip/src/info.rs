@@ -56,6 +56,7 @@ pub(crate) fn read(driver: &Driver, arch: &Arch, ordinal: usize, count: usize) -
         ability(hipDeviceAttributeManagedMemory) && ability(hipDeviceAttributeConcurrentManagedAccess);
     info.cooperative_launch = ability(hipDeviceAttributeCooperativeLaunch);
     info.free_synchronizes = true;
+    info.graph_fault = driver.version.graph_fault();
     info.hardware_queues = hardware_queues(std::env::var("GPU_MAX_HW_QUEUES").ok().as_deref());
     info.stream_priorities = stream_priorities(driver, device).unwrap_or_default();
     info.peer_access = any_peer(driver, ordinal, count);

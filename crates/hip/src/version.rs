@@ -22,6 +22,15 @@ impl Version {
     pub(crate) const fn minor(self) -> u32 {
         self.0 / 100_000 % 100
     }
+
+    /// Returns a known fault of this version's graphs. The patch number does not tell the releases of a version apart.
+    pub(crate) const fn graph_fault(self) -> Option<&'static str> {
+        match (self.major(), self.minor()) {
+            (7, 2) => Some("graphs of HIP 7.2 hang or compute wrong results (ROCm/clr issue 279)"),
+            (7, 14) => Some("graphs of HIP 7.14 compute wrong results (kokkos/kokkos issue 9390)"),
+            _ => None,
+        }
+    }
 }
 
 impl From<c_int> for Version {
@@ -40,6 +49,13 @@ impl fmt::Display for Version {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faulty_graphs_are_known_by_version() {
+        let faulty = |number| Version(number).graph_fault().is_some();
+        assert!(faulty(70_226_015) && faulty(71_400_000));
+        assert!(!faulty(60_443_483) && !faulty(70_125_424) && !faulty(71_500_001));
+    }
 
     #[test]
     fn versions_read_as_the_vendor_writes_them() {

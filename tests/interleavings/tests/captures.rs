@@ -248,3 +248,67 @@ fn one_graph_is_launched_by_one_thread_at_a_time() {
         assert_eq!(driver.steps(), [2, 2]);
     });
 }
+
+/// The other thread is handed the memory while the step's operations are held back.
+#[test]
+fn operations_held_back_are_seen_by_other_threads() {
+    in_many_orders(|| {
+        let Scene { driver, a, b, x } = Scene::new();
+        let device = a.device().clone();
+        let mut y = a.alloc::<u32>(4).unwrap();
+        // The memory, and the value that was submitted last.
+        let shared = Arc::new(shuttle::sync::Mutex::new((x, 0)));
+        let (handed, told) = (shared.clone(), driver.clone());
+        let reading = thread::spawn(move || {
+            let mut z = b.alloc::<u32>(4).unwrap();
+            let mut shared = handed.lock().unwrap();
+            let (x, last) = &mut *shared;
+            if *last > 0 {
+                b.copy(x, &mut z).unwrap();
+                b.synchronize().unwrap();
+                let ran = told.ran();
+                let copied = ran.iter().position(|step| *step == COPY).unwrap();
+                assert!(ran[..copied].contains(last), "{ran:?} lacks {last}");
+            }
+        });
+        let mut step = device.replay();
+        for value in 1..4 {
+            step.run(&a, |s| {
+                let mut shared = shared.lock().unwrap();
+                s.fill(&mut shared.0, value)?;
+                shared.1 = value;
+                drop(shared);
+                s.fill(&mut y, 10 + value)
+            })
+            .unwrap();
+        }
+        reading.join().unwrap();
+        let steps: Vec<u32> = driver.steps().into_iter().filter(|step| *step != COPY).collect();
+        assert_eq!(steps, [1, 11, 2, 12, 3, 13]);
+        assert_eq!(step.stats().runs, 3);
+    });
+}
+
+#[test]
+fn steps_stay_out_of_another_threads_capture() {
+    in_many_orders(|| {
+        let Scene { driver, b, mut x, .. } = Scene::new();
+        let capturing = {
+            let b = b.clone();
+            thread::spawn(move || capture_nothing(&b))
+        };
+        let mut step = b.device().replay();
+        let mut want = Vec::new();
+        for value in 1..4 {
+            let _ = unless_captured(step.run(&b, |s| {
+                s.fill(&mut x, value)?;
+                want.push(value);
+                s.fill(&mut x, 10 + value)?;
+                want.push(10 + value);
+                Ok(())
+            }));
+        }
+        capturing.join().unwrap();
+        assert_eq!(driver.steps(), want);
+    });
+}

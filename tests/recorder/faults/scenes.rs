@@ -4,13 +4,13 @@
 use gpustream::hal::{DefaultStream, StreamOptions, WaitPolicy};
 use gpustream::half::f16;
 use gpustream::{
-    Buffer, Device, Error, ErrorKind, GraphUpdate, Launch, ManagedAdvice, PinnedOptions, Pitched, Place,
-    Result, Stream,
+    Buffer, Device, Error, ErrorKind, GraphUpdate, Launch, ManagedAdvice, ParamInfo, PinnedOptions, Pitched,
+    Place, Result, Stream,
 };
 
 use gpustream_kernels::convert::Convert;
 
-use crate::fakes::{ONE, increment, load_kernel};
+use crate::fakes::{ONE, increment, load_kernel, load_module};
 use crate::stage::{N, Stage};
 
 const MIB: usize = 1 << 20;
@@ -233,6 +233,29 @@ pub(crate) fn pipelines_in_place(it: &mut Stage) -> Result<u64> {
     )?;
     it.pipeline.streams()?.try_for_each(Stream::synchronize)?;
     Ok(total)
+}
+
+/// Runs that are recorded, repeated, changed, cut and of another course.
+pub(crate) fn replayed_steps(it: &mut Stage) -> Result<u64> {
+    let sizes = [0, 8].map(|offset| ParamInfo { offset, size: 8 });
+    let kernel = load_module(it.fake, &it.device)?.kernel_with("increment", &sizes)?;
+    let mut step = it.device.replay();
+    it.a.fill(&mut it.x, 1)?;
+    for value in [4, 4, 4, 5, 5, 6, 4] {
+        step.run(&it.a, |s| {
+            s.fill(&mut it.y, value)?;
+            increment(&kernel, s, ONE, &mut it.x)?;
+            let mut z = s.duplicate(&it.y)?;
+            increment(&kernel, s, ONE, &mut z)?;
+            if value == 5 {
+                s.synchronize()?;
+            } else if value == 6 {
+                s.copy(&z, &mut it.y)?;
+            }
+            s.copy(&z.slice(..10)?, &mut it.x.slice_mut(..10)?)
+        })?;
+    }
+    Ok(sum(&it.a.download(&it.x)?) + sum(&it.b.download(&it.y)?))
 }
 
 pub(crate) fn kernels(it: &mut Stage) -> Result<u64> {

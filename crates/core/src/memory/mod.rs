@@ -14,6 +14,7 @@ mod page_locked;
 mod registration;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpustream_hal::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
@@ -25,6 +26,19 @@ pub(crate) use block::{Filling, Home, Place, Returned};
 pub use guard::{HostGuard, HostReplay};
 pub use page_locked::PAGE_LOCKED;
 pub use registration::Registration;
+
+/// The number of times that memory went back to a driver, of all devices of the process.
+static RETURNED: AtomicU64 = AtomicU64::new(0);
+
+/// Notes that memory is about to go back to a driver: its addresses may soon mean other memory.
+pub(crate) fn note_return() {
+    RETURNED.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Returns a number that changes whenever memory goes back to a driver.
+pub fn returned() -> u64 {
+    RETURNED.load(Ordering::Acquire)
+}
 
 /// Returns the size of `len` elements in bytes.
 pub fn byte_len<T>(len: usize) -> Result<usize> {

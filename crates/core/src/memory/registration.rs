@@ -58,6 +58,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        super::note_return();
         let (device, host, len, free) = (self.device.clone(), self.host, self.len, self.free);
         inside::outside(move || {
             // SAFETY: the memory is registered, and its owner drops this only after all uses are done.

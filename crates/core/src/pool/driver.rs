@@ -13,7 +13,7 @@ use super::arena::Slab;
 use super::stats::MemoryStats;
 use super::{Holder, Pools, are_done};
 use crate::inside;
-use crate::memory::{Access, Block, Filling, Kind, Place, Returned};
+use crate::memory::{self, Access, Block, Filling, Kind, Place, Returned};
 use crate::operation::Rules;
 use crate::queue::{StreamCore, StreamTable};
 use crate::sync::{Mutex, lock};
@@ -177,10 +177,12 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
         if !uses.is_empty() {
             return Some(returned);
         }
+        memory::note_return();
         // SAFETY: all uses are done. The plain call also takes memory of the driver's pool.
         let _ = unsafe { pools.device.free(returned.address) };
         return None;
     };
+    memory::note_return();
     let operation = Operation { label: "free", location: std::panic::Location::caller() };
     let Returned { address, size, uses, .. } = returned;
     let mut block = Block::empty(pools.clone(), Kind::Device);

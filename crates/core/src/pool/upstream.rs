@@ -8,7 +8,7 @@ use super::SMALL;
 use super::arena::Slab;
 use super::stats::Bytes;
 use crate::inside;
-use crate::memory::{Kind, PAGE_LOCKED};
+use crate::memory::{self, Kind, PAGE_LOCKED};
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The source of slabs.
@@ -93,6 +93,7 @@ impl Upstream {
     /// # Safety
     /// All uses of the slab are done, and nobody holds any of it.
     pub(super) unsafe fn free(&self, kind: Kind, slab: Slab) {
+        memory::note_return();
         let device = self.device.clone();
         inside::outside(move || {
             // SAFETY: this function's contract. A failure leaves nothing to do.

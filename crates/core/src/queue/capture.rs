@@ -72,8 +72,9 @@ impl Capture {
             return Err(refused("capture a stream that is being captured already; end that capture first"));
         }
         stream.mark_end(&mut state)?;
+        let raw = stream.caught_up(&mut state)?;
         // SAFETY: the stream is alive and, as we just saw, not being captured.
-        unsafe { stream.device.capture_begin(stream.raw) }?;
+        unsafe { stream.device.capture_begin(raw) }?;
         stream.set_recording(&mut state, Recording::Capture(capture.clone()));
         drop(state);
         lock(&capture.inner).add_lane(stream);
@@ -157,8 +158,9 @@ impl Capture {
             Recording::Node => return Err(no_node()),
             Recording::None => stream.mark_end(&mut state)?,
         }
+        let raw = stream.caught_up(&mut state)?;
         // SAFETY: both are alive, and the event was recorded in this capture.
-        unsafe { stream.device.stream_wait_event(stream.raw, event.raw) }?;
+        unsafe { stream.device.stream_wait_event(raw, event.raw) }?;
         stream.set_recording(&mut state, Recording::Capture(self.clone()));
         drop(state);
         let lane = inner.add_lane(stream);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, Result, WaitPolicy};
+use gpustream_hal::{self as hal, Error, ErrorKind, EventOptions, RawEvent, RawStream, Result, WaitPolicy};
 
 use super::{CapturedPoint, StreamCore, StreamState};
 use crate::inside;
@@ -94,6 +94,9 @@ impl Owed {
         Self { block: Arc::as_ptr(access.block).addr(), range: access.range.clone(), mode: access.mode }
     }
 
+    /// A use of memory that no later access is known to cover.
+    pub(super) const ANYTHING: Self = Self { block: 0, range: 0..0, mode: Mode::Write };
+
     /// Whether every host access that waits for this use waits for `access` too.
     fn is_covered_by(&self, access: &Access<'_>) -> bool {
         self.block == Arc::as_ptr(access.block).addr()
@@ -123,7 +126,9 @@ impl StreamCore {
     ) -> Result<()> {
         let covered = |owed: &Owed| accesses.clone().any(|access| owed.is_covered_by(access.borrow()));
         if !state.owed.iter().all(covered) {
-            self.mark(state)?;
+            let raw = self.caught_up_in_segment(state)?;
+            let number = state.number;
+            self.mark_on(state, raw, number)?;
         }
         Ok(())
     }
@@ -152,6 +157,18 @@ impl StreamCore {
 
     /// Records an event at the stream's present end.
     pub fn mark<'s>(&self, state: &'s mut StreamState) -> Result<&'s Mark> {
+        let raw = self.caught_up(state)?;
+        let number = state.number;
+        self.mark_on(state, raw, number)
+    }
+
+    /// Records an event on `raw`, the stream's handle, to which the submissions up to `number` went.
+    pub(super) fn mark_on<'s>(
+        &self,
+        state: &'s mut StreamState,
+        raw: RawStream,
+        number: u64,
+    ) -> Result<&'s Mark> {
         self.check_thread()?;
         if state.is_recorded() {
             return Err(refused(
@@ -169,11 +186,11 @@ impl StreamCore {
             None => EventCell::new(&self.device, EventOptions::default().wait(self.wait))?,
         };
         // SAFETY: event and stream are alive and of this device.
-        unsafe { self.device.event_record(cell.raw, self.raw) }?;
+        unsafe { self.device.event_record(cell.raw, raw) }?;
         if state.marks.len() >= MARKS {
             self.forget_marks(state);
         }
-        let mark = state.recorded(cell);
+        let mark = Mark { number, ..state.recorded(cell) };
         state.owed.clear();
         state.marks.push_back(mark);
         Ok(&state.marks[state.marks.len() - 1])

@@ -10,6 +10,7 @@
 //! | `table` | the process's streams, by number |
 //! | `context` | captures beside waits for a whole context |
 //! | `wait` | host access to memory |
+//! | `step` | operations that are held back for a graph |
 //! | `short_path` | pinned memory that a stream keeps for short copies |
 //!
 //! One rule prevents deadlock and inversion: a stream takes a number and calls the driver under its own lock, and no thread
@@ -29,6 +30,7 @@ mod mark;
 mod progress;
 mod short_path;
 mod sink;
+mod step;
 mod submit;
 mod table;
 mod wait;
@@ -43,6 +45,7 @@ use smallvec::SmallVec;
 use crate::host_call::Panicked;
 use crate::inside;
 use crate::operation::refused;
+use crate::step::Step;
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, Point, StreamId};
@@ -54,6 +57,7 @@ pub use mark::{EventCell, Mark, Recorded};
 pub(crate) use short_path::ShortPath;
 pub use short_path::{Chunk, Up};
 pub use sink::{Recording, Sink};
+pub use step::Run;
 pub(crate) use table::Adopting;
 pub use table::{StreamTable, known_done, prune};
 pub use wait::{is_done, wait_for};
@@ -78,11 +82,15 @@ pub struct StreamState {
     /// Set when the device has let go of the stream: dropped events are then not kept.
     closed: bool,
     recording: Recording,
+    /// The step whose run is going on, if there is one.
+    step: Option<Box<Step>>,
 }
 
 pub struct StreamCore {
     pub id: StreamId,
-    pub raw: RawStream,
+    /// The driver's handle. Calls that put something into the stream, or ask about its end, take the handle from
+    /// [`caught_up`](Self::caught_up).
+    raw: RawStream,
     pub device: Arc<dyn hal::Device>,
     pub state: Mutex<StreamState>,
     pub short_path: ShortPath,
@@ -90,6 +98,8 @@ pub struct StreamCore {
     counted: AtomicU64,
     /// Whether the stream's operations are recorded instead of run, readable without the lock.
     recorded: AtomicBool,
+    /// Whether the run of a step goes on, readable without the lock.
+    in_step: AtomicBool,
     /// Everything up to this number is known to be done.
     completed: AtomicU64,
     /// The length of `spare`. Each event in it holds the stream.
@@ -180,12 +190,14 @@ impl StreamCore {
             spare: Vec::new(),
             closed: false,
             recording,
+            step: None,
         };
         Self {
             id,
             raw,
             device,
             recorded: AtomicBool::new(state.is_recorded()),
+            in_step: AtomicBool::new(false),
             state: Mutex::new(state),
             short_path: ShortPath::default(),
             counted: AtomicU64::new(0),
@@ -277,7 +289,9 @@ impl StreamCore {
         // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
         if !state.is_recorded() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
             // SAFETY: the stream is alive.
-            if unsafe { self.device.stream_synchronize(self.raw) }.is_ok() {
+            let ended =
+                self.caught_up(&mut state).and_then(|raw| unsafe { self.device.stream_synchronize(raw) });
+            if ended.is_ok() {
                 self.set_done(state.number);
             }
         }
@@ -292,14 +306,17 @@ impl StreamCore {
         past
     }
 
-    /// The number of the last submission.
+    /// The number of the last submission that the driver was given.
     pub fn submitted(&self) -> u64 {
-        lock(&self.state).number
+        let mut state = lock(&self.state);
+        // An operation that the driver refuses never runs.
+        let _ = self.caught_up(&mut state);
+        state.number
     }
 
     /// The number of the last submission, which the driver may not have been given yet. Takes no lock: a thread that
     /// submits may hold it while it waits for room in the stream.
-    pub(crate) fn counted(&self) -> u64 {
+    pub fn counted(&self) -> u64 {
         self.counted.load(Ordering::Acquire)
     }
 

@@ -65,21 +65,23 @@ impl StreamCore {
     /// As [`poll`](Self::poll); the caller is given the clock by which other streams' work is done as well.
     pub(crate) fn poll_clock(&self) -> Result<Option<Clock>> {
         let Some(state) = self.try_state() else { return Ok(None) };
-        if state.is_recorded() {
+        // Nobody waits for the answer, so what is held back may stay so.
+        if state.is_recorded() || state.holds_any() {
             return Ok(None);
         }
         self.poll_locked(state)
     }
 
     /// As [`poll_clock`](Self::poll_clock), for a stream that is known not to be captured.
-    pub fn poll_locked(&self, state: MutexGuard<'_, StreamState>) -> Result<Option<Clock>> {
+    pub fn poll_locked(&self, mut state: MutexGuard<'_, StreamState>) -> Result<Option<Clock>> {
         let number = state.number;
         if !self.is_reachable() {
             drop(state);
             return self.poll_last_mark(number);
         }
+        let raw = self.caught_up(&mut state)?;
         // SAFETY: the stream is alive: one that is not ours cannot retire while its lock is held.
-        let done = unsafe { self.device.stream_query(self.raw) }?;
+        let done = unsafe { self.device.stream_query(raw) }?;
         if done {
             self.set_done(number);
         }
@@ -104,6 +106,7 @@ impl StreamCore {
         }
         if let Some(mut state) = self.try_state()
             && !state.is_recorded()
+            && !state.holds_any()
         {
             self.forget_marks(&mut state);
             let _ = self.mark_end(&mut state);

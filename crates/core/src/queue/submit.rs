@@ -48,16 +48,36 @@ impl StreamCore {
         self.check_thread()?;
         let state = lock(&self.state);
         let Recording::Capture(capture) = &state.recording else {
-            let &mut Submission { operation, rules, accesses, ref mut call, waited, .. } = submission;
-            // SAFETY: the stream is alive, and the accesses are ordered by then.
-            let call = |device: &dyn hal::Device, stream| unsafe { call.enqueue(device, stream) };
-            return self.run(rules, state, operation, waited, accesses.iter().copied(), call);
+            // SAFETY: handed on, in both cases.
+            return unsafe {
+                if state.step.is_none() {
+                    self.run_submission(state, submission)
+                } else {
+                    self.submit_in_step(state, submission)
+                }
+            };
         };
         let capture = capture.clone();
         drop(state);
         // Only the capturing thread gets further, and only that thread ends the capture.
         // SAFETY: handed on.
         unsafe { capture.submit(self, submission) }
+    }
+
+    /// Runs one operation.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline]
+    pub(super) unsafe fn run_submission<'s>(
+        &'s self,
+        state: MutexGuard<'s, StreamState>,
+        submission: &mut Submission<'_>,
+    ) -> Result<()> {
+        let &mut Submission { operation, rules, accesses, ref mut call, waited, .. } = submission;
+        // SAFETY: the stream is alive, and the accesses are ordered by then.
+        let call = |device: &dyn hal::Device, stream| unsafe { call.enqueue(device, stream) };
+        self.run(rules, state, operation, waited, accesses.iter().copied(), call)
     }
 
     /// As [`submit`](Self::submit), for an operation that no recording can take; `what` completes the error "one cannot …".
@@ -75,23 +95,45 @@ impl StreamCore {
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        self.check_thread()
-            .and_then(|()| self.running(what))
-            .and_then(|state| self.run(rules, state, operation, Waited::Alone, accesses, call))
-            .map_err(|error| error.with_operation(operation))
+        let run = || {
+            self.check_thread()?;
+            let mut state = self.running(what)?;
+            self.caught_up(&mut state)?;
+            self.run(rules, state, operation, Waited::Alone, accesses, call)
+        };
+        run().map_err(|error| error.with_operation(operation))
     }
 
     #[inline]
-    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn run<'s, 'a, I>(
         &'s self,
         rules: Rules,
-        mut state: MutexGuard<'s, StreamState>,
+        state: MutexGuard<'s, StreamState>,
         operation: Operation,
         waited: Waited,
         accesses: I,
         call: impl FnOnce(&dyn hal::Device, RawStream) -> Result<()>,
     ) -> Result<()>
+    where
+        I: Iterator<Item: Borrow<Access<'a>>> + Clone,
+    {
+        let (state, guarded) = self.prepare(rules, state, operation, accesses.clone())?;
+        let result = call(&*self.device, self.raw);
+        self.finish(rules, state, accesses, guarded && waited == Waited::Alone, guarded, result)
+    }
+
+    /// Gives an operation its place in the stream: makes the waits that its accesses need, counts it, and enters its uses.
+    /// Returns whether it touches memory that the host may wait for.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
+    #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
+    pub(super) fn prepare<'s, 'a, I>(
+        &'s self,
+        rules: Rules,
+        mut state: MutexGuard<'s, StreamState>,
+        operation: Operation,
+        accesses: I,
+    ) -> Result<(MutexGuard<'s, StreamState>, bool)>
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
@@ -117,15 +159,42 @@ impl StreamCore {
         state.number += 1;
         self.counted.store(state.number, Ordering::Release);
         let point = Point { stream: self.id, number: state.number };
-        for access in accesses.clone() {
+        for access in accesses {
             self.enter(access.borrow(), Use::new(point, operation));
         }
-        drop(entering);
-        let result = call(&*self.device, self.raw);
+        Ok((state, guarded))
+    }
+
+    /// Makes the call of an operation that has its place.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    pub(super) unsafe fn call(
+        &self,
+        state: MutexGuard<'_, StreamState>,
+        submission: &mut Submission<'_>,
+        guarded: bool,
+    ) -> Result<()> {
+        // SAFETY: the stream is alive, and the accesses are ordered.
+        let result = unsafe { submission.call.enqueue(&*self.device, self.raw) };
+        let owes = guarded && submission.waited == Waited::Alone;
+        self.finish(submission.rules, state, submission.accesses.iter().copied(), owes, guarded, result)
+    }
+
+    /// Ends the submission of an operation.
+    #[inline]
+    fn finish<'a>(
+        &self,
+        rules: Rules,
+        state: MutexGuard<'_, StreamState>,
+        accesses: impl Iterator<Item: Borrow<Access<'a>>>,
+        owes: bool,
+        guarded: bool,
+        result: Result<()>,
+    ) -> Result<()> {
         if result.is_ok() && !(guarded || rules.blocking || self.is_one_threads()) {
             return Ok(());
         }
-        let owes = guarded && waited == Waited::Alone;
         self.conclude(rules, state, accesses, owes, result)
     }
 
@@ -264,12 +333,13 @@ impl StreamCore {
         let began = "submit to it from another thread than the one that captures, which began meanwhile";
         let mut state = self.running(began)?;
         self.pay(&mut state, &iter::empty::<&Access<'_>>())?;
+        let raw = self.caught_up(&mut state)?;
         for (point, mark) in waits {
             if let Some(mark) = mark
                 && !state.clock.covers(point)
             {
                 // SAFETY: both are alive, and the event has been recorded.
-                unsafe { self.device.stream_wait_event(self.raw, mark.cell.raw) }?;
+                unsafe { self.device.stream_wait_event(raw, mark.cell.raw) }?;
                 state.clock.merge(&mark.clock);
             }
             state.clock.advance(point);
@@ -287,7 +357,7 @@ impl StreamCore {
 
 /// Enters a use of memory that other streams have used.
 #[inline(never)]
-fn enter_among_others(mut history: LatchGuard<'_, History>, access: &Access<'_>, new: Use) {
+pub(super) fn enter_among_others(mut history: LatchGuard<'_, History>, access: &Access<'_>, new: Use) {
     history.set_hint(MIXED);
     history.insert(&access.range, access.mode, new);
     if history.is_crowded() {

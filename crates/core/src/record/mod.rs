@@ -14,10 +14,13 @@
 
 pub mod attributes;
 pub(crate) mod contents;
+pub(crate) mod lanes;
 pub mod nodes;
+mod owned;
 pub(crate) mod scope;
 pub mod setter;
 
 pub use contents::{Contents, GraphUses};
 pub use nodes::NodeAdder;
+pub use owned::{OwnedExec, OwnedGraph};
 pub use setter::NodeSetter;

@@ -1,7 +1,6 @@
 //! Nodes made one by one: each operation becomes a node of a graph under construction.
 //!
-//! A node runs after the nodes that it was told to follow, and after earlier nodes that it conflicts with. Nodes that
-//! follow each other directly share a lane with one clock, so that a long chain costs no more than its length.
+//! A node runs after the nodes that it was told to follow, and after earlier nodes that it conflicts with.
 
 use std::sync::Arc;
 
@@ -9,13 +8,14 @@ use gpustream_hal::{self as hal, GraphNode, Operation, RawGraph, RawGraphNode, R
 use smallvec::SmallVec;
 
 use super::attributes::Attributed;
+use super::lanes::{Lanes, Place};
 use super::scope::{Operations, Scope, add};
 use super::{Contents, GraphUses};
 use crate::inside;
 use crate::memory::Access;
 use crate::operation::{Kept, Submission, refused};
 use crate::sync::{Mutex, lock};
-use crate::track::{Clock, Point, StreamId, Tracking};
+use crate::track::Tracking;
 
 /// The nodes that call a closure, each with the address of its [`RepeatedCall`](crate::host_call::RepeatedCall).
 pub type HostNodes = Vec<(RawGraphNode, usize)>;
@@ -30,22 +30,14 @@ pub struct NodeAdder {
 #[derive(Default)]
 struct Inner {
     scope: Scope,
-    placed: Vec<Placed>,
-    /// The operations of each lane, in order.
-    lanes: Vec<Vec<usize>>,
+    /// The driver's nodes, by operation.
+    nodes: Vec<RawGraphNode>,
+    lanes: Lanes,
     /// The predecessors of the one operation that may come; `None` after that operation came. The stream that stands
     /// for the node is lent out until then.
     next: Option<Operations>,
     attributed: Attributed,
     host_nodes: HostNodes,
-}
-
-/// An operation that has become a node.
-struct Placed {
-    node: RawGraphNode,
-    point: Point,
-    /// The operations that this one comes after, besides the earlier ones of its lane.
-    clock: Arc<Clock>,
 }
 
 /// A finished graph.
@@ -132,39 +124,32 @@ impl NodeAdder {
 
     /// Ends the construction, and returns the graph.
     pub fn finish(&self) -> Finished {
-        let Inner { mut scope, placed, attributed, host_nodes, .. } = std::mem::take(&mut *lock(&self.inner));
-        let nodes = placed.into_iter().map(|placed| placed.node).collect();
+        let Inner { mut scope, nodes, attributed, host_nodes, .. } = std::mem::take(&mut *lock(&self.inner));
         Finished { contents: scope.finish(), nodes, attributed, host_nodes }
     }
 }
 
 impl Inner {
-    /// Finds the point and the clock of an operation that follows `after`, and adds to `after` the operations that this
-    /// one conflicts with.
+    /// Finds the place of an operation that follows `after`, and adds to `after` the operations that this one conflicts
+    /// with.
     fn place(
         &self,
         tracking: Option<Tracking>,
         operation: Operation,
         accesses: &[&Access<'_>],
         after: &mut Operations,
-    ) -> Result<(Point, Arc<Clock>)> {
-        // The lane of a predecessor that is its lane's last operation, else a new one.
-        let last = |placed: &&Placed| self.lanes[lane(placed.point)].len() as u64 == placed.point.number;
-        let placed = after.iter().filter_map(|&index| self.placed.get(index));
-        let before = placed.clone().find(last);
-        let (stream, number, mut clock) = match before {
-            Some(before) => (before.point.stream, before.point.number + 1, before.clock.clone()),
-            None => (StreamId(self.lanes.len() as u64), 1, Arc::default()),
-        };
-        placed.for_each(|placed| come_after(&mut clock, stream, placed));
+    ) -> Result<Place> {
+        let mut place = self.lanes.place(after);
+        place.follow_all(&self.lanes, after);
         for access in accesses {
-            for point in self.scope.missing(tracking, operation, (stream, &clock), access)? {
-                let index = self.lanes[lane(point)][point.number as usize - 1];
-                come_after(&mut clock, stream, &self.placed[index]);
+            let lane = (place.point.stream, &*place.clock);
+            for point in self.scope.missing(tracking, operation, lane, access)? {
+                let index = self.lanes.index(point);
+                self.lanes.follow(&mut place, index);
                 add(after, &[index]);
             }
         }
-        Ok((Point { stream, number }, clock))
+        Ok(place)
     }
 
     /// Adds a node that follows the operations `after`, and enters it.
@@ -180,38 +165,14 @@ impl Inner {
         accesses: &[&Access<'_>],
         mut after: Operations,
     ) -> Result<RawGraphNode> {
-        let (point, clock) = self.place(tracking, operation, accesses, &mut after)?;
-        let placed = after.iter().filter_map(|&index| self.placed.get(index));
-        let before: SmallVec<[RawGraphNode; 4]> = placed.map(|placed| placed.node).collect();
+        let place = self.place(tracking, operation, accesses, &mut after)?;
+        let before: SmallVec<[RawGraphNode; 4]> =
+            after.iter().filter_map(|&index| self.nodes.get(index).copied()).collect();
         // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
         let node = unsafe { adder.device.graph_add_node(adder.graph, &before, node) }?;
-        if self.lanes.len() == lane(point) {
-            self.lanes.push(Vec::new());
-        }
-        self.lanes[lane(point)].push(self.placed.len());
-        self.placed.push(Placed { node, point, clock });
-        self.scope.enter(point, operation, accesses, after);
+        self.scope.enter(place.point, operation, accesses, after);
+        self.lanes.push(place);
+        self.nodes.push(node);
         Ok(node)
-    }
-}
-
-/// Returns the index of the lane of `point`.
-fn lane(point: Point) -> usize {
-    point.stream.0 as usize
-}
-
-/// Adds `placed`, and everything it comes after, to the clock of an operation of lane `stream`.
-fn come_after(clock: &mut Arc<Clock>, stream: StreamId, placed: &Placed) {
-    let news = |point: Point| point.stream != stream && !clock.covers(point);
-    let clocks_differ = !Arc::ptr_eq(clock, &placed.clock) && placed.clock.points().any(news);
-    let point_is_new = news(placed.point);
-    if clocks_differ || point_is_new {
-        let clock = Arc::make_mut(clock);
-        if clocks_differ {
-            clock.merge(&placed.clock);
-        }
-        if point_is_new {
-            clock.advance(placed.point);
-        }
     }
 }

@@ -78,8 +78,8 @@ impl Scope {
             Kept::Nothing => {}
             Kept::Closure(call) => self.contents.calls.push(call.clone()),
             // One module often serves many nodes in a row.
-            Kept::Module(module) if self.last_kept == Arc::as_ptr(module).addr() => {}
-            Kept::Module(module) => {
+            Kept::Kernel(module, _) if self.last_kept == Arc::as_ptr(module).addr() => {}
+            Kept::Kernel(module, _) => {
                 self.contents.keep(module.clone());
                 self.last_kept = Arc::as_ptr(module).addr();
             }

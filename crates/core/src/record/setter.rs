@@ -10,7 +10,7 @@ use super::contents::{Contents, Keep};
 use crate::host_call::RepeatedCall;
 use crate::memory::Access;
 use crate::operation::{Kept, Submission, refused};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, this_thread};
 
 /// Accesses of the last change that are remembered.
 const REMEMBERED: usize = 8;
@@ -153,7 +153,7 @@ impl NodeSetter {
         self.attributed.check(node, work)?;
         match kept {
             Kept::Nothing => {}
-            Kept::Module(module) => {
+            Kept::Kernel(module, _) => {
                 if self.last_module.load(Ordering::Relaxed) != Arc::as_ptr(module).addr() {
                     self.keep(module.clone());
                     self.last_module.store(Arc::as_ptr(module).addr(), Ordering::Relaxed);
@@ -208,11 +208,4 @@ impl NodeSetter {
         self.has_new.store(false, Ordering::Relaxed);
         Some(std::mem::take(&mut lock(&self.known).new))
     }
-}
-
-/// Returns a number that no other living thread has, and that is not zero: the address of a thread-local value.
-#[inline]
-fn this_thread() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| std::ptr::from_ref(here).addr())
 }

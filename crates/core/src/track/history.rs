@@ -134,6 +134,14 @@ impl History {
         true
     }
 
+    /// As [`insert`](Self::insert). Returns whether the use is of all the memory, which has one segment.
+    #[inline]
+    pub(crate) fn insert_whole(&mut self, range: &Range<usize>, mode: Mode, new: Use) -> bool {
+        let whole = matches!(self.segments.as_slice(), [one] if range.start == 0 && range.end == one.end);
+        self.insert(range, mode, new);
+        whole
+    }
+
     #[inline(never)]
     fn insert_range(&mut self, range: &Range<usize>, mode: Mode, new: Use) {
         let first = self.split_at(range.start);

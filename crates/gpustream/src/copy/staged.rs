@@ -44,7 +44,7 @@ pub(super) fn upload<T: Pod>(
         mode: Mode::Write,
     };
     let inline = src.len() <= stream.device.0.info.inline_copies && !PAGE_LOCKED.may_hold(src);
-    if inline && !block.is_host() && stream.core.is_ours() {
+    if inline && !block.is_host() && stream.core.is_ours() && !stream.core.is_in_step() {
         return upload_inline(stream, src, target(0..src.len()), operation);
     }
     stream.core.check_not_capturing(CAPTURED)?;
@@ -89,7 +89,7 @@ fn upload_piece(stream: &Stream, src: &[u8], target: &Access<'_>, operation: Ope
     // SAFETY: the piece is at least as long as the slice, fresh, and its earlier uses are done.
     unsafe { block.host.copy_from_nonoverlapping(src.as_ptr(), len) };
     copy_pinned(stream, &Access { block, range: 0..len, mode: Mode::Read }, 0, target, operation)?;
-    grant.submitted(stream.core.submitted());
+    grant.submitted(stream.core.counted());
     Ok(())
 }
 

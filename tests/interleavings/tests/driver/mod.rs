@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpustream::DeviceOptions;
-use gpustream::hal::{DeviceInfo, Error, FillPattern, RawStream, Result, Work as Operation};
+use gpustream::hal::{DeviceInfo, Error, FillPattern, GraphNode, RawStream, Result, Work as Operation};
 use noop::{Call, Model, Noop};
 
 /// An operation of a stream.
@@ -20,6 +20,17 @@ enum Work {
 
 /// The value that stands for a copy on the device among the steps.
 pub(crate) const COPY: u32 = u32::MAX;
+
+/// Returns the value that stands for an operation among the steps.
+fn step_of(work: &Operation<'_>) -> u32 {
+    match work {
+        Operation::Fill { pattern: FillPattern::U8(value), .. } => u32::from(*value),
+        Operation::Fill { pattern: FillPattern::U16(value), .. } => u32::from(*value),
+        Operation::Fill { pattern: FillPattern::U32(value), .. } => *value,
+        Operation::CopyOnDevice { .. } => COPY,
+        _ => panic!("{work:?}"),
+    }
+}
 
 #[derive(Default)]
 struct Queue {
@@ -227,17 +238,15 @@ unsafe impl Model for Driver {
                 address
             }),
             Call::PinnedDeviceAddress(address) => Ok(address.addr()),
-            Call::Submit(stream, Operation::Fill { pattern, .. }) => {
-                let value = match pattern {
-                    FillPattern::U8(value) => u32::from(value),
-                    FillPattern::U16(value) => u32::from(value),
-                    FillPattern::U32(value) => value,
-                };
-                self.tell(|world| world.step(stream, value))
-            }
-            Call::Submit(stream, Operation::CopyOnDevice { .. }) => {
-                self.tell(|world| world.step(stream, COPY))
-            }
+            Call::Submit(stream, work) => self.tell(|world| world.step(stream, step_of(&work))),
+            Call::GraphCreate => self.call(|world| {
+                let graph = world.new_handle();
+                world.captures.insert(graph, Vec::new());
+                graph
+            }),
+            Call::GraphAddNode(graph, GraphNode::Work(work)) => self.tell(|world| {
+                world.captures.get_mut(&graph.0).expect("a graph").push(step_of(&work));
+            }),
             Call::CaptureBegin(stream) => self.tell(|world| {
                 let capture = world.new_handle();
                 world.running(stream, "a second capture").capture = Some(capture);

@@ -1,0 +1,209 @@
+//! Steps: operations that are held back, until a graph stands for them or somebody needs the driver to have them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gpustream_hal::{RawStream, Result};
+
+use super::mark::Owed;
+use super::submit::enter_among_others;
+use super::{StreamCore, StreamState, prune};
+use crate::memory::Access;
+use crate::operation::Submission;
+use crate::step::Step;
+use crate::sync::{MutexGuard, lock};
+use crate::track::{Point, Use};
+
+/// The run of a step on a stream. Dropping the value ends the run.
+pub struct Run<'a> {
+    stream: &'a Arc<StreamCore>,
+    step: Option<&'a mut Option<Box<Step>>>,
+}
+
+impl<'a> Run<'a> {
+    /// Begins a run of `step` on this thread, where the stream's operations run and no other step has them; else
+    /// the operations go where they would go without a step. `memory` changes whenever memory goes back to the driver.
+    ///
+    /// # Errors
+    /// The error of [`check_thread`](StreamCore::check_thread).
+    pub fn begin(stream: &'a Arc<StreamCore>, step: &'a mut Option<Box<Step>>, memory: u64) -> Result<Self> {
+        stream.check_thread()?;
+        let mut state = lock(&stream.state);
+        let usable = step.as_ref().is_some_and(|step| step.plain().is_none());
+        if !usable || state.is_recorded() || state.step.is_some() || stream.is_one_threads() {
+            return Ok(Self { stream, step: None });
+        }
+        if let Some(mut held) = step.take() {
+            held.begin(memory);
+            state.step = Some(held);
+            stream.in_step.store(true, Ordering::Release);
+        }
+        Ok(Self { stream, step: Some(step) })
+    }
+
+    /// Gives the driver what is still held back, and ends the run.
+    ///
+    /// # Errors
+    /// The failure of an operation that was held back.
+    pub fn end(mut self) -> Result<()> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let Some(place) = self.step.take() else { return Ok(()) };
+        let mut state = lock(&self.stream.state);
+        self.stream.release(&mut state);
+        self.stream.in_step.store(false, Ordering::Release);
+        *place = state.step.take();
+        drop(state);
+        place.as_mut().map_or(Ok(()), |step| step.end())
+    }
+}
+
+impl Drop for Run<'_> {
+    /// Ends the run of a closure that panicked, whose operations count as submitted.
+    fn drop(&mut self) {
+        let _ = self.finish();
+    }
+}
+
+impl StreamCore {
+    /// Whether the run of a step goes on.
+    #[inline]
+    pub fn is_in_step(&self) -> bool {
+        self.in_step.load(Ordering::Acquire)
+    }
+
+    /// Returns the driver's handle, for programs. What they do with it is ordered with this stream's operations, so
+    /// none is held back from here on until the step's run ends.
+    pub fn handle(&self) -> RawStream {
+        if self.is_in_step() {
+            let mut state = lock(&self.state);
+            self.release(&mut state);
+            if let Some(step) = &mut state.step {
+                step.pause();
+            }
+        }
+        self.raw
+    }
+
+    /// Returns the driver's handle once the driver has everything that was submitted.
+    ///
+    /// # Errors
+    /// The failure of an operation that was held back, on the thread that submitted it.
+    #[inline]
+    pub fn caught_up(&self, state: &mut StreamState) -> Result<RawStream> {
+        if state.step.is_none() { Ok(self.raw) } else { self.catch_up(state) }
+    }
+
+    #[cold]
+    fn catch_up(&self, state: &mut StreamState) -> Result<RawStream> {
+        if let Some(step) = &state.step {
+            step.say_wait();
+        }
+        self.release(state);
+        let failed = state.step.as_ref().and_then(|step| step.failure());
+        failed.map_or(Ok(self.raw), Err)
+    }
+
+    /// Returns the driver's handle once the driver has what was held back. The present segment goes on if nothing was.
+    pub(super) fn caught_up_in_segment(&self, state: &mut StreamState) -> Result<RawStream> {
+        if state.holds_any() { self.caught_up(state) } else { Ok(self.raw) }
+    }
+
+    /// Gives the driver what is held back, and ends the segment.
+    fn release(&self, state: &mut StreamState) {
+        let Some(step) = &mut state.step else { return };
+        // SAFETY: the stream is alive. What is held back was entered before its memory could be freed, so that the
+        // memory stays until this stream's work up to here is done.
+        unsafe { step.release(self.raw) };
+        if step.take_owed_event() {
+            state.owed.push(Owed::ANYTHING);
+        }
+    }
+
+    /// Submits an operation during a step's run.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline(never)]
+    pub(super) unsafe fn submit_in_step<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, StreamState>,
+        submission: &mut Submission<'_>,
+    ) -> Result<()> {
+        let &mut Submission { operation, rules, accesses, .. } = submission;
+        let StreamState { step, owed, number, .. } = &mut *state;
+        let ours = step.as_deref_mut().filter(|step| step.is_this_threads() && !rules.blocking);
+        let Some(step) = ours else {
+            self.caught_up(&mut state)?;
+            // SAFETY: handed on.
+            return unsafe { self.run_submission(state, submission) };
+        };
+        if let Some(failed) = step.failure() {
+            return Err(failed);
+        }
+        // The usual case: an operation as expected, on memory that nobody but this stream has used.
+        let id = self.id.0;
+        let admit = |Access { block, .. }: &Access<'_>| {
+            block.history.hint() == id && !block.in_graph.load(Ordering::Acquire)
+        };
+        if owed.is_empty() && step.follow(submission, admit) {
+            *number += 1;
+            self.counted.store(*number, Ordering::Release);
+            let new = Use::new(Point { stream: self.id, number: *number }, operation);
+            for access in accesses {
+                self.enter_in_segment(access, step, new);
+            }
+            return Ok(());
+        }
+        let (mut state, host) = self.prepare(rules, state, operation, accesses.iter().copied())?;
+        let StreamState { step, owed, number, .. } = &mut *state;
+        let held = match step {
+            // SAFETY: the operation has its place on this stream, which is alive; its uses have been entered, so that
+            // memory and module stay until the stream's work up to here is done.
+            Some(step) => unsafe { step.offer(self.raw, submission, host) },
+            None => Ok(false),
+        };
+        if step.as_mut().is_some_and(|step| step.take_owed_event()) {
+            if held.is_ok() {
+                // What was released ends before this operation, whose number has been taken.
+                let last = *number - 1;
+                self.mark_on(&mut state, self.raw, last)?;
+            } else {
+                owed.push(Owed::ANYTHING);
+            }
+        }
+        if held? {
+            return Ok(());
+        }
+        // SAFETY: handed on.
+        unsafe { self.call(state, submission, host) }
+    }
+
+    /// Enters a use that is held back, unless an earlier use of the segment stands for it.
+    #[inline]
+    fn enter_in_segment(&self, access: &Access<'_>, step: &Step, new: Use) {
+        let Access { block, range, mode } = access;
+        if step.seals(block.history.seal(), *mode) {
+            return;
+        }
+        let mut history = block.history.lock();
+        if history.hint() != self.id.0 {
+            return enter_among_others(history, access, new);
+        }
+        if history.insert_whole(range, *mode, new) {
+            history.set_seal(step.seal(*mode));
+        } else if history.is_crowded() {
+            prune(&mut history);
+        }
+    }
+}
+
+impl StreamState {
+    /// Whether operations are held back.
+    #[inline]
+    pub(super) fn holds_any(&self) -> bool {
+        self.step.as_ref().is_some_and(|step| step.holds_any())
+    }
+}

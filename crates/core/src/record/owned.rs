@@ -1,0 +1,48 @@
+//! The driver's graphs and executables, owned.
+
+use std::sync::Arc;
+
+use gpustream_hal::{self as hal, RawGraph, RawGraphExec, Result};
+
+use crate::inside;
+
+/// A driver's graph, from which executables are made.
+pub struct OwnedGraph {
+    pub raw: RawGraph,
+    pub device: Arc<dyn hal::Device>,
+}
+
+impl OwnedGraph {
+    /// Makes the graph launchable (`cuGraphInstantiate`).
+    pub fn instantiate(&self) -> Result<OwnedExec> {
+        // SAFETY: the graph is alive.
+        let raw = unsafe { self.device.graph_instantiate(self.raw) }?;
+        Ok(OwnedExec { raw, device: self.device.clone() })
+    }
+}
+
+impl Drop for OwnedGraph {
+    fn drop(&mut self) {
+        let (device, raw) = (self.device.clone(), self.raw);
+        inside::outside(move || {
+            // SAFETY: nobody else has the graph, and executables do not depend on it.
+            let _ = unsafe { device.graph_destroy(raw) };
+        });
+    }
+}
+
+/// A graph that can be launched. Its owner drops it when no launch is pending.
+pub struct OwnedExec {
+    pub raw: RawGraphExec,
+    pub device: Arc<dyn hal::Device>,
+}
+
+impl Drop for OwnedExec {
+    fn drop(&mut self) {
+        let (device, raw) = (self.device.clone(), self.raw);
+        inside::outside(move || {
+            // SAFETY: no launch is pending, as the type says.
+            let _ = unsafe { device.graph_exec_destroy(raw) };
+        });
+    }
+}

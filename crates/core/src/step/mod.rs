@@ -1,0 +1,464 @@
+//! Steps: operations that a stream holds back, and launches together as one graph.
+//!
+//! A step is run again and again. Its first run submits each operation as any stream does, and notes them. Later runs
+//! compare each operation with the noted one and hold it back, for as long as they agree; then one launch of a graph stands
+//! for all. Where they do not agree, the operations that were held back are submitted one by one.
+//!
+//! An operation that is held back has its number, its waits and its uses entered as if it had been submitted: only the
+//! driver's call is missing. So the stream gives the driver everything that it holds back
+//! ([`caught_up`](crate::queue::StreamCore::caught_up)) before any other call with its handle. Between such calls lies a
+//! *segment*, with a graph of its own.
+//!
+//! | module | knows |
+//! |---|---|
+//! | `trace` | a segment's operations as values, to compare, to change, to run |
+//! | `order` | which operations must follow which, by the bytes that they touch |
+//! | `shape` | one trace with its graph |
+//! | `segment` | the shapes that a segment had, and which of them an operation fits |
+//!
+//! This layer knows operations, memory and the driver's graphs, but no streams.
+
+mod order;
+mod segment;
+mod shape;
+mod trace;
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gpustream_hal::{self as hal, Error, Operation, RawStream, Result};
+
+use crate::lint;
+use crate::memory::Access;
+use crate::operation::Submission;
+use crate::sync::this_thread;
+use crate::track::Mode;
+use segment::{Fit, Segment};
+use shape::{Built, Effort};
+use trace::{Offer, Trace};
+
+/// The most segments of a step; what follows them is submitted plainly.
+const MOST_SEGMENTS: usize = 64;
+
+/// The most operations of a segment.
+const MOST_OPERATIONS: usize = 1 << 14;
+
+/// The figures of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepStats {
+    pub runs: u64,
+    /// The number of graphs that were launched.
+    pub launches: u64,
+    /// The number of graphs that were made.
+    pub recordings: u64,
+    /// The number of nodes that were set.
+    pub set: u64,
+    /// The number of operations that were submitted one by one.
+    pub plain: u64,
+    /// The number of segments of the last run.
+    pub segments: usize,
+    /// The number of operations in the graphs of the last run.
+    pub nodes: usize,
+    /// The reason for the last recording, and the operation that gave it.
+    pub last_recording: Option<(&'static str, Operation)>,
+}
+
+/// The progress of a run in its segment.
+enum Progress {
+    /// No operation has come.
+    Empty,
+    /// The first `next` operations of that shape came, and are held back.
+    Held { shape: usize, next: usize },
+    /// The operations so far ran, and are noted for later runs.
+    Noted(Trace),
+}
+
+/// A step, in a stream during its runs.
+pub struct Step {
+    device: Arc<dyn hal::Device>,
+    in_order: bool,
+    /// Why no graphs are made of this step's operations.
+    plain: Option<&'static str>,
+    segments: Vec<Segment>,
+    /// The index of the present segment.
+    at: usize,
+    progress: Progress,
+    /// Whether what is held back touches memory that the host may wait for.
+    holds_host_memory: bool,
+    /// Whether what was released touches such memory, and no event says when it is done.
+    owes_event: bool,
+    /// The thread of the present run, whose operations alone can be held back.
+    thread: usize,
+    /// The seal of what the present segment reads. No other segment has it, nor the number behind it.
+    seal: u64,
+    /// The first failure of an operation that was held back, until the run's end.
+    failed: Option<Error>,
+    /// Graphs whose launches may be pending, which nothing else needs.
+    retired: Vec<Built>,
+    /// The number that the pools gave when memory last went back to the driver.
+    memory: u64,
+    stats: StepStats,
+    /// The figures of the present run.
+    run: StepStats,
+}
+
+impl Step {
+    /// Creates a step of operations that run in parallel where they touch no common bytes, or `in_order`.
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety).
+    pub unsafe fn new(device: Arc<dyn hal::Device>, in_order: bool) -> Self {
+        let plain = device.info().graph_fault;
+        Self {
+            device,
+            in_order,
+            plain,
+            segments: Vec::new(),
+            at: 0,
+            progress: Progress::Empty,
+            holds_host_memory: false,
+            owes_event: false,
+            thread: 0,
+            seal: next_seal(),
+            failed: None,
+            retired: Vec::new(),
+            memory: 0,
+            stats: StepStats::default(),
+            run: StepStats::default(),
+        }
+    }
+
+    /// Begins a run on this thread. Nodes refer to memory by address, and `memory` changes whenever the device's memory
+    /// went back to the driver.
+    pub(crate) fn begin(&mut self, memory: u64) {
+        if self.memory != memory {
+            self.memory = memory;
+            self.segments.iter_mut().for_each(Segment::forget_memory);
+        }
+        (self.at, self.thread, self.run) = (0, this_thread(), StepStats::default());
+        self.stats.runs += 1;
+        let run = self.stats.runs;
+        for segment in &mut self.segments {
+            segment.begin(run, &mut self.retired);
+        }
+    }
+
+    /// Ends a run, after everything was released.
+    ///
+    /// # Errors
+    /// The failure of an operation that was held back.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        let StepStats { launches, recordings, set, plain, nodes, .. } = self.run;
+        self.stats = StepStats {
+            runs: self.stats.runs,
+            launches: self.stats.launches + launches,
+            recordings: self.stats.recordings + recordings,
+            set: self.stats.set + set,
+            plain: self.stats.plain + plain,
+            segments: self.at,
+            nodes,
+            last_recording: self.run.last_recording.or(self.stats.last_recording),
+        };
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    pub fn stats(&self) -> StepStats {
+        self.stats
+    }
+
+    /// Returns why no graphs are made of the operations, where none are.
+    pub fn plain(&self) -> Option<&'static str> {
+        self.plain
+    }
+
+    /// Takes out the graphs that are not needed any more. Their launches may be pending.
+    pub fn take_retired(&mut self) -> Option<Box<dyn Send>> {
+        if self.retired.is_empty() {
+            return None;
+        }
+        Some(Box::new(std::mem::take(&mut self.retired)))
+    }
+
+    /// Returns the operations of the shapes that ran last, each with the operations that it follows directly.
+    pub fn operations(&self) -> Vec<(Operation, Vec<usize>)> {
+        let mut operations = Vec::new();
+        for segment in &self.segments[..self.stats.segments.min(self.segments.len())] {
+            let first = operations.len();
+            segment.list(self.in_order, |operation, after| {
+                let after = after.iter().map(|before| first + before).collect();
+                operations.push((operation, after));
+            });
+        }
+        operations
+    }
+
+    /// Whether operations are held back.
+    #[inline]
+    pub(crate) fn holds_any(&self) -> bool {
+        matches!(self.progress, Progress::Held { .. })
+    }
+
+    #[inline]
+    pub(crate) fn is_this_threads(&self) -> bool {
+        self.thread == this_thread()
+    }
+
+    /// Returns the failure of an operation that was held back, to the thread that submitted it. All its later calls in the
+    /// run fail so, and then the run: whoever handles the error of one call cannot know that it is another operation's.
+    #[inline]
+    pub(crate) fn failure(&self) -> Option<Error> {
+        if self.is_this_threads() { self.failed.clone() } else { None }
+    }
+
+    /// Returns whether an event is needed, by which the host can wait for what was released and for nothing later.
+    pub(crate) fn take_owed_event(&mut self) -> bool {
+        std::mem::take(&mut self.owes_event)
+    }
+
+    /// Submits the rest of the run plainly: the caller is about to use the stream's handle.
+    pub(crate) fn pause(&mut self) {
+        self.thread = 0;
+    }
+
+    /// Holds back a kernel that is the expected one, if `admit` lets in all its accesses.
+    #[inline]
+    pub(crate) fn follow(
+        &mut self,
+        submission: &Submission<'_>,
+        mut admit: impl FnMut(&Access<'_>) -> bool,
+    ) -> bool {
+        let Some(segment) = self.segments.get_mut(self.at) else { return false };
+        let (shape, next) = match self.progress {
+            Progress::Held { shape, next } => (shape, next),
+            Progress::Empty => (segment.expected(), 0),
+            Progress::Noted(_) => return false,
+        };
+        let mut host = false;
+        let followed = segment.follow(shape, next, submission, |access| {
+            host |= access.is_the_hosts();
+            admit(access)
+        });
+        if !followed {
+            return false;
+        }
+        match &mut self.progress {
+            Progress::Held { next, .. } => *next += 1,
+            progress => *progress = Progress::Held { shape, next: 1 },
+        }
+        self.holds_host_memory |= host;
+        true
+    }
+
+    /// Returns the seal of a history whose last change is a use of all the memory by the present segment.
+    #[inline]
+    pub(crate) fn seal(&self, mode: Mode) -> u64 {
+        self.seal + u64::from(mode == Mode::Write)
+    }
+
+    /// Returns whether a history with this seal needs no further use of the present segment's in that mode: a use that is
+    /// as strong is there, and all of the segment's operations are done at once.
+    #[inline]
+    pub(crate) fn seals(&self, seal: u64, mode: Mode) -> bool {
+        seal == self.seal + 1 || seal == self.seal && mode == Mode::Read
+    }
+
+    /// Holds an operation back and returns true, or returns false for one that is to be submitted now. `host` says
+    /// whether it touches memory that the host may wait for.
+    ///
+    /// # Errors
+    /// The failure of an operation that was held back.
+    ///
+    /// # Safety
+    /// As for [`submit`](crate::queue::StreamCore::submit): `submission` has its place on `stream`, which is alive. The
+    /// modules and the memory of what is held back stay alive until it is released and done.
+    pub(crate) unsafe fn offer(
+        &mut self,
+        stream: RawStream,
+        submission: &Submission<'_>,
+        host: bool,
+    ) -> Result<bool> {
+        let offer = match Offer::of(submission) {
+            Ok(offer) if self.plain.is_none() => offer,
+            other => {
+                let why = other.err().unwrap_or("this device's graphs are not used");
+                // SAFETY: handed on.
+                unsafe { self.release(stream) };
+                say(why, submission.operation.location);
+                self.run.plain += 1;
+                return self.failed.clone().map_or(Ok(false), Err);
+            }
+        };
+        loop {
+            if self.at == self.segments.len() {
+                if self.at == MOST_SEGMENTS {
+                    self.run.plain += 1;
+                    return Ok(false);
+                }
+                self.segments.push(Segment::default());
+            }
+            let segment = &mut self.segments[self.at];
+            let held = match &mut self.progress {
+                Progress::Noted(trace) if trace.len() == MOST_OPERATIONS => {
+                    // SAFETY: handed on.
+                    unsafe { self.release(stream) };
+                    continue;
+                }
+                Progress::Noted(trace) => {
+                    trace.push(&offer);
+                    self.run.plain += 1;
+                    return Ok(false);
+                }
+                Progress::Empty => None,
+                Progress::Held { shape, next } => Some((*shape, *next)),
+            };
+            match segment.fit(held, &offer, self.stats.runs) {
+                Fit::Shape { shape, next } => {
+                    self.progress = Progress::Held { shape, next };
+                    self.holds_host_memory |= host;
+                    return Ok(true);
+                }
+                Fit::NextSegment => {
+                    // SAFETY: handed on.
+                    unsafe { self.release(stream) };
+                    if let Some(failed) = self.failed.clone() {
+                        return Err(failed);
+                    }
+                }
+                Fit::None => {
+                    let (shape, next) = held.unwrap_or_default();
+                    let mut trace = segment.first(shape, next);
+                    // SAFETY: handed on.
+                    unsafe { self.submit_plainly(stream, &trace) };
+                    self.owes_event |= std::mem::take(&mut self.holds_host_memory);
+                    if let Some(failed) = self.failed.clone() {
+                        self.progress = Progress::Empty;
+                        return Err(failed);
+                    }
+                    trace.push(&offer);
+                    self.progress = Progress::Noted(trace);
+                    self.run.plain += 1;
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Gives everything that is held back to the driver, and ends the segment. A failure is kept for
+    /// [`failure`](Self::failure).
+    ///
+    /// # Safety
+    /// As for [`offer`](Self::offer).
+    pub(crate) unsafe fn release(&mut self, stream: RawStream) {
+        let run = self.stats.runs;
+        self.seal = next_seal();
+        self.owes_event |= std::mem::take(&mut self.holds_host_memory);
+        match std::mem::replace(&mut self.progress, Progress::Empty) {
+            Progress::Empty => return,
+            Progress::Noted(trace) => {
+                self.segments[self.at].note(trace, self.in_order, run, &mut self.retired);
+            }
+            Progress::Held { shape, next } => {
+                if let Some(shape) = self.segments[self.at].whole(shape, next) {
+                    // SAFETY: handed on.
+                    unsafe { self.launch(stream, shape) };
+                } else {
+                    let trace = self.segments[self.at].first(shape, next);
+                    // SAFETY: handed on.
+                    unsafe { self.submit_plainly(stream, &trace) };
+                    self.segments[self.at].note(trace, self.in_order, run, &mut self.retired);
+                }
+            }
+        }
+        self.at += 1;
+    }
+
+    /// Launches all operations of a shape as one graph, or, where the driver refuses the graph, one by one.
+    ///
+    /// # Safety
+    /// As for [`offer`](Self::offer).
+    unsafe fn launch(&mut self, stream: RawStream, index: usize) {
+        let run = self.stats.runs;
+        let Some(shape) = self.segments[self.at].use_shape(index, run) else { return };
+        let mut effort = Effort::default();
+        // SAFETY: the stream is alive and of this device; the rest is this function's contract.
+        let launched = unsafe { shape.launch(&self.device, stream, &mut effort) };
+        let Effort { built, ready, set, replaced } = effort;
+        self.run.set += set;
+        let why = if replaced.is_some() { "other dependencies" } else { "new operations" };
+        self.retired.extend(replaced);
+        let first = shape.trace.operation(0);
+        match launched {
+            Ok(()) => {
+                self.run.launches += 1;
+                self.run.nodes += shape.trace.len();
+                if built {
+                    self.run.recordings += 1;
+                    self.run.last_recording = first.map(|first| (why, first));
+                }
+            }
+            Err(error) if ready => {
+                let error = error.with_context("launching a replayed step");
+                let error = first.into_iter().fold(error, Error::with_operation);
+                self.failed.get_or_insert(error);
+            }
+            Err(_) => {
+                if built {
+                    // Every run would fail first.
+                    self.plain = Some("the driver refused to make a graph of the operations");
+                }
+                self.retired.extend(shape.take_graph());
+                let trace = shape.trace.clone();
+                // SAFETY: handed on.
+                unsafe { self.submit_plainly(stream, &trace) };
+            }
+        }
+    }
+
+    /// Submits operations one by one. After a failure the others are not submitted, as where the program stops at the
+    /// first.
+    ///
+    /// # Safety
+    /// As for [`offer`](Self::offer).
+    unsafe fn submit_plainly(&mut self, stream: RawStream, trace: &Trace) {
+        for index in 0..trace.len() {
+            self.run.plain += 1;
+            // SAFETY: by this function's contract.
+            let submitted = trace.with_work(index, |work| unsafe { work.enqueue(&*self.device, stream) });
+            if let (Err(error), Some(operation)) = (submitted, trace.operation(index)) {
+                self.failed.get_or_insert(error.with_operation(operation));
+                return;
+            }
+        }
+    }
+
+    /// Says, where the lint is on, that a wait cuts the step after the last operation that came.
+    pub(crate) fn say_wait(&self) {
+        let last = match &self.progress {
+            Progress::Empty => None,
+            Progress::Noted(trace) => trace.operation(trace.len().wrapping_sub(1)),
+            Progress::Held { shape, next } => self.segments[self.at].operation(*shape, next - 1),
+        };
+        if let Some(last) = last {
+            let why = "a replayed step is cut in two graphs after this operation, which somebody waits for before the step \
+                       ends; each graph is a launch of its own";
+            lint::serialises_at(why, last.location);
+        }
+    }
+}
+
+/// Returns an even number that no segment has had.
+fn next_seal() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(2);
+    NEXT.fetch_add(2, Ordering::Relaxed)
+}
+
+/// Says once, where the lint is on, that the step is cut at that line.
+fn say(why: &str, location: &'static Location<'static>) {
+    if lint::is_on() {
+        let why = format!(
+            "a replayed step is cut in two graphs by this operation: {why}; each graph is a launch of its own"
+        );
+        lint::serialises_at(&why, location);
+    }
+}

@@ -1,0 +1,85 @@
+//! The order that a segment's operations need: those that touch the same bytes, by address.
+//!
+//! Blocks do not serve as names here: within a segment memory is freed and allocated again.
+
+use smallvec::SmallVec;
+
+use super::trace::Trace;
+use crate::record::lanes::Lanes;
+use crate::record::scope::Operations;
+use crate::track::{History, Use};
+
+/// The order of the nodes of a graph.
+#[derive(Default)]
+pub(super) struct Order {
+    lanes: Lanes,
+    /// The operations that each one follows directly.
+    after: Vec<Operations>,
+}
+
+impl Order {
+    /// Finds the order of a trace. With `in_order`, each operation follows the one before.
+    pub(super) fn of(trace: &Trace, in_order: bool) -> Self {
+        let mut order = Self::default();
+        // All memory that there can be.
+        let mut history = History::new(usize::MAX, true);
+        for index in 0..trace.len() {
+            let mut before: SmallVec<[usize; 8]> = SmallVec::new();
+            if in_order {
+                before.extend(index.checked_sub(1));
+            } else {
+                for touch in trace.touched(index) {
+                    let lanes = &order.lanes;
+                    history.conflicts(&touch.range, touch.mode, |old| before.push(lanes.index(old.point)));
+                }
+                // The latest first: it comes after most of the others.
+                before.sort_unstable_by(|a, b| b.cmp(a));
+                before.dedup();
+            }
+            let mut place = order.lanes.place(&before);
+            let mut after = Operations::new();
+            for before in before {
+                let point = order.lanes.get(before).point;
+                let is_in_lane = point.stream == place.point.stream && point.number + 1 == place.point.number;
+                if is_in_lane || !place.is_after(point) {
+                    order.lanes.follow(&mut place, before);
+                    after.push(before);
+                }
+            }
+            if let Some(operation) = trace.operation(index) {
+                for touch in trace.touched(index) {
+                    history.insert(&touch.range, touch.mode, Use::new(place.point, operation));
+                }
+            }
+            order.lanes.push(place);
+            order.after.push(after);
+        }
+        order
+    }
+
+    /// Returns the operations that operation `index` follows directly.
+    pub(super) fn after(&self, index: usize) -> &[usize] {
+        self.after.get(index).map_or(&[], |after| after)
+    }
+
+    /// Returns whether operations that touch the memory of `trace` are in the order that they need.
+    pub(super) fn suits(&self, trace: &Trace) -> bool {
+        let mut history = History::new(usize::MAX, true);
+        for index in 0..trace.len() {
+            let place = self.lanes.get(index);
+            let mut suits = true;
+            for touch in trace.touched(index) {
+                history.conflicts(&touch.range, touch.mode, |old| suits &= place.is_after(old.point));
+            }
+            if !suits {
+                return false;
+            }
+            if let Some(operation) = trace.operation(index) {
+                for touch in trace.touched(index) {
+                    history.insert(&touch.range, touch.mode, Use::new(place.point, operation));
+                }
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,231 @@
+//! A segment: the part of a step between two calls that a graph cannot hold, and the shapes that the part had.
+
+use gpustream_hal::Operation;
+use smallvec::SmallVec;
+
+use super::order::Order;
+use super::shape::{Built, Shape};
+use super::trace::{Difference, Offer, Trace};
+use crate::memory::Access;
+use crate::operation::Submission;
+
+/// The most shapes that are kept side by side.
+const MOST_SHAPES: usize = 4;
+
+/// The number of runs for which a shape stays that nothing fits, at first.
+const PATIENCE: u64 = 8;
+
+/// The shapes of a segment.
+pub(super) struct Segment {
+    /// A shape keeps its index.
+    shapes: [Option<Shape>; MOST_SHAPES],
+    /// The index of the shape that the last run had.
+    last: usize,
+    /// The number of runs for which a shape stays that nothing fits. Grows with each that was made in vain.
+    patience: u64,
+}
+
+impl Default for Segment {
+    fn default() -> Self {
+        Self { shapes: Default::default(), last: 0, patience: PATIENCE }
+    }
+}
+
+/// The place of an operation in a segment.
+pub(super) enum Fit {
+    /// The operation and those before it are the first `next` of that shape.
+    Shape { shape: usize, next: usize },
+    /// All operations of a shape came: this one belongs to the next segment.
+    NextSegment,
+    /// No shape has them.
+    None,
+}
+
+impl Segment {
+    /// Begins a run, and removes the shapes that nothing has fitted for long.
+    pub(super) fn begin(&mut self, run: u64, retired: &mut Vec<Built>) {
+        for place in &mut self.shapes {
+            if let Some(shape) = place
+                && run - shape.last_run > self.patience
+            {
+                if shape.launches < 2 {
+                    self.patience = self.patience.saturating_mul(2);
+                }
+                retired.extend(place.take().and_then(Shape::into_graph));
+            }
+        }
+    }
+
+    /// Has the nodes that refer to memory set anew.
+    pub(super) fn forget_memory(&mut self) {
+        self.shapes.iter_mut().flatten().for_each(Shape::forget_memory);
+    }
+
+    fn shape(&self, index: usize) -> Option<&Shape> {
+        self.shapes.get(index).and_then(Option::as_ref)
+    }
+
+    pub(super) fn operation(&self, shape: usize, index: usize) -> Option<Operation> {
+        self.shape(shape)?.trace.operation(index)
+    }
+
+    /// Returns whether operation `next` of a shape is this kernel, but for its values, which are then taken, and whether
+    /// `admit` lets in all its accesses.
+    #[inline]
+    pub(super) fn follow(
+        &mut self,
+        shape: usize,
+        next: usize,
+        submission: &Submission<'_>,
+        admit: impl FnMut(&Access<'_>) -> bool,
+    ) -> bool {
+        let Some(Some(shape)) = self.shapes.get_mut(shape) else { return false };
+        match shape.trace.follow(next, submission, admit) {
+            Some(changed) => {
+                if changed {
+                    shape.set_stale(next);
+                }
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Returns whether operation `next` of a shape is the one offered, but for its values, which are then taken.
+    pub(super) fn continues(&mut self, shape: usize, next: usize, offer: &Offer<'_>) -> bool {
+        let Some(Some(shape)) = self.shapes.get_mut(shape) else { return false };
+        if next >= shape.trace.len() {
+            return false;
+        }
+        match shape.trace.difference(next, offer) {
+            Difference::None => shape.trace.came_from(next, offer.operation()),
+            Difference::Values => shape.replace(next, offer, Difference::Values),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Finds the place of an operation that comes after those `held`: the index of a shape, and how many of its
+    /// operations came.
+    pub(super) fn fit(&mut self, held: Option<(usize, usize)>, offer: &Offer<'_>, run: u64) -> Fit {
+        let (current, next) = held.unwrap_or((self.expected(), 0));
+        for shape in self.others_with(current, next, |trace| {
+            next < trace.len() && trace.difference(next, offer) <= Difference::Values
+        }) {
+            self.switch(current, shape, next);
+            if self.continues(shape, next, offer) {
+                return Fit::Shape { shape, next: next + 1 };
+            }
+        }
+        let Some(shape) = self.shape(current) else { return Fit::None };
+        if next >= shape.trace.len() {
+            // A shape that was only noted is made longer instead: its end may not come again.
+            return if shape.launches > 0 { Fit::NextSegment } else { Fit::None };
+        }
+        if shape.trace.difference(next, offer) != Difference::Memory {
+            return Fit::None;
+        }
+        // Memory that comes in turn has a shape for each. Where there is no room for another, the nodes are set.
+        let (trace, in_order) = (shape.trace.clone(), shape.is_in_order());
+        let shape = match self.shapes.iter().position(Option::is_none) {
+            Some(free) => {
+                self.shapes[free] = Some(Shape::new(trace, in_order, run));
+                free
+            }
+            None => current,
+        };
+        if let Some(shape) = &mut self.shapes[shape] {
+            shape.replace(next, offer, Difference::Memory);
+        }
+        Fit::Shape { shape, next: next + 1 }
+    }
+
+    /// Returns the index of the shape that the next run is expected to have.
+    #[inline]
+    pub(super) fn expected(&self) -> usize {
+        self.shape(self.last).map_or(self.last, |last| last.next)
+    }
+
+    /// Returns the shapes for which `has` holds, whose first `len` operations differ from those of `current` by no more
+    /// than values; `current` is the first among them.
+    fn others_with(
+        &self,
+        current: usize,
+        len: usize,
+        has: impl Fn(&Trace) -> bool,
+    ) -> SmallVec<[usize; MOST_SHAPES]> {
+        let mut found = SmallVec::new();
+        for step in 0..MOST_SHAPES {
+            let index = (current + step) % MOST_SHAPES;
+            let Some(shape) = self.shape(index) else { continue };
+            let agrees = |other: &Shape| {
+                (0..len).all(|at| other.trace.difference_from(&shape.trace, at) <= Difference::Values)
+            };
+            if has(&shape.trace) && (index == current || self.shape(current).is_none_or(agrees)) {
+                found.push(index);
+            }
+        }
+        found
+    }
+
+    /// Has shape `to` stand for the first `len` operations, which are those of shape `from`.
+    fn switch(&mut self, from: usize, to: usize, len: usize) {
+        if from == to || len == 0 {
+            return;
+        }
+        if let Ok([Some(from), Some(to)]) = self.shapes.get_disjoint_mut([from, to]) {
+            to.take_values(&from.trace, len);
+        }
+    }
+
+    /// Returns the shape that has the `len` operations which came, as those of shape `current`, and no others.
+    pub(super) fn whole(&mut self, current: usize, len: usize) -> Option<usize> {
+        let shape = *self.others_with(current, len, |trace| trace.len() == len).first()?;
+        self.switch(current, shape, len);
+        Some(shape)
+    }
+
+    /// Returns a shape that the present run has.
+    pub(super) fn use_shape(&mut self, index: usize, run: u64) -> Option<&mut Shape> {
+        if let Some(Some(last)) = self.shapes.get_mut(self.last) {
+            last.next = index;
+        }
+        self.last = index;
+        let shape = self.shapes.get_mut(index)?.as_mut()?;
+        shape.last_run = run;
+        Some(shape)
+    }
+
+    /// Returns the first `len` operations of a shape.
+    pub(super) fn first(&self, shape: usize, len: usize) -> Trace {
+        self.shape(shape).map_or_else(Trace::default, |shape| shape.trace.first(len))
+    }
+
+    /// Notes a trace that ran plainly, in the place of the shape that was not used for longest.
+    pub(super) fn note(&mut self, trace: Trace, in_order: bool, run: u64, retired: &mut Vec<Built>) {
+        let oldest = |index: &usize| self.shape(*index).map_or(0, |shape| shape.last_run);
+        let Some(place) = (0..MOST_SHAPES).min_by_key(oldest) else { return };
+        retired.extend(self.shapes[place].take().and_then(Shape::into_graph));
+        let mut shape = Shape::new(trace, in_order, run);
+        shape.next = place;
+        self.shapes[place] = Some(shape);
+        let _ = self.use_shape(place, run);
+    }
+
+    /// Calls `with` with each operation of the shape that ran last, and the operations that it follows directly.
+    pub(super) fn list(&self, in_order: bool, mut with: impl FnMut(Operation, &[usize])) {
+        let Some(shape) = self.shape(self.last) else { return };
+        let own;
+        let order = if let Some(built) = shape.graph() {
+            &built.order
+        } else {
+            own = Order::of(&shape.trace, in_order);
+            &own
+        };
+        for index in 0..shape.trace.len() {
+            if let Some(operation) = shape.trace.operation(index) {
+                with(operation, order.after(index));
+            }
+        }
+    }
+}

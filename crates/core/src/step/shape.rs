@@ -1,0 +1,189 @@
+//! A shape of a segment: the operations that came, and the graph that was made of them.
+
+use std::sync::Arc;
+
+use gpustream_hal::{self as hal, GraphNode, RawGraphNode, RawStream, Result};
+use smallvec::SmallVec;
+
+use super::order::Order;
+use super::trace::{Difference, Offer, Trace};
+use crate::record::{OwnedExec, OwnedGraph};
+
+/// A shape of a segment.
+pub(super) struct Shape {
+    pub(super) trace: Trace,
+    graph: Option<Built>,
+    /// Whether the node of each operation lags behind the trace.
+    stale: Vec<bool>,
+    is_stale: bool,
+    /// Whether memory changed since the graph's order was last compared with the trace's.
+    moved: bool,
+    /// Whether the graph runs its operations one after the other.
+    chained: bool,
+    /// The number of launches.
+    pub(super) launches: u64,
+    /// The number of the last run that used the shape.
+    pub(super) last_run: u64,
+    /// The index of the shape that took the segment's next run.
+    pub(super) next: usize,
+}
+
+/// A graph made of a trace.
+pub(super) struct Built {
+    exec: OwnedExec,
+    /// Alive as long as the executable, whose nodes are named by this graph's.
+    _graph: OwnedGraph,
+    nodes: Vec<RawGraphNode>,
+    pub(super) order: Order,
+}
+
+/// The work that the driver had with a launch.
+#[derive(Default)]
+pub(super) struct Effort {
+    /// Whether a graph was made.
+    pub(super) built: bool,
+    /// Whether the graph had all nodes as they should be, so that the launch alone was left.
+    pub(super) ready: bool,
+    /// The number of nodes that were set.
+    pub(super) set: u64,
+    /// A graph that another has replaced, and whose launches may be pending.
+    pub(super) replaced: Option<Built>,
+}
+
+impl Shape {
+    pub(super) fn new(trace: Trace, in_order: bool, run: u64) -> Self {
+        Self {
+            stale: vec![false; trace.len()],
+            is_stale: false,
+            trace,
+            graph: None,
+            moved: false,
+            chained: in_order,
+            launches: 0,
+            last_run: run,
+            next: 0,
+        }
+    }
+
+    pub(super) fn graph(&self) -> Option<&Built> {
+        self.graph.as_ref()
+    }
+
+    pub(super) fn into_graph(self) -> Option<Built> {
+        self.graph
+    }
+
+    pub(super) fn is_in_order(&self) -> bool {
+        self.chained
+    }
+
+    /// Puts an operation that differs from operation `index` in its place.
+    pub(super) fn replace(&mut self, index: usize, offer: &Offer<'_>, difference: Difference) {
+        self.trace.replace(index, offer);
+        self.moved |= difference == Difference::Memory;
+        self.set_stale(index);
+    }
+
+    /// Takes the values of the first `len` operations from `other`, whose operations differ by no more.
+    pub(super) fn take_values(&mut self, other: &Trace, len: usize) {
+        for index in 0..len {
+            if self.trace.difference_from(other, index) != Difference::None {
+                self.trace.take_values(other, index);
+                self.set_stale(index);
+            }
+        }
+    }
+
+    /// Has the nodes of copies and fills set anew: the driver looks at their memory, some of which is other memory now.
+    pub(super) fn forget_memory(&mut self) {
+        for index in 0..self.trace.len() {
+            if !self.trace.is_kernel(index) {
+                self.set_stale(index);
+            }
+        }
+    }
+
+    pub(super) fn set_stale(&mut self, index: usize) {
+        self.stale[index] = true;
+        self.is_stale = true;
+    }
+
+    /// Launches the trace's operations as one graph.
+    ///
+    /// # Safety
+    /// The stream is alive and of `device`, and everything that the operations refer to stays alive until they are done.
+    pub(super) unsafe fn launch(
+        &mut self,
+        device: &Arc<dyn hal::Device>,
+        stream: RawStream,
+        effort: &mut Effort,
+    ) -> Result<()> {
+        if self.moved {
+            self.moved = false;
+            if let Some(built) = &self.graph
+                && !built.order.suits(&self.trace)
+            {
+                // A chain suits all memory. Two graphs for one shape are enough.
+                self.chained = true;
+                effort.replaced = self.graph.take();
+            }
+        }
+        let built = match &mut self.graph {
+            Some(built) => {
+                if self.is_stale {
+                    for (index, stale) in self.stale.iter_mut().enumerate().filter(|(_, stale)| **stale) {
+                        let (exec, node) = (built.exec.raw, built.nodes[index]);
+                        self.trace.with_work(index, |work| {
+                            // SAFETY: the executable is alive and was made of the node; the rest is this function's
+                            // contract.
+                            unsafe { device.graph_set_node(exec, node, work) }
+                        })?;
+                        *stale = false;
+                        effort.set += 1;
+                    }
+                    self.is_stale = false;
+                }
+                built
+            }
+            none => {
+                self.stale.fill(false);
+                self.is_stale = false;
+                effort.built = true;
+                // SAFETY: by this function's contract.
+                none.insert(unsafe { Built::new(device, &self.trace, self.chained) }?)
+            }
+        };
+        effort.ready = true;
+        // SAFETY: both are alive, and so is everything that the operations refer to.
+        unsafe { device.graph_launch(built.exec.raw, stream) }?;
+        self.launches += 1;
+        Ok(())
+    }
+
+    /// Takes out the graph, which the driver refused to change.
+    pub(super) fn take_graph(&mut self) -> Option<Built> {
+        self.graph.take()
+    }
+}
+
+impl Built {
+    /// Makes a graph of a trace.
+    ///
+    /// # Safety
+    /// Everything that the operations refer to is alive.
+    unsafe fn new(device: &Arc<dyn hal::Device>, trace: &Trace, in_order: bool) -> Result<Self> {
+        let order = Order::of(trace, in_order);
+        let graph = OwnedGraph { raw: device.graph_create()?, device: device.clone() };
+        let mut nodes: Vec<RawGraphNode> = Vec::with_capacity(trace.len());
+        for index in 0..trace.len() {
+            let before: SmallVec<[RawGraphNode; 4]> =
+                order.after(index).iter().map(|&before| nodes[before]).collect();
+            // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
+            let node = trace.with_work(index, |work| unsafe {
+                device.graph_add_node(graph.raw, &before, &GraphNode::Work(*work))
+            })?;
+            nodes.push(node);
+        }
+        Ok(Self { exec: graph.instantiate()?, _graph: graph, nodes, order })
+    }
+}

@@ -1,0 +1,195 @@
+//! Steps that a program runs again and again, at the cost of one graph.
+
+use std::fmt;
+use std::panic::Location;
+
+use gpustream_core::inside;
+use gpustream_core::memory;
+use gpustream_core::queue::Run;
+use gpustream_core::step::{Step, StepStats};
+use gpustream_hal::{Error, ErrorKind, Operation, Result};
+
+use crate::device::Device;
+use crate::dot::dot;
+use crate::stream::Stream;
+
+/// A step that is run again and again: a solver's iteration, a frame, a batch. From its third run on the step costs about
+/// as much as the launch of one graph, whatever the number of its operations.
+///
+/// [`run`](Self::run) means what calling the closure with the stream means, with the same results, order, lifetimes and
+/// errors; only the cost differs. The first run submits each operation by itself. Later runs compare each operation with
+/// those of earlier runs, and launch one graph for all:
+///
+/// | an operation that | costs |
+/// |---|---|
+/// | is the same | a comparison |
+/// | has other scalars, or another shape | setting a node of the graph |
+/// | has other memory | setting a node; memory that comes in turn, such as two buffers that are swapped, has a graph for each turn |
+/// | is another one | a run that is submitted by itself; up to four courses of a step are kept side by side |
+///
+/// Operations that touch no common bytes run at the same time, although they were submitted to one stream. Kernels that
+/// hand values to each other by variables of their module need [`in_order`](Self::in_order), since no argument tells of
+/// these.
+///
+/// **Where a step is cut.** A graph ends where the host waits (a download, a guard), where another stream waits for this one
+/// or the other way round, and at operations that no graph can hold: host closures, kernels that take a
+/// [`Flag`](crate::Flag), launches of other graphs, copies between devices, fills with wide values. The parts are graphs of
+/// their own, and the step works as before. `GPUSTREAM_LINT=1` says once for each line where a step is cut.
+///
+/// **What differs.** The device begins with an operation when the closure ends, or at a cut, and not before. An operation
+/// that the driver refuses is reported by the end of the run, with the operation's name and line.
+///
+/// ```
+/// # fn main() -> gpustream::Result<()> {
+/// # let device = gpustream::Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// let (mut x, mut y) = (stream.zeros::<f32>(1000)?, stream.zeros::<f32>(1000)?);
+/// let mut step = device.replay();
+/// for t in 1..=10 {
+///     step.run(&stream, |s| {
+///         s.fill(&mut x, t as f32)?;
+///         s.copy(&x, &mut y)
+///     })?;
+/// }
+/// assert_eq!(stream.download(&y)?, [10.0; 1000]);
+/// assert_eq!((step.stats().recordings, step.stats().launches), (1, 9));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A `Replay` is `Send` and `Sync`. Dropping it returns at once: pending runs finish.
+pub struct Replay {
+    /// `None` only while a run has it.
+    step: Option<Box<Step>>,
+    device: Device,
+    in_order: bool,
+}
+
+/// The figures of a [`Replay`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplayStats {
+    /// Number of runs.
+    pub runs: u64,
+    /// Number of graphs launched, over all runs.
+    pub launches: u64,
+    /// Number of graphs made, over all runs.
+    pub recordings: u64,
+    /// Number of nodes that were set, over all runs.
+    pub nodes_set: u64,
+    /// Number of operations that were submitted by themselves, over all runs.
+    pub plain: u64,
+    /// Number of parts that the last run was cut into.
+    pub segments: usize,
+    /// Number of operations in the graphs of the last run.
+    pub nodes: usize,
+    /// The last graph that was made.
+    pub last_recording: Option<ReplayRecording>,
+}
+
+/// A graph that a [`Replay`] made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplayRecording {
+    /// The reason.
+    pub reason: &'static str,
+    /// The name of the graph's first operation.
+    pub operation: &'static str,
+    /// The line of the program that submitted the first operation.
+    pub location: &'static Location<'static>,
+}
+
+impl Device {
+    /// Makes a step, which records itself in its first runs.
+    pub fn replay(&self) -> Replay {
+        Replay { step: Some(step(self, false)), device: self.clone(), in_order: false }
+    }
+}
+
+fn step(device: &Device, in_order: bool) -> Box<Step> {
+    // SAFETY: the step goes into streams of this device alone.
+    Box::new(unsafe { Step::new(device.0.raw.clone(), in_order) })
+}
+
+impl Replay {
+    /// Sets whether the operations run one after the other, as in a stream. Forgets the runs so far.
+    #[must_use]
+    pub fn in_order(mut self, in_order: bool) -> Self {
+        let old = self.step.replace(step(&self.device, in_order));
+        self.in_order = in_order;
+        self.device.park(Box::new(old), false);
+        self
+    }
+
+    /// Calls `work` with `stream`, and submits its operations as one graph where they are those of an earlier run.
+    ///
+    /// Inside a capture, or in another step's run on the same stream, `work` is only called.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceMismatch`] for a stream of another device; the error of `work`; the error of an operation that
+    /// the driver refused after `work` had submitted it.
+    pub fn run<T>(&mut self, stream: &Stream, work: impl FnOnce(&Stream) -> Result<T>) -> Result<T> {
+        inside::check_outside()?;
+        if !self.device.is_same(&stream.device) {
+            return Err(self.foreign(stream));
+        }
+        let run = Run::begin(&stream.core, &mut self.step, memory::returned())?;
+        let outcome = work(stream);
+        let ended = run.end();
+        if let Some(retired) = self.step.as_mut().and_then(|step| step.take_retired()) {
+            self.device.park(retired, false);
+        }
+        let value = outcome?;
+        ended.map(|()| value)
+    }
+
+    /// Returns the figures so far.
+    pub fn stats(&self) -> ReplayStats {
+        let Some(step) = &self.step else { return ReplayStats::default() };
+        let StepStats { runs, launches, recordings, set, plain, segments, nodes, last_recording } =
+            step.stats();
+        let recording =
+            |(reason, Operation { label, location })| ReplayRecording { reason, operation: label, location };
+        let last_recording = last_recording.map(recording);
+        ReplayStats { runs, launches, recordings, nodes_set: set, plain, segments, nodes, last_recording }
+    }
+
+    /// Returns why the operations are submitted by themselves in all runs, where they are: the driver's graphs have a known
+    /// fault, or the driver refused one.
+    pub fn fallback(&self) -> Option<&'static str> {
+        self.step.as_ref().and_then(|step| step.plain())
+    }
+
+    /// Returns the operations of the last run, and the operations that each follows directly, in Graphviz's language.
+    pub fn dot(&self) -> String {
+        let operations = self.step.as_ref().map(|step| step.operations()).unwrap_or_default();
+        dot(operations.iter().map(|(operation, after)| (*operation, after.as_slice())))
+    }
+
+    #[cold]
+    fn foreign(&self, stream: &Stream) -> Error {
+        Error::new(
+            ErrorKind::DeviceMismatch,
+            format!(
+                "the step was made with a handle of {:?}, and the stream with another one, of {:?}; give the step a stream of \
+                 its own handle",
+                self.device, stream.device
+            ),
+        )
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if let Some(step) = self.step.take() {
+            self.device.park(Box::new(step), false);
+        }
+    }
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stats = self.stats();
+        write!(f, "Replay({} runs, {} operations in {} segments)", stats.runs, stats.nodes, stats.segments)
+    }
+}

@@ -1,0 +1,839 @@
+//! A step that is run again and again means what its operations mean, at the cost of one graph.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::{mem, thread};
+
+use conformance::{
+    Gate, Random, assert_all, kernels_and_streams, next, open_again, refused, sync, tests, until,
+};
+use gpustream::{Buffer, Device, DeviceOptions, Error, ErrorKind, Launch, Result, Tracking};
+
+use crate::graphs::{N, usable};
+
+tests! {
+    Plain: unchanged_step_is_one_launch, changed_values_are_set, swapped_buffers_have_a_graph_each,
+        other_course_is_found_again, shorter_and_longer_runs_mean_the_same, changed_dependencies_are_kept,
+        wait_inside_cuts_the_step, guard_inside_sees_what_came_before, other_stream_sees_what_is_held_back,
+        step_waits_for_other_streams, uploads_inside_carry_the_new_values, flags_are_not_held_back,
+        closures_run_in_order, memory_made_inside_is_reused, buffer_may_leave_the_step,
+        independent_operations_have_no_edges, step_in_order_is_a_chain, error_ends_the_run_and_no_more,
+        panic_ends_the_run_and_no_more, step_dropped_in_use_finishes, forgotten_step_breaks_nothing,
+        other_threads_submit_at_once, two_threads_hand_memory_over_inside_their_steps,
+        step_within_a_step_and_a_capture_is_only_called, capture_inside_a_step_records,
+        step_of_another_opening_is_refused, strict_order_is_checked_inside, handle_inside_ends_holding_back,
+        kernel_of_an_unloaded_module_is_not_launched, pinned_memory_is_waited_for_alone,
+        pinned_memory_is_waited_for_alone_inside,
+        random_steps_match_plain_rust;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+/// Returns what [`next`] makes of `x` in steps of `values`.
+fn after(x: u32, values: impl IntoIterator<Item = u32>) -> u32 {
+    values.into_iter().fold(x, next)
+}
+
+fn unchanged_step_is_one_launch(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let mut step = device.replay();
+    let (mut want_x, mut want_y) = (1, 2);
+    for _ in 0..6 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, 3, N)?;
+            kernels.mix(s, &x, &mut y, N)?;
+            kernels.step(s, &mut y, 4, N)
+        })?;
+        want_x = next(want_x, 3);
+        want_y = next(next(want_y, want_x), 4);
+    }
+    assert_all(&s, &x, want_x)?;
+    assert_all(&s, &y, want_y)?;
+    if step.fallback().is_none() {
+        let stats = step.stats();
+        assert_eq!((stats.runs, stats.launches, stats.recordings), (6, 5, 1), "{stats:?}");
+        assert_eq!((stats.plain, stats.nodes_set, stats.segments, stats.nodes), (3, 0, 1, 3), "{stats:?}");
+        let recording = stats.last_recording.unwrap();
+        assert_eq!(recording.operation, "step");
+        assert!(recording.location.file().ends_with("replay.rs"));
+    }
+    Ok(())
+}
+
+fn changed_values_are_set(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut step = device.replay();
+    for t in 0..8 {
+        // The shape changes too.
+        let launch = Launch::covering(N + t as usize * 1000);
+        step.run(&s, |s| {
+            kernels.step_with(s, &launch, &mut x, t, N)?;
+            kernels.step(s, &mut x, 7, N)
+        })?;
+    }
+    assert_all(&s, &x, after(1, (0..8).flat_map(|t| [t, 7])))?;
+    if step.fallback().is_none() {
+        let stats = step.stats();
+        assert_eq!((stats.recordings, stats.nodes_set, stats.launches), (1, 6, 7), "{stats:?}");
+    }
+    Ok(())
+}
+
+fn swapped_buffers_have_a_graph_each(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let (mut want_x, mut want_y) = (1, 2);
+    let mut step = device.replay();
+    for t in 0..10 {
+        step.run(&s, |s| {
+            kernels.mix(s, &x, &mut y, N)?;
+            kernels.step(s, &mut y, t, N)
+        })?;
+        want_y = next(next(want_y, want_x), t);
+        mem::swap(&mut x, &mut y);
+        mem::swap(&mut want_x, &mut want_y);
+    }
+    assert_all(&s, &x, want_x)?;
+    assert_all(&s, &y, want_y)?;
+    if step.fallback().is_none() {
+        let stats = step.stats();
+        assert_eq!((stats.recordings, stats.launches, stats.plain), (2, 9, 2), "{stats:?}");
+    }
+    Ok(())
+}
+
+fn other_course_is_found_again(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, y) = (s.full(N, 1u32)?, s.full(N, 9u32)?);
+    let mut want = 1;
+    let mut step = device.replay();
+    for t in 0..12u32 {
+        let turn = t % 3 == 2;
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            if turn {
+                kernels.mix(s, &y, &mut x, N)?;
+            }
+            kernels.step(s, &mut x, 5, N)
+        })?;
+        want = next(want, t);
+        want = if turn { next(want, 9) } else { want };
+        want = next(want, 5);
+    }
+    assert_all(&s, &x, want)?;
+    if step.fallback().is_none() {
+        let stats = step.stats();
+        assert_eq!((stats.recordings, stats.launches, stats.plain), (2, 10, 5), "{stats:?}");
+    }
+    Ok(())
+}
+
+fn shorter_and_longer_runs_mean_the_same(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut want = 1;
+    let mut step = device.replay();
+    for (run, len) in [4u32, 4, 2, 2, 0, 6, 4, 6, 6, 1, 4, 9, 3].into_iter().enumerate() {
+        step.run(&s, |s| (0..len).try_for_each(|value| kernels.step(s, &mut x, value, N)))?;
+        want = after(want, 0..len);
+        if run % 4 == 3 {
+            assert_all(&s, &x, want)?;
+        }
+    }
+    assert_all(&s, &x, want)
+}
+
+fn changed_dependencies_are_kept(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut buffers: Vec<Buffer<u32>> = (0..8).map(|value| s.full(N, value)).collect::<Result<_>>()?;
+    let mut want: Vec<u32> = (0..8).collect();
+    let mut step = device.replay();
+    // At first each operation has memory of its own, later all of them need the one before.
+    for run in 0..12usize {
+        let at = |index: usize| match run {
+            0..3 => (2 * index, 2 * index + 1),
+            3..6 => (index, index + 1),
+            _ => (index * (run + 1) % 8, (index * (run + 1) + 1 + run % 5) % 8),
+        };
+        step.run(&s, |s| {
+            for index in 0..4 {
+                let (from, to) = at(index);
+                if from == to {
+                    kernels.step(s, &mut buffers[to], 1, N)?;
+                } else {
+                    let [from, to] = buffers.get_disjoint_mut([from, to]).unwrap();
+                    kernels.mix(s, from, to, N)?;
+                }
+            }
+            Ok(())
+        })?;
+        for index in 0..4 {
+            let (from, to) = at(index);
+            want[to] = if from == to { next(want[to], 1) } else { next(want[to], want[from]) };
+        }
+    }
+    buffers.iter().zip(want).try_for_each(|(buffer, want)| assert_all(&s, buffer, want))
+}
+
+fn wait_inside_cuts_the_step(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut want) = (s.full(N, 1u32)?, 1);
+    let mut step = device.replay();
+    for t in 0..6 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            want = next(want, t);
+            assert_eq!(s.download(&x)?, [want; N]);
+            kernels.step(s, &mut x, 8, N)?;
+            want = next(want, 8);
+            s.synchronize()?;
+            assert!(s.is_done()?);
+            kernels.step(s, &mut x, 9, N)?;
+            want = next(want, 9);
+            s.record()?.synchronize()
+        })?;
+    }
+    assert_all(&s, &x, want)?;
+    if step.fallback().is_none() {
+        let stats = step.stats();
+        assert_eq!((stats.segments, stats.recordings), (3, 3), "{stats:?}");
+    }
+    Ok(())
+}
+
+fn guard_inside_sees_what_came_before(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut want) = (s.full(N, 1u32)?, 1);
+    let mut host = device.pinned::<u32>(N)?;
+    let mut step = device.replay();
+    for t in 0..6 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            s.copy(&x, &mut host)?;
+            want = next(want, t);
+            assert_eq!(*host.read()?, [want; N]);
+            host.write()?.fill(t);
+            s.copy(&host, &mut x)?;
+            want = t;
+            Ok(())
+        })?;
+        assert_eq!(*host.read()?, [t; N]);
+    }
+    assert_all(&s, &x, want)
+}
+
+fn other_stream_sees_what_is_held_back(device: &Device) -> Result<()> {
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
+    let (mut x, mut y, mut want) = (s.full(N, 1u32)?, s.zeros::<u32>(N)?, 1);
+    let mut step = device.replay();
+    for t in 0..6 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            want = next(want, t);
+            other.copy(&x, &mut y)?;
+            kernels.step(s, &mut x, 2, N)?;
+            assert_eq!(other.download(&y)?, [want; N]);
+            want = next(want, 2);
+            let event = s.record()?;
+            other.wait(&event)?;
+            kernels.step(&other, &mut x, 3, N)?;
+            want = next(want, 3);
+            Ok(())
+        })?;
+        assert_all(&other, &x, want)?;
+    }
+    Ok(())
+}
+
+fn step_waits_for_other_streams(device: &Device) -> Result<()> {
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 0u32)?);
+    let (mut want_x, mut want_y) = (1, 0);
+    let mut step = device.replay();
+    for t in 0..5 {
+        let gate = Gate::new(device)?;
+        kernels.add_when(&other, gate.flag(), &mut x, 1, N)?;
+        step.run(&s, |s| {
+            kernels.step(s, &mut y, t, N)?;
+            kernels.mix(s, &x, &mut y, N)?;
+            kernels.step(s, &mut x, t, N)
+        })?;
+        assert!(!s.is_done()?, "the step waits for the other stream");
+        gate.open();
+        want_x += 1;
+        want_y = next(next(want_y, t), want_x);
+        want_x = next(want_x, t);
+        assert_all(&s, &y, want_y)?;
+        assert_all(&other, &x, want_x)?;
+    }
+    Ok(())
+}
+
+fn uploads_inside_carry_the_new_values(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut few = s.full(8, 0u32)?;
+    let mut step = device.replay();
+    for t in 0..300u32 {
+        let gate = (t % 100 == 50).then(|| Gate::new(device)).transpose()?;
+        if let Some(gate) = &gate {
+            kernels.add_when(&s, gate.flag(), &mut few, 0, 8)?;
+        }
+        step.run(&s, |s| {
+            s.upload_into(&vec![t; N], &mut x)?;
+            s.upload_into(&[t; 8], &mut few)?;
+            kernels.step(s, &mut x, 1, N)
+        })?;
+        drop(gate);
+        if t % 37 == 0 {
+            assert_all(&s, &x, next(t, 1))?;
+            assert_all(&s, &few, t)?;
+        }
+    }
+    assert_all(&s, &x, next(299, 1))
+}
+
+fn flags_are_not_held_back(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut want) = (s.full(N, 1u32)?, 1);
+    let mut step = device.replay();
+    for t in 1..5 {
+        let mut flag = device.flag()?;
+        let seen = flag.clone();
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            kernels.raise_flag(s, &ONE, &mut flag, t)?;
+            // The host would wait for ever for an operation that is held back.
+            until(|| Ok(seen.get() == t))?;
+            kernels.step(s, &mut x, 2, N)
+        })?;
+        want = after(want, [t, 2]);
+    }
+    assert_all(&s, &x, want)
+}
+
+fn closures_run_in_order(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(N, 0u32)?;
+    let mut host = device.pinned::<u32>(N)?;
+    let count = Arc::new(AtomicU32::new(0));
+    let mut step = device.replay();
+    for t in 1..6 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            s.copy(&x, &mut host)?;
+            let count = count.clone();
+            s.host_fn(move || _ = count.fetch_add(1, Ordering::Relaxed))?;
+            s.fill(&mut x, 0)
+        })?;
+        assert_eq!(*host.read()?, [t; N]);
+    }
+    s.synchronize()?;
+    assert_eq!(count.load(Ordering::Relaxed), 5);
+    Ok(())
+}
+
+fn memory_made_inside_is_reused(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut want) = (s.full(N, 1u32)?, 1);
+    let mut step = device.replay();
+    let mut reserved = 0;
+    for t in 0..20 {
+        step.run(&s, |s| {
+            for value in 0..5 {
+                let mut a = s.duplicate(&x)?;
+                kernels.step(s, &mut a, value, N)?;
+                let mut b = s.duplicate(&a)?;
+                drop(a);
+                let c = s.full(N, 3u32)?;
+                kernels.mix(s, &c, &mut b, N)?;
+                s.copy(&b, &mut x)?;
+            }
+            Ok(())
+        })?;
+        want = after(want, (0..5).flat_map(|value| [value, 3]));
+        let now = device.memory_stats().reserved;
+        assert!(t < 2 || now == reserved, "run {t} asked the driver for memory");
+        reserved = now;
+    }
+    assert_all(&s, &x, want)?;
+    if step.fallback().is_none() && !device.info().checked {
+        let stats = step.stats();
+        assert!(stats.plain <= 60 && stats.segments == 1, "{stats:?}");
+    }
+    Ok(())
+}
+
+fn buffer_may_leave_the_step(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let x = s.full(N, 5u32)?;
+    let mut step = device.replay();
+    let mut kept = Vec::new();
+    for t in 0..12 {
+        let made = step.run(&s, |s| {
+            let mut y = s.duplicate(&x)?;
+            kernels.step(s, &mut y, t, N)?;
+            kernels.step(s, &mut y, 1, N)?;
+            Ok(y)
+        })?;
+        kept.push(made);
+    }
+    for (t, made) in kept.iter().enumerate() {
+        assert_all(&s, made, after(5, [t as u32, 1]))?;
+    }
+    Ok(())
+}
+
+/// The edges that the picture of a graph has.
+fn edges(dot: &str) -> usize {
+    dot.matches("->").count()
+}
+
+fn independent_operations_have_no_edges(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut buffers: Vec<Buffer<u32>> = (0..6).map(|value| s.full(N, value)).collect::<Result<_>>()?;
+    let mut sum = s.full(N, 0u32)?;
+    let mut want = 0;
+    let mut step = device.replay();
+    for t in 0..4 {
+        step.run(&s, |s| {
+            buffers.iter_mut().try_for_each(|x| kernels.step(s, x, t, N))?;
+            buffers.iter().try_for_each(|x| kernels.mix(s, x, &mut sum, N))
+        })?;
+    }
+    for t in 0..4 {
+        want = (0..6).map(|value| after(value, 0..=t)).fold(want, next);
+    }
+    assert_all(&s, &sum, want)?;
+    // Each sum comes after its part, and after the sum before.
+    assert_eq!(edges(&step.dot()), 6 + 5, "{}", step.dot());
+    Ok(())
+}
+
+fn step_in_order_is_a_chain(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut buffers: Vec<Buffer<u32>> = (0..6).map(|value| s.full(N, value)).collect::<Result<_>>()?;
+    let mut step = device.replay().in_order(true);
+    for t in 0..4 {
+        step.run(&s, |s| buffers.iter_mut().try_for_each(|x| kernels.step(s, x, t, N)))?;
+    }
+    assert_eq!(edges(&step.dot()), 5, "{}", step.dot());
+    buffers.iter().zip(0..).try_for_each(|(x, value)| assert_all(&s, x, after(value, 0..4)))
+}
+
+fn error_ends_the_run_and_no_more(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut want) = (s.full(N, 1u32)?, 1);
+    let short = s.full(N - 1, 1u32)?;
+    let mut step = device.replay();
+    for t in 0..8 {
+        let outcome = step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            if t % 3 == 2 {
+                kernels.mix(s, &short, &mut x, N)?;
+            }
+            kernels.step(s, &mut x, 4, N)
+        });
+        want = next(want, t);
+        if t % 3 == 2 {
+            refused(outcome, ErrorKind::ContractViolated, &["len(x)"]);
+        } else {
+            outcome?;
+            want = next(want, 4);
+        }
+    }
+    assert_all(&s, &x, want)?;
+    usable(device, &[&s])
+}
+
+fn panic_ends_the_run_and_no_more(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut want) = (s.full(N, 1u32)?, 1);
+    let mut step = device.replay();
+    for t in 0..6 {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+            step.run(&s, |s| {
+                kernels.step(s, &mut x, t, N)?;
+                if t == 3 {
+                    panic::resume_unwind(Box::new("on purpose"));
+                }
+                kernels.step(s, &mut x, 4, N)
+            })
+        }));
+        assert_eq!(outcome.is_err(), t == 3);
+        want = next(want, t);
+        want = if t == 3 { want } else { next(want, 4) };
+    }
+    assert_all(&s, &x, want)?;
+    usable(device, &[&s])
+}
+
+fn step_dropped_in_use_finishes(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut step = device.replay();
+    let gate = Gate::new(device)?;
+    for t in 0..3 {
+        step.run(&s, |s| kernels.step(s, &mut x, t, N))?;
+    }
+    kernels.add_when(&s, gate.flag(), &mut x, 1, N)?;
+    step.run(&s, |s| kernels.step(s, &mut x, 3, N))?;
+    drop(step);
+    drop(kernels);
+    assert!(!s.is_done()?);
+    gate.open();
+    assert_all(&s, &x, next(after(1, 0..3) + 1, 3))
+}
+
+fn forgotten_step_breaks_nothing(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let (kernels, [s]) = kernels_and_streams(&device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut step = device.replay();
+    for t in 0..3 {
+        step.run(&s, |s| kernels.step(s, &mut x, t, N))?;
+    }
+    mem::forget(step);
+    assert_all(&s, &x, after(1, 0..3))
+}
+
+fn other_threads_submit_at_once(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 1u32)?);
+    let mut step = device.replay();
+    for t in 0..20 {
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                for _ in 0..5 {
+                    kernels.step(&s, &mut y, t, N)?;
+                    s.record()?.synchronize()?;
+                }
+                Ok::<_, Error>(())
+            });
+            step.run(&s, |s| (0..5).try_for_each(|value| kernels.step(s, &mut x, value, N)))?;
+            other.join().unwrap()
+        })?;
+    }
+    assert_all(&s, &x, after(1, (0..20).flat_map(|_| 0..5)))?;
+    assert_all(&s, &y, after(1, (0..20).flat_map(|t| [t; 5])))
+}
+
+fn two_threads_hand_memory_over_inside_their_steps(device: &Device) -> Result<()> {
+    const ROUNDS: u32 = 30;
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let shared = Mutex::new(a.full(N, 1u32)?);
+    let own = [Mutex::new(a.full(N, 0u32)?), Mutex::new(b.full(N, 0u32)?)];
+    let barrier = Barrier::new(2);
+    thread::scope(|scope| {
+        let threads = [(0, &a), (1, &b)].map(|(turn, s)| {
+            let (kernels, shared, own, barrier) = (&kernels, &shared, &own[turn as usize], &barrier);
+            scope.spawn(move || {
+                let mut step = device.replay();
+                for round in 0..ROUNDS {
+                    step.run(s, |s| {
+                        let own = &mut *own.lock().unwrap();
+                        kernels.step(s, own, round, N)?;
+                        // Each thread has the shared memory in turn, within both steps' runs.
+                        for time in 0..2 {
+                            if time == turn {
+                                let shared = &mut *shared.lock().unwrap();
+                                kernels.step(s, shared, round + turn, N)?;
+                                kernels.mix(s, shared, own, N)?;
+                            }
+                            barrier.wait();
+                        }
+                        Ok(())
+                    })?;
+                }
+                Ok::<_, Error>(())
+            })
+        });
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+    })?;
+    let (mut want, mut want_own) = (1, [0, 0]);
+    for round in 0..ROUNDS {
+        for turn in 0..2 {
+            want = next(want, round + turn);
+            let own = &mut want_own[turn as usize];
+            *own = next(next(*own, round), want);
+        }
+    }
+    assert_all(&a, &*shared.lock().unwrap(), want)?;
+    own.iter().zip(want_own).try_for_each(|(own, want)| assert_all(&b, &*own.lock().unwrap(), want))
+}
+
+fn step_within_a_step_and_a_capture_is_only_called(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut want) = (s.full(N, 1u32)?, 1);
+    let (mut outer, mut inner) = (device.replay(), device.replay());
+    for t in 0..4 {
+        outer.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            inner.run(s, |s| kernels.step(s, &mut x, 2, N))?;
+            kernels.step(s, &mut x, 3, N)
+        })?;
+        want = after(want, [t, 2, 3]);
+    }
+    assert_eq!((outer.stats().segments, inner.stats().runs), (usize::from(outer.fallback().is_none()), 0));
+    let graph = s.capture(|s| inner.run(s, |s| kernels.step(s, &mut x, 6, N)))?;
+    assert_eq!(graph.node_count(), 1);
+    graph.launch(&s)?;
+    assert_all(&s, &x, next(want, 6))
+}
+
+fn capture_inside_a_step_records(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut want) = (s.full(N, 1u32)?, 1);
+    let mut step = device.replay();
+    for t in 0..4 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            let graph = s.capture(|s| kernels.step(s, &mut x, 2, N))?;
+            kernels.step(s, &mut x, 3, N)?;
+            graph.launch(s)
+        })?;
+        want = after(want, [t, 3, 2]);
+    }
+    assert_all(&s, &x, want)
+}
+
+fn step_of_another_opening_is_refused(device: &Device) -> Result<()> {
+    let other = open_again(device, DeviceOptions::default())?;
+    let (_, [s]) = kernels_and_streams(device)?;
+    refused(other.replay().run(&s, |_| Ok(())), ErrorKind::DeviceMismatch, &["its own handle"]);
+    Ok(())
+}
+
+fn strict_order_is_checked_inside(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
+    let (kernels, [s, other]) = kernels_and_streams(&device)?;
+    let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
+    let mut step = device.replay();
+    for t in 0..5 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            kernels.mix(s, &x, &mut y, N)?;
+            let gate = Gate::new(&device)?;
+            kernels.spin(&other, &ONE, gate.flag())?;
+            refused(kernels.step(&other, &mut x, 9, N), ErrorKind::Hazard, &["step", "wait"]);
+            gate.open();
+            other.wait(&s.record()?)?;
+            kernels.step(&other, &mut x, 1, N)?;
+            s.wait(&other.record()?)
+        })?;
+    }
+    assert_all(&s, &x, after(1, (0..5).flat_map(|t| [t, 1])))
+}
+
+fn handle_inside_ends_holding_back(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut want) = (s.full(N, 1u32)?, 1);
+    let mut step = device.replay();
+    for t in 0..5 {
+        let mut flag = device.flag()?;
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            let raw = s.as_raw();
+            // Work of others may come through the handle at any time.
+            kernels.step(s, &mut x, 2, N)?;
+            assert_eq!(s.as_raw(), raw);
+            kernels.raise_flag(s, &ONE, &mut flag, 1)
+        })?;
+        want = after(want, [t, 2]);
+    }
+    assert_all(&s, &x, want)
+}
+
+fn kernel_of_an_unloaded_module_is_not_launched(device: &Device) -> Result<()> {
+    let (_, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut want) = (s.full(N, 1u32)?, 1);
+    let mut step = device.replay();
+    for t in 0..6 {
+        let kernels = sync::Kernels::load(device)?;
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            kernels.step(s, &mut x, 2, N)
+        })?;
+        want = after(want, [t, 2]);
+    }
+    assert_all(&s, &x, want)
+}
+
+fn pinned_memory_is_waited_for_alone(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut host = device.pinned::<u32>(N)?;
+    let mut step = device.replay();
+    for t in 0..5 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            s.copy(&x, &mut host)
+        })?;
+        // The guard waits for the step, and not for what came after.
+        let gate = Gate::new(device)?;
+        kernels.add_when(&s, gate.flag(), &mut x, 0, N)?;
+        assert_eq!(*host.read()?, [after(1, 0..=t); N]);
+        gate.open();
+    }
+    Ok(())
+}
+
+fn pinned_memory_is_waited_for_alone_inside(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut y, mut want) = (s.full(N, 1u32)?, s.full(N, 1u32)?, 1);
+    let mut host = device.pinned::<u32>(N)?;
+    let mut step = device.replay();
+    for t in 0..8 {
+        let gate = Gate::new(device)?;
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            s.copy(&x, &mut host)?;
+            // Sometimes an operation comes that is not the expected one.
+            if t % 4 == 3 {
+                kernels.step(s, &mut y, t, N)?;
+            }
+            kernels.add_when(s, gate.flag(), &mut x, 1, N)?;
+            want = next(want, t);
+            // The host would wait for ever for what comes after the copy.
+            assert_eq!(*host.read()?, [want; N]);
+            want += 1;
+            Ok(())
+        })?;
+        gate.open();
+    }
+    assert_all(&s, &x, want)
+}
+
+/// An operation of a random step, on buffers by index.
+#[derive(Clone, Copy, Debug)]
+enum RandomOperation {
+    Step { x: usize, value: u32, len: usize },
+    Mix { from: usize, to: usize, at: usize, len: usize },
+    Fill { x: usize, value: u32 },
+    Copy { from: usize, to: usize },
+    Upload { x: usize, value: u32 },
+    Temporary { x: usize, value: u32 },
+    Renew { x: usize, value: u32 },
+    Swap { x: usize, y: usize },
+    Wait,
+    Elsewhere { x: usize },
+}
+
+fn random_operation(random: &mut Random, buffers: usize) -> RandomOperation {
+    let (x, y) = (random.below(buffers), random.below(buffers - 1));
+    let y = if y >= x { y + 1 } else { y };
+    let (value, len, at) = (random.below(50) as u32, 1 + random.below(SMALL), random.below(SMALL / 2));
+    match random.below(32) {
+        0..10 => RandomOperation::Step { x, value, len },
+        10..18 => RandomOperation::Mix { from: x, to: y, at, len: SMALL / 2 },
+        18..20 => RandomOperation::Fill { x, value: value + 1 },
+        20..23 => RandomOperation::Copy { from: x, to: y },
+        23 => RandomOperation::Upload { x, value },
+        24..26 => RandomOperation::Temporary { x, value },
+        26 => RandomOperation::Renew { x, value },
+        27..29 => RandomOperation::Swap { x, y },
+        29 => RandomOperation::Wait,
+        _ => RandomOperation::Elsewhere { x },
+    }
+}
+
+const SMALL: usize = 200;
+
+fn random_steps_match_plain_rust(device: &Device) -> Result<()> {
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
+    for seed in 1..=12u64 {
+        let mut random = Random(seed * 0x9e37_79b9);
+        let count = 2 + random.below(4);
+        let mut buffers: Vec<Buffer<u32>> = (0..count).map(|_| s.full(SMALL, 1)).collect::<Result<_>>()?;
+        let mut want = vec![vec![1u32; SMALL]; count];
+        let mut step = device.replay().in_order(seed % 4 == 0);
+        let length = 2 + random.below(8);
+        let mut operations: Vec<RandomOperation> =
+            (0..length).map(|_| random_operation(&mut random, count)).collect();
+        for run in 0..40 {
+            for _ in 0..random.below(3) {
+                match random.below(4) {
+                    0 if operations.len() > 2 => drop(operations.pop()),
+                    1 if operations.len() < 20 => operations.push(random_operation(&mut random, count)),
+                    _ => {
+                        let at = random.below(operations.len());
+                        operations[at] = random_operation(&mut random, count);
+                    }
+                }
+            }
+            step.run(&s, |s| {
+                for &operation in &operations {
+                    match operation {
+                        RandomOperation::Step { x, value, len } => {
+                            kernels.step(s, &mut buffers[x].slice_mut(..len)?, value, len)?;
+                        }
+                        RandomOperation::Mix { from, to, at, len } => {
+                            let [from, to] = buffers.get_disjoint_mut([from, to]).unwrap();
+                            let from = from.slice(at..at + len)?;
+                            kernels.mix(s, &from, &mut to.slice_mut(..len)?, len)?;
+                        }
+                        RandomOperation::Fill { x, value } => s.fill(&mut buffers[x], value)?,
+                        RandomOperation::Copy { from, to } => {
+                            let [from, to] = buffers.get_disjoint_mut([from, to]).unwrap();
+                            s.copy(from, to)?;
+                        }
+                        RandomOperation::Upload { x, value } => {
+                            s.upload_into(&[value; SMALL], &mut buffers[x])?;
+                        }
+                        RandomOperation::Temporary { x, value } => {
+                            let mut temporary = s.duplicate(&buffers[x])?;
+                            kernels.step(s, &mut temporary, value, SMALL)?;
+                            s.copy(&temporary, &mut buffers[x])?;
+                        }
+                        RandomOperation::Renew { x, value } => {
+                            buffers[x] = s.full(SMALL, value)?;
+                        }
+                        RandomOperation::Swap { x, y } => buffers.swap(x, y),
+                        RandomOperation::Wait => s.synchronize()?,
+                        RandomOperation::Elsewhere { x } => {
+                            kernels.step(&other, &mut buffers[x], 3, SMALL)?;
+                        }
+                    }
+                }
+                Ok(())
+            })?;
+            for &operation in &operations {
+                match operation {
+                    RandomOperation::Step { x, value, len } => {
+                        want[x][..len].iter_mut().for_each(|it| *it = next(*it, value));
+                    }
+                    RandomOperation::Mix { from, to, at, len } => {
+                        for index in 0..len {
+                            want[to][index] = next(want[to][index], want[from][at + index]);
+                        }
+                    }
+                    RandomOperation::Fill { x, value }
+                    | RandomOperation::Upload { x, value }
+                    | RandomOperation::Renew { x, value } => {
+                        want[x].fill(value);
+                    }
+                    RandomOperation::Copy { from, to } => {
+                        let [from, to] = want.get_disjoint_mut([from, to]).unwrap();
+                        to.clone_from(from);
+                    }
+                    RandomOperation::Temporary { x, value } => {
+                        want[x].iter_mut().for_each(|it| *it = next(*it, value));
+                    }
+                    RandomOperation::Swap { x, y } => want.swap(x, y),
+                    RandomOperation::Wait => {}
+                    RandomOperation::Elsewhere { x } => want[x].iter_mut().for_each(|it| *it = next(*it, 3)),
+                }
+            }
+            if run % 5 == 4 {
+                for (index, (buffer, want)) in buffers.iter().zip(&want).enumerate() {
+                    let got = s.download(buffer)?;
+                    assert!(got == *want, "seed {seed}, run {run}, buffer {index}: {operations:?}");
+                }
+            }
+        }
+    }
+    Ok(())
+}

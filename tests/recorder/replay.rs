@@ -1,0 +1,176 @@
+//! The driver calls of a replayed step, on drivers that log them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use gpustream::{Buffer, Device, ErrorKind, Kernel, ParamInfo, Replay, Result, Stream};
+use recorder::{Call, Recorder};
+
+use crate::fakes::{Fake, ONE, increment, load_module, on_each, run_kernel};
+
+/// A device with a step of two kernels and a fill.
+struct Scene<'a> {
+    recorder: &'a Recorder,
+    device: Device,
+    stream: Stream,
+    kernel: Kernel,
+    x: Buffer<u32>,
+    y: Buffer<u32>,
+    step: Replay,
+}
+
+impl<'a> Scene<'a> {
+    fn new(fake: &Fake, recorder: &'a Recorder) -> Self {
+        let device = Device::open(fake.name).unwrap();
+        run_kernel(recorder);
+        let module = load_module(fake, &device).unwrap();
+        // HIP cannot say how large the parameters are.
+        let sizes = [0, 8].map(|offset| ParamInfo { offset, size: 8 });
+        let kernel = module.kernel_with("increment", &sizes).unwrap();
+        let stream = device.stream().unwrap();
+        let (x, y) = (stream.full(100, 1u32).unwrap(), stream.full(100, 1u32).unwrap());
+        device.synchronize().unwrap();
+        let step = device.replay();
+        Self { recorder, device, stream, kernel, x, y, step }
+    }
+
+    /// Runs the step with `value`, and returns the calls in words that both vendors share.
+    fn run(&mut self, value: u32) -> Vec<&'static str> {
+        let Self { recorder, stream, kernel, x, y, step, .. } = self;
+        let (outcome, calls) = recorder.record(|| {
+            step.run(stream, |s| {
+                s.fill(y, value)?;
+                increment(kernel, s, ONE, x)?;
+                increment(kernel, s, ONE, y)
+            })
+        });
+        outcome.unwrap();
+        calls.iter().map(Call::word).collect()
+    }
+
+    fn check(&self, x: u32, y: u32) {
+        assert_eq!(self.stream.download(&self.x).unwrap(), [x; 100]);
+        assert_eq!(self.stream.download(&self.y).unwrap(), [y; 100]);
+    }
+}
+
+const PLAIN: [&str; 3] = ["fill", "launch", "launch"];
+
+fn with<T>(calls: &[&str], word: &str, then: impl FnOnce(usize) -> T) -> T {
+    then(calls.iter().filter(|call| **call == word).count())
+}
+
+#[test]
+fn unchanged_run_is_one_call_and_a_changed_value_one_more() {
+    on_each(|fake, recorder| {
+        let mut scene = Scene::new(fake, recorder);
+        assert_eq!(scene.run(7), PLAIN, "the first run submits each operation");
+        let recorded = scene.run(7);
+        with(&recorded, "GraphCreate", |count| assert_eq!(count, 1));
+        with(&recorded, "instantiate", |count| assert_eq!(count, 1));
+        with(&recorded, "GraphAddKernelNode", |count| assert_eq!(count, 2));
+        assert_eq!(recorded.last(), Some(&"GraphLaunch"));
+        assert!(!recorded.contains(&"launch"));
+        assert_eq!(scene.run(7), ["GraphLaunch"]);
+        assert_eq!(scene.run(8), ["GraphExecMemsetNodeSetParams", "GraphLaunch"]);
+        assert_eq!(scene.run(8), ["GraphLaunch"]);
+        scene.check(1 + 5, 9);
+    });
+}
+
+#[test]
+fn driver_that_refuses_a_graph_gets_the_operations() {
+    on_each(|fake, recorder| {
+        let mut scene = Scene::new(fake, recorder);
+        assert_eq!(scene.run(7), PLAIN);
+        recorder.fail_next("instantiate", 801);
+        let calls = scene.run(7);
+        assert_eq!(calls.iter().filter(|call| PLAIN.contains(call)).count(), 3);
+        assert!(recorder.disarm());
+        assert_eq!(scene.run(7), PLAIN, "the driver is not asked again");
+        assert!(scene.step.fallback().unwrap().contains("refused"));
+        scene.check(1 + 3, 8);
+    });
+}
+
+#[test]
+fn driver_that_refuses_a_change_gets_the_operations() {
+    on_each(|fake, recorder| {
+        let mut scene = Scene::new(fake, recorder);
+        for _ in 0..3 {
+            scene.run(7);
+        }
+        recorder.fail_next("GraphExecMemsetNodeSetParams", 1);
+        let calls = scene.run(8);
+        assert_eq!(calls[0], "GraphExecMemsetNodeSetParams");
+        assert_eq!(calls.iter().filter(|call| PLAIN.contains(call)).count(), 3, "{calls:?}");
+        scene.check(1 + 4, 9);
+        scene.run(8);
+        assert_eq!(scene.run(8), ["GraphLaunch"]);
+        assert_eq!(scene.step.stats().recordings, 2);
+        scene.check(1 + 6, 9);
+    });
+}
+
+#[test]
+fn failed_launch_is_the_runs_error() {
+    on_each(|fake, recorder| {
+        let mut scene = Scene::new(fake, recorder);
+        for _ in 0..3 {
+            scene.run(7);
+        }
+        recorder.fail_next("GraphLaunch", 2);
+        let Scene { stream, x, kernel, step, y, .. } = &mut scene;
+        let error = step
+            .run(stream, |s| {
+                s.fill(y, 7)?;
+                increment(kernel, s, ONE, x)?;
+                increment(kernel, s, ONE, y)
+            })
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        assert!(error.to_string().contains("fill"), "{error}");
+        scene.check(1 + 3, 8);
+        assert_eq!(scene.run(7), ["GraphLaunch"]);
+        scene.check(1 + 4, 8);
+    });
+}
+
+#[test]
+fn operation_that_fails_by_itself_is_named_and_ends_the_run() {
+    on_each(|fake, recorder| {
+        let mut scene = Scene::new(fake, recorder);
+        for _ in 0..3 {
+            scene.run(7);
+        }
+        recorder.fail_next("launch", 701);
+        let Scene { stream, x, kernel, step, .. } = &mut scene;
+        // The second operation is another one, so that the first is submitted by itself.
+        let run = |s: &Stream| -> Result<()> {
+            increment(kernel, s, ONE, x)?;
+            s.synchronize()
+        };
+        let error = step.run(stream, run).unwrap_err();
+        assert_eq!(error.code(), Some(701), "{error}");
+        assert!(error.to_string().contains("increment"), "{error}");
+        assert_eq!(scene.run(7), ["GraphLaunch"]);
+        scene.check(1 + 4, 8);
+    });
+}
+
+#[test]
+fn memory_that_went_back_to_the_driver_is_set_anew() {
+    on_each(|fake, recorder| {
+        let mut scene = Scene::new(fake, recorder);
+        for _ in 0..3 {
+            scene.run(7);
+        }
+        drop(scene.stream.alloc::<u8>(256 << 20).unwrap());
+        scene.device.synchronize().unwrap();
+        assert!(scene.device.trim() > 0);
+        // The driver looks at a fill's memory when the node is made or set, and at a kernel's never.
+        assert_eq!(scene.run(7), ["GraphExecMemsetNodeSetParams", "GraphLaunch"]);
+        assert_eq!(scene.run(7), ["GraphLaunch"]);
+        scene.check(1 + 5, 8);
+    });
+}
