@@ -4,6 +4,8 @@ use std::fmt;
 
 use text::Bytes;
 
+use crate::{host_loop, plain, raw_cuda};
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
@@ -33,6 +35,8 @@ pub(crate) enum Case {
     GraphLaunch(usize),
     /// Replacing one kernel's arguments in a graph.
     GraphSet,
+    /// A step that is run again and again.
+    Step(Step),
     /// Copying an ordinary slice of this many bytes to the device.
     Upload(usize),
     /// Copying this many bytes of the device to an ordinary slice.
@@ -57,6 +61,59 @@ pub(crate) enum Case {
     Pipeline(usize),
     /// A barrier of 256 threads, per barrier and thread.
     Barrier,
+}
+
+/// The steps; raw is a graph that the program made beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A chain of [`KERNELS`](Self::KERNELS) small kernels, unchanged: the host's time for each.
+    Host,
+    /// The same from the first run to the end of the last.
+    Whole,
+    /// A scalar changes in every kernel: the host's time for each.
+    ValuesHost,
+    /// The same from the first run to the end of the last.
+    ValuesWhole,
+    /// [`APART`](Self::APART) kernels of about 10 µs that have nothing to do with each other, and a wait for all.
+    Apart,
+    /// A chain of as many kernels, each of which allocates three arrays: the host's time for each.
+    Temporaries,
+}
+
+impl Step {
+    /// Kernels of a chain.
+    pub(crate) const KERNELS: usize = 20;
+    /// Kernels that have nothing to do with each other.
+    pub(crate) const APART: usize = 16;
+    /// Runs of one sample: few enough for the driver to take them without waiting.
+    pub(crate) const RUNS: usize = 25;
+
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Host, Self::Whole, Self::ValuesHost, Self::ValuesWhole, Self::Apart, Self::Temporaries];
+
+    /// Returns whether the device's time counts.
+    pub(crate) fn is_whole(self) -> bool {
+        matches!(self, Self::Whole | Self::ValuesWhole)
+    }
+
+    /// Returns whether a scalar of every kernel changes from run to run.
+    pub(crate) fn has_new_values(self) -> bool {
+        matches!(self, Self::ValuesHost | Self::ValuesWhole)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = Self::KERNELS;
+        match self {
+            Self::Host => write!(f, "step of {count} kernels, host, per kernel"),
+            Self::Whole => write!(f, "step of {count} kernels, end to end, per kernel"),
+            Self::ValuesHost => write!(f, "step of {count} with new scalars, host, per kernel"),
+            Self::ValuesWhole => write!(f, "step of {count} with new scalars, end to end, per kernel"),
+            Self::Apart => write!(f, "step of {} independent 10 us kernels, and wait", Self::APART),
+            Self::Temporaries => write!(f, "step of {count} with 3 temporaries each, host, per kernel"),
+        }
+    }
 }
 
 /// A target for a median.
@@ -115,6 +172,7 @@ impl Case {
         cases.extend([1 << 10, 1 << 20, 64 << 20].map(Self::AllocFree));
         cases.push(Self::AllocMix(if quick { 2000 } else { 1_000_000 }));
         cases.extend([Self::GraphLaunch(1), Self::GraphLaunch(1000), Self::GraphSet]);
+        cases.extend(Step::ALL.into_iter().filter(|step| !is_cpu || *step != Step::Apart).map(Self::Step));
         if is_cpu {
             let floats = if quick { 1 << 20 } else { 1 << 24 };
             cases.extend([Self::Barrier, Self::Add(floats), Self::Saxpy(floats)]);
@@ -154,9 +212,19 @@ impl Case {
             | Self::GraphSet
             | Self::Futures(_)
             | Self::Barrier => "ns",
-            Self::KernelAndWait | Self::KernelAndAwait | Self::KernelAndAwaitTail => "us",
+            Self::Step(step) if step != Step::Apart => "ns",
+            Self::KernelAndWait | Self::KernelAndAwait | Self::KernelAndAwaitTail | Self::Step(_) => "us",
             Self::Pipeline(_) => "s",
             _ => "GB/s",
+        }
+    }
+
+    /// Returns the contender that the ratio and the target refer to.
+    pub(crate) fn baseline(self, is_cpu: bool) -> &'static str {
+        match self {
+            Self::Step(_) if is_cpu => plain::NAME,
+            _ if is_cpu => host_loop::NAME,
+            _ => raw_cuda::NAME,
         }
     }
 
@@ -166,6 +234,7 @@ impl Case {
             return match self {
                 Self::Launch => Some(Target::AtMost(1000.0)),
                 Self::Barrier => Some(Target::AtMost(12.0)),
+                Self::Step(Step::Whole) => Some(Target::AtMostOf(0.5)),
                 Self::Add(_) | Self::Saxpy(_) => Some(Target::AtLeastOf(0.95)),
                 _ => None,
             };
@@ -178,8 +247,10 @@ impl Case {
             Self::AllocMix(_) => Some(Target::AtMostOf(0.333)),
             Self::KernelAndAwait => Some(Target::AtMostOver(3.0)),
             Self::KernelAndAwaitTail => Some(Target::AtMostOver(30.0)),
-            Self::GraphLaunch(_) => Some(Target::AtMostOf(1.05)),
+            Self::GraphLaunch(_) | Self::Step(Step::Whole) => Some(Target::AtMostOf(1.05)),
             Self::GraphSet => Some(Target::AtMostOf(1.2)),
+            Self::Step(Step::Host | Step::ValuesHost) => Some(Target::AtMostOver(60.0)),
+            Self::Step(Step::ValuesWhole) => Some(Target::AtMostOf(1.1)),
             Self::Upload(size) if size >= 1 << 30 => Some(Target::AtLeast(45.0)),
             Self::Download(size) if size >= 1 << 30 => Some(Target::AtLeast(42.0)),
             Self::Upload(_) | Self::Download(_) => Some(Target::AtLeastOf(1.0)),
@@ -218,6 +289,7 @@ impl fmt::Display for Case {
             Self::GraphLaunch(1) => f.write_str("graph launch, 1 node"),
             Self::GraphLaunch(nodes) => write!(f, "graph launch, {nodes} nodes, per node"),
             Self::GraphSet => f.write_str("graph: set one kernel"),
+            Self::Step(step) => step.fmt(f),
             Self::Upload(size) => write!(f, "upload curve, slice of {}", Bytes(size)),
             Self::Download(size) => write!(f, "download curve, slice of {}", Bytes(size)),
             Self::PinnedUpload(size) => write!(f, "copy from pinned, {}", Bytes(size)),

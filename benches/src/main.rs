@@ -10,10 +10,12 @@ mod measure;
 mod mix;
 mod ours;
 mod pipeline;
+mod plain;
 mod raw_cuda;
 mod report;
 #[cfg(test)]
 mod smoke;
+mod steps;
 
 use std::fs;
 use std::path::PathBuf;
@@ -102,7 +104,6 @@ fn run(args: &Args) -> Result<ExitCode> {
         device: format!("{info}, {}", info.driver),
         is_cpu,
         contenders: contenders.iter().map(|contender| contender.name()).collect(),
-        baseline: if is_cpu { host_loop::NAME } else { raw_cuda::NAME },
         rows: &rows,
     };
     println!("{}", report.table());
@@ -124,6 +125,7 @@ fn contenders(device: &Device) -> Result<Vec<Box<dyn Contender>>> {
         "cpu" => contenders.push(Box::new(host_loop::HostLoop::new(device.info().multiprocessors as usize))),
         _ => {}
     }
+    contenders.push(Box::new(plain::Plain::new(device)?));
     contenders.push(Box::new(ours::Ours::new(device)?));
     Ok(contenders)
 }

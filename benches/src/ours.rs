@@ -18,6 +18,7 @@ use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanosec
 use crate::mix;
 use crate::pipeline::{PIECES, ROUNDS};
 use crate::report::OURS;
+use crate::steps;
 
 /// The clock ticks of about 10 µs on a data-centre device.
 pub(crate) const SPIN_TICKS: i64 = 18_000;
@@ -92,6 +93,10 @@ impl Contender for Ours {
             Case::Futures(count) => futures(kernels, stream, count),
             Case::GraphLaunch(nodes) => graph_launch(&kernels, stream, nodes)?,
             Case::GraphSet => graph_set(&self.device, kernels, stream)?,
+            Case::Step(step) => {
+                let mut replay = self.device.replay();
+                steps::sampler(step, kernels, stream, move |stream, work| replay.run(stream, work))?
+            }
             Case::Upload(bytes) => {
                 let (values, mut buffer) = (vec![1u8; bytes], stream.alloc::<u8>(bytes)?);
                 rate(bytes, stream, move |stream| stream.upload_into(&values, &mut buffer))
@@ -151,7 +156,7 @@ impl Contender for Ours {
     }
 }
 
-fn spin(kernels: &Kernels, stream: &Stream) -> gpustream::Result<()> {
+pub(crate) fn spin(kernels: &Kernels, stream: &Stream) -> gpustream::Result<()> {
     kernels.spin(stream, &Launch::new([1, 1, 1], [1, 1, 1]), SPIN_TICKS)
 }
 

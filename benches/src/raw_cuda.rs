@@ -12,12 +12,13 @@ use anyhow::{Result, ensure};
 use cudarc::driver::sys::{self, CUdeviceptr, CUfunction, CUgraphNode};
 use gpustream::Device;
 
-use crate::case::Case;
+use crate::case::{Case, Step};
 use crate::kernels::Kernels;
 use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanoseconds, part, rate, tail};
 use crate::mix;
 use crate::ours::{FEW, SPIN_TICKS};
 use crate::pipeline::{PIECES, ROUNDS};
+use crate::steps::whole;
 
 use handles::{Event, Graph, Memory, Pinned, Stream, driver};
 
@@ -110,6 +111,10 @@ impl Contender for RawCuda {
             Case::Futures(count) => events(kernels, stream, count)?,
             Case::GraphLaunch(nodes) => graph_launch(&kernels, stream, nodes)?,
             Case::GraphSet => graph_set(kernels)?,
+            Case::Step(step) => match raw_step(step, kernels, stream)? {
+                Some(sampler) => sampler,
+                None => return Ok(None),
+            },
             Case::Upload(bytes) | Case::Download(bytes) => {
                 let mut values = vec![1u8; bytes];
                 copy(stream, bytes, matches!(case, Case::Upload(_)), move || values.as_mut_ptr().cast())?
@@ -254,31 +259,111 @@ fn events(kernels: Rc<Functions>, stream: Stream, count: usize) -> Result<Sample
 
 fn graph_set(kernels: Rc<Functions>) -> Result<Sampler> {
     let arrays = Memory::new(8 * FEW)?;
-    let (mut graph, mut node): (_, CUgraphNode) = (ptr::null_mut(), ptr::null_mut());
+    let mut graph = ptr::null_mut();
     driver!(cuGraphCreate(&raw mut graph, 0))?;
-    let with = move |a: f32, call: &mut dyn FnMut(*const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<()>| {
+    let node = kernels.add_four(graph, &[], 3.0, &arrays)?;
+    let graph = Graph::instantiate(graph)?;
+    Ok(call_time(200, (), move |()| kernels.set_four(&graph, node, 4.0, &arrays)))
+}
+
+impl Functions {
+    /// Calls `call` with the kernel `four` for a node.
+    fn four_params(
+        &self,
+        a: f32,
+        arrays: &Memory,
+        call: impl FnOnce(*const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<()>,
+    ) -> Result<()> {
         let (mut a, mut x, mut y, mut n) = (a, arrays.raw(), arrays.raw() + 4 * FEW as u64, FEW);
         let mut args = [any(&mut a), any(&mut x), any(&mut y), any(&mut n)];
-        let params = sys::CUDA_KERNEL_NODE_PARAMS {
-            func: kernels.four,
-            gridDimX: 1,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: 256,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: 0,
-            kernelParams: args.as_mut_ptr(),
-            extra: ptr::null_mut(),
-            kern: ptr::null_mut(),
-            ctx: ptr::null_mut(),
-        };
+        let params = params(self.four, 256, &mut args);
         call(&raw const params)
-    };
-    with(3.0, &mut |params| driver!(cuGraphAddKernelNode_v2(&raw mut node, graph, ptr::null(), 0, params)))?;
+    }
+
+    fn add_four(
+        &self,
+        graph: sys::CUgraph,
+        after: &[CUgraphNode],
+        a: f32,
+        arrays: &Memory,
+    ) -> Result<CUgraphNode> {
+        let mut node = ptr::null_mut();
+        self.four_params(a, arrays, |params| {
+            driver!(cuGraphAddKernelNode_v2(&raw mut node, graph, after.as_ptr(), after.len(), params))
+        })?;
+        Ok(node)
+    }
+
+    fn set_four(&self, graph: &Graph, node: CUgraphNode, a: f32, arrays: &Memory) -> Result<()> {
+        let set = |params| driver!(cuGraphExecKernelNodeSetParams_v2(graph.exec(), node, params));
+        self.four_params(a, arrays, set)
+    }
+}
+
+/// Returns the description of a node, which refers to `args`.
+fn params(function: CUfunction, threads: u32, args: &mut [*mut c_void]) -> sys::CUDA_KERNEL_NODE_PARAMS {
+    sys::CUDA_KERNEL_NODE_PARAMS {
+        func: function,
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        kernelParams: args.as_mut_ptr(),
+        extra: ptr::null_mut(),
+        kern: ptr::null_mut(),
+        ctx: ptr::null_mut(),
+    }
+}
+
+/// Measures a step as a graph that is made beforehand. Allocations have none, since a graph cannot hold those of a stream.
+fn raw_step(step: Step, kernels: Rc<Functions>, stream: Stream) -> Result<Option<Sampler>> {
+    let mut graph = ptr::null_mut();
+    driver!(cuGraphCreate(&raw mut graph, 0))?;
+    match step {
+        Step::Temporaries => {
+            driver!(cuGraphDestroy(graph))?;
+            return Ok(None);
+        }
+        Step::Apart => {
+            for _ in 0..Step::APART {
+                let (mut ticks, mut node): (c_longlong, CUgraphNode) = (SPIN_TICKS, ptr::null_mut());
+                let mut args = [any(&mut ticks)];
+                let params = params(kernels.spin, 1, &mut args);
+                driver!(cuGraphAddKernelNode_v2(&raw mut node, graph, ptr::null(), 0, &raw const params))?;
+            }
+            let graph = Graph::instantiate(graph)?;
+            return Ok(Some(Box::new(move || {
+                // The nodes refer to the module.
+                let _keep = &kernels;
+                microseconds(|| {
+                    driver!(cuGraphLaunch(graph.exec(), stream.raw()))?;
+                    stream.finish()
+                })
+            })));
+        }
+        _ => {}
+    }
+    let arrays = Memory::new(8 * FEW)?;
+    let mut nodes: Vec<CUgraphNode> = Vec::new();
+    for _ in 0..Step::KERNELS {
+        let before = nodes.last().copied();
+        nodes.push(kernels.add_four(graph, before.as_slice(), 3.0, &arrays)?);
+    }
     let graph = Graph::instantiate(graph)?;
-    let mut set = move |params| driver!(cuGraphExecKernelNodeSetParams_v2(graph.exec(), node, params));
-    Ok(call_time(200, (), move |()| with(4.0, &mut set)))
+    driver!(cuGraphUpload(graph.exec(), stream.raw()))?;
+    let mut value = 3.0;
+    let call = move |stream: &Stream| {
+        if step.has_new_values() {
+            value += 1.0;
+            nodes.iter().try_for_each(|&node| kernels.set_four(&graph, node, value, &arrays))?;
+        }
+        driver!(cuGraphLaunch(graph.exec(), stream.raw()))
+    };
+    let sampler = if step.is_whole() { whole(stream, call) } else { call_time(Step::RUNS, stream, call) };
+    Ok(Some(part(Step::KERNELS, sampler)))
 }
 
 /// Copies between the device and the host's memory at `address`, ordinary or pinned.

@@ -11,8 +11,6 @@ pub(crate) struct Report<'a> {
     pub(crate) device: String,
     pub(crate) is_cpu: bool,
     pub(crate) contenders: Vec<&'static str>,
-    /// The contender that ratios refer to.
-    pub(crate) baseline: &'static str,
     pub(crate) rows: &'a [Row],
 }
 
@@ -31,7 +29,11 @@ impl Report<'_> {
     fn titles(&self) -> Vec<String> {
         let mut titles = vec!["what".to_owned(), "unit".to_owned()];
         titles.extend(self.contenders.iter().map(|name| (*name).to_owned()));
-        titles.extend([format!("{OURS}/{}", self.baseline), "target".to_owned(), String::new()]);
+        titles.extend([
+            format!("{OURS}/{}", if self.is_cpu { "loop" } else { "raw" }),
+            "target".to_owned(),
+            String::new(),
+        ]);
         titles
     }
 
@@ -60,27 +62,27 @@ impl Report<'_> {
         cells
     }
 
+    fn baseline(&self, row: &Row) -> Option<f64> {
+        row.median(row.case.baseline(self.is_cpu))
+    }
+
     fn ratio(&self, row: &Row) -> Option<f64> {
-        Some(row.median(OURS)? / row.median(self.baseline)?)
+        Some(row.median(OURS)? / self.baseline(row)?)
     }
 
     fn is_met(&self, row: &Row) -> Option<bool> {
-        row.case.target(self.is_cpu)?.is_met(row.median(OURS)?, row.median(self.baseline))
+        row.case.target(self.is_cpu)?.is_met(row.median(OURS)?, self.baseline(row))
     }
 
     /// Returns the results as JSON with every sample; each row is a line.
     pub(crate) fn json(&self) -> String {
         let rows: Vec<String> = self.rows.iter().map(|row| format!("  {}", self.row_json(row))).collect();
-        format!(
-            "{{\"device\": {}, \"baseline\": {}, \"rows\": [\n{}\n]}}\n",
-            json!(self.device),
-            json!(self.baseline),
-            rows.join(",\n")
-        )
+        format!("{{\"device\": {}, \"rows\": [\n{}\n]}}\n", json!(self.device), rows.join(",\n"))
     }
 
     fn row_json(&self, row: &Row) -> Value {
         let mut value = json!({ "what": row.case.to_string(), "unit": row.case.unit() });
+        value["baseline"] = json!(row.case.baseline(self.is_cpu));
         for samples in &row.samples {
             let [low, median, high] = [0.1, 0.5, 0.9].map(|part| samples.quantile(part));
             value[samples.contender] =

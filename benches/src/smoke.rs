@@ -2,7 +2,7 @@
 
 use gpustream::{Device, ErrorKind};
 
-use crate::case::Case;
+use crate::case::{Case, Step};
 use crate::contenders;
 use crate::measure::measure;
 
@@ -23,7 +23,8 @@ fn every_case_of_a_cuda_device_runs() {
         let case = if let Case::Pipeline(_) = case { Case::Pipeline(1 << 12) } else { case };
         let row = measure(case, &contenders, 1);
         assert_eq!(row.failures, [], "{case}");
-        assert!(row.median("raw").is_some() && row.median("gpustream").is_some(), "{case}");
+        let raw = row.median("raw").is_some() || case == Case::Step(Step::Temporaries);
+        assert!(raw && row.median("gpustream").is_some(), "{case}");
     }
     drop(contenders);
     assert_eq!(recorder.violations(), [""; 0]);
