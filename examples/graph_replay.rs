@@ -1,7 +1,9 @@
-//! A graph is a sequence of operations that is recorded once and launched with a single call.
+//! Many small operations are submitted at the cost of one: by a replay, which records itself, and by a graph, which the
+//! program builds.
 //!
-//! When kernels take microseconds, most of the time goes into the calls that submit them. A graph makes these calls
-//! only once. Between launches, this example gives one node other arguments.
+//! When kernels take microseconds, most of the time goes into the calls that submit them. A replay looks like the plain
+//! loop and finds out by itself what changes. A graph is faster still where nothing does, since the operations are not even
+//! named again. Between launches, this example gives one node other arguments.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -11,7 +13,7 @@ use clap::Parser;
 use examples::DeviceArg;
 use examples::asynchronous::{Kernels, churned};
 
-/// Submits many small kernels one by one, then as a graph
+/// Submits many small kernels one by one, then as a replay, then as a graph
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
@@ -53,6 +55,18 @@ fn run() -> Result<()> {
     println!("one by one: submitted in {submitted:.1?}, done in {:.1?}", start.elapsed());
     let want = (0..args.rounds).fold(0, |v, _| round(v, 0));
     ensure!(stream.download(&x)?.iter().all(|&v| v == want), "wrong result, one by one");
+
+    stream.fill(&mut x, 0)?;
+    stream.synchronize()?;
+    let mut step = device.replay();
+    let start = Instant::now();
+    for _ in 0..args.rounds {
+        step.run(&stream, |s| (0..args.kernels).try_for_each(|value| kernels.churn(s, &mut x, value, 1, N)))?;
+    }
+    let submitted = start.elapsed();
+    stream.synchronize()?;
+    println!("{step:?}: submitted in {submitted:.1?}, done in {:.1?}", start.elapsed());
+    ensure!(stream.download(&x)?.iter().all(|&v| v == want), "wrong result of the replay");
 
     // `stream.capture(|s| …)` records the same from ordinary calls; a builder returns the nodes, so that they can be
     // changed later.

@@ -52,13 +52,18 @@ fn run() -> Result<()> {
     let plate = plate(size)?;
     let stream = device.stream()?;
     let (mut now, mut next) = (stream.upload(&plate)?, stream.alloc(plate.len())?);
+    // The kernels of each frame are one launch.
+    let mut replay = device.replay();
     device.pipeline().chunks(plate.len()).generate(
         frames,
         |stream, frame| {
-            for _ in 0..steps {
-                kernels.heat_f32(stream, &now, &mut next, size, size, K)?;
-                std::mem::swap(&mut now, &mut next);
-            }
+            replay.run(stream, |s| {
+                for _ in 0..steps {
+                    kernels.heat_f32(s, &now, &mut next, size, size, K)?;
+                    std::mem::swap(&mut now, &mut next);
+                }
+                Ok(())
+            })?;
             stream.copy(&now, frame)
         },
         |number, cells: &[f32]| {

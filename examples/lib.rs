@@ -24,6 +24,11 @@ pub mod asynchronous {
     }
 }
 
+/// The kernels of `nbody.cu`.
+pub mod nbody {
+    gpustream::include_kernels!("nbody");
+}
+
 /// The option that names the device.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DeviceArg {

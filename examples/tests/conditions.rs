@@ -12,6 +12,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("await_many", &["--jobs", "4", "--size", "100"]),
     ("events_timing", &["--size", "1000", "--samples", "1"]),
     ("graph_replay", &["--rounds", "2"]),
+    ("nbody", &["--bodies", "8", "--steps", "20"]),
     ("heat", &["--size", "16", "--frames", "2", "--steps", "1"]),
     ("hello", &["--size", "100"]),
     ("larger_than_memory", &["--size", "1", "--piece", "1"]),

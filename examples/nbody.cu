@@ -1,0 +1,35 @@
+// The kernels of `nbody.rs`. A body is x, y, z and its mass; a velocity or an acceleration leaves the fourth part 0.
+#include <gpustream/kernel.cuh>
+
+/// Each body's acceleration by the gravity of all bodies, softened so that close ones do not fly apart.
+/// requires: n <= len(bodies), n <= len(accelerations)
+/// covers: n
+extern "C" __global__ void accelerate(const float4* __restrict__ bodies, float4* __restrict__ accelerations,
+                                      float softening, size_t n) {
+    GS_FOR_EACH(i, n) {
+        const float4 here = bodies[i];
+        float x = 0, y = 0, z = 0;
+        for (size_t j = 0; j < n; ++j) {
+            const float4 other = bodies[j];
+            const float dx = other.x - here.x, dy = other.y - here.y, dz = other.z - here.z;
+            const float squared = dx * dx + dy * dy + dz * dz + softening;
+            const float pull = other.w / (squared * sqrtf(squared));
+            x += pull * dx;
+            y += pull * dy;
+            z += pull * dz;
+        }
+        accelerations[i] = float4{x, y, z, 0};
+    }
+}
+
+/// moved[i] += by * rates[i], without the fourth part: a drift moves bodies, a kick changes velocities
+/// requires: n <= len(rates), n <= len(moved)
+/// covers: n
+extern "C" __global__ void advance(const float4* __restrict__ rates, float4* __restrict__ moved, float by, size_t n) {
+    GS_FOR_EACH(i, n) {
+        const float4 rate = rates[i];
+        moved[i].x += by * rate.x;
+        moved[i].y += by * rate.y;
+        moved[i].z += by * rate.z;
+    }
+}
