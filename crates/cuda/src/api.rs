@@ -56,6 +56,8 @@ functions! {
         cuStreamQuery(stream: CUstream);
         cuStreamSynchronize(stream: CUstream);
         cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+        cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint);
+        cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint);
         cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void);
 
         cuEventCreate(event: *mut CUevent, flags: c_uint);

@@ -101,6 +101,8 @@ impl Work<'_> {
                 Self::Prefetch { buffer, bytes, to_device } => {
                     device.managed_prefetch(buffer, bytes, to_device, stream)
                 }
+                Self::WaitValue { address, until } => device.stream_wait_value32(stream, address, until),
+                Self::WriteValue { address, value } => device.stream_write_value32(stream, address, value),
             }
         }
     }
@@ -222,6 +224,8 @@ pub struct DeviceInfo {
     /// The most bytes that [`copy_inline`](crate::Buffers::copy_inline) takes at no more than the cost of a copy from
     /// page-locked memory; 0 where there is no such copy.
     pub inline_copies: usize,
+    /// Whether a stream can wait for a word in memory (`cuStreamWaitValue32`).
+    pub stream_wait_value: bool,
 }
 
 impl DeviceInfo {
@@ -259,6 +263,7 @@ impl DeviceInfo {
             hardware_queues: 0,
             free_synchronizes: false,
             inline_copies: 0,
+            stream_wait_value: false,
         }
     }
 }
