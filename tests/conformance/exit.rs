@@ -8,7 +8,7 @@ use std::thread;
 use conformance::executor::is_pending;
 use conformance::exits::{CODE, RUNS, exit_from_a_drop, exit_from_a_waker};
 use conformance::{Child, Gate, kernels_and_streams, open_again, tests, until};
-use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream};
+use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream, WaitValue};
 
 tests! {
     Alone: the_process_ends_with_its_own_code;
@@ -66,7 +66,7 @@ impl Drop for Dropped {
 }
 
 /// Keeps the library's threads at work: one asks about a stream that never finishes, the other has begun to destroy a
-/// thousand values.
+/// thousand values. A third stream waits for a flag that nobody sets.
 fn keep_busy(device: &Device) -> Result<()> {
     let (kernels, [stuck, s]) = kernels_and_streams(device)?;
     let mut x = stuck.full(10, 1u32)?;
@@ -78,6 +78,9 @@ fn keep_busy(device: &Device) -> Result<()> {
         (0..1000).map(|_| s.record_with(gpustream::WaitPolicy::Block)).collect::<Result<Vec<_>>>()?;
     s.host_fn(move || drop::<Vec<Event>>(events))?;
     s.synchronize()?;
+    if device.info().stream_wait_value {
+        s.wait_flag(gate.flag(), WaitValue::Equal(2))?;
+    }
     std::mem::forget((future, gate, x, stuck, s));
     Ok(())
 }
