@@ -193,4 +193,8 @@ functions! {
             stream: CUstream
         );
     }
+
+    optional "12.9" {
+        cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint);
+    }
 }
