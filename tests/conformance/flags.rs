@@ -13,7 +13,7 @@ tests! {
         waits_and_writes_have_their_place_in_the_stream, many_streams_wait_at_once,
         a_dropped_stream_still_waits, a_flag_lives_as_long_as_its_waits_and_writes,
         memory_is_ordered_beside_a_wait, streams_of_another_handle_share_a_flag,
-        recordings_take_no_flags_and_go_on, values_that_never_come_are_refused;
+        recordings_take_no_flags_and_go_on, flags_of_other_threads_stay_out_of_captures, values_that_never_come_are_refused;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -162,7 +162,7 @@ fn many_streams_wait_at_once(device: &Device) -> Result<()> {
         return Ok(());
     }
     let (kernels, [s]) = kernels_and_streams(device)?;
-    let count = if device.info().backend == "cpu" { 500 } else { 3 };
+    let count = if device.info().backend == "cpu" { 500 } else { 2 };
     let waiting = (0..count).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let mut go = device.flag()?;
     let opened = OpenAtEnd(&go.clone(), 1);
@@ -296,6 +296,37 @@ fn recordings_take_no_flags_and_go_on(device: &Device) -> Result<()> {
     s.set_flag(&flag, 1)?;
     s.synchronize()?;
     assert_eq!(flag.get(), 1);
+    Ok(())
+}
+
+/// Another thread captures the stream again and again; each use of a flag runs or is refused.
+fn flags_of_other_threads_stay_out_of_captures(device: &Device) -> Result<()> {
+    let Some([s]) = streams(device)? else { return Ok(()) };
+    let flag = device.flag()?;
+    let captured = &s;
+    let want = std::thread::scope(|scope| -> Result<u32> {
+        let capturing = scope.spawn(move || {
+            (0..300)
+                .try_for_each(|_| captured.capture(|_| Ok(())).map(|graph| assert_eq!(graph.node_count(), 0)))
+        });
+        let mut want = 0;
+        for value in 1.. {
+            let last = capturing.is_finished();
+            for used in
+                [s.set_flag(&flag, value).map(|()| want = value), s.wait_flag(&flag, WaitValue::Equal(want))]
+            {
+                if let Err(error) = used {
+                    assert_eq!(error.kind(), ErrorKind::Captured, "{error}");
+                }
+            }
+            if last {
+                break;
+            }
+        }
+        capturing.join().expect("no panic").map(|()| want)
+    })?;
+    s.synchronize()?;
+    assert_eq!(flag.get(), want);
     Ok(())
 }
 
