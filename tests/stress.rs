@@ -13,7 +13,7 @@ use std::thread;
 use conformance::Gate;
 use conformance::executor::block_on;
 use conformance::sync::Kernels;
-use gpustream::{Buffer, Device, Flag, Graph, Pinned, Result, Stream};
+use gpustream::{Buffer, Device, Flag, Graph, Pinned, Result, Stream, WaitValue};
 
 const N: usize = 5000;
 const THREADS: u32 = 4;
@@ -169,6 +169,8 @@ impl<'a> Worker<'a> {
             16 => {
                 let gate = Gate::new(&shared.first)?;
                 shared.kernels.add_when(own, gate.flag(), &mut self.x, 1, N)?;
+                own.wait_flag(gate.flag(), WaitValue::Equal(1))?;
+                own.set_flag(&shared.flag, value)?;
                 let finished = own.synchronize_async();
                 shared.flag.set(value);
                 gate.open();

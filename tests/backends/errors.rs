@@ -4,7 +4,7 @@ use std::ptr;
 
 use gpustream_hal::{
     Device, ErrorKind, EventOptions, FillPattern, LaunchConfig, PinnedOptions, RawBuffer, RawEvent,
-    RawFunction, RawGraph, RawGraphExec, RawModule, RawStream, Result, StreamOptions,
+    RawFunction, RawGraph, RawGraphExec, RawModule, RawStream, Result, StreamOptions, WaitValue,
 };
 
 use super::{pick, scale, start, stream};
@@ -34,6 +34,8 @@ const CASES: &[Case] = cases! { |device|
     ["cuStreamQuery", "hipStreamQuery"]: device.stream_query(RawStream(0)).map(drop),
     ["cuStreamSynchronize", "hipStreamSynchronize"]: device.stream_synchronize(RawStream(0)),
     ["cuStreamWaitEvent", "hipStreamWaitEvent"]: device.stream_wait_event(RawStream(0), RawEvent(0)),
+    ["cuStreamWaitValue32_v2", "hipStreamWaitValue32"]: device.stream_wait_value32(RawStream(0), RawBuffer(0), WaitValue::Equal(0)),
+    ["cuStreamWriteValue32_v2", "hipStreamWriteValue32"]: device.stream_write_value32(RawStream(0), RawBuffer(0), 0),
     ["cuEventCreate", "hipEventCreateWithFlags"]: device.event_create(EventOptions::default()).map(drop),
     ["cuEventDestroy_v2", "hipEventDestroy"]: device.event_destroy(RawEvent(0)),
     ["cuEventRecord", "hipEventRecord"]: device.event_record(RawEvent(0), RawStream(0)),

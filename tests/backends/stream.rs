@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use gpustream_hal::{DefaultStream, ErrorKind, EventOptions, RawStream, StreamOptions, WaitPolicy};
+use gpustream_hal::{
+    DefaultStream, ErrorKind, EventOptions, PinnedOptions, RawStream, StreamOptions, WaitPolicy, WaitValue,
+};
 
 use super::{Vendor, add_one, assert_call, assert_one, pick, signed, start, stream};
 use crate::VENDOR;
@@ -214,4 +216,42 @@ fn host_functions_run_by_whichever_function_the_version_has() {
     // SAFETY: alive, and not used again.
     unsafe { device.stream_destroy(stream) }.unwrap();
     assert_eq!(counter.load(Ordering::SeqCst), 1);
+}
+
+/// One call each. The stream behind the wait goes on when another stream has written a word that ends the wait.
+#[test]
+fn words_are_waited_for_and_written_in_stream_order() {
+    let (recorder, device) = start();
+    assert!(device.info().stream_wait_value);
+    let [a, b] = [(); 2].map(|()| stream(&*device));
+    let host = device.pinned_alloc(4, PinnedOptions::default()).unwrap();
+    // SAFETY: all are alive until they are destroyed, in order, after their last use; the word is aligned.
+    unsafe {
+        let word = device.pinned_device_address(host).unwrap();
+        let cases = [
+            (WaitValue::AtLeast(7), 0, 7, [6, 9]),
+            (WaitValue::Equal(5), 1, 5, [9, 5]),
+            (WaitValue::AnyBit(0b110), 2, 0b110, [8, 12]),
+        ];
+        for (until, comparison, value, [other, meets]) in cases {
+            let at = ("address", word.0 as u64);
+            let ((), calls) = recorder.record(|| device.stream_write_value32(b, word, other).unwrap());
+            let args = [("stream", b.0 as u64), at, ("value", other.into()), ("flags", 0)];
+            assert_one(&calls, ["cuStreamWriteValue32_v2", "hipStreamWriteValue32"], &args);
+            device.stream_synchronize(b).unwrap();
+            let ((), calls) = recorder.record(|| device.stream_wait_value32(a, word, until).unwrap());
+            let args = [("stream", a.0 as u64), at, ("value", value), ("flags", comparison)];
+            assert_one(&calls, ["cuStreamWaitValue32_v2", "hipStreamWaitValue32"], &args);
+            if VENDOR != Vendor::Cuda {
+                assert_eq!(calls[0].arg("mask"), u32::MAX.into());
+            }
+            assert!(!device.stream_query(a).unwrap(), "{until:?} is not met by {other}");
+            device.stream_write_value32(b, word, meets).unwrap();
+            device.stream_synchronize(a).unwrap();
+        }
+        device.pinned_free(host).unwrap();
+        device.stream_destroy(a).unwrap();
+        device.stream_destroy(b).unwrap();
+    }
+    assert_eq!(recorder.violations(), [""; 0]);
 }

@@ -8,16 +8,19 @@ use std::thread;
 use conformance::executor::is_pending;
 use conformance::exits::{CODE, RUNS, exit_from_a_drop, exit_from_a_waker};
 use conformance::{Child, Gate, kernels_and_streams, open_again, tests, until};
-use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream};
+use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream, WaitValue};
 
 tests! {
     Alone: the_process_ends_with_its_own_code;
     Isolated: a_forked_process_opens_no_device;
-    Part: from_a_thread, from_a_closure, from_a_waker, from_a_drop, from_several_threads;
+    Part: from_a_thread, beside_a_wait, from_a_closure, from_a_waker, from_a_drop, from_several_threads;
 }
 
 fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
     let mut parts = vec!["from_a_thread", "from_a_waker", "from_a_drop", "from_several_threads"];
+    if device.info().stream_wait_value {
+        parts.push("beside_a_wait");
+    }
     // A vendor's driver may wait, in its own exit handler, for the closure that runs the handler.
     if device.info().backend == "cpu" {
         parts.push("from_a_closure");
@@ -84,6 +87,15 @@ fn keep_busy(device: &Device) -> Result<()> {
 
 fn from_a_thread(device: &Device) -> Result<()> {
     keep_busy(device)?;
+    exit(CODE)
+}
+
+/// Nobody sets the flag that a stream waits for.
+fn beside_a_wait(device: &Device) -> Result<()> {
+    let (s, flag, mut x) = (device.stream()?, device.flag()?, device.pinned::<u32>(10)?);
+    s.wait_flag(&flag, WaitValue::Equal(1))?;
+    s.fill(&mut x, 1)?;
+    assert!(is_pending(&mut s.synchronize_async()));
     exit(CODE)
 }
 

@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use conformance::{
     Child, Gate, assert_all, faulty, kernels_and_streams, open_again, overlaps, refused, sync, tests, until,
 };
-use gpustream::{Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Event, Launch, Result, Stream};
+use gpustream::{
+    Arg, AsViewMut, Buffer, Device, DeviceOptions, ErrorKind, Event, Launch, Result, Stream, WaitValue,
+};
 
 tests! {
     Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_trap_is_reported,
         waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault,
         memory_stays_while_work_beside_a_fault_may_run, memory_that_a_lost_device_was_to_write_is_refused_for_good,
-        a_download_that_a_fault_ends_leaves_the_slice_alone;
+        a_download_that_a_fault_ends_leaves_the_slice_alone, a_fault_ends_waits_for_flags;
     Plain: other_processes_are_unaffected, blocking_mode_names_the_failing_operation;
     CpuOnly: a_grid_barrier_in_an_ordinary_launch_is_reported, checked_mode_reports_overruns_and_nothing_else,
         waits_last_until_work_beside_a_fault_ends, off_by_one_is_noticed_at_every_length;
@@ -215,6 +217,28 @@ fn a_download_that_a_fault_ends_leaves_the_slice_alone(device: &Device) -> Resul
     });
     lost(device.synchronize(), "the device");
     assert!(values.iter().all(|&x| x == 7), "the slice was written");
+    Ok(())
+}
+
+/// The flag is set after the fault alone, so that no stream hangs if the driver does not end the wait by itself.
+fn a_fault_ends_waits_for_flags(device: &Device) -> Result<()> {
+    if !device.info().stream_wait_value {
+        return Ok(());
+    }
+    let (breaker, s) = (Breaker::new(device)?, device.stream()?);
+    let (flag, mut host) = (device.flag()?, device.pinned::<u32>(10)?);
+    s.wait_flag(&flag, WaitValue::Equal(1))?;
+    s.fill(&mut host, 1)?;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| s.synchronize());
+        lost(breaker.break_device(), "the stream with the fault");
+        flag.set(1);
+        lost(waiting.join().expect("no panic"), "the stream that waits");
+    });
+    lost(host.read(), "memory behind the wait");
+    drop(flag);
+    let later = device.flag().and_then(|flag| s.wait_flag(&flag, WaitValue::Equal(1)));
+    lost(later.and_then(|()| s.synchronize()), "a later wait");
     Ok(())
 }
 

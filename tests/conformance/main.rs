@@ -10,6 +10,7 @@ mod default_streams;
 mod events;
 mod exit;
 mod faults;
+mod flags;
 mod graphs;
 mod graphs_capture;
 mod graphs_explicit;
@@ -36,7 +37,7 @@ mod strided;
 mod tracking;
 
 conformance::run! {
-    streams, events, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles,
+    streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles,
     staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, faults,
     kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, replay, notify, notify_stress,
     default_streams, multi_device, exit

@@ -3,12 +3,12 @@
 //! The CPU backend presents several devices; a GPU backend with one device is skipped.
 
 use conformance::{Gate, assert_all, next, refused, sync, tests};
-use gpustream::{Device, ErrorKind, Pitched, Result};
+use gpustream::{Device, ErrorKind, Pitched, Result, WaitValue};
 
 tests! {
     Several: halving_over_all_devices_gives_one_value, waits_order_devices, tracking_orders_devices,
         copies_between_devices_arrive, memory_dropped_in_use_elsewhere_stays_until_then,
-        graphs_stay_on_their_device, boxes_between_devices_arrive;
+        graphs_stay_on_their_device, boxes_between_devices_arrive, flags_order_devices;
 }
 
 const N: usize = 3000;
@@ -68,6 +68,27 @@ fn waits_order_devices(device: &Device) -> Result<()> {
     assert_eq!(b.download(&x)?, [1; N]);
     assert!(event.is_done()?);
     refused(b.record_timed()?.elapsed_since(&a.record_timed()?), ErrorKind::DeviceMismatch, &["two devices"]);
+    Ok(())
+}
+
+fn flags_order_devices(device: &Device) -> Result<()> {
+    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
+    if !second.info().stream_wait_value {
+        return Ok(());
+    }
+    let (a, b) = (first.stream()?, second.stream()?);
+    let (flag, gate) = (first.flag()?, Gate::new(first)?);
+    a.wait_flag(gate.flag(), WaitValue::Equal(1))?;
+    match b.wait_flag(&flag, WaitValue::AtLeast(2)) {
+        Err(error) if error.kind() == ErrorKind::DeviceMismatch => return Ok(()), // no peer access
+        outcome => outcome?,
+    }
+    a.set_flag(&flag, 2)?;
+    b.set_flag(&flag, 3)?;
+    assert!(!b.is_done()?, "the other device's stream waits");
+    gate.open();
+    b.synchronize()?;
+    assert_eq!(flag.get(), 3);
     Ok(())
 }
 

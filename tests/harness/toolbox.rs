@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use gpustream::{
     Buffer, DefaultStream, Device, Error, ErrorKind, Event, Flag, Graph, GraphBuilder, Kernel, Managed,
     ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched, Place, Result, Stream, Synchronize,
-    TimedEvent, ViewMut,
+    TimedEvent, ViewMut, WaitValue,
 };
 
 use crate::sync;
@@ -16,7 +16,7 @@ use crate::sync;
 const N: usize = 1000;
 
 /// The number of calls that [`Toolbox::call_everything`] makes on every device; managed memory and kernels add to it.
-const CALLS: usize = 59;
+const CALLS: usize = 61;
 const CALLS_ON_MANAGED_MEMORY: usize = 3;
 const CALLS_ON_KERNELS: usize = 4;
 
@@ -141,6 +141,8 @@ impl Toolbox {
         note("Stream::copy", other.copy(y, x));
         note("Stream::copy to pinned memory", other.copy(y, host));
         note("Stream::fill", other.fill(x, 1));
+        note("Stream::wait_flag", stream.wait_flag(&self.flag, WaitValue::Equal(0)));
+        note("Stream::set_flag", stream.set_flag(&self.flag, 7));
         note("Stream::host_fn", stream.host_fn(|| ()));
         note("Stream::host_fn_repeat", stream.host_fn_repeat(|| ()));
         note("Stream::capture", other.capture(|_| Ok(())).map(drop));

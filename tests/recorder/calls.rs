@@ -8,6 +8,7 @@ use std::thread;
 use fake_cuda::codes;
 use gpustream::{
     Arg, AsViewMut, Buffer, Device, Error, ErrorKind, Kernel, Launch, Result, Stream, ViewMut, WaitPolicy,
+    WaitValue,
 };
 use recorder::{Call, Live, Recorder};
 
@@ -65,6 +66,26 @@ fn a_launch_is_one_call_beside_the_context_check() {
         let (checks, work): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.is_context_check());
         assert!(checks.len() <= 1, "{calls:?}");
         assert_eq!(work.iter().map(|call| call.word()).collect::<Vec<_>>(), ["launch"]);
+    });
+}
+
+/// Flags are never ordered, so no use of one needs an event; a refused wait makes no call.
+#[test]
+fn a_wait_for_a_flag_and_a_write_of_one_are_one_call_each() {
+    on_both(|scene, _, [a, b]| {
+        let flag = scene.device.flag().unwrap();
+        let calls = scene.calls(|| {
+            a.wait_flag(&flag, WaitValue::AtLeast(1)).unwrap();
+            b.wait_flag(&flag, WaitValue::AnyBit(4)).unwrap();
+            a.wait_flag(&flag, WaitValue::AtLeast(1 << 31)).unwrap_err();
+            b.set_flag(&flag, 2).unwrap();
+        });
+        assert_eq!(calls, ["wait for word", "wait for word", "write word"]);
+        assert_eq!(flag.get(), 0);
+        flag.set(4);
+        a.synchronize().unwrap();
+        b.synchronize().unwrap();
+        assert_eq!(flag.get(), 2);
     });
 }
 

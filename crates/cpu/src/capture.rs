@@ -139,6 +139,12 @@ impl<S: Source> Capture<S> {
         Ok(())
     }
 
+    /// Refuses a wait for a word in memory, or the write of one.
+    pub(crate) fn refuse_word(&self) -> Result<()> {
+        self.invalidate("a stream was to wait for a word in memory, or to write one");
+        Err(captured("no graph waits for words in memory or writes them: do so outside the capture"))
+    }
+
     /// Adds all nodes of another graph after all that the stream has submitted.
     pub(crate) fn record_graph(&self, stream: &Arc<S>, plan: Vec<PlanNode>) -> Result<()> {
         self.check()?;

@@ -68,6 +68,7 @@ impl CpuDevice {
         info.serial_threads = true;
         info.checked = shared.options.check;
         info.concurrent_host_functions = true;
+        info.stream_wait_value = true;
         Self { shared, streams, info }
     }
 }

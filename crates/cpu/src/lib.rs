@@ -16,6 +16,7 @@
 //! * A block is a loop over its threads on one fiber (`block.rs`, `fiber.rs`). The first barrier keeps the thread in
 //!   its place (`calls.rs`, `switch.rs`), and another fiber goes on with the next thread; a kernel without barriers
 //!   never notices. Warp operations work the same way.
+//! * A stream that waits for a word in memory keeps no worker: one thread looks at the words (`words.rs`).
 //! * A graph is a real dependency graph: a node begins when the last of its dependencies is done, on any
 //!   worker (`plan.rs`).
 //!
@@ -113,6 +114,7 @@ cfg_if::cfg_if! {
         mod sync;
         mod thread;
         mod warp;
+        mod words;
         mod work;
         mod worker;
 

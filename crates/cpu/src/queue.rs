@@ -15,6 +15,7 @@ use crate::plan::{self, GraphRun, Launcher};
 use crate::progress::{self, Progress};
 use crate::shared::{Shared, Worker};
 use crate::sync::lock;
+use crate::words::{Awaited, Waiter};
 use crate::work::Work;
 use crate::worker::{PRIORITIES, Task};
 
@@ -35,6 +36,7 @@ enum Op {
     /// Runs a graph to its end.
     Graph(Arc<GraphRun>),
     Wait(Mark),
+    WaitWord(Awaited),
 }
 
 /// The part of a stream that submitters change, behind a lock.
@@ -214,6 +216,17 @@ impl Stream {
         Ok(())
     }
 
+    /// Adds a wait for a word, which no capture can contain. Blocks while the stream is full.
+    pub(crate) fn submit_wait_word(self: &Arc<Self>, word: Awaited) -> Result<()> {
+        self.submit_op(word, Op::WaitWord, |capture, _| capture.refuse_word())
+    }
+
+    /// Adds the write of a word, which no capture can contain. Blocks while the stream is full.
+    pub(crate) fn submit_write_word(self: &Arc<Self>, address: usize, value: u32) -> Result<()> {
+        let work = Work::WriteWord { address, value };
+        self.submit_op(work, Op::Work, |capture, _| capture.refuse_word())
+    }
+
     /// Returns this point of the stream.
     pub(crate) fn mark(self: &Arc<Self>) -> u64 {
         let legacy = self.legacy_marks();
@@ -355,7 +368,15 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
                 stream.came_after(&mark);
                 stream.completed_one();
             }
-            Some(Op::Work(_) | Op::Graph(_)) if lost => stream.completed_one(),
+            Some(Op::Work(_) | Op::Graph(_) | Op::WaitWord(_)) if lost => stream.completed_one(),
+            // SAFETY: the word is alive until the wait is done, by its submission.
+            Some(Op::WaitWord(word)) if unsafe { word.is_met() } => stream.completed_one(),
+            Some(Op::WaitWord(word)) => {
+                let shared = stream.shared;
+                // SAFETY: the wait's submission has started the thread; the wait is done when the stream goes on.
+                unsafe { shared.words.wait(word, stream) };
+                return;
+            }
             Some(Op::Graph(run)) => {
                 // Goes on when the graph's last node is done.
                 plan::begin(worker, run, stream);
@@ -402,6 +423,13 @@ impl Launcher for Stream {
     fn graph_done(self: Arc<Self>) {
         self.completed_one();
         // Queued, not run from here: a thousand graphs in a row would be a thousand frames on this stack.
+        self.queue_up();
+    }
+}
+
+impl Waiter for Stream {
+    fn wait_done(self: Arc<Self>) {
+        self.completed_one();
         self.queue_up();
     }
 }

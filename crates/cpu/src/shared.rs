@@ -9,6 +9,7 @@ use gpustream_hal::{Error, ErrorKind, Result};
 use crate::error::error;
 use crate::memory::{self, Memory};
 use crate::options::CpuOptions;
+use crate::words::Words;
 use crate::worker::{self, Scheduler};
 
 /// The time after the loss of a device for which its waits still last: work beside the failure ends within that time,
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) options: CpuOptions,
     pub(crate) scheduler: Scheduler<Self>,
     pub(crate) memory: Memory,
+    pub(crate) words: Words,
     streams: &'static dyn Interrupt,
     /// The device that was opened before this one; see `fork.rs`.
     pub(crate) previous: AtomicPtr<Self>,
@@ -53,6 +55,7 @@ impl Shared {
             options,
             scheduler: Scheduler::new(options.workers),
             memory: Memory::new(memory::machine_total() / devices as u64, options.check),
+            words: Words::new(),
             streams,
             previous: AtomicPtr::default(),
             lost: AtomicBool::new(false),

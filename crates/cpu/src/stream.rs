@@ -6,7 +6,8 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 
 use gpustream_hal::{
-    DefaultStream, ErrorKind, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams, WaitPolicy,
+    DefaultStream, ErrorKind, HostFn, RawBuffer, RawEvent, RawStream, Result, StreamOptions, Streams,
+    WaitPolicy, WaitValue,
 };
 
 use crate::capture::Capture;
@@ -14,6 +15,7 @@ use crate::device::CpuDevice;
 use crate::error::error;
 use crate::event::Event;
 use crate::queue::{Kind, Stream};
+use crate::words::Awaited;
 use crate::work::Work;
 
 /// The handles of the streams that are there without being made, as CUDA numbers them.
@@ -146,6 +148,28 @@ unsafe impl Streams for CpuDevice {
         // SAFETY: passed on to the caller.
         let (stream, event) = unsafe { (self.stream(stream), Event::borrow(event)) };
         event.wait_on(&stream)
+    }
+
+    unsafe fn stream_wait_value32(
+        &self,
+        stream: RawStream,
+        address: RawBuffer,
+        until: WaitValue,
+    ) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        let shared = self.shared;
+        shared.not_forked()?;
+        (shared.words.start(shared.ordinal, || shared.is_lost())).map_err(|e| {
+            error(ErrorKind::Driver, format!("no thread for looking at words in memory: {e}"))
+        })?;
+        stream.submit_wait_word(Awaited { address: address.0, until })
+    }
+
+    unsafe fn stream_write_value32(&self, stream: RawStream, address: RawBuffer, value: u32) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        stream.submit_write_word(address.0, value)
     }
 
     unsafe fn stream_host_fn(&self, stream: RawStream, function: HostFn, data: *mut c_void) -> Result<()> {

@@ -9,6 +9,7 @@ use gpustream_hal::{Copy3d, CopyEnd, FillPattern, HostFn, Result};
 
 use crate::grid::{self, Launch};
 use crate::shared::Worker;
+use crate::words;
 
 /// Bytes of a copy or fill that one worker does at a time.
 const PIECE: usize = 256 << 10;
@@ -35,6 +36,10 @@ pub(crate) enum Work {
     Host {
         function: HostFn,
         data: usize,
+    },
+    WriteWord {
+        address: usize,
+        value: u32,
     },
     /// Takes an event's timestamp, unless it has been recorded again since.
     Timestamp {
@@ -124,6 +129,11 @@ impl Work {
             Self::Host { function, data } => {
                 // SAFETY: `data` may be used from this thread until the call, by its submission.
                 unsafe { function(*data as *mut c_void) }
+            }
+            Self::WriteWord { address, value } => {
+                // SAFETY: the word is alive until the write is done, by its submission.
+                unsafe { words::write(*address, *value) };
+                worker.device().words.look();
             }
             Self::Timestamp { event, record } => event.stamp(*record, Instant::now()),
             Self::Free(address) => {

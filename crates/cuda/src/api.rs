@@ -56,6 +56,8 @@ functions! {
         cuStreamQuery(stream: CUstream);
         cuStreamSynchronize(stream: CUstream);
         cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+        cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint);
+        cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint);
         cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void);
 
         cuEventCreate(event: *mut CUevent, flags: c_uint);
@@ -190,5 +192,9 @@ functions! {
             attributes: *mut CUmemcpyAttributes, firsts: *mut usize, attribute_count: usize, failed: *mut usize,
             stream: CUstream
         );
+    }
+
+    optional "12.9" {
+        cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint);
     }
 }

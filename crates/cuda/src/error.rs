@@ -7,6 +7,7 @@ use gpustream_hal::driver::{Codes, Status, text};
 use gpustream_hal::{Error, ErrorKind};
 
 use crate::api::Api;
+use crate::log;
 
 /// The backend's name, in errors and device names.
 pub(crate) const BACKEND: &str = "cuda";
@@ -54,6 +55,10 @@ impl Codes for Api {
             [Some(name), Some(text)] => format!("{text} ({name})"),
             _ => format!("CUDA error {}", status.0),
         }
+    }
+
+    fn reason(&self, function: &str, status: Status) -> Option<String> {
+        log::reason_for(self, function, status)
     }
 
     fn advice(status: Status, _: ErrorKind) -> &'static str {

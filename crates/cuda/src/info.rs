@@ -58,6 +58,8 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
     info.early_dependent_launch = major >= 9;
     info.free_synchronizes = true;
     info.inline_copies = if driver.api.cuMemcpyBatchAsync.is_some() { INLINE_COPIES } else { 0 };
+    // Every device does, by these functions; only the older ones of the same names had an attribute.
+    info.stream_wait_value = true;
     info.stream_priorities = stream_priorities(driver)?;
     info.peer_access = any_peer(driver, device, ordinal)?;
     Ok(info)

@@ -15,8 +15,14 @@
 //!
 //! `library` says where the driver may be, `api` lists its functions, `driver` opens it and keeps a `context` for each
 //! device, `device` ties them together; then one file per noun, with the same names as in the trait crate. `handle` turns
-//! that crate's handles into the driver's.
+//! that crate's handles into the driver's, `error` and `log` its failures into errors.
 //! `gpustream-hip` has the same files with the same functions in the same order.
+//!
+//! # Errors
+//!
+//! The message of an error has the driver's words for the code, the last reason that the driver's own log gives for this
+//! function and code, and advice. The log is there from CUDA 12.9 on, and is read after a failure alone (`log.rs`); its
+//! other entries are not carried, nor are its warnings. `CUDA_LOG_FILE=stderr` prints all of it.
 //!
 //! # Environment
 //!
@@ -41,6 +47,7 @@ mod image;
 mod info;
 mod launch;
 mod library;
+mod log;
 mod module;
 mod stream;
 mod version;

@@ -4,10 +4,20 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::sys::CUstream_flags::{CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING};
-use gpustream_hal::{DefaultStream, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams};
+use cudarc::driver::sys::CUstreamWaitValue_flags_enum as CUstreamWaitValue_flags;
+use cudarc::driver::sys::CUstreamWriteValue_flags_enum::CU_STREAM_WRITE_VALUE_DEFAULT;
+use gpustream_hal::{
+    DefaultStream, HostFn, RawBuffer, RawEvent, RawStream, Result, StreamOptions, Streams, WaitValue,
+};
 
 use crate::device::CudaDevice;
-use crate::handle::{event_of, stream_of};
+use crate::handle::{address_of, event_of, stream_of};
+
+const _: () = {
+    assert!(WaitValue::AtLeast(0).comparison().0 == CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as u32);
+    assert!(WaitValue::Equal(0).comparison().0 == CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ as u32);
+    assert!(WaitValue::AnyBit(0).comparison().0 == CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_AND as u32);
+};
 
 // SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
 unsafe impl Streams for CudaDevice {
@@ -50,6 +60,25 @@ unsafe impl Streams for CudaDevice {
         let api = self.enter_for(stream)?;
         // SAFETY: the caller vouches for both handles; the event may be of another device.
         unsafe { api.cuStreamWaitEvent(stream_of(stream), event_of(event), 0) }.ok()
+    }
+
+    unsafe fn stream_wait_value32(
+        &self,
+        stream: RawStream,
+        address: RawBuffer,
+        until: WaitValue,
+    ) -> Result<()> {
+        let api = self.enter()?;
+        let (flags, value) = until.comparison();
+        // SAFETY: the caller vouches for the handle, and for the word until the wait is done.
+        unsafe { api.cuStreamWaitValue32_v2(stream_of(stream), address_of(address), value, flags) }.ok()
+    }
+
+    unsafe fn stream_write_value32(&self, stream: RawStream, address: RawBuffer, value: u32) -> Result<()> {
+        let api = self.enter()?;
+        let flags = CU_STREAM_WRITE_VALUE_DEFAULT as u32;
+        // SAFETY: the caller vouches for the handle, and for the word until the write is done.
+        unsafe { api.cuStreamWriteValue32_v2(stream_of(stream), address_of(address), value, flags) }.ok()
     }
 
     unsafe fn stream_host_fn(&self, stream: RawStream, function: HostFn, data: *mut c_void) -> Result<()> {

@@ -135,7 +135,7 @@ pub use graph_builder::{GraphBuilder, Node};
 pub use hal::{
     Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FunctionInfo, GraphUpdate, Image, ManagedAdvice,
     MemoryInfo, Operation, ParamInfo, PinnedOptions, Result, Source, StreamOptions, StreamPriorities,
-    SuggestedLaunch, WaitPolicy,
+    SuggestedLaunch, WaitPolicy, WaitValue,
 };
 #[doc(hidden)]
 pub use launch::codegen;

@@ -25,8 +25,9 @@ use crate::event::{Event, TimedEvent};
 /// first, without making the host wait.
 ///
 /// A stream holds about a thousand operations that are not done, 1024 on the CPU; a graph's launch is one. A call that
-/// submits one more blocks until there is room. A thread that submits so many behind a waiting kernel or closure
-/// therefore cannot be the one that releases it, with [`Flag::set`](crate::Flag::set) for instance.
+/// submits one more blocks until there is room. A thread that submits so many behind a waiting kernel or closure,
+/// or behind a wait for a flag, therefore cannot be the one that releases it, with [`Flag::set`](crate::Flag::set) for
+/// instance.
 ///
 /// ```
 /// use gpustream::Device;

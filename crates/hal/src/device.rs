@@ -101,6 +101,8 @@ impl Work<'_> {
                 Self::Prefetch { buffer, bytes, to_device } => {
                     device.managed_prefetch(buffer, bytes, to_device, stream)
                 }
+                Self::WaitValue { address, until } => device.stream_wait_value32(stream, address, until),
+                Self::WriteValue { address, value } => device.stream_write_value32(stream, address, value),
             }
         }
     }
@@ -225,6 +227,8 @@ pub struct DeviceInfo {
     /// A known fault of this driver's graphs, where there is one. Graphs are then not used where they are only faster,
     /// and the text says why.
     pub graph_fault: Option<&'static str>,
+    /// Whether a stream can wait for a word in memory (`cuStreamWaitValue32`).
+    pub stream_wait_value: bool,
 }
 
 impl DeviceInfo {
@@ -263,6 +267,7 @@ impl DeviceInfo {
             free_synchronizes: false,
             inline_copies: 0,
             graph_fault: None,
+            stream_wait_value: false,
         }
     }
 }

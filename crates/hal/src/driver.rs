@@ -53,6 +53,13 @@ pub trait Codes {
     /// Returns the library's own words for `status`.
     fn describe(&self, status: Status) -> String;
 
+    /// Returns what the library has noted about the failure that it just answered with from `function`, where the library
+    /// keeps such notes.
+    fn reason(&self, function: &str, status: Status) -> Option<String> {
+        let _ = (function, status);
+        None
+    }
+
     /// Returns what to do about a failure; empty where nothing general can be said.
     fn advice(status: Status, kind: ErrorKind) -> &'static str {
         let _ = (status, kind);
@@ -117,9 +124,9 @@ impl<A: Codes> Answer<'_, A> {
     #[cold]
     #[inline(never)]
     fn error_of_kind(self, kind: ErrorKind) -> Error {
-        let Function { name, since } = *self.function;
+        let Function { name: symbol, since } = *self.function;
         // The suffix is how CUDA versions its symbols; its documentation and users know the plain name.
-        let name = name.strip_suffix("_v2").unwrap_or(name);
+        let name = symbol.strip_suffix("_v2").unwrap_or(symbol);
         let Some(status) = self.status else {
             let (interface, product) = (A::INTERFACE, A::PRODUCT);
             let message = format!(
@@ -128,6 +135,10 @@ impl<A: Codes> Answer<'_, A> {
             return Error::new(ErrorKind::Unsupported, message).with_backend(A::BACKEND);
         };
         let mut message = self.api.describe(status);
+        if let Some(reason) = self.api.reason(symbol, status) {
+            message.push_str("; the driver's log: ");
+            message.push_str(&reason);
+        }
         let advice = A::advice(status, kind);
         if !advice.is_empty() {
             message.push_str("; ");

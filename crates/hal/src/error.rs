@@ -134,7 +134,8 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns what happened and what to do, without the call and operation that [`Display`](fmt::Display) adds.
+    /// Returns what happened and what to do, in part in the driver's words, without the call and operation that
+    /// [`Display`](fmt::Display) adds.
     pub fn message(&self) -> &str {
         &self.0.message
     }

@@ -72,5 +72,5 @@ pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
 pub use graph::{GraphNode, GraphSize, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode};
 pub use launch::{Launch, LaunchConfig, Occupancy, SuggestedLaunch};
 pub use module::{FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
-pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams};
+pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams, WaitValue};
 pub use work::Work;

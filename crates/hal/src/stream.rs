@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use crate::Result;
-use crate::handle::RawEvent;
+use crate::handle::{RawBuffer, RawEvent};
+use crate::{Error, Result};
 
 pub use crate::handle::RawStream;
 
@@ -45,13 +45,49 @@ pub enum DefaultStream {
     PerThread,
 }
 
+/// The words for which a stream's wait ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitValue {
+    /// A word of this value or more (`CU_STREAM_WAIT_VALUE_GEQ`, `hipStreamWaitValueGte`). Value and word are below
+    /// 2^31: beyond, CUDA compares around the circle of 32 bits, and HIP does not.
+    AtLeast(u32),
+    /// A word of this value alone (`CU_STREAM_WAIT_VALUE_EQ`, `hipStreamWaitValueEq`).
+    Equal(u32),
+    /// A word that has at least one of these bits (`CU_STREAM_WAIT_VALUE_AND`, `hipStreamWaitValueAnd`).
+    AnyBit(u32),
+}
+
+impl WaitValue {
+    /// Returns whether `word` ends the wait.
+    #[must_use]
+    pub const fn is_met(self, word: u32) -> bool {
+        match self {
+            Self::AtLeast(value) => word >= value,
+            Self::Equal(value) => word == value,
+            Self::AnyBit(bits) => word & bits != 0,
+        }
+    }
+
+    /// Returns the number by which CUDA and HIP know the comparison, and the value to compare with.
+    #[must_use]
+    pub const fn comparison(self) -> (u32, u32) {
+        match self {
+            Self::AtLeast(value) => (0, value),
+            Self::Equal(value) => (1, value),
+            Self::AnyBit(bits) => (2, bits),
+        }
+    }
+}
+
 /// Making, ordering and waiting for streams.
 ///
 /// # Safety
 /// An implementor promises that a stream's work runs in the order of its submission; that handles stay valid until they
 /// are destroyed and no two living ones are equal; that "done" ([`stream_query`](Self::stream_query),
 /// [`stream_synchronize`](Self::stream_synchronize)) is said only when nothing submitted before touches memory any
-/// more; that work behind [`stream_wait_event`](Self::stream_wait_event) begins only after the event; and that a host
+/// more; that work behind [`stream_wait_event`](Self::stream_wait_event) begins only after the event; that nothing looks
+/// at the word of a [`stream_wait_value32`](Self::stream_wait_value32) any more once the wait is done; and that a host
 /// function is called at most once, with its own data, and never where the call that took the function failed.
 pub unsafe trait Streams {
     /// Makes a stream (`cuStreamCreateWithPriority`, `hipStreamCreateWithPriority`).
@@ -88,6 +124,39 @@ pub unsafe trait Streams {
     /// Both are alive; `event` has been recorded.
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> Result<()>;
 
+    /// Makes work submitted to `stream` from now on wait until the word at `address` is as `until` says
+    /// (`cuStreamWaitValue32`, `hipStreamWaitValue32`). Such work comes after the write of that word, and after
+    /// everything before the write. Where the device is lost, the wait ends as other work does.
+    ///
+    /// # Errors
+    /// `Unsupported` where [`DeviceInfo::stream_wait_value`](crate::DeviceInfo) says no.
+    ///
+    /// # Safety
+    /// `stream` is alive and not being captured. `address` is the device's for four aligned bytes of page-locked
+    /// memory, which are alive until the wait is done, and which the host reaches by atomics alone.
+    unsafe fn stream_wait_value32(
+        &self,
+        stream: RawStream,
+        address: RawBuffer,
+        until: WaitValue,
+    ) -> Result<()> {
+        let _ = (stream, address, until);
+        Err(Error::unsupported("waiting for a word in stream order"))
+    }
+
+    /// Writes the word at `address` in stream order (`cuStreamWriteValue32`, `hipStreamWriteValue32`). A reader of the
+    /// value comes after all work before the write.
+    ///
+    /// # Errors
+    /// `Unsupported` where the backend has no such call.
+    ///
+    /// # Safety
+    /// As for [`stream_wait_value32`](Self::stream_wait_value32).
+    unsafe fn stream_write_value32(&self, stream: RawStream, address: RawBuffer, value: u32) -> Result<()> {
+        let _ = (stream, address, value);
+        Err(Error::unsupported("writing a word in stream order"))
+    }
+
     /// Runs `function(data)` on a host thread in stream order (`cuLaunchHostFunc`, `hipLaunchHostFunc`, before
     /// 5.3 `hipStreamAddCallback`). After a device fault the function may never run.
     ///
@@ -95,4 +164,17 @@ pub unsafe trait Streams {
     /// `stream` is alive; `data` may be used from another thread, until the call has happened or the device is
     /// lost.
     unsafe fn stream_host_fn(&self, stream: RawStream, function: HostFn, data: *mut c_void) -> Result<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WaitValue;
+
+    #[test]
+    fn words_end_the_waits_that_name_them() {
+        let met = |until: WaitValue| [0, 4, 5, 6, 7].map(|word| until.is_met(word));
+        assert_eq!(met(WaitValue::AtLeast(5)), [false, false, true, true, true]);
+        assert_eq!(met(WaitValue::Equal(5)), [false, false, true, false, false]);
+        assert_eq!(met(WaitValue::AnyBit(3)), [false, false, true, true, true]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::{Copy3d, FillPattern, HostFn, HostPtr, LaunchConfig, RawBuffer, RawFunction};
+use crate::{Copy3d, FillPattern, HostFn, HostPtr, LaunchConfig, RawBuffer, RawFunction, WaitValue};
 
 /// An operation that is one driver call, before its place is known: a stream ([`enqueue`](Self::enqueue)), a new node
 /// of a graph ([`GraphNode::Work`](crate::GraphNode)), or a node that is there
@@ -96,12 +96,34 @@ pub enum Work<'a> {
         /// Whether the memory moves to the device, else to the host.
         to_device: bool,
     },
+    /// [`Streams::stream_wait_value32`](crate::Streams::stream_wait_value32). No node of a graph, nor part of a capture.
+    WaitValue {
+        /// The word.
+        address: RawBuffer,
+        /// The words that end the wait.
+        until: WaitValue,
+    },
+    /// [`Streams::stream_write_value32`](crate::Streams::stream_write_value32). No node of a graph, nor part of a
+    /// capture.
+    WriteValue {
+        /// The word.
+        address: RawBuffer,
+        /// The value that the word gets.
+        value: u32,
+    },
 }
 
 impl Work<'_> {
     /// Returns whether a graph can have the operation as a node.
     #[inline]
     pub const fn is_node(&self) -> bool {
-        !matches!(self, Self::CopyInline { .. } | Self::CopyFromPeer { .. } | Self::Prefetch { .. })
+        !matches!(
+            self,
+            Self::CopyInline { .. }
+                | Self::CopyFromPeer { .. }
+                | Self::Prefetch { .. }
+                | Self::WaitValue { .. }
+                | Self::WriteValue { .. }
+        )
     }
 }

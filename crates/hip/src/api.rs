@@ -125,6 +125,11 @@ functions! {
         );
     }
 
+    optional "4.2" {
+        hipStreamWaitValue32(stream: hipStream_t, address: *mut c_void, value: c_uint, flags: c_uint, mask: c_uint);
+        hipStreamWriteValue32(stream: hipStream_t, address: *mut c_void, value: c_uint, flags: c_uint);
+    }
+
     // One of the two answers. In 6 and 7 the first keeps its old layout and is exported only: in their headers its
     // name stands for the second.
     dropped "4.2" {

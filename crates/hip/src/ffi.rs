@@ -99,6 +99,7 @@ enumeration!(hipDeviceAttribute_t {
     hipDeviceAttributeWarpSize = 87,
     hipDeviceAttributeMemoryPoolsSupported = 88,
     hipDeviceAttributeMaxSharedMemoryPerMultiprocessor = 10002,
+    hipDeviceAttributeCanUseStreamWaitValue = 10013,
     hipDeviceAttributePhysicalMultiProcessorCount = 10015,
 });
 
@@ -150,6 +151,9 @@ flags! {
     hipHostRegisterPortable = 0x1,
     hipHostRegisterMapped = 0x2,
     hipMemAttachGlobal = 0x1,
+    hipStreamWaitValueGte = 0x0,
+    hipStreamWaitValueEq = 0x1,
+    hipStreamWaitValueAnd = 0x2,
 }
 
 /// Stands for the host where a device number is asked for (a macro in C, which the bindings lack).

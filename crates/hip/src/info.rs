@@ -57,6 +57,8 @@ pub(crate) fn read(driver: &Driver, arch: &Arch, ordinal: usize, count: usize) -
     info.cooperative_launch = ability(hipDeviceAttributeCooperativeLaunch);
     info.free_synchronizes = true;
     info.graph_fault = driver.version.graph_fault();
+    info.stream_wait_value =
+        driver.api.hipStreamWaitValue32.is_some() && ability(hipDeviceAttributeCanUseStreamWaitValue);
     info.hardware_queues = hardware_queues(std::env::var("GPU_MAX_HW_QUEUES").ok().as_deref());
     info.stream_priorities = stream_priorities(driver, device).unwrap_or_default();
     info.peer_access = any_peer(driver, ordinal, count);

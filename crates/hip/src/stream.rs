@@ -4,11 +4,22 @@ use std::ffi::c_void;
 use std::ptr;
 
 use gpustream_hal::driver::Status;
-use gpustream_hal::{DefaultStream, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams};
+use gpustream_hal::{
+    DefaultStream, HostFn, RawBuffer, RawEvent, RawStream, Result, StreamOptions, Streams, WaitValue,
+};
 
 use crate::device::HipDevice;
-use crate::ffi::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipStreamPerThread};
-use crate::handle::{event_of, stream_of};
+use crate::ffi::{
+    hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipStreamPerThread, hipStreamWaitValueAnd,
+    hipStreamWaitValueEq, hipStreamWaitValueGte,
+};
+use crate::handle::{address_of, event_of, stream_of};
+
+const _: () = {
+    assert!(WaitValue::AtLeast(0).comparison().0 == hipStreamWaitValueGte);
+    assert!(WaitValue::Equal(0).comparison().0 == hipStreamWaitValueEq);
+    assert!(WaitValue::AnyBit(0).comparison().0 == hipStreamWaitValueAnd);
+};
 
 // SAFETY: each method is the HIP call that it names, and answers what the driver answered.
 unsafe impl Streams for HipDevice {
@@ -52,6 +63,25 @@ unsafe impl Streams for HipDevice {
         let api = self.enter()?;
         // SAFETY: the caller vouches for both handles; the event may be of another device.
         unsafe { api.hipStreamWaitEvent(stream_of(stream), event_of(event), 0) }.ok()
+    }
+
+    unsafe fn stream_wait_value32(
+        &self,
+        stream: RawStream,
+        address: RawBuffer,
+        until: WaitValue,
+    ) -> Result<()> {
+        const ALL_BITS: u32 = u32::MAX;
+        let api = self.enter()?;
+        let ((flags, value), stream) = (until.comparison(), stream_of(stream));
+        // SAFETY: the caller vouches for the handle, and for the word until the wait is done.
+        unsafe { api.hipStreamWaitValue32(stream, address_of(address), value, flags, ALL_BITS) }.ok()
+    }
+
+    unsafe fn stream_write_value32(&self, stream: RawStream, address: RawBuffer, value: u32) -> Result<()> {
+        let api = self.enter()?;
+        // SAFETY: the caller vouches for the handle, and for the word until the write is done; flags are reserved.
+        unsafe { api.hipStreamWriteValue32(stream_of(stream), address_of(address), value, 0) }.ok()
     }
 
     unsafe fn stream_host_fn(&self, stream: RawStream, function: HostFn, data: *mut c_void) -> Result<()> {

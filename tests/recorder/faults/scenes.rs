@@ -5,7 +5,7 @@ use gpustream::hal::{DefaultStream, StreamOptions, WaitPolicy};
 use gpustream::half::f16;
 use gpustream::{
     Buffer, Device, Error, ErrorKind, GraphUpdate, Launch, ManagedAdvice, ParamInfo, PinnedOptions, Pitched,
-    Place, Result, Stream,
+    Place, Result, Stream, WaitValue,
 };
 
 use gpustream_kernels::convert::Convert;
@@ -133,6 +133,8 @@ pub(crate) fn host_memory(it: &mut Stage) -> Result<u64> {
     it.a.copy(&registered.slice(N..2 * N)?, &mut pinned)?;
     it.a.fill(&mut it.host, 9)?;
     flag.set(1);
+    it.a.wait_flag(&flag, WaitValue::AtLeast(1))?;
+    it.b.set_flag(&flag, 2)?;
     it.host.is_done()?;
     let mut got = sum(&it.host.read()?) + sum(&pinned.read()?) + sum(&registered.read()?);
     if it.device.info().managed_memory {

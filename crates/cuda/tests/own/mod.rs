@@ -1,6 +1,7 @@
 //! The calls that CUDA alone has, and what the backend makes of CUDA's own answers.
 
-use gpustream_hal::{ErrorKind, GraphSize, ManagedAdvice};
+use fake_cuda::set_log;
+use gpustream_hal::{ErrorKind, GraphSize, ManagedAdvice, PinnedOptions};
 
 use crate::backends::{names, scale, start, startup::in_own_process, stream};
 use crate::{Options, backend, load_with};
@@ -12,6 +13,47 @@ fn refused_ptx_comes_with_the_drivers_words() {
     let error = unsafe { device.module_load(b"bad ptx") }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidModule);
     assert!(error.to_string().contains("line 7: fake parsing error"), "{error}");
+}
+
+const REFUSED: &str = "[14:38:03.928][71][CUDA][E] the reason is the tide\n\
+                       [14:38:03.928][71][CUDA][E] Returning 1 (CUDA_ERROR_INVALID_VALUE) from cuMemHostAlloc\n";
+
+#[test]
+fn failure_comes_with_the_reason_in_the_drivers_log() {
+    let (recorder, device) = start();
+    set_log(REFUSED);
+    let ((), calls) = recorder.record(|| device.synchronize().unwrap());
+    assert!(calls.iter().all(|call| call.name != "cuLogsDumpToMemory"), "a success reads no log");
+    let refused = |code| {
+        recorder.fail_next("cuMemHostAlloc", code);
+        device.pinned_alloc(64, PinnedOptions::default()).unwrap_err()
+    };
+    let (error, calls) = recorder.record(|| refused(1));
+    assert_eq!((error.kind(), error.code()), (ErrorKind::InvalidArgument, Some(1)));
+    assert!(error.message().contains("the driver's log: the reason is the tide"), "{error}");
+    assert_eq!(calls.iter().filter(|call| call.name == "cuLogsDumpToMemory").count(), 1);
+    // An entry of another failure is not this one's.
+    assert!(!refused(2).message().contains("tide"));
+    // Nor is there one where the driver cannot tell, or has nothing to tell.
+    recorder.fail_next("cuLogsDumpToMemory", 1);
+    assert!(!refused(1).message().contains("log"));
+    set_log("");
+    assert!(!refused(1).message().contains("log"));
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+#[test]
+fn driver_without_a_log_gives_errors_as_before() {
+    in_own_process(&[], || {
+        let without = vec!["cuLogsDumpToMemory"];
+        let recorder = load_with(Options { version: 12_080, without, ..Options::default() });
+        set_log(REFUSED);
+        let device = backend().open(0).unwrap();
+        recorder.fail_next("cuMemHostAlloc", 1);
+        let error = device.pinned_alloc(64, PinnedOptions::default()).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::InvalidArgument, Some(1)));
+        assert_eq!(error.message(), "a fake failure (CUDA_ERROR_FAKE)");
+    });
 }
 
 #[test]

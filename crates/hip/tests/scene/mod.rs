@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use fake_hip::{Call, Recorder};
 use gpustream_hal::{
     Copy3d, CopyEnd, Device, EventOptions, FillPattern, GraphNode, GraphSize, GraphUpdate, LaunchConfig,
-    ManagedAdvice, PinnedOptions, StreamOptions, WaitPolicy, Work,
+    ManagedAdvice, PinnedOptions, StreamOptions, WaitPolicy, WaitValue, Work,
 };
 
 /// Adds one to the counter that `data` points to.
@@ -81,7 +81,9 @@ pub(crate) fn every_method(
         let mut memory = vec![0_u8; 4096];
         note!(host_register(memory.as_mut_ptr(), 4096));
         note!(host_unregister(memory.as_mut_ptr()));
-        note!(pinned_device_address(host));
+        let word = note!(pinned_device_address(host));
+        note!(stream_write_value32(stream, word, 5));
+        note!(stream_wait_value32(stream, word, WaitValue::Equal(5)));
         let managed = note!(managed_alloc(256));
         note!(managed_prefetch(managed, 256, true, stream));
         note!(managed_advise(managed, 256, ManagedAdvice::PreferHost));
