@@ -6,6 +6,7 @@ mod bad_input;
 mod clusters;
 mod convert;
 mod copies;
+mod copies_batch;
 mod default_streams;
 mod events;
 mod exit;
@@ -35,7 +36,7 @@ mod strided;
 mod tracking;
 
 conformance::run! {
-    streams, events, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles,
+    streams, events, host_functions, copies, copies_batch, convert, launch, clusters, tracking, lifetimes, lifetimes_handles,
     staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, faults,
     kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, notify, notify_stress,
     default_streams, multi_device, exit

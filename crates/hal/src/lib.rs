@@ -65,7 +65,10 @@ pub mod module;
 pub mod stream;
 pub mod work;
 
-pub use buffer::{Buffers, Copy3d, CopyEnd, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer};
+pub use buffer::{
+    BatchCopy, Buffers, Copy3d, CopyEnd, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
+    copy_each,
+};
 pub use device::{Backend, Device, DeviceInfo, MemoryInfo, Probe, StreamPriorities};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};

@@ -219,4 +219,12 @@ functions! {
             shared: c_uint, stream: hipStream_t, params: *mut *mut c_void
         );
     }
+
+    unbound "7.1" {
+        hipMemcpyBatchAsync(
+            dsts: *mut *mut c_void, srcs: *mut *mut c_void, sizes: *mut usize, count: usize,
+            attributes: *mut hipMemcpyAttributes, firsts: *mut usize, attribute_count: usize, failed: *mut usize,
+            stream: hipStream_t
+        );
+    }
 }

@@ -115,7 +115,7 @@ impl Capture {
         inner.scope.enter(point, operation, accesses, std::mem::replace(&mut lane.frontier, next));
         inner.scope.keep(kept);
         // SAFETY: the stream is alive, and the graph keeps what the operation refers to; the rest is handed on.
-        unsafe { call.enqueue(&*stream.device, stream.raw) }
+        unsafe { call.record(&*stream.device, stream.raw) }
     }
 
     /// Records `event` on a lane.

@@ -2,7 +2,7 @@
 
 use gpustream_hal::{ErrorKind, GraphSize, ManagedAdvice};
 
-use crate::backends::{names, scale, start, startup::in_own_process, stream};
+use crate::backends::{memory::copy_batch, names, scale, start, startup::in_own_process, stream};
 use crate::{Options, backend, load_with};
 
 #[test]
@@ -50,8 +50,13 @@ fn stub_of_the_toolkit_is_no_driver() {
 #[test]
 fn driver_of_12_0_lacks_the_later_functions_alone() {
     in_own_process(&[], || {
-        let later = ["cuFuncGetParamInfo", "cuGraphGetEdges_v2", "cuMemPrefetchAsync_v2", "cuMemAdvise_v2"];
-        let without = later.to_vec();
+        let without = vec![
+            "cuFuncGetParamInfo",
+            "cuGraphGetEdges_v2",
+            "cuMemPrefetchAsync_v2",
+            "cuMemAdvise_v2",
+            "cuMemcpyBatchAsync",
+        ];
         let recorder = load_with(Options { version: 12_000, without, ..Options::default() });
         let device = backend().open(0).unwrap();
         let (_, function) = scale(&*device);
@@ -70,5 +75,7 @@ fn driver_of_12_0_lacks_the_later_functions_alone() {
             ["cuMemPrefetchAsync", "cuMemAdvise", "cuGraphGetNodes", "cuGraphGetEdges"]
         );
         assert_eq!(calls[0].arg("to") as i32, -1, "the host");
+        let calls = copy_batch(&recorder, &*device, stream);
+        assert_eq!(names(&calls), ["cuMemcpyHtoDAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpyDtoHAsync_v2"]);
     });
 }

@@ -1,5 +1,6 @@
 //! The calls that HIP alone has, and what the backend makes of HIP's own answers. Run once under each version.
 
+mod batch;
 mod hiprtc;
 mod layout;
 mod memset;
