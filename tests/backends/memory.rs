@@ -227,15 +227,13 @@ fn fills_and_copies_move_the_bytes_in_one_call() {
 pub(crate) fn copy_batch(recorder: &Recorder, device: &dyn Device, stream: RawStream) -> Vec<Call> {
     let near = device.alloc(16).unwrap();
     let far = device.pinned_alloc(16, PinnedOptions::default()).unwrap();
+    // SAFETY: inside the pinned memory.
+    let result = unsafe { far.add(8) };
+    let (near_end, far_end) = (|at| CopyEnd::Device(near.offset(at)), CopyEnd::Host);
     let copies = [
-        BatchCopy { dst: CopyEnd::Device(near), src: CopyEnd::Host(far), bytes: 1 },
-        BatchCopy { dst: CopyEnd::Device(near.offset(1)), src: CopyEnd::Device(near.offset(4)), bytes: 2 },
-        // SAFETY: inside the pinned memory.
-        BatchCopy {
-            dst: CopyEnd::Host(unsafe { far.add(8) }),
-            src: CopyEnd::Device(near.offset(8)),
-            bytes: 3,
-        },
+        BatchCopy { dst: near_end(0), src: far_end(far), bytes: 1 },
+        BatchCopy { dst: near_end(1), src: near_end(4), bytes: 2 },
+        BatchCopy { dst: far_end(result), src: near_end(8), bytes: 3 },
     ];
     // SAFETY: all ranges are allocated and disjoint, and the stream is waited for before the host looks.
     unsafe {

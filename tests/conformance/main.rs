@@ -32,11 +32,12 @@ mod pipeline_in_place;
 mod pool;
 mod staging;
 mod streams;
+mod streams_part;
 mod strided;
 mod tracking;
 
 conformance::run! {
-    streams, events, host_functions, copies, copies_batch, convert, launch, clusters, tracking, lifetimes, lifetimes_handles,
+    streams, streams_part, events, host_functions, copies, copies_batch, convert, launch, clusters, tracking, lifetimes, lifetimes_handles,
     staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, faults,
     kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, notify, notify_stress,
     default_streams, multi_device, exit

@@ -36,6 +36,7 @@ mod driver;
 mod error;
 mod event;
 mod graph;
+mod green;
 mod handle;
 mod image;
 mod info;

@@ -4,14 +4,36 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::sys::CUstream_flags::{CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING};
-use gpustream_hal::{DefaultStream, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams};
+use gpustream_hal::{DefaultStream, ErrorKind, HostFn, RawEvent, RawStream, Result, StreamOptions, Streams};
 
 use crate::device::CudaDevice;
+use crate::error::error;
+use crate::green::{Green, Group};
 use crate::handle::{event_of, stream_of};
+
+impl CudaDevice {
+    /// Makes a stream in a green context of its own, on at least `least` multiprocessors.
+    fn stream_on_part(&self, least: u32, options: StreamOptions) -> Result<RawStream> {
+        if options.blocking_with_default {
+            let message = "CUDA has no stream on a part of a device that waits for the legacy default stream; ask for \
+                           one of the two";
+            return Err(error(ErrorKind::Unsupported, message));
+        }
+        let api = self.enter()?;
+        let device = self.context.device;
+        let groups = Group::split(api, device, least)?;
+        self.shares.add(groups[0].multiprocessors(), groups.len(), |number| {
+            Green::with_stream(api, device, groups[number], options.priority)
+        })
+    }
+}
 
 // SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
 unsafe impl Streams for CudaDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
+        if let Some(least) = options.multiprocessors {
+            return self.stream_on_part(least, options);
+        }
         let api = self.enter()?;
         let flags = if options.blocking_with_default { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
         let mut stream = ptr::null_mut();
@@ -22,8 +44,19 @@ unsafe impl Streams for CudaDevice {
 
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
-        // SAFETY: the caller vouches for the handle.
-        unsafe { api.cuStreamDestroy_v2(stream_of(stream)) }.ok()
+        let green = self.shares.remove(stream);
+        // SAFETY: the caller vouches for the handle, and for the end of a part's work; the context goes after its stream.
+        unsafe {
+            let destroyed = api.cuStreamDestroy_v2(stream_of(stream)).ok();
+            match green {
+                Some(green) => destroyed.and(green.destroy(api)),
+                None => destroyed,
+            }
+        }
+    }
+
+    unsafe fn stream_multiprocessors(&self, stream: RawStream) -> Option<u32> {
+        self.shares.multiprocessors(stream)
     }
 
     fn stream_default(&self, which: DefaultStream) -> Result<RawStream> {

@@ -63,6 +63,22 @@ impl Stream {
         self.core.raw
     }
 
+    /// Returns the number of multiprocessors that the stream's kernels run on: those that the driver gave to a stream
+    /// [on a part of the device](gpustream_hal::StreamOptions::multiprocessors), otherwise the device's. The part of a
+    /// stream that was made elsewhere is not known.
+    pub fn multiprocessors(&self) -> u32 {
+        self.part().unwrap_or(self.device.info().multiprocessors)
+    }
+
+    /// Returns the number of multiprocessors of a stream on a part of the device.
+    pub(crate) fn part(&self) -> Option<u32> {
+        if !self.core.is_ours() {
+            return None;
+        }
+        // SAFETY: the driver's stream is alive, and of this device.
+        unsafe { self.core.device.stream_multiprocessors(self.core.raw) }
+    }
+
     /// Submits an operation, which the tracker orders by its accesses.
     ///
     /// # Safety

@@ -62,6 +62,7 @@ mod handle;
 pub mod launch;
 pub mod library;
 pub mod module;
+pub mod share;
 pub mod stream;
 pub mod work;
 

@@ -163,6 +163,10 @@ functions! {
         );
     }
 
+    optional "4.2" {
+        hipExtStreamCreateWithCUMask(stream: *mut hipStream_t, words: u32, mask: *const u32);
+    }
+
     optional "4.4" {
         hipGraphAddEmptyNode(
             node: *mut hipGraphNode_t, graph: hipGraph_t, dependencies: *const hipGraphNode_t, count: usize

@@ -215,6 +215,12 @@ impl StreamCore {
         matches!(self.origin, Origin::Thread(_))
     }
 
+    /// Whether the driver's stream is on a part of the device. Graphs with nodes from such a stream use it.
+    fn is_on_part(&self) -> bool {
+        // SAFETY: the stream is alive, and of this device.
+        self.is_ours() && unsafe { self.device.stream_multiprocessors(self.raw) }.is_some()
+    }
+
     #[inline]
     fn thread(&self) -> Option<ThreadId> {
         if let Origin::Thread(thread) = self.origin { Some(thread) } else { None }

@@ -76,8 +76,6 @@ impl Stream {
     /// call for each copy where it has no such function, on the default streams that refuse one, and inside a capture,
     /// where each copy is a node of the graph. The CPU's threads share the copies. Does not block.
     ///
-    /// A copy within one buffer needs two views of it, and a batch takes both:
-    ///
     /// ```
     /// use gpustream::CopyBatch;
     /// # let device = gpustream::Device::open("cpu")?;

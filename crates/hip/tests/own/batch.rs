@@ -21,10 +21,10 @@ fn versions_before_7_14_get_single_copies() {
 
 #[test]
 fn long_batches_are_cut() {
+    const COPIES: usize = 20_000;
     if VENDOR != Vendor::Rocm(7) {
         return;
     }
-    const COPIES: usize = 20_000;
     let (recorder, device) = start();
     let stream = stream(&*device);
     let memory = device.alloc(2 * COPIES).unwrap();

@@ -4,6 +4,7 @@ mod batch;
 mod hiprtc;
 mod layout;
 mod memset;
+mod part;
 mod safe;
 
 use crate::backends::start;
