@@ -47,11 +47,8 @@ unsafe impl Streams for CudaDevice {
         let green = self.shares.remove(stream);
         // SAFETY: the caller vouches for the handle, and for the end of a part's work; the context goes after its stream.
         unsafe {
-            let destroyed = api.cuStreamDestroy_v2(stream_of(stream)).ok();
-            match green {
-                Some(green) => destroyed.and(green.destroy(api)),
-                None => destroyed,
-            }
+            api.cuStreamDestroy_v2(stream_of(stream)).ok()?;
+            green.map_or(Ok(()), |green| green.destroy(api))
         }
     }
 
