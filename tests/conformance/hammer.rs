@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance::{Random, next, open_again, sync, tests, until};
-use gpustream::{AsView, Buffer, CopyBatch, Device, DeviceOptions, Pinned, Result, Stream, StreamOptions};
+use gpustream::{AsView, Buffer, CopyBatch, Device, DeviceOptions, Pinned, Result, Stream};
 
 tests! {
     Alone: random_work_of_two_threads_matches_plain_rust;
@@ -172,13 +172,7 @@ fn random_work_of_two_threads_matches_plain_rust(device: &Device) -> Result<()> 
     let steps = {
         let device = &open_again(device, DeviceOptions::default())?;
         let kernels = &sync::Kernels::load(device)?;
-        let mut streams = (0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
-        // Some run on a part of the device, where the driver has such streams.
-        for stream in &mut streams[..2] {
-            let part = StreamOptions::default().multiprocessors(1);
-            *stream = device.stream_with(part).or_else(|_| device.stream())?;
-        }
-        let streams = &streams;
+        let streams = &(0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
         let work = |seed: u64| {
             move || -> Result<u64> {
                 let mut worker =
