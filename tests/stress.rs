@@ -13,7 +13,7 @@ use std::thread;
 use conformance::Gate;
 use conformance::executor::block_on;
 use conformance::sync::Kernels;
-use gpustream::{Buffer, Device, Flag, Graph, Pinned, Result, Stream, WaitValue};
+use gpustream::{Buffer, CopyBatch, Device, Flag, Graph, Pinned, Result, Stream, StreamOptions, WaitValue};
 
 const N: usize = 5000;
 const THREADS: u32 = 4;
@@ -80,7 +80,7 @@ impl<'a> Worker<'a> {
     fn step(&mut self) -> Result<()> {
         let shared = self.shared;
         let s = &shared.streams[self.random(shared.streams.len())];
-        let (action, len) = (self.random(22), 1 + self.random(20_000));
+        let (action, len) = (self.random(24), 1 + self.random(20_000));
         let value = self.state;
         let own = &self.own;
         match action {
@@ -204,6 +204,24 @@ impl<'a> Worker<'a> {
                 let stats = (shared.first.memory_stats(), shared.second.pinned_stats());
                 assert!(stats.0.used <= stats.0.reserved);
                 drop((shared.first.memory_snapshot(), shared.flag.get(), s.is_done()?));
+            }
+            21 => {
+                let mut batch = CopyBatch::new();
+                let pages = shared.table.chunks(500)?.zip(self.x.chunks_mut(500)?);
+                pages.into_iter().try_for_each(|(from, to)| batch.add(from, to))?;
+                batch.add(shared.pinned.slice(..N)?, self.host.slice_mut(..N)?)?;
+                s.copy_batch(batch)?;
+                assert_eq!((own.download(&self.x)?[4321], self.host.read()?[1234]), (4321, 1234));
+            }
+            22 => {
+                let part = shared.first.stream_with(StreamOptions::default().multiprocessors(1))?;
+                let mut y = part.full(N, value)?;
+                shared.kernels.step(&part, &mut y, 1, N)?;
+                let graph = part.capture(|s| shared.kernels.step(s, &mut y, 2, N))?;
+                drop(part);
+                graph.launch(s)?;
+                let want = value.wrapping_mul(5).wrapping_add(1).wrapping_mul(5).wrapping_add(2);
+                assert_eq!(own.download(&y)?[17], want);
             }
             _ => self.other.synchronize()?,
         }

@@ -45,6 +45,8 @@ pub(crate) enum Case {
     PinnedUpload(usize),
     /// Copying this many bytes of the device to pinned memory.
     PinnedDownload(usize),
+    /// Gathering pages of pinned or device memory in device memory, one by one or as a batch.
+    Pages(Source, Together),
     /// Copying this many bytes of device memory to device memory, with read and write counted.
     DeviceCopy(usize),
     /// `y += a x` over this many floats; the raw kernel has one element per thread.
@@ -116,6 +118,26 @@ impl fmt::Display for Step {
     }
 }
 
+/// The memory that pages are copied from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Pinned,
+    Device,
+}
+
+/// The way in which pages are copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Together {
+    /// A call for each page.
+    OneByOne,
+    /// One call for all pages.
+    Batch,
+}
+
+/// The number of pages that a row copies, and the bytes of each; as many bytes lie between two pages of the source.
+pub(crate) const PAGES: usize = 256;
+pub(crate) const PAGE: usize = 4 << 10;
+
 /// A target for a median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(clippy::enum_variant_names, reason = "they read as what they mean")]
@@ -173,6 +195,9 @@ impl Case {
         cases.push(Self::AllocMix(if quick { 2000 } else { 1_000_000 }));
         cases.extend([Self::GraphLaunch(1), Self::GraphLaunch(1000), Self::GraphSet]);
         cases.extend(Step::ALL.into_iter().filter(|step| !is_cpu || *step != Step::Apart).map(Self::Step));
+        for source in [Source::Pinned, Source::Device] {
+            cases.extend([Together::OneByOne, Together::Batch].map(|together| Self::Pages(source, together)));
+        }
         if is_cpu {
             let floats = if quick { 1 << 20 } else { 1 << 24 };
             cases.extend([Self::Barrier, Self::Add(floats), Self::Saxpy(floats)]);
@@ -254,6 +279,7 @@ impl Case {
             Self::Upload(size) if size >= 1 << 30 => Some(Target::AtLeast(45.0)),
             Self::Download(size) if size >= 1 << 30 => Some(Target::AtLeast(42.0)),
             Self::Upload(_) | Self::Download(_) => Some(Target::AtLeastOf(1.0)),
+            Self::Pages(..) => Some(Target::AtLeastOf(0.95)),
             Self::Saxpy(floats) if floats >= 1 << 30 => Some(Target::AtLeast(4300.0)),
             Self::Sum(_) | Self::Dot(_) => Some(Target::AtLeastOf(0.9)),
             Self::Transpose(_) => Some(Target::AtLeastOf(0.85)),
@@ -294,6 +320,11 @@ impl fmt::Display for Case {
             Self::Download(size) => write!(f, "download curve, slice of {}", Bytes(size)),
             Self::PinnedUpload(size) => write!(f, "copy from pinned, {}", Bytes(size)),
             Self::PinnedDownload(size) => write!(f, "copy to pinned, {}", Bytes(size)),
+            Self::Pages(source, together) => {
+                let batch = if together == Together::Batch { "batch of " } else { "" };
+                let from = if source == Source::Pinned { "copies from pinned" } else { "device copies" };
+                write!(f, "{batch}{PAGES} {from}, {}", Bytes(PAGE))
+            }
             Self::DeviceCopy(size) => write!(f, "device copy, {}", Bytes(size)),
             Self::Saxpy(floats) => write!(f, "saxpy, arrays of {}", Bytes(4 * floats)),
             Self::Add(floats) => write!(f, "vector add, arrays of {}", Bytes(4 * floats)),

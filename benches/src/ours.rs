@@ -7,12 +7,12 @@ use std::task::{Context, Waker};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gpustream::{Buffer, Device, Launch, Stream, Synchronize};
+use gpustream::{AsView, Buffer, CopyBatch, Device, Launch, Stream, Synchronize};
 use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::{elementwise, matrix};
 use smol::future::block_on;
 
-use crate::case::Case;
+use crate::case::{Case, PAGE, PAGES, Source, Together};
 use crate::kernels::Kernels;
 use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanoseconds, part, rate, tail};
 use crate::mix;
@@ -113,6 +113,7 @@ impl Contender for Ours {
                 let (mut pinned, buffer) = (self.device.pinned::<u8>(bytes)?, stream.zeros::<u8>(bytes)?);
                 rate(bytes, stream, move |stream| stream.copy(&buffer, &mut pinned))
             }
+            Case::Pages(source, together) => pages(&self.device, stream, source, together)?,
             Case::DeviceCopy(bytes) => {
                 let (from, mut to) = (stream.zeros::<u8>(bytes)?, stream.alloc::<u8>(bytes)?);
                 rate(2 * bytes, stream, move |stream| stream.copy(&from, &mut to))
@@ -177,6 +178,28 @@ fn hand_over(kernels: Rc<Kernels>, a: Stream, b: Stream) -> Result<Sampler> {
         kernels.four(b, 3.0, &y, &mut z, FEW)
     };
     Ok(part(2, call_time(100, [a, b], turn)))
+}
+
+fn pages(device: &Device, stream: Stream, source: Source, together: Together) -> Result<Sampler> {
+    let bytes = 2 * PAGES * PAGE;
+    Ok(match source {
+        Source::Device => gather(stream.zeros::<u8>(bytes)?, stream, together)?,
+        Source::Pinned => gather(device.pinned::<u8>(bytes)?, stream, together)?,
+    })
+}
+
+/// Copies every other page of `from`.
+fn gather(from: impl AsView<u8> + 'static, stream: Stream, together: Together) -> Result<Sampler> {
+    let mut to = stream.alloc::<u8>(PAGES * PAGE)?;
+    Ok(rate(PAGES * PAGE, stream, move |stream| {
+        let mut pages = from.view().chunks(PAGE)?.step_by(2).zip(to.chunks_mut(PAGE)?);
+        if together == Together::OneByOne {
+            return pages.try_for_each(|(from, mut to)| stream.copy(&from, &mut to));
+        }
+        let mut batch = CopyBatch::with_capacity(PAGES);
+        pages.try_for_each(|(from, to)| batch.add(from, to))?;
+        stream.copy_batch(batch)
+    }))
 }
 
 fn graph_launch(kernels: &Kernels, stream: Stream, nodes: usize) -> Result<Sampler> {

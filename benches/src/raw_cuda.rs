@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use cudarc::driver::sys::{self, CUdeviceptr, CUfunction, CUgraphNode};
 use gpustream::Device;
 
-use crate::case::{Case, Step};
+use crate::case::{Case, PAGE, PAGES, Source, Step, Together};
 use crate::kernels::Kernels;
 use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanoseconds, part, rate, tail};
 use crate::mix;
@@ -30,6 +30,8 @@ pub(crate) struct RawCuda {
     kernels: Rc<Functions>,
     device: sys::CUdevice,
     context: sys::CUcontext,
+    /// Whether the driver has a call for several copies, which is also the call that copies inline.
+    takes_batches: bool,
 }
 
 struct Functions {
@@ -62,7 +64,8 @@ impl RawCuda {
         driver!(cuDeviceGet(&raw mut handle, device.info().ordinal as i32))?;
         driver!(cuDevicePrimaryCtxRetain(&raw mut context, handle))?;
         driver!(cuCtxSetCurrent(context))?;
-        Ok(Self { kernels: Rc::new(kernels), device: handle, context })
+        let takes_batches = device.info().inline_copies > 0;
+        Ok(Self { kernels: Rc::new(kernels), device: handle, context, takes_batches })
     }
 }
 
@@ -122,6 +125,15 @@ impl Contender for RawCuda {
             Case::PinnedUpload(bytes) | Case::PinnedDownload(bytes) => {
                 let memory = Pinned::new(bytes)?;
                 copy(stream, bytes, matches!(case, Case::PinnedUpload(_)), move || memory.raw())?
+            }
+            Case::Pages(_, Together::Batch) if !self.takes_batches => return Ok(None),
+            Case::Pages(Source::Pinned, together) => {
+                let memory = Pinned::new(2 * PAGES * PAGE)?;
+                pages(stream, together, true, move || memory.raw().addr() as CUdeviceptr)?
+            }
+            Case::Pages(Source::Device, together) => {
+                let memory = Memory::new(2 * PAGES * PAGE)?;
+                pages(stream, together, false, move || memory.raw())?
             }
             Case::DeviceCopy(bytes) => device_copy(stream, bytes)?,
             // A copy has the rate that a kernel with as many reads and writes could reach.
@@ -380,6 +392,51 @@ fn copy(
         } else {
             driver!(cuMemcpyDtoHAsync_v2(address(), device.raw(), bytes, stream.raw()))
         }
+    }))
+}
+
+/// Copies every other page of the pinned or device memory at `from`.
+fn pages(
+    stream: Stream,
+    together: Together,
+    pinned: bool,
+    from: impl Fn() -> CUdeviceptr + 'static,
+) -> Result<Sampler> {
+    let to = Memory::new(PAGES * PAGE)?;
+    let mut dsts: Vec<_> = (0..PAGES).map(|page| to.raw() + (page * PAGE) as u64).collect();
+    let mut srcs: Vec<_> = (0..PAGES).map(|page| from() + (2 * page * PAGE) as u64).collect();
+    let mut sizes = vec![PAGE; PAGES];
+    let nowhere = sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID, id: 0 };
+    let mut attributes = sys::CUmemcpyAttributes {
+        srcAccessOrder: sys::CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+        srcLocHint: nowhere,
+        dstLocHint: nowhere,
+        flags: 0,
+    };
+    Ok(rate(PAGES * PAGE, stream, move |stream| {
+        // The addresses are of this memory.
+        let _keep = (&to, &from);
+        if together == Together::OneByOne {
+            return dsts.iter().zip(&srcs).try_for_each(|(&dst, &src)| {
+                if pinned {
+                    driver!(cuMemcpyHtoDAsync_v2(dst, src as *const c_void, PAGE, stream.raw()))
+                } else {
+                    driver!(cuMemcpyDtoDAsync_v2(dst, src, PAGE, stream.raw()))
+                }
+            });
+        }
+        let (mut first, mut failed) = (0, 0);
+        driver!(cuMemcpyBatchAsync(
+            dsts.as_mut_ptr(),
+            srcs.as_mut_ptr(),
+            sizes.as_mut_ptr(),
+            PAGES,
+            &raw mut attributes,
+            &raw mut first,
+            1,
+            &raw mut failed,
+            stream.raw(),
+        ))
     }))
 }
 

@@ -1,9 +1,12 @@
 //! Memory, fills and copies.
 
-use gpustream_hal::{Copy3d, CopyEnd, ErrorKind, FillPattern, ManagedAdvice, PinnedOptions, RawBuffer};
+use gpustream_hal::{
+    BatchCopy, Copy3d, CopyEnd, DefaultStream, Device, ErrorKind, FillPattern, ManagedAdvice, PinnedOptions,
+    RawBuffer, RawStream,
+};
 
-use super::{Vendor, assert_call, assert_one, pick, signed, start, stream};
-use crate::{VENDOR, backend};
+use super::{Vendor, assert_call, assert_one, names, pick, signed, start, stream};
+use crate::{Call, Recorder, VENDOR, backend};
 
 fn address(address: usize) -> (&'static str, u64) {
     ("address", address as u64)
@@ -217,6 +220,68 @@ fn fills_and_copies_move_the_bytes_in_one_call() {
         device.pinned_free(pinned).unwrap();
         device.stream_destroy(stream).unwrap();
     }
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+/// Copies in each direction, of 1, 2 and 3 bytes, and returns the calls.
+pub(crate) fn copy_batch(recorder: &Recorder, device: &dyn Device, stream: RawStream) -> Vec<Call> {
+    let near = device.alloc(16).unwrap();
+    let far = device.pinned_alloc(16, PinnedOptions::default()).unwrap();
+    // SAFETY: inside the pinned memory.
+    let result = unsafe { far.add(8) };
+    let (near_end, far_end) = (|at| CopyEnd::Device(near.offset(at)), CopyEnd::Host);
+    let copies = [
+        BatchCopy { dst: near_end(0), src: far_end(far), bytes: 1 },
+        BatchCopy { dst: near_end(1), src: near_end(4), bytes: 2 },
+        BatchCopy { dst: far_end(result), src: near_end(8), bytes: 3 },
+    ];
+    // SAFETY: all ranges are allocated and disjoint, and the stream is waited for before the host looks.
+    unsafe {
+        far.write_bytes(7, 16);
+        for (at, value) in [(0, 0), (4, 4), (8, 8)] {
+            device.fill(near.offset(at), FillPattern::U8(value), 4, stream).unwrap();
+        }
+        device.stream_synchronize(stream).unwrap();
+        let ((), calls) = recorder.record(|| device.copy_batch(&copies, stream).unwrap());
+        device.stream_synchronize(stream).unwrap();
+        assert_eq!(std::slice::from_raw_parts(far, 12), [7, 7, 7, 7, 7, 7, 7, 7, 8, 8, 8, 7]);
+        device.copy_to_host(far, near, 4, stream).unwrap();
+        device.stream_synchronize(stream).unwrap();
+        assert_eq!(std::slice::from_raw_parts(far, 4), [7, 4, 4, 0]);
+        device.free(near).unwrap();
+        device.pinned_free(far).unwrap();
+        calls
+    }
+}
+
+#[test]
+fn batch_of_copies_is_one_call_where_the_driver_has_one() {
+    let (recorder, device) = start();
+    let stream = stream(&*device);
+    let calls = copy_batch(&recorder, &*device, stream);
+    let single = [
+        ["cuMemcpyHtoDAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpyDtoHAsync_v2"],
+        ["hipMemcpyHtoDAsync", "hipMemcpyDtoDAsync", "hipMemcpyDtoHAsync"],
+    ];
+    match VENDOR {
+        Vendor::Cuda => {
+            let args = [("count", 3), ("kinds", 1), ("stream", stream.0 as u64)];
+            assert_call(&calls, "cuMemcpyBatchAsync", &args);
+        }
+        Vendor::Rocm(7) => {
+            let args = [("count", 3), ("kinds", 0), ("attributes", 0), ("stream", stream.0 as u64)];
+            assert_call(&calls, "hipMemcpyBatchAsync", &args);
+        }
+        Vendor::Rocm(_) => assert_eq!(names(&calls), single[1]),
+    }
+    // Not on the default streams that refuse one.
+    let legacy = device.stream_default(DefaultStream::Legacy).unwrap();
+    assert_eq!(names(&copy_batch(&recorder, &*device, legacy)), pick(single));
+    let of_thread = device.stream_default(DefaultStream::PerThread).unwrap();
+    let calls = copy_batch(&recorder, &*device, of_thread);
+    assert_eq!(names(&calls), pick([vec!["cuMemcpyBatchAsync"], single[1].to_vec()]));
+    // SAFETY: alive, and not used again.
+    unsafe { device.stream_destroy(stream) }.unwrap();
     assert_eq!(recorder.violations(), [""; 0]);
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod device;
 mod errors;
 mod graph;
 mod launch;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod startup;
 mod stream;
 mod threads;

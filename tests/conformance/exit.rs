@@ -8,7 +8,7 @@ use std::thread;
 use conformance::executor::is_pending;
 use conformance::exits::{CODE, RUNS, exit_from_a_drop, exit_from_a_waker};
 use conformance::{Child, Gate, kernels_and_streams, open_again, tests, until};
-use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream, WaitValue};
+use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream, StreamOptions, WaitValue};
 
 tests! {
     Alone: the_process_ends_with_its_own_code;
@@ -72,16 +72,20 @@ impl Drop for Dropped {
 /// thousand values.
 fn keep_busy(device: &Device) -> Result<()> {
     let (kernels, [stuck, s]) = kernels_and_streams(device)?;
-    let mut x = stuck.full(10, 1u32)?;
+    let on_part =
+        device.stream_with(StreamOptions::default().multiprocessors(1)).or_else(|_| device.stream())?;
+    let (mut x, mut y) = (stuck.full(10, 1u32)?, on_part.full(10, 1u32)?);
     let gate = Gate::new(device)?;
     kernels.add_when(&stuck, gate.flag(), &mut x, 1, 10)?;
+    kernels.add_when(&on_part, gate.flag(), &mut y, 1, 10)?;
+    drop(on_part);
     let mut future = stuck.synchronize_async();
     assert!(is_pending(&mut future));
     let events =
         (0..1000).map(|_| s.record_with(gpustream::WaitPolicy::Block)).collect::<Result<Vec<_>>>()?;
     s.host_fn(move || drop::<Vec<Event>>(events))?;
     s.synchronize()?;
-    std::mem::forget((future, gate, x, stuck, s));
+    std::mem::forget((future, gate, x, y, stuck, s));
     Ok(())
 }
 

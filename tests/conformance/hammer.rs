@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance::{Random, next, open_again, sync, tests, until};
-use gpustream::{AsView, Buffer, Device, DeviceOptions, Pinned, Result, Stream};
+use gpustream::{AsView, Buffer, CopyBatch, Device, DeviceOptions, Pinned, Result, Stream};
 
 tests! {
     Alone: random_work_of_two_threads_matches_plain_rust;
@@ -147,8 +147,14 @@ fn combine(
         Memory::Device(buffer) => buffer.slice_mut(range.clone())?,
         Memory::Pinned(pinned) => pinned.slice_mut(range.clone())?,
     };
-    if action < 10 {
+    if action < 8 {
         s.copy(&from, &mut to)?;
+        target.want[range.clone()].copy_from_slice(&source.want[range]);
+    } else if action < 10 {
+        let mut batch = CopyBatch::new();
+        let size = range.len() / 20 + 1;
+        from.chunks(size)?.zip(to.chunks_mut(size)?).try_for_each(|(from, to)| batch.add(from, to))?;
+        s.copy_batch(batch)?;
         target.want[range.clone()].copy_from_slice(&source.want[range]);
     } else {
         kernels.mix(s, &from, &mut to, range.len())?;

@@ -6,6 +6,7 @@ mod bad_input;
 mod clusters;
 mod convert;
 mod copies;
+mod copies_batch;
 mod default_streams;
 mod events;
 mod exit;
@@ -33,11 +34,12 @@ mod pool;
 mod replay;
 mod staging;
 mod streams;
+mod streams_part;
 mod strided;
 mod tracking;
 
 conformance::run! {
-    streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles,
+    streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
     staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, faults,
     kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, replay, notify, notify_stress,
     default_streams, multi_device, exit

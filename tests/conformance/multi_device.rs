@@ -3,12 +3,12 @@
 //! The CPU backend presents several devices; a GPU backend with one device is skipped.
 
 use conformance::{Gate, assert_all, next, refused, sync, tests};
-use gpustream::{Device, ErrorKind, Pitched, Result, WaitValue};
+use gpustream::{CopyBatch, Device, ErrorKind, Pitched, Result, WaitValue};
 
 tests! {
     Several: halving_over_all_devices_gives_one_value, waits_order_devices, tracking_orders_devices,
         copies_between_devices_arrive, memory_dropped_in_use_elsewhere_stays_until_then,
-        graphs_stay_on_their_device, boxes_between_devices_arrive, flags_order_devices;
+    graphs_stay_on_their_device, boxes_between_devices_arrive, flags_order_devices, batches_stay_on_their_device;
 }
 
 const N: usize = 3000;
@@ -185,4 +185,27 @@ fn graphs_stay_on_their_device(device: &Device) -> Result<()> {
     assert_eq!(a.download(&x)?, [2; N]);
     let y = b.full(N, 3u32)?;
     assert_all(&b, &y, 3)
+}
+
+fn batches_stay_on_their_device(device: &Device) -> Result<()> {
+    let Some([first, second]) = &two_devices(device) else { return Ok(()) };
+    let (a, b) = (first.stream()?, second.stream()?);
+    let (x, mut y, mut z) = (b.full(N, 1u32)?, a.full(N, 2u32)?, b.full(N, 3u32)?);
+    let host = second.pinned_from(&[4u32; N])?;
+    let near = a.full(N, 5u32)?;
+    for to_other in [false, true] {
+        let mut batch = CopyBatch::new();
+        if to_other {
+            batch.add(&near, &mut z)?;
+        } else {
+            batch.add(&x, &mut y)?;
+        }
+        refused(a.copy_batch(batch), ErrorKind::DeviceMismatch, &["copy 0", "between devices by `copy`"]);
+    }
+    // Pinned memory is every device's.
+    let mut batch = CopyBatch::new();
+    batch.add(&host, &mut y)?;
+    a.copy_batch(batch)?;
+    assert_all(&a, &y, 4)?;
+    assert_all(&b, &z, 3)
 }

@@ -8,7 +8,7 @@ use std::{mem, thread};
 use conformance::{
     Gate, Random, assert_all, kernels_and_streams, next, open_again, refused, sync, tests, until,
 };
-use gpustream::{Buffer, Device, DeviceOptions, Error, ErrorKind, Launch, Result, Tracking};
+use gpustream::{Buffer, Device, DeviceOptions, Error, ErrorKind, Launch, Result, StreamOptions, Tracking};
 
 use crate::graphs::{N, usable};
 
@@ -22,7 +22,7 @@ tests! {
         panic_ends_the_run_and_no_more, step_dropped_in_use_finishes, forgotten_step_breaks_nothing,
         other_threads_submit_at_once, two_threads_hand_memory_over_inside_their_steps,
         step_within_a_step_and_a_capture_is_only_called, capture_inside_a_step_records,
-        step_of_another_opening_is_refused, strict_order_is_checked_inside, handle_inside_ends_holding_back,
+        step_of_another_opening_is_refused, step_on_a_part_of_the_device_is_only_called, strict_order_is_checked_inside, handle_inside_ends_holding_back,
         kernel_of_an_unloaded_module_is_not_launched, pinned_memory_is_waited_for_alone,
         pinned_memory_is_waited_for_alone_inside,
         random_steps_match_plain_rust;
@@ -604,6 +604,22 @@ fn step_of_another_opening_is_refused(device: &Device) -> Result<()> {
     let other = open_again(device, DeviceOptions::default())?;
     let (_, [s]) = kernels_and_streams(device)?;
     refused(other.replay().run(&s, |_| Ok(())), ErrorKind::DeviceMismatch, &["its own handle"]);
+    Ok(())
+}
+
+fn step_on_a_part_of_the_device_is_only_called(device: &Device) -> Result<()> {
+    let (kernels, [_]) = kernels_and_streams(device)?;
+    let s = match device.stream_with(StreamOptions::default().multiprocessors(1)) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
+        made => made?,
+    };
+    let mut x = s.full(N, 1u32)?;
+    let mut step = device.replay();
+    for t in 0..4 {
+        step.run(&s, |s| kernels.step(s, &mut x, t, N))?;
+    }
+    assert_all(&s, &x, after(1, 0..4))?;
+    assert!(step.stats().runs == 0 || s.multiprocessors() == device.info().multiprocessors);
     Ok(())
 }
 

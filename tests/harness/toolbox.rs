@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use gpustream::{
-    Buffer, DefaultStream, Device, Error, ErrorKind, Event, Flag, Graph, GraphBuilder, Kernel, Managed,
-    ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched, Place, Result, Stream, Synchronize,
+    Buffer, CopyBatch, DefaultStream, Device, Error, ErrorKind, Event, Flag, Graph, GraphBuilder, Kernel,
+    Managed, ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched, Place, Result, Stream, Synchronize,
     TimedEvent, ViewMut, WaitValue,
 };
 
@@ -16,7 +16,7 @@ use crate::sync;
 const N: usize = 1000;
 
 /// The number of calls that [`Toolbox::call_everything`] makes on every device; managed memory and kernels add to it.
-const CALLS: usize = 61;
+const CALLS: usize = 62;
 const CALLS_ON_MANAGED_MEMORY: usize = 3;
 const CALLS_ON_KERNELS: usize = 4;
 
@@ -140,6 +140,8 @@ impl Toolbox {
         note("Stream::download_async", stream.download_async(y).map(drop));
         note("Stream::copy", other.copy(y, x));
         note("Stream::copy to pinned memory", other.copy(y, host));
+        let mut batch = CopyBatch::new();
+        note("Stream::copy_batch", batch.add(&*y, &mut *x).and_then(|()| other.copy_batch(batch)));
         note("Stream::fill", other.fill(x, 1));
         note("Stream::wait_flag", stream.wait_flag(&self.flag, WaitValue::Equal(0)));
         note("Stream::set_flag", stream.set_flag(&self.flag, 7));

@@ -87,3 +87,19 @@ extern "C" __global__ void early_step(unsigned* x, unsigned value, size_t n) {
     gs::wait_for_predecessor();
     GS_FOR_EACH(i, n) x[i] = x[i] * 5 + value;
 }
+
+/// Each block stores the number of the multiprocessor that it runs on in `places`, 0 where the backend does not tell, and
+/// works for `rounds` rounds meanwhile. `running` has the number of blocks at work now and the most at any time.
+/// requires: block.x * block.y * block.z == 1, grid.x * grid.y * grid.z <= len(places), 2 <= len(running)
+extern "C" __global__ void where_blocks_run(unsigned* __restrict__ places, unsigned* running, unsigned rounds) {
+    const unsigned now = gs::atomic_add(&running[0], 1u) + 1;
+    gs::atomic_max(&running[1], now);
+    unsigned place = 0;
+#if defined(GS_CUDA) && defined(__CUDA_ARCH__)
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(place));
+#endif
+    volatile unsigned work = 1;
+    for (unsigned round = 0; round < rounds; ++round) work = work * 5 + round;
+    places[gs::block_in_grid()] = place;
+    gs::atomic_add(&running[0], ~0u);
+}

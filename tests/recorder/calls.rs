@@ -7,8 +7,8 @@ use std::thread;
 
 use fake_cuda::codes;
 use gpustream::{
-    Arg, AsViewMut, Buffer, Device, Error, ErrorKind, Kernel, Launch, Result, Stream, ViewMut, WaitPolicy,
-    WaitValue,
+    Arg, AsViewMut, Buffer, CopyBatch, Device, Error, ErrorKind, Kernel, Launch, Result, Stream, ViewMut,
+    WaitPolicy, WaitValue,
 };
 use recorder::{Call, Live, Recorder};
 
@@ -122,6 +122,35 @@ fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
         });
         assert_eq!(said, ["record", "wait", "launch"]);
         assert_eq!(a.download(&x).unwrap(), [4; 10]);
+    });
+}
+
+/// The HIP that is played has no batches, so that each copy is a call.
+#[test]
+fn a_batch_is_one_call_after_one_wait() {
+    fn halves(stream: &Stream, x: &Buffer<u32>, y: &mut impl AsViewMut<u32>) -> Result<()> {
+        let mut batch = CopyBatch::new();
+        for (from, to) in x.chunks(5)?.zip(y.view_mut().chunks_mut(5)?) {
+            batch.add(from, to)?;
+        }
+        stream.copy_batch(batch)
+    }
+
+    on_both(|scene, fake, [a, b]| {
+        let is_cuda = fake.name == "cuda";
+        let (x, mut y) = (a.upload(&[7u32; 10]).unwrap(), b.zeros::<u32>(10).unwrap());
+        let mut host = scene.device.pinned::<u32>(10).unwrap();
+        let batch = if is_cuda { vec!["copy batch"] } else { vec!["on device"; 2] };
+        let first = scene.calls(|| halves(&b, &x, &mut y).unwrap());
+        assert_eq!(first, [vec!["record", "wait"], batch.clone()].concat());
+        assert_eq!(scene.calls(|| halves(&b, &x, &mut y).unwrap()), batch);
+        // The event by which the host waits for the batch alone is recorded once for all copies.
+        let batch = if is_cuda { vec!["copy batch"] } else { vec!["to host"; 2] };
+        assert_eq!(scene.calls(|| halves(&b, &x, &mut host).unwrap()), batch);
+        assert_eq!(scene.calls(|| drop(host.read().unwrap())), ["record", "sync event"]);
+        assert_eq!((b.download(&y).unwrap(), host.read().unwrap().to_vec()), (vec![7; 10], vec![7; 10]));
+        let graph = b.capture(|b| halves(b, &x, &mut y)).unwrap();
+        graph.launch(&b).unwrap();
     });
 }
 

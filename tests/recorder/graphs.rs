@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use fake_cuda::codes;
-use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, PoolPolicy, Result, Stream};
+use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, PoolPolicy, Result, Stream, StreamOptions};
 
 use crate::fakes::{on_both, on_each};
 
@@ -270,5 +270,40 @@ fn memory_of_an_update_that_the_driver_fails_stays() {
             assert_eq!(s.download(&z).unwrap(), [0x0102_0307; 1000]);
         }
         recorder.release();
+    });
+}
+
+/// The nodes run on the part of the stream that they were captured on, so the driver must not lose the part.
+#[test]
+fn a_stream_on_a_part_is_destroyed_after_the_graphs_that_were_captured_there() {
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        let (other, part) = (device.stream().unwrap(), StreamOptions::default().multiprocessors(20));
+        let stream = device.stream_with(part).unwrap();
+        assert_eq!(stream.multiprocessors(), 24);
+        let mut x = other.zeros::<u32>(10).unwrap();
+        let graph = stream.capture(|s| s.fill(&mut x, 3)).unwrap();
+        let raw = stream.as_raw().0 as u64;
+        drop(stream);
+        let ((), before) = recorder.record(|| {
+            for _ in 0..3 {
+                drop(device.stream().unwrap());
+                graph.launch(&other).unwrap();
+            }
+            assert_eq!(other.download(&x).unwrap(), [3; 10]);
+        });
+        let ((), after) = recorder.record(|| drop((graph, x, other, device)));
+        let place = |calls: &[recorder::Call], name: &str, argument: Option<(&str, u64)>| {
+            let is_it = |call: &recorder::Call| {
+                call.name.contains(name) && argument.is_none_or(|(name, value)| call.arg(name) == value)
+            };
+            calls.iter().position(is_it)
+        };
+        let stream = Some(("stream", raw));
+        assert_eq!(place(&before, "StreamDestroy", stream), None, "{}: {before:?}", fake.name);
+        let exec = place(&after, "GraphExecDestroy", None).unwrap();
+        let destroyed = place(&after, "StreamDestroy", stream).unwrap();
+        assert!(exec < destroyed, "{}: {after:?}", fake.name);
+        assert_eq!(fake_cuda::green_contexts(), 0, "{}", fake.name);
     });
 }

@@ -6,7 +6,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result, Work};
+use gpustream_hal::{self as hal, BatchCopy, Error, ErrorKind, Operation, RawStream, Result, Work};
 
 use crate::host_call::RepeatedCall;
 use crate::memory::Access;
@@ -52,6 +52,8 @@ pub struct Submission<'a> {
 pub enum Call<'a> {
     /// One call; most can also be a node of a graph.
     Work(Work<'a>),
+    /// A batch of copies, of which none touches what another one writes; no node can be made of them.
+    Batch(&'a [BatchCopy]),
     /// Several calls, made by a closure in its own order; no node can be made of them.
     Several(&'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
 }
@@ -66,6 +68,7 @@ impl<'a> Call<'a> {
         match self {
             Self::Work(work) if work.is_node() => Ok(work),
             Self::Work(_) => Err(no_node()),
+            Self::Batch(_) => Err(refused("make one node of a batch of copies; add a node for each copy")),
             Self::Several(_) => {
                 Err(refused("make one node of an operation that takes several calls; split it"))
             }
@@ -81,7 +84,23 @@ impl<'a> Call<'a> {
         match self {
             // SAFETY: by this function's contract.
             Self::Work(work) => unsafe { work.enqueue(device, stream) },
+            // SAFETY: by this function's contract.
+            Self::Batch(copies) => unsafe { device.copy_batch(copies, stream) },
             Self::Several(calls) => calls(device, stream),
+        }
+    }
+
+    /// Makes the calls on `stream`, which is being captured: drivers record single copies alone.
+    ///
+    /// # Safety
+    /// As for [`enqueue`](Self::enqueue).
+    pub(crate) unsafe fn record(&mut self, device: &dyn hal::Device, stream: RawStream) -> Result<()> {
+        // SAFETY: by this function's contract.
+        unsafe {
+            match self {
+                Self::Batch(copies) => hal::copy_each(device, copies, stream),
+                call => call.enqueue(device, stream),
+            }
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Memory and copies: plain addresses of the one address space that host and device share.
 
 use gpustream_hal::{
-    Buffers, Copy3d, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer, RawStream,
-    Result,
+    BatchCopy, Buffers, Copy3d, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
+    RawStream, Result,
 };
 
 use crate::device::CpuDevice;
 use crate::error::error;
-use crate::work::{Strided, Work};
+use crate::work::{Strided, Work, pieces};
 
 impl CpuDevice {
     unsafe fn copy(&self, dst: usize, src: usize, bytes: usize, stream: RawStream) -> Result<()> {
@@ -152,6 +152,13 @@ unsafe impl Buffers for CpuDevice {
     ) -> Result<()> {
         // SAFETY: passed on to the caller: all CPU devices share the address space.
         unsafe { self.copy(dst.0, src.0, bytes, stream) }
+    }
+
+    /// One operation, whose copies the workers share.
+    unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        stream.submit(Work::Batch(pieces(copies)))
     }
 
     unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()> {

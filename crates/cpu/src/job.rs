@@ -24,6 +24,8 @@ pub(crate) struct Job {
     next: AtomicU64,
     /// Workers on the operation.
     crew: AtomicU32,
+    /// The most workers that may be on an operation at once, at least one.
+    most: u32,
 }
 
 // SAFETY: `work` is written by `begin`, when no worker is on the job, and only read while there are; the crew
@@ -33,12 +35,13 @@ unsafe impl Sync for Job {}
 unsafe impl Send for Job {}
 
 impl Job {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(most: u32) -> Self {
         Self {
             work: UnsafeCell::new(Work::Empty),
             units: AtomicU64::new(0),
             next: AtomicU64::new(0),
             crew: AtomicU32::new(0),
+            most,
         }
     }
 
@@ -69,7 +72,7 @@ impl Job {
         let mut shared = None;
         let mut grain = 1;
         // Damage in checked mode is looked for after each block, and must not be another worker's.
-        let alone = worker.device().options.check;
+        let alone = worker.device().options.check || self.most == 1;
         let begun = (units > 1).then(Instant::now);
         // SAFETY: passed on to the caller; the claimed units are this worker's.
         while let Some(took) = unsafe { self.take(worker, units, grain, begun.is_some()) } {
@@ -120,10 +123,12 @@ impl Job {
 impl Share<Shared> for Job {
     unsafe fn join(&self) -> bool {
         let some_left = self.next.load(Ordering::Relaxed) < self.units.load(Ordering::Relaxed);
-        if some_left {
+        // Workers join one at a time, under the scheduler's lock.
+        let joins = some_left && self.crew.load(Ordering::Relaxed) < self.most;
+        if joins {
             self.crew.fetch_add(1, Ordering::Relaxed);
         }
-        some_left
+        joins
     }
 
     unsafe fn help(&self, worker: &mut Worker) -> bool {

@@ -56,7 +56,12 @@ impl GraphRun {
         let nodes = plan
             .into_iter()
             .zip(before)
-            .map(|(plan, before)| RunNode { plan, before, pending: AtomicU32::new(0), job: Job::new() })
+            .map(|(plan, before)| RunNode {
+                plan,
+                before,
+                pending: AtomicU32::new(0),
+                job: Job::new(u32::MAX),
+            })
             .collect();
         Self { nodes, left: AtomicUsize::new(0), stream: Mutex::default() }
     }

@@ -70,6 +70,8 @@ pub(crate) struct Stream {
     /// Operations taken off the queue; only for the worker that runs the stream.
     batch: UnsafeCell<VecDeque<Op>>,
     job: Job,
+    /// The number of workers that the stream's operations are kept to.
+    share: Option<u32>,
 }
 
 // SAFETY: `batch` is used by the worker that runs the stream alone: `scheduled` is set under the lock by the
@@ -93,6 +95,7 @@ impl Stream {
         siblings: &'static Registry,
         priority: i32,
         kind: Kind,
+        share: Option<u32>,
     ) -> Arc<Self> {
         let level = (-priority).clamp(-PRIORITY_RANGE.least, -PRIORITY_RANGE.greatest) as usize;
         let stream = Arc::new(Self {
@@ -105,7 +108,8 @@ impl Stream {
             progress: Progress::new(),
             failed_from: AtomicU64::new(u64::MAX),
             batch: UnsafeCell::default(),
-            job: Job::new(),
+            job: Job::new(share.unwrap_or(u32::MAX)),
+            share,
         });
         siblings.add(&stream, kind == Kind::Blocking);
         stream
@@ -113,6 +117,11 @@ impl Stream {
 
     pub(crate) fn shared(&self) -> &'static Shared {
         self.shared
+    }
+
+    /// Returns the number of workers that the stream's operations are kept to; `None` for all.
+    pub(crate) fn share(&self) -> Option<u32> {
+        self.share
     }
 
     pub(crate) fn is_legacy(&self) -> bool {

@@ -84,7 +84,7 @@ impl CpuDevice {
                 let stream = if let Some((_, stream)) = known {
                     Arc::as_ptr(stream)
                 } else {
-                    let stream = Stream::new(self.shared, self.streams, 0, Kind::Blocking);
+                    let stream = Stream::new(self.shared, self.streams, 0, Kind::Blocking, None);
                     streams.push((key, stream.clone()));
                     Arc::as_ptr(&stream)
                 };
@@ -102,8 +102,15 @@ unsafe impl Streams for CpuDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
         self.shared.alive()?;
         let kind = if options.blocking_with_default { Kind::Blocking } else { Kind::Plain };
-        let stream = Stream::new(self.shared, self.streams, options.priority, kind);
+        let share = options.multiprocessors;
+        let stream = Stream::new(self.shared, self.streams, options.priority, kind, share);
         Ok(RawStream(Arc::into_raw(stream) as usize))
+    }
+
+    /// The multiprocessors are workers, any of them. Nodes of graphs take all.
+    unsafe fn stream_multiprocessors(&self, stream: RawStream) -> Option<u32> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.stream(stream) }.share()
     }
 
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gpustream_hal::{Copy3d, CopyEnd, FillPattern, HostFn, Result};
+use gpustream_hal::{BatchCopy, Copy3d, FillPattern, HostFn, Result};
 
 use crate::grid::{self, Launch};
 use crate::shared::Worker;
@@ -27,6 +27,8 @@ pub(crate) enum Work {
         src: usize,
         bytes: usize,
     },
+    /// Several copies, in pieces.
+    Batch(Arc<[Piece]>),
     Copy3d(Box<Strided>),
     Fill {
         dst: usize,
@@ -50,6 +52,24 @@ pub(crate) enum Work {
     Free(usize),
 }
 
+/// One piece of a batch of copies.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    dst: usize,
+    src: usize,
+    bytes: usize,
+}
+
+/// Returns a batch's copies, cut into pieces of a size that one worker does at a time.
+pub(crate) fn pieces(copies: &[BatchCopy]) -> Arc<[Piece]> {
+    let cut = |copy: &BatchCopy| {
+        let (dst, src, bytes) = (copy.dst.address().0, copy.src.address().0, copy.bytes);
+        let piece = move |from| Piece { dst: dst + from, src: src + from, bytes: PIECE.min(bytes - from) };
+        (0..bytes).step_by(PIECE).map(piece)
+    };
+    copies.iter().flat_map(cut).collect()
+}
+
 /// An event with timing.
 pub(crate) trait Stamp: Send + Sync {
     /// Takes the timestamp of record number `record`, unless the event has been recorded again since.
@@ -66,11 +86,7 @@ pub(crate) struct Strided {
 
 impl Strided {
     pub(crate) fn new(copy: &Copy3d) -> Self {
-        let address = |end| match end {
-            CopyEnd::Device(buffer) => buffer.0,
-            CopyEnd::Host(ptr) => ptr as usize,
-        };
-        Self { dst: address(copy.dst), src: address(copy.src), copy: *copy }
+        Self { dst: copy.dst.address().0, src: copy.src.address().0, copy: *copy }
     }
 }
 
@@ -87,6 +103,7 @@ impl Work {
         match self {
             Self::Launch(launch) => launch.config.grid.iter().map(|&n| u64::from(n)).product(),
             Self::Copy { bytes, .. } => bytes.div_ceil(PIECE) as u64,
+            Self::Batch(pieces) => pieces.len() as u64,
             Self::Fill { count, pattern, .. } => (count * pattern.width()).div_ceil(PIECE) as u64,
             Self::Copy3d(strided) => {
                 let rows = strided.copy.height * strided.copy.depth;
@@ -114,6 +131,18 @@ impl Work {
                         (dst + from) as *mut u8,
                         to - from,
                     );
+                }
+            }
+            Self::Batch(pieces) => {
+                for piece in &pieces[first as usize..end as usize] {
+                    // SAFETY: both ranges are valid, and the piece's alone to write, by the batch's submission.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(
+                            piece.src as *const u8,
+                            piece.dst as *mut u8,
+                            piece.bytes,
+                        );
+                    }
                 }
             }
             Self::Copy3d(strided) => {

@@ -18,6 +18,12 @@ extern "C" __global__ void busy(float* x, int rounds) {
     for (int i = 0; i < rounds; ++i) v = v * 0.5f + 1.0f;
     x[threadIdx.x] = v;
 }
+extern "C" __global__ void crowd(unsigned* now, unsigned* most, int rounds) {
+    atomicMax(most, atomicAdd(now, 1u) + 1);
+    volatile int work = 0;
+    for (int i = 0; i < rounds; ++i) work = work + 1;
+    atomicSub(now, 1u);
+}
 extern "C" __global__ void fails(int* x) { assert(false); }
 "#;
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| compile(&format!("{SYNC}{KERNELS}")));
@@ -183,6 +189,32 @@ fn urgent_streams_go_first_where_they_queue() {
         }
     }
     panic!("the urgent stream never went first");
+}
+
+#[test]
+fn a_stream_on_a_part_has_no_more_workers_than_it_was_given() {
+    let bench = Bench::with(options().workers(4), &IMAGE);
+    let most_at_once = |options: StreamOptions| {
+        let stream = bench.device.stream_create(options).unwrap();
+        let (now, most) = (bench.memory::<u32>(1), bench.memory::<u32>(1));
+        bench.launch(stream, "crowd", 2000, 1, args![&now, &most, 10_000]);
+        bench.sync(stream).unwrap();
+        // SAFETY: the stream is alive, and not used after its end.
+        let given = unsafe {
+            let given = bench.device.stream_multiprocessors(stream);
+            bench.device.stream_destroy(stream).unwrap();
+            given
+        };
+        (most.as_ref()[0], given)
+    };
+    for part in [1, 2, 3] {
+        let (most, given) = most_at_once(StreamOptions::default().multiprocessors(part));
+        assert_eq!(given, Some(part));
+        assert!((1..=part).contains(&most), "{most} blocks at once on {part} workers");
+    }
+    // The kernel is long enough for others to join.
+    let (most, given) = most_at_once(StreamOptions::default());
+    assert!(most > 1 && given.is_none(), "{most} blocks at once on all workers");
 }
 
 #[test]

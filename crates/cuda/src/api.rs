@@ -183,6 +183,18 @@ functions! {
 
     optional "12.4" {
         cuFuncGetParamInfo(function: CUfunction, index: usize, offset: *mut usize, size: *mut usize);
+        cuDeviceGetDevResource(device: CUdevice, resource: *mut CUdevResource, kind: CUdevResourceType);
+        cuDevSmResourceSplitByCount(
+            groups: *mut CUdevResource, count: *mut c_uint, all: *const CUdevResource, rest: *mut CUdevResource,
+            flags: c_uint, least: c_uint
+        );
+        cuDevResourceGenerateDesc(descriptor: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint);
+        cuGreenCtxCreate(context: *mut CUgreenCtx, descriptor: CUdevResourceDesc, device: CUdevice, flags: c_uint);
+        cuGreenCtxDestroy(context: CUgreenCtx);
+    }
+
+    optional "12.5" {
+        cuGreenCtxStreamCreate(stream: *mut CUstream, context: CUgreenCtx, flags: c_uint, priority: c_int);
     }
 
     optional "12.8" {

@@ -8,13 +8,14 @@ use cudarc::driver::sys::{
     CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUmemorytype,
 };
 use gpustream_hal::{
-    Buffers, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
-    RawStream, Result,
+    BatchCopy, Buffers, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
+    RawBuffer, RawStream, Result, copy_each,
 };
 
+use crate::api::Api;
 use crate::device::CudaDevice;
 use crate::error::error;
-use crate::handle::{address_of, stream_of};
+use crate::handle::{address_of, is_legacy, stream_of};
 
 /// `CU_DEVICE_CPU`, a macro and so not in the bindings.
 const HOST: CUdevice = -1;
@@ -178,30 +179,10 @@ unsafe impl Buffers for CudaDevice {
         stream: RawStream,
     ) -> Result<()> {
         let api = self.enter()?;
-        let (mut dst, mut src, mut size) = (address_of(dst), src.expose_provenance() as CUdeviceptr, bytes);
-        let nowhere = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID, id: 0 };
-        let mut attributes = CUmemcpyAttributes {
-            srcAccessOrder: CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
-            srcLocHint: nowhere,
-            dstLocHint: nowhere,
-            flags: 0,
-        };
-        let (mut first, mut failed) = (0, 0);
-        // SAFETY: the pointers are to locals, lists of one; the caller vouches for both ranges and the stream.
-        let answer = unsafe {
-            api.cuMemcpyBatchAsync(
-                &raw mut dst,
-                &raw mut src,
-                &raw mut size,
-                1,
-                &raw mut attributes,
-                &raw mut first,
-                1,
-                &raw mut failed,
-                stream_of(stream),
-            )
-        };
-        answer.ok()
+        let src = src.expose_provenance() as CUdeviceptr;
+        let order = CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+        // SAFETY: the caller vouches for both ranges and the stream.
+        unsafe { batch(api, [&mut [address_of(dst)], &mut [src]], &mut [bytes], order, stream) }
     }
 
     unsafe fn copy_to_host(
@@ -243,12 +224,61 @@ unsafe impl Buffers for CudaDevice {
         unsafe { api.cuMemcpyPeerAsync(dst, here, src, there, bytes, stream) }.ok()
     }
 
+    /// The legacy stream takes no batches.
+    unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
+        let api = self.enter()?;
+        if api.cuMemcpyBatchAsync.is_none() || is_legacy(stream) {
+            // SAFETY: passed on to the caller.
+            return unsafe { copy_each(self, copies, stream) };
+        }
+        let mut dsts: Vec<_> = copies.iter().map(|copy| address_of(copy.dst.address())).collect();
+        let mut srcs: Vec<_> = copies.iter().map(|copy| address_of(copy.src.address())).collect();
+        let mut sizes: Vec<_> = copies.iter().map(|copy| copy.bytes).collect();
+        let order = CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+        // SAFETY: the caller vouches for all ranges until the copies are done, and for the stream.
+        unsafe { batch(api, [&mut dsts, &mut srcs], &mut sizes, order, stream) }
+    }
+
     unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
         let copy = copy_params(copy);
         // SAFETY: `copy` is a local that the driver reads before it returns; the caller vouches for the rows.
         unsafe { api.cuMemcpy3DAsync_v2(&raw const copy, stream_of(stream)) }.ok()
     }
+}
+
+/// Makes copies in any order, the `[dsts, srcs]` of which are of equal number, with one call that reads the lists.
+///
+/// # Safety
+/// The ranges are valid until the copies are done; with an order "during the call", the sources until this returns.
+/// `stream` is alive, not being captured, and not the legacy stream.
+unsafe fn batch(
+    api: &Api,
+    [dsts, srcs]: [&mut [CUdeviceptr]; 2],
+    sizes: &mut [usize],
+    order: CUmemcpySrcAccessOrder,
+    stream: RawStream,
+) -> Result<()> {
+    let nowhere = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID, id: 0 };
+    let mut attributes =
+        CUmemcpyAttributes { srcAccessOrder: order, srcLocHint: nowhere, dstLocHint: nowhere, flags: 0 };
+    let (mut first, mut failed) = (0, 0);
+    // SAFETY: the lists are as long as `sizes`, and the attributes one that is every copy's; the rest is this
+    // function's contract.
+    let answer = unsafe {
+        api.cuMemcpyBatchAsync(
+            dsts.as_mut_ptr(),
+            srcs.as_mut_ptr(),
+            sizes.as_mut_ptr(),
+            sizes.len(),
+            &raw mut attributes,
+            &raw mut first,
+            1,
+            &raw mut failed,
+            stream_of(stream),
+        )
+    };
+    answer.ok()
 }
 
 /// Returns a strided copy as the driver describes it.

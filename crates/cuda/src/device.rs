@@ -1,11 +1,13 @@
 //! One opened device.
 
 use gpustream_hal::driver::Status;
+use gpustream_hal::share::Shares;
 use gpustream_hal::{Device, DeviceInfo, MemoryInfo, RawStream, Result};
 
 use crate::api::Api;
 use crate::context::Context;
 use crate::driver::Driver;
+use crate::green::Green;
 use crate::info;
 use crate::version::Version;
 
@@ -14,6 +16,7 @@ pub(crate) struct CudaDevice {
     pub(crate) driver: &'static Driver,
     pub(crate) context: Context,
     pub(crate) info: DeviceInfo,
+    pub(crate) shares: Shares<Green>,
 }
 
 impl CudaDevice {
@@ -22,7 +25,7 @@ impl CudaDevice {
         let context = driver.context(ordinal)?;
         driver.make_current(context.raw)?;
         let info = info::read(driver, context.device, ordinal)?;
-        Ok(Self { driver, context, info })
+        Ok(Self { driver, context, info, shares: Shares::default() })
     }
 
     /// Makes the device's context current on this thread: the first thing that nearly every method does.

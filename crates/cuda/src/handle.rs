@@ -11,6 +11,11 @@ pub(crate) fn stream_of(stream: RawStream) -> CUstream {
     stream.0 as CUstream
 }
 
+/// Returns whether this is the legacy default stream: the null handle, or `CU_STREAM_LEGACY`.
+pub(crate) fn is_legacy(stream: RawStream) -> bool {
+    stream.0 <= 1
+}
+
 pub(crate) fn event_of(event: RawEvent) -> CUevent {
     event.0 as CUevent
 }

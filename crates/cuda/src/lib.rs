@@ -42,6 +42,7 @@ mod driver;
 mod error;
 mod event;
 mod graph;
+mod green;
 mod handle;
 mod image;
 mod info;

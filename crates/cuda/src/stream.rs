@@ -7,10 +7,13 @@ use cudarc::driver::sys::CUstream_flags::{CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCK
 use cudarc::driver::sys::CUstreamWaitValue_flags_enum as CUstreamWaitValue_flags;
 use cudarc::driver::sys::CUstreamWriteValue_flags_enum::CU_STREAM_WRITE_VALUE_DEFAULT;
 use gpustream_hal::{
-    DefaultStream, HostFn, RawBuffer, RawEvent, RawStream, Result, StreamOptions, Streams, WaitValue,
+    DefaultStream, ErrorKind, HostFn, RawBuffer, RawEvent, RawStream, Result, StreamOptions, Streams,
+    WaitValue,
 };
 
 use crate::device::CudaDevice;
+use crate::error::error;
+use crate::green::{Green, Group};
 use crate::handle::{address_of, event_of, stream_of};
 
 const _: () = {
@@ -19,9 +22,29 @@ const _: () = {
     assert!(WaitValue::AnyBit(0).comparison().0 == CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_AND as u32);
 };
 
+impl CudaDevice {
+    /// Makes a stream in a green context of its own, on at least `least` multiprocessors.
+    fn stream_on_part(&self, least: u32, options: StreamOptions) -> Result<RawStream> {
+        if options.blocking_with_default {
+            let message = "CUDA has no stream on a part of a device that waits for the legacy default stream; ask for \
+                           one of the two";
+            return Err(error(ErrorKind::Unsupported, message));
+        }
+        let api = self.enter()?;
+        let device = self.context.device;
+        let groups = Group::split(api, device, least)?;
+        self.shares.add(groups[0].multiprocessors(), groups.len(), |number| {
+            Green::with_stream(api, device, groups[number], options.priority)
+        })
+    }
+}
+
 // SAFETY: each method is the CUDA call that it names, and answers what the driver answered.
 unsafe impl Streams for CudaDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
+        if let Some(least) = options.multiprocessors {
+            return self.stream_on_part(least, options);
+        }
         let api = self.enter()?;
         let flags = if options.blocking_with_default { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
         let mut stream = ptr::null_mut();
@@ -32,8 +55,16 @@ unsafe impl Streams for CudaDevice {
 
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
-        // SAFETY: the caller vouches for the handle.
-        unsafe { api.cuStreamDestroy_v2(stream_of(stream)) }.ok()
+        let green = self.shares.remove(stream);
+        // SAFETY: the caller vouches for the handle, and for the end of a part's work; the context goes after its stream.
+        unsafe {
+            api.cuStreamDestroy_v2(stream_of(stream)).ok()?;
+            green.map_or(Ok(()), |green| green.destroy(api))
+        }
+    }
+
+    unsafe fn stream_multiprocessors(&self, stream: RawStream) -> Option<u32> {
+        self.shares.multiprocessors(stream)
     }
 
     fn stream_default(&self, which: DefaultStream) -> Result<RawStream> {

@@ -216,8 +216,28 @@ impl Device {
 
     /// Makes a stream with options. The priority is clamped to the device's range.
     ///
+    /// A stream may be kept to a part of the device, so that others find room at once beside its long kernels:
+    ///
+    /// ```
+    /// use gpustream::{Device, ErrorKind, StreamOptions};
+    /// # let device = Device::open("cpu")?;
+    /// let half = device.info().multiprocessors.div_ceil(2);
+    /// let background = match device.stream_with(StreamOptions::default().multiprocessors(half)) {
+    ///     Err(error) if error.kind() == ErrorKind::Unsupported => device.stream()?,
+    ///     made => made?,
+    /// };
+    /// assert!(background.multiprocessors() >= half);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// CUDA has such streams from 12.5 on (green contexts), with any priority, and not together with
+    /// [`blocking_with_default`](StreamOptions::blocking_with_default). HIP has them from 5.7 on (masks of compute units),
+    /// with ordinary priority alone; on HIP such a stream and the legacy default stream always wait for each other. The
+    /// CPU keeps kernels, copies and fills to so many of its threads.
+    ///
     /// # Errors
-    /// As for [`stream`](Self::stream).
+    /// As for [`stream`](Self::stream); [`ErrorKind::InvalidArgument`] for a part that is empty or larger than the
+    /// device, [`ErrorKind::Unsupported`] for options that do not go together, or a driver without such streams.
     #[track_caller]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         inside::check_outside()?;
@@ -232,6 +252,9 @@ impl Device {
                  blocked holds up those it shares a queue with",
             );
         }
+        if let Some(part) = options.multiprocessors {
+            self.check_part(part)?;
+        }
         let StreamPriorities { least, greatest } = self.0.info.stream_priorities;
         let options = options.priority(options.priority.clamp(greatest.min(least), least.max(greatest)));
         let raw = self.0.raw.stream_create(options)?;
@@ -241,6 +264,22 @@ impl Device {
         self.0.sweep();
         streams().insert(core.clone());
         Ok(Stream { core, device: self.clone() })
+    }
+
+    fn check_part(&self, part: u32) -> Result<()> {
+        let info = self.info();
+        if (1..=info.multiprocessors).contains(&part) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "a stream on {part} multiprocessors of {}:{}, which has {all}; ask for 1 to {all}, or leave the option out",
+                info.backend,
+                info.ordinal,
+                all = info.multiprocessors
+            ),
+        ))
     }
 
     /// Returns a stream that the driver made: the legacy default stream, or this host thread's.

@@ -328,7 +328,7 @@ pub mod codegen {
         if launch.is_devices_choice() && info.cooperative_launch {
             let threads = config.block.iter().product();
             let at_once =
-                kernel.occupancy(threads, config.dynamic_shared)?.saturating_mul(info.multiprocessors);
+                kernel.occupancy(threads, config.dynamic_shared)?.saturating_mul(stream.multiprocessors());
             config.grid[0] = config.grid[0].min(at_once.max(1));
         }
         Ok(config)

@@ -110,6 +110,7 @@ pub use bytemuck::Pod;
 pub use bytemuck::Zeroable;
 
 pub use buffer::Buffer;
+pub use copy::batch::CopyBatch;
 pub use device::{Device, backends};
 pub use event::{Event, TimedEvent};
 pub use flag::Flag;

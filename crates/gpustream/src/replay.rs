@@ -33,7 +33,8 @@ use crate::stream::Stream;
 ///
 /// **Where a step is cut.** A graph ends where the host waits (a download, a guard), where another stream waits for this one
 /// or the other way round, and at operations that no graph can hold: host closures, kernels that take a
-/// [`Flag`](crate::Flag), launches of other graphs, copies between devices, fills with wide values. The parts are graphs of
+/// [`Flag`](crate::Flag) and waits for one, launches of other graphs, copies between devices, batches of copies, fills with
+/// wide values. The parts are graphs of
 /// their own, and the step works as before. `GPUSTREAM_LINT=1` says once for each line where a step is cut.
 ///
 /// **What differs.** The device begins with an operation when the closure ends, or at a cut, and not before. An operation
@@ -123,7 +124,8 @@ impl Replay {
 
     /// Calls `work` with `stream`, and submits its operations as one graph where they are those of an earlier run.
     ///
-    /// Inside a capture, or in another step's run on the same stream, `work` is only called.
+    /// Inside a capture, in another step's run on the same stream, on a stream on a part of the device and on a thread's
+    /// default stream, `work` is only called.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] for a stream of another device; the error of `work`; the error of an operation that

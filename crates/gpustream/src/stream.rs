@@ -65,6 +65,13 @@ impl Stream {
         self.core.handle()
     }
 
+    /// Returns the number of multiprocessors that the stream's kernels run on: those that the driver gave to a stream
+    /// [on a part of the device](gpustream_hal::StreamOptions::multiprocessors), otherwise the device's. The part of a
+    /// stream that was made elsewhere is not known.
+    pub fn multiprocessors(&self) -> u32 {
+        self.core.part().unwrap_or(self.device.info().multiprocessors)
+    }
+
     /// Submits an operation, which the tracker orders by its accesses.
     ///
     /// # Safety

@@ -384,6 +384,20 @@ impl<T: Pod> AsViewMut<T> for ViewMut<'_, T> {
     }
 }
 
+impl<'a, T: Pod, M: AsView<T> + ?Sized> From<&'a M> for View<'a, T> {
+    /// Returns a view of all the memory.
+    fn from(memory: &'a M) -> Self {
+        memory.view()
+    }
+}
+
+impl<'a, T: Pod, M: AsViewMut<T> + ?Sized> From<&'a mut M> for ViewMut<'a, T> {
+    /// Returns an exclusive view of all the memory.
+    fn from(memory: &'a mut M) -> Self {
+        memory.view_mut()
+    }
+}
+
 impl<T> fmt::Debug for View<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { block, start, len, .. } = self;

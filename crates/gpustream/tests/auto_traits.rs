@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 
 use gpustream::{
-    Arg, Buffer, Device, DeviceOptions, Download, Error, Event, Flag, Graph, GraphBuilder, Kernel, Launch,
-    Managed, MemorySnapshot, MemoryStats, Module, ModuleSource, Node, Piece, Pinned, Pipeline, ReadGuard,
-    Stream, Synchronize, TimedEvent, View, ViewMut, Volatile, VolatileMut, WriteGuard,
+    Arg, Buffer, CopyBatch, Device, DeviceOptions, Download, Error, Event, Flag, Graph, GraphBuilder, Kernel,
+    Launch, Managed, MemorySnapshot, MemoryStats, Module, ModuleSource, Node, Piece, Pinned, Pipeline,
+    ReadGuard, Stream, Synchronize, TimedEvent, View, ViewMut, Volatile, VolatileMut, WriteGuard,
 };
 
 fn send_and_sync<T: Send + Sync>() {}
@@ -14,7 +14,8 @@ fn send_and_sync<T: Send + Sync>() {}
 fn types_go_to_other_threads() {
     send_and_sync::<(Device, DeviceOptions, Stream, Event, TimedEvent, Synchronize, Download<f32>)>();
     send_and_sync::<(Buffer<f32>, Pinned<f32>, Managed<f32>, Flag, MemoryStats, MemorySnapshot)>();
-    send_and_sync::<(View<'_, f32>, ViewMut<'_, f32>, Volatile<'_, f32>, VolatileMut<'_, f32>)>();
+    send_and_sync::<(CopyBatch<'_>, View<'_, f32>, ViewMut<'_, f32>, Volatile<'_, f32>, VolatileMut<'_, f32>)>(
+    );
     send_and_sync::<(ReadGuard<'_, f32>, WriteGuard<'_, f32>, Piece<'_, f32, f32>)>();
     send_and_sync::<(Module, ModuleSource<'_>, Kernel, Launch, Graph, GraphBuilder, Node, Error)>();
 }

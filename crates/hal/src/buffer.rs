@@ -56,13 +56,23 @@ impl FillPattern {
     }
 }
 
-/// One side of a strided copy.
+/// One end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyEnd {
     /// Device memory.
     Device(RawBuffer),
     /// Pinned host memory.
     Host(HostPtr),
+}
+
+impl CopyEnd {
+    /// Returns the address, in the one address space of host and devices.
+    pub fn address(self) -> RawBuffer {
+        match self {
+            Self::Device(buffer) => buffer,
+            Self::Host(pointer) => RawBuffer(pointer.expose_provenance()),
+        }
+    }
 }
 
 /// A strided copy of up to three dimensions.
@@ -86,6 +96,49 @@ pub struct Copy3d {
     pub height: usize,
     /// Planes to copy.
     pub depth: usize,
+}
+
+/// One copy of a batch. At most one end is the host's: a copy between two ranges of pinned memory names both by the
+/// device's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchCopy {
+    /// The first byte to write.
+    pub dst: CopyEnd,
+    /// The first byte to read.
+    pub src: CopyEnd,
+    /// Length.
+    pub bytes: usize,
+}
+
+impl BatchCopy {
+    /// Makes this copy by itself, in stream order.
+    ///
+    /// # Safety
+    /// As for [`Buffers::copy_batch`].
+    unsafe fn copy(self, device: &(impl Buffers + ?Sized), stream: RawStream) -> Result<()> {
+        let bytes = self.bytes;
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match (self.dst, self.src) {
+                (CopyEnd::Device(dst), CopyEnd::Host(src)) => device.copy_to_device(dst, src, bytes, stream),
+                (CopyEnd::Host(dst), CopyEnd::Device(src)) => device.copy_to_host(dst, src, bytes, stream),
+                (dst, src) => device.copy_on_device(dst.address(), src.address(), bytes, stream),
+            }
+        }
+    }
+}
+
+/// Makes the copies of a batch one after the other, each by a call of its own.
+///
+/// # Safety
+/// As for [`Buffers::copy_batch`].
+pub unsafe fn copy_each(
+    device: &(impl Buffers + ?Sized),
+    copies: &[BatchCopy],
+    stream: RawStream,
+) -> Result<()> {
+    // SAFETY: passed on to the caller.
+    copies.iter().try_for_each(|copy| unsafe { copy.copy(device, stream) })
 }
 
 /// The expected use of managed memory (`cuMemAdvise`).
@@ -279,6 +332,18 @@ pub unsafe trait Buffers {
         stream: RawStream,
     ) -> Result<()> {
         Err(Error::unsupported("a copy between devices"))
+    }
+
+    /// Makes several copies as one operation in stream order, in any order among each other (`cuMemcpyBatchAsync`,
+    /// `hipMemcpyBatchAsync`). Drivers without such a function get one call for each copy.
+    ///
+    /// # Safety
+    /// Each copy is as for [`copy_to_device`](Self::copy_to_device), [`copy_to_host`](Self::copy_to_host) or
+    /// [`copy_on_device`](Self::copy_on_device); no copy writes what another one reads or writes. `copies` need not
+    /// outlive the call. `stream` is not being captured: drivers refuse batches there.
+    unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { copy_each(self, copies, stream) }
     }
 
     /// Makes a strided copy in stream order (`cuMemcpy3DAsync`, `hipMemcpy3DAsync`).

@@ -27,6 +27,8 @@ impl Status {
     pub const NOT_SUPPORTED: Self = Self(801);
     /// An executable graph cannot take over another graph.
     pub const GRAPH_EXEC_UPDATE_FAILURE: Self = Self(910);
+    /// A device cannot be split in that way.
+    pub const INVALID_RESOURCE_CONFIGURATION: Self = Self(915);
 }
 
 /// A function as the library's users know it.

@@ -62,10 +62,14 @@ mod handle;
 pub mod launch;
 pub mod library;
 pub mod module;
+pub mod share;
 pub mod stream;
 pub mod work;
 
-pub use buffer::{Buffers, Copy3d, CopyEnd, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer};
+pub use buffer::{
+    BatchCopy, Buffers, Copy3d, CopyEnd, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
+    copy_each,
+};
 pub use device::{Backend, Device, DeviceInfo, MemoryInfo, Probe, StreamPriorities};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};

@@ -18,6 +18,8 @@ pub struct StreamOptions {
     pub priority: i32,
     /// Whether work on the legacy default stream and on this one wait for each other.
     pub blocking_with_default: bool,
+    /// The least number of multiprocessors on which kernels of the stream run; `None` for the whole device.
+    pub multiprocessors: Option<u32>,
 }
 
 impl StreamOptions {
@@ -32,6 +34,16 @@ impl StreamOptions {
     #[must_use]
     pub const fn blocking_with_default(mut self, blocking: bool) -> Self {
         self.blocking_with_default = blocking;
+        self
+    }
+
+    /// Keeps the stream's kernels to a part of the device, of at least so many multiprocessors. Drivers round the number
+    /// up, to a multiple of eight on many devices. Kernels of other streams may run on that part as well; streams that
+    /// ask for equal numbers get different parts while the device has enough. Copies of GPUs are not affected. The driver
+    /// chooses the multiprocessors of a graph's nodes.
+    #[must_use]
+    pub const fn multiprocessors(mut self, at_least: u32) -> Self {
+        self.multiprocessors = Some(at_least);
         self
     }
 }
@@ -90,13 +102,28 @@ impl WaitValue {
 /// at the word of a [`stream_wait_value32`](Self::stream_wait_value32) any more once the wait is done; and that a host
 /// function is called at most once, with its own data, and never where the call that took the function failed.
 pub unsafe trait Streams {
-    /// Makes a stream (`cuStreamCreateWithPriority`, `hipStreamCreateWithPriority`).
+    /// Makes a stream (`cuStreamCreateWithPriority`, `hipStreamCreateWithPriority`; on a part of the device
+    /// `cuGreenCtxStreamCreate`, `hipExtStreamCreateWithCUMask`). A number of multiprocessors is at least one and at most
+    /// the device's.
+    ///
+    /// # Errors
+    /// `Unsupported` for a part of the device where the backend has none, or not with the other options.
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream>;
+
+    /// Returns the number of multiprocessors that a stream was given; `None` for one on the whole device.
+    ///
+    /// # Safety
+    /// `stream` is alive and of this device.
+    unsafe fn stream_multiprocessors(&self, stream: RawStream) -> Option<u32> {
+        let _ = stream;
+        None
+    }
 
     /// Destroys a stream; work already submitted still completes (`cuStreamDestroy`).
     ///
     /// # Safety
-    /// `stream` came from [`stream_create`](Self::stream_create) of this device and is not used again.
+    /// `stream` came from [`stream_create`](Self::stream_create) of this device and is not used again. The work of a
+    /// stream on a part of the device is done, and graphs that were captured on such a stream are gone.
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()>;
 
     /// Returns the handle of a stream that the driver made.

@@ -168,6 +168,10 @@ functions! {
         );
     }
 
+    optional "4.2" {
+        hipExtStreamCreateWithCUMask(stream: *mut hipStream_t, words: u32, mask: *const u32);
+    }
+
     optional "4.4" {
         hipGraphAddEmptyNode(
             node: *mut hipGraphNode_t, graph: hipGraph_t, dependencies: *const hipGraphNode_t, count: usize
@@ -222,6 +226,14 @@ functions! {
             grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
             block_x: c_uint, block_y: c_uint, block_z: c_uint,
             shared: c_uint, stream: hipStream_t, params: *mut *mut c_void
+        );
+    }
+
+    unbound "7.1" {
+        hipMemcpyBatchAsync(
+            dsts: *mut *mut c_void, srcs: *mut *mut c_void, sizes: *mut usize, count: usize,
+            attributes: *mut hipMemcpyAttributes, firsts: *mut usize, attribute_count: usize, failed: *mut usize,
+            stream: hipStream_t
         );
     }
 }

@@ -4,15 +4,16 @@ use std::ffi::c_int;
 use std::ptr;
 
 use gpustream_hal::{
-    Buffers, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions, RawBuffer,
-    RawStream, Result,
+    BatchCopy, Buffers, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
+    RawBuffer, RawStream, Result, copy_each,
 };
 
 use crate::device::HipDevice;
 use crate::error::error;
 #[allow(clippy::wildcard_imports)] // Flags and structs under HIP's own names.
 use crate::ffi::*;
-use crate::handle::{address_of, stream_of};
+use crate::handle::{address_of, is_default, stream_of};
+use crate::version::Version;
 
 impl HipDevice {
     /// Refuses where the device has no memory pool: HIP 5 exports the functions and refuses to work.
@@ -203,6 +204,41 @@ unsafe impl Buffers for HipDevice {
         let (dst, src, stream) = (address_of(dst), address_of(src), stream_of(stream));
         // SAFETY: the caller vouches for both ranges and for the devices that they are on.
         unsafe { api.hipMemcpyPeerAsync(dst, here, src, there, bytes, stream) }.ok()
+    }
+
+    /// No attributes are passed: up to ROCm 7.2 calls with some are refused, and without them the order is the stream's.
+    unsafe fn copy_batch(&self, copies: &[BatchCopy], stream: RawStream) -> Result<()> {
+        /// Some versions of HIP 7.15 fault in batches of more than 8192 copies.
+        const MOST: usize = 8192;
+
+        let api = self.enter()?;
+        let knows_batches = api.hipMemcpyBatchAsync.is_some() && self.driver.version >= Version::BATCHES;
+        if !knows_batches || is_default(stream) {
+            // SAFETY: passed on to the caller.
+            return unsafe { copy_each(self, copies, stream) };
+        }
+        copies.chunks(MOST).try_for_each(|copies| {
+            let mut dsts: Vec<_> = copies.iter().map(|copy| address_of(copy.dst.address())).collect();
+            let mut srcs: Vec<_> = copies.iter().map(|copy| address_of(copy.src.address())).collect();
+            let mut sizes: Vec<_> = copies.iter().map(|copy| copy.bytes).collect();
+            let mut failed = 0;
+            // SAFETY: the lists are of equal length; the caller vouches for all ranges until the copies are done, and
+            // for the stream.
+            let answer = unsafe {
+                api.hipMemcpyBatchAsync(
+                    dsts.as_mut_ptr(),
+                    srcs.as_mut_ptr(),
+                    sizes.as_mut_ptr(),
+                    sizes.len(),
+                    ptr::null_mut(),
+                    ptr::null_mut(),
+                    0,
+                    &raw mut failed,
+                    stream_of(stream),
+                )
+            };
+            answer.ok()
+        })
     }
 
     /// Copies through `hipMemcpy3DAsync`, whose copy kinds kept their numbers; `hipDrvMemcpy3DAsync` names its ends by

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
 use gpustream_hal::driver::Status;
+use gpustream_hal::share::Shares;
 use gpustream_hal::{Device, DeviceInfo, MemoryInfo, Result};
 
 use crate::api::Api;
@@ -19,6 +20,7 @@ pub(crate) struct HipDevice {
     pub(crate) info: DeviceInfo,
     /// Images of loaded modules: HIP keeps pointing into the memory it was given until the module is unloaded.
     pub(crate) images: Mutex<HashMap<usize, Box<[u8]>>>,
+    pub(crate) shares: Shares<()>,
 }
 
 impl HipDevice {
@@ -26,7 +28,7 @@ impl HipDevice {
     pub(crate) fn open(driver: Arc<Driver>, ordinal: usize, count: usize) -> Result<Self> {
         let arch = info::read_arch(&driver, ordinal as c_int)?;
         let info = info::read(&driver, &arch, ordinal, count)?;
-        Ok(Self { driver, arch, info, images: Mutex::default() })
+        Ok(Self { driver, arch, info, images: Mutex::default(), shares: Shares::default() })
     }
 
     /// Makes this the calling thread's device: the first thing that nearly every method does.

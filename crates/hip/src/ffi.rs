@@ -26,6 +26,9 @@ pub(crate) type hipDevice_t = c_int;
 pub(crate) type hipHostFn_t = Option<unsafe extern "C" fn(*mut c_void)>;
 pub(crate) type hipStreamCallback_t = Option<unsafe extern "C" fn(hipStream_t, hipError_t, *mut c_void)>;
 
+/// The attributes of a batch's copies, which HIP's headers up to 7.14 call unsupported.
+pub(crate) enum hipMemcpyAttributes {}
+
 /// Declares an enumeration's type and those of its values that are used.
 macro_rules! enumeration {
     ($name:ident { $($value:ident = $number:literal),* $(,)? }) => {

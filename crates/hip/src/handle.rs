@@ -13,6 +13,11 @@ pub(crate) fn stream_of(stream: RawStream) -> hipStream_t {
     stream.0 as hipStream_t
 }
 
+/// Returns whether this is one of the driver's own streams: null, `hipStreamLegacy` or `hipStreamPerThread`.
+pub(crate) fn is_default(stream: RawStream) -> bool {
+    stream.0 <= 2
+}
+
 pub(crate) fn event_of(event: RawEvent) -> hipEvent_t {
     event.0 as hipEvent_t
 }

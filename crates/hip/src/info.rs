@@ -105,6 +105,12 @@ fn hardware_queues(variable: Option<&str>) -> u32 {
     variable.and_then(|text| text.trim().parse().ok()).filter(|&queues| queues > 0).unwrap_or(USUAL)
 }
 
+/// Returns the number of units that masks of streams have a bit for: compute units, or workgroup processors on RDNA.
+pub(crate) fn maskable_units(driver: &Driver, device: c_int) -> Result<u32> {
+    attribute_of(driver, hipDeviceAttributeMultiprocessorCount, device)
+        .map(|units| u32::try_from(units).unwrap_or(0).max(1))
+}
+
 fn attribute_of(driver: &Driver, which: hipDeviceAttribute_t, device: c_int) -> Result<c_int> {
     let mut value: c_int = 0;
     // SAFETY: the pointer is to a local.

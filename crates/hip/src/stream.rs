@@ -5,15 +5,19 @@ use std::ptr;
 
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    DefaultStream, HostFn, RawBuffer, RawEvent, RawStream, Result, StreamOptions, Streams, WaitValue,
+    DefaultStream, ErrorKind, HostFn, RawBuffer, RawEvent, RawStream, Result, StreamOptions, Streams,
+    WaitValue,
 };
 
 use crate::device::HipDevice;
+use crate::error::error;
 use crate::ffi::{
     hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipStreamPerThread, hipStreamWaitValueAnd,
     hipStreamWaitValueEq, hipStreamWaitValueGte,
 };
 use crate::handle::{address_of, event_of, stream_of};
+use crate::info;
+use crate::version::Version;
 
 const _: () = {
     assert!(WaitValue::AtLeast(0).comparison().0 == hipStreamWaitValueGte);
@@ -21,9 +25,54 @@ const _: () = {
     assert!(WaitValue::AnyBit(0).comparison().0 == hipStreamWaitValueAnd);
 };
 
+/// Bits of a mask that are set together. HIP spreads the bits over a device's dies and shader engines in turn, and a die
+/// without any would not do its part of a kernel: eight bits reach each of them.
+const TOGETHER: u32 = 8;
+
+impl HipDevice {
+    /// Makes a stream with a mask of at least `least` compute units. The stream and the legacy default stream wait for each
+    /// other, and its priority is the ordinary one: the call has no parameter for either.
+    fn stream_on_part(&self, least: u32, options: StreamOptions) -> Result<RawStream> {
+        let refused = |message: String| Err(error(ErrorKind::Unsupported, message));
+        if self.driver.version < Version::MASKS {
+            return refused(format!(
+                "HIP {} numbers the units of a stream's mask in a way of its own; a stream on a part of a device needs 5.7",
+                self.driver.version
+            ));
+        }
+        if options.priority != 0 {
+            return refused(format!(
+                "HIP has no stream on a part of a device with a priority; priority {} and {least} multiprocessors were \
+                 asked for: ask for one of the two",
+                options.priority
+            ));
+        }
+        let api = self.enter()?;
+        let units = info::maskable_units(&self.driver, self.ordinal())?;
+        // RDNA's units are workgroup processors, of two compute units each.
+        let in_unit = (self.info.multiprocessors / units).max(1);
+        let group = least.div_ceil(in_unit).next_multiple_of(TOGETHER).min(units);
+        self.shares.add(group * in_unit, (units / group) as usize, |number| {
+            let first = number as u32 * group;
+            let mut mask = vec![0_u32; units.div_ceil(u32::BITS) as usize];
+            for unit in first..first + group {
+                mask[(unit / u32::BITS) as usize] |= 1 << (unit % u32::BITS);
+            }
+            let mut stream = ptr::null_mut();
+            // SAFETY: the pointers are to locals, a list of so many words.
+            unsafe { api.hipExtStreamCreateWithCUMask(&raw mut stream, mask.len() as u32, mask.as_ptr()) }
+                .ok()?;
+            Ok((RawStream(stream as usize), ()))
+        })
+    }
+}
+
 // SAFETY: each method is the HIP call that it names, and answers what the driver answered.
 unsafe impl Streams for HipDevice {
     fn stream_create(&self, options: StreamOptions) -> Result<RawStream> {
+        if let Some(least) = options.multiprocessors {
+            return self.stream_on_part(least, options);
+        }
         let api = self.enter()?;
         let flags = if options.blocking_with_default { hipStreamDefault } else { hipStreamNonBlocking };
         let mut stream = ptr::null_mut();
@@ -32,8 +81,13 @@ unsafe impl Streams for HipDevice {
         Ok(RawStream(stream as usize))
     }
 
+    unsafe fn stream_multiprocessors(&self, stream: RawStream) -> Option<u32> {
+        self.shares.multiprocessors(stream)
+    }
+
     unsafe fn stream_destroy(&self, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
+        self.shares.remove(stream);
         // SAFETY: the caller vouches for the handle.
         unsafe { api.hipStreamDestroy(stream_of(stream)) }.ok()
     }

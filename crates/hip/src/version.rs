@@ -11,6 +11,14 @@ impl Version {
     /// The oldest version whose required functions and behaviour this backend knows.
     pub(crate) const OLDEST: Self = Self::new(5, 0);
 
+    /// The first version in which a bit of a stream's mask is one of the units that HIP counts on every device: before, a
+    /// bit was a compute unit, and HIP counts workgroup processors on RDNA.
+    pub(crate) const MASKS: Self = Self::new(5, 7);
+
+    /// The first version in which a batch of copies is more than a loop: up to 7.2 the function makes one copy after
+    /// the other, and 7.13 was measured to be slower than single copies.
+    pub(crate) const BATCHES: Self = Self::new(7, 14);
+
     pub(crate) const fn new(major: u32, minor: u32) -> Self {
         Self(major * 10_000_000 + minor * 100_000)
     }

@@ -21,6 +21,21 @@ impl hipKernelNodeAttrID {
 }
 ";
 
+/// The functions that some of the versions compared with do not have yet, as we declare them.
+const YOUNGER: [(&str, &str); 1] = [(
+    "pub fn hipMemcpyBatchAsync(",
+    "
+pub enum hipMemcpyAttributes {}
+extern \"C\" {
+    pub fn hipMemcpyBatchAsync(
+        dsts: *mut *mut ::std::os::raw::c_void, srcs: *mut *mut ::std::os::raw::c_void, sizes: *mut usize,
+        count: usize, attributes: *mut hipMemcpyAttributes, firsts: *mut usize, attribute_count: usize,
+        failed: *mut usize, stream: hipStream_t,
+    ) -> hipError_t;
+}
+",
+)];
+
 /// A crate that depends on gpustream-hip, outside of the workspace, and the crate `bindings` in hip-runtime-sys's
 /// place.
 struct Proof(PathBuf);
@@ -131,6 +146,11 @@ fn like_hip_runtime_sys(bindings: &str) -> String {
             adapted.push_str(declaration);
         }
     }
+    for (name, declaration) in YOUNGER {
+        if !bindings.contains(name) {
+            adapted.push_str(declaration);
+        }
+    }
     adapted + MACROS
 }
 
@@ -171,6 +191,7 @@ fn difference_of_any_kind_is_found() {
             "pub fn hipModuleLaunchCooperativeKernel(\n        f: *mut u8, g:",
             "hipModuleLaunchCooperativeKernel",
         ),
+        ("pub fn hipMemcpyBatchAsync(", "pub fn hipMemcpyBatchAsync(more: u8, ", "hipMemcpyBatchAsync"),
         ("pub fn hiprtcGetCode(", "pub fn hiprtcGetCode(more: u8, ", "hiprtcGetCode"),
         // The values of an enumeration, an error, a flag; the layouts of a struct and of the properties.
         (

@@ -4,8 +4,8 @@
 use gpustream::hal::{DefaultStream, StreamOptions, WaitPolicy};
 use gpustream::half::f16;
 use gpustream::{
-    Buffer, Device, Error, ErrorKind, GraphUpdate, Launch, ManagedAdvice, ParamInfo, PinnedOptions, Pitched,
-    Place, Result, Stream, WaitValue,
+    Buffer, CopyBatch, Device, Error, ErrorKind, GraphUpdate, Launch, ManagedAdvice, ParamInfo,
+    PinnedOptions, Pitched, Place, Result, Stream, WaitValue,
 };
 
 use gpustream_kernels::convert::Convert;
@@ -183,6 +183,42 @@ pub(crate) fn boxes(it: &mut Stage) -> Result<u64> {
     it.a.copy_box(&tile, Pitched::new_3d(3, 1), &mut it.host, Pitched::new_3d(3, 3), [3, 1, 3])?;
     it.a.copy_box(&it.host, Pitched::new_2d(3), &mut tile, Pitched::new_2d(3), [3, 1, 1])?;
     Ok(sum(&it.b.download(&tile)?))
+}
+
+pub(crate) fn batches(it: &mut Stage) -> Result<u64> {
+    it.a.upload_into(&numbers(N), &mut it.x)?;
+    let mut batch = CopyBatch::new();
+    for (from, to) in it.x.chunks(10)?.step_by(2).zip(it.y.chunks_mut(10)?) {
+        batch.add(from, to)?;
+    }
+    it.b.copy_batch(batch)?;
+    let mut batch = CopyBatch::new();
+    batch.add(it.y.slice(..20)?, it.host.slice_mut(5..25)?)?;
+    batch.add(it.y.slice(20..40)?, it.x.slice_mut(..20)?)?;
+    it.a.copy_batch(batch)?;
+    let mut got = sum(&it.host.slice(5..25)?.read()?) + sum(&it.b.download(&it.x.slice(..30)?)?);
+    let graph = it.a.capture(|s| {
+        let mut batch = CopyBatch::new();
+        batch.add(it.x.slice(..5)?, it.y.slice_mut(..5)?)?;
+        batch.add(it.x.slice(5..10)?, it.host.slice_mut(..5)?)?;
+        s.copy_batch(batch)
+    })?;
+    graph.launch(&it.b)?;
+    got += sum(&it.a.download(&it.y.slice(..10)?)?) + sum(&it.host.slice(..5)?.read()?);
+    Ok(got)
+}
+
+pub(crate) fn parts_of_the_device(it: &mut Stage) -> Result<u64> {
+    let stream = it.device.stream_with(StreamOptions::default().multiprocessors(20))?;
+    let other = it.device.stream_with(StreamOptions::default().multiprocessors(20))?;
+    it.a.fill(&mut it.x, 1)?;
+    increment(&it.kernel, &stream, ONE, &mut it.x)?;
+    let graph = stream.capture(|s| increment(&it.kernel, s, ONE, &mut it.x))?;
+    drop(stream);
+    graph.launch(&other)?;
+    let event = other.record()?;
+    it.b.wait(&event)?;
+    Ok(sum(&it.b.download(&it.x)?))
 }
 
 pub(crate) fn pipelines(it: &mut Stage) -> Result<u64> {

@@ -116,7 +116,7 @@ impl Capture {
         inner.scope.enter(point, operation, accesses, std::mem::replace(&mut lane.frontier, next));
         inner.scope.keep(kept);
         // SAFETY: the stream is alive, and the graph keeps what the operation refers to; the rest is handed on.
-        unsafe { call.enqueue(&*stream.device, stream.raw) }
+        unsafe { call.record(&*stream.device, stream.raw) }
     }
 
     /// Records `event` on a lane.
@@ -189,6 +189,7 @@ impl Capture {
         // Dropped only after the driver has let go of the streams: until then other threads are refused.
         let lanes = Lanes(self, inner);
         let ended = lanes.1.end(self.origin);
+        lanes.1.keep_parts();
         let contents = lanes.1.scope.finish();
         drop(lanes);
         Ok((ended?, contents))
@@ -217,6 +218,14 @@ impl Inner {
         let Some(lane) = self.lanes.get(&id) else { return Ok(()) };
         let missing = self.scope.missing(tracking, operation, (id, &lane.clock), access)?;
         missing.into_iter().try_for_each(|point| self.join(point.stream, id))
+    }
+
+    /// Has the graph keep the lanes' streams that are on a part of the device: its nodes run on that part, which goes with
+    /// the stream.
+    fn keep_parts(&mut self) {
+        for lane in self.lanes.values().filter(|lane| lane.stream.part().is_some()) {
+            self.scope.contents.keep(lane.stream.clone());
+        }
     }
 
     /// Makes lane `to` wait for all that lane `from` holds so far.

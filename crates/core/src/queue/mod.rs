@@ -227,6 +227,15 @@ impl StreamCore {
         matches!(self.origin, Origin::Thread(_))
     }
 
+    /// Returns the number of multiprocessors of a stream on a part of the device. Captured nodes run on that part too.
+    pub fn part(&self) -> Option<u32> {
+        if !self.is_ours() {
+            return None;
+        }
+        // SAFETY: the stream is alive, and of this device.
+        unsafe { self.device.stream_multiprocessors(self.raw) }
+    }
+
     #[inline]
     fn thread(&self) -> Option<ThreadId> {
         if let Origin::Thread(thread) = self.origin { Some(thread) } else { None }

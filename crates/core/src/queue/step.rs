@@ -29,8 +29,11 @@ impl<'a> Run<'a> {
     pub fn begin(stream: &'a Arc<StreamCore>, step: &'a mut Option<Box<Step>>, memory: u64) -> Result<Self> {
         stream.check_thread()?;
         let mut state = lock(&stream.state);
-        let usable = step.as_ref().is_some_and(|step| step.plain().is_none());
-        if !usable || state.is_recorded() || state.step.is_some() || stream.is_one_threads() {
+        let usable = step.as_ref().is_some_and(|step| step.plain().is_none())
+            && !stream.is_one_threads()
+            // A node that no capture makes runs on the whole device.
+            && stream.part().is_none();
+        if !usable || state.is_recorded() || state.step.is_some() {
             return Ok(Self { stream, step: None });
         }
         if let Some(mut held) = step.take() {

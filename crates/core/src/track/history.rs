@@ -180,12 +180,13 @@ impl History {
     /// Returns whether all bytes of `range` have been written since the allocation was handed out.
     pub fn is_written(&self, range: &Range<usize>) -> bool {
         let mut start = range.start;
-        range.is_empty()
-            || self.segments[self.first_of(range.start)..].iter().all(|segment| {
-                let overlaps = start < range.end;
-                start = segment.end;
-                segment.written || !overlaps
-            })
+        let overlaps = |segment: &&Segment| {
+            let overlaps = start < range.end;
+            start = segment.end;
+            overlaps
+        };
+        let first = if range.is_empty() { self.segments.len() } else { self.first_of(range.start) };
+        self.segments[first..].iter().take_while(overlaps).all(|segment| segment.written)
     }
 
     /// Declares `range` written, by a writer that the tracker does not see.

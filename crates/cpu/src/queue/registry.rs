@@ -40,7 +40,7 @@ impl Registry {
 
     /// Returns the legacy stream, which its first use makes.
     pub(crate) fn legacy_of(&'static self, shared: &'static Shared) -> &'static Arc<Stream> {
-        self.legacy.get_or_init(|| Stream::new(shared, self, 0, Kind::Legacy))
+        self.legacy.get_or_init(|| Stream::new(shared, self, 0, Kind::Legacy, None))
     }
 
     /// Returns the legacy stream, if it has ever been used.

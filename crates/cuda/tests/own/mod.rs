@@ -1,9 +1,9 @@
 //! The calls that CUDA alone has, and what the backend makes of CUDA's own answers.
 
 use fake_cuda::set_log;
-use gpustream_hal::{ErrorKind, GraphSize, ManagedAdvice, PinnedOptions};
+use gpustream_hal::{ErrorKind, GraphSize, ManagedAdvice, PinnedOptions, StreamOptions};
 
-use crate::backends::{names, scale, start, startup::in_own_process, stream};
+use crate::backends::{memory::copy_batch, names, scale, start, startup::in_own_process, stream};
 use crate::{Options, backend, load_with};
 
 #[test]
@@ -92,8 +92,19 @@ fn stub_of_the_toolkit_is_no_driver() {
 #[test]
 fn driver_of_12_0_lacks_the_later_functions_alone() {
     in_own_process(&[], || {
-        let later = ["cuFuncGetParamInfo", "cuGraphGetEdges_v2", "cuMemPrefetchAsync_v2", "cuMemAdvise_v2"];
-        let without = later.to_vec();
+        let without = vec![
+            "cuFuncGetParamInfo",
+            "cuGraphGetEdges_v2",
+            "cuMemPrefetchAsync_v2",
+            "cuMemAdvise_v2",
+            "cuMemcpyBatchAsync",
+            "cuDeviceGetDevResource",
+            "cuDevSmResourceSplitByCount",
+            "cuDevResourceGenerateDesc",
+            "cuGreenCtxCreate",
+            "cuGreenCtxDestroy",
+            "cuGreenCtxStreamCreate",
+        ];
         let recorder = load_with(Options { version: 12_000, without, ..Options::default() });
         let device = backend().open(0).unwrap();
         let (_, function) = scale(&*device);
@@ -112,5 +123,55 @@ fn driver_of_12_0_lacks_the_later_functions_alone() {
             ["cuMemPrefetchAsync", "cuMemAdvise", "cuGraphGetNodes", "cuGraphGetEdges"]
         );
         assert_eq!(calls[0].arg("to") as i32, -1, "the host");
+        let error = device.stream_create(StreamOptions::default().multiprocessors(8)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("cuDeviceGetDevResource, which CUDA 12.4 brought"), "{error}");
+        let calls = copy_batch(&recorder, &*device, stream);
+        assert_eq!(names(&calls), ["cuMemcpyHtoDAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpyDtoHAsync_v2"]);
     });
+}
+
+#[test]
+fn streams_of_equal_parts_have_green_contexts_of_different_groups() {
+    let (recorder, device) = start();
+    let before = fake_cuda::green_contexts();
+    let mut streams = Vec::new();
+    let mut make = |least| {
+        let options = StreamOptions::default().multiprocessors(least).priority(-2);
+        let (stream, calls) = recorder.record(|| device.stream_create(options).unwrap());
+        streams.push(stream);
+        let made = &calls[calls.len() - 1];
+        assert_eq!((made.arg("flags"), made.arg("priority") as i32), (1, -2));
+        // The fake's descriptors tell the group and its size.
+        let descriptor = calls[calls.len() - 2].arg("descriptor");
+        (descriptor >> 16 & 0xff, descriptor & 0xffff)
+    };
+    assert_eq!([60, 60, 60, 1, 132].map(&mut make), [(0, 64), (1, 64), (0, 64), (0, 8), (0, 132)]);
+    assert_eq!(fake_cuda::green_contexts(), before + 5);
+    for stream in streams {
+        // SAFETY: alive, and not used again.
+        unsafe { device.stream_destroy(stream) }.unwrap();
+    }
+    assert_eq!(fake_cuda::green_contexts(), before);
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+#[test]
+fn part_that_fails_leaves_no_context_behind() {
+    let (recorder, device) = start();
+    let before = (fake_cuda::green_contexts(), recorder.live());
+    let options = StreamOptions::default().multiprocessors(20);
+    let error = device.stream_create(options.blocking_with_default(true)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.message().contains("legacy default stream"), "{error}");
+    let (stream, calls) = recorder.record(|| device.stream_create(options).unwrap());
+    // SAFETY: alive, and not used again.
+    unsafe { device.stream_destroy(stream) }.unwrap();
+    for (number, call) in calls.iter().enumerate() {
+        recorder.fail_at(number, 2);
+        let error = device.stream_create(options).unwrap_err();
+        assert_eq!(error.code(), Some(2), "{}: {error}", call.name);
+        assert_eq!((fake_cuda::green_contexts(), recorder.live()), before, "{}", call.name);
+    }
+    assert_eq!(recorder.violations(), [""; 0]);
 }

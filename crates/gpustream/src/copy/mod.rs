@@ -1,5 +1,6 @@
 //! Allocation, copies and fills, in stream order.
 
+pub(crate) mod batch;
 mod short;
 pub(crate) mod staged;
 
@@ -171,6 +172,7 @@ impl Stream {
     }
 
     /// Copies between device and pinned memory, in any combination, in stream order.
+    /// [`copy_batch`](Self::copy_batch) makes many copies as one operation.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] where the lengths differ, [`ErrorKind::Uninitialized`] where nothing has

@@ -19,7 +19,35 @@ impl Kernel {
     #[inline]
     pub(super) fn check_shape(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
         self.check_block(config.block, config.dynamic_shared)?;
-        if config.is_plain() { Ok(()) } else { check_attributes(config, stream.device().info()) }
+        if config.is_plain() { Ok(()) } else { self.check_attributes(stream, config) }
+    }
+
+    /// Checks the attributes of a launch: cooperative launch and clusters.
+    #[cold]
+    fn check_attributes(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
+        check_attributes(config, stream.device().info())?;
+        match stream.core.part() {
+            Some(part) if config.cooperative => self.check_fits_part(config, part),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that all blocks of a grid run at once on a part of the device: drivers may compare with the whole device.
+    fn check_fits_part(&self, config: &LaunchConfig, part: u32) -> Result<()> {
+        let threads = config.block.iter().product();
+        let at_once = u64::from(self.occupancy(threads, config.dynamic_shared)?) * u64::from(part);
+        let blocks = config.grid.iter().fold(1, |all: u64, &blocks| all.saturating_mul(blocks.into()));
+        if blocks <= at_once {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidLaunch,
+            format!(
+                "a cooperative launch of {blocks} blocks of `{}` on a stream of {part} multiprocessors, which run \
+                 {at_once} at once; launch fewer, or on a stream of the whole device",
+                self.name
+            ),
+        ))
     }
 
     /// Checks that the device can run this kernel in such blocks, and raises the kernel's limit of dynamic shared
@@ -90,8 +118,7 @@ impl Kernel {
 /// The most blocks of a cluster that every device with clusters allows.
 const MAX_CLUSTER: u64 = 8;
 
-/// Checks the attributes of a launch: cooperative launch and clusters.
-#[cold]
+/// Checks that the device has what a launch asks for.
 fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
     let lacks = |what: &str| Err(Error::unsupported(what).with_backend(info.backend));
     if config.cooperative && !info.cooperative_launch {

@@ -1,8 +1,10 @@
 //! The calls that HIP alone has, and what the backend makes of HIP's own answers. Run once under each version.
 
+mod batch;
 mod hiprtc;
 mod layout;
 mod memset;
+mod part;
 mod safe;
 
 use gpustream_hal::{ErrorKind, RawBuffer, WaitValue};

@@ -1,0 +1,175 @@
+//! Batches: several copies as one operation.
+
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use gpustream_core::memory::Access;
+use gpustream_core::operation::{Call, operation};
+use gpustream_core::track::Mode;
+use gpustream_hal::{BatchCopy, CopyEnd, Error, ErrorKind, Operation, Result};
+
+use super::check_lengths;
+use crate::stream::Stream;
+use crate::view::{AsView, View, ViewMut};
+
+/// Several copies for [`Stream::copy_batch`], which submits them as one operation.
+///
+/// The batch borrows the memory of its copies, the destinations exclusively. So no copy writes what another one reads or
+/// writes, and the copies need no order among each other:
+///
+/// ```compile_fail,E0502
+/// # use gpustream::CopyBatch;
+/// # let device = gpustream::Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// let mut x = stream.upload(&[1, 2, 3, 4])?;
+/// let mut batch = CopyBatch::new();
+/// batch.add(x.slice(..2)?, x.slice_mut(1..3)?)?;   // `x` is borrowed already; use `split_at_mut`
+/// stream.copy_batch(batch)?;
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+///
+/// A dropped batch copies nothing.
+#[derive(Debug, Default)]
+#[must_use = "a batch copies nothing until `Stream::copy_batch` takes it"]
+pub struct CopyBatch<'a> {
+    /// Sources and destinations, of equal length in each pair.
+    copies: Vec<(View<'a, u8>, ViewMut<'a, u8>)>,
+}
+
+impl<'a> CopyBatch<'a> {
+    /// Makes an empty batch.
+    pub const fn new() -> Self {
+        Self { copies: Vec::new() }
+    }
+
+    /// Makes an empty batch with room for `copies` copies.
+    pub fn with_capacity(copies: usize) -> Self {
+        Self { copies: Vec::with_capacity(copies) }
+    }
+
+    /// Adds a copy of `src` to `dst`, each device or pinned memory. The elements of different copies may be of different
+    /// types. Does not block.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where the lengths differ; the batch then stays as it was.
+    pub fn add<T: Pod>(&mut self, src: impl Into<View<'a, T>>, dst: impl Into<ViewMut<'a, T>>) -> Result<()> {
+        let (src, dst) = (src.into(), dst.into());
+        check_lengths(src.len(), dst.len()).map_err(|error| of_copy(self.len(), error))?;
+        self.copies.push((src.cast()?, dst.cast_mut()?));
+        Ok(())
+    }
+
+    /// Returns the number of copies, those of no elements among them.
+    pub fn len(&self) -> usize {
+        self.copies.len()
+    }
+
+    /// Returns whether there are no copies.
+    pub fn is_empty(&self) -> bool {
+        self.copies.is_empty()
+    }
+}
+
+impl Stream {
+    /// Makes the copies of a batch, in stream order and as one operation: work submitted later waits for all of them, and
+    /// the driver gets one call (`cuMemcpyBatchAsync`, CUDA 12.8; `hipMemcpyBatchAsync`, HIP 7.14). The driver gets a
+    /// call for each copy where it has no such function, on the default streams that refuse one, and inside a capture,
+    /// where each copy is a node of the graph. The CPU's threads share the copies. Does not block.
+    ///
+    /// ```
+    /// use gpustream::CopyBatch;
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let pages = stream.upload(&[1, 2, 3, 4, 5, 6])?;
+    /// let scale = device.pinned_from(&[0.5f32])?;
+    /// let (mut gathered, mut factor) = (stream.alloc::<i32>(4)?, stream.alloc::<f32>(1)?);
+    /// let mut batch = CopyBatch::new();
+    /// for (page, to) in [4, 0].into_iter().zip(gathered.chunks_mut(2)?) {
+    ///     batch.add(pages.slice(page..page + 2)?, to)?;
+    /// }
+    /// batch.add(&scale, &mut factor)?;
+    /// stream.copy_batch(batch)?;
+    /// assert_eq!(stream.download(&gathered)?, [5, 6, 1, 2]);
+    /// assert_eq!(stream.download(&factor)?, [0.5]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Each error names the copy by its index, and nothing was submitted: [`ErrorKind::Uninitialized`] where nothing has
+    /// written some of a source; [`ErrorKind::DeviceMismatch`] for device memory of another device than the stream's,
+    /// which [`copy`](Self::copy) takes. [`ErrorKind::Captured`] as a node of a
+    /// [`GraphBuilder`](crate::GraphBuilder).
+    #[track_caller]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "threads that shared a batch could write its memory at once"
+    )]
+    pub fn copy_batch(&self, batch: CopyBatch<'_>) -> Result<()> {
+        let operation = operation("copy_batch");
+        let mut copies = Vec::with_capacity(batch.len());
+        let (mut reads, mut writes) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for (index, (src, dst)) in batch.copies.iter().enumerate() {
+            let dst = dst.view();
+            let checked = self.check_batch_copy(src, &dst, operation);
+            checked.map_err(|error| of_copy(index, error).with_operation(operation))?;
+            if src.is_empty() {
+                continue;
+            }
+            copies.push(batch_copy(src, &dst)?);
+            add_access(&mut reads, src.access(Mode::Read));
+            add_access(&mut writes, dst.access(Mode::Write));
+        }
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let accesses: Vec<&Access<'_>> = reads.iter().chain(&writes).collect();
+        // SAFETY: all ranges lie in live blocks, which are not freed before this use is done; the borrows rule out
+        // overlap, and host access waits for the use entered with the tracker.
+        unsafe { self.submit(operation, &accesses, Call::Batch(&copies)) }
+    }
+
+    fn check_batch_copy(&self, src: &View<'_, u8>, dst: &View<'_, u8>, operation: Operation) -> Result<()> {
+        let here = &self.device.0.info;
+        for end in [src, dst] {
+            let there = &end.device.0.info;
+            if !end.block.is_host() && there.backend == here.backend && there.ordinal != here.ordinal {
+                return Err(Error::new(
+                    ErrorKind::DeviceMismatch,
+                    format!(
+                        "the memory is {:?}'s and the stream {:?}'s; copy between devices by `copy`, a batch copies on \
+                         one device and to and from pinned memory",
+                        end.device, self.device
+                    ),
+                ));
+            }
+        }
+        self.check_source(src, operation)?;
+        self.check_memory(dst)
+    }
+}
+
+/// Says in an error which copy of a batch it is about.
+#[cold]
+fn of_copy(index: usize, error: Error) -> Error {
+    error.with_context(format!("copy {index} of the batch"))
+}
+
+fn batch_copy(src: &View<'_, u8>, dst: &View<'_, u8>) -> Result<BatchCopy> {
+    let device = |view: &View<'_, u8>| CopyEnd::Device(view.as_raw());
+    let (to, from) = match (dst.block.is_host(), src.block.is_host()) {
+        (true, false) => (CopyEnd::Host(dst.host()?), device(src)),
+        (false, true) => (device(dst), CopyEnd::Host(src.host()?)),
+        _ => (device(dst), device(src)),
+    };
+    Ok(BatchCopy { dst: to, src: from, bytes: src.len() })
+}
+
+/// Adds an access, or makes the last one longer where the two are neighbours.
+fn add_access<'a>(accesses: &mut Vec<Access<'a>>, next: Access<'a>) {
+    match accesses.last_mut() {
+        Some(last) if Arc::ptr_eq(last.block, next.block) && last.range.end == next.range.start => {
+            last.range.end = next.range.end;
+        }
+        _ => accesses.push(next),
+    }
+}

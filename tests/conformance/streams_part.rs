@@ -1,0 +1,234 @@
+//! Streams on a part of the device: their kernels stay there, and all else is as on any stream.
+
+use std::collections::HashSet;
+
+use conformance::{Gate, assert_all, kernels_and_streams, next, refused, sync, tests};
+use gpustream::{Device, ErrorKind, Launch, Result, Stream, StreamOptions};
+
+tests! {
+    Alone: kernels_stay_on_their_part;
+    Plain: a_part_is_at_least_as_large_as_asked, parts_that_no_device_has_are_refused,
+        memory_kernels_and_events_are_shared_with_other_streams, equal_parts_overlap_in_time,
+        cooperative_grids_fit_the_part, priorities_go_together_with_parts_or_are_refused, a_stream_on_a_part_dropped_in_use_finishes_its_work,
+        a_graph_outlives_the_stream_on_a_part_that_it_was_captured_on, many_streams_on_parts_come_and_go;
+}
+
+const N: usize = 3000;
+
+fn part(least: u32) -> StreamOptions {
+    StreamOptions::default().multiprocessors(least)
+}
+
+/// Returns a stream on at least so many multiprocessors, or `None` where the driver has no such streams.
+fn on_part(device: &Device, least: u32) -> Result<Option<Stream>> {
+    match device.stream_with(part(least)) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            eprintln!("{error}: skipped");
+            Ok(None)
+        }
+        made => made.map(Some),
+    }
+}
+
+/// Returns on how many multiprocessors the blocks of a long kernel ran, as far as the backend tells, and how many of them
+/// ran at once.
+fn places(kernels: &sync::Kernels, stream: &Stream) -> Result<(usize, u32)> {
+    let device = stream.device().info();
+    // Many times as many as run at once, and each takes much longer than a block's start.
+    let blocks = 64 * device.multiprocessors;
+    let launch = Launch::new([blocks, 1, 1], [1, 1, 1]);
+    let (mut places, mut running) = (stream.zeros::<u32>(blocks as usize)?, stream.zeros::<u32>(2)?);
+    kernels.where_blocks_run(stream, &launch, &mut places, &mut running, 20_000)?;
+    let places: HashSet<u32> = stream.download(&places)?.into_iter().collect();
+    Ok((places.len(), stream.download(&running)?[1]))
+}
+
+fn kernels_stay_on_their_part(device: &Device) -> Result<()> {
+    let (kernels, [whole]) = kernels_and_streams(device)?;
+    let (all, _) = places(&kernels, &whole)?;
+    for least in [1, device.info().multiprocessors.div_ceil(2)] {
+        let Some(stream) = on_part(device, least)? else { return Ok(()) };
+        let given = stream.multiprocessors();
+        let (used, at_once) = places(&kernels, &stream)?;
+        assert!(used <= given as usize, "{used} multiprocessors for a stream that was given {given}");
+        match device.info().backend {
+            "cpu" => assert!(at_once <= given, "{at_once} blocks at once on {given} threads"),
+            // Otherwise the test shows nothing: the kernel would have had room for more.
+            "cuda" if given < device.info().multiprocessors => assert!(all > used, "{all} and {used}"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn a_part_is_at_least_as_large_as_asked(device: &Device) -> Result<()> {
+    let all = device.info().multiprocessors;
+    assert_eq!(device.stream()?.multiprocessors(), all);
+    for least in [1, 2, all / 3, all - 1, all].into_iter().filter(|least| *least > 0) {
+        let Some(stream) = on_part(device, least)? else { return Ok(()) };
+        assert!((least..=all).contains(&stream.multiprocessors()), "{least} of {all}: {stream:?}");
+    }
+    Ok(())
+}
+
+fn parts_that_no_device_has_are_refused(device: &Device) -> Result<()> {
+    let all = device.info().multiprocessors;
+    for least in [0, all + 1, u32::MAX] {
+        let texts = [format!("on {least} multiprocessors"), format!("ask for 1 to {all}")];
+        refused(device.stream_with(part(least)), ErrorKind::InvalidArgument, &[&texts[0], &texts[1]]);
+    }
+    Ok(())
+}
+
+fn memory_kernels_and_events_are_shared_with_other_streams(device: &Device) -> Result<()> {
+    let (kernels, [whole]) = kernels_and_streams(device)?;
+    let Some(stream) = on_part(device, 1)? else { return Ok(()) };
+    let (mut x, mut y) = (whole.full(N, 1u32)?, stream.full(N, 2u32)?);
+    let mut host = device.pinned::<u32>(N)?;
+    let gate = Gate::new(device)?;
+    // The tracker orders the streams; x goes from one to the other and back.
+    kernels.add_when(&whole, gate.flag(), &mut x, 1, N)?;
+    kernels.mix(&stream, &x, &mut y, N)?;
+    kernels.step(&whole, &mut x, 3, N)?;
+    let event = stream.record()?;
+    let timed = stream.record_timed()?;
+    assert!(!event.is_done()? && !stream.is_done()?);
+    stream.copy(&y, &mut host)?;
+    whole.wait(&event)?;
+    gate.open();
+    event.synchronize()?;
+    assert!(stream.record_timed()?.elapsed_since(&timed).is_ok());
+    assert_eq!(*host.read()?, [next(2, 2); N]);
+    assert_all(&stream, &x, next(2, 3))?;
+    let called = device.flag()?;
+    let flag = called.clone();
+    stream.host_fn(move || flag.set(1))?;
+    stream.fill(&mut y, 9)?;
+    assert_all(&whole, &y, 9)?;
+    assert_eq!(called.get(), 1);
+    Ok(())
+}
+
+/// Two streams on halves, or on smaller parts of equal size: each has a kernel that waits for the other's.
+fn equal_parts_overlap_in_time(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let least = (device.info().multiprocessors / 2).max(1);
+    let (Some(a), Some(b)) = (on_part(device, least)?, on_part(device, least)?) else { return Ok(()) };
+    if !conformance::overlaps(device) {
+        return Ok(());
+    }
+    let (mut first, mut second) = (device.flag()?, device.flag()?);
+    let (see_first, see_second) = (first.clone(), second.clone());
+    let one = Launch::new([1; 3], [1; 3]);
+    kernels.arrive(&a, &one, &mut first, &see_second)?;
+    kernels.arrive(&b, &one, &mut second, &see_first)?;
+    a.synchronize()?;
+    b.synchronize()
+}
+
+/// The blocks wait for each other, so one that does not fit on the part would never end.
+fn cooperative_grids_fit_the_part(device: &Device) -> Result<()> {
+    const THREADS: u32 = 256;
+    let kernels = sync::Kernels::load(device)?;
+    let Some(stream) = on_part(device, 1)? else { return Ok(()) };
+    if !device.info().cooperative_launch {
+        return Ok(());
+    }
+    let ring = kernels.module().kernel("ring")?;
+    let at_once = ring.occupancy(THREADS, 0)? * stream.multiprocessors();
+    let n = (2 * at_once * THREADS) as usize;
+    let (mut x, mut after) = (stream.full(n, 1u32)?, stream.zeros::<u32>(n)?);
+    let blocks = |blocks| Launch::new([blocks, 1, 1], [THREADS, 1, 1]);
+    let mut run = |launch| {
+        let mut arrivals = stream.zeros::<u32>(1)?;
+        kernels.ring(&stream, &launch, &mut x, &mut after, &mut arrivals, 1, n)
+    };
+    run(blocks(at_once))?;
+    run(Launch::filling(n))?;
+    let texts = [format!("{} blocks", at_once + 1), format!("{at_once} at once")];
+    refused(run(blocks(at_once + 1)), ErrorKind::InvalidLaunch, &[&texts[0], &texts[1]]);
+    assert_all(&stream, &x, next(next(1, 1), 6))
+}
+
+fn priorities_go_together_with_parts_or_are_refused(device: &Device) -> Result<()> {
+    if on_part(device, 1)?.is_none() {
+        return Ok(());
+    }
+    let kernels = sync::Kernels::load(device)?;
+    let greatest = device.info().stream_priorities.greatest;
+    for options in [part(1).priority(greatest), part(1).blocking_with_default(true)] {
+        match device.stream_with(options) {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                assert!(error.message().contains("part of a device"), "{error}");
+            }
+            Ok(stream) => {
+                let mut x = stream.full(N, 1u32)?;
+                kernels.step(&stream, &mut x, 1, N)?;
+                assert_all(&stream, &x, 6)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn a_stream_on_a_part_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
+    let (kernels, [b]) = kernels_and_streams(device)?;
+    let Some(a) = on_part(device, 1)? else { return Ok(()) };
+    let mut x = a.full(N, 7u32)?;
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    kernels.step(&a, &mut x, 2, N)?;
+    drop(a);
+    // Making streams lets the library look for streams it can destroy.
+    drop((device.stream()?, device.stream()?));
+    let mut y = b.alloc::<u32>(N)?;
+    b.copy(&x, &mut y)?;
+    assert!(!b.is_done()?);
+    gate.open();
+    assert_all(&b, &y, 42)?;
+    drop(device.stream()?);
+    assert_all(&b, &x, 42)
+}
+
+fn a_graph_outlives_the_stream_on_a_part_that_it_was_captured_on(device: &Device) -> Result<()> {
+    let (kernels, [whole, other]) = kernels_and_streams(device)?;
+    let Some(stream) = on_part(device, 1)? else { return Ok(()) };
+    let (mut x, mut y) = (whole.full(N, 1u32)?, whole.full(N, 2u32)?);
+    whole.synchronize()?;
+    // One capture begins on the stream; the other has the stream join.
+    let first = stream.capture(|s| kernels.step(s, &mut x, 1, N))?;
+    let second = other.capture(|s| {
+        kernels.step(s, &mut y, 1, N)?;
+        stream.wait(&s.record()?)?;
+        kernels.step(&stream, &mut y, 2, N)
+    })?;
+    first.launch(&stream)?;
+    stream.synchronize()?;
+    drop(stream);
+    for _ in 0..3 {
+        // The stream is looked for, and would be destroyed if nothing needed it.
+        drop(device.stream()?);
+        first.launch(&whole)?;
+        second.launch(&whole)?;
+    }
+    assert_all(&whole, &x, (0..4).fold(1, |x, _| next(x, 1)))?;
+    assert_all(&whole, &y, (0..3).fold(2, |y, _| next(next(y, 1), 2)))?;
+    drop((first, second));
+    drop(device.stream()?);
+    kernels.step(&whole, &mut x, 1, N)?;
+    whole.synchronize()
+}
+
+fn many_streams_on_parts_come_and_go(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let mut x = device.stream()?.full(N, 1u32)?;
+    let mut want = 1;
+    for round in 0..30 {
+        let Some(stream) = on_part(device, 1 + round % device.info().multiprocessors)? else { return Ok(()) };
+        kernels.step(&stream, &mut x, round, N)?;
+        want = next(want, round);
+    }
+    assert_all(&device.stream()?, &x, want)
+}
