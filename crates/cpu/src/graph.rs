@@ -1,5 +1,6 @@
 //! Graphs: built node by node or by capture, made executable, launched.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{
@@ -44,6 +45,33 @@ struct ExecState {
     places: Vec<Option<usize>>,
     /// The last launch: the next one follows it, on whatever stream.
     last: Option<Mark>,
+    /// Runs of the same nodes with former work, oldest first. Launches of them may be pending.
+    former: VecDeque<Arc<GraphRun>>,
+}
+
+/// The most former runs that are kept to be used again.
+const MOST_FORMER: usize = 32;
+
+impl ExecState {
+    fn new(plan: Vec<PlanNode>, places: Vec<Option<usize>>) -> Self {
+        Self { run: Arc::new(GraphRun::new(plan)), places, last: None, former: VecDeque::new() }
+    }
+
+    /// Returns the run to be changed. Pending launches keep the nodes that they were launched with: where there is one,
+    /// another run takes its place.
+    fn run_to_change(&mut self) -> Option<&mut GraphRun> {
+        if Arc::get_mut(&mut self.run).is_none() {
+            let oldest = self.former.front_mut().and_then(Arc::get_mut);
+            let reused =
+                oldest.map(|oldest| oldest.copy_work(&self.run)).and_then(|()| self.former.pop_front());
+            let another = reused.unwrap_or_else(|| Arc::new(GraphRun::new(self.run.plan())));
+            let former = std::mem::replace(&mut self.run, another);
+            if self.former.len() < MOST_FORMER {
+                self.former.push_back(former);
+            }
+        }
+        Arc::get_mut(&mut self.run)
+    }
 }
 
 /// Returns the nodes with child graphs taken apart, and for each of the given nodes its place.
@@ -197,7 +225,7 @@ unsafe impl Graphs for CpuDevice {
         self.shared.alive()?;
         // SAFETY: passed on to the caller.
         let (plan, places) = flatten(&lock(unsafe { &Graph::borrow(graph).nodes }));
-        let state = ExecState { run: Arc::new(GraphRun::new(plan)), places, last: None };
+        let state = ExecState::new(plan, places);
         Ok(RawGraphExec(Box::into_raw(Box::new(Exec { state: Mutex::new(state) })) as usize))
     }
 
@@ -230,8 +258,7 @@ unsafe impl Graphs for CpuDevice {
             return Ok(GraphUpdate::TopologyChanged);
         }
         // Launches that are pending keep the nodes that they were launched with.
-        state.run = Arc::new(GraphRun::new(plan));
-        state.places = places;
+        *state = ExecState { last: state.last.take(), ..ExecState::new(plan, places) };
         Ok(GraphUpdate::Updated)
     }
 
@@ -254,13 +281,8 @@ unsafe impl Graphs for CpuDevice {
                 format!("{node:?} does something else: only work of the same kind can replace it"),
             ));
         }
-        // In place where no launch is pending; otherwise pending launches keep the nodes that they were launched with.
-        if let Some(run) = Arc::get_mut(&mut state.run) {
+        if let Some(run) = state.run_to_change() {
             run.set_work(place, work);
-        } else {
-            let mut plan = state.run.plan();
-            plan[place].work = work;
-            state.run = Arc::new(GraphRun::new(plan));
         }
         Ok(())
     }

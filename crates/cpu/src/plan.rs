@@ -82,6 +82,13 @@ impl GraphRun {
             node.plan.work = work;
         }
     }
+
+    /// Takes the work of a run of the same nodes; this graph is not running.
+    pub(crate) fn copy_work(&mut self, from: &Self) {
+        for (node, from) in self.nodes.iter_mut().zip(&from.nodes) {
+            node.plan.work.clone_from(&from.plan.work);
+        }
+    }
 }
 
 /// Runs a graph for `stream`, which goes on when the last node is done.
