@@ -15,10 +15,10 @@ tests! {
     Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_trap_is_reported,
         waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault,
         memory_stays_while_work_beside_a_fault_may_run, memory_that_a_lost_device_was_to_write_is_refused_for_good,
-        a_download_that_a_fault_ends_leaves_the_slice_alone, a_fault_ends_waits_for_flags;
+        a_download_that_a_fault_ends_leaves_the_slice_alone, a_flag_set_beside_a_fault_ends_the_wait;
     Plain: other_processes_are_unaffected, blocking_mode_names_the_failing_operation;
     CpuOnly: a_grid_barrier_in_an_ordinary_launch_is_reported, checked_mode_reports_overruns_and_nothing_else,
-        waits_last_until_work_beside_a_fault_ends, off_by_one_is_noticed_at_every_length;
+        waits_last_until_work_beside_a_fault_ends, a_fault_ends_waits_for_flags, off_by_one_is_noticed_at_every_length;
     Part: fault, fault_while_blocking, write_off_by_one, read_off_by_one, write_out_of_bounds_of_array,
         compute_in_checked_mode;
 }
@@ -220,11 +220,8 @@ fn a_download_that_a_fault_ends_leaves_the_slice_alone(device: &Device) -> Resul
     Ok(())
 }
 
-/// The flag is set after the fault alone, so that no stream hangs if the driver does not end the wait by itself.
+/// CUDA does not end the wait, and reports the fault only when somebody has set the flag.
 fn a_fault_ends_waits_for_flags(device: &Device) -> Result<()> {
-    if !device.info().stream_wait_value {
-        return Ok(());
-    }
     let (breaker, s) = (Breaker::new(device)?, device.stream()?);
     let (flag, mut host) = (device.flag()?, device.pinned::<u32>(10)?);
     s.wait_flag(&flag, WaitValue::Equal(1))?;
@@ -232,12 +229,29 @@ fn a_fault_ends_waits_for_flags(device: &Device) -> Result<()> {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| s.synchronize());
         lost(breaker.break_device(), "the stream with the fault");
-        flag.set(1);
         lost(waiting.join().expect("no panic"), "the stream that waits");
     });
     lost(host.read(), "memory behind the wait");
+    Ok(())
+}
+
+fn a_flag_set_beside_a_fault_ends_the_wait(device: &Device) -> Result<()> {
+    if !device.info().stream_wait_value {
+        return Ok(());
+    }
+    let (Breaker(kernels, broken), s) = (Breaker::new(device)?, device.stream()?);
+    let flag = device.flag()?;
+    s.wait_flag(&flag, WaitValue::Equal(1))?;
+    // SAFETY: this process is made to fail.
+    unsafe { kernels.wild(&broken, &ONE, NOWHERE) }?;
+    flag.set(1);
+    lost(broken.synchronize(), "the stream with the fault");
+    // The wait may have ended before the fault.
+    if let Err(error) = s.synchronize() {
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    }
     drop(flag);
-    let later = device.flag().and_then(|flag| s.wait_flag(&flag, WaitValue::Equal(1)));
+    let later = device.flag().and_then(|flag| s.wait_flag(&flag, WaitValue::Equal(0)));
     lost(later.and_then(|()| s.synchronize()), "a later wait");
     Ok(())
 }

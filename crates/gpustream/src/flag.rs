@@ -83,7 +83,8 @@ impl Stream {
     /// for an event. So the work that is to end a wait must not touch memory that work behind the wait touches and was
     /// submitted before: the two would wait for each other.
     ///
-    /// A flag that nobody sets is like a kernel that spins for ever: dropping the stream returns at once, while
+    /// Beside a fault of the device a wait may last until somebody sets the flag, and CUDA reports the fault only then. A
+    /// flag that nobody sets is like a kernel that spins for ever: dropping the stream returns at once, while
     /// [`synchronize`](Self::synchronize), and dropping the last handle of the device, block. A stream that waits
     /// holds up the streams that share its hardware queue, of which there may be few (`CUDA_DEVICE_MAX_CONNECTIONS`, and
     /// `GPU_MAX_HW_QUEUES` on HIP): a stream whose work is to end the wait should have that work first. Under
