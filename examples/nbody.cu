@@ -1,15 +1,16 @@
 // The kernels of `nbody.rs`. A body is x, y, z and its mass; a velocity or an acceleration leaves the fourth part 0.
 #include <gpustream/kernel.cuh>
 
-/// Each body's acceleration by the gravity of all bodies, softened so that close ones do not fly apart.
+/// Each body's acceleration by the gravity of all bodies, softened so that close ones do not fly apart. A block sums up for
+/// one body at a time, and the threads of the block share the others.
 /// requires: n <= len(bodies), n <= len(accelerations)
-/// covers: n
+/// requires: block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
 extern "C" __global__ void accelerate(const float4* __restrict__ bodies, float4* __restrict__ accelerations,
                                       float softening, size_t n) {
-    GS_FOR_EACH(i, n) {
+    for (size_t i = blockIdx.x; i < n; i += gridDim.x) {
         const float4 here = bodies[i];
         float x = 0, y = 0, z = 0;
-        for (size_t j = 0; j < n; ++j) {
+        for (size_t j = threadIdx.x; j < n; j += blockDim.x) {
             const float4 other = bodies[j];
             const float dx = other.x - here.x, dy = other.y - here.y, dz = other.z - here.z;
             const float squared = dx * dx + dy * dy + dz * dz + softening;
@@ -18,7 +19,10 @@ extern "C" __global__ void accelerate(const float4* __restrict__ bodies, float4*
             y += pull * dy;
             z += pull * dz;
         }
-        accelerations[i] = float4{x, y, z, 0};
+        x = gs::block_reduce(x, gs::Sum());
+        y = gs::block_reduce(y, gs::Sum());
+        z = gs::block_reduce(z, gs::Sum());
+        if (threadIdx.x == 0) accelerations[i] = float4{x, y, z, 0};
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use examples::nbody::Kernels;
 use examples::{DeviceArg, Table, is_cpu};
-use gpustream::{Buffer, Stream};
+use gpustream::{Buffer, Launch, Stream};
 
 /// Moves bodies by their gravity, with each step submitted kernel by kernel and then as a replay
 #[derive(Parser)]
@@ -114,9 +114,12 @@ impl Bodies {
     /// Submits one time step.
     fn step(&mut self, kernels: &Kernels, s: &Stream, n: usize, time: f32) -> gpustream::Result<()> {
         let Self { places, velocities, accelerations } = self;
+        // A block for each body. Where the threads of a block run one after the other, one thread is enough.
+        let threads = if s.device().info().serial_threads { 1 } else { 64 };
+        let each_body = Launch::new([n as u32, 1, 1], [threads, 1, 1]);
         for (drift, kick) in DRIFTS.into_iter().zip(KICKS) {
             kernels.advance(s, velocities, places, drift * time, n)?;
-            kernels.accelerate(s, places, accelerations, SOFTENING, n)?;
+            kernels.accelerate(s, &each_body, places, accelerations, SOFTENING, n)?;
             kernels.advance(s, accelerations, velocities, kick * time, n)?;
         }
         kernels.advance(s, velocities, places, DRIFTS[3] * time, n)
