@@ -34,11 +34,11 @@ use crate::stream::Stream;
 /// **Where a step is cut.** A graph ends where the host waits (a download, a guard), where another stream waits for this one
 /// or the other way round, and at operations that no graph can hold: host closures, kernels that take a
 /// [`Flag`](crate::Flag) and waits for one, launches of other graphs, copies between devices, batches of copies, fills with
-/// wide values. The parts are graphs of
-/// their own, and the step works as before. `GPUSTREAM_LINT=1` says once for each line where a step is cut.
+/// wide values. The parts are graphs of their own, and the step works as before. `GPUSTREAM_LINT=1` says once for each line
+/// where a step is cut.
 ///
-/// **What differs.** The device begins with an operation when the closure ends, or at a cut, and not before. An operation
-/// that the driver refuses is reported by the end of the run, with the operation's name and line.
+/// **What differs.** The device begins with an operation when the closure ends, or at a cut, and not before. Where the driver
+/// refuses an operation, the later calls of the run and the run itself fail with that operation's error.
 ///
 /// ```
 /// # fn main() -> gpustream::Result<()> {

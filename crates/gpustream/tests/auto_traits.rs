@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use gpustream::{
     Arg, Buffer, CopyBatch, Device, DeviceOptions, Download, Error, Event, Flag, Graph, GraphBuilder, Kernel,
     Launch, Managed, MemorySnapshot, MemoryStats, Module, ModuleSource, Node, Piece, Pinned, Pipeline,
-    ReadGuard, Stream, Synchronize, TimedEvent, View, ViewMut, Volatile, VolatileMut, WriteGuard,
+    ReadGuard, Replay, Stream, Synchronize, TimedEvent, View, ViewMut, Volatile, VolatileMut, WriteGuard,
 };
 
 fn send_and_sync<T: Send + Sync>() {}
@@ -17,7 +17,7 @@ fn types_go_to_other_threads() {
     send_and_sync::<(CopyBatch<'_>, View<'_, f32>, ViewMut<'_, f32>, Volatile<'_, f32>, VolatileMut<'_, f32>)>(
     );
     send_and_sync::<(ReadGuard<'_, f32>, WriteGuard<'_, f32>, Piece<'_, f32, f32>)>();
-    send_and_sync::<(Module, ModuleSource<'_>, Kernel, Launch, Graph, GraphBuilder, Node, Error)>();
+    send_and_sync::<(Module, ModuleSource<'_>, Kernel, Launch, Graph, GraphBuilder, Node, Replay, Error)>();
 }
 
 /// A question whether a type is `Send`; the next asks for `Sync`. An inherent constant is found before the trait's.
