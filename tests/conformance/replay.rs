@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::{mem, thread};
 
 use conformance::{
-    Gate, Random, assert_all, kernels_and_streams, next, open_again, refused, sync, tests, until,
+    Child, Gate, Random, assert_all, kernels_and_streams, next, open_again, refused, sync, tests, until,
 };
 use gpustream::{Buffer, Device, DeviceOptions, Error, ErrorKind, Launch, Result, StreamOptions, Tracking};
 
@@ -25,7 +25,8 @@ tests! {
         step_of_another_opening_is_refused, step_on_a_part_of_the_device_is_only_called, strict_order_is_checked_inside, handle_inside_ends_holding_back,
         kernel_of_an_unloaded_module_is_not_launched, pinned_memory_is_waited_for_alone,
         pinned_memory_is_waited_for_alone_inside,
-        random_steps_match_plain_rust;
+        random_steps_match_plain_rust, lint_names_the_lines_that_cut_a_step;
+    Part: cut_steps;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -721,6 +722,40 @@ fn pinned_memory_is_waited_for_alone_inside(device: &Device) -> Result<()> {
         gate.open();
     }
     assert_all(&s, &x, want)
+}
+
+/// Runs steps that are cut, in a child under `GPUSTREAM_LINT=1`.
+fn cut_steps(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut flag = device.flag()?;
+    let mut step = device.replay();
+    for t in 0..4 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, t, N)?;
+            s.synchronize()?;
+            kernels.step(s, &mut x, t, N)?;
+            kernels.raise_flag(s, &ONE, &mut flag, t)?;
+            kernels.step(s, &mut x, t, N)
+        })?;
+    }
+    Ok(())
+}
+
+fn lint_names_the_lines_that_cut_a_step(device: &Device) -> Result<()> {
+    let ended = Child::of(device, "replay::cut_steps").env("GPUSTREAM_LINT", "1").run()?;
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    let of_steps: Vec<&str> = ended.output.lines().filter(|line| line.contains("replayed step")).collect();
+    if device.replay().fallback().is_some() {
+        assert_eq!(of_steps, [""; 0]);
+        return Ok(());
+    }
+    for part in ["after this operation, which somebody waits for", "by this operation: it takes a flag"] {
+        let lines = of_steps.iter().filter(|line| line.contains(part) && line.contains("replay.rs:"));
+        assert_eq!(lines.count(), 1, "{part}, once: {}", ended.output);
+    }
+    assert_eq!(of_steps.len(), 2, "{}", ended.output);
+    Ok(())
 }
 
 /// An operation of a random step, on buffers by index.
