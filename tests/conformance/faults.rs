@@ -12,7 +12,7 @@ use gpustream::{
 };
 
 tests! {
-    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_trap_is_reported,
+    Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_trap_is_reported, a_fault_inside_a_replayed_step_is_reported,
         waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault,
         memory_stays_while_work_beside_a_fault_may_run, memory_that_a_lost_device_was_to_write_is_refused_for_good,
         a_download_that_a_fault_ends_leaves_the_slice_alone, a_flag_set_beside_a_fault_ends_the_wait;
@@ -105,6 +105,31 @@ fn a_failed_assertion_is_reported(device: &Device) -> Result<()> {
     s.synchronize()?;
     kernels.assert_less(&s, &Launch::new([4, 1, 1], [32, 1, 1]), 2, 1)?;
     fails_saying(&s, &["assert_less", "a < b", "faults.cu"]);
+    Ok(())
+}
+
+fn a_fault_inside_a_replayed_step_is_reported(device: &Device) -> Result<()> {
+    let broken = faulty::Kernels::load(device)?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(1000, 1u32)?;
+    let mut step = device.replay();
+    let mut run = |most: u32| {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, 1, 1000)?;
+            broken.assert_less(s, &ONE, 1, most)?;
+            kernels.step(s, &mut x, 2, 1000)
+        })
+    };
+    for _ in 0..3 {
+        run(2)?;
+    }
+    s.synchronize()?;
+    run(1)?;
+    lost(s.synchronize(), "the stream");
+    // The driver may still accept a launch, but no wait may say that it succeeded.
+    lost(run(2).and_then(|()| s.synchronize()), "a later run");
+    drop(step);
+    lost(s.download(&x), "a download");
     Ok(())
 }
 
