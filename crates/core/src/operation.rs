@@ -79,7 +79,8 @@ impl<'a> Call<'a> {
     ///
     /// # Safety
     /// The stream is alive and of `device`, and everything that the calls refer to stays alive until they are done.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub(crate) unsafe fn enqueue(&mut self, device: &dyn hal::Device, stream: RawStream) -> Result<()> {
         match self {
             // SAFETY: by this function's contract.
@@ -110,7 +111,7 @@ impl<'a> Call<'a> {
 pub enum Kept<'a> {
     Nothing,
     /// A kernel's module, and the sizes of the kernel's parameters in bytes, where they are known.
-    Kernel(&'a Arc<ModuleCore>, Option<&'a [usize]>),
+    Kernel(&'a Arc<ModuleCore>, Option<&'a Arc<[usize]>>),
     Closure(&'a Arc<RepeatedCall>),
 }
 

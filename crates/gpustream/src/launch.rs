@@ -290,7 +290,7 @@ impl Kernel {
             rules: stream.device.0.rules,
             accesses,
             call: Call::Work(Work::Kernel { function: self.raw, config, args: pointers }),
-            kept: Kept::Kernel(self.module(), self.params.as_deref()),
+            kept: Kept::Kernel(self.module(), self.params.as_ref()),
             waited: Waited::Alone,
         };
         // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments

@@ -139,9 +139,8 @@ impl StreamCore {
         let StreamState { step, owed, number, .. } = &mut *state;
         let ours = step.as_deref_mut().filter(|step| step.is_this_threads() && !rules.blocking);
         let Some(step) = ours else {
-            self.caught_up(&mut state)?;
             // SAFETY: handed on.
-            return unsafe { self.run_submission(state, submission) };
+            return unsafe { self.submit_beside_step(state, submission) };
         };
         if let Some(failed) = step.failure() {
             return Err(failed);
@@ -160,6 +159,36 @@ impl StreamCore {
             }
             return Ok(());
         }
+        // SAFETY: handed on.
+        unsafe { self.offer_to_step(state, submission) }
+    }
+
+    /// Submits an operation that is no part of the step.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline(never)]
+    unsafe fn submit_beside_step<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, StreamState>,
+        submission: &mut Submission<'_>,
+    ) -> Result<()> {
+        self.caught_up(&mut state)?;
+        // SAFETY: handed on.
+        unsafe { self.run_submission(state, submission) }
+    }
+
+    /// Submits an operation that may not be the expected one, or touches memory that others use.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline(never)]
+    unsafe fn offer_to_step<'s>(
+        &'s self,
+        state: MutexGuard<'s, StreamState>,
+        submission: &mut Submission<'_>,
+    ) -> Result<()> {
+        let &mut Submission { operation, rules, accesses, .. } = submission;
         let (mut state, host) = self.prepare(rules, state, operation, accesses.iter().copied())?;
         let StreamState { step, owed, number, .. } = &mut *state;
         let held = match step {

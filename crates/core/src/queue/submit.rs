@@ -68,7 +68,8 @@ impl StreamCore {
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub(super) unsafe fn run_submission<'s>(
         &'s self,
         state: MutexGuard<'s, StreamState>,
@@ -104,7 +105,8 @@ impl StreamCore {
         run().map_err(|error| error.with_operation(operation))
     }
 
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
     fn run<'s, 'a, I>(
         &'s self,
         rules: Rules,
@@ -199,7 +201,8 @@ impl StreamCore {
     }
 
     /// Enters a use that this stream's next submission makes.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of a launch")]
     fn enter(&self, access: &Access<'_>, new: Use) {
         let mut history = access.block.history.lock();
         if history.hint() != self.id.0 {

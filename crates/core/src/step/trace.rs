@@ -44,7 +44,7 @@ impl<'a> Offer<'a> {
                 if accesses.iter().any(|access| access.mode == Mode::Shared) {
                     return Err("it takes a flag, and the host may wait for the flag");
                 }
-                (Lent::Kernel { function, config, args }, Some((module, sizes)))
+                (Lent::Kernel { function, config, args }, Some((module, &**sizes)))
             }
             (Work::Kernel { .. }, _) => return Err("the sizes of its parameters are not known"),
             (Work::CopyToDevice { dst, src, bytes }, _) => {
