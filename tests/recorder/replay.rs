@@ -24,9 +24,7 @@ impl<'a> Scene<'a> {
         let device = Device::open(fake.name).unwrap();
         run_kernel(recorder);
         let module = load_module(fake, &device).unwrap();
-        // HIP cannot say how large the parameters are.
-        let sizes = [0, 8].map(|offset| ParamInfo { offset, size: 8 });
-        let kernel = module.kernel_with("increment", &sizes).unwrap();
+        let kernel = module.kernel_with("increment", &SIZES).unwrap();
         let stream = device.stream().unwrap();
         let (x, y) = (stream.full(100, 1u32).unwrap(), stream.full(100, 1u32).unwrap());
         device.synchronize().unwrap();
@@ -53,6 +51,9 @@ impl<'a> Scene<'a> {
         assert_eq!(self.stream.download(&self.y).unwrap(), [y; 100]);
     }
 }
+
+/// The parameters of the kernel; HIP cannot say how large they are.
+const SIZES: [ParamInfo; 2] = [ParamInfo { offset: 0, size: 8 }, ParamInfo { offset: 8, size: 8 }];
 
 const PLAIN: [&str; 3] = ["fill", "launch", "launch"];
 
@@ -172,5 +173,26 @@ fn memory_that_went_back_to_the_driver_is_set_anew() {
         assert_eq!(scene.run(7), ["GraphExecMemsetNodeSetParams", "GraphLaunch"]);
         assert_eq!(scene.run(7), ["GraphLaunch"]);
         scene.check(1 + 5, 8);
+    });
+}
+
+#[test]
+fn modules_of_former_runs_are_unloaded() {
+    on_each(|fake, recorder| {
+        let mut scene = Scene::new(fake, recorder);
+        let before = recorder.live().modules;
+        for _ in 0..40 {
+            let Scene { device, stream, x, step, .. } = &mut scene;
+            let kernel = load_module(fake, device).unwrap().kernel_with("increment", &SIZES).unwrap();
+            let run = |s: &Stream| {
+                s.fill(x, 7)?;
+                increment(&kernel, s, ONE, x)
+            };
+            step.run(stream, run).unwrap();
+            stream.synchronize().unwrap();
+        }
+        // The step keeps a few courses side by side.
+        assert!(recorder.live().modules <= before + 5, "{:?}", recorder.live());
+        scene.check(8, 1);
     });
 }

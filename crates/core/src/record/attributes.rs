@@ -9,11 +9,12 @@ pub struct Attributed(Vec<(RawGraphNode, Attributes)>);
 
 /// The attributes of a launch: whether it is cooperative, and the size of its clusters. An early start has no effect in
 /// a node.
-type Attributes = (bool, [u32; 3]);
+pub(crate) type Attributes = (bool, [u32; 3]);
 
 const NO_ATTRIBUTES: Attributes = (false, [1; 3]);
 
-fn attributes(config: &LaunchConfig) -> Attributes {
+/// Returns the attributes that the node of a launch keeps for life.
+pub(crate) fn attributes(config: &LaunchConfig) -> Attributes {
     (config.cooperative, config.cluster)
 }
 

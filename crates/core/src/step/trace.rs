@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use crate::memory::Access;
 use crate::module_core::ModuleCore;
 use crate::operation::{Call, Kept, Submission};
+use crate::record::attributes::attributes;
 use crate::track::Mode;
 
 /// An operation that can be kept: a node of a graph whose effects are all in its accesses.
@@ -22,7 +23,7 @@ pub(super) struct Offer<'a> {
     operation: Operation,
     work: Lent<'a>,
     accesses: &'a [&'a Access<'a>],
-    /// The kernel's module, and the sizes of its parameters in bytes.
+    /// The module of a kernel, and the sizes of the kernel's parameters in bytes.
     kernel: Option<(&'a Arc<ModuleCore>, &'a [usize])>,
 }
 
@@ -136,6 +137,8 @@ enum KeptWork {
         function: RawFunction,
         config: LaunchConfig,
         arguments: Range<u32>,
+        /// Kept loaded, so that no other kernel gets the handle.
+        _module: Option<Arc<ModuleCore>>,
     },
     /// Everything else, which holds no borrow.
     Other(Work<'static>),
@@ -155,8 +158,6 @@ pub(super) struct Trace {
     arguments: Vec<Argument>,
     units: Vec<Unit>,
     touched: Vec<Touch>,
-    /// The modules of the kernels, whose handles mean the same kernel while the modules are loaded.
-    modules: Vec<Arc<ModuleCore>>,
 }
 
 // SAFETY: the pointers in an entry's work are addresses that the trace never follows; whoever runs the work vouches for
@@ -191,20 +192,15 @@ impl Trace {
         let work = match offer.work {
             Lent::Other(work) => KeptWork::Other(work),
             Lent::Kernel { function, config, args } => {
+                let (module, sizes) = offer.kernel.unzip();
                 let first = self.arguments.len();
-                if let Some((module, sizes)) = offer.kernel {
-                    if !self.modules.iter().any(|kept| Arc::ptr_eq(kept, module)) {
-                        self.modules.push(module.clone());
-                    }
-                    for &size in &sizes[..args.len()] {
-                        self.arguments.push(Argument { at: self.units.len() as u32, size: size as u32 });
-                        let units = size.div_ceil(size_of::<Unit>());
-                        self.units.resize(self.units.len() + units, 0);
-                    }
+                for &size in sizes.unwrap_or_default() {
+                    self.arguments.push(Argument { at: self.units.len() as u32, size: size as u32 });
+                    self.units.resize(self.units.len() + units(size), 0);
                 }
                 store_all(&mut self.units, &self.arguments[first..], args);
                 let arguments = first as u32..self.arguments.len() as u32;
-                KeptWork::Kernel { function, config: *config, arguments }
+                KeptWork::Kernel { function, config: *config, arguments, _module: module.cloned() }
             }
         };
         self.entries.push(Entry { operation: offer.operation, work, touched });
@@ -222,7 +218,7 @@ impl Trace {
         let &Submission { operation, accesses, ref call, .. } = submission;
         let Call::Work(Work::Kernel { function, config, args }) = call else { return None };
         let entry = self.entries.get_mut(index)?;
-        let KeptWork::Kernel { function: kept, config: kept_config, arguments } = &mut entry.work else {
+        let KeptWork::Kernel { function: kept, config: kept_config, arguments, .. } = &mut entry.work else {
             return None;
         };
         let (arguments, touched) =
@@ -236,8 +232,8 @@ impl Trace {
             }
         }
         let mut changed = false;
-        if !is_same_shape(kept_config, config) {
-            if !have_same_attributes(kept_config, config) {
+        if kept_config != *config {
+            if attributes(kept_config) != attributes(config) {
                 return None;
             }
             *kept_config = **config;
@@ -276,10 +272,13 @@ impl Trace {
         let entry = &self.entries[index];
         let same_values = match (&entry.work, work) {
             (
-                KeptWork::Kernel { function, config, arguments },
+                KeptWork::Kernel { function, config, arguments, .. },
                 Lent::Kernel { function: other, config: new, args },
             ) => {
-                if *function != other || !have_same_attributes(config, new) || arguments.len() != args.len() {
+                if *function != other
+                    || attributes(config) != attributes(new)
+                    || arguments.len() != args.len()
+                {
                     return Difference::Kind;
                 }
                 let arguments = &self.arguments[as_range(arguments)];
@@ -311,6 +310,7 @@ impl Trace {
     pub(super) fn replace(&mut self, index: usize, offer: &Offer<'_>) {
         let touched = as_range(&self.entries[index].touched);
         self.touched[touched].iter_mut().zip(offer.touched()).for_each(|(kept, new)| *kept = new);
+        self.entries[index].operation = offer.operation;
         self.replace_work(index, offer.work);
     }
 
@@ -346,7 +346,7 @@ impl Trace {
 
     fn lend<T>(&self, index: usize, with: impl FnOnce(Lent<'_>) -> T) -> T {
         match &self.entries[index].work {
-            KeptWork::Kernel { function, config, arguments } => {
+            KeptWork::Kernel { function, config, arguments, .. } => {
                 let pointer = |it: &Argument| self.units[it.at as usize..].as_ptr().cast_mut().cast();
                 let arguments = &self.arguments[as_range(arguments)];
                 let args: SmallVec<[*mut c_void; 16]> = arguments.iter().map(pointer).collect();
@@ -358,10 +358,26 @@ impl Trace {
 
     /// Returns the first `len` operations.
     pub(super) fn first(&self, len: usize) -> Self {
-        let mut first = self.clone();
-        first.entries.truncate(len);
-        first
+        let entries = self.entries[..len].to_vec();
+        let touched = entries.last().map_or(0, |last| last.touched.end) as usize;
+        let arguments = entries.iter().rev().find_map(|entry| match &entry.work {
+            KeptWork::Kernel { arguments, .. } => Some(arguments.end as usize),
+            KeptWork::Other(_) => None,
+        });
+        let arguments = &self.arguments[..arguments.unwrap_or(0)];
+        let units = arguments.last().map_or(0, |it| it.at as usize + units(it.size as usize));
+        Self {
+            entries,
+            arguments: arguments.to_vec(),
+            units: self.units[..units].to_vec(),
+            touched: self.touched[..touched].to_vec(),
+        }
     }
+}
+
+/// Returns how many units an argument of `size` bytes takes.
+const fn units(size: usize) -> usize {
+    size.div_ceil(size_of::<Unit>())
 }
 
 #[inline(always)]
@@ -397,26 +413,6 @@ fn holds(units: &[Unit], &Argument { at, size }: &Argument, from: *mut c_void) -
             }
         }
     }
-}
-
-/// Returns whether both launches are equal, by a comparison of numbers without branches.
-#[inline(always)]
-fn is_same_shape(one: &LaunchConfig, other: &LaunchConfig) -> bool {
-    let differ = |a: &[u32; 3], b: &[u32; 3]| (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]);
-    differ(&one.grid, &other.grid)
-        | differ(&one.block, &other.block)
-        | differ(&one.cluster, &other.cluster)
-        | (one.dynamic_shared ^ other.dynamic_shared)
-        | u32::from(one.cooperative ^ other.cooperative)
-        | u32::from(one.early_dependent ^ other.early_dependent)
-        == 0
-}
-
-/// Returns whether both launches have the attributes that a node keeps for life.
-#[inline]
-fn have_same_attributes(one: &LaunchConfig, other: &LaunchConfig) -> bool {
-    (one.cooperative, one.cluster, one.early_dependent)
-        == (other.cooperative, other.cluster, other.early_dependent)
 }
 
 /// Returns whether two operations that are no kernels are equal; `None` where they are of different kinds.
