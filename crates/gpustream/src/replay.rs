@@ -4,7 +4,6 @@ use std::fmt;
 use std::panic::Location;
 
 use gpustream_core::inside;
-use gpustream_core::memory;
 use gpustream_core::queue::Run;
 use gpustream_core::step::{Step, StepStats};
 use gpustream_hal::{Error, ErrorKind, Operation, Result};
@@ -63,7 +62,6 @@ pub struct Replay {
     /// `None` only while a run has it.
     step: Option<Box<Step>>,
     device: Device,
-    in_order: bool,
 }
 
 /// The figures of a [`Replay`].
@@ -103,7 +101,7 @@ pub struct ReplayRecording {
 impl Device {
     /// Makes a step, which records itself in its first runs.
     pub fn replay(&self) -> Replay {
-        Replay { step: Some(step(self, false)), device: self.clone(), in_order: false }
+        Replay { step: Some(step(self, false)), device: self.clone() }
     }
 }
 
@@ -117,7 +115,6 @@ impl Replay {
     #[must_use]
     pub fn in_order(mut self, in_order: bool) -> Self {
         let old = self.step.replace(step(&self.device, in_order));
-        self.in_order = in_order;
         self.device.park(Box::new(old), false);
         self
     }
@@ -135,7 +132,7 @@ impl Replay {
         if !self.device.is_same(&stream.device) {
             return Err(self.foreign(stream));
         }
-        let run = Run::begin(&stream.core, &mut self.step, memory::returned())?;
+        let run = Run::begin(&stream.core, &mut self.step)?;
         let outcome = work(stream);
         let ended = run.end();
         if let Some(retired) = self.step.as_mut().and_then(|step| step.take_retired()) {

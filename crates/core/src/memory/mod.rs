@@ -36,7 +36,7 @@ pub(crate) fn note_return() {
 }
 
 /// Returns a number that changes whenever memory goes back to a driver.
-pub fn returned() -> u64 {
+pub(crate) fn returned() -> u64 {
     RETURNED.load(Ordering::Acquire)
 }
 

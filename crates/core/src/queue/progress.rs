@@ -65,7 +65,7 @@ impl StreamCore {
     /// As [`poll`](Self::poll); the caller is given the clock by which other streams' work is done as well.
     pub(crate) fn poll_clock(&self) -> Result<Option<Clock>> {
         let Some(state) = self.try_state() else { return Ok(None) };
-        // Nobody waits for the answer, so what is held back may stay so.
+        // The answer lets nobody wait, so operations may stay held back.
         if state.is_recorded() || state.holds_any() {
             return Ok(None);
         }

@@ -22,11 +22,11 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Begins a run of `step` on this thread, where the stream's operations run and no other step has them; else
-    /// the operations go where they would go without a step. `memory` changes whenever memory goes back to the driver.
+    /// the operations go where they would go without a step.
     ///
     /// # Errors
     /// The error of [`check_thread`](StreamCore::check_thread).
-    pub fn begin(stream: &'a Arc<StreamCore>, step: &'a mut Option<Box<Step>>, memory: u64) -> Result<Self> {
+    pub fn begin(stream: &'a Arc<StreamCore>, step: &'a mut Option<Box<Step>>) -> Result<Self> {
         stream.check_thread()?;
         let mut state = lock(&stream.state);
         let usable = step.as_ref().is_some_and(|step| step.plain().is_none())
@@ -37,7 +37,7 @@ impl<'a> Run<'a> {
             return Ok(Self { stream, step: None });
         }
         if let Some(mut held) = step.take() {
-            held.begin(memory);
+            held.begin();
             state.step = Some(held);
             stream.in_step.store(true, Ordering::Release);
         }
@@ -199,7 +199,7 @@ impl StreamCore {
         };
         if step.as_mut().is_some_and(|step| step.take_owed_event()) {
             if held.is_ok() {
-                // What was released ends before this operation, whose number has been taken.
+                // Before this operation, whose number has been taken.
                 let last = *number - 1;
                 self.mark_on(&mut state, self.raw, last)?;
             } else {

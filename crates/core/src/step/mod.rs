@@ -96,8 +96,6 @@ pub struct Step {
     failed: Option<Error>,
     /// Graphs whose launches may be pending, which nothing else needs.
     retired: Vec<Built>,
-    /// The number that the pools gave when memory last went back to the driver.
-    memory: u64,
     stats: StepStats,
     /// The figures of the present run.
     run: StepStats,
@@ -123,19 +121,13 @@ impl Step {
             seal: next_seal(),
             failed: None,
             retired: Vec::new(),
-            memory: 0,
             stats: StepStats::default(),
             run: StepStats::default(),
         }
     }
 
-    /// Begins a run on this thread. Nodes refer to memory by address, and `memory` changes whenever the device's memory
-    /// went back to the driver.
-    pub(crate) fn begin(&mut self, memory: u64) {
-        if self.memory != memory {
-            self.memory = memory;
-            self.segments.iter_mut().for_each(Segment::forget_memory);
-        }
+    /// Begins a run on this thread.
+    pub(crate) fn begin(&mut self) {
         (self.at, self.thread, self.run) = (0, this_thread(), StepStats::default());
         self.stats.runs += 1;
         let run = self.stats.runs;
@@ -282,9 +274,11 @@ impl Step {
             Ok(offer) if self.plain.is_none() => offer,
             other => {
                 let why = other.err().unwrap_or("this device's graphs are not used");
+                if !matches!(self.progress, Progress::Empty) {
+                    say(why, submission.operation.location);
+                }
                 // SAFETY: handed on.
                 unsafe { self.release(stream) };
-                say(why, submission.operation.location);
                 self.run.plain += 1;
                 return self.failed.clone().map_or(Ok(false), Err);
             }
@@ -326,8 +320,8 @@ impl Step {
                     }
                 }
                 Fit::None => {
-                    let (shape, next) = held.unwrap_or_default();
-                    let mut trace = segment.first(shape, next);
+                    let mut trace =
+                        held.map_or_else(Trace::default, |(shape, next)| segment.first(shape, next));
                     // SAFETY: handed on.
                     unsafe { self.submit_plainly(stream, &trace) };
                     self.owes_event |= std::mem::take(&mut self.holds_host_memory);

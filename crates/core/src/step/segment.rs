@@ -1,7 +1,6 @@
 //! A segment: the part of a step between two calls that a graph cannot hold, and the shapes that the part had.
 
 use gpustream_hal::Operation;
-use smallvec::SmallVec;
 
 use super::order::Order;
 use super::shape::{Built, Shape};
@@ -56,11 +55,6 @@ impl Segment {
         }
     }
 
-    /// Has the nodes that refer to memory set anew.
-    pub(super) fn forget_memory(&mut self) {
-        self.shapes.iter_mut().flatten().for_each(Shape::forget_memory);
-    }
-
     fn shape(&self, index: usize) -> Option<&Shape> {
         self.shapes.get(index).and_then(Option::as_ref)
     }
@@ -91,31 +85,24 @@ impl Segment {
         }
     }
 
-    /// Returns whether operation `next` of a shape is the one offered, but for its values, which are then taken.
-    pub(super) fn continues(&mut self, shape: usize, next: usize, offer: &Offer<'_>) -> bool {
-        let Some(Some(shape)) = self.shapes.get_mut(shape) else { return false };
-        if next >= shape.trace.len() {
-            return false;
-        }
+    /// Takes the values of operation `next` of a shape, which is the one offered but for these.
+    fn go_on(&mut self, shape: usize, next: usize, offer: &Offer<'_>) {
+        let Some(Some(shape)) = self.shapes.get_mut(shape) else { return };
         match shape.trace.difference(next, offer) {
             Difference::None => shape.trace.came_from(next, offer.operation()),
-            Difference::Values => shape.replace(next, offer, Difference::Values),
-            _ => return false,
+            difference => shape.replace(next, offer, difference),
         }
-        true
     }
 
     /// Finds the place of an operation that comes after those `held`: the index of a shape, and how many of its
     /// operations came.
     pub(super) fn fit(&mut self, held: Option<(usize, usize)>, offer: &Offer<'_>, run: u64) -> Fit {
         let (current, next) = held.unwrap_or((self.expected(), 0));
-        for shape in self.others_with(current, next, |trace| {
-            next < trace.len() && trace.difference(next, offer) <= Difference::Values
-        }) {
-            self.switch(current, shape, next);
-            if self.continues(shape, next, offer) {
-                return Fit::Shape { shape, next: next + 1 };
-            }
+        let goes_on =
+            |trace: &Trace| next < trace.len() && trace.difference(next, offer) <= Difference::Values;
+        if let Some(shape) = self.switch_to(current, next, goes_on) {
+            self.go_on(shape, next, offer);
+            return Fit::Shape { shape, next: next + 1 };
         }
         let Some(shape) = self.shape(current) else { return Fit::None };
         if next >= shape.trace.len() {
@@ -146,43 +133,26 @@ impl Segment {
         self.shape(self.last).map_or(self.last, |last| last.next)
     }
 
-    /// Returns the shapes for which `has` holds, whose first `len` operations differ from those of `current` by no more
-    /// than values; `current` is the first among them.
-    fn others_with(
-        &self,
-        current: usize,
-        len: usize,
-        has: impl Fn(&Trace) -> bool,
-    ) -> SmallVec<[usize; MOST_SHAPES]> {
-        let mut found = SmallVec::new();
-        for step in 0..MOST_SHAPES {
-            let index = (current + step) % MOST_SHAPES;
-            let Some(shape) = self.shape(index) else { continue };
-            let agrees = |other: &Shape| {
-                (0..len).all(|at| other.trace.difference_from(&shape.trace, at) <= Difference::Values)
-            };
-            if has(&shape.trace) && (index == current || self.shape(current).is_none_or(agrees)) {
-                found.push(index);
-            }
-        }
-        found
-    }
-
-    /// Has shape `to` stand for the first `len` operations, which are those of shape `from`.
-    fn switch(&mut self, from: usize, to: usize, len: usize) {
-        if from == to || len == 0 {
-            return;
-        }
-        if let Ok([Some(from), Some(to)]) = self.shapes.get_disjoint_mut([from, to]) {
+    /// Has a shape for which `has` holds stand for the first `len` operations of shape `current`: that one, or another
+    /// whose first operations differ by no more than values.
+    fn switch_to(&mut self, current: usize, len: usize, has: impl Fn(&Trace) -> bool) -> Option<usize> {
+        let agrees = |shape: &Shape| {
+            let differs = |of: &Shape, at| shape.trace.difference_from(&of.trace, at) > Difference::Values;
+            self.shape(current).is_none_or(|of| !(0..len).any(|at| differs(of, at)))
+        };
+        let fits = |index: &usize| {
+            self.shape(*index).is_some_and(|shape| has(&shape.trace) && (*index == current || agrees(shape)))
+        };
+        let found = (current..current + MOST_SHAPES).map(|index| index % MOST_SHAPES).find(fits)?;
+        if let Ok([Some(from), Some(to)]) = self.shapes.get_disjoint_mut([current, found]) {
             to.take_values(&from.trace, len);
         }
+        Some(found)
     }
 
     /// Returns the shape that has the `len` operations which came, as those of shape `current`, and no others.
     pub(super) fn whole(&mut self, current: usize, len: usize) -> Option<usize> {
-        let shape = *self.others_with(current, len, |trace| trace.len() == len).first()?;
-        self.switch(current, shape, len);
-        Some(shape)
+        self.switch_to(current, len, |trace| trace.len() == len)
     }
 
     /// Returns a shape that the present run has.

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::order::Order;
 use super::trace::{Difference, Offer, Trace};
+use crate::memory;
 use crate::record::{OwnedExec, OwnedGraph};
 
 /// A shape of a segment.
@@ -16,6 +17,8 @@ pub(super) struct Shape {
     /// Whether the node of each operation lags behind the trace.
     stale: Vec<bool>,
     is_stale: bool,
+    /// The number that [`memory::returned`] gave at the last launch.
+    returned: u64,
     /// Whether memory changed since the graph's order was last compared with the trace's.
     moved: bool,
     /// Whether the graph runs its operations one after the other.
@@ -55,6 +58,7 @@ impl Shape {
         Self {
             stale: vec![false; trace.len()],
             is_stale: false,
+            returned: memory::returned(),
             trace,
             graph: None,
             moved: false,
@@ -94,8 +98,13 @@ impl Shape {
         }
     }
 
-    /// Has the nodes of copies and fills set anew: the driver looks at their memory, some of which is other memory now.
-    pub(super) fn forget_memory(&mut self) {
+    /// Has the nodes of copies and fills set anew if memory went back to the driver since they were set: the driver looks
+    /// at their memory, and an address may mean other memory now.
+    fn check_memory(&mut self) {
+        let returned = memory::returned();
+        if std::mem::replace(&mut self.returned, returned) == returned {
+            return;
+        }
         for index in 0..self.trace.len() {
             if !self.trace.is_kernel(index) {
                 self.set_stale(index);
@@ -118,6 +127,7 @@ impl Shape {
         stream: RawStream,
         effort: &mut Effort,
     ) -> Result<()> {
+        self.check_memory();
         if self.moved {
             self.moved = false;
             if let Some(built) = &self.graph
