@@ -94,7 +94,7 @@ fn from_a_thread(device: &Device) -> Result<()> {
     exit(CODE)
 }
 
-/// Nobody sets the flag that a stream waits for.
+/// A stream waits for a flag that nobody sets.
 fn beside_a_wait(device: &Device) -> Result<()> {
     let (s, flag, mut x) = (device.stream()?, device.flag()?, device.pinned::<u32>(10)?);
     s.wait_flag(&flag, WaitValue::Equal(1))?;

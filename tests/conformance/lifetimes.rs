@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::mpsc;
 
 use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, sync, tests, until};
-use gpustream::{Device, DeviceOptions, Launch, Result};
+use gpustream::{Buffer, Device, DeviceOptions, Launch, Result, Stream};
 
 tests! {
     Plain: a_stream_dropped_in_use_finishes_its_work, kernels_dropped_in_use_finish,
@@ -20,6 +20,16 @@ const N: usize = 3000;
 
 fn a_stream_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
+    dropped_in_use(device, &kernels, a, &b).map(drop)
+}
+
+/// Drops stream `a` in use, checks that its work is finished all the same, and returns the memory that it wrote.
+pub(crate) fn dropped_in_use(
+    device: &Device,
+    kernels: &sync::Kernels,
+    a: Stream,
+    b: &Stream,
+) -> Result<Buffer<u32>> {
     let mut x = a.full(N, 7u32)?;
     a.synchronize()?;
     let gate = Gate::new(device)?;
@@ -32,7 +42,8 @@ fn a_stream_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
     b.copy(&x, &mut y)?;
     assert!(!b.is_done()?);
     gate.open();
-    assert_all(&b, &y, 42)
+    assert_all(b, &y, 42)?;
+    Ok(x)
 }
 
 fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {

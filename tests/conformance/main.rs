@@ -32,6 +32,7 @@ mod pipeline;
 mod pipeline_in_place;
 mod pool;
 mod replay;
+mod replay_random;
 mod staging;
 mod streams;
 mod streams_part;
@@ -41,6 +42,6 @@ mod tracking;
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
     staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, faults,
-    kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, replay, notify, notify_stress,
+    kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }

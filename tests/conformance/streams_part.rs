@@ -5,11 +5,14 @@ use std::collections::HashSet;
 use conformance::{Gate, assert_all, kernels_and_streams, next, refused, sync, tests};
 use gpustream::{Device, ErrorKind, Launch, Result, Stream, StreamOptions};
 
+use crate::lifetimes::dropped_in_use;
+
 tests! {
     Alone: kernels_stay_on_their_part;
     Plain: a_part_is_at_least_as_large_as_asked, parts_that_no_device_has_are_refused,
         memory_kernels_and_events_are_shared_with_other_streams, equal_parts_overlap_in_time,
-        cooperative_grids_fit_the_part, priorities_go_together_with_parts_or_are_refused, a_stream_on_a_part_dropped_in_use_finishes_its_work,
+        cooperative_grids_fit_the_part, priorities_go_together_with_parts_or_are_refused,
+        a_stream_on_a_part_dropped_in_use_finishes_its_work,
         a_graph_outlives_the_stream_on_a_part_that_it_was_captured_on, many_streams_on_parts_come_and_go;
 }
 
@@ -175,19 +178,7 @@ fn priorities_go_together_with_parts_or_are_refused(device: &Device) -> Result<(
 fn a_stream_on_a_part_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
     let (kernels, [b]) = kernels_and_streams(device)?;
     let Some(a) = on_part(device, 1)? else { return Ok(()) };
-    let mut x = a.full(N, 7u32)?;
-    a.synchronize()?;
-    let gate = Gate::new(device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
-    kernels.step(&a, &mut x, 2, N)?;
-    drop(a);
-    // Making streams lets the library look for streams it can destroy.
-    drop((device.stream()?, device.stream()?));
-    let mut y = b.alloc::<u32>(N)?;
-    b.copy(&x, &mut y)?;
-    assert!(!b.is_done()?);
-    gate.open();
-    assert_all(&b, &y, 42)?;
+    let x = dropped_in_use(device, &kernels, a, &b)?;
     drop(device.stream()?);
     assert_all(&b, &x, 42)
 }
