@@ -3,7 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use conformance::executor::is_pending;
-use conformance::{Gate, assert_all, kernels_and_streams, next, on_threads, overlaps, refused, sync, tests, until};
+use conformance::{
+    Gate, assert_all, kernels_and_streams, next, on_threads, overlaps, refused, sync, tests, until,
+};
 use gpustream::{Buffer, Device, ErrorKind, Flag, Graph, GraphUpdate, Launch, Result, Stream};
 
 use crate::graphs::N;
@@ -32,11 +34,7 @@ fn setting<const STREAMS: usize>(device: &Device) -> Result<Option<(sync::Kernel
 }
 
 /// The same work, captured and as a node.
-fn both_ways(
-    device: &Device,
-    s: &Stream,
-    mut work: impl FnMut(&Stream) -> Result<()>,
-) -> Result<[Graph; 2]> {
+fn both_ways(device: &Device, s: &Stream, mut work: impl FnMut(&Stream) -> Result<()>) -> Result<[Graph; 2]> {
     let captured = s.capture(&mut work)?;
     let mut builder = device.graph_builder()?;
     builder.node(&[], work)?;
@@ -416,7 +414,13 @@ fn a_condition_is_drawn_with_its_body(device: &Device) -> Result<()> {
     let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
     let mut it = Loop::new(device, &s)?;
     let dot = s.capture(|s| it.record(&kernels, s))?.dot();
-    for text in ["n0 [label=\"while\"", "shape=diamond", "subgraph cluster_n0", "n0_0 [label=\"step\"", "n0_0 -> n0_1"] {
+    for text in [
+        "n0 [label=\"while\"",
+        "shape=diamond",
+        "subgraph cluster_n0",
+        "n0_0 [label=\"step\"",
+        "n0_0 -> n0_1",
+    ] {
         assert!(dot.contains(text), "{text} is missing in {dot}");
     }
     Ok(())

@@ -25,14 +25,18 @@ fn conditions_take_these_calls() {
         let begin = ["cuGraphConditionalHandleCreate", "cuGraphAddNode"];
         let begin_captured = ["cuStreamGetCaptureInfo_v2", begin[0], begin[1]];
         let (fill, setter) = ("cuGraphAddMemsetNode", "cuGraphAddKernelNode_v2");
-        let attach = ["cuStreamGetCaptureInfo_v2", "cuGraphAddDependencies", "cuStreamUpdateCaptureDependencies"];
+        let attach =
+            ["cuStreamGetCaptureInfo_v2", "cuGraphAddDependencies", "cuStreamUpdateCaptureDependencies"];
         let names = |calls: Vec<recorder::Call>| calls.iter().map(|call| call.name).collect::<Vec<_>>();
         let graph = s
             .capture(|s| {
                 // The kernel that sets conditions is there from here on.
                 s.if_(&flag, |s| s.fill(&mut x, 1))?;
                 let (done, calls) = recorder.record(|| s.while_(&flag, |s| s.fill(&mut x, 2)));
-                assert_eq!(names(calls), [&begin_captured[..], &[fill, setter, "cuLaunchKernel"], &attach].concat());
+                assert_eq!(
+                    names(calls),
+                    [&begin_captured[..], &[fill, setter, "cuLaunchKernel"], &attach].concat()
+                );
                 done
             })
             .unwrap();

@@ -159,7 +159,8 @@ impl CpuDevice {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
         let capture = stream.submissions().capture.clone();
-        let capture = capture.ok_or_else(|| error(ErrorKind::Captured, "the stream is not being captured"))?;
+        let capture =
+            capture.ok_or_else(|| error(ErrorKind::Captured, "the stream is not being captured"))?;
         Ok((Arc::clone(&stream), capture))
     }
 }
@@ -272,7 +273,8 @@ unsafe impl Graphs for CpuDevice {
                 // SAFETY: passed on to the caller.
                 let mut nodes = lock(unsafe { &Graph::borrow(graph).nodes });
                 let after = dependencies_among(&nodes, dependencies)?;
-                if let Some(Node { kind: Kind::Condition(_, decided), after: before }) = nodes.get_mut(node.0) {
+                if let Some(Node { kind: Kind::Condition(_, decided), after: before }) = nodes.get_mut(node.0)
+                {
                     (*decided, *before) = (Some((word.0, repeat)), after);
                 }
                 Ok(())

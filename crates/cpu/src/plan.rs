@@ -28,9 +28,15 @@ pub(crate) struct PlanNode {
 pub(crate) enum Kind {
     Work(Work),
     /// Decides by the `u32` at address `word` whether the nodes up to `leave` run, all of which follow this one.
-    Enter { word: usize, leave: usize },
+    Enter {
+        word: usize,
+        leave: usize,
+    },
     /// Ends the nodes behind `enter`, all of which come before this one, and goes back to `enter` if that may be.
-    Leave { enter: usize, again: bool },
+    Leave {
+        enter: usize,
+        again: bool,
+    },
 }
 
 impl Kind {

@@ -9,12 +9,13 @@ use std::ptr;
 use std::sync::PoisonError;
 
 use cudarc::driver::sys::{
-    CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType, CUgraphNode,
-    CUgraphNodeParams, CUgraphNodeType, CUstreamCaptureStatus, CUstreamUpdateCaptureDependencies_flags,
+    CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType,
+    CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUstreamCaptureStatus,
+    CUstreamUpdateCaptureDependencies_flags,
 };
 use gpustream_hal::{
-    Conditional, Error, ErrorKind, GraphNode, Graphs, Launch, LaunchConfig, Modules, NodePlace, RawBuffer, RawFunction, RawGraph,
-    RawGraphNode, RawStream, Repeat, Result, Work,
+    Conditional, Error, ErrorKind, GraphNode, Graphs, Launch, LaunchConfig, Modules, NodePlace, RawBuffer,
+    RawFunction, RawGraph, RawGraphNode, RawStream, Repeat, Result, Work,
 };
 
 use crate::device::CudaDevice;
@@ -52,7 +53,10 @@ const SETTER: &[u8] = b"\
 
 #[cold]
 fn no_end() -> Error {
-    error(ErrorKind::Captured, "the driver does not name the kernel that was just captured as the end of its stream")
+    error(
+        ErrorKind::Captured,
+        "the driver does not name the kernel that was just captured as the end of its stream",
+    )
 }
 
 /// One thread.
@@ -62,12 +66,15 @@ impl CudaDevice {
     /// Returns the kernel that sets conditions, which is loaded once a process: the driver compiles it for a tenth of a
     /// second.
     fn setter(&self) -> Result<RawFunction> {
-        let mut loaded = self.driver.setters[self.info.ordinal].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded =
+            self.driver.setters[self.info.ordinal].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(function) = *loaded {
             return Ok(function);
         }
         // SAFETY: the text is as above; the module is never unloaded.
-        let function = unsafe { self.module_load(SETTER).and_then(|module| self.module_function(module, "set_condition")) }?;
+        let function = unsafe {
+            self.module_load(SETTER).and_then(|module| self.module_function(module, "set_condition"))
+        }?;
         *loaded = Some(function);
         Ok(function)
     }
@@ -119,7 +126,13 @@ impl CudaDevice {
         // The default, set at each launch, keeps the body from running while nothing sets the condition.
         // SAFETY: the pointer is to a local; the caller vouches for the graph.
         unsafe {
-            api.cuGraphConditionalHandleCreate(&raw mut handle, graph, context, 0, CU_GRAPH_COND_ASSIGN_DEFAULT)
+            api.cuGraphConditionalHandleCreate(
+                &raw mut handle,
+                graph,
+                context,
+                0,
+                CU_GRAPH_COND_ASSIGN_DEFAULT,
+            )
         }
         .ok()?;
         // SAFETY: a C struct of integers and pointers, for which zeros are valid.
@@ -165,13 +178,15 @@ impl CudaDevice {
                     let first = node_of(unsafe { self.graph_add_node(graph, after, &setter) }?);
                     let api = self.enter()?;
                     // SAFETY: both nodes are of this graph.
-                    unsafe { api.cuGraphAddDependencies(graph_of(graph), &raw const first, &raw const node, 1) }
-                        .ok()
-                        .inspect_err(|_| {
-                            // Nothing then sets the condition.
-                            // SAFETY: nobody else knows the node.
-                            let _ = unsafe { api.cuGraphDestroyNode(first) };
-                        })
+                    unsafe {
+                        api.cuGraphAddDependencies(graph_of(graph), &raw const first, &raw const node, 1)
+                    }
+                    .ok()
+                    .inspect_err(|_| {
+                        // Nothing then sets the condition.
+                        // SAFETY: nobody else knows the node.
+                        let _ = unsafe { api.cuGraphDestroyNode(first) };
+                    })
                 }
                 // SAFETY: the caller vouches for the stream and the word.
                 NodePlace::EndOf(stream) => unsafe {

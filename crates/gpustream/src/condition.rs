@@ -158,6 +158,7 @@ fn no_conditions(backend: &str) -> Error {
 
 #[cold]
 fn not_one(len: usize) -> Error {
-    let message = format!("a condition is one `u32`, and this memory has {len} elements; give it a view of one");
+    let message =
+        format!("a condition is one `u32`, and this memory has {len} elements; give it a view of one");
     Error::new(ErrorKind::InvalidArgument, message)
 }

@@ -74,7 +74,8 @@ pub use device::{Backend, Device, DeviceInfo, MemoryInfo, Probe, StreamPrioritie
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
 pub use graph::{
-    Conditional, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawGraph, RawGraphExec, RawGraphNode, Repeat,
+    Conditional, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawGraph, RawGraphExec, RawGraphNode,
+    Repeat,
 };
 pub use launch::{Launch, LaunchConfig, Occupancy, SuggestedLaunch};
 pub use module::{FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};

@@ -60,7 +60,9 @@ impl StreamCore {
                 Sink::Driver => (self.check_thread())
                     .and_then(|()| self.its_capture())
                     .and_then(|capture| capture.condition(self, rules.tracking, condition, fill)),
-                Sink::Set(_) => Err(refused("put a condition into a node that is there; build the graph anew")),
+                Sink::Set(_) => {
+                    Err(refused("put a condition into a node that is there; build the graph anew"))
+                }
                 Sink::Node(adder) => adder.condition(rules.tracking, condition, fill),
             }
         };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, Conditional, NodePlace, Operation, RawBuffer, RawGraphNode, Repeat, Result};
+use gpustream_hal::{
+    self as hal, Conditional, NodePlace, Operation, RawBuffer, RawGraphNode, Repeat, Result,
+};
 
 use super::{Contents, NodeAdder};
 use crate::memory::Access;
@@ -60,7 +62,9 @@ impl Body {
         let mut finishing = Finishing(self, Some(keep));
         fill(&finishing.0.adder)?;
         let Some(last) = finishing.0.adder.last() else {
-            return Err(refused("make a condition of an empty body; submit something to the stream that the body is given"));
+            return Err(refused(
+                "make a condition of an empty body; submit something to the stream that the body is given",
+            ));
         };
         finishing.1 = None;
         Ok((finishing.0.conditional, finishing.0.adder.finish().contents, last))

@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use gpustream_hal::{
-    self as hal, GraphNode, NodePlace, Operation, RawGraph, RawGraphNode, Result, Work,
-};
+use gpustream_hal::{self as hal, GraphNode, NodePlace, Operation, RawGraph, RawGraphNode, Result, Work};
 use smallvec::SmallVec;
 
 use super::attributes::Attributed;
