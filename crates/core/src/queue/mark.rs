@@ -124,7 +124,12 @@ impl StreamCore {
         state: &mut StreamState,
         accesses: &(impl Iterator<Item: Borrow<Access<'a>>> + Clone),
     ) -> Result<()> {
-        let covered = |owed: &Owed| accesses.clone().any(|access| owed.is_covered_by(access.borrow()));
+        // The same operation again names its memory in the same order, so each is looked for behind the last one found.
+        let mut rest = accesses.clone();
+        let covered = |owed: &Owed| {
+            rest.any(|access| owed.is_covered_by(access.borrow()))
+                || accesses.clone().any(|access| owed.is_covered_by(access.borrow()))
+        };
         if !state.owed.iter().all(covered) {
             let raw = self.caught_up_in_segment(state)?;
             let number = state.number;
