@@ -12,6 +12,7 @@
 //! A driver's capture is a state of streams, and its code is with theirs ([`queue`](crate::queue)). This layer knows
 //! operations, memory and the driver's graphs, but no streams.
 
+mod allocated;
 pub mod attributes;
 pub(crate) mod contents;
 pub(crate) mod lanes;

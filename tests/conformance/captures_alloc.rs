@@ -1,0 +1,766 @@
+//! Allocation inside recordings: the memory belongs to the graph, is used again in the graph's order, and a buffer that
+//! leaves the recording is like any other.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Barrier, mpsc};
+use std::{mem, thread};
+
+use conformance::{
+    Gate, Random, assert_all, kernels_and_streams, next, open_again, overlaps, refused, tests,
+};
+use gpustream::{
+    Buffer, DefaultStream, Device, DeviceOptions, ErrorKind, GraphUpdate, Result, Stream, Tracking,
+};
+
+use crate::graphs::{N, usable};
+use crate::pool::under_each;
+
+tests! {
+    Plain: temporaries_one_after_another_share_memory, a_buffer_that_leaves_is_like_any_other,
+        memory_of_a_graph_is_nobody_elses, a_run_waits_for_work_of_the_memorys_former_owner,
+        a_run_waits_for_another_streams_work_on_its_memory, branches_have_memory_of_their_own,
+        memory_is_shared_between_branches_only_under_pressure, requests_get_memory_of_their_size,
+        a_recording_that_fails_gives_all_back, a_buffer_can_be_dropped_by_another_thread,
+        threads_record_at_once, buffers_of_one_recording_serve_in_another, memory_of_another_handle_stays_apart,
+        nodes_allocate, an_update_allocates, buffers_from_outside_stay_with_the_graph, forgotten_values_break_nothing,
+        a_graph_dropped_in_use_keeps_its_memory, a_builder_that_is_dropped_gives_all_back,
+        pipelines_are_refused_that_wait, operations_that_read_slices_are_refused, random_recordings_compute_the_same;
+}
+
+/// Bytes of `N` elements in the pool.
+const SIZE: u64 = (N as u64 * 4).next_multiple_of(512);
+
+/// Adds `rounds` times to `x`, by a temporary each time.
+fn by_temporaries(
+    kernels: &conformance::sync::Kernels,
+    s: &Stream,
+    x: &mut Buffer<u32>,
+    rounds: u32,
+) -> Result<()> {
+    (0..rounds).try_for_each(|value| {
+        let mut temporary = s.full(N, value)?;
+        kernels.step(s, &mut temporary, 7, N)?;
+        kernels.mix(s, &temporary, x, N)
+    })
+}
+
+/// What a run of [`by_temporaries`] makes of an element.
+fn after_temporaries(x: u32, rounds: u32) -> u32 {
+    (0..rounds).fold(x, |x, value| next(x, next(value, 7)))
+}
+
+fn temporaries_one_after_another_share_memory(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [s, other]) = kernels_and_streams(device)?;
+        let mut x = s.full(N, 1u32)?;
+        s.synchronize()?;
+        let before = device.memory_stats();
+        let graph = s.capture(|s| by_temporaries(&kernels, s, &mut x, 100))?;
+        assert_eq!(graph.node_count(), 300);
+        let after = device.memory_stats();
+        assert_eq!((after.used - before.used, after.live - before.live), (SIZE, 1));
+        let mut want = 1;
+        for s in [&s, &other, &other, &s] {
+            graph.launch(s)?;
+            want = after_temporaries(want, 100);
+            assert_all(s, &x, want)?;
+        }
+        drop(graph);
+        s.synchronize()?;
+        device.trim();
+        assert_eq!(device.memory_stats().used, before.used);
+        usable(device, &[&s, &other])
+    })
+}
+
+fn a_buffer_that_leaves_is_like_any_other(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [a, b]) = kernels_and_streams(device)?;
+        let (mut left, mut host) = (None, device.pinned::<u32>(N)?);
+        let graph = a.capture(|s| {
+            let mut y = s.full(N, 3u32)?;
+            kernels.step(s, &mut y, 1, N)?;
+            left = Some((y, s.alloc::<u32>(N)?));
+            Ok(())
+        })?;
+        let (mut y, mut untouched) = left.unwrap();
+        refused(b.download(&y), ErrorKind::Uninitialized, &[]);
+        graph.launch(&a)?;
+        // The tracker orders another stream after the run, and the next run after that stream.
+        kernels.step(&b, &mut y, 2, N)?;
+        assert_all(&b, &y, next(next(3, 1), 2))?;
+        // It serves in another graph too.
+        let mut builder = device.graph_builder()?;
+        builder.node(&[], |s| kernels.step(s, &mut y, 5, N))?;
+        builder.node(&[], |s| s.copy(&y, &mut host))?;
+        let other = builder.build()?;
+        graph.launch(&a)?;
+        other.launch(&b)?;
+        drop(graph);
+        assert_eq!(*host.read()?, [next(next(3, 1), 5); N]);
+        b.fill(&mut untouched, 9)?;
+        assert_all(&a, &untouched, 9)?;
+        drop((other, y, untouched));
+        a.synchronize()?;
+        b.synchronize()?;
+        device.trim();
+        assert_eq!(device.memory_stats().used, 0);
+        Ok(())
+    })
+}
+
+/// Whoever allocates while the graph lives gets other memory, whatever was dropped inside or after.
+fn memory_of_a_graph_is_nobody_elses(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [s]) = kernels_and_streams(device)?;
+        let (mut x, mut left, mut inside) = (s.full(N, 1u32)?, None, Vec::new());
+        let graph = s.capture(|s| {
+            let mut first = s.full(N, 2u32)?;
+            kernels.step(s, &mut first, 3, N)?;
+            kernels.mix(s, &first, &mut x, N)?;
+            inside.push(first.as_raw());
+            let second = s.duplicate(&x)?;
+            inside.push(second.as_raw());
+            left = Some(second);
+            Ok(())
+        })?;
+        drop(left);
+        let others = (0..20).map(|value| s.full(N, value)).collect::<Result<Vec<_>>>()?;
+        assert!(others.iter().all(|other| !inside.contains(&other.as_raw())));
+        graph.launch(&s)?;
+        assert_all(&s, &x, next(1, next(2, 3)))?;
+        (0u32..).zip(&others).try_for_each(|(value, other)| assert_all(&s, other, value))
+    })
+}
+
+/// The pool hands a stream memory that the stream itself still uses; the graph may be launched on another.
+fn a_run_waits_for_work_of_the_memorys_former_owner(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let (kernels, [a, b]) = kernels_and_streams(&device)?;
+    let (mut x, mut host) = (a.full(N, 5u32)?, device.pinned::<u32>(N)?);
+    a.synchronize()?;
+    let gate = Gate::new(&device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    let address = x.as_raw();
+    drop(x);
+    let graph = a.capture(|s| {
+        // Nothing touches the first before its memory is used again.
+        assert_eq!(s.alloc::<u32>(N - 1)?.as_raw(), address);
+        let mut temporary = s.full(N, 7u32)?;
+        assert_eq!(temporary.as_raw(), address);
+        kernels.step(s, &mut temporary, 1, N)?;
+        s.copy(&temporary, &mut host)
+    })?;
+    graph.launch(&b)?;
+    let launched = b.record()?;
+    assert!(!launched.is_done()?, "the run did not wait for the kernel that still writes there");
+    gate.open();
+    launched.synchronize()?;
+    assert_eq!(*host.read()?, [next(7, 1); N]);
+    Ok(())
+}
+
+/// Under a limit the pool hands out memory that another stream uses.
+fn a_run_waits_for_another_streams_work_on_its_memory(device: &Device) -> Result<()> {
+    const LONG: usize = 6 << 18;
+    for tracking in [Tracking::Auto, Tracking::Strict] {
+        let options = DeviceOptions::default().memory_limit(8 << 20).tracking(tracking);
+        let device = open_again(device, options)?;
+        let (kernels, [a, b]) = kernels_and_streams(&device)?;
+        let (mut x, mut host) = (a.full(LONG, 5u32)?, device.pinned::<u32>(N)?);
+        a.synchronize()?;
+        let gate = Gate::new(&device)?;
+        kernels.add_when(&a, gate.flag(), &mut x, 1, LONG)?;
+        let address = x.as_raw();
+        drop(x);
+        let graph = b.capture(|s| {
+            let temporary = s.full(LONG, 7u32)?;
+            assert_eq!(temporary.as_raw(), address);
+            s.copy(&temporary.slice(..N)?, &mut host)
+        })?;
+        graph.launch(&b)?;
+        let launched = b.record()?;
+        assert!(!launched.is_done()?, "the run did not wait for the kernel that still writes there");
+        gate.open();
+        launched.synchronize()?;
+        assert_eq!(*host.read()?, [7; N]);
+    }
+    Ok(())
+}
+
+/// A branch that took the other's memory would have to wait for it.
+fn branches_have_memory_of_their_own(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let (kernels, [a, b]) = kernels_and_streams(&device)?;
+    let (mut x, mut y) = (a.full(N, 1u32)?, a.full(N, 2u32)?);
+    let gate = Gate::new(&device)?;
+    let mut here = device.flag()?;
+    let (see_here, mut addresses) = (here.clone(), Vec::new());
+    let graph = a.capture(|a| {
+        b.wait(&a.record()?)?;
+        let mut first = a.full(N, 3u32)?;
+        kernels.add_when(a, gate.flag(), &mut first, 1, N)?;
+        kernels.mix(a, &first, &mut x, N)?;
+        addresses.push(first.as_raw());
+        drop(first);
+        let mut second = b.full(N, 4u32)?;
+        addresses.push(second.as_raw());
+        kernels.step(&b, &mut second, 1, N)?;
+        kernels.mix(&b, &second, &mut y, N)?;
+        kernels.raise_flag(&b, &gpustream::Launch::new([1; 3], [1; 3]), &mut here, 1)?;
+        drop(second);
+        // The branches have met, so that either memory will do.
+        a.wait(&b.record()?)?;
+        let both = [a.full(N, 5u32)?, a.full(N, 6u32)?];
+        assert!(both.iter().all(|buffer| addresses.contains(&buffer.as_raw())));
+        both.iter().try_for_each(|buffer| kernels.mix(a, buffer, &mut x, N))
+    })?;
+    assert_ne!(addresses[0], addresses[1]);
+    graph.launch(&a)?;
+    if overlaps(&device) {
+        conformance::until(|| Ok(see_here.get() == 1))?;
+    }
+    gate.open();
+    assert_all(&a, &x, next(next(next(1, 4), 5), 6))?;
+    assert_all(&a, &y, next(2, next(4, 1)))
+}
+
+/// The tracker then orders the branches, also where the program orders all that it can know of.
+fn memory_is_shared_between_branches_only_under_pressure(device: &Device) -> Result<()> {
+    const LONG: usize = 3 << 18;
+    for tracking in [Tracking::Auto, Tracking::Strict] {
+        let options = DeviceOptions::default().memory_limit(8 << 20).tracking(tracking);
+        let device = open_again(device, options)?;
+        let (kernels, [a, b]) = kernels_and_streams(&device)?;
+        let (mut host, mut other) = (device.pinned::<u32>(N)?, device.pinned::<u32>(N)?);
+        let graph = a.capture(|a| {
+            b.wait(&a.record()?)?;
+            let mut addresses = Vec::new();
+            for round in 0..4 {
+                let (s, host) = if round % 2 == 0 { (a, &mut host) } else { (&b, &mut other) };
+                let held = s.full(LONG, round)?;
+                let mut temporary = s.alloc::<u32>(LONG)?;
+                kernels.step(s, &mut temporary, 9, LONG)?;
+                s.copy(&held, &mut temporary)?;
+                kernels.step(s, &mut temporary, round, LONG)?;
+                s.copy(&temporary.slice(..N)?, host)?;
+                addresses.push(temporary.as_raw());
+            }
+            assert!(addresses[1..].contains(&addresses[0]), "{addresses:?}");
+            Ok(())
+        })?;
+        for _ in 0..3 {
+            graph.launch(&a)?;
+            assert_eq!((*host.read()?)[..], [next(2, 2); N]);
+            assert_eq!((*other.read()?)[..], [next(3, 3); N]);
+        }
+    }
+    Ok(())
+}
+
+/// A short request does not take the memory of a long one, and a block that serves a longer request than before is
+/// tracked to its new end.
+fn requests_get_memory_of_their_size(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [s, other]) = kernels_and_streams(device)?;
+        let mut x = s.full(N, 1u32)?;
+        let lengths = [N, 100, N - 50, N, 90, N / 2 + 1, 120, N];
+        let graph = s.capture(|s| {
+            for (value, &len) in lengths.iter().enumerate() {
+                let temporary = s.full(len, value as u32)?;
+                kernels.mix(s, &temporary, &mut x, len)?;
+            }
+            let empty = s.zeros::<u32>(0)?;
+            s.copy(&empty, &mut x.slice_mut(..0)?)
+        })?;
+        assert_eq!(graph.node_count(), 2 * lengths.len());
+        let mut want = vec![1; N];
+        for s in [&s, &other, &s] {
+            graph.launch(s)?;
+            for (value, &len) in lengths.iter().enumerate() {
+                want[..len].iter_mut().for_each(|x| *x = next(*x, value as u32));
+            }
+            assert_eq!(s.download(&x)?, want);
+        }
+        Ok(())
+    })?;
+    let device = open_again(device, DeviceOptions::default())?;
+    let s = device.stream()?;
+    s.capture(|s| {
+        let long = s.zeros::<u8>(1 << 20)?;
+        let address = long.as_raw();
+        drop(long);
+        assert_ne!(s.zeros::<u8>(1 << 10)?.as_raw(), address);
+        assert_eq!(s.zeros::<u8>((1 << 20) - 9)?.as_raw(), address);
+        Ok(())
+    })
+    .map(drop)
+}
+
+fn a_recording_that_fails_gives_all_back(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [s]) = kernels_and_streams(device)?;
+        let mut x = s.full(N, 1u32)?;
+        s.synchronize()?;
+        let before = device.memory_stats().used;
+        let mut left = None;
+        for _ in 0..3 {
+            let failed = s.capture(|s| {
+                by_temporaries(&kernels, s, &mut x, 3)?;
+                left = Some(s.full(N, 8u32)?);
+                let _kept = s.full(N, 9u32)?;
+                kernels.step(s, &mut x, 1, N + 1)
+            });
+            refused(failed, ErrorKind::ContractViolated, &["n <= len(x)"]);
+            assert_eq!(device.memory_stats().used, before + SIZE);
+            // The buffer that left is usable, though nothing will ever fill it.
+            s.fill(left.as_mut().unwrap(), 4)?;
+            assert_all(&s, left.as_ref().unwrap(), 4)?;
+            let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
+                s.capture(|s| {
+                    let _kept = s.full(N, 9u32)?;
+                    by_temporaries(&kernels, s, &mut x, 3)?;
+                    panic::resume_unwind(Box::new("on purpose"))
+                })
+            }));
+            assert!(panicked.is_err());
+            left = None;
+            assert_eq!(device.memory_stats().used, before);
+        }
+        assert_all(&s, &x, 1)?;
+        usable(device, &[&s])
+    })
+}
+
+fn a_buffer_can_be_dropped_by_another_thread(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let (kernels, [s]) = kernels_and_streams(&device)?;
+    let mut x = s.full(N, 1u32)?;
+    let (sender, receiver) = mpsc::channel::<Buffer<u32>>();
+    let graph = thread::scope(|scope| {
+        let dropping = scope.spawn(move || receiver.iter().count());
+        let graph = s.capture(|s| {
+            let sender = sender;
+            (0..200).try_for_each(|value| {
+                let temporary = s.full(N, value)?;
+                kernels.mix(s, &temporary, &mut x, N)?;
+                sender.send(temporary).expect("the other thread receives");
+                Ok(())
+            })
+        });
+        assert_eq!(dropping.join().expect("no panic"), 200);
+        graph
+    })?;
+    let mut want = 1;
+    for _ in 0..3 {
+        graph.launch(&s)?;
+        want = (0..200).fold(want, next);
+        assert_all(&s, &x, want)?;
+    }
+    Ok(())
+}
+
+/// Each thread records and launches; others drop what it allocated.
+fn threads_record_at_once(device: &Device) -> Result<()> {
+    let device = &open_again(device, DeviceOptions::default())?;
+    let kernels = &conformance::sync::Kernels::load(device)?;
+    let start = &Barrier::new(3);
+    thread::scope(|scope| {
+        let work = move || {
+            let s = device.stream()?;
+            let mut x = s.full(N, 1u32)?;
+            start.wait();
+            let mut want = 1;
+            for rounds in 1..20 {
+                let graph = s.capture(|s| by_temporaries(kernels, s, &mut x, rounds))?;
+                graph.launch(&s)?;
+                want = after_temporaries(want, rounds);
+                let between = s.full(N, rounds)?;
+                assert_all(&s, &between, rounds)?;
+                assert_all(&s, &x, want)?;
+            }
+            Ok(())
+        };
+        let threads = [0; 3].map(|_| scope.spawn(work));
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })
+}
+
+/// The memory of a buffer that another graph uses is not used again: that graph counts on its contents.
+fn buffers_of_one_recording_serve_in_another(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [a, b]) = kernels_and_streams(device)?;
+        let mut host = device.pinned::<u32>(N)?;
+        let mut inner = None;
+        let outer = a.capture(|a| {
+            let mut shared = a.full(N, 3u32)?;
+            let address = shared.as_raw();
+            inner = Some(b.capture(|b| {
+                kernels.step(b, &mut shared, 4, N)?;
+                b.copy(&shared, &mut host)
+            })?);
+            drop(shared);
+            let mut temporary = a.full(N, 5u32)?;
+            assert_ne!(temporary.as_raw(), address);
+            kernels.step(a, &mut temporary, 6, N)
+        })?;
+        let inner = inner.unwrap();
+        outer.launch(&a)?;
+        inner.launch(&b)?;
+        inner.launch(&a)?;
+        assert_eq!(*host.read()?, [next(next(3, 4), 4); N]);
+        drop(outer);
+        inner.launch(&b)?;
+        assert_eq!(*host.read()?, [next(next(next(3, 4), 4), 4); N]);
+        Ok(())
+    })
+}
+
+/// Two handles of a device have pools of their own, and values of one stream belong to either.
+fn memory_of_another_handle_stays_apart(device: &Device) -> Result<()> {
+    let [first, second] = [device.clone(), open_again(device, DeviceOptions::default())?];
+    let kernels = conformance::sync::Kernels::load(&first)?;
+    let (s, mut host) = (first.stream()?, first.pinned::<u32>(N)?);
+    let mut foreign = second.stream()?.full(N, 7u32)?;
+    conformance::synchronize(&second)?;
+    let graph = s.capture(|s| {
+        kernels.step(s, &mut foreign, 1, N)?;
+        s.copy(&foreign, &mut host)?;
+        drop(foreign);
+        let mut own = s.full(N, 1u32)?;
+        kernels.step(s, &mut own, 1, N)
+    })?;
+    drop(second);
+    for want in [next(7, 1), next(next(7, 1), 1)] {
+        graph.launch(&s)?;
+        assert_eq!(*host.read()?, [want; N]);
+    }
+    let second = open_again(device, DeviceOptions::default())?;
+    let Ok(a) = first.default_stream(DefaultStream::PerThread) else { return Ok(()) };
+    let b = second.default_stream(DefaultStream::PerThread)?;
+    let graph = a.capture(|a| {
+        for value in 0..4 {
+            let (mut mine, mut others) = (a.full(N, value)?, b.full(N, value)?);
+            kernels.step(a, &mut mine, 1, N)?;
+            kernels.step(a, &mut others, 2, N)?;
+            kernels.mix(a, &mine, &mut others, N)?;
+            a.copy(&others, &mut host)?;
+        }
+        Ok(())
+    })?;
+    drop((b, second));
+    graph.launch(&a)?;
+    assert_eq!(*host.read()?, [next(next(3, 2), next(3, 1)); N]);
+    Ok(())
+}
+
+fn nodes_allocate(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [s, other]) = kernels_and_streams(device)?;
+        let mut x = s.full(N, 1u32)?;
+        s.synchronize()?;
+        let before = device.memory_stats().live;
+        let mut builder = device.graph_builder()?;
+        let nothing = builder.node(&[], |s| s.alloc::<u32>(N).map(drop));
+        refused(nothing, ErrorKind::Captured, &["submitted nothing"]);
+        let mut last = builder.join(&[])?;
+        let (mut addresses, mut beside) = (Vec::new(), None);
+        for value in 0..10 {
+            let mut temporary = None;
+            last = builder.node(&[last], |s| {
+                temporary = Some(s.full(N, value)?);
+                Ok(())
+            })?;
+            let mut temporary = temporary.unwrap();
+            last = builder.node(&[last], |s| kernels.step(s, &mut temporary, 7, N))?;
+            last = builder.node(&[last], |s| kernels.mix(s, &temporary, &mut x, N))?;
+            addresses.push(temporary.as_raw());
+            drop(temporary);
+            if value == 4 {
+                // No order is given between this node and the others.
+                builder.node(&[], |s| {
+                    beside = Some(s.full(N, 77u32)?);
+                    Ok(())
+                })?;
+            }
+        }
+        addresses.dedup();
+        assert_eq!(addresses.len(), 1);
+        let beside = beside.unwrap();
+        assert_ne!(beside.as_raw(), addresses[0]);
+        let graph = builder.build()?;
+        assert_eq!((graph.node_count(), device.memory_stats().live - before), (32, 2));
+        let mut want = 1;
+        for s in [&s, &other, &s] {
+            graph.launch(s)?;
+            want = after_temporaries(want, 10);
+            assert_all(s, &x, want)?;
+            assert_all(s, &beside, 77)?;
+        }
+        // The builder is gone, and with it the recording: what is dropped now stays with the graph.
+        drop(beside);
+        let fresh = s.full(N, 5u32)?;
+        graph.launch(&other)?;
+        assert_all(&s, &fresh, 5)
+    })
+}
+
+fn an_update_allocates(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [s]) = kernels_and_streams(device)?;
+        let mut x = s.full(N, 1u32)?;
+        let mut graph = s.capture(|s| by_temporaries(&kernels, s, &mut x, 5))?;
+        graph.launch(&s)?;
+        let mut want = after_temporaries(1, 5);
+        for rounds in [5, 6, 6] {
+            let outcome = graph.update(&s, |s| by_temporaries(&kernels, s, &mut x, rounds))?;
+            assert!(rounds == 5 || outcome != GraphUpdate::Updated || graph.node_count() == 18);
+            graph.launch(&s)?;
+            want = after_temporaries(want, rounds);
+            assert_all(&s, &x, want)?;
+        }
+        // An update that fails leaves the graph with the memory that it had.
+        let failed = graph.update(&s, |s| {
+            by_temporaries(&kernels, s, &mut x, 6)?;
+            s.synchronize()
+        });
+        refused(failed, ErrorKind::Captured, &["host wait"]);
+        let between = s.full(N, 5u32)?;
+        graph.launch(&s)?;
+        assert_all(&s, &between, 5)?;
+        assert_all(&s, &x, after_temporaries(want, 6))?;
+        // A node is set with memory that is allocated for it.
+        let mut builder = device.graph_builder()?;
+        let first = builder.node(&[], |s| kernels.mix(s, &between, &mut x, N))?;
+        let mut built = builder.build()?;
+        let mut filled = None;
+        built.set_node(first, |s| {
+            let temporary = s.alloc::<u32>(N)?;
+            kernels.mix(s, &temporary, &mut x, N)?;
+            filled = Some(temporary);
+            Ok(())
+        })?;
+        s.fill(filled.as_mut().unwrap(), 6)?;
+        s.fill(&mut x, 2)?;
+        built.launch(&s)?;
+        assert_all(&s, &x, next(2, 6))
+    })
+}
+
+/// Memory that was allocated outside is not handed out inside, so that an outer graph that uses it can count on it.
+fn buffers_from_outside_stay_with_the_graph(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [s]) = kernels_and_streams(device)?;
+        let (outside, mut host) = (s.full(N, 4u32)?, device.pinned::<u32>(N)?);
+        s.synchronize()?;
+        let (address, before) = (outside.as_raw(), device.memory_stats().used);
+        let graph = s.capture(|s| {
+            s.copy(&outside, &mut host)?;
+            drop(outside);
+            let mut temporary = s.full(N, 5u32)?;
+            assert_ne!(temporary.as_raw(), address);
+            kernels.step(s, &mut temporary, 6, N)
+        })?;
+        assert_eq!(device.memory_stats().used, before + SIZE);
+        for _ in 0..3 {
+            graph.launch(&s)?;
+            assert_eq!(*host.read()?, [4; N]);
+        }
+        Ok(())
+    })
+}
+
+/// Values that are forgotten take their memory with them, and nothing else.
+fn forgotten_values_break_nothing(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (mut x, mut outer) = (s.full(N, 1u32)?, None);
+    let graph = s.capture(|s| {
+        let mut forgotten = s.full(N, 2u32)?;
+        kernels.step(s, &mut forgotten, 3, N)?;
+        let address = forgotten.as_raw();
+        mem::forget(forgotten);
+        let temporary = s.full(N, 4u32)?;
+        assert_ne!(temporary.as_raw(), address);
+        kernels.mix(s, &temporary, &mut x, N)?;
+        outer = Some(temporary);
+        Ok(())
+    })?;
+    graph.launch(&s)?;
+    mem::forget(graph);
+    assert_all(&s, &x, next(1, 4))?;
+    let mut builder = device.graph_builder()?;
+    let mut of_builder = None;
+    builder.node(&[], |s| {
+        of_builder = Some(s.full(N, 2u32)?);
+        Ok(())
+    })?;
+    mem::forget(builder);
+    let mut of_builder = of_builder.unwrap();
+    s.fill(&mut of_builder, 6)?;
+    assert_all(&s, &of_builder, 6)?;
+    drop((of_builder, outer));
+    usable(device, &[&s])
+}
+
+fn a_graph_dropped_in_use_keeps_its_memory(device: &Device) -> Result<()> {
+    let device = open_again(device, DeviceOptions::default())?;
+    let (kernels, [a, b]) = kernels_and_streams(&device)?;
+    // Later allocations find memory in the pool; a driver's allocation may wait for the kernel.
+    drop((0..4).map(|_| b.full(N, 0u32)).collect::<Result<Vec<_>>>()?);
+    b.synchronize()?;
+    let mut host = device.pinned::<u32>(N)?;
+    let gate = Gate::new(&device)?;
+    let mut inside = None;
+    let graph = a.capture(|s| {
+        let mut temporary = s.full(N, 2u32)?;
+        kernels.add_when(s, gate.flag(), &mut temporary, 1, N)?;
+        s.copy(&temporary, &mut host)?;
+        inside = Some(temporary.as_raw());
+        Ok(())
+    })?;
+    graph.launch(&a)?;
+    drop(graph);
+    let others = (0..3).map(|_| b.alloc::<u32>(N)).collect::<Result<Vec<_>>>()?;
+    assert!(others.iter().all(|other| Some(other.as_raw()) != inside));
+    gate.open();
+    assert_eq!(*host.read()?, [3; N]);
+    Ok(())
+}
+
+fn a_builder_that_is_dropped_gives_all_back(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [s]) = kernels_and_streams(device)?;
+        let mut builder = device.graph_builder()?;
+        let mut left = None;
+        builder.node(&[], |s| {
+            left = Some(s.full(N, 2u32)?);
+            Ok(())
+        })?;
+        builder.node(&[], |s| {
+            s.alloc::<u32>(N)?;
+            kernels.step(s, left.as_mut().unwrap(), 1, N)
+        })?;
+        drop(builder);
+        let mut left = left.unwrap();
+        assert_eq!(device.memory_stats().live, 1);
+        s.fill(&mut left, 4)?;
+        assert_all(&s, &left, 4)?;
+        drop(left);
+        assert_eq!(device.memory_stats().live, 0);
+        Ok(())
+    })
+}
+
+/// Pieces that the host waits for cannot be recorded; pieces in place can.
+fn pipelines_are_refused_that_wait(device: &Device) -> Result<()> {
+    let mut pipeline = device.pipeline().chunks(N).depth(1);
+    let mut array = device.pinned_from(&vec![1u32; 2 * N])?;
+    let [input, mut output] = [vec![1u32; N], vec![0u32; N]];
+    let refuse = |pipeline: &mut gpustream::Pipeline<'_>, output: &mut [u32]| {
+        let mapped = pipeline.map(&input, output, |s, piece| s.copy(&piece.input, &mut piece.output));
+        refused(mapped, ErrorKind::Captured, &["pipeline"]);
+        let work = |s: &Stream, frame: &mut gpustream::ViewMut<'_, u32>| s.fill(frame, 1);
+        refused(pipeline.generate(1, work, |_, _| Ok(())), ErrorKind::Captured, &["pipeline"]);
+    };
+    let s = device.stream()?;
+    // The lanes join the capture by its event.
+    let graph = s.capture(|s| {
+        let start = s.record()?;
+        pipeline.streams()?.try_for_each(|lane| lane.wait(&start))?;
+        refuse(&mut pipeline, &mut output);
+        pipeline.in_place([&mut array], |s, [piece]| s.fill(piece, 5))
+    })?;
+    assert_eq!(*array.read()?, vec![1; 2 * N]);
+    graph.launch(&s)?;
+    assert_eq!(*array.read()?, vec![5; 2 * N]);
+    drop(graph);
+    array.write()?.fill(2);
+    pipeline.in_place([&mut array], |s, [piece]| s.fill(piece, 6))?;
+    assert_eq!(*array.read()?, vec![6; 2 * N]);
+    Ok(())
+}
+
+fn operations_that_read_slices_are_refused(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let s = device.stream()?;
+        let graph = s.capture(|s| {
+            refused(s.upload(&[1u32; 10]), ErrorKind::Captured, &["copy pinned memory"]);
+            refused(s.upload(&vec![1u32; 1 << 20]), ErrorKind::Captured, &["copy pinned memory"]);
+            let x = s.zeros::<u32>(N)?;
+            refused(s.download(&x), ErrorKind::Captured, &["copy to pinned memory"]);
+            Ok(())
+        })?;
+        assert_eq!(graph.node_count(), 1);
+        let mut builder = device.graph_builder()?;
+        refused(
+            builder.node(&[], |s| s.upload(&[1u32; 10]).map(drop)),
+            ErrorKind::Captured,
+            &["copy pinned memory"],
+        );
+        Ok(())
+    })
+}
+
+/// Recordings of random fills, copies, kernels, drops and meetings on three branches compute what a host computes.
+fn random_recordings_compute_the_same(device: &Device) -> Result<()> {
+    const MOST: usize = 6;
+    for seed in 1..8 {
+        // Half of the devices have room for few blocks, which the branches then have to share.
+        let is_scarce = seed % 2 == 1;
+        let options = DeviceOptions::default();
+        let options = if is_scarce { options.memory_limit(8 * SIZE) } else { options };
+        let device = open_again(device, options)?;
+        let (kernels, streams): (_, [Stream; 3]) = kernels_and_streams(&device)?;
+        let mut random = Random(seed * 977);
+        let mut hosts = (0..MOST).map(|_| device.pinned::<u32>(N)).collect::<Result<Vec<_>>>()?;
+        let mut live: Vec<(Buffer<u32>, Vec<u32>)> = Vec::new();
+        let origin = &streams[0];
+        let graph = origin.capture(|origin| {
+            let start = origin.record()?;
+            streams[1..].iter().try_for_each(|s| s.wait(&start))?;
+            for value in 0..300u32 {
+                let s = &streams[random.below(3)];
+                match random.below(8) {
+                    0..3 => {
+                        if live.len() == MOST {
+                            drop(live.swap_remove(random.below(MOST)));
+                        }
+                        let len = N - random.below(if is_scarce { 50 } else { N });
+                        live.push((s.full(len, value)?, vec![value; len]));
+                    }
+                    3..5 if !live.is_empty() => {
+                        let at = random.below(live.len());
+                        let (x, want) = &mut live[at];
+                        kernels.step(s, x, value, want.len())?;
+                        want.iter_mut().for_each(|x| *x = next(*x, value));
+                    }
+                    5..7 if live.len() > 1 => {
+                        let at = random.below(live.len());
+                        let (mut y, mut want) = live.swap_remove(at);
+                        let (x, from) = &live[random.below(live.len())];
+                        let len = want.len().min(from.len());
+                        kernels.mix(s, x, &mut y, len)?;
+                        want.iter_mut().zip(from).for_each(|(y, x)| *y = next(*y, *x));
+                        live.push((y, want));
+                    }
+                    _ => s.wait(&streams[random.below(3)].record()?)?,
+                }
+            }
+            live.iter().zip(&mut hosts).enumerate().try_for_each(|(index, ((x, want), host))| {
+                streams[index % 3].copy(x, &mut host.slice_mut(..want.len())?)
+            })
+        })?;
+        for round in 0..3 {
+            // Others' memory is not touched, and others' work does not touch the graph's.
+            let others = (0..if is_scarce { 0 } else { 5 })
+                .map(|value| streams[1].full(N, value))
+                .collect::<Result<Vec<_>>>()?;
+            graph.launch(&streams[round])?;
+            for ((_, want), host) in live.iter().zip(&hosts) {
+                assert_eq!(host.slice(..want.len())?.read()?[..], want[..], "seed {seed}");
+            }
+            (0u32..).zip(&others).try_for_each(|(value, other)| assert_all(&streams[2], other, value))?;
+        }
+    }
+    Ok(())
+}
