@@ -9,6 +9,8 @@
 //! | [`nodes`] | the operations of a stream that stands for a node under construction | one new node |
 //! | [`setter`] | the one operation of a stream that stands for a node of an executable | that node's work |
 //!
+//! Memory that is allocated inside belongs to the recording until that ends ([`allocated`]).
+//!
 //! A driver's capture is a state of streams, and its code is with theirs ([`queue`](crate::queue)). This layer knows
 //! operations, memory and the driver's graphs, but no streams.
 

@@ -39,6 +39,8 @@ impl Stream {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
+    /// Inside a [capture](Self::capture) and in a [node](crate::GraphBuilder::node) the memory belongs to the graph.
+    ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`], after cached memory was given back and pending frees were waited for; the message
     /// names the lines of the program that hold the memory.
