@@ -9,7 +9,7 @@ use conformance::{
     Gate, Random, assert_all, kernels_and_streams, next, open_again, overlaps, refused, tests,
 };
 use gpustream::{
-    Buffer, DefaultStream, Device, DeviceOptions, ErrorKind, GraphUpdate, Result, Stream, Tracking,
+    Buffer, DefaultStream, Device, DeviceOptions, ErrorKind, GraphUpdate, Launch, Result, Stream, Tracking,
 };
 
 use crate::graphs::{N, usable};
@@ -22,10 +22,12 @@ tests! {
         memory_is_shared_between_branches_only_under_pressure, requests_get_memory_of_their_size,
         a_recording_that_fails_gives_all_back, a_buffer_can_be_dropped_by_another_thread,
         threads_record_at_once, buffers_of_one_recording_serve_in_another, memory_of_another_handle_stays_apart,
-        nodes_allocate, an_update_allocates, buffers_from_outside_stay_with_the_graph, forgotten_values_break_nothing,
+        nodes_allocate, an_update_allocates, buffers_from_outside_stay_with_the_graph, contents_from_outside_stay, bodies_allocate, forgotten_values_break_nothing,
         a_graph_dropped_in_use_keeps_its_memory, a_builder_that_is_dropped_gives_all_back,
         pipelines_are_refused_that_wait, operations_that_read_slices_are_refused, random_recordings_compute_the_same;
 }
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
 /// Bytes of `N` elements in the pool.
 const SIZE: u64 = (N as u64 * 4).next_multiple_of(512);
@@ -211,7 +213,7 @@ fn branches_have_memory_of_their_own(device: &Device) -> Result<()> {
         addresses.push(second.as_raw());
         kernels.step(&b, &mut second, 1, N)?;
         kernels.mix(&b, &second, &mut y, N)?;
-        kernels.raise_flag(&b, &gpustream::Launch::new([1; 3], [1; 3]), &mut here, 1)?;
+        kernels.raise_flag(&b, &ONE, &mut here, 1)?;
         drop(second);
         // The branches have met, so that either memory will do.
         a.wait(&b.record()?)?;
@@ -574,6 +576,86 @@ fn buffers_from_outside_stay_with_the_graph(device: &Device) -> Result<()> {
             graph.launch(&s)?;
             assert_eq!(*host.read()?, [4; N]);
         }
+        Ok(())
+    })
+}
+
+/// Memory from inside that other work fills meanwhile has contents that each launch needs.
+fn contents_from_outside_stay(device: &Device) -> Result<()> {
+    under_each(device, |device| {
+        let (kernels, [s, other]) = kernels_and_streams(device)?;
+        let mut hosts = [device.pinned::<u32>(N)?, device.pinned::<u32>(N)?];
+        let graph = s.capture(|s| {
+            let mut filled = s.alloc::<u32>(N)?;
+            other.fill(&mut filled, 5)?;
+            s.copy(&filled, &mut hosts[0])?;
+            drop(filled);
+            let (mut temporary, untouched) = (s.full(N, 6u32)?, s.alloc::<u32>(N)?);
+            other.copy(&untouched.slice(..0)?, &mut temporary.slice_mut(..0)?)?;
+            kernels.step(s, &mut temporary, 7, N)?;
+            s.copy(&temporary, &mut hosts[1])
+        })?;
+        for _ in 0..3 {
+            graph.launch(&s)?;
+            assert_eq!((*hosts[0].read()?)[..], [5; N]);
+            assert_eq!((*hosts[1].read()?)[..], [next(6, 7); N]);
+        }
+        Ok(())
+    })
+}
+
+/// A body's first operations come again after its last, so that memory from before the body is not used for its own.
+fn bodies_allocate(device: &Device) -> Result<()> {
+    if !device.info().conditional_nodes {
+        return Ok(());
+    }
+    under_each(device, |device| {
+        let (kernels, [s]) = kernels_and_streams(device)?;
+        let (mut x, go_on) = (s.full(N, 1u32)?, device.flag()?);
+        let mut left = s.zeros::<u32>(1)?;
+        s.synchronize()?;
+        let before = device.memory_stats().live;
+        let graph = s.capture(|s| {
+            let mut outer = s.full(N, 2u32)?;
+            kernels.step(s, &mut outer, 3, N)?;
+            let address = outer.as_raw();
+            s.while_(&go_on, |body| {
+                kernels.mix(body, &outer, &mut x, N)?;
+                drop(outer);
+                // Not on the body's stream nor on the one around it, where the body's use is not entered yet.
+                assert_ne!(body.full(N, 4u32)?.as_raw(), address);
+                assert_ne!(s.alloc::<u32>(N)?.as_raw(), address);
+                by_temporaries(&kernels, body, &mut x, 3)?;
+                kernels.count_down(body, &ONE, &mut left, &mut go_on.clone())
+            })?;
+            let again = s.full(N, 5u32)?;
+            assert_eq!(again.as_raw(), address);
+            kernels.mix(s, &again, &mut x, N)
+        })?;
+        assert_eq!(device.memory_stats().live - before, 2);
+        let mut want = 1;
+        for rounds in [2, 0, 5] {
+            s.fill(&mut left, rounds)?;
+            s.synchronize()?;
+            go_on.set(rounds);
+            graph.launch(&s)?;
+            want = (0..rounds).fold(want, |x, _| after_temporaries(next(x, next(2, 3)), 3));
+            want = next(want, 5);
+            assert_all(&s, &x, want)?;
+        }
+        drop(graph);
+        // A body that fails has no memory either.
+        let failed = s.capture(|s| {
+            s.if_(&go_on, |body| {
+                by_temporaries(&kernels, body, &mut x, 3)?;
+                let _held = body.full(N, 1u32)?;
+                body.synchronize()
+            })
+        });
+        refused(failed, ErrorKind::Captured, &[]);
+        s.synchronize()?;
+        device.trim();
+        assert_eq!(device.memory_stats().live, before);
         Ok(())
     })
 }

@@ -7,6 +7,7 @@
 //! | module | takes | a recorded operation becomes |
 //! |---|---|---|
 //! | [`nodes`] | the operations of a stream that stands for a node under construction | one new node |
+//! | [`condition`] | the operations of a stream that stands for the body of a conditional node | the body's next node |
 //! | [`setter`] | the one operation of a stream that stands for a node of an executable | that node's work |
 //!
 //! Memory that is allocated inside belongs to the recording until that ends ([`allocated`]).
@@ -16,6 +17,7 @@
 
 mod allocated;
 pub mod attributes;
+pub(crate) mod condition;
 pub(crate) mod contents;
 pub(crate) mod lanes;
 pub mod nodes;
@@ -23,7 +25,8 @@ mod owned;
 pub(crate) mod scope;
 pub mod setter;
 
-pub use contents::{Contents, GraphUses};
+pub use condition::Condition;
+pub use contents::{Contents, GraphOperation, GraphUses};
 pub use nodes::NodeAdder;
 pub use owned::{OwnedExec, OwnedGraph};
 pub use setter::NodeSetter;

@@ -71,9 +71,9 @@ impl Scope {
         let Self { histories, contents, allocated, .. } = self;
         let allocated = allocated.iter().find(|allocated| allocated.is_of(pools))?;
         let block = allocated.take(room, |block| {
-            // Another graph that touches the memory relies on its contents.
+            // Another graph counts on what the memory holds, and so does this one on what was put there from outside.
             let is_ours = Arc::strong_count(block) == 1 + usize::from(contents.uses.touch(block));
-            let mut usable = is_ours;
+            let mut usable = is_ours && block.history.lock().is_untouched();
             if let Some(history) = histories.get(&Arc::as_ptr(block)) {
                 history.conflicts(&(0..block.capacity), Mode::Write, |old| usable &= is_before(old.point));
             }
@@ -110,7 +110,7 @@ impl Scope {
             history.insert(range, *mode, Use::new(point, operation));
             contents.uses.add(block, range, *mode);
         }
-        contents.operations.push(GraphOperation { operation, after });
+        contents.operations.push(GraphOperation { operation, after, body: Vec::new() });
     }
 
     /// Keeps a value alive as long as the graph.
@@ -125,6 +125,15 @@ impl Scope {
                 self.last_kept = Arc::as_ptr(module).addr();
             }
         }
+    }
+
+    /// Takes the contents of a conditional node's body, whose operation was entered last.
+    pub(crate) fn take_body(&mut self, mut body: Contents) {
+        if let Some(last) = self.contents.operations.last_mut() {
+            last.body = std::mem::take(&mut body.operations);
+        }
+        self.contents.merge(body);
+        self.contents.conditional = true;
     }
 
     /// Returns the index of the next operation.

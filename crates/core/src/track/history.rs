@@ -265,6 +265,14 @@ impl History {
         self.prune_above = FEW;
     }
 
+    /// Returns whether the present owner has left no use, and no byte counts as written.
+    pub(crate) fn is_untouched(&self) -> bool {
+        let is_recycled = |old: &Use| old.recycled;
+        self.segments.iter().all(|segment| {
+            !segment.written && segment.writers.iter().chain(&segment.readers).all(is_recycled)
+        })
+    }
+
     /// Begins the next allocation, of `len` bytes, in memory whose last owner is gone. The history still covers all bytes
     /// that earlier owners had: a graph touches these in each launch.
     pub(crate) fn begin_again(&mut self, len: usize) {
