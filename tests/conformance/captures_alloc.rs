@@ -5,11 +5,14 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Barrier, mpsc};
 use std::{mem, thread};
 
+use conformance::sync::Kernels;
 use conformance::{
     Gate, Random, assert_all, kernels_and_streams, next, open_again, overlaps, refused, tests,
 };
+use gpustream::hal::RawBuffer;
 use gpustream::{
-    Buffer, DefaultStream, Device, DeviceOptions, ErrorKind, GraphUpdate, Launch, Result, Stream, Tracking,
+    Buffer, DefaultStream, Device, DeviceOptions, ErrorKind, GraphUpdate, Launch, Pinned, Result, Stream,
+    Tracking,
 };
 
 use crate::graphs::{N, usable};
@@ -33,12 +36,7 @@ const ONE: Launch = Launch::new([1; 3], [1; 3]);
 const SIZE: u64 = (N as u64 * 4).next_multiple_of(512);
 
 /// Adds `rounds` times to `x`, by a temporary each time.
-fn by_temporaries(
-    kernels: &conformance::sync::Kernels,
-    s: &Stream,
-    x: &mut Buffer<u32>,
-    rounds: u32,
-) -> Result<()> {
+fn by_temporaries(kernels: &Kernels, s: &Stream, x: &mut Buffer<u32>, rounds: u32) -> Result<()> {
     (0..rounds).try_for_each(|value| {
         let mut temporary = s.full(N, value)?;
         kernels.step(s, &mut temporary, 7, N)?;
@@ -135,30 +133,42 @@ fn memory_of_a_graph_is_nobody_elses(device: &Device) -> Result<()> {
     })
 }
 
-/// The pool hands a stream memory that the stream itself still uses; the graph may be launched on another.
-fn a_run_waits_for_work_of_the_memorys_former_owner(device: &Device) -> Result<()> {
-    // In checked mode there is no pool.
-    if device.info().checked {
-        return Ok(());
-    }
-    let device = open_again(device, DeviceOptions::default())?;
-    let (kernels, [a, b]) = kernels_and_streams(&device)?;
-    let (mut x, mut host) = (a.full(N, 5u32)?, device.pinned::<u32>(N)?);
+/// Records a temporary of `len` elements, whose memory is returned.
+fn one_temporary(kernels: &Kernels, s: &Stream, len: usize, host: &mut Pinned<u32>) -> Result<RawBuffer> {
+    // No node touches the first before its memory is used again.
+    let first = s.alloc::<u32>(len)?.as_raw();
+    let mut temporary = s.full(len, 7u32)?;
+    assert_eq!(temporary.as_raw(), first);
+    kernels.step(s, &mut temporary, 1, N)?;
+    s.copy(&temporary.slice(..N)?, host)?;
+    Ok(first)
+}
+
+/// Records anew while a kernel writes the memory that the pool then hands out, and launches on `launching`.
+fn run_waits_for_former_owner(
+    device: &Device,
+    len: usize,
+    [a, b]: [&Stream; 2],
+    launching: &Stream,
+) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let (mut x, mut host) = (a.full(len, 5u32)?, device.pinned::<u32>(N)?);
+    kernels.step(a, &mut x, 1, N)?;
+    // A driver may wait for the kernel in its first use of others, and where it makes an executable.
+    let mut graph = b.capture(|s| one_temporary(&kernels, s, len, &mut host).map(drop))?;
+    graph.launch(launching)?;
     a.synchronize()?;
-    let gate = Gate::new(&device)?;
-    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    launching.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(a, gate.flag(), &mut x, 1, len)?;
     let address = x.as_raw();
     drop(x);
-    let graph = a.capture(|s| {
-        // Nothing touches the first before its memory is used again.
-        assert_eq!(s.alloc::<u32>(N - 1)?.as_raw(), address);
-        let mut temporary = s.full(N, 7u32)?;
-        assert_eq!(temporary.as_raw(), address);
-        kernels.step(s, &mut temporary, 1, N)?;
-        s.copy(&temporary, &mut host)
+    graph.update(b, |s| {
+        assert_eq!(one_temporary(&kernels, s, len, &mut host)?, address);
+        Ok(())
     })?;
-    graph.launch(&b)?;
-    let launched = b.record()?;
+    graph.launch(launching)?;
+    let launched = launching.record()?;
     assert!(!launched.is_done()?, "the run did not wait for the kernel that still writes there");
     gate.open();
     launched.synchronize()?;
@@ -166,30 +176,24 @@ fn a_run_waits_for_work_of_the_memorys_former_owner(device: &Device) -> Result<(
     Ok(())
 }
 
+/// The pool hands a stream memory that the stream itself still uses; the graph may be launched on another.
+fn a_run_waits_for_work_of_the_memorys_former_owner(device: &Device) -> Result<()> {
+    // In checked mode there is no pool.
+    if device.info().checked {
+        return Ok(());
+    }
+    let device = open_again(device, DeviceOptions::default())?;
+    let (a, b) = (device.stream()?, device.stream()?);
+    run_waits_for_former_owner(&device, N, [&a, &a], &b)
+}
+
 /// Under a limit the pool hands out memory that another stream uses.
 fn a_run_waits_for_another_streams_work_on_its_memory(device: &Device) -> Result<()> {
-    const LONG: usize = 6 << 18;
     for tracking in [Tracking::Auto, Tracking::Strict] {
         let options = DeviceOptions::default().memory_limit(8 << 20).tracking(tracking);
         let device = open_again(device, options)?;
-        let (kernels, [a, b]) = kernels_and_streams(&device)?;
-        let (mut x, mut host) = (a.full(LONG, 5u32)?, device.pinned::<u32>(N)?);
-        a.synchronize()?;
-        let gate = Gate::new(&device)?;
-        kernels.add_when(&a, gate.flag(), &mut x, 1, LONG)?;
-        let address = x.as_raw();
-        drop(x);
-        let graph = b.capture(|s| {
-            let temporary = s.full(LONG, 7u32)?;
-            assert_eq!(temporary.as_raw(), address);
-            s.copy(&temporary.slice(..N)?, &mut host)
-        })?;
-        graph.launch(&b)?;
-        let launched = b.record()?;
-        assert!(!launched.is_done()?, "the run did not wait for the kernel that still writes there");
-        gate.open();
-        launched.synchronize()?;
-        assert_eq!(*host.read()?, [7; N]);
+        let (a, b) = (device.stream()?, device.stream()?);
+        run_waits_for_former_owner(&device, 3 << 18, [&a, &b], &b)?;
     }
     Ok(())
 }
@@ -373,7 +377,7 @@ fn a_buffer_can_be_dropped_by_another_thread(device: &Device) -> Result<()> {
 /// Each thread records and launches; others drop what it allocated.
 fn threads_record_at_once(device: &Device) -> Result<()> {
     let device = &open_again(device, DeviceOptions::default())?;
-    let kernels = &conformance::sync::Kernels::load(device)?;
+    let kernels = &Kernels::load(device)?;
     let start = &Barrier::new(3);
     thread::scope(|scope| {
         let work = move || {
@@ -429,7 +433,7 @@ fn buffers_of_one_recording_serve_in_another(device: &Device) -> Result<()> {
 /// Two handles of a device have pools of their own, and values of one stream belong to either.
 fn memory_of_another_handle_stays_apart(device: &Device) -> Result<()> {
     let [first, second] = [device.clone(), open_again(device, DeviceOptions::default())?];
-    let kernels = conformance::sync::Kernels::load(&first)?;
+    let kernels = Kernels::load(&first)?;
     let (s, mut host) = (first.stream()?, first.pinned::<u32>(N)?);
     let mut foreign = second.stream()?.full(N, 7u32)?;
     conformance::synchronize(&second)?;
