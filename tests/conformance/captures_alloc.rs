@@ -10,10 +10,14 @@ use conformance::{
     Gate, Random, assert_all, kernels_and_streams, next, open_again, overlaps, refused, tests,
 };
 use gpustream::hal::RawBuffer;
+use gpustream::half::f16;
 use gpustream::{
     Buffer, DefaultStream, Device, DeviceOptions, ErrorKind, GraphUpdate, Launch, Pinned, Result, Stream,
     Tracking,
 };
+use gpustream_kernels::convert::Convert;
+use gpustream_kernels::reduce::Reduce;
+use gpustream_kernels::scan::Scan;
 
 use crate::graphs::{N, usable};
 use crate::pool::under_each;
@@ -27,7 +31,7 @@ tests! {
         threads_record_at_once, buffers_of_one_recording_serve_in_another, memory_of_another_handle_stays_apart,
         nodes_allocate, an_update_allocates, buffers_from_outside_stay_with_the_graph, contents_from_outside_stay, bodies_allocate, forgotten_values_break_nothing,
         a_graph_dropped_in_use_keeps_its_memory, a_builder_that_is_dropped_gives_all_back,
-        pipelines_are_refused_that_wait, operations_that_read_slices_are_refused, random_recordings_compute_the_same;
+        library_functions_are_recorded, pipelines_are_refused_that_wait, operations_that_read_slices_are_refused, random_recordings_compute_the_same;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -779,6 +783,39 @@ fn pipelines_are_refused_that_wait(device: &Device) -> Result<()> {
     array.write()?.fill(2);
     pipeline.in_place([&mut array], |s, [piece]| s.fill(piece, 6))?;
     assert_eq!(*array.read()?, vec![6; 2 * N]);
+    Ok(())
+}
+
+/// Functions with temporaries are recorded as they are.
+fn library_functions_are_recorded(device: &Device) -> Result<()> {
+    const LONG: usize = 100_000;
+    let (s, other) = (device.stream()?, device.stream()?);
+    let (reduce, scan, convert) = (Reduce::load(device)?, Scan::load(device)?, Convert::load(device)?);
+    let (mut x, mut sums) = (s.full(LONG, 1u32)?, s.zeros::<u32>(LONG)?);
+    let y = s.full(LONG, 2.0f32)?;
+    let mut results = None;
+    let graph = s.capture(|s| {
+        scan.inclusive(s, &x, &mut sums)?;
+        let (sum, dot) = (reduce.sum(s, &y)?, reduce.dot(s, &y, &y)?);
+        refused(convert.download::<f32, f16>(s, &y), ErrorKind::Captured, &["copy to pinned memory"]);
+        results = Some([sum, dot]);
+        Ok(())
+    })?;
+    let nodes = graph.node_count();
+    for value in [1, 3] {
+        s.fill(&mut x, value)?;
+        graph.launch(&other)?;
+        let want: Vec<u32> = (1..=LONG as u32).map(|index| index * value).collect();
+        assert_eq!(s.download(&sums)?, want);
+        let results = results.as_ref().unwrap();
+        assert_eq!((s.download(&results[0])?, s.download(&results[1])?), (vec![2e5], vec![4e5]));
+    }
+    let alone = s.capture(|s| {
+        scan.inclusive(s, &x, &mut sums)?;
+        reduce.sum(s, &y)?;
+        reduce.dot(s, &y, &y).map(drop)
+    })?;
+    assert_eq!(alone.node_count(), nodes, "the refused download left a node");
     Ok(())
 }
 
