@@ -872,7 +872,9 @@ fn random_recordings_compute_the_same(device: &Device) -> Result<()> {
                         let at = random.below(live.len());
                         let (x, want) = &mut live[at];
                         kernels.step(s, x, value, want.len())?;
-                        want.iter_mut().for_each(|x| *x = next(*x, value));
+                        for x in want.iter_mut() {
+                            *x = next(*x, value);
+                        }
                     }
                     5..7 if live.len() > 1 => {
                         let at = random.below(live.len());
