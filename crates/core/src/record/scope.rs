@@ -73,7 +73,7 @@ impl Scope {
         let block = allocated.take(room, |block| {
             // Another graph counts on what the memory holds, and so does this one on what was put there from outside.
             let is_ours = Arc::strong_count(block) == 1 + usize::from(contents.uses.touch(block));
-            let mut usable = is_ours && block.history.lock().is_untouched();
+            let mut usable = is_ours && block.history.lock().is_unwritten();
             if let Some(history) = histories.get(&Arc::as_ptr(block)) {
                 history.conflicts(&(0..block.capacity), Mode::Write, |old| usable &= is_before(old.point));
             }

@@ -265,12 +265,9 @@ impl History {
         self.prune_above = FEW;
     }
 
-    /// Returns whether the present owner has left no use, and no byte counts as written.
-    pub(crate) fn is_untouched(&self) -> bool {
-        let is_recycled = |old: &Use| old.recycled;
-        self.segments.iter().all(|segment| {
-            !segment.written && segment.writers.iter().chain(&segment.readers).all(is_recycled)
-        })
+    /// Returns whether nothing has written any byte since the allocation was handed out.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.segments.iter().all(|segment| !segment.written)
     }
 
     /// Begins the next allocation, of `len` bytes, in memory whose last owner is gone. The history still covers all bytes
