@@ -48,7 +48,8 @@ impl Pools {
             other => other?,
         };
         let room = if is_pooled { block.capacity } else { bytes };
-        stream.in_scope(|scope, _| scope.adopt(&home, &mut block, room))?;
+        let adopted = stream.in_scope(|scope, _| scope.adopt(&home, &mut block, room));
+        adopted.map_err(|error| error.with_operation(operation))?;
         Ok(block)
     }
 }
