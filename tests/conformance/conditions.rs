@@ -242,6 +242,10 @@ fn a_captured_condition_follows_other_lanes(device: &Device) -> Result<()> {
         kernels.step(&b, &mut it.x, 8, N)?;
         a.wait(&b.record()?)
     })?;
+    let dot = graph.dot();
+    for edge in ["n0 -> n1;", "n1 -> n2;"] {
+        assert!(dot.contains(edge), "{edge} is missing in {dot}");
+    }
     let mut want = 1;
     for count in [3, 0] {
         it.prepare(&a, count)?;

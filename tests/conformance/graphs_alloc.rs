@@ -15,7 +15,7 @@ use crate::pool::under_each;
 tests! {
     Plain: nodes_allocate, an_update_allocates, bodies_allocate, a_builder_that_is_dropped_gives_all_back,
         pipelines_are_refused_that_wait, library_functions_are_recorded,
-        operations_that_read_slices_are_refused, random_recordings_compute_the_same;
+        operations_that_read_slices_are_refused, random_recordings_compute_the_same, random_nodes_compute_the_same;
 }
 
 fn nodes_allocate(device: &Device) -> Result<()> {
@@ -344,6 +344,62 @@ fn random_recordings_compute_the_same(device: &Device) -> Result<()> {
                 assert_eq!(host.slice(..want.len())?.read()?[..], want[..], "seed {seed}");
             }
             (0u32..).zip(&others).try_for_each(|(value, other)| assert_all(&streams[2], other, value))?;
+        }
+    }
+    Ok(())
+}
+
+/// The same of nodes, each of which follows some of those before.
+fn random_nodes_compute_the_same(device: &Device) -> Result<()> {
+    const MOST: usize = 5;
+    for seed in 1..6 {
+        let device = open_again(device, DeviceOptions::default())?;
+        let (kernels, [a, b]) = kernels_and_streams(&device)?;
+        let mut random = Random(seed * 613);
+        let mut hosts = (0..MOST).map(|_| device.pinned::<u32>(N)).collect::<Result<Vec<_>>>()?;
+        let mut live: Vec<(Buffer<u32>, u32)> = Vec::new();
+        let mut builder = device.graph_builder()?;
+        let mut nodes = vec![builder.join(&[])?];
+        for value in 0..200u32 {
+            let after: Vec<_> = (0..random.below(3)).map(|_| nodes[random.below(nodes.len())]).collect();
+            let after = if random.below(2) == 0 { &nodes[nodes.len() - 1..] } else { &after };
+            let node = match random.below(6) {
+                0..3 => {
+                    if live.len() == MOST {
+                        drop(live.swap_remove(random.below(MOST)));
+                    }
+                    builder.node(after, |s| {
+                        live.push((s.full(N, value)?, value));
+                        Ok(())
+                    })?
+                }
+                3..5 if !live.is_empty() => {
+                    let at = random.below(live.len());
+                    let (x, want) = &mut live[at];
+                    *want = next(*want, value);
+                    builder.node(after, |s| kernels.step(s, x, value, N))?
+                }
+                _ if live.len() > 1 => {
+                    let (mut y, want) = live.swap_remove(random.below(live.len()));
+                    let (x, from) = &live[random.below(live.len())];
+                    let (node, want) =
+                        (builder.node(after, |s| kernels.mix(s, x, &mut y, N))?, next(want, *from));
+                    live.push((y, want));
+                    node
+                }
+                _ => builder.join(after)?,
+            };
+            nodes.push(node);
+        }
+        for ((x, _), host) in live.iter().zip(&mut hosts) {
+            builder.node(&[], |s| s.copy(x, host))?;
+        }
+        let graph = builder.build()?;
+        for s in [&a, &b, &a] {
+            graph.launch(s)?;
+            for ((_, want), host) in live.iter().zip(&hosts) {
+                assert_eq!(*host.read()?, [*want; N], "seed {seed}");
+            }
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ mod build_kernels;
 mod bundle;
 mod cargo;
 mod doctor;
+mod port_report;
 mod setup;
 mod test;
 
@@ -23,6 +24,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     BuildKernels(build_kernels::Args),
+    PortReport(port_report::Args),
     Setup(setup::Args),
     Doctor(doctor::Args),
     Test(test::Args),
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let result = match Cli::parse().command {
         Command::BuildKernels(args) => build_kernels::run(&args),
+        Command::PortReport(args) => port_report::run(&args),
         Command::Setup(args) => setup::run(&args),
         Command::Doctor(args) => return doctor::run(&args),
         Command::Test(args) => test::run(&args),

@@ -133,6 +133,14 @@ impl Kernels {
         self
     }
 
+    /// Parses the files, and compiles nothing.
+    ///
+    /// # Errors
+    /// Every diagnostic of every file.
+    pub fn check(&self) -> Result<()> {
+        self.parse(Path::new("one folder"), false).map(drop)
+    }
+
     /// Parses, compiles, checks and writes the bindings. Blocks until all compilers are done.
     ///
     /// # Errors

@@ -1,0 +1,226 @@
+//! `cargo xtask port-report`: what of a folder of CUDA or HIP files goes through `gpustream-build` as it is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::{Context as _, bail};
+use gpustream_build::{Backend, Error, Kernels};
+use indicatif::{ProgressBar, ProgressStyle};
+use text::Table;
+
+/// Show which kernel files of a folder can be used as they are, and what stops the others
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Folder with .cu and .hip files, at any depth
+    folder: PathBuf,
+    /// Backends to compile for: cpu, cuda, hip, or none to read the files alone [default: cpu]
+    #[arg(long, value_delimiter = ',', default_value = "cpu", hide_default_value = true)]
+    backend: Vec<String>,
+    /// Also look for headers here
+    #[arg(short = 'I', long = "include")]
+    includes: Vec<PathBuf>,
+    /// Leave out the line of each file
+    #[arg(long)]
+    summary: bool,
+}
+
+/// The one instruction level that files are compiled for: what compiles for one level compiles for all.
+const LEVEL: &str = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v3" };
+
+/// The outcome of one file.
+struct Outcome {
+    path: PathBuf,
+    /// The part of the way that the file did not get through; `None` where it got through all.
+    stopped: Option<Stop>,
+    /// Whether the file compiles, for each backend that it was compiled for.
+    compiled: Vec<bool>,
+}
+
+/// The first obstacle of a file.
+struct Stop {
+    /// The line, and mostly the column; behind the path of a header, where the obstacle is in one. Empty for a whole file.
+    place: String,
+    message: String,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let backends = match &*args.backend {
+        [none] if none == "none" => Vec::new(),
+        names => names.iter().map(|name| name.parse()).collect::<Result<Vec<Backend>, _>>()?,
+    };
+    let mut files = Vec::new();
+    let mut others = 0;
+    find(&args.folder, &mut files, &mut others)?;
+    if files.is_empty() {
+        bail!("no file in {} that ends with .cu or .hip has a `__global__`", args.folder.display());
+    }
+    files.sort();
+    let out = crate::target_dir().join("port-report");
+    let outcomes = examine(&files, &out, &backends, &args.includes);
+    // Only space is lost where this fails.
+    let _ = fs::remove_dir_all(&out);
+    print!("{}", report(args, &backends, &outcomes));
+    println!("{others} files without a kernel were left out");
+    Ok(())
+}
+
+/// Collects the files with kernels, and counts those without.
+fn find(folder: &Path, files: &mut Vec<PathBuf>, others: &mut usize) -> anyhow::Result<()> {
+    let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        let path = entry.path();
+        // Links are not followed, since they may lead back up.
+        if entry.file_type()?.is_dir() {
+            find(&path, files, others)?;
+        } else if path.extension().is_some_and(|extension| extension == "cu" || extension == "hip") {
+            if String::from_utf8_lossy(&fs::read(&path)?).contains("__global__") {
+                files.push(path);
+            } else {
+                *others += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts each file through the build, several at once.
+fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Vec<Outcome> {
+    let (next, progress) = (AtomicUsize::new(0), progress_bar(files.len()));
+    let outcomes = Mutex::new(BTreeMap::new());
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = files.get(index) else { return };
+            let outcome = outcome(path, &out.join(index.to_string()), backends, includes);
+            let mut outcomes = outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            outcomes.insert(index, outcome);
+            progress.inc(1);
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    progress.finish_and_clear();
+    outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect()
+}
+
+/// Reads one file, and compiles it for each backend if it can be bound.
+fn outcome(path: &Path, out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Outcome {
+    let kernels = || {
+        let kernels = Kernels::new().file(path).out_dir(out).jobs(1);
+        includes.iter().fold(kernels, |kernels, folder| kernels.include(folder))
+    };
+    let (mut stopped, mut compiled) = (None, Vec::new());
+    match kernels().check() {
+        Err(error) => stopped = Some(Stop::of(path, &error)),
+        Ok(()) => {
+            for &backend in backends {
+                let built = kernels().backend(backend).cpu_level(LEVEL).build();
+                compiled.push(built.is_ok());
+                if let Err(error) = built {
+                    stopped.get_or_insert_with(|| Stop::of(path, &error));
+                }
+            }
+        }
+    }
+    let _ = fs::remove_dir_all(out);
+    Outcome { path: path.to_owned(), stopped, compiled }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.place {
+            "" => f.write_str(&self.message),
+            place => write!(f, "at {place}: {}", self.message),
+        }
+    }
+}
+
+impl Stop {
+    fn of(path: &Path, error: &Error) -> Self {
+        if let Some(first) = error.diagnostics().first() {
+            return Self {
+                place: format!("{}:{}", first.line, first.column),
+                message: first.message.clone(),
+            };
+        }
+        // A compiler's words: `file:line:column: error: …`, or nvcc's `file(line): error: …`.
+        let text = error.to_string();
+        let lines = || text.lines().map(str::trim);
+        let line = lines().find(|line| line.contains("error")).or_else(|| lines().next()).unwrap_or_default();
+        let Some((place, message)) = line.split_once("error: ") else {
+            return Self { place: String::new(), message: line.to_owned() };
+        };
+        let place = place.trim_end_matches([' ', ':']);
+        let file = path.display().to_string();
+        let inside = place.split_once(&*file).map_or(place, |(_, place)| place.trim_matches([':', '(', ')']));
+        Self { place: inside.to_owned(), message: message.to_owned() }
+    }
+}
+
+fn progress_bar(files: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(files as u64).with_style(style)
+}
+
+fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
+    let yes_or_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    let names = backends.iter().map(|backend| backend.name());
+    let mut table = Table::new(["file", "bound"].into_iter().chain(names).chain(["first obstacle"]));
+    let mut obstacles: BTreeMap<String, usize> = BTreeMap::new();
+    for Outcome { path, stopped, compiled } in outcomes {
+        let bound = stopped.is_none() || !compiled.is_empty();
+        let shown = path.strip_prefix(&args.folder).unwrap_or(path).display().to_string();
+        let mut cells = vec![shown, yes_or_no(bound)];
+        cells.extend(
+            (0..backends.len()).map(|at| compiled.get(at).map_or(String::new(), |&yes| yes_or_no(yes))),
+        );
+        cells.push(stopped.as_ref().map_or(String::new(), Stop::to_string));
+        table.row(cells);
+        if let Some(stop) = stopped {
+            *obstacles.entry(kind(&stop.message)).or_default() += 1;
+        }
+    }
+    let mut sums = Table::new(["", "files", "part"]);
+    let mut sum = |what: String, count: usize| {
+        let part = format!("{:.0} %", 100.0 * count as f64 / outcomes.len() as f64);
+        sums.row([what, count.to_string(), part]);
+    };
+    sum("with kernels".to_owned(), outcomes.len());
+    let bound = |outcome: &&Outcome| outcome.stopped.is_none() || !outcome.compiled.is_empty();
+    sum("bound".to_owned(), outcomes.iter().filter(bound).count());
+    for (at, backend) in backends.iter().enumerate() {
+        let compiles = |outcome: &&Outcome| outcome.compiled.get(at) == Some(&true);
+        sum(format!("compile for {}", backend.name()), outcomes.iter().filter(compiles).count());
+    }
+    let mut often: Vec<_> = obstacles.into_iter().collect();
+    often.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let mut reasons = Table::new(["first obstacle", "files"]);
+    for (message, count) in often.into_iter().take(25) {
+        reasons.row([message, count.to_string()]);
+    }
+    let files = if args.summary { String::new() } else { format!("{table}\n\n") };
+    format!("{files}{reasons}\n\n{sums}\n")
+}
+
+/// Returns a message without the names in it, so that messages of one kind are equal.
+fn kind(message: &str) -> String {
+    let quoted = |text: &str, quote: char| {
+        let parts = text.split(quote).enumerate();
+        parts
+            .map(|(at, part)| if at % 2 == 0 { part } else { "…" })
+            .collect::<Vec<_>>()
+            .join(&quote.to_string())
+    };
+    quoted(&quoted(message, '`'), '"')
+}
