@@ -93,6 +93,8 @@ impl Convert {
         src: &(impl AsView<T> + ?Sized),
     ) -> Result<Vec<U>> {
         let src = src.view();
+        // A recording refuses the download, and would keep the conversion that came before.
+        stream.download(&src.slice(..0)?)?;
         let mut converted = stream.alloc(src.len())?;
         self.copy(stream, &src, &mut converted)?;
         stream.download(&converted)

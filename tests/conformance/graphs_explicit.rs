@@ -64,7 +64,11 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     let mut builder = device.graph_builder()?;
     refused(builder.node(&[], |_| Ok(())), ErrorKind::Captured, &["submit one operation"]);
     refused(builder.node(&[], Stream::synchronize), ErrorKind::Captured, &[]);
-    refused(builder.node(&[], |s| s.zeros::<u32>(N).map(drop)), ErrorKind::Captured, &[]);
+    refused(
+        builder.node(&[], |s| s.alloc::<u32>(N).map(drop)),
+        ErrorKind::Captured,
+        &["submit one operation"],
+    );
     refused(builder.node(&[], |s| s.host_fn(|| ())), ErrorKind::Captured, &[]);
     let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
     builder.node(&[node], |s| kernels.step(s, &mut x, 2, N))?;

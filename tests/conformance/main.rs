@@ -3,6 +3,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 
 mod bad_input;
+mod captures_alloc;
 mod clusters;
 mod conditions;
 mod convert;
@@ -14,6 +15,7 @@ mod exit;
 mod faults;
 mod flags;
 mod graphs;
+mod graphs_alloc;
 mod graphs_capture;
 mod graphs_explicit;
 mod graphs_update;
@@ -43,6 +45,6 @@ mod tracking;
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
     staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, faults,
-    kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
+    kernels, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }

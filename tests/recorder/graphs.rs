@@ -8,7 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use fake_cuda::codes;
-use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, PoolPolicy, Result, Stream, StreamOptions};
+use gpustream::{
+    DefaultStream, Device, DeviceOptions, ErrorKind, GraphUpdate, PoolPolicy, Result, Stream, StreamOptions,
+};
+use recorder::Call;
 
 use crate::fakes::{on_both, on_each};
 
@@ -98,14 +101,12 @@ fn misuse_is_refused_before_the_driver_hears_of_it() {
             .capture(|s| {
                 s.fill(&mut x, 6)?;
                 let inside = s.record()?;
-                let offences: [(&str, &dyn Fn() -> Result<()>); 19] = [
+                let offences: [(&str, &dyn Fn() -> Result<()>); 17] = [
                     ("synchronize", &|| s.synchronize()),
                     ("is_done", &|| s.is_done().map(drop)),
                     ("device.synchronize", &|| device.synchronize()),
                     ("event.synchronize", &|| inside.synchronize()),
                     ("event.is_done", &|| inside.is_done().map(drop)),
-                    ("alloc", &|| s.alloc::<u32>(1000).map(drop)),
-                    ("zeros", &|| s.zeros::<u32>(1000).map(drop)),
                     ("upload", &|| s.upload(&[1u32; 1000]).map(drop)),
                     ("long upload", &|| s.upload(&vec![1u32; 1 << 22]).map(drop)),
                     ("download", &|| s.download(&y).map(drop)),
@@ -141,6 +142,82 @@ fn misuse_is_refused_before_the_driver_hears_of_it() {
         assert_eq!(s.download(&x).unwrap(), [7; 1000]);
         assert_eq!(s.download(&y).unwrap(), [2; 1000]);
     });
+}
+
+/// With memory in the pool, an allocation inside is no call at all. Otherwise the driver is asked by the call that belongs
+/// to no stream, also for a program that prefers the driver's pool.
+#[test]
+fn allocations_inside_are_in_no_streams_order() {
+    for policy in [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled] {
+        on_each(|fake, recorder| {
+            let device = Device::open_with(fake.name, DeviceOptions::default().pool(policy)).unwrap();
+            let s = device.stream().unwrap();
+            drop(s.alloc::<u32>(1000).unwrap());
+            s.synchronize().unwrap();
+            let is_pooled = policy == PoolPolicy::Library;
+            if !is_pooled {
+                device.trim();
+            }
+            let words = |work: &dyn Fn() -> Result<()>| {
+                let (outcome, calls) = recorder.record(work);
+                outcome.unwrap();
+                calls.iter().map(Call::word).filter(|&word| word != "ask stream").collect::<Vec<_>>()
+            };
+            let first = if is_pooled { vec![] } else { vec!["alloc"] };
+            let in_capture = |s: &Stream| {
+                assert_eq!(words(&|| s.alloc::<u32>(1000).map(drop)), first, "{policy:?}");
+                assert_eq!(words(&|| s.alloc::<u32>(1000).map(drop)), [""; 0], "{policy:?}");
+                assert_eq!(words(&|| s.zeros::<u32>(1000).map(drop)), ["fill"], "{policy:?}");
+                // Memory that a node touched.
+                assert_eq!(words(&|| s.alloc::<u32>(1000).map(drop)), [""; 0], "{policy:?}");
+                Ok(())
+            };
+            let graph = s.capture(in_capture).unwrap();
+            assert_eq!((graph.node_count(), device.memory_stats().live), (1, 1), "{policy:?}");
+            graph.launch(&s).unwrap();
+            let mut builder = device.graph_builder().unwrap();
+            builder
+                .node(&[], |s| {
+                    assert_eq!(words(&|| s.alloc::<u32>(1000).map(drop)), first, "{policy:?}");
+                    assert_eq!(words(&|| s.alloc::<u32>(1000).map(drop)), [""; 0], "{policy:?}");
+                    s.zeros::<u32>(1000).map(drop)
+                })
+                .unwrap();
+            builder.build().unwrap().launch(&s).unwrap();
+        });
+    }
+}
+
+/// Two handles of a device have pools of their own. Memory of one never serves an allocation of the other, also where
+/// both allocate on one stream.
+#[test]
+fn handles_keep_their_memory_apart_in_one_capture() {
+    on_both(|_, first, []| {
+        let second = open_again(first);
+        let a = first.default_stream(DefaultStream::PerThread).unwrap();
+        let b = second.default_stream(DefaultStream::PerThread).unwrap();
+        let mut left = None;
+        let graph = a.capture(|a| {
+            for value in 0..4u32 {
+                let (mine, others) = (a.full(1000, value)?, b.full(1000, value)?);
+                assert_ne!(mine.as_raw(), others.as_raw());
+                left = Some(b.duplicate(&mine)?);
+            }
+            Ok(())
+        });
+        let graph = graph.unwrap();
+        assert_eq!([first, &second].map(|device| device.memory_stats().live), [1, 3]);
+        graph.launch(&b).unwrap_err();
+        graph.launch(&a).unwrap();
+        assert_eq!(b.download(left.as_ref().unwrap()).unwrap(), [3; 1000]);
+        drop((left, b, second));
+        graph.launch(&a).unwrap();
+        a.synchronize().unwrap();
+    });
+}
+
+fn open_again(device: &Device) -> Device {
+    Device::open_with(device.info().backend, DeviceOptions::default()).unwrap()
 }
 
 fn on_another_thread(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {

@@ -82,7 +82,8 @@ impl DeviceOptions {
     /// last use.
     ///
     /// # Safety
-    /// The caller orders all operations of different streams that touch the same memory, host access included.
+    /// The caller orders all operations of different streams that touch the same memory, host access included. All child
+    /// nodes of one graph touch the memory that was allocated while the graph was recorded.
     #[must_use]
     pub unsafe fn without_tracking(mut self) -> Self {
         self.tracking = None;

@@ -37,6 +37,19 @@ impl Owned {
         Ok(Self::new(device, block))
     }
 
+    /// Allocates device memory for the recording that `stream` takes part in.
+    pub(crate) fn alloc_recorded(
+        device: &Device,
+        bytes: usize,
+        stream: &StreamCore,
+        operation: Operation,
+    ) -> Result<Self> {
+        inside::check_outside().map_err(|error| error.with_operation(operation))?;
+        let core: &DeviceCore = &device.0;
+        let block = core.pools.alloc_recorded(core, bytes, stream, operation)?;
+        Ok(Self::new(device, block))
+    }
+
     pub(crate) fn new(device: &Device, block: Arc<Block>) -> Self {
         Self { block: ManuallyDrop::new(block), device: device.clone() }
     }

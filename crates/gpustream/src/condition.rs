@@ -49,7 +49,8 @@ impl Stream {
     /// time. Otherwise as [`if_`](Self::if_).
     ///
     /// The body, or the host by [`Flag::set`](crate::Flag::set), has to end the loop: a loop that nobody ends is like a
-    /// kernel that spins for ever. A body that writes `flag` takes a `Flag`, which it can be given by reference.
+    /// kernel that spins for ever. A body that writes `flag` takes a `Flag`, which it can be given by reference. Memory that
+    /// the body allocates and drops has unspecified contents in each round.
     ///
     /// On CUDA each round costs a microsecond or two beside the work, for the kernel of a thread that looks at the flag;
     /// the first condition in a process also has the driver compile that kernel, for a tenth of a second.

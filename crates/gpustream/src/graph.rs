@@ -64,9 +64,32 @@ impl Stream {
     /// recorded inside, instead of running them.
     ///
     /// The tracker orders operations inside the graph as it does outside. Copies must be between device and
-    /// pinned memory; allocation, host waits and use from another thread are an [`ErrorKind::Captured`] at the call
+    /// pinned memory; host waits and use from another thread are an [`ErrorKind::Captured`] at the call
     /// that tried, after which stream and buffers work as before. A capture that begins while another thread waits for
     /// the whole device is an [`ErrorKind::Captured`] too.
+    ///
+    /// [`alloc`](Self::alloc) and its kin work inside, and make no node for the allocation. The memory belongs to the
+    /// recording: once the buffer is dropped, a later allocation inside gets the memory if that is of a similar length and
+    /// comes after the buffer's uses, and nobody else while the graph lives. So temporaries one after the other need the
+    /// memory of one, and branches that can run at once have memory of their own. A buffer that leaves the closure is like
+    /// any other; each launch writes what the nodes write there.
+    ///
+    /// ```
+    /// # fn main() -> gpustream::Result<()> {
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let x = stream.upload(&[1u32, 2, 3])?;
+    /// let mut result = None;
+    /// let graph = stream.capture(|s| {
+    ///     let temporary = s.duplicate(&x)?;
+    ///     result = Some(s.duplicate(&temporary)?);
+    ///     Ok(())
+    /// })?;
+    /// graph.launch(&stream)?;
+    /// assert_eq!(result.map(|y| stream.download(&y)).transpose()?, Some(vec![1, 2, 3]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Captured`] for operations that cannot be recorded, and the error of `work`.

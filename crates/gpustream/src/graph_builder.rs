@@ -87,6 +87,24 @@ impl GraphBuilder {
     /// Adds one operation, which runs after the nodes `after`. The stream given to `work` stands for the node: one
     /// launch, copy, fill or [`host_fn_repeat`](Stream::host_fn_repeat) goes into it.
     ///
+    /// [`alloc`](Stream::alloc) makes no node, and [`zeros`](Stream::zeros) makes one. The memory belongs to the graph, as in
+    /// a [capture](Stream::capture): once the buffer is dropped, it serves nodes that come after the nodes which use it.
+    ///
+    /// ```
+    /// # fn main() -> gpustream::Result<()> {
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let (mut builder, mut x) = (device.graph_builder()?, None);
+    /// let zeros = builder.node(&[], |s| s.zeros::<u32>(8).map(|zeros| x = Some(zeros)))?;
+    /// if let Some(x) = &mut x {
+    ///     builder.node(&[zeros], |s| s.fill(&mut x.slice_mut(..4)?, 7))?;
+    /// }
+    /// builder.build()?.launch(&stream)?;
+    /// assert_eq!(x.map(|x| stream.download(&x)).transpose()?, Some(vec![7, 7, 7, 7, 0, 0, 0, 0]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Captured`] for none or several operations, and for operations that no node can be;
     /// [`ErrorKind::InvalidArgument`] for a node of another builder. The builder stays usable.

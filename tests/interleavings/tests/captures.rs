@@ -249,6 +249,44 @@ fn one_graph_is_launched_by_one_thread_at_a_time() {
     });
 }
 
+/// Another thread drops a buffer of a recording while that goes on, ends or is over, and allocates.
+#[test]
+fn memory_of_a_recording_is_handed_out_inside_alone() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let handed = Arc::new(shuttle::sync::Mutex::new(None::<Buffer<u32>>));
+        let taken = handed.clone();
+        let dropping = thread::spawn(move || {
+            let buffer = taken.lock().unwrap().take();
+            drop(buffer);
+            b.alloc::<u32>(4).unwrap()
+        });
+        let mut addresses = Vec::new();
+        let graph = a.capture(|a| {
+            for value in 1..4 {
+                let mut temporary = a.alloc::<u32>(4)?;
+                a.fill(&mut temporary, value)?;
+                addresses.push(temporary.as_raw());
+                if value == 1 {
+                    *handed.lock().unwrap() = Some(temporary);
+                }
+            }
+            Ok(())
+        });
+        let graph = graph.unwrap();
+        graph.launch(&a).unwrap();
+        let others = (dropping.join().unwrap(), a.alloc::<u32>(4).unwrap());
+        assert!(![others.0.as_raw(), others.1.as_raw()].iter().any(|other| addresses.contains(other)));
+        let late = handed.lock().unwrap().take();
+        drop((late, graph, others));
+        a.synchronize().unwrap();
+        device.trim();
+        assert_eq!((driver.steps(), device.memory_stats().live), (vec![1, 2, 3], 0));
+    });
+}
+
 /// The other thread is handed the memory while the step's operations are held back.
 #[test]
 fn operations_held_back_are_seen_by_other_threads() {

@@ -383,6 +383,38 @@ pub(crate) fn captures(it: &mut Stage) -> Result<u64> {
     Ok(sum(&it.a.download(&it.x)?) + sum(&it.host.read()?) + outcome(same) + 2 * outcome(other))
 }
 
+pub(crate) fn allocations_inside_recordings(it: &mut Stage) -> Result<u64> {
+    let (a, b, kernel) = (&it.a, &it.b, &it.kernel);
+    a.fill(&mut it.x, 1)?;
+    let mut left = None;
+    let x = &mut it.x;
+    let graph = a.capture(|s| {
+        for value in 0..3 {
+            // A capture goes on after a failed call.
+            let mut temporary = s.full(200, value).or_else(|_| s.full(200, value))?;
+            increment(kernel, s, ONE, &mut temporary)?;
+            s.copy(&temporary, &mut x.slice_mut(..200)?)?;
+        }
+        b.wait(&s.record()?)?;
+        left = Some(b.duplicate(&x.slice(..100)?)?);
+        s.zeros::<u32>(1 << 16).map(drop)
+    })?;
+    graph.launch(b)?;
+    let got = left.map_or(Ok(0), |left| Ok(sum(&a.download(&left)?)))?;
+    let mut builder = it.device.graph_builder()?;
+    let mut temporary = None;
+    let first = builder.node(&[], |s| {
+        temporary = Some(s.full(100, 7u32)?);
+        Ok(())
+    })?;
+    if let Some(temporary) = temporary {
+        builder.node(&[first], |s| s.copy(&temporary, &mut it.x.slice_mut(50..150)?))?;
+    }
+    drop(graph);
+    builder.build()?.launch(a)?;
+    Ok(got + sum(&b.download(&it.x)?))
+}
+
 pub(crate) fn built_graphs(it: &mut Stage) -> Result<u64> {
     it.a.fill(&mut it.x, 1)?;
     it.host.write()?.fill(20);

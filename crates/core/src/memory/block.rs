@@ -74,10 +74,13 @@ pub(crate) struct Returned {
     pub(crate) uses: Option<Uses>,
 }
 
-/// The pools that blocks' ranges go back to.
+/// The pools that blocks' ranges go back to, or a recording between a block and its pools.
 pub(crate) trait Home: Send + Sync {
     /// Takes back a range that nobody holds any more.
     fn give_back(&self, returned: Returned);
+
+    /// Notes that a block's owner is gone while others hold the block.
+    fn note_disowned(&self, _block: &Arc<Block>) {}
 }
 
 /// One allocation, shared by its owner and the graphs that refer to it. The last holder gives the range back.
@@ -152,6 +155,17 @@ impl Block {
         self.guards.get_mut().clear();
         let uses = self.history.get_mut().end();
         Some(Returned { kind: self.kind, place, address: self.address, size: self.capacity, uses })
+    }
+
+    /// Puts a home between the block, which nobody else holds, and its home so far.
+    pub(crate) fn rehome(&mut self, home: Arc<dyn Home>) {
+        self.home = home;
+    }
+
+    /// Tells the home that the owner is gone while others hold the block.
+    #[cold]
+    pub(crate) fn disown(self: &Arc<Self>) {
+        self.home.note_disowned(self);
     }
 
     #[inline]

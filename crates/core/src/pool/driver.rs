@@ -131,6 +131,11 @@ impl DriverPool {
         }
     }
 
+    /// Returns the bytes that are in use or wait to be freed.
+    pub(super) fn reserved(&self) -> usize {
+        lock(&self.0).reserved()
+    }
+
     pub(super) fn stats(&self) -> MemoryStats {
         let inner = &*lock(&self.0);
         MemoryStats {

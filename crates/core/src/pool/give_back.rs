@@ -19,11 +19,13 @@ impl Home for Pools {
 }
 
 impl Pools {
-    /// Takes back the allocation of a dropped owner. If a graph still holds the block, the graph gives the range back
-    /// later.
+    /// Takes back the allocation of a dropped owner. If a graph or a recording still holds the block, its last holder
+    /// gives the range back later.
     #[inline]
     pub fn release(self: &Arc<Self>, mut block: Arc<Block>) {
-        let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else { return };
+        let Some(emptied) = Arc::get_mut(&mut block).and_then(Block::empty_out) else {
+            return block.disown();
+        };
         let of_driver = matches!(emptied.place, Place::Driver);
         self.take_back(emptied, Some(block));
         if of_driver {

@@ -16,6 +16,7 @@
 //! | `upstream` | the drivers' plain allocators, under the program's limit |
 //! | `state` | the pool of one kind of memory: arenas, emptied blocks, figures |
 //! | `pools` | locks, and the steps when there is no more |
+//! | `recorded` | allocation inside recordings |
 //! | `give_back` | the way back, to the pool and to the driver |
 //! | `options` | a program's choices |
 //! | `replay` | a random mix of allocations against each policy |
@@ -27,6 +28,7 @@ mod give_back;
 pub(crate) mod lists;
 mod options;
 mod pools;
+mod recorded;
 #[cfg(test)]
 mod replay;
 mod state;

@@ -10,7 +10,8 @@ pub enum PoolPolicy {
     Library,
     /// The driver's own stream-ordered pool (`cuMemAllocAsync`), on devices that have one: slower, and shared with
     /// other users of the driver. Copies from and to other devices work; kernels of other devices do not reach the
-    /// memory.
+    /// memory. Graphs' own memory, which a capture or a node allocates, is from the driver's plain allocator: a driver
+    /// would record the calls of its pool.
     Driver,
     /// No pool: every allocation is the driver's own, which suits debuggers and sanitizers. Slow.
     Unpooled,

@@ -68,7 +68,7 @@ impl Pools {
 
     /// Returns whether ranges of this kind are cut out of larger slabs, and kept.
     #[inline]
-    fn is_pooled(&self, kind: Kind) -> bool {
+    pub(super) fn is_pooled(&self, kind: Kind) -> bool {
         match self.policy {
             // Managed memory is moved and advised about by page, so two allocations must not share one.
             _ if kind == Kind::Managed => false,
@@ -138,9 +138,10 @@ impl Pools {
         request: &Request,
         stream: Option<&StreamCore>,
     ) -> Result<Arc<Block>> {
-        if self.policy == PoolPolicy::Driver
-            && request.kind == Kind::Device
+        if self.is_of_driver(request.kind)
             && let Some(stream) = stream
+            // The driver would record the call. The plain one gives memory that is kept and freed as if there were no pool.
+            && !stream.is_recorded()
         {
             return self.alloc_of_driver(users, request, stream);
         }
@@ -219,7 +220,7 @@ impl Pools {
         let mut block = Arc::new(Block::empty(self.clone(), kind));
         let mut alloc = || {
             let _growing = self.upstream.lock_growth(kind);
-            self.upstream.check_limit(kind, self.driver.stats().reserved, size)?;
+            self.upstream.check_limit(kind, self.reserved(kind) as u64, size)?;
             self.driver.alloc(self.rules, (size, bytes), holder, stream, &mut block)
         };
         match alloc() {
@@ -281,7 +282,7 @@ impl Pools {
     fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
         let Request { kind, size, holder } = *request;
         let _growing = self.upstream.lock_growth(kind);
-        let reserved = lock(self.pool(kind)).reserved();
+        let reserved = self.reserved(kind);
         let exact = self.upstream.exact(holder.requested);
         let slab = if self.is_pooled(kind) {
             self.upstream.alloc_shared(kind, size, reserved)
@@ -306,22 +307,22 @@ impl Pools {
         kind == Kind::Device && self.policy == PoolPolicy::Driver
     }
 
+    /// Returns the bytes taken from the driver.
+    fn reserved(&self, kind: Kind) -> usize {
+        let of_driver = if self.is_of_driver(kind) { self.driver.reserved() } else { 0 };
+        of_driver + lock(self.pool(kind)).reserved()
+    }
+
     pub fn stats(&self, kind: Kind) -> MemoryStats {
-        if self.is_of_driver(kind) {
-            return self.driver.stats();
-        }
-        lock(self.pool(kind)).stats()
+        let stats = lock(self.pool(kind)).stats();
+        if self.is_of_driver(kind) { stats.with(&self.driver.stats()) } else { stats }
     }
 
     pub fn snapshot(&self, kind: Kind) -> MemorySnapshot {
-        if self.is_of_driver(kind) {
-            let live = self.driver.live();
-            return MemorySnapshot::new(
-                self.driver.stats(),
-                live.iter().map(|(size, holder)| (*size, holder)),
-            );
-        }
-        lock(self.pool(kind)).snapshot()
+        let of_driver = if self.is_of_driver(kind) { self.driver.live() } else { Vec::new() };
+        let stats = self.stats(kind);
+        let state = lock(self.pool(kind));
+        MemorySnapshot::new(stats, state.live().chain(of_driver.iter().map(|(size, holder)| (*size, holder))))
     }
 
     /// Adds the holders of the memory to an error that says that there is no more.
@@ -342,7 +343,7 @@ impl Pools {
 }
 
 #[cold]
-fn too_large(bytes: usize, operation: Operation) -> Error {
+pub(super) fn too_large(bytes: usize, operation: Operation) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("an allocation of {bytes} bytes exceeds the address space"))
         .with_operation(operation)
 }

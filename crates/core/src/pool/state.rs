@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::SMALL;
 use super::arena::Arena;
 use super::lists::Segregated;
-use super::stats::{MemorySnapshot, MemoryStats};
+use super::stats::MemoryStats;
+use super::{Holder, SMALL};
 use crate::memory::Block;
 
 /// The most emptied blocks that are kept to be filled again.
@@ -53,8 +53,9 @@ impl PoolState {
         }
     }
 
-    pub(super) fn snapshot(&self) -> MemorySnapshot {
-        MemorySnapshot::new(self.stats(), self.small.live().chain(self.large.live()))
+    /// Returns the sizes and the holders of the live ranges.
+    pub(super) fn live(&self) -> impl Iterator<Item = (usize, &Holder)> {
+        self.small.live().chain(self.large.live())
     }
 
     /// Counts a range that was handed out, and returns an emptied block to fill, if one is left.

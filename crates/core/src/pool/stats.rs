@@ -30,6 +30,20 @@ pub struct MemoryStats {
 }
 
 impl MemoryStats {
+    /// Adds the memory that comes from another source.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        Self {
+            used: self.used + other.used,
+            peak: self.peak + other.peak,
+            reserved: self.reserved + other.reserved,
+            peak_reserved: self.peak_reserved + other.peak_reserved,
+            longest_free: self.longest_free.max(other.longest_free),
+            live: self.live + other.live,
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+        }
+    }
+
     /// Returns how scattered the free memory is: 0 for one piece, towards 1 if no piece is long.
     pub fn fragmentation(&self) -> f64 {
         let free = self.reserved.saturating_sub(self.used);

@@ -119,6 +119,18 @@ impl Capture {
         unsafe { call.record(&*stream.device, stream.raw) }
     }
 
+    /// Calls `work` with the tracker, and with the question which points come before the next operation of `stream`.
+    pub(crate) fn in_scope<T>(
+        &self,
+        stream: &StreamCore,
+        work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
+    ) -> Result<T> {
+        self.check_thread()?;
+        let Inner { lanes, scope, .. } = &mut *lock(&self.inner);
+        let Some(lane) = lanes.get(&stream.id) else { return Err(has_left()) };
+        Ok(work(scope, &|point| point.stream == stream.id || lane.clock.covers(point)))
+    }
+
     /// Records a conditional node, after the captured operations that the word and the body conflict with. `fill` fills
     /// the body.
     ///

@@ -45,6 +45,7 @@ use smallvec::SmallVec;
 use crate::host_call::Panicked;
 use crate::inside;
 use crate::operation::refused;
+use crate::record::scope::Scope;
 use crate::step::Step;
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -381,6 +382,31 @@ impl StreamCore {
     #[inline]
     pub fn is_recorded(&self) -> bool {
         self.recorded.load(Ordering::Acquire)
+    }
+
+    /// Calls `work` with the tracker of the recording that the stream's allocations belong to, and with the question which
+    /// points of it come before the stream's next operation. Returns `None` where operations run, or go into a node of an
+    /// executable.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] where another thread captures the stream; [`ErrorKind::InHostClosure`] inside a host closure.
+    pub(crate) fn in_scope<T>(
+        &self,
+        work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
+    ) -> Result<Option<T>> {
+        self.check_thread()?;
+        match &self.sink {
+            Sink::Node(adder) => adder.in_scope(work).map(Some),
+            Sink::Set(_) => Ok(None),
+            Sink::Driver => {
+                let state = lock(&self.state);
+                let Recording::Capture(capture) = &state.recording else { return Ok(None) };
+                let capture = capture.clone();
+                drop(state);
+                // Only the capturing thread gets further, and only that thread ends the capture.
+                capture.in_scope(self, work).map(Some)
+            }
+        }
     }
 
     /// Changes what becomes of the stream's operations.

@@ -74,6 +74,11 @@ impl GraphUses {
         self.host
     }
 
+    /// Returns whether the graph touches the block.
+    pub(crate) fn touch(&self, block: &Arc<Block>) -> bool {
+        self.blocks.binary_search_by_key(&Arc::as_ptr(block), |(old, _)| Arc::as_ptr(old)).is_ok()
+    }
+
     #[inline]
     pub fn accesses(&self) -> impl Iterator<Item = Access<'_>> + Clone {
         self.blocks.iter().flat_map(|(block, touched)| {

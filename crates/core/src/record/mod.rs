@@ -10,9 +10,12 @@
 //! | [`condition`] | the operations of a stream that stands for the body of a conditional node | the body's next node |
 //! | [`setter`] | the one operation of a stream that stands for a node of an executable | that node's work |
 //!
+//! Memory that is allocated inside belongs to the recording until that ends ([`allocated`]).
+//!
 //! A driver's capture is a state of streams, and its code is with theirs ([`queue`](crate::queue)). This layer knows
 //! operations, memory and the driver's graphs, but no streams.
 
+mod allocated;
 pub mod attributes;
 pub(crate) mod condition;
 pub(crate) mod contents;

@@ -17,7 +17,7 @@ use crate::inside;
 use crate::memory::Access;
 use crate::operation::{Kept, Submission, refused};
 use crate::sync::{Mutex, lock};
-use crate::track::Tracking;
+use crate::track::{Point, Tracking};
 
 /// The nodes that call a closure, each with the address of its [`RepeatedCall`](crate::host_call::RepeatedCall).
 pub type HostNodes = Vec<(RawGraphNode, usize)>;
@@ -146,6 +146,23 @@ impl NodeAdder {
         let accesses: Vec<&Access<'_>> = accesses.iter().collect();
         // SAFETY: the node has no work, or is a graph that is alive and whose contents are kept.
         unsafe { inner.make(self, tracking, operation, node, &accesses, after.into()) }.map(drop)
+    }
+
+    /// Calls `work` with the tracker, and with the question which points come before the node under construction.
+    pub(crate) fn in_scope<T>(
+        &self,
+        work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
+    ) -> Result<T> {
+        inside::check_outside()?;
+        let Inner { scope, lanes, next, .. } = &mut *lock(&self.inner);
+        let after = match next {
+            Next::One(after) => after.clone(),
+            // The node has come, or each follows the one before.
+            Next::Closed(_) | Next::Each => scope.len().checked_sub(1).into_iter().collect(),
+        };
+        let mut place = lanes.place(&after);
+        place.follow_all(lanes, &after);
+        Ok(work(scope, &|point| place.is_after(point)))
     }
 
     /// Keeps the values that a child graph keeps.

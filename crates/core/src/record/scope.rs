@@ -1,15 +1,17 @@
 //! The tracker of one recording: the bytes that its operations touch, and their order.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use gpustream_hal::{Operation, Result};
 use smallvec::SmallVec;
 
+use super::allocated::Allocated;
 use super::contents::{Contents, GraphOperation};
-use crate::memory::{Access, Block};
+use crate::memory::{Access, Block, Home};
 use crate::operation::{Kept, hazard};
-use crate::track::{Clock, History, Point, StreamId, Tracking, Use};
+use crate::track::{Clock, History, Mode, Point, StreamId, Tracking, Use};
 
 /// The operations of one recording, by index.
 pub(crate) type Operations = SmallVec<[usize; 2]>;
@@ -19,6 +21,8 @@ pub(crate) type Operations = SmallVec<[usize; 2]>;
 pub(crate) struct Scope {
     histories: HashMap<*const Block, History>,
     pub(crate) contents: Contents,
+    /// The memory that was allocated inside, by the pools it is from.
+    allocated: SmallVec<[Arc<Allocated>; 1]>,
     /// The address of the module that was kept last; 0 before. The module is alive, so nothing else has that address.
     last_kept: usize,
 }
@@ -40,18 +44,55 @@ impl Scope {
         access: &Access<'_>,
     ) -> Result<SmallVec<[Point; 4]>> {
         let (mut missing, mut first) = (SmallVec::new(), None);
-        if let (Some(_), Some(history)) = (tracking, self.histories.get(&Arc::as_ptr(access.block))) {
-            history.conflicts(&access.range, access.mode, |old| {
-                if old.point.stream != lane && !clock.covers(old.point) {
-                    first.get_or_insert(old.operation);
-                    missing.push(old.point);
-                }
-            });
+        let Some(history) = self.histories.get(&Arc::as_ptr(access.block)) else { return Ok(missing) };
+        history.conflicts(&access.range, access.mode, |old| {
+            if old.point.stream == lane || clock.covers(old.point) {
+                return;
+            }
+            match tracking {
+                None if !old.recycled => {}
+                Some(Tracking::Strict) if !old.recycled => drop(first.get_or_insert(old.operation)),
+                _ => missing.push(old.point),
+            }
+        });
+        first.map_or(Ok(missing), |old| Err(hazard(operation, old)))
+    }
+
+    /// Hands out memory for `len` bytes that was allocated inside from `pools`, whose owner is gone, and that has room for
+    /// as many bytes as `room` allows. All that the recording did there comes before the next operation, as `is_before`
+    /// says of each point.
+    pub(crate) fn reuse(
+        &mut self,
+        pools: &Arc<dyn Home>,
+        room: &RangeInclusive<usize>,
+        len: usize,
+        is_before: &dyn Fn(Point) -> bool,
+    ) -> Option<Arc<Block>> {
+        let Self { histories, contents, allocated, .. } = self;
+        let allocated = allocated.iter().find(|allocated| allocated.is_of(pools))?;
+        let block = allocated.take(room, |block| {
+            // Another graph counts on what the memory holds, and so does this one on what was put there from outside.
+            let is_ours = Arc::strong_count(block) == 1 + usize::from(contents.uses.touch(block));
+            let mut usable = is_ours && block.history.lock().is_unwritten();
+            if let Some(history) = histories.get(&Arc::as_ptr(block)) {
+                history.conflicts(&(0..block.capacity), Mode::Write, |old| usable &= is_before(old.point));
+            }
+            usable
+        })?;
+        if let Some(history) = histories.get_mut(&Arc::as_ptr(&block)) {
+            history.begin_again(0);
         }
-        match (tracking, first) {
-            (Some(Tracking::Strict), Some(old)) => Err(hazard(operation, old)),
-            _ => Ok(missing),
-        }
+        block.history.lock().begin_again(len);
+        Some(block)
+    }
+
+    /// Makes a block that was just allocated from `pools`, with room for `room` bytes, part of the recording.
+    pub(crate) fn adopt(&mut self, pools: &Arc<dyn Home>, block: &mut Arc<Block>, room: usize) {
+        let index = self.allocated.iter().position(|allocated| allocated.is_of(pools)).unwrap_or_else(|| {
+            self.allocated.push(Allocated::new(pools.clone()));
+            self.allocated.len() - 1
+        });
+        self.allocated[index].add(block, room);
     }
 
     /// Enters an operation at `point`, directly after the operations `after`.
@@ -103,7 +144,15 @@ impl Scope {
     /// Ends the recording, and returns its contents.
     pub(crate) fn finish(&mut self) -> Contents {
         self.histories.clear();
+        self.allocated.drain(..).for_each(|allocated| allocated.close());
         std::mem::take(&mut self.contents)
+    }
+}
+
+impl Drop for Scope {
+    /// Breaks the circle of blocks and their home where a recording was dropped before its end.
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 

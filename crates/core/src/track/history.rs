@@ -265,6 +265,19 @@ impl History {
         self.prune_above = FEW;
     }
 
+    /// Returns whether nothing has written any byte since the allocation was handed out.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.segments.iter().all(|segment| !segment.written)
+    }
+
+    /// Begins the next allocation, of `len` bytes, in memory whose last owner is gone. The history still covers all bytes
+    /// that earlier owners had: a graph touches these in each launch.
+    pub(crate) fn begin_again(&mut self, len: usize) {
+        let len = len.max(self.segments.last().map_or(0, |last| last.end));
+        let uses = self.end();
+        self.begin(len, uses);
+    }
+
     /// Ends the allocation, and returns the uses that the next owner of the memory must come after, if there are any.
     #[inline]
     pub(crate) fn end(&mut self) -> Option<Uses> {

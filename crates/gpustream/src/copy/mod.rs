@@ -39,6 +39,8 @@ impl Stream {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
+    /// Inside a [capture](Self::capture) and in a [node](crate::GraphBuilder::node) the memory belongs to the graph.
+    ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`], after cached memory was given back and pending frees were waited for; the message
     /// names the lines of the program that hold the memory.
@@ -51,10 +53,12 @@ impl Stream {
     #[inline]
     pub(crate) fn alloc_for<T: Pod>(&self, len: usize, operation: Operation) -> Result<Buffer<T>> {
         let bytes = byte_len::<T>(len)?;
-        self.core
-            .check_not_capturing("allocate inside it; allocate before, the graph keeps what it uses alive")?;
-        let memory = Owned::alloc(&self.device, Kind::Device, bytes, Some(&self.core), operation)?;
-        Ok(Buffer::new(memory, len))
+        let memory = if self.core.is_recorded() {
+            Owned::alloc_recorded(&self.device, bytes, &self.core, operation)
+        } else {
+            Owned::alloc(&self.device, Kind::Device, bytes, Some(&self.core), operation)
+        };
+        Ok(Buffer::new(memory?, len))
     }
 
     /// Allocates `len` elements and clears them in stream order.
@@ -112,6 +116,8 @@ impl Stream {
     /// As for [`alloc`](Self::alloc).
     #[track_caller]
     pub fn upload<T: Pod>(&self, values: &[T]) -> Result<Buffer<T>> {
+        // Before memory is taken that a recording would keep.
+        self.core.check_not_capturing(staged::CAPTURED)?;
         let mut buffer = self.alloc_for(values.len(), operation("upload"))?;
         self.upload_into(values, &mut buffer)?;
         Ok(buffer)

@@ -23,7 +23,7 @@ use crate::view::{AsView, View, ViewMut};
 const SHORT: usize = 2 << 20;
 
 /// The end of the error text inside a capture.
-const CAPTURED: &str = "copy an ordinary slice, which the graph would not own; copy pinned memory";
+pub(super) const CAPTURED: &str = "copy an ordinary slice, which the graph would not own; copy pinned memory";
 
 /// Copies `src` to `dst`, whose lengths agree. Returns when `src` has been read.
 pub(super) fn upload<T: Pod>(

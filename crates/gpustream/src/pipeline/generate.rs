@@ -58,7 +58,7 @@ impl Pipeline<'_> {
         let len = self.results.unwrap_or(self.chunk_of::<U>());
         // Refuses a length that overflows, before anything is allocated.
         byte_len::<U>(len)?;
-        let (lanes, progress) = self.open_lanes()?;
+        let (lanes, progress) = self.open_running_lanes()?;
         let compute = &lanes[0].stream;
         let copies = lanes.get(1).map_or(compute, |lane| &lane.stream);
         let mut finished = 0;

@@ -118,7 +118,7 @@ impl Pipeline<'_> {
         // Refuses lengths that overflow, before anything is allocated.
         byte_len::<T>(chunk)?;
         byte_len::<U>(capacity)?;
-        let (lanes, progress) = self.open_lanes()?;
+        let (lanes, progress) = self.open_running_lanes()?;
         let stream = |index: usize| &lanes[index % lanes.len()].stream;
         let (mut total, mut finished) = (0, 0);
         take_turns::<Slot<T, U>, E>(

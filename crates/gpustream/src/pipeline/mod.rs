@@ -138,6 +138,14 @@ impl<'p> Pipeline<'p> {
         }
         Ok((&mut self.lanes[..count], &mut self.progress))
     }
+
+    /// Refuses lanes that are being captured, as [`open_lanes`](Self::open_lanes) returns them: the host waits for pieces.
+    fn open_running_lanes(&mut self) -> Result<(&mut [Lane], &mut Progress<'p>)> {
+        let (lanes, progress) = self.open_lanes()?;
+        let what = "wait for a pipeline's pieces; pieces `in_place` are not waited for";
+        lanes.iter().try_for_each(|lane| lane.stream.core.check_not_capturing(what))?;
+        Ok((lanes, progress))
+    }
 }
 
 /// Tells `progress` the number of elements.

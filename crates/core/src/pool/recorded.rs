@@ -1,0 +1,55 @@
+//! Allocation inside recordings: captures, and graphs of explicit nodes.
+
+use std::sync::Arc;
+
+use gpustream_hal::{ErrorKind, Operation, Result};
+
+use super::Users;
+use super::pools::{Pools, rounded, too_large};
+use crate::memory::{Block, Home, Kind};
+use crate::queue::StreamCore;
+
+impl Pools {
+    /// Allocates at least `bytes` bytes of device memory for the recording that `stream` takes part in, without a call
+    /// that the driver would record.
+    ///
+    /// Memory that was allocated there before and has lost its owner comes first, where the recorded order puts its uses
+    /// before the next operation; then the pools' memory. Once there is no more, memory whose uses have no such order
+    /// will do too, and the next operation waits for them. Uses outside the recording stay in the block's history, which
+    /// puts every launch of the graph after them.
+    #[cold]
+    pub fn alloc_recorded(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        bytes: usize,
+        stream: &StreamCore,
+        operation: Operation,
+    ) -> Result<Arc<Block>> {
+        let Some(size) = rounded(bytes) else { return Err(too_large(bytes, operation)) };
+        // A small request leaves long blocks to others. Tools that look for accesses beside an allocation know it by the
+        // length that was asked for.
+        let is_pooled = self.is_pooled(Kind::Device);
+        let (least, most) = if is_pooled { (size, size.saturating_mul(2)) } else { (bytes, bytes) };
+        let home: Arc<dyn Home> = self.clone();
+        let reuse = |most: usize, in_any_order: bool| {
+            let reused = stream.in_scope(|scope, is_before| {
+                scope.reuse(&home, &(least..=most), bytes, &|point| in_any_order || is_before(point))
+            });
+            reused.map(Option::flatten).map_err(|error| error.with_operation(operation))
+        };
+        if let Some(block) = reuse(most, false)? {
+            return Ok(block);
+        }
+        let mut block = match self.alloc(users, Kind::Device, bytes, Some(stream), operation) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                let most = if is_pooled { usize::MAX } else { most };
+                return reuse(most, true)?.ok_or(error);
+            }
+            other => other?,
+        };
+        let room = if is_pooled { block.capacity } else { bytes };
+        let adopted = stream.in_scope(|scope, _| scope.adopt(&home, &mut block, room));
+        adopted.map_err(|error| error.with_operation(operation))?;
+        Ok(block)
+    }
+}
