@@ -401,9 +401,16 @@ fn as_range(range: &Range<u32>) -> Range<usize> {
 /// Copies the value of an argument from the caller's.
 #[inline]
 fn store(units: &mut [Unit], &Argument { at, size }: &Argument, from: *mut c_void) {
-    let to = units[at as usize..].as_mut_ptr().cast::<u8>();
-    // SAFETY: the caller's argument has the size of the kernel's parameter, and `push` made room for that size at `at`.
-    unsafe { to.copy_from_nonoverlapping(from.cast::<u8>().cast_const(), size as usize) };
+    let to = units[at as usize..].as_mut_ptr();
+    // SAFETY: the caller's argument has the size of the kernel's parameter, and `push` made room for that size at `at`,
+    // aligned to 16 bytes.
+    unsafe {
+        match size {
+            8 => to.cast::<u64>().write(from.cast::<u64>().read_unaligned()),
+            4 => to.cast::<u32>().write(from.cast::<u32>().read_unaligned()),
+            size => to.cast::<u8>().copy_from_nonoverlapping(from.cast::<u8>(), size as usize),
+        }
+    }
 }
 
 fn store_all(units: &mut [Unit], arguments: &[Argument], args: &[*mut c_void]) {
