@@ -19,7 +19,8 @@ const CHUNK: Duration = Duration::from_micros(40);
 
 /// A place in which one operation runs at a time.
 pub(crate) struct Job {
-    work: UnsafeCell<Work>,
+    /// Alive while workers are on the job.
+    work: UnsafeCell<*const Work>,
     units: AtomicU64,
     next: AtomicU64,
     /// Workers on the operation.
@@ -31,13 +32,16 @@ pub(crate) struct Job {
 // SAFETY: `work` is written by `begin`, when no worker is on the job, and only read while there are; the crew
 // counter's release and acquire order the two.
 unsafe impl Sync for Job {}
-// SAFETY: all of it may move between threads.
+// SAFETY: all of it may move between threads, and so may the work that it points to.
 unsafe impl Send for Job {}
+
+/// The work of a job that has not begun.
+static NOTHING: Work = Work::Empty;
 
 impl Job {
     pub(crate) fn new(most: u32) -> Self {
         Self {
-            work: UnsafeCell::new(Work::Empty),
+            work: UnsafeCell::new(&raw const NOTHING),
             units: AtomicU64::new(0),
             next: AtomicU64::new(0),
             crew: AtomicU32::new(0),
@@ -48,11 +52,13 @@ impl Job {
     /// Puts an operation in.
     ///
     /// # Safety
-    /// The last operation in here is complete, and the caller alone may begin the next.
-    pub(crate) unsafe fn begin(&self, work: Work) {
-        self.units.store(work.units(), Ordering::Relaxed);
+    /// The last operation in here is complete, and the caller alone may begin the next. The work stays as it is and where
+    /// it is until the operation is complete.
+    pub(crate) unsafe fn begin(&self, work: *const Work) {
+        // SAFETY: the work is alive.
+        self.units.store(unsafe { (*work).units() }, Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
-        // SAFETY: no worker reads the work now.
+        // SAFETY: no worker reads the pointer now.
         unsafe { *self.work.get() = work };
         self.crew.store(1, Ordering::Release);
     }
@@ -108,8 +114,8 @@ impl Job {
         }
         let end = (first + grain).min(units);
         let begun = timed.then(Instant::now);
-        // SAFETY: `begin` is done, by the caller's promise.
-        let work = unsafe { &*self.work.get() };
+        // SAFETY: `begin` is done, by the caller's promise, and the work stays while this worker is on the job.
+        let work = unsafe { &**self.work.get() };
         // SAFETY: passed on to the caller.
         if let Err(error) = unsafe { work.run(worker, first, end) } {
             worker.device().lose(error);

@@ -117,12 +117,12 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
     let (mut run, mut node) = (run, node);
     loop {
         if !worker.device().is_lost() {
-            let work = run.nodes[node].plan.work.clone();
             let owner = Arc::into_raw(run);
-            // SAFETY: the pointer is counted. The node runs once per run of the graph, and the run before is over.
+            // SAFETY: the pointer is counted. The node runs once per run of the graph, and the run before is over. The work
+            // of a node is changed only where nobody else has the graph.
             let complete = unsafe {
-                let job = &(&(*owner).nodes)[node].job;
-                job.begin(work);
+                let RunNode { plan, job, .. } = &(&(*owner).nodes)[node];
+                job.begin(&raw const plan.work);
                 job.lead(worker, owner, node)
             };
             if !complete {
