@@ -54,3 +54,22 @@ extern "C" __global__ void add_one(double* __restrict__ a, size_t n) {
 extern "C" __global__ void add_sum(const double* __restrict__ a, double* __restrict__ b, size_t n) {
     GS_FOR_EACH_WIDE(n, b, [](double a, double b) { return b + (a + 3); }, a, b);
 }
+
+/// Sets the count of the rounds that are left.
+/// requires: 1 <= len(left), 1 <= len(go_on)
+extern "C" __global__ void begin_rounds(unsigned* left, volatile unsigned* go_on, unsigned rounds) {
+    *left = rounds;
+    *go_on = 1;
+}
+
+/// A round of almost no work: takes one from `left`, and sets `go_on` to whether anything is left.
+/// requires: 1 <= len(left), 1 <= len(go_on)
+extern "C" __global__ void one_round(unsigned* left, volatile unsigned* go_on) { *go_on = --*left != 0; }
+
+/// The same with CUDA's own condition, for a graph that a C programmer writes. Does nothing elsewhere.
+/// requires: 1 <= len(left)
+extern "C" __global__ void one_round_of_graph(unsigned* left, unsigned long long condition) {
+#if defined(__CUDACC__) && !defined(__CUDACC_RTC__) && CUDART_VERSION >= 12040
+    cudaGraphSetConditional(condition, --*left != 0);
+#endif
+}

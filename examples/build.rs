@@ -2,7 +2,7 @@
 
 fn main() {
     gpustream_build::Kernels::new()
-        .files(["async.cu", "nbody.cu", "overlap.cu"])
+        .files(["async.cu", "conjugate_gradient.cu", "nbody.cu", "overlap.cu"])
         .build()
         .unwrap_or_else(|error| error.exit());
 }

@@ -24,6 +24,11 @@ pub mod asynchronous {
     }
 }
 
+/// The kernels of `conjugate_gradient.cu`.
+pub mod conjugate_gradient {
+    gpustream::include_kernels!("conjugate_gradient");
+}
+
 /// The kernels of `nbody.cu`.
 pub mod nbody {
     gpustream::include_kernels!("nbody");

@@ -37,6 +37,8 @@ pub(crate) enum Case {
     GraphSet,
     /// A step that is run again and again.
     Step(Step),
+    /// One round of a loop of which only the device knows the end.
+    Round,
     /// Copying an ordinary slice of this many bytes to the device.
     Upload(usize),
     /// Copying this many bytes of the device to an ordinary slice.
@@ -195,6 +197,7 @@ impl Case {
         cases.push(Self::AllocMix(if quick { 2000 } else { 1_000_000 }));
         cases.extend([Self::GraphLaunch(1), Self::GraphLaunch(1000), Self::GraphSet]);
         cases.extend(Step::ALL.into_iter().filter(|step| !is_cpu || *step != Step::Apart).map(Self::Step));
+        cases.push(Self::Round);
         for source in [Source::Pinned, Source::Device] {
             cases.extend([Together::OneByOne, Together::Batch].map(|together| Self::Pages(source, together)));
         }
@@ -238,7 +241,11 @@ impl Case {
             | Self::Futures(_)
             | Self::Barrier => "ns",
             Self::Step(step) if step != Step::Apart => "ns",
-            Self::KernelAndWait | Self::KernelAndAwait | Self::KernelAndAwaitTail | Self::Step(_) => "us",
+            Self::KernelAndWait
+            | Self::KernelAndAwait
+            | Self::KernelAndAwaitTail
+            | Self::Step(_)
+            | Self::Round => "us",
             Self::Pipeline(_) => "s",
             _ => "GB/s",
         }
@@ -247,7 +254,7 @@ impl Case {
     /// Returns the contender that the ratio and the target refer to.
     pub(crate) fn baseline(self, is_cpu: bool) -> &'static str {
         match self {
-            Self::Step(_) if is_cpu => plain::NAME,
+            Self::Step(_) | Self::Round if is_cpu => plain::NAME,
             _ if is_cpu => host_loop::NAME,
             _ => raw_cuda::NAME,
         }
@@ -316,6 +323,7 @@ impl fmt::Display for Case {
             Self::GraphLaunch(nodes) => write!(f, "graph launch, {nodes} nodes, per node"),
             Self::GraphSet => f.write_str("graph: set one kernel"),
             Self::Step(step) => step.fmt(f),
+            Self::Round => f.write_str("round of a loop that the device ends"),
             Self::Upload(size) => write!(f, "upload curve, slice of {}", Bytes(size)),
             Self::Download(size) => write!(f, "download curve, slice of {}", Bytes(size)),
             Self::PinnedUpload(size) => write!(f, "copy from pinned, {}", Bytes(size)),

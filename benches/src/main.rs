@@ -13,6 +13,7 @@ mod pipeline;
 mod plain;
 mod raw_cuda;
 mod report;
+mod rounds;
 #[cfg(test)]
 mod smoke;
 mod steps;

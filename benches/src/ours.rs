@@ -18,7 +18,7 @@ use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanosec
 use crate::mix;
 use crate::pipeline::{PIECES, ROUNDS};
 use crate::report::OURS;
-use crate::steps;
+use crate::{rounds, steps};
 
 /// The clock ticks of about 10 µs on a data-centre device.
 pub(crate) const SPIN_TICKS: i64 = 18_000;
@@ -97,6 +97,10 @@ impl Contender for Ours {
                 let mut replay = self.device.replay();
                 steps::sampler(step, kernels, stream, move |stream, work| replay.run(stream, work))?
             }
+            Case::Round => match rounds::decided(&self.device, kernels, stream)? {
+                Some(sampler) => sampler,
+                None => return Ok(None),
+            },
             Case::Upload(bytes) => {
                 let (values, mut buffer) = (vec![1u8; bytes], stream.alloc::<u8>(bytes)?);
                 rate(bytes, stream, move |stream| stream.upload_into(&values, &mut buffer))

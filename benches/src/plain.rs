@@ -1,4 +1,4 @@
-//! The steps, submitted by gpustream operation by operation.
+//! The steps, submitted by gpustream operation by operation, and the loop whose end the host asks for.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use gpustream::Device;
 use crate::case::Case;
 use crate::kernels::Kernels;
 use crate::measure::{Contender, Sampler};
-use crate::steps;
+use crate::{rounds, steps};
 
 /// The column's title.
 pub(crate) const NAME: &str = "plain";
@@ -31,8 +31,11 @@ impl Contender for Plain {
     }
 
     fn prepare(&self, case: Case) -> Result<Option<Sampler>> {
-        let Case::Step(step) = case else { return Ok(None) };
-        let stream = self.device.stream()?;
-        Ok(Some(steps::sampler(step, self.kernels.clone(), stream, |stream, work| work(stream))?))
+        let (stream, kernels) = (self.device.stream()?, self.kernels.clone());
+        Ok(Some(match case {
+            Case::Step(step) => steps::sampler(step, kernels, stream, |stream, work| work(stream))?,
+            Case::Round => rounds::asked(&self.device, kernels, stream)?,
+            _ => return Ok(None),
+        }))
     }
 }

@@ -17,7 +17,8 @@ use crate::kernels::Kernels;
 use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanoseconds, part, rate, tail};
 use crate::mix;
 use crate::ours::{FEW, SPIN_TICKS};
-use crate::pipeline::{PIECES, ROUNDS};
+use crate::pipeline::{PIECES, ROUNDS as PIPELINE_ROUNDS};
+use crate::rounds::ROUNDS;
 use crate::steps::whole;
 
 use handles::{Event, Graph, Memory, Pinned, Stream, driver};
@@ -32,6 +33,7 @@ pub(crate) struct RawCuda {
     context: sys::CUcontext,
     /// Whether the driver has a call for several copies, which is also the call that copies inline.
     takes_batches: bool,
+    has_conditions: bool,
 }
 
 struct Functions {
@@ -40,6 +42,8 @@ struct Functions {
     spin: CUfunction,
     add_one: CUfunction,
     add_sum: CUfunction,
+    begin_rounds: CUfunction,
+    one_round_of_graph: CUfunction,
     multiprocessors: u32,
     /// Keeps the functions loaded.
     _module: Kernels,
@@ -57,6 +61,8 @@ impl RawCuda {
             spin: function("spin")?,
             add_one: function("add_one")?,
             add_sum: function("add_sum")?,
+            begin_rounds: function("begin_rounds")?,
+            one_round_of_graph: function("one_round_of_graph")?,
             multiprocessors: device.info().multiprocessors,
             _module: module,
         };
@@ -64,8 +70,9 @@ impl RawCuda {
         driver!(cuDeviceGet(&raw mut handle, device.info().ordinal as i32))?;
         driver!(cuDevicePrimaryCtxRetain(&raw mut context, handle))?;
         driver!(cuCtxSetCurrent(context))?;
-        let takes_batches = device.info().inline_copies > 0;
-        Ok(Self { kernels: Rc::new(kernels), device: handle, context, takes_batches })
+        let (takes_batches, has_conditions) =
+            (device.info().inline_copies > 0, device.info().conditional_nodes);
+        Ok(Self { kernels: Rc::new(kernels), device: handle, context, takes_batches, has_conditions })
     }
 }
 
@@ -114,6 +121,7 @@ impl Contender for RawCuda {
             Case::Futures(count) => events(kernels, stream, count)?,
             Case::GraphLaunch(nodes) => graph_launch(&kernels, stream, nodes)?,
             Case::GraphSet => graph_set(kernels)?,
+            Case::Round if self.has_conditions => decided(kernels, self.context, stream)?,
             Case::Step(step) => match raw_step(step, kernels, stream)? {
                 Some(sampler) => sampler,
                 None => return Ok(None),
@@ -144,7 +152,7 @@ impl Contender for RawCuda {
                 rate(3 * 4 * n, stream, move |stream| kernels.saxpy_plain(stream, x.raw(), y.raw(), n))
             }
             Case::Pipeline(size) => pipeline(kernels, stream, size)?,
-            Case::Add(_) | Case::Barrier => return Ok(None),
+            Case::Round | Case::Add(_) | Case::Barrier => return Ok(None),
         }))
     }
 }
@@ -378,6 +386,46 @@ fn raw_step(step: Step, kernels: Rc<Functions>, stream: Stream) -> Result<Option
     Ok(Some(part(Step::KERNELS, sampler)))
 }
 
+/// Measures a round of a loop in a graph, whose kernel sets the driver's condition itself.
+fn decided(kernels: Rc<Functions>, context: sys::CUcontext, stream: Stream) -> Result<Sampler> {
+    let (memory, mut rounds) = (Memory::new(8)?, ROUNDS);
+    let (mut left, mut go_on) = (memory.raw(), memory.raw() + 4);
+    let (mut graph, mut begin, mut node, mut condition) =
+        (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0);
+    driver!(cuGraphCreate(&raw mut graph, 0))?;
+    let mut args = [any(&mut left), any(&mut go_on), any(&mut rounds)];
+    let first = params(kernels.begin_rounds, 1, &mut args);
+    driver!(cuGraphAddKernelNode_v2(&raw mut begin, graph, ptr::null(), 0, &raw const first))?;
+    let at_launch = sys::CU_GRAPH_COND_ASSIGN_DEFAULT;
+    driver!(cuGraphConditionalHandleCreate(&raw mut condition, graph, context, 1, at_launch))?;
+    // SAFETY: a C struct of integers and pointers, for which zeros are valid.
+    let mut conditional: sys::CUgraphNodeParams = unsafe { std::mem::zeroed() };
+    conditional.type_ = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    conditional.__bindgen_anon_1.conditional = sys::CUDA_CONDITIONAL_NODE_PARAMS {
+        handle: condition,
+        type_: sys::CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE,
+        size: 1,
+        phGraph_out: ptr::null_mut(),
+        ctx: context,
+    };
+    driver!(cuGraphAddNode(&raw mut node, graph, &raw const begin, 1, &raw mut conditional))?;
+    // SAFETY: the driver has written the address of its array of one body.
+    let body = unsafe { *conditional.__bindgen_anon_1.conditional.phGraph_out };
+    let mut args = [any(&mut left), any(&mut condition)];
+    let round = params(kernels.one_round_of_graph, 1, &mut args);
+    driver!(cuGraphAddKernelNode_v2(&raw mut node, body, ptr::null(), 0, &raw const round))?;
+    let graph = Graph::instantiate(graph)?;
+    let whole = Box::new(move || {
+        // The nodes refer to both.
+        let _keep = (&kernels, &memory);
+        microseconds(|| {
+            driver!(cuGraphLaunch(graph.exec(), stream.raw()))?;
+            stream.finish()
+        })
+    });
+    Ok(part(ROUNDS as usize, whole))
+}
+
 /// Copies between the device and the host's memory at `address`, ordinary or pinned.
 fn copy(
     stream: Stream,
@@ -454,7 +502,7 @@ fn pipeline(kernels: Rc<Functions>, stream: Stream, size: usize) -> Result<Sampl
     let piece = size.div_ceil(PIECES);
     Ok(Box::new(move || {
         let start = Instant::now();
-        for _ in 0..ROUNDS {
+        for _ in 0..PIPELINE_ROUNDS {
             for number in 0..PIECES {
                 let stream = &streams[number % 2];
                 let first = number * piece;

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 /// The names of all examples, with options that keep each short.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("await_many", &["--jobs", "4", "--size", "100"]),
+    ("conjugate_gradient", &["--side", "8"]),
     ("events_timing", &["--size", "1000", "--samples", "1"]),
     ("graph_replay", &["--rounds", "2"]),
     ("nbody", &["--bodies", "8", "--steps", "20"]),

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod clusters;
+mod conditions;
 mod convert;
 mod copies;
 mod copies_batch;
@@ -42,6 +43,6 @@ mod tracking;
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
     staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, faults,
-    kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, replay, replay_random, notify, notify_stress,
+    kernels, hammer, graphs, graphs_capture, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }

@@ -28,6 +28,10 @@ extern "C" __global__ void arrive(volatile unsigned* here, const volatile unsign
 /// requires: 1 <= len(flag)
 extern "C" __global__ void raise_flag(volatile unsigned* flag, unsigned value) { set(flag, value); }
 
+/// Takes one from `left`, and sets `go_on` to whether anything is left.
+/// requires: 1 <= len(left), 1 <= len(go_on)
+extern "C" __global__ void count_down(unsigned* left, volatile unsigned* go_on) { set(go_on, --*left != 0); }
+
 /// x[i] += value, once `go` is not zero.
 /// requires: 1 <= len(go), n <= len(x)
 /// covers: n

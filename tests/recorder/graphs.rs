@@ -12,6 +12,76 @@ use gpustream::{Device, DeviceOptions, ErrorKind, GraphUpdate, PoolPolicy, Resul
 
 use crate::fakes::{on_both, on_each};
 
+/// On CUDA alone: HIP has no conditional nodes.
+#[test]
+fn conditions_take_these_calls() {
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        if !device.info().conditional_nodes {
+            return;
+        }
+        let (s, flag) = (device.stream().unwrap(), device.flag().unwrap());
+        let (mut x, mut y) = (s.full(100, 1u32).unwrap(), s.full(100, 2u32).unwrap());
+        let begin = ["cuGraphConditionalHandleCreate", "cuGraphAddNode"];
+        let begin_captured = ["cuStreamGetCaptureInfo_v2", begin[0], begin[1]];
+        let (fill, setter) = ("cuGraphAddMemsetNode", "cuGraphAddKernelNode_v2");
+        let attach =
+            ["cuStreamGetCaptureInfo_v2", "cuGraphAddDependencies", "cuStreamUpdateCaptureDependencies"];
+        let names = |calls: Vec<recorder::Call>| calls.iter().map(|call| call.name).collect::<Vec<_>>();
+        let graph = s
+            .capture(|s| {
+                // The kernel that sets conditions is there from here on.
+                s.if_(&flag, |s| s.fill(&mut x, 1))?;
+                let (done, calls) = recorder.record(|| s.while_(&flag, |s| s.fill(&mut x, 2)));
+                assert_eq!(
+                    names(calls),
+                    [&begin_captured[..], &[fill, setter, "cuLaunchKernel"], &attach].concat()
+                );
+                done
+            })
+            .unwrap();
+        graph.launch(&s).unwrap();
+        let mut builder = device.graph_builder().unwrap();
+        let first = builder.node(&[], |s| s.fill(&mut y, 3)).unwrap();
+        let (added, calls) = recorder.record(|| {
+            builder.while_(&[first], &flag, |s| {
+                s.fill(&mut x, 4)?;
+                s.if_(&flag, |s| s.fill(&mut y, 5))
+            })
+        });
+        added.unwrap();
+        let (edge, inner) = ("cuGraphAddDependencies", [fill, setter, "cuGraphAddDependencies"]);
+        let outer = [setter, setter, edge];
+        assert_eq!(names(calls), [&begin[..], &[fill], &begin, &inner, &outer].concat());
+        let built = builder.build().unwrap();
+        assert_eq!(built.node_count(), 3, "the fill, the kernel that sets the condition, and the condition");
+        built.launch(&s).unwrap();
+    });
+}
+
+/// A condition that the driver gave no place must not be launched: its word would decide at any time.
+#[test]
+fn capture_with_half_a_condition_fails() {
+    on_both(|recorder, device, [s]| {
+        let flag = device.flag().unwrap();
+        if !device.info().conditional_nodes {
+            return;
+        }
+        let mut x = s.full(100, 1u32).unwrap();
+        for call in ["cuGraphAddDependencies", "cuStreamUpdateCaptureDependencies"] {
+            let captured = s.capture(|s| {
+                recorder.fail_next(call, codes::OUT_OF_MEMORY);
+                let failed = s.if_(&flag, |s| s.fill(&mut x, 2)).unwrap_err();
+                assert_eq!(failed.kind(), ErrorKind::OutOfMemory, "{failed}");
+                Ok(())
+            });
+            assert_eq!(captured.unwrap_err().kind(), ErrorKind::OutOfMemory, "{call}");
+        }
+        s.fill(&mut x, 3).unwrap();
+        assert_eq!(s.download(&x).unwrap(), [3; 100]);
+    });
+}
+
 /// A driver ends the capture with an error at any of these calls, and ROCm 6 makes the stream unusable too.
 #[test]
 fn misuse_is_refused_before_the_driver_hears_of_it() {

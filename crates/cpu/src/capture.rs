@@ -7,10 +7,10 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{Error, ErrorKind, Repeat, Result};
 
 use crate::error::error;
-use crate::plan::PlanNode;
+use crate::plan::{Kind, PlanNode};
 use crate::sync::lock;
 use crate::work::Work;
 
@@ -38,6 +38,8 @@ struct State<S> {
     nodes: Vec<PlanNode>,
     /// The streams of the capture with their tips; the origin first.
     streams: Vec<(Arc<S>, Vec<usize>)>,
+    /// The bodies of conditional nodes that are filled.
+    bodies: Vec<Box<dyn Send>>,
     /// The reason why the capture cannot become a graph, if there is one.
     invalid: Option<&'static str>,
     ended: bool,
@@ -71,7 +73,7 @@ impl<S: Source> Capture<S> {
                 return Err(captured("the stream is being captured already: end that capture first"));
             }
             let streams = vec![(stream.clone(), Vec::new())];
-            let state = State { nodes: Vec::new(), streams, invalid: None, ended: false };
+            let state = State { nodes: Vec::new(), streams, bodies: Vec::new(), invalid: None, ended: false };
             *capture = Some(Arc::new(Self { thread: std::thread::current().id(), state: Mutex::new(state) }));
             OPEN.set(OPEN.get() + 1);
             Ok(())
@@ -93,8 +95,10 @@ impl<S: Source> Capture<S> {
         state.ended = true;
         let streams = std::mem::take(&mut state.streams);
         let nodes = std::mem::take(&mut state.nodes);
+        let bodies = std::mem::take(&mut state.bodies);
         let invalid = state.invalid;
         drop(state);
+        drop(bodies);
         for (stream, _) in &streams {
             stream.with_capture(|capture| *capture = None);
         }
@@ -135,7 +139,7 @@ impl<S: Source> Capture<S> {
         let mut state = lock(&self.state);
         let node = state.nodes.len();
         let after = state.replace_tips(stream, vec![node]);
-        state.nodes.push(PlanNode { work, after });
+        state.nodes.push(PlanNode { kind: Kind::Work(work), after });
         Ok(())
     }
 
@@ -152,6 +156,29 @@ impl<S: Source> Capture<S> {
         let tips = state.replace_tips(stream, Vec::new());
         let leaves = append(&mut state.nodes, plan, &tips);
         state.replace_tips(stream, if leaves.is_empty() { tips } else { leaves });
+        Ok(())
+    }
+
+    /// Keeps the body of a conditional node until the capture ends.
+    pub(crate) fn keep(&self, body: Box<dyn Send>) -> Result<()> {
+        self.check()?;
+        lock(&self.state).bodies.push(body);
+        Ok(())
+    }
+
+    /// Adds a conditional node after all that the stream has submitted.
+    pub(crate) fn record_condition(
+        &self,
+        stream: &Arc<S>,
+        body: Vec<PlanNode>,
+        word: usize,
+        repeat: Repeat,
+    ) -> Result<()> {
+        self.check()?;
+        let mut state = lock(&self.state);
+        let tips = state.replace_tips(stream, Vec::new());
+        let leave = append_condition(&mut state.nodes, body, tips, word, repeat);
+        state.replace_tips(stream, vec![leave]);
         Ok(())
     }
 
@@ -248,9 +275,26 @@ pub(crate) fn append(nodes: &mut Vec<PlanNode>, plan: Vec<PlanNode>, tips: &[usi
         } else {
             node.after.iter_mut().for_each(|dependency| *dependency += base);
         }
+        node.kind = node.kind.moved(base);
         nodes.push(node);
     }
     leaves
+}
+
+/// Appends a conditional node after `tips`. Returns the node that ends it.
+pub(crate) fn append_condition(
+    nodes: &mut Vec<PlanNode>,
+    body: Vec<PlanNode>,
+    tips: Vec<usize>,
+    word: usize,
+    repeat: Repeat,
+) -> usize {
+    let enter = nodes.len();
+    let leave = enter + 1 + body.len();
+    nodes.push(PlanNode { kind: Kind::Enter { word, leave }, after: tips });
+    let after = append(nodes, body, &[enter]);
+    nodes.push(PlanNode { kind: Kind::Leave { enter, again: repeat == Repeat::While }, after });
+    leave
 }
 
 /// Returns the nodes without a successor.

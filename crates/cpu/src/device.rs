@@ -69,6 +69,7 @@ impl CpuDevice {
         info.checked = shared.options.check;
         info.concurrent_host_functions = true;
         info.stream_wait_value = true;
+        info.conditional_nodes = true;
         Self { shared, streams, info }
     }
 }

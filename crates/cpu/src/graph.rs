@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{
-    self as hal, ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode,
-    RawStream, Result,
+    self as hal, Conditional, ErrorKind, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawBuffer,
+    RawGraph, RawGraphExec, RawGraphNode, RawStream, Repeat, Result,
 };
 
 use crate::capture::{self, Capture};
 use crate::device::CpuDevice;
 use crate::error::{error, unsupported};
 use crate::launch;
-use crate::plan::{GraphRun, PlanNode};
+use crate::plan::{self, GraphRun, PlanNode};
 use crate::queue::{Mark, Stream};
 use crate::sync::lock;
 use crate::work::{Strided, Work};
@@ -29,9 +29,11 @@ struct Node {
 }
 
 enum Kind {
-    Work(Work),
+    One(plan::Kind),
     /// A copy of another graph, its own child graphs taken apart.
     Child(Vec<PlanNode>),
+    /// A body, with the address of the word that decides about it and how often; none in a node that was not finished.
+    Condition(Box<Graph>, Option<(usize, Repeat)>),
 }
 
 /// A graph that can be launched.
@@ -76,7 +78,7 @@ impl ExecState {
 
 /// Returns the nodes with child graphs taken apart, and for each of the given nodes its place.
 fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
-    let mut plan = Vec::new();
+    let mut plan: Vec<PlanNode> = Vec::new();
     let mut places = Vec::new();
     // For each node, the dependencies of a node that depends on it.
     let mut ends: Vec<Vec<usize>> = Vec::new();
@@ -85,10 +87,27 @@ fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
         after.sort_unstable();
         after.dedup();
         match &node.kind {
-            Kind::Work(work) => {
-                places.push(Some(plan.len()));
-                ends.push(vec![plan.len()]);
-                plan.push(PlanNode { work: work.clone(), after });
+            Kind::One(kind) => {
+                let place = plan.len();
+                let mut kind = kind.clone();
+                if let plan::Kind::Leave { enter, .. } = &mut kind {
+                    *enter = ends[*enter][0];
+                    if let plan::Kind::Enter { leave, .. } = &mut plan[*enter].kind {
+                        *leave = place;
+                    }
+                }
+                places.push(matches!(kind, plan::Kind::Work(_)).then_some(place));
+                ends.push(vec![place]);
+                plan.push(PlanNode { kind, after });
+            }
+            Kind::Condition(body, Some((word, repeat))) => {
+                let (body, _) = flatten(&lock(&body.nodes));
+                places.push(None);
+                ends.push(vec![capture::append_condition(&mut plan, body, after, *word, *repeat)]);
+            }
+            Kind::Condition(_, None) => {
+                places.push(None);
+                ends.push(after);
             }
             Kind::Child(child) => {
                 let leaves = capture::append(&mut plan, child.clone(), &after);
@@ -98,10 +117,6 @@ fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
         }
     }
     (plan, places)
-}
-
-fn same_kind(a: &Work, b: &Work) -> bool {
-    std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
 /// Returns a node's work.
@@ -122,6 +137,32 @@ unsafe fn work(work: &hal::Work<'_>) -> Result<Work> {
         hal::Work::Host { function, data } => Work::Host { function, data: data as usize },
         _ => return Err(unsupported("this kind of graph node")),
     })
+}
+
+/// Returns the indices of the nodes that a new node of the graph follows.
+fn dependencies_among(nodes: &[Node], dependencies: &[RawGraphNode]) -> Result<Vec<usize>> {
+    if let Some(stranger) = dependencies.iter().find(|d| d.0 >= nodes.len()) {
+        return Err(error(ErrorKind::InvalidArgument, format!("{stranger:?} is not a node of this graph")));
+    }
+    let mut after: Vec<usize> = dependencies.iter().map(|d| d.0).collect();
+    after.sort_unstable();
+    after.dedup();
+    Ok(after)
+}
+
+impl CpuDevice {
+    /// Returns a stream and the capture that it is in.
+    ///
+    /// # Safety
+    /// The stream is alive.
+    unsafe fn capture_of(&self, stream: RawStream) -> Result<(Arc<Stream>, Arc<Capture<Stream>>)> {
+        // SAFETY: passed on to the caller.
+        let stream = unsafe { self.stream(stream) };
+        let capture = stream.submissions().capture.clone();
+        let capture =
+            capture.ok_or_else(|| error(ErrorKind::Captured, "the stream is not being captured"))?;
+        Ok((Arc::clone(&stream), capture))
+    }
 }
 
 impl Graph {
@@ -164,7 +205,7 @@ unsafe impl Graphs for CpuDevice {
         let stream = unsafe { self.stream(stream) };
         let plan = Capture::end(&stream)?;
         self.shared.alive()?;
-        let nodes = plan.into_iter().map(|n| Node { kind: Kind::Work(n.work), after: n.after }).collect();
+        let nodes = plan.into_iter().map(|n| Node { kind: Kind::One(n.kind), after: n.after }).collect();
         Ok(Graph::into_raw(nodes))
     }
 
@@ -190,23 +231,60 @@ unsafe impl Graphs for CpuDevice {
             match *node {
                 // Taken before the graph's own lock: both may be the same graph.
                 GraphNode::Child(child) => Kind::Child(flatten(&lock(&Graph::borrow(child).nodes)).0),
-                GraphNode::Empty => Kind::Work(Work::Empty),
-                GraphNode::Work(ref work) => Kind::Work(self::work(work)?),
+                GraphNode::Empty => Kind::One(plan::Kind::Work(Work::Empty)),
+                GraphNode::Work(ref work) => Kind::One(plan::Kind::Work(self::work(work)?)),
             }
         };
         // SAFETY: passed on to the caller.
         let mut nodes = lock(unsafe { &Graph::borrow(graph).nodes });
-        if let Some(stranger) = dependencies.iter().find(|d| d.0 >= nodes.len()) {
-            return Err(error(
-                ErrorKind::InvalidArgument,
-                format!("{stranger:?} is not a node of this graph"),
-            ));
-        }
-        let mut after: Vec<usize> = dependencies.iter().map(|d| d.0).collect();
-        after.sort_unstable();
-        after.dedup();
+        let after = dependencies_among(&nodes, dependencies)?;
         nodes.push(Node { kind, after });
         Ok(RawGraphNode(nodes.len() - 1))
+    }
+
+    unsafe fn conditional_begin(&self, place: NodePlace<'_>, repeat: Repeat) -> Result<Conditional> {
+        self.shared.alive()?;
+        let body = Box::<Graph>::default();
+        let raw = RawGraph(&raw const *body as usize);
+        let mut node = 0;
+        match place {
+            NodePlace::After(graph, _) => {
+                // SAFETY: passed on to the caller.
+                let mut nodes = lock(unsafe { &Graph::borrow(graph).nodes });
+                node = nodes.len();
+                nodes.push(Node { kind: Kind::Condition(body, None), after: Vec::new() });
+            }
+            // SAFETY: passed on to the caller.
+            NodePlace::EndOf(stream) => unsafe { self.capture_of(stream) }?.1.keep(body)?,
+        }
+        Ok(Conditional { node: RawGraphNode(node), handle: 0, body: raw, repeat })
+    }
+
+    unsafe fn conditional_end(
+        &self,
+        place: NodePlace<'_>,
+        conditional: &Conditional,
+        word: RawBuffer,
+        _last: RawGraphNode,
+    ) -> Result<()> {
+        let &Conditional { node, body, repeat, .. } = conditional;
+        match place {
+            NodePlace::After(graph, dependencies) => {
+                // SAFETY: passed on to the caller.
+                let mut nodes = lock(unsafe { &Graph::borrow(graph).nodes });
+                let after = dependencies_among(&nodes, dependencies)?;
+                if let Some(Node { kind: Kind::Condition(_, decided), after: before }) = nodes.get_mut(node.0)
+                {
+                    (*decided, *before) = (Some((word.0, repeat)), after);
+                }
+                Ok(())
+            }
+            NodePlace::EndOf(stream) => {
+                // SAFETY: passed on to the caller; the capture keeps the body.
+                let ((stream, capture), body) = unsafe { (self.capture_of(stream)?, Graph::borrow(body)) };
+                capture.record_condition(&stream, flatten(&lock(&body.nodes)).0, word.0, repeat)
+            }
+        }
     }
 
     unsafe fn graph_size(&self, graph: RawGraph) -> Result<GraphSize> {
@@ -253,7 +331,7 @@ unsafe impl Graphs for CpuDevice {
         let mut state = lock(&exec.state);
         let old = state.run.plan();
         let same = old.len() == plan.len()
-            && old.iter().zip(&plan).all(|(a, b)| a.after == b.after && same_kind(&a.work, &b.work));
+            && old.iter().zip(&plan).all(|(a, b)| a.after == b.after && a.kind.is_like(&b.kind));
         if !same {
             return Ok(GraphUpdate::TopologyChanged);
         }
@@ -275,7 +353,7 @@ unsafe impl Graphs for CpuDevice {
         let Some((place, old)) = place.and_then(|place| Some((place, state.run.work(place)?))) else {
             return Err(error(ErrorKind::InvalidArgument, format!("{node:?} has no work to replace")));
         };
-        if !same_kind(old, &work) {
+        if !old.is_like(&work) {
             return Err(error(
                 ErrorKind::InvalidArgument,
                 format!("{node:?} does something else: only work of the same kind can replace it"),

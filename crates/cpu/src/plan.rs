@@ -1,23 +1,63 @@
 //! A graph ready to run: nodes with their work, and one run of them at a time.
 //!
 //! A node begins when the last of its dependencies is done; nodes that become ready together are queued for
-//! different workers, so independent nodes run at the same time.
+//! different workers, so independent nodes run at the same time. The body of a conditional node lies between two nodes,
+//! of which the first decides.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::job::Job;
 use crate::shared::{Shared, Worker};
 use crate::sync::lock;
+use crate::words;
 use crate::work::Work;
 use crate::worker::Task;
 
 /// One node with its place in the order.
 #[derive(Clone)]
 pub(crate) struct PlanNode {
-    pub(crate) work: Work,
+    pub(crate) kind: Kind,
     /// The nodes before this one, by index; all smaller than its own.
     pub(crate) after: Vec<usize>,
+}
+
+/// The task of a node.
+#[derive(Clone)]
+pub(crate) enum Kind {
+    Work(Work),
+    /// Decides by the `u32` at address `word` whether the nodes up to `leave` run, all of which follow this one.
+    Enter {
+        word: usize,
+        leave: usize,
+    },
+    /// Ends the nodes behind `enter`, all of which come before this one, and goes back to `enter` if that may be.
+    Leave {
+        enter: usize,
+        again: bool,
+    },
+}
+
+impl Kind {
+    /// Moves the node's references to others by `base`.
+    pub(crate) fn moved(mut self, base: usize) -> Self {
+        match &mut self {
+            Self::Work(_) => {}
+            Self::Enter { leave: other, .. } | Self::Leave { enter: other, .. } => *other += base,
+        }
+        self
+    }
+
+    /// Returns whether one can take the other's place in an executable.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Work(a), Self::Work(b)) => a.is_like(b),
+            (Self::Enter { leave: a, .. }, Self::Enter { leave: b, .. }) => a == b,
+            (Self::Leave { enter: a, again: x }, Self::Leave { enter: b, again: y }) => (a, x) == (b, y),
+            _ => false,
+        }
+    }
 }
 
 /// A graph's nodes, and the state of its run. Runs of one executable follow each other, so one state is enough.
@@ -73,20 +113,35 @@ impl GraphRun {
 
     /// Returns a node's work.
     pub(crate) fn work(&self, node: usize) -> Option<&Work> {
-        self.nodes.get(node).map(|node| &node.plan.work)
+        match &self.nodes.get(node)?.plan.kind {
+            Kind::Work(work) => Some(work),
+            _ => None,
+        }
     }
 
     /// Gives a node other work; the graph is not running.
     pub(crate) fn set_work(&mut self, node: usize, work: Work) {
         if let Some(node) = self.nodes.get_mut(node) {
-            node.plan.work = work;
+            node.plan.kind = Kind::Work(work);
         }
     }
 
     /// Takes the work of a run of the same nodes; this graph is not running.
     pub(crate) fn copy_work(&mut self, from: &Self) {
         for (node, from) in self.nodes.iter_mut().zip(&from.nodes) {
-            node.plan.work.clone_from(&from.plan.work);
+            node.plan.kind.clone_from(&from.plan.kind);
+        }
+    }
+
+    /// Returns the level of the scheduler's queue for the nodes of this run.
+    fn level(&self) -> usize {
+        lock(&self.stream).as_ref().map_or(0, |stream| stream.level())
+    }
+
+    /// Has nodes wait for all their dependencies.
+    fn reset(&self, nodes: Range<usize>) {
+        for node in &self.nodes[nodes] {
+            node.pending.store(node.plan.after.len() as u32, Ordering::Relaxed);
         }
     }
 }
@@ -100,9 +155,7 @@ pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Lau
     let level = stream.level();
     run.left.store(run.nodes.len(), Ordering::Relaxed);
     *lock(&run.stream) = Some(stream);
-    for node in &run.nodes {
-        node.pending.store(node.plan.after.len() as u32, Ordering::Relaxed);
-    }
+    run.reset(0..run.nodes.len());
     let mut roots = (0..run.nodes.len()).filter(|&index| run.nodes[index].plan.after.is_empty());
     // The first node is one: dependencies have smaller indices.
     let mine = roots.next().unwrap_or(0);
@@ -116,20 +169,42 @@ pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Lau
 fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
     let (mut run, mut node) = (run, node);
     loop {
-        if !worker.device().is_lost() {
-            let owner = Arc::into_raw(run);
-            // SAFETY: the pointer is counted. The node runs once per run of the graph, and the run before is over. The work
-            // of a node is changed only where nobody else has the graph.
-            let complete = unsafe {
-                let RunNode { plan, job, .. } = &(&(*owner).nodes)[node];
-                job.begin(&raw const plan.work);
-                job.lead(worker, owner, node)
-            };
-            if !complete {
+        let lost = worker.device().is_lost();
+        match run.nodes[node].plan.kind {
+            Kind::Work(ref work) if !lost => {
+                let work = std::ptr::from_ref(work);
+                let owner = Arc::into_raw(run);
+                // SAFETY: the pointer is counted. The node runs once at a time: the run before is over, and so is the
+                // turn before of a body. A node's work is changed only where nobody else has the graph.
+                let complete = unsafe {
+                    let job = &(&(*owner).nodes)[node].job;
+                    job.begin(work);
+                    job.lead(worker, owner, node)
+                };
+                if !complete {
+                    return;
+                }
+                // SAFETY: this worker was the last on the job, so the count is its own again.
+                run = unsafe { Arc::from_raw(owner) };
+            }
+            Kind::Work(_) => {}
+            Kind::Enter { word, leave } => {
+                // SAFETY: the word is aligned, and alive until the graph's run is over, as its node asked of the caller.
+                if lost || unsafe { words::read(word) } == 0 {
+                    // Nothing runs between the two, which also counts as done.
+                    run.left.fetch_sub(leave - node, Ordering::Relaxed);
+                    node = leave;
+                }
+            }
+            Kind::Leave { enter, again: true } => {
+                run.left.fetch_add(node - enter, Ordering::Relaxed);
+                run.reset(enter + 1..node + 1);
+                // By the queue, so that a body which others are to stop leaves them a worker.
+                let level = run.level();
+                worker.device().scheduler.push(run, enter, level);
                 return;
             }
-            // SAFETY: this worker was the last on the job, so the count is its own again.
-            run = unsafe { Arc::from_raw(owner) };
+            Kind::Leave { .. } => {}
         }
         match after(worker, &run, node) {
             Some(next) => node = next,
@@ -161,8 +236,7 @@ fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize>
         if mine.is_none() {
             mine = Some(next);
         } else {
-            let level = lock(&run.stream).as_ref().map_or(0, |stream| stream.level());
-            worker.device().scheduler.push(run.clone(), next, level);
+            worker.device().scheduler.push(run.clone(), next, run.level());
         }
     }
     if run.left.fetch_sub(1, Ordering::AcqRel) == 1 {

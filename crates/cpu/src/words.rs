@@ -38,9 +38,17 @@ impl Awaited {
     /// The word is alive, aligned, and reached by atomics or by kernels alone.
     pub(crate) unsafe fn is_met(self) -> bool {
         // SAFETY: by this function's contract.
-        let word = unsafe { AtomicU32::from_ptr(self.address as *mut u32) };
-        self.until.is_met(word.load(Ordering::Acquire))
+        self.until.is_met(unsafe { read(self.address) })
     }
+}
+
+/// Reads a word. What its writer did before is then visible to this thread.
+///
+/// # Safety
+/// As for [`Awaited::is_met`].
+pub(crate) unsafe fn read(address: usize) -> u32 {
+    // SAFETY: by this function's contract.
+    unsafe { AtomicU32::from_ptr(address as *mut u32) }.load(Ordering::Acquire)
 }
 
 /// Writes a word, after everything that this thread did before.

@@ -98,6 +98,11 @@ unsafe impl Send for Strided {}
 unsafe impl Sync for Strided {}
 
 impl Work {
+    /// Returns whether both are operations of one kind.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
     /// Returns the number of pieces that the work can be shared in.
     pub(crate) fn units(&self) -> u64 {
         match self {

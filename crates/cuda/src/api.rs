@@ -117,6 +117,13 @@ functions! {
         cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
         cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
         cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus);
+        cuStreamGetCaptureInfo_v2(
+            stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t, graph: *mut CUgraph,
+            dependencies: *mut *const CUgraphNode, count: *mut usize
+        );
+        cuStreamUpdateCaptureDependencies(
+            stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags: c_uint
+        );
         cuGraphCreate(graph: *mut CUgraph, flags: c_uint);
         cuGraphDestroy(graph: CUgraph);
         cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
@@ -141,6 +148,7 @@ functions! {
         cuGraphAddChildGraphNode(
             node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize, child: CUgraph
         );
+        cuGraphAddDependencies(graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize);
         cuGraphDestroyNode(node: CUgraphNode);
         cuGraphKernelNodeSetAttribute(
             node: CUgraphNode, attribute: CUlaunchAttributeID, value: *const CUlaunchAttributeValue
@@ -167,6 +175,11 @@ functions! {
     }
 
     optional "12.2" {
+        // Headers of 13 use the name for `cuGraphAddNode_v2`.
+        cuGraphAddNode(
+            node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize,
+            params: *mut CUgraphNodeParams
+        );
         cuMemPrefetchAsync_v2(
             pointer: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint, stream: CUstream
         );
@@ -178,6 +191,9 @@ functions! {
         cuGraphGetEdges_v2(
             graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData,
             count: *mut usize
+        );
+        cuGraphConditionalHandleCreate(
+            handle: *mut CUgraphConditionalHandle, graph: CUgraph, context: CUcontext, initial: c_uint, flags: c_uint
         );
     }
 

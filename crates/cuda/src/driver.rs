@@ -4,12 +4,12 @@ use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use cudarc::driver::sys::CUcontext;
 use gpustream_hal::driver::{Status, list_missing};
 use gpustream_hal::library::{Library, Search, file_of};
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{Error, ErrorKind, RawFunction, Result};
 
 use crate::api::Api;
 use crate::context::Context;
@@ -28,6 +28,8 @@ pub(crate) struct Driver {
     pub(crate) path: PathBuf,
     /// Primary contexts by device ordinal, filled on first use and kept until the process ends.
     pub(crate) contexts: Box<[OnceLock<Context>]>,
+    /// The kernels that set conditions, by device ordinal, loaded on first use.
+    pub(crate) setters: Box<[Mutex<Option<RawFunction>>]>,
     /// The outcome of `cuInit(0)`: a machine without a device fails here.
     initialised: Result<()>,
 }
@@ -107,7 +109,8 @@ impl Driver {
             unsafe { api.cuDeviceGetCount(&raw mut count) }.ok()?;
         }
         let contexts = (0..count).map(|_| OnceLock::new()).collect();
-        Ok(Self { api, version, path, contexts, initialised })
+        let setters = (0..count).map(|_| Mutex::default()).collect();
+        Ok(Self { api, version, path, contexts, setters, initialised })
     }
 
     /// Returns the number of devices, which is not zero.

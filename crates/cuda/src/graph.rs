@@ -11,8 +11,9 @@ use cudarc::driver::sys::{
 };
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    Copy3d, CopyEnd, ErrorKind, FillPattern, GraphNode, GraphSize, GraphUpdate, Graphs, LaunchConfig,
-    RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream, Result, Work,
+    Conditional, Copy3d, CopyEnd, ErrorKind, FillPattern, GraphNode, GraphSize, GraphUpdate, Graphs,
+    LaunchConfig, NodePlace, RawBuffer, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawStream, Repeat,
+    Result, Work,
 };
 
 use crate::api::Api;
@@ -213,6 +214,22 @@ unsafe impl Graphs for CudaDevice {
             }
         }
         Ok(RawGraphNode(added as usize))
+    }
+
+    unsafe fn conditional_begin(&self, place: NodePlace<'_>, repeat: Repeat) -> Result<Conditional> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.begin_condition(place, repeat) }
+    }
+
+    unsafe fn conditional_end(
+        &self,
+        place: NodePlace<'_>,
+        conditional: &Conditional,
+        word: RawBuffer,
+        last: RawGraphNode,
+    ) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.end_condition(place, conditional, word, last) }
     }
 
     unsafe fn graph_size(&self, graph: RawGraph) -> Result<GraphSize> {

@@ -8,6 +8,7 @@ use gpustream_hal::{DeviceInfo, Result, StreamPriorities};
 
 use crate::driver::Driver;
 use crate::error::BACKEND;
+use crate::version::Version;
 
 /// Reads everything once. The device's context is current, which the priority range needs.
 pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<DeviceInfo> {
@@ -60,6 +61,10 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
     info.inline_copies = if driver.api.cuMemcpyBatchAsync.is_some() { INLINE_COPIES } else { 0 };
     // Every device does, by these functions; only the older ones of the same names had an attribute.
     info.stream_wait_value = true;
+    // Before 12.4 a body could hold kernels alone.
+    info.conditional_nodes = driver.version >= Version(12_040)
+        && driver.api.cuGraphAddNode.is_some()
+        && driver.api.cuGraphConditionalHandleCreate.is_some();
     info.stream_priorities = stream_priorities(driver)?;
     info.peer_access = any_peer(driver, device, ordinal)?;
     Ok(info)

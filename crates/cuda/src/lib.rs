@@ -36,6 +36,7 @@ mod arch;
 mod backend;
 mod buffer;
 mod compiler;
+mod condition;
 mod context;
 mod device;
 mod driver;

@@ -2,22 +2,43 @@
 
 use std::fmt::Write as _;
 
+use gpustream_core::record::GraphOperation;
 use gpustream_hal::Operation;
 
-/// Draws operations, each with the indices of those that it follows directly.
-pub(crate) fn dot<'a>(operations: impl Iterator<Item = (Operation, &'a [usize])>) -> String {
+/// An operation with the indices of those that it follows directly, and the operations of its body.
+pub(crate) type Drawn<'a> = (Operation, &'a [usize], &'a [GraphOperation]);
+
+/// Draws operations.
+pub(crate) fn dot<'a>(mut operations: impl Iterator<Item = Drawn<'a>>) -> String {
     let mut text = String::from("digraph {\n    node [shape=box];\n");
-    for (index, (Operation { label, location }, after)) in operations.enumerate() {
+    draw(&mut text, "n", &mut operations);
+    text + "}\n"
+}
+
+/// Returns a recorded operation as one that can be drawn.
+pub(crate) fn recorded(operation: &GraphOperation) -> Drawn<'_> {
+    (operation.operation, &operation.after, &operation.body)
+}
+
+/// Draws operations whose names begin with `prefix`; a condition's body stands in a frame of its own.
+fn draw<'a>(text: &mut String, prefix: &str, operations: &mut dyn Iterator<Item = Drawn<'a>>) {
+    for (index, (Operation { label, location }, after, body)) in operations.enumerate() {
+        let (name, shape) =
+            (format!("{prefix}{index}"), if body.is_empty() { "" } else { ", shape=diamond" });
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "    n{index} [label=\"{label}\", tooltip=\"{}:{}\"];",
+            "    {name} [label=\"{label}\", tooltip=\"{}:{}\"{shape}];",
             location.file().escape_default(),
             location.line()
         );
         for before in after {
-            let _ = writeln!(text, "    n{before} -> n{index};");
+            let _ = writeln!(text, "    {prefix}{before} -> {name};");
+        }
+        if !body.is_empty() {
+            let _ = writeln!(text, "    subgraph cluster_{name} {{");
+            draw(text, &format!("{name}_"), &mut body.iter().map(recorded));
+            let _ = writeln!(text, "    }}\n    {name} -> {name}_0 [style=dashed];");
         }
     }
-    text + "}\n"
 }

@@ -13,7 +13,7 @@ use gpustream_core::sync::{Mutex, lock};
 use gpustream_hal::{Error, ErrorKind, GraphSize, GraphUpdate, Operation, RawGraph, Result};
 
 use crate::device::Device;
-use crate::dot::dot;
+use crate::dot::{dot, recorded};
 use crate::graph_builder::{Node, NodeTable};
 use crate::stream::Stream;
 
@@ -206,6 +206,14 @@ impl Graph {
         }
         let (recorded, contents) = stream.capture_parts(work)?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
+        if parts.contents.conditional || contents.conditional {
+            // Drivers make one executable of a recording with conditional nodes, and a pending run may need that one.
+            let owns = !parts.contents.calls.is_empty();
+            let old = std::mem::replace(parts, Parts::new(recorded, contents)?);
+            self.table = None;
+            self.device.park(Box::new(old), owns);
+            return Ok(GraphUpdate::TopologyChanged);
+        }
         // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
         // executable, and another one is updated.
         let pending = parts.contents.calls.iter().any(|call| call.is_pending());
@@ -301,7 +309,7 @@ impl Graph {
     /// Returns the operations, and the operations that each follows directly, in Graphviz's language.
     pub fn dot(&self) -> String {
         let operations = self.parts.as_ref().map_or(&[][..], |parts| &parts.contents.operations);
-        dot(operations.iter().map(|it| (it.operation, it.after.as_slice())))
+        dot(operations.iter().map(recorded))
     }
 
     /// Returns the device that the graph belongs to.

@@ -114,7 +114,8 @@ impl GraphBuilder {
     /// Adds all of another graph as one node, which is a copy. Graphs nest up to 64 levels deep.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMismatch`] for a graph of another device, [`ErrorKind::InvalidArgument`] for one too deep.
+    /// [`ErrorKind::DeviceMismatch`] for a graph of another device, [`ErrorKind::InvalidArgument`] for one too deep,
+    /// [`ErrorKind::Unsupported`] for one with [conditions](Stream::while_), which drivers do not copy.
     #[track_caller]
     pub fn child(&mut self, after: &[Node], child: &Graph) -> Result<Node> {
         if !self.stream.device.is_same(child.device()) {
@@ -122,6 +123,9 @@ impl GraphBuilder {
         }
         let operation = operation("child");
         child.with_recorded(|raw, contents| {
+            if contents.conditional {
+                return Err(conditional_child());
+            }
             let levels = contents.levels + 1;
             if levels > MOST_LEVELS {
                 return Err(too_deep(contents.levels));
@@ -169,6 +173,14 @@ fn too_deep(levels: usize) -> Error {
             "a child with {levels} levels of child graphs below it: at most {MOST_LEVELS} levels are possible; add its \
              parts to one graph instead"
         ),
+    )
+}
+
+#[cold]
+fn conditional_child() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "a child with conditional nodes, which drivers do not copy; record its work again in this graph",
     )
 }
 
@@ -268,7 +280,7 @@ impl NodeTable {
 }
 
 /// Makes a stream whose operations go into nodes.
-fn node_stream(device: &Device, sink: Sink) -> Stream {
+pub(crate) fn node_stream(device: &Device, sink: Sink) -> Stream {
     // SAFETY: the stream has no raw handle, and a `Stream` checks its calls.
     let core = unsafe { StreamCore::of_nodes(sink, device.0.raw.clone()) };
     Stream { core: Arc::new(core), device: device.clone() }

@@ -60,6 +60,7 @@ pub mod fuzzing {
 }
 
 mod buffer;
+mod condition;
 mod copy;
 mod device;
 mod dot;

@@ -162,7 +162,7 @@ impl Replay {
     /// Returns the operations of the last run, and the operations that each follows directly, in Graphviz's language.
     pub fn dot(&self) -> String {
         let operations = self.step.as_ref().map(|step| step.operations()).unwrap_or_default();
-        dot(operations.iter().map(|(operation, after)| (*operation, after.as_slice())))
+        dot(operations.iter().map(|(operation, after)| (*operation, after.as_slice(), &[][..])))
     }
 
     #[cold]

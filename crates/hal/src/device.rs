@@ -229,6 +229,8 @@ pub struct DeviceInfo {
     pub graph_fault: Option<&'static str>,
     /// Whether a stream can wait for a word in memory (`cuStreamWaitValue32`).
     pub stream_wait_value: bool,
+    /// Whether graphs can have conditional nodes (`CU_GRAPH_NODE_TYPE_CONDITIONAL`).
+    pub conditional_nodes: bool,
 }
 
 impl DeviceInfo {
@@ -268,6 +270,7 @@ impl DeviceInfo {
             inline_copies: 0,
             graph_fault: None,
             stream_wait_value: false,
+            conditional_nodes: false,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Every method answers `Unsupported` until a backend overrides it.
 
-use crate::{Error, RawStream, Result, Work};
+use crate::{Error, RawBuffer, RawStream, Result, Work};
 
 pub use crate::handle::{RawGraph, RawGraphExec, RawGraphNode};
 
@@ -36,8 +36,43 @@ pub enum GraphNode<'a> {
     Child(RawGraph),
 }
 
+/// The place of a new node.
+#[derive(Clone, Copy, Debug)]
+pub enum NodePlace<'a> {
+    /// In a graph, behind these nodes of the graph.
+    After(RawGraph, &'a [RawGraphNode]),
+    /// In the graph that the stream is captured into, behind all that the stream was given.
+    EndOf(RawStream),
+}
+
+/// The number of times that a conditional node runs its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// Once, if the word is not zero.
+    Once,
+    /// As long as the word is not zero, which is looked at before each run.
+    While,
+}
+
+/// A conditional node under construction.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditional {
+    /// The node (`CUgraphNode`).
+    pub node: RawGraphNode,
+    /// The driver's name of the condition (`CUgraphConditionalHandle`).
+    pub handle: u64,
+    /// The body, to be filled. It belongs to the node's graph, and holds kernels, copies, fills and conditional nodes.
+    pub body: RawGraph,
+    /// The number of times that the body runs.
+    pub repeat: Repeat,
+}
+
 fn none<T>() -> Result<T> {
     Err(Error::unsupported("a graph"))
+}
+
+fn no_conditions<T>() -> Result<T> {
+    Err(Error::unsupported("a conditional node of a graph"))
 }
 
 /// Capturing, building and launching graphs.
@@ -101,6 +136,32 @@ pub unsafe trait Graphs {
         node: &GraphNode<'_>,
     ) -> Result<RawGraphNode> {
         none()
+    }
+
+    /// Begins a conditional node (`cuGraphConditionalHandleCreate`, `cuGraphAddNode`). Until
+    /// [`conditional_end`](Self::conditional_end) the node never runs its body, also where that call never comes.
+    /// `Unsupported` where [`DeviceInfo::conditional_nodes`](crate::DeviceInfo) says no.
+    ///
+    /// # Safety
+    /// The graph or stream is alive and of this device, and the stream is being captured, on this thread.
+    unsafe fn conditional_begin(&self, place: NodePlace<'_>, repeat: Repeat) -> Result<Conditional> {
+        no_conditions()
+    }
+
+    /// Gives a conditional node its place and the word that decides: an aligned `u32`. `last` is the one node of the body
+    /// that no other node of the body follows. Where this fails a captured stream's graph must not be launched.
+    ///
+    /// # Safety
+    /// As for [`conditional_begin`](Self::conditional_begin), which made `conditional` in this graph or capture; all
+    /// nodes are alive, and the word and whatever the body refers to outlive every launch.
+    unsafe fn conditional_end(
+        &self,
+        place: NodePlace<'_>,
+        conditional: &Conditional,
+        word: RawBuffer,
+        last: RawGraphNode,
+    ) -> Result<()> {
+        no_conditions()
     }
 
     /// Returns the numbers of nodes and edges (`cuGraphGetNodes`, `cuGraphGetEdges`).

@@ -73,7 +73,10 @@ pub use buffer::{
 pub use device::{Backend, Device, DeviceInfo, MemoryInfo, Probe, StreamPriorities};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
-pub use graph::{GraphNode, GraphSize, GraphUpdate, Graphs, RawGraph, RawGraphExec, RawGraphNode};
+pub use graph::{
+    Conditional, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawGraph, RawGraphExec, RawGraphNode,
+    Repeat,
+};
 pub use launch::{Launch, LaunchConfig, Occupancy, SuggestedLaunch};
 pub use module::{FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
 pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams, WaitValue};

@@ -296,6 +296,34 @@ pub(crate) fn replayed_steps(it: &mut Stage) -> Result<u64> {
     Ok(sum(&it.a.download(&it.x)?) + sum(&it.b.download(&it.y)?))
 }
 
+/// Conditions, captured and built. The fakes never run a body.
+pub(crate) fn conditions(it: &mut Stage) -> Result<u64> {
+    if !it.device.info().conditional_nodes {
+        return Ok(0);
+    }
+    let flag = it.device.flag()?;
+    it.a.fill(&mut it.x, 1)?;
+    let (kernel, x, y) = (&it.kernel, &mut it.x, &mut it.y);
+    let mut nested = |s: &Stream| {
+        s.while_(&flag, |s| {
+            increment(kernel, s, ONE, x)?;
+            s.if_(&flag, |s| increment(kernel, s, ONE, y))
+        })
+    };
+    let captured = it.a.capture(|s| {
+        increment(kernel, s, ONE, &mut it.host)?;
+        nested(s)
+    })?;
+    captured.launch(&it.a)?;
+    let mut builder = it.device.graph_builder()?;
+    // A builder goes on after a failed call.
+    let first = builder.node(&[], &mut nested).or_else(|_| builder.node(&[], &mut nested))?;
+    builder.node(&[first], |s| increment(kernel, s, ONE, x))?;
+    builder.build()?.launch(&it.b)?;
+    drop(captured);
+    Ok(sum(&it.a.download(&it.x)?))
+}
+
 pub(crate) fn kernels(it: &mut Stage) -> Result<u64> {
     let kernel = load_kernel(it.fake, &it.device)?;
     kernel.occupancy(64, 0)?;

@@ -8,15 +8,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gpustream_hal::{EventOptions, Operation, RawGraph, Result};
+use gpustream_hal::{Error, EventOptions, NodePlace, Operation, RawGraph, Result};
 use smallvec::SmallVec;
 
 use super::{ContextHold, EventCell, Recording, StreamCore};
 use crate::inside;
 use crate::memory::Access;
 use crate::operation::{Submission, no_node, refused};
-use crate::record::Contents;
+use crate::record::condition::{Body, Condition};
+use crate::record::nodes::AROUND_BODY;
 use crate::record::scope::{Operations, Scope, add};
+use crate::record::{Contents, NodeAdder};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point, StreamId, Tracking};
@@ -45,6 +47,10 @@ struct Inner {
     scope: Scope,
     /// Keeps the context from being waited for while the driver records.
     context: Option<ContextHold>,
+    /// The body of a conditional node is being filled: the streams around it wait until then.
+    in_body: bool,
+    /// The failure that left the driver's graph with part of a conditional node.
+    broken: Option<Error>,
 }
 
 pub struct Capture {
@@ -101,31 +107,74 @@ impl Capture {
         self.check_thread()?;
         let &mut Submission { operation, accesses, ref mut call, kept, rules, .. } = submission;
         let inner = &mut *lock(&self.inner);
-        if !inner.lanes.contains_key(&stream.id) {
-            return Err(refused("submit to a stream that has left the capture"));
-        }
+        inner.check(stream.id)?;
         for access in accesses {
             inner.order(rules.tracking, stream.id, operation, access)?;
         }
-        let Some(lane) = inner.lanes.get_mut(&stream.id) else { return Ok(()) };
         // Before the call, even if it fails: a driver may have recorded part, and the graph must own the memory that the
         // part uses.
-        lane.number += 1;
-        let point = Point { stream: stream.id, number: lane.number };
-        let next = SmallVec::from_slice(&[inner.scope.len()]);
-        inner.scope.enter(point, operation, accesses, std::mem::replace(&mut lane.frontier, next));
+        inner.enter(stream.id, operation, accesses);
         inner.scope.keep(kept);
         // SAFETY: the stream is alive, and the graph keeps what the operation refers to; the rest is handed on.
         unsafe { call.record(&*stream.device, stream.raw) }
+    }
+
+    /// Records a conditional node, after the captured operations that the word and the body conflict with. `fill` fills
+    /// the body.
+    ///
+    /// # Safety
+    /// As for [`StreamCore::submit`], for the word and for each operation of the body.
+    pub(super) unsafe fn condition(
+        &self,
+        stream: &StreamCore,
+        tracking: Option<Tracking>,
+        condition: &Condition<'_>,
+        fill: impl FnOnce(&Arc<NodeAdder>) -> Result<()>,
+    ) -> Result<()> {
+        /// Lets the streams go on, also where the body's closure panics.
+        struct Reopening<'a>(&'a Capture);
+        impl Drop for Reopening<'_> {
+            fn drop(&mut self) {
+                lock(&self.0.inner).in_body = false;
+            }
+        }
+
+        self.check_thread()?;
+        let place = NodePlace::EndOf(stream.raw);
+        let body = {
+            let inner = &mut *lock(&self.inner);
+            inner.check(stream.id)?;
+            // SAFETY: the stream is alive, and captured on this thread.
+            let body = unsafe { Body::begin(&stream.device, place, condition.repeat) }?;
+            inner.in_body = true;
+            body
+        };
+        let reopening = Reopening(self);
+        let (conditional, body, last) =
+            body.fill(fill, |partial| lock(&self.inner).scope.contents.merge(partial))?;
+        drop(reopening);
+        let inner = &mut *lock(&self.inner);
+        let accesses: Vec<Access<'_>> = body.uses.accesses().collect();
+        let accesses: Vec<&Access<'_>> = accesses.iter().chain([condition.word]).collect();
+        let ordered = accesses
+            .iter()
+            .try_for_each(|access| inner.order(tracking, stream.id, condition.operation, access));
+        // Before the call, even if it fails, as for every operation.
+        inner.enter(stream.id, condition.operation, &accesses);
+        drop(accesses);
+        inner.scope.take_body(body);
+        ordered?;
+        // SAFETY: the graph keeps what the body refers to and the word; the rest is this function's contract.
+        unsafe { stream.device.conditional_end(place, &conditional, condition.address, last) }
+            .inspect_err(|error| inner.broken = Some(error.clone()))
     }
 
     /// Records `event` on a lane.
     pub fn record(self: &Arc<Self>, stream: &StreamCore, event: &EventCell) -> Result<CapturedPoint> {
         self.check_thread()?;
         let inner = lock(&self.inner);
-        let Some(lane) = inner.lanes.get(&stream.id) else {
-            return Err(refused("record on a stream that has left the capture"));
-        };
+        inner.check(stream.id)?;
+        let Some(lane) = inner.lanes.get(&stream.id) else { return Err(has_left()) };
         // SAFETY: both are alive.
         unsafe { stream.device.event_record(event.raw, stream.raw) }?;
         let point = Point { stream: stream.id, number: lane.number };
@@ -151,6 +200,7 @@ impl Capture {
             ));
         }
         let inner = &mut *lock(&self.inner);
+        inner.check_around()?;
         let mut state = lock(&stream.state);
         match &state.recording {
             Recording::Capture(other) if Arc::ptr_eq(other, self) => {}
@@ -196,7 +246,31 @@ impl Capture {
     }
 }
 
+#[cold]
+fn has_left() -> Error {
+    refused("use a stream that has left the capture")
+}
+
 impl Inner {
+    /// Refuses what is around a body that is being filled.
+    fn check_around(&self) -> Result<()> {
+        if self.in_body { Err(refused(AROUND_BODY)) } else { Ok(()) }
+    }
+
+    /// Checks that a stream takes part in the capture, and can go on.
+    fn check(&self, stream: StreamId) -> Result<()> {
+        if self.lanes.contains_key(&stream) { self.check_around() } else { Err(has_left()) }
+    }
+
+    /// Enters the next operation of a lane.
+    fn enter(&mut self, id: StreamId, operation: Operation, accesses: &[&Access<'_>]) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        lane.number += 1;
+        let point = Point { stream: id, number: lane.number };
+        let next = SmallVec::from_slice(&[self.scope.len()]);
+        self.scope.enter(point, operation, accesses, std::mem::replace(&mut lane.frontier, next));
+    }
+
     /// The lane of a stream, which may be new.
     fn add_lane(&mut self, stream: &Arc<StreamCore>) -> &mut Lane {
         self.lanes.entry(stream.id).or_insert_with(|| Lane {
@@ -268,6 +342,7 @@ impl Inner {
             // this fails, the next use of the stream says so.
             let _ = unsafe { stream.device.capture_abandon(stream.raw) };
         }
+        let joined = joined.and(self.broken.take().map_or(Ok(()), Err));
         if let (Ok(raw), Err(_)) = (&graph, &joined) {
             // SAFETY: nobody else has the graph.
             let _ = unsafe { stream.device.graph_destroy(*raw) };

@@ -5,14 +5,15 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{self as hal, Operation, RawStream, Result};
+use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result};
 use smallvec::SmallVec;
 
 use super::mark::Owed;
-use super::{Mark, StreamCore, StreamState, StreamTable, prune};
+use super::{Capture, Mark, StreamCore, StreamState, StreamTable, prune};
 use crate::memory::Access;
-use crate::operation::{Rules, Submission, Waited, hazard};
+use crate::operation::{Rules, Submission, Waited, hazard, refused};
 use crate::queue::{Recording, Sink};
+use crate::record::{Condition, NodeAdder};
 use crate::sync::{LatchGuard, Mutex, MutexGuard, lock};
 use crate::track::{Clock, History, Point, Tracking, Use};
 
@@ -38,6 +39,46 @@ impl StreamCore {
             }
         };
         submitted.map_err(|error| error.with_operation(operation))
+    }
+
+    /// Records a conditional node, whose body `fill` gives to the adder that it is called with.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] on a stream that is neither captured nor stands for a node or body.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit), for the word and for each operation of the body.
+    pub unsafe fn condition(
+        &self,
+        rules: Rules,
+        condition: &Condition<'_>,
+        fill: impl FnOnce(&Arc<NodeAdder>) -> Result<()>,
+    ) -> Result<()> {
+        // SAFETY: handed on, to each sink.
+        let submitted = unsafe {
+            match &self.sink {
+                Sink::Driver => (self.check_thread())
+                    .and_then(|()| self.its_capture())
+                    .and_then(|capture| capture.condition(self, rules.tracking, condition, fill)),
+                Sink::Set(_) => {
+                    Err(refused("put a condition into a node that is there; build the graph anew"))
+                }
+                Sink::Node(adder) => adder.condition(rules.tracking, condition, fill),
+            }
+        };
+        submitted.map_err(|error| error.with_operation(condition.operation))
+    }
+
+    /// Returns the capture that the stream takes part in.
+    fn its_capture(&self) -> Result<Arc<Capture>> {
+        match &lock(&self.state).recording {
+            Recording::Capture(capture) => Ok(capture.clone()),
+            _ => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "a condition is part of a graph, and this stream is not being captured; call this in `Stream::capture`, or \
+                 on the stream that `GraphBuilder::node` gives",
+            )),
+        }
     }
 
     /// Puts one operation into the driver's stream, or into the capture that the stream takes part in.

@@ -19,6 +19,8 @@ pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 pub struct GraphOperation {
     pub operation: Operation,
     pub after: SmallVec<[usize; 2]>,
+    /// The operations of a conditional node's body.
+    pub body: Vec<GraphOperation>,
 }
 
 /// The contents of a finished recording, which go to its graph.
@@ -31,6 +33,8 @@ pub struct Contents {
     pub calls: Vec<Arc<RepeatedCall>>,
     /// The number of levels of child graphs below this graph.
     pub levels: usize,
+    /// Whether there is a conditional node. Drivers neither copy such a graph nor make two executables of it.
+    pub conditional: bool,
 }
 
 impl Contents {
@@ -51,6 +55,7 @@ impl Contents {
         }
         self.calls.extend(new.calls);
         self.levels = self.levels.max(new.levels);
+        self.conditional |= new.conditional;
     }
 }
 

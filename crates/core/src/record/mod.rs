@@ -7,12 +7,14 @@
 //! | module | takes | a recorded operation becomes |
 //! |---|---|---|
 //! | [`nodes`] | the operations of a stream that stands for a node under construction | one new node |
+//! | [`condition`] | the operations of a stream that stands for the body of a conditional node | the body's next node |
 //! | [`setter`] | the one operation of a stream that stands for a node of an executable | that node's work |
 //!
 //! A driver's capture is a state of streams, and its code is with theirs ([`queue`](crate::queue)). This layer knows
 //! operations, memory and the driver's graphs, but no streams.
 
 pub mod attributes;
+pub(crate) mod condition;
 pub(crate) mod contents;
 pub(crate) mod lanes;
 pub mod nodes;
@@ -20,7 +22,8 @@ mod owned;
 pub(crate) mod scope;
 pub mod setter;
 
-pub use contents::{Contents, GraphUses};
+pub use condition::Condition;
+pub use contents::{Contents, GraphOperation, GraphUses};
 pub use nodes::NodeAdder;
 pub use owned::{OwnedExec, OwnedGraph};
 pub use setter::NodeSetter;

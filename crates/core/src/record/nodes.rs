@@ -1,13 +1,15 @@
 //! Nodes made one by one: each operation becomes a node of a graph under construction.
 //!
-//! A node runs after the nodes that it was told to follow, and after earlier nodes that it conflicts with.
+//! A node runs after the nodes that it was told to follow, and after earlier nodes that it conflicts with. The nodes of a
+//! conditional node's body follow each other.
 
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, GraphNode, Operation, RawGraph, RawGraphNode, Result, Work};
+use gpustream_hal::{self as hal, GraphNode, NodePlace, Operation, RawGraph, RawGraphNode, Result, Work};
 use smallvec::SmallVec;
 
 use super::attributes::Attributed;
+use super::condition::{Body, Condition};
 use super::lanes::{Lanes, Place};
 use super::scope::{Operations, Scope, add};
 use super::{Contents, GraphUses};
@@ -33,11 +35,30 @@ struct Inner {
     /// The driver's nodes, by operation.
     nodes: Vec<RawGraphNode>,
     lanes: Lanes,
-    /// The predecessors of the one operation that may come; `None` after that operation came. The stream that stands
-    /// for the node is lent out until then.
-    next: Option<Operations>,
+    next: Next,
     attributed: Attributed,
     host_nodes: HostNodes,
+}
+
+/// The operations that may come.
+enum Next {
+    /// None, and one cannot do as said here.
+    Closed(&'static str),
+    /// One, which follows these. The stream that stands for the node is lent out until then.
+    One(Operations),
+    /// Any number, each behind the one before.
+    Each,
+}
+
+const TAKEN: Next = Next::Closed("put several operations into one node; add a node for each");
+const IN_BODY: Next = Next::Closed(AROUND_BODY);
+pub(crate) const AROUND_BODY: &str =
+    "use the stream around a condition while its body is made; submit to the stream that the body is given";
+
+impl Default for Next {
+    fn default() -> Self {
+        Self::Closed("submit to a stream that stood for a node or a body; that one is made")
+    }
 }
 
 /// A finished graph.
@@ -58,14 +79,27 @@ impl NodeAdder {
         Self { device, graph, inner: Mutex::default() }
     }
 
+    /// Creates an adder for a body, which takes operations until it is finished.
+    ///
+    /// # Safety
+    /// As for [`new`](Self::new), until the adder is finished.
+    pub(super) unsafe fn of_body(device: Arc<dyn hal::Device>, body: RawGraph) -> Self {
+        Self { device, graph: body, inner: Mutex::new(Inner { next: Next::Each, ..Inner::default() }) }
+    }
+
     /// Lets one operation in, which follows the operations `after`.
     pub fn open(&self, after: &[usize]) {
-        lock(&self.inner).next = Some(after.into());
+        lock(&self.inner).next = Next::One(after.into());
     }
 
     /// Returns the number of operations.
     pub fn operations(&self) -> usize {
         lock(&self.inner).scope.len()
+    }
+
+    /// Returns the node that was added last.
+    pub(super) fn last(&self) -> Option<RawGraphNode> {
+        lock(&self.inner).nodes.last().copied()
     }
 
     /// Makes a node of an operation.
@@ -76,15 +110,18 @@ impl NodeAdder {
         inside::check_outside()?;
         let &Submission { operation, accesses, ref call, kept, rules, .. } = submission;
         let inner = &mut *lock(&self.inner);
-        let Some(after) = inner.next.clone() else {
-            return Err(refused("put several operations into one node; add a node for each"));
-        };
+        let after = inner.after()?;
         let work = call.node()?;
+        if let (Next::Each, Work::Host { .. }) = (&inner.next, work) {
+            return Err(refused(
+                "call a host closure in the body of a condition, where drivers take none; call the closure after the graph",
+            ));
+        }
         // SAFETY: the graph keeps alive the values that the work refers to; the rest is this function's contract.
         let node =
             unsafe { inner.make(self, rules.tracking, operation, &GraphNode::Work(*work), accesses, after)? };
         // Only now: if the operation was refused, another one may be tried in its place.
-        inner.next = None;
+        inner.next.advance();
         inner.attributed.add(node, work);
         if let Work::Host { data, .. } = work {
             inner.host_nodes.push((node, data.addr()));
@@ -122,6 +159,63 @@ impl NodeAdder {
         }
     }
 
+    /// Adds a conditional node, whose body `fill` gives to the adder that it is called with.
+    ///
+    /// # Safety
+    /// As for [`StreamCore::submit`](crate::queue::StreamCore::submit), for the word and for each operation of the body.
+    pub(crate) unsafe fn condition(
+        &self,
+        tracking: Option<Tracking>,
+        condition: &Condition<'_>,
+        fill: impl FnOnce(&Arc<Self>) -> Result<()>,
+    ) -> Result<()> {
+        /// Lets operations in again, as before the body.
+        struct Reopening<'a>(&'a NodeAdder, Option<Next>);
+        impl Drop for Reopening<'_> {
+            fn drop(&mut self) {
+                if let Some(next) = self.1.take() {
+                    lock(&self.0.inner).next = next;
+                }
+            }
+        }
+
+        inside::check_outside()?;
+        let place = NodePlace::After(self.graph, &[]);
+        let mut reopening = Reopening(self, None);
+        let body = {
+            let inner = &mut *lock(&self.inner);
+            inner.after()?;
+            // SAFETY: the graph is alive and of this device.
+            let body = unsafe { Body::begin(&self.device, place, condition.repeat) }?;
+            reopening.1 = Some(std::mem::replace(&mut inner.next, IN_BODY));
+            body
+        };
+        let (conditional, body, last) =
+            body.fill(fill, |partial| lock(&self.inner).scope.contents.merge(partial))?;
+        drop(reopening);
+        let inner = &mut *lock(&self.inner);
+        let mut after = inner.after()?;
+        let accesses: Vec<Access<'_>> = body.uses.accesses().collect();
+        let accesses: Vec<&Access<'_>> = accesses.iter().chain([condition.word]).collect();
+        let place = inner.place(tracking, condition.operation, &accesses, &mut after)?;
+        let before = inner.nodes_of(&after);
+        // SAFETY: the graph keeps what the body refers to and the word; the rest is this function's contract.
+        let ended = unsafe {
+            let place = NodePlace::After(self.graph, &before);
+            self.device.conditional_end(place, &conditional, condition.address, last)
+        };
+        if let Err(error) = ended {
+            inner.scope.contents.merge(body);
+            return Err(error);
+        }
+        inner.next.advance();
+        inner.scope.enter(place.point, condition.operation, &accesses, after);
+        inner.lanes.push(place);
+        inner.nodes.push(conditional.node);
+        inner.scope.take_body(body);
+        Ok(())
+    }
+
     /// Ends the construction, and returns the graph.
     pub fn finish(&self) -> Finished {
         let Inner { mut scope, nodes, attributed, host_nodes, .. } = std::mem::take(&mut *lock(&self.inner));
@@ -129,7 +223,30 @@ impl NodeAdder {
     }
 }
 
+impl Next {
+    /// Goes on, after an operation came.
+    fn advance(&mut self) {
+        if matches!(self, Self::One(_)) {
+            *self = TAKEN;
+        }
+    }
+}
+
 impl Inner {
+    /// Returns the operations that the next one follows.
+    fn after(&self) -> Result<Operations> {
+        match &self.next {
+            Next::Closed(what) => Err(refused(what)),
+            Next::One(after) => Ok(after.clone()),
+            Next::Each => Ok(self.scope.len().checked_sub(1).into_iter().collect()),
+        }
+    }
+
+    /// Returns the driver's nodes of `operations`.
+    fn nodes_of(&self, operations: &Operations) -> SmallVec<[RawGraphNode; 4]> {
+        operations.iter().filter_map(|&index| self.nodes.get(index).copied()).collect()
+    }
+
     /// Finds the place of an operation that follows `after`, and adds to `after` the operations that this one conflicts
     /// with.
     fn place(
@@ -166,8 +283,7 @@ impl Inner {
         mut after: Operations,
     ) -> Result<RawGraphNode> {
         let place = self.place(tracking, operation, accesses, &mut after)?;
-        let before: SmallVec<[RawGraphNode; 4]> =
-            after.iter().filter_map(|&index| self.nodes.get(index).copied()).collect();
+        let before = self.nodes_of(&after);
         // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
         let node = unsafe { adder.device.graph_add_node(adder.graph, &before, node) }?;
         self.scope.enter(place.point, operation, accesses, after);

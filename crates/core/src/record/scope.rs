@@ -69,7 +69,7 @@ impl Scope {
             history.insert(range, *mode, Use::new(point, operation));
             contents.uses.add(block, range, *mode);
         }
-        contents.operations.push(GraphOperation { operation, after });
+        contents.operations.push(GraphOperation { operation, after, body: Vec::new() });
     }
 
     /// Keeps a value alive as long as the graph.
@@ -84,6 +84,15 @@ impl Scope {
                 self.last_kept = Arc::as_ptr(module).addr();
             }
         }
+    }
+
+    /// Takes the contents of a conditional node's body, whose operation was entered last.
+    pub(crate) fn take_body(&mut self, mut body: Contents) {
+        if let Some(last) = self.contents.operations.last_mut() {
+            last.body = std::mem::take(&mut body.operations);
+        }
+        self.contents.merge(body);
+        self.contents.conditional = true;
     }
 
     /// Returns the index of the next operation.

@@ -1,0 +1,72 @@
+//! Conditional nodes: a body that runs once or again and again, as a word in memory says when the graph gets there.
+
+use std::sync::Arc;
+
+use gpustream_hal::{
+    self as hal, Conditional, NodePlace, Operation, RawBuffer, RawGraphNode, Repeat, Result,
+};
+
+use super::{Contents, NodeAdder};
+use crate::memory::Access;
+use crate::operation::refused;
+
+/// The word that decides about a conditional node, and how often.
+pub struct Condition<'a> {
+    pub operation: Operation,
+    pub repeat: Repeat,
+    pub word: &'a Access<'a>,
+    /// The address of the word, an aligned `u32`.
+    pub address: RawBuffer,
+}
+
+/// The body of a conditional node under construction.
+pub(crate) struct Body {
+    conditional: Conditional,
+    adder: Arc<NodeAdder>,
+}
+
+impl Body {
+    /// Begins a conditional node.
+    ///
+    /// # Safety
+    /// As for [`conditional_begin`](hal::Graphs::conditional_begin); what is at `place` stays alive until the body is
+    /// filled.
+    pub(crate) unsafe fn begin(
+        device: &Arc<dyn hal::Device>,
+        place: NodePlace<'_>,
+        repeat: Repeat,
+    ) -> Result<Self> {
+        // SAFETY: by this function's contract.
+        let conditional = unsafe { device.conditional_begin(place, repeat) }?;
+        // SAFETY: the body belongs to the graph at `place`, and its adder is finished by `fill`.
+        let adder = unsafe { NodeAdder::of_body(device.clone(), conditional.body) };
+        Ok(Self { conditional, adder: Arc::new(adder) })
+    }
+
+    /// Has `fill` fill the body. Returns the node, the body's contents, and its last node. Where `fill` fails, or panics, the
+    /// driver's node stays, which never runs its body; `keep` gets the contents that the body refers to.
+    pub(crate) fn fill(
+        self,
+        fill: impl FnOnce(&Arc<NodeAdder>) -> Result<()>,
+        keep: impl FnOnce(Contents),
+    ) -> Result<(Conditional, Contents, RawGraphNode)> {
+        struct Finishing<F: FnOnce(Contents)>(Body, Option<F>);
+        impl<F: FnOnce(Contents)> Drop for Finishing<F> {
+            fn drop(&mut self) {
+                if let Some(keep) = self.1.take() {
+                    keep(Contents { conditional: true, ..self.0.adder.finish().contents });
+                }
+            }
+        }
+
+        let mut finishing = Finishing(self, Some(keep));
+        fill(&finishing.0.adder)?;
+        let Some(last) = finishing.0.adder.last() else {
+            return Err(refused(
+                "make a condition of an empty body; submit something to the stream that the body is given",
+            ));
+        };
+        finishing.1 = None;
+        Ok((finishing.0.conditional, finishing.0.adder.finish().contents, last))
+    }
+}

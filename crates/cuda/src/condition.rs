@@ -1,0 +1,204 @@
+//! Conditional nodes.
+//!
+//! A kernel alone can set the driver's condition. So each conditional node has a kernel of this backend's in front, and
+//! a repeated one another at the end of the body, which reads the word that decides and sets the condition accordingly.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::PoisonError;
+
+use cudarc::driver::sys::{
+    CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType,
+    CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUstreamCaptureStatus,
+    CUstreamUpdateCaptureDependencies_flags,
+};
+use gpustream_hal::{
+    Conditional, Error, ErrorKind, GraphNode, Graphs, Launch, LaunchConfig, Modules, NodePlace, RawBuffer,
+    RawFunction, RawGraph, RawGraphNode, RawStream, Repeat, Result, Work,
+};
+
+use crate::device::CudaDevice;
+use crate::error::error;
+use crate::handle::{graph_of, node_of, stream_of};
+
+/// `set_condition(handle, word)`: sets the condition to whether the word is zero. The function that it calls is the
+/// driver's own (`cudaGraphSetConditional`), which the driver's compiler knows by name.
+const SETTER: &[u8] = b"\
+.version 6.0
+.target sm_50
+.address_size 64
+.extern .func cudaGraphSetConditional (.param .b64 handle, .param .b32 value);
+.visible .entry set_condition (.param .u64 handle, .param .u64 word)
+{
+    .reg .pred %is_set;
+    .reg .b32 %value;
+    .reg .b64 %handle, %word;
+    ld.param.u64 %handle, [handle];
+    ld.param.u64 %word, [word];
+    cvta.to.global.u64 %word, %word;
+    ld.volatile.global.u32 %value, [%word];
+    setp.ne.u32 %is_set, %value, 0;
+    selp.u32 %value, 1, 0, %is_set;
+    {
+        .param .b64 to;
+        .param .b32 be;
+        st.param.b64 [to], %handle;
+        st.param.b32 [be], %value;
+        call.uni cudaGraphSetConditional, (to, be);
+    }
+    ret;
+}
+\0";
+
+#[cold]
+fn no_end() -> Error {
+    error(
+        ErrorKind::Captured,
+        "the driver does not name the kernel that was just captured as the end of its stream",
+    )
+}
+
+/// One thread.
+const ONE: LaunchConfig = LaunchConfig::new([1; 3], [1; 3]);
+
+impl CudaDevice {
+    /// Returns the kernel that sets conditions, which is loaded once a process: the driver compiles it for a tenth of a
+    /// second.
+    fn setter(&self) -> Result<RawFunction> {
+        let mut loaded =
+            self.driver.setters[self.info.ordinal].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = *loaded {
+            return Ok(function);
+        }
+        // SAFETY: the text is as above; the module is never unloaded.
+        let function = unsafe {
+            self.module_load(SETTER).and_then(|module| self.module_function(module, "set_condition"))
+        }?;
+        *loaded = Some(function);
+        Ok(function)
+    }
+
+    /// Calls `with` with a launch of the kernel that sets `conditional`'s condition from `word`.
+    fn with_setter<T>(
+        &self,
+        conditional: &Conditional,
+        word: RawBuffer,
+        with: impl FnOnce(RawFunction, &[*mut c_void]) -> Result<T>,
+    ) -> Result<T> {
+        let (mut handle, mut word) = (conditional.handle, word.0);
+        with(self.setter()?, &[(&raw mut handle).cast(), (&raw mut word).cast()])
+    }
+
+    /// Returns the graph that a stream is captured into, and the node that its next node follows, if there is just one.
+    ///
+    /// # Safety
+    /// The stream is alive and being captured.
+    unsafe fn captured(&self, stream: RawStream) -> Result<(CUgraph, Option<CUgraphNode>)> {
+        let api = self.enter()?;
+        let (mut state, mut graph, mut ends, mut count) = (0_u32, ptr::null_mut(), ptr::null(), 0);
+        let state: *mut CUstreamCaptureStatus = (&raw mut state).cast();
+        // SAFETY: the pointers are to locals, an integer in the enum's place among them; the caller vouches for the stream.
+        unsafe {
+            api.cuStreamGetCaptureInfo_v2(
+                stream_of(stream),
+                state,
+                ptr::null_mut(),
+                &raw mut graph,
+                &raw mut ends,
+                &raw mut count,
+            )
+        }
+        .ok()?;
+        // SAFETY: the driver's array has `count` elements until the next call with the stream.
+        Ok((graph, (count == 1).then(|| unsafe { *ends })))
+    }
+
+    /// Begins a conditional node; [`Graphs::conditional_begin`] has the contract.
+    pub(crate) unsafe fn begin_condition(&self, place: NodePlace<'_>, repeat: Repeat) -> Result<Conditional> {
+        let graph = match place {
+            NodePlace::After(graph, _) => graph_of(graph),
+            // SAFETY: the caller vouches for the stream.
+            NodePlace::EndOf(stream) => unsafe { self.captured(stream) }?.0,
+        };
+        let (api, context) = (self.enter()?, self.context.raw);
+        let (mut handle, mut node) = (0, ptr::null_mut());
+        // The default, set at each launch, keeps the body from running while nothing sets the condition.
+        // SAFETY: the pointer is to a local; the caller vouches for the graph.
+        unsafe {
+            api.cuGraphConditionalHandleCreate(
+                &raw mut handle,
+                graph,
+                context,
+                0,
+                CU_GRAPH_COND_ASSIGN_DEFAULT,
+            )
+        }
+        .ok()?;
+        // SAFETY: a C struct of integers and pointers, for which zeros are valid.
+        let mut params: CUgraphNodeParams = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.type_ = CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
+        params.__bindgen_anon_1.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
+            handle,
+            type_: match repeat {
+                Repeat::Once => CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_IF,
+                Repeat::While => CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE,
+            },
+            size: 1,
+            phGraph_out: ptr::null_mut(),
+            ctx: context,
+        };
+        // SAFETY: the pointers are to locals; the driver has written the address of its array of one body into the
+        // parameters of this kind.
+        let body = unsafe {
+            api.cuGraphAddNode(&raw mut node, graph, ptr::null(), 0, &raw mut params).ok()?;
+            *params.__bindgen_anon_1.conditional.phGraph_out
+        };
+        Ok(Conditional { node: RawGraphNode(node as usize), handle, body: RawGraph(body as usize), repeat })
+    }
+
+    /// Gives a conditional node its place and its word; [`Graphs::conditional_end`] has the contract.
+    pub(crate) unsafe fn end_condition(
+        &self,
+        place: NodePlace<'_>,
+        conditional: &Conditional,
+        word: RawBuffer,
+        last: RawGraphNode,
+    ) -> Result<()> {
+        self.with_setter(conditional, word, |function, args| {
+            let setter = GraphNode::Work(Work::Kernel { function, config: &ONE, args });
+            if conditional.repeat == Repeat::While {
+                // SAFETY: the caller vouches for the nodes and the word.
+                unsafe { self.graph_add_node(conditional.body, &[last], &setter) }?;
+            }
+            let node = node_of(conditional.node);
+            match place {
+                NodePlace::After(graph, after) => {
+                    // SAFETY: the caller vouches for the nodes and the word.
+                    let first = node_of(unsafe { self.graph_add_node(graph, after, &setter) }?);
+                    let api = self.enter()?;
+                    // SAFETY: both nodes are of this graph.
+                    unsafe {
+                        api.cuGraphAddDependencies(graph_of(graph), &raw const first, &raw const node, 1)
+                    }
+                    .ok()
+                    .inspect_err(|_| {
+                        // Nothing then sets the condition.
+                        // SAFETY: nobody else knows the node.
+                        let _ = unsafe { api.cuGraphDestroyNode(first) };
+                    })
+                }
+                // SAFETY: the caller vouches for the stream and the word.
+                NodePlace::EndOf(stream) => unsafe {
+                    self.launch(function, &ONE, args, stream)?;
+                    let (graph, first) = self.captured(stream)?;
+                    let first = first.ok_or_else(no_end)?;
+                    let (api, mut end) = (self.enter()?, node);
+                    api.cuGraphAddDependencies(graph, &raw const first, &raw const node, 1).ok()?;
+                    let set = CUstreamUpdateCaptureDependencies_flags::CU_STREAM_SET_CAPTURE_DEPENDENCIES;
+                    api.cuStreamUpdateCaptureDependencies(stream_of(stream), &raw mut end, 1, set as u32).ok()
+                },
+            }
+        })
+    }
+}

@@ -1,0 +1,438 @@
+//! Graphs that decide for themselves: bodies that run once, again and again, or not at all, as a word in memory says.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use conformance::executor::is_pending;
+use conformance::{
+    Gate, assert_all, kernels_and_streams, next, on_threads, overlaps, refused, sync, tests, until,
+};
+use gpustream::{Buffer, Device, ErrorKind, Flag, Graph, GraphUpdate, Launch, Result, Stream};
+
+use crate::graphs::N;
+
+tests! {
+    Plain: a_body_runs_as_long_as_its_flag_is_set, a_body_runs_if_its_flag_is_set, memory_of_the_graph_decides,
+        conditions_nest, the_host_ends_a_loop, another_stream_ends_a_loop, the_work_around_a_condition_is_ordered,
+        a_captured_condition_follows_other_lanes, a_graph_keeps_what_a_body_uses, threads_launch_one_conditional_graph,
+        a_conditional_graph_is_updated, what_no_body_holds_is_refused, failed_bodies_never_run,
+        a_condition_is_drawn_with_its_body, a_dropped_graph_finishes_its_loop;
+}
+
+const ONE: Launch = Launch::new([1; 3], [1; 3]);
+
+/// Kernels and streams of a device whose graphs have conditions, or none.
+fn setting<const STREAMS: usize>(device: &Device) -> Result<Option<(sync::Kernels, [Stream; STREAMS])>> {
+    let (kernels, streams) = kernels_and_streams(device)?;
+    if !device.info().conditional_nodes {
+        let (s, flag) = (&streams[0], device.flag()?);
+        let mut x = s.zeros::<u32>(1)?;
+        let captured = s.capture(|s| s.if_(&flag, |s| s.fill(&mut x, 1)));
+        refused(captured, ErrorKind::Unsupported, &["have no conditions", "let the host look at the flag"]);
+        return Ok(None);
+    }
+    Ok(Some((kernels, streams)))
+}
+
+/// The same work, captured and as a node.
+fn both_ways(device: &Device, s: &Stream, mut work: impl FnMut(&Stream) -> Result<()>) -> Result<[Graph; 2]> {
+    let captured = s.capture(&mut work)?;
+    let mut builder = device.graph_builder()?;
+    builder.node(&[], work)?;
+    Ok([captured, builder.build()?])
+}
+
+/// A loop whose body counts down from `left`, and takes a step with `x`.
+struct Loop {
+    left: Buffer<u32>,
+    go_on: Flag,
+    x: Buffer<u32>,
+}
+
+impl Loop {
+    fn new(device: &Device, s: &Stream) -> Result<Self> {
+        Ok(Self { left: s.zeros(1)?, go_on: device.flag()?, x: s.full(N, 1)? })
+    }
+
+    fn record(&mut self, kernels: &sync::Kernels, s: &Stream) -> Result<()> {
+        let Self { left, go_on, x } = self;
+        s.while_(go_on, |s| {
+            kernels.step(s, x, 3, N)?;
+            kernels.count_down(s, &ONE, left, &mut go_on.clone())
+        })
+    }
+
+    /// Prepares a run of so many rounds.
+    fn prepare(&mut self, s: &Stream, rounds: u32) -> Result<()> {
+        s.fill(&mut self.left, rounds)?;
+        s.synchronize()?;
+        self.go_on.set(rounds);
+        Ok(())
+    }
+}
+
+fn rounds(x: u32, rounds: u32) -> u32 {
+    (0..rounds).fold(x, |x, _| next(x, 3))
+}
+
+fn a_body_runs_as_long_as_its_flag_is_set(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let mut it = Loop::new(device, &s)?;
+    let mut want = 1;
+    for graph in both_ways(device, &s, |s| it.record(&kernels, s))? {
+        for count in [3, 0, 1, 1000] {
+            it.prepare(&s, count)?;
+            graph.launch(&s)?;
+            want = rounds(want, count);
+            assert_all(&s, &it.x, want)?;
+            assert_eq!(it.go_on.get(), 0);
+        }
+    }
+    Ok(())
+}
+
+fn a_body_runs_if_its_flag_is_set(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let (flag, mut x) = (device.flag()?, s.full(N, 1u32)?);
+    let graphs = both_ways(device, &s, |s| {
+        s.if_(&flag, |s| {
+            kernels.step(s, &mut x, 1, N)?;
+            kernels.step(s, &mut x, 2, N)
+        })
+    })?;
+    let mut want = 1;
+    for graph in &graphs {
+        for value in [1, 0, u32::MAX, 1 << 31] {
+            flag.set(value);
+            graph.launch(&s)?;
+            want = if value == 0 { want } else { next(next(want, 1), 2) };
+            assert_all(&s, &x, want)?;
+        }
+    }
+    Ok(())
+}
+
+fn memory_of_the_graph_decides(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let mut source = device.pinned::<u32>(2)?;
+    let (mut word, mut x) = (s.zeros::<u32>(2)?, s.full(N, 1u32)?);
+    // The copy, the conditions and the fill are ordered by the bytes that they touch.
+    let captured = s.capture(|s| {
+        s.copy(&source, &mut word)?;
+        s.if_(&word.slice(1..2)?, |s| kernels.step(s, &mut x, 1, N))?;
+        s.fill(&mut word, 0)?;
+        s.while_(&word.slice(..1)?, |s| kernels.step(s, &mut x, 2, N))
+    })?;
+    let mut builder = device.graph_builder()?;
+    builder.node(&[], |s| s.copy(&source, &mut word))?;
+    builder.if_(&[], &word.slice(1..2)?, |s| kernels.step(s, &mut x, 1, N))?;
+    builder.node(&[], |s| s.fill(&mut word, 0))?;
+    builder.while_(&[], &word.slice(..1)?, |s| kernels.step(s, &mut x, 2, N))?;
+    let mut want = 1;
+    for graph in [captured, builder.build()?] {
+        for value in [0, 1] {
+            source.write()?.copy_from_slice(&[1, value]);
+            graph.launch(&s)?;
+            want = if value == 0 { want } else { next(want, 1) };
+            assert_all(&s, &x, want)?;
+        }
+    }
+    Ok(())
+}
+
+fn conditions_nest(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let (mut outer, mut inner) = (Loop::new(device, &s)?, Loop::new(device, &s)?);
+    let (seven, sometimes) = (device.pinned_from(&[7u32])?, device.flag()?);
+    let mut ones = s.zeros::<u32>(1)?;
+    let graphs = both_ways(device, &s, |s| {
+        let Loop { left, go_on, x } = &mut outer;
+        s.while_(go_on, |s| {
+            s.copy(&seven, &mut inner.left)?;
+            kernels.raise_flag(s, &ONE, &mut inner.go_on.clone(), 1)?;
+            inner.record(&kernels, s)?;
+            s.if_(&sometimes, |s| kernels.step(s, &mut ones, 1, 1))?;
+            kernels.step(s, x, 3, N)?;
+            kernels.count_down(s, &ONE, left, &mut go_on.clone())
+        })
+    })?;
+    let (mut wants, mut counted) = ([1, 1], 0);
+    for (graph, value) in graphs.iter().zip([0, 1]) {
+        sometimes.set(value);
+        outer.prepare(&s, 5)?;
+        graph.launch(&s)?;
+        wants = [rounds(wants[0], 5), rounds(wants[1], 35)];
+        counted = (0..5 * value).fold(counted, |x, _| next(x, 1));
+        assert_all(&s, &outer.x, wants[0])?;
+        assert_all(&s, &inner.x, wants[1])?;
+        assert_all(&s, &ones, counted)?;
+    }
+    Ok(())
+}
+
+fn the_host_ends_a_loop(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let (go_on, seen) = (device.flag()?, device.flag()?);
+    let graphs =
+        both_ways(device, &s, |s| s.while_(&go_on, |s| kernels.raise_flag(s, &ONE, &mut seen.clone(), 1)))?;
+    for graph in &graphs {
+        seen.set(0);
+        go_on.set(1);
+        graph.launch(&s)?;
+        until(|| Ok(seen.get() == 1))?;
+        seen.set(0);
+        // It goes round again.
+        until(|| Ok(seen.get() == 1))?;
+        let mut finished = s.synchronize_async();
+        assert!(is_pending(&mut finished));
+        go_on.set(0);
+        s.synchronize()?;
+    }
+    Ok(())
+}
+
+fn another_stream_ends_a_loop(device: &Device) -> Result<()> {
+    let Some((kernels, [a, b])) = setting(device)? else { return Ok(()) };
+    if !overlaps(device) {
+        return Ok(());
+    }
+    let (go_on, seen) = (device.flag()?, device.flag()?);
+    let graph = a.capture(|s| s.while_(&go_on, |s| kernels.raise_flag(s, &ONE, &mut seen.clone(), 1)))?;
+    for _ in 0..20 {
+        seen.set(0);
+        go_on.set(1);
+        graph.launch(&a)?;
+        // This kernel runs beside the loop, once the loop has begun.
+        kernels.arrive(&b, &ONE, &mut device.flag()?, &seen)?;
+        kernels.raise_flag(&b, &ONE, &mut go_on.clone(), 0)?;
+        a.synchronize()?;
+        b.synchronize()?;
+    }
+    Ok(())
+}
+
+fn the_work_around_a_condition_is_ordered(device: &Device) -> Result<()> {
+    let Some((kernels, [a, b])) = setting(device)? else { return Ok(()) };
+    if !overlaps(device) {
+        return Ok(());
+    }
+    let mut it = Loop::new(device, &a)?;
+    let graph = a.capture(|s| it.record(&kernels, s))?;
+    it.prepare(&a, 4)?;
+    let gate = Gate::new(device)?;
+    // The run waits for work of another stream on memory of its body, and work on that memory waits for the run.
+    kernels.add_when(&b, gate.flag(), &mut it.x, 5, N)?;
+    graph.launch(&a)?;
+    kernels.step(&b, &mut it.x, 9, N)?;
+    let mut finished = b.synchronize_async();
+    assert!(is_pending(&mut finished));
+    gate.open();
+    assert_all(&b, &it.x, next(rounds(6, 4), 9))
+}
+
+fn a_captured_condition_follows_other_lanes(device: &Device) -> Result<()> {
+    let Some((kernels, [a, b])) = setting(device)? else { return Ok(()) };
+    let mut it = Loop::new(device, &a)?;
+    a.synchronize()?;
+    let graph = a.capture(|a| {
+        b.wait(&a.record()?)?;
+        kernels.step(&b, &mut it.x, 7, N)?;
+        // Both lanes touch the memory, and nobody said in which order.
+        it.record(&kernels, a)?;
+        kernels.step(&b, &mut it.x, 8, N)?;
+        a.wait(&b.record()?)
+    })?;
+    let mut want = 1;
+    for count in [3, 0] {
+        it.prepare(&a, count)?;
+        graph.launch(&a)?;
+        want = next(rounds(next(want, 7), count), 8);
+        assert_all(&a, &it.x, want)?;
+    }
+    Ok(())
+}
+
+fn a_graph_keeps_what_a_body_uses(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let x = s.full(N, 1u32)?;
+    let (mut target, go_on) = (device.pinned::<u32>(N)?, device.flag()?);
+    let graphs = {
+        let own = sync::Kernels::load(device)?;
+        let (mut left, mut y, flag) = (s.zeros::<u32>(1)?, s.full(N, 2u32)?, go_on.clone());
+        let two = device.pinned_from(&[2u32])?;
+        both_ways(device, &s, |s| {
+            s.while_(&flag, |s| {
+                s.copy(&two, &mut left)?;
+                own.mix(s, &x, &mut y, N)?;
+                own.count_down(s, &ONE, &mut left, &mut flag.clone())?;
+                kernels.raise_flag(s, &ONE, &mut flag.clone(), 0)?;
+                s.copy(&y, &mut target)
+            })
+        })?
+    };
+    // Memory that was given back too early would now be somebody else's.
+    let others: Vec<Buffer<u32>> = (0..8).map(|_| s.full(N, 77)).collect::<Result<_>>()?;
+    let mut want = 2;
+    for graph in &graphs {
+        go_on.set(1);
+        graph.launch(&s)?;
+        want = want * 5 + 1;
+        s.synchronize()?;
+        assert_eq!(*target.read()?, vec![want; N]);
+    }
+    others.iter().try_for_each(|other| assert_all(&s, other, 77))
+}
+
+fn threads_launch_one_conditional_graph(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let mut it = Loop::new(device, &s)?;
+    let (five, graph) = (device.pinned_from(&[5u32])?, {
+        let Loop { left, go_on, x } = &mut it;
+        s.capture(|s| {
+            s.fill(left, 5)?;
+            kernels.raise_flag(s, &ONE, &mut go_on.clone(), 1)?;
+            s.while_(go_on, |s| {
+                kernels.step(s, x, 3, N)?;
+                kernels.count_down(s, &ONE, left, &mut go_on.clone())
+            })
+        })?
+    });
+    drop(five);
+    on_threads(4, |_| {
+        let s = device.stream()?;
+        (0..10).try_for_each(|_| graph.launch(&s))
+    })?;
+    assert_all(&s, &it.x, rounds(1, 200))
+}
+
+fn a_conditional_graph_is_updated(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let (mut it, flag) = (Loop::new(device, &s)?, device.flag()?);
+    flag.set(1);
+    let mut graph = s.capture(|s| it.record(&kernels, s))?;
+    let mut plain = s.capture(|s| kernels.step(s, &mut it.x, 1, N))?;
+    it.prepare(&s, 2)?;
+    // Pending runs keep their work.
+    graph.launch(&s)?;
+    plain.launch(&s)?;
+    let changed = graph.update(&s, |s| s.if_(&flag, |s| kernels.step(s, &mut it.x, 5, N)))?;
+    assert_eq!(changed, GraphUpdate::TopologyChanged);
+    graph.launch(&s)?;
+    plain.update(&s, |s| s.if_(&flag, |s| kernels.step(s, &mut it.x, 6, N)))?;
+    plain.launch(&s)?;
+    graph.update(&s, |s| kernels.step(s, &mut it.x, 7, N))?;
+    graph.launch(&s)?;
+    assert_all(&s, &it.x, next(next(next(next(rounds(1, 2), 1), 5), 6), 7))
+}
+
+fn what_no_body_holds_is_refused(device: &Device) -> Result<()> {
+    let Some((kernels, [s, other])) = setting(device)? else { return Ok(()) };
+    let (flag, mut x) = (device.flag()?, s.full(N, 1u32)?);
+    flag.set(1);
+    refused(s.if_(&flag, |_| Ok(())), ErrorKind::InvalidArgument, &["not being captured", "Stream::capture"]);
+    let words = s.zeros::<u32>(2)?;
+    let mut builder = device.graph_builder()?;
+    refused(builder.if_(&[], &words, |_| Ok(())), ErrorKind::InvalidArgument, &["one `u32`", "2 elements"]);
+    refused(builder.if_(&[], &flag, |_| Ok(())), ErrorKind::Captured, &["an empty body"]);
+    let captured = s.capture(|s| {
+        refused(s.while_(&flag, |_| Ok(())), ErrorKind::Captured, &["an empty body"]);
+        s.if_(&flag, |body| {
+            let refuse = |result, text| refused(result, ErrorKind::Captured, &[text]);
+            refuse(body.host_fn_repeat(|| ()), "a host closure in the body");
+            refuse(body.download(&x).map(drop), "capture");
+            refuse(body.record().map(drop), "in a node of a graph");
+            refuse(body.synchronize(), "capture");
+            refuse(kernels.step(s, &mut x, 8, N), "the stream around a condition");
+            refuse(s.record().map(drop), "the stream around a condition");
+            refuse(s.if_(&flag, |_| Ok(())), "the stream around a condition");
+            body.if_(&flag, |inner| {
+                refuse(kernels.step(body, &mut x, 9, N), "the stream around a condition");
+                kernels.step(inner, &mut x, 1, N)
+            })?;
+            kernels.step(body, &mut x, 2, N)
+        })?;
+        kernels.step(s, &mut x, 3, N)
+    })?;
+    captured.launch(&other)?;
+    assert_all(&s, &x, next(next(next(1, 1), 2), 3))?;
+    refused(builder.child(&[], &captured), ErrorKind::Unsupported, &["conditional nodes"]);
+    let once = builder.node(&[], |s| {
+        s.if_(&flag, |s| kernels.step(s, &mut x, 4, N))?;
+        refused(s.if_(&flag, |_| Ok(())), ErrorKind::Captured, &["several operations into one node"]);
+        Ok(())
+    })?;
+    let mut built = builder.build()?;
+    let set = built.set_node(once, |s| s.if_(&flag, |s| kernels.step(s, &mut x, 5, N)));
+    refused(set, ErrorKind::Captured, &["build the graph anew"]);
+    built.launch(&s)?;
+    assert_all(&s, &x, next(next(next(next(1, 1), 2), 3), 4))
+}
+
+fn failed_bodies_never_run(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let (flag, mut x) = (device.flag()?, s.full(N, 1u32)?);
+    flag.set(1);
+    let fail = |s: &Stream, x: &mut Buffer<u32>| {
+        let failing = s.while_(&flag, |s| {
+            kernels.step(s, x, 1, N)?;
+            s.if_(&flag, |s| kernels.step(s, x, 2, N))?;
+            s.synchronize()
+        });
+        refused(failing, ErrorKind::Captured, &["capture"]);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            s.while_(&flag, |s| {
+                // The graph keeps what the dead body refers to.
+                let own = sync::Kernels::load(device)?;
+                own.step(s, &mut device.stream()?.full(N, 9u32)?, 3, N)?;
+                panic!("in a body")
+            })
+        }));
+        assert!(panicked.is_err());
+    };
+    let captured = s.capture(|s| {
+        fail(s, &mut x);
+        kernels.step(s, &mut x, 4, N)?;
+        fail(s, &mut x);
+        s.if_(&flag, |s| kernels.step(s, &mut x, 5, N))
+    })?;
+    let mut builder = device.graph_builder()?;
+    builder.node(&[], |s| {
+        fail(s, &mut x);
+        kernels.step(s, &mut x, 6, N)
+    })?;
+    builder.if_(&[], &flag, |s| kernels.step(s, &mut x, 7, N))?;
+    captured.launch(&s)?;
+    builder.build()?.launch(&s)?;
+    assert_all(&s, &x, next(next(next(next(1, 4), 5), 6), 7))?;
+    // A capture that ends in the failure leaves the stream as it was.
+    let failed = s.capture(|s| s.while_(&flag, |s| s.synchronize()));
+    refused(failed, ErrorKind::Captured, &["capture"]);
+    kernels.step(&s, &mut x, 8, N)?;
+    assert_all(&s, &x, next(next(next(next(next(1, 4), 5), 6), 7), 8))
+}
+
+fn a_condition_is_drawn_with_its_body(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let mut it = Loop::new(device, &s)?;
+    let dot = s.capture(|s| it.record(&kernels, s))?.dot();
+    for text in [
+        "n0 [label=\"while\"",
+        "shape=diamond",
+        "subgraph cluster_n0",
+        "n0_0 [label=\"step\"",
+        "n0_0 -> n0_1",
+    ] {
+        assert!(dot.contains(text), "{text} is missing in {dot}");
+    }
+    Ok(())
+}
+
+fn a_dropped_graph_finishes_its_loop(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let mut it = Loop::new(device, &s)?;
+    for graph in both_ways(device, &s, |s| it.record(&kernels, s))? {
+        it.prepare(&s, 300)?;
+        graph.launch(&s)?;
+        drop(graph);
+    }
+    assert_all(&s, &it.x, rounds(1, 600))
+}
