@@ -76,10 +76,9 @@ pub(crate) struct Stream {
     share: Option<u32>,
 }
 
-// SAFETY: `batch` is used by the worker that runs the stream alone, and `work` is written by that worker while nobody is on
-// the job: `scheduled` is set under the lock by the
-// submitter that queues it and cleared by the worker that finds nothing left, so there is one at a time, handed on
-// through the scheduler's lock or the job's counter.
+// SAFETY: `batch` is used by the worker that runs the stream alone, which writes `work` while nobody is on the job:
+// `scheduled` is set under the lock by the submitter that queues the stream and cleared by the worker that finds nothing
+// left, so there is one at a time, handed on through the scheduler's lock or the job's counter.
 unsafe impl Sync for Stream {}
 // SAFETY: everything in it may move between threads.
 unsafe impl Send for Stream {}
