@@ -24,7 +24,7 @@ tests! {
         step_within_a_step_and_a_capture_is_only_called, capture_inside_a_step_records,
         step_of_another_opening_is_refused, step_on_a_part_of_the_device_is_only_called, strict_order_is_checked_inside, handle_inside_ends_holding_back,
         kernel_of_an_unloaded_module_is_not_launched, pinned_memory_is_waited_for_alone,
-        pinned_memory_is_waited_for_alone_inside,
+        pinned_memory_is_waited_for_alone_inside, pinned_memory_that_kernels_write_is_waited_for_alone,
         lint_names_the_lines_that_cut_a_step;
     Part: cut_steps;
 }
@@ -693,6 +693,26 @@ fn pinned_memory_is_waited_for_alone(device: &Device) -> Result<()> {
         let gate = Gate::new(device)?;
         kernels.add_when(&s, gate.flag(), &mut x, 0, N)?;
         assert_eq!(*host.read()?, [after(1, 0..=t); N]);
+        gate.open();
+    }
+    Ok(())
+}
+
+fn pinned_memory_that_kernels_write_is_waited_for_alone(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut host = device.pinned::<u32>(N)?;
+    s.fill(&mut host, 1)?;
+    let mut step = device.replay();
+    for t in 0..5 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut host, t, N)?;
+            kernels.step(s, &mut host, 3, N)
+        })?;
+        // The guard waits for the step, and not for what came after.
+        let gate = Gate::new(device)?;
+        kernels.add_when(&s, gate.flag(), &mut x, 0, N)?;
+        assert_eq!(*host.read()?, [after(1, (0..=t).flat_map(|t| [t, 3])); N]);
         gate.open();
     }
     Ok(())
