@@ -16,6 +16,7 @@ tests! {
     Plain: unchanged_step_is_one_launch, changed_values_are_set, swapped_buffers_have_a_graph_each,
         other_course_is_found_again, shorter_and_longer_runs_mean_the_same, changed_dependencies_are_kept,
         wait_inside_cuts_the_step, guard_inside_sees_what_came_before, other_stream_sees_what_is_held_back,
+        other_stream_sees_a_write_behind_a_read,
         step_waits_for_other_streams, uploads_inside_carry_the_new_values, flags_are_not_held_back,
         closures_run_in_order, memory_made_inside_is_reused, buffer_may_leave_the_step,
         independent_operations_have_no_edges, step_in_order_is_a_chain, error_ends_the_run_and_no_more,
@@ -247,6 +248,24 @@ fn other_stream_sees_what_is_held_back(device: &Device) -> Result<()> {
         assert_all(&other, &x, want)?;
     }
     Ok(())
+}
+
+fn other_stream_sees_a_write_behind_a_read(device: &Device) -> Result<()> {
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
+    let (mut x, mut y, mut want) = (s.full(N, 1u32)?, s.zeros::<u32>(N)?, 1);
+    let mut z = other.zeros::<u32>(N)?;
+    let mut step = device.replay();
+    for t in 0..5 {
+        step.run(&s, |s| {
+            kernels.mix(s, &x, &mut y, N)?;
+            kernels.step(s, &mut x, t, N)?;
+            want = next(want, t);
+            if t < 4 { Ok(()) } else { other.copy(&x, &mut z) }
+        })?;
+        // Nothing is left of the earlier writes to wait for.
+        s.synchronize()?;
+    }
+    assert_all(&other, &z, want)
 }
 
 fn step_waits_for_other_streams(device: &Device) -> Result<()> {
