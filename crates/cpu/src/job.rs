@@ -75,17 +75,23 @@ impl Job {
         part: usize,
     ) -> bool {
         let units = self.units.load(Ordering::Relaxed);
+        if units == 1 {
+            // There is nothing to share.
+            // SAFETY: passed on to the caller.
+            unsafe { self.run(worker, 0, 1) };
+            return true;
+        }
         let mut shared = None;
         let mut grain = 1;
         // Damage in checked mode is looked for after each block, and must not be another worker's.
         let alone = worker.device().options.check || self.most == 1;
-        let begun = (units > 1).then(Instant::now);
+        let begun = Instant::now();
         // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, units, grain, begun.is_some()) } {
+        while let Some(took) = unsafe { self.take(worker, units, grain) } {
             grain = next_grain(grain, took, units);
             if shared.is_none()
                 && !alone
-                && begun.is_some_and(|begun| begun.elapsed() > SHARE_AFTER)
+                && begun.elapsed() > SHARE_AFTER
                 && self.next.load(Ordering::Relaxed) < units
             {
                 shared = Some(worker.device().scheduler.offer(Offer { job: self, task, part }));
@@ -102,7 +108,7 @@ impl Job {
     }
 
     /// Does the next chunk. Returns how long that took.
-    unsafe fn take(&self, worker: &mut Worker, units: u64, grain: u64, timed: bool) -> Option<Duration> {
+    unsafe fn take(&self, worker: &mut Worker, units: u64, grain: u64) -> Option<Duration> {
         let first = self.next.fetch_add(grain, Ordering::Relaxed);
         // A lost device's results are never handed out, so the operation stops where it can.
         if worker.device().is_lost() {
@@ -112,17 +118,22 @@ impl Job {
         if first >= units {
             return None;
         }
-        let end = (first + grain).min(units);
-        let begun = timed.then(Instant::now);
+        let begun = Instant::now();
+        // SAFETY: passed on to the caller.
+        unsafe { self.run(worker, first, (first + grain).min(units)) };
+        Some(begun.elapsed())
+    }
+
+    /// Does units `first..end`, which this worker has claimed.
+    unsafe fn run(&self, worker: &mut Worker, first: u64, end: u64) {
         // SAFETY: `begin` is done, by the caller's promise, and the work stays while this worker is on the job.
         let work = unsafe { &**self.work.get() };
         // SAFETY: passed on to the caller.
         if let Err(error) = unsafe { work.run(worker, first, end) } {
             worker.device().lose(error);
             // The rest of the operation is not worth doing.
-            self.next.store(units, Ordering::Relaxed);
+            self.next.store(self.units.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        Some(begun.map_or(Duration::ZERO, |begun| begun.elapsed()))
     }
 }
 
@@ -141,7 +152,7 @@ impl Share<Shared> for Job {
         let units = self.units.load(Ordering::Relaxed);
         let mut grain = 1;
         // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, units, grain, true) } {
+        while let Some(took) = unsafe { self.take(worker, units, grain) } {
             grain = next_grain(grain, took, units);
         }
         self.leave()
