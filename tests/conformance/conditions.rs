@@ -1,6 +1,7 @@
 //! Graphs that decide for themselves: bodies that run once, again and again, or not at all, as a word in memory says.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 use conformance::executor::is_pending;
 use conformance::{
@@ -15,7 +16,7 @@ tests! {
         conditions_nest, the_host_ends_a_loop, another_stream_ends_a_loop, the_work_around_a_condition_is_ordered,
         a_captured_condition_follows_other_lanes, a_graph_keeps_what_a_body_uses, threads_launch_one_conditional_graph,
         a_conditional_graph_is_updated, what_no_body_holds_is_refused, failed_bodies_never_run,
-        a_condition_is_drawn_with_its_body, a_dropped_graph_finishes_its_loop;
+        threads_fill_one_body, a_condition_is_drawn_with_its_body, a_dropped_graph_finishes_its_loop;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -241,6 +242,10 @@ fn a_captured_condition_follows_other_lanes(device: &Device) -> Result<()> {
         kernels.step(&b, &mut it.x, 8, N)?;
         a.wait(&b.record()?)
     })?;
+    let dot = graph.dot();
+    for edge in ["n0 -> n1;", "n1 -> n2;"] {
+        assert!(dot.contains(edge), "{edge} is missing in {dot}");
+    }
     let mut want = 1;
     for count in [3, 0] {
         it.prepare(&a, count)?;
@@ -285,18 +290,11 @@ fn a_graph_keeps_what_a_body_uses(device: &Device) -> Result<()> {
 fn threads_launch_one_conditional_graph(device: &Device) -> Result<()> {
     let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
     let mut it = Loop::new(device, &s)?;
-    let (five, graph) = (device.pinned_from(&[5u32])?, {
-        let Loop { left, go_on, x } = &mut it;
-        s.capture(|s| {
-            s.fill(left, 5)?;
-            kernels.raise_flag(s, &ONE, &mut go_on.clone(), 1)?;
-            s.while_(go_on, |s| {
-                kernels.step(s, x, 3, N)?;
-                kernels.count_down(s, &ONE, left, &mut go_on.clone())
-            })
-        })?
-    });
-    drop(five);
+    let graph = s.capture(|s| {
+        s.fill(&mut it.left, 5)?;
+        kernels.raise_flag(s, &ONE, &mut it.go_on.clone(), 1)?;
+        it.record(&kernels, s)
+    })?;
     on_threads(4, |_| {
         let s = device.stream()?;
         (0..10).try_for_each(|_| graph.launch(&s))
@@ -408,6 +406,26 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
     refused(failed, ErrorKind::Captured, &["capture"]);
     kernels.step(&s, &mut x, 8, N)?;
     assert_all(&s, &x, next(next(next(next(next(1, 4), 5), 6), 7), 8))
+}
+
+/// The stream of a body is as any other: several threads may use it at once.
+fn threads_fill_one_body(device: &Device) -> Result<()> {
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let flag = device.flag()?;
+    let mut parts = (0..4).map(|_| s.full(N, 1u32)).collect::<Result<Vec<_>>>()?;
+    flag.set(1);
+    let graphs = both_ways(device, &s, |s| {
+        s.if_(&flag, |s| {
+            thread::scope(|scope| {
+                let fill = |x: &mut Buffer<u32>| (0..50).try_for_each(|_| kernels.step(s, x, 2, N));
+                let threads: Vec<_> = parts.iter_mut().map(|x| scope.spawn(move || fill(x))).collect();
+                threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+            })
+        })
+    })?;
+    graphs.iter().try_for_each(|graph| graph.launch(&s))?;
+    let want = (0..100).fold(1, |x, _| next(x, 2));
+    parts.iter().try_for_each(|x| assert_all(&s, x, want))
 }
 
 fn a_condition_is_drawn_with_its_body(device: &Device) -> Result<()> {

@@ -13,6 +13,7 @@ use gpustream::{
 
 tests! {
     Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_trap_is_reported, a_fault_inside_a_replayed_step_is_reported,
+        a_fault_ends_a_loop_of_a_graph,
         waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault,
         memory_stays_while_work_beside_a_fault_may_run, memory_that_a_lost_device_was_to_write_is_refused_for_good,
         a_download_that_a_fault_ends_leaves_the_slice_alone, a_flag_set_beside_a_fault_ends_the_wait;
@@ -130,6 +131,30 @@ fn a_fault_inside_a_replayed_step_is_reported(device: &Device) -> Result<()> {
     lost(run(2).and_then(|()| s.synchronize()), "a later run");
     drop(step);
     lost(s.download(&x), "a download");
+    Ok(())
+}
+
+fn a_fault_ends_a_loop_of_a_graph(device: &Device) -> Result<()> {
+    if !device.info().conditional_nodes {
+        return Ok(());
+    }
+    let broken = faulty::Kernels::load(device)?;
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let (go_on, mut left) = (device.flag()?, s.full(1, 10u32)?);
+    // Nobody ever clears this one.
+    let for_ever = device.flag()?;
+    go_on.set(1);
+    for_ever.set(1);
+    let graph = s.capture(|s| {
+        s.while_(&for_ever, |s| {
+            s.while_(&go_on, |s| kernels.count_down(s, &ONE, &mut left, &mut go_on.clone()))?;
+            broken.assert_less(s, &ONE, 1, 1)
+        })
+    })?;
+    graph.launch(&s)?;
+    lost(s.synchronize(), "the stream");
+    drop(graph);
+    lost(s.download(&left), "a download");
     Ok(())
 }
 
