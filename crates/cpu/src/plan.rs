@@ -187,7 +187,6 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
                 // SAFETY: this worker was the last on the job, so the count is its own again.
                 run = unsafe { Arc::from_raw(owner) };
             }
-            Kind::Work(_) => {}
             Kind::Enter { word, leave } => {
                 // SAFETY: the word is aligned, and alive until the graph's run is over, as its node asked of the caller.
                 if lost || unsafe { words::read(word) } == 0 {
@@ -204,7 +203,7 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
                 worker.device().scheduler.push(run, enter, level);
                 return;
             }
-            Kind::Leave { .. } => {}
+            Kind::Work(_) | Kind::Leave { .. } => {}
         }
         match after(worker, &run, node) {
             Some(next) => node = next,
