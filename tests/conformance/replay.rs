@@ -16,6 +16,7 @@ tests! {
     Plain: unchanged_step_is_one_launch, changed_values_are_set, swapped_buffers_have_a_graph_each,
         other_course_is_found_again, shorter_and_longer_runs_mean_the_same, changed_dependencies_are_kept,
         wait_inside_cuts_the_step, guard_inside_sees_what_came_before, other_stream_sees_what_is_held_back,
+        other_stream_sees_a_write_behind_a_read,
         step_waits_for_other_streams, uploads_inside_carry_the_new_values, flags_are_not_held_back,
         closures_run_in_order, memory_made_inside_is_reused, buffer_may_leave_the_step,
         independent_operations_have_no_edges, step_in_order_is_a_chain, error_ends_the_run_and_no_more,
@@ -24,7 +25,7 @@ tests! {
         step_within_a_step_and_a_capture_is_only_called, capture_inside_a_step_records,
         step_of_another_opening_is_refused, step_on_a_part_of_the_device_is_only_called, strict_order_is_checked_inside, handle_inside_ends_holding_back,
         kernel_of_an_unloaded_module_is_not_launched, pinned_memory_is_waited_for_alone,
-        pinned_memory_is_waited_for_alone_inside,
+        pinned_memory_is_waited_for_alone_inside, pinned_memory_that_kernels_write_is_waited_for_alone,
         lint_names_the_lines_that_cut_a_step;
     Part: cut_steps;
 }
@@ -247,6 +248,24 @@ fn other_stream_sees_what_is_held_back(device: &Device) -> Result<()> {
         assert_all(&other, &x, want)?;
     }
     Ok(())
+}
+
+fn other_stream_sees_a_write_behind_a_read(device: &Device) -> Result<()> {
+    let (kernels, [s, other]) = kernels_and_streams(device)?;
+    let (mut x, mut y, mut want) = (s.full(N, 1u32)?, s.zeros::<u32>(N)?, 1);
+    let mut z = other.zeros::<u32>(N)?;
+    let mut step = device.replay();
+    for t in 0..5 {
+        step.run(&s, |s| {
+            kernels.mix(s, &x, &mut y, N)?;
+            kernels.step(s, &mut x, t, N)?;
+            want = next(want, t);
+            if t < 4 { Ok(()) } else { other.copy(&x, &mut z) }
+        })?;
+        // Nothing is left of the earlier writes to wait for.
+        s.synchronize()?;
+    }
+    assert_all(&other, &z, want)
 }
 
 fn step_waits_for_other_streams(device: &Device) -> Result<()> {
@@ -693,6 +712,26 @@ fn pinned_memory_is_waited_for_alone(device: &Device) -> Result<()> {
         let gate = Gate::new(device)?;
         kernels.add_when(&s, gate.flag(), &mut x, 0, N)?;
         assert_eq!(*host.read()?, [after(1, 0..=t); N]);
+        gate.open();
+    }
+    Ok(())
+}
+
+fn pinned_memory_that_kernels_write_is_waited_for_alone(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.full(N, 1u32)?;
+    let mut host = device.pinned::<u32>(N)?;
+    s.fill(&mut host, 1)?;
+    let mut step = device.replay();
+    for t in 0..5 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut host, t, N)?;
+            kernels.step(s, &mut host, 3, N)
+        })?;
+        // The guard waits for the step, and not for what came after.
+        let gate = Gate::new(device)?;
+        kernels.add_when(&s, gate.flag(), &mut x, 0, N)?;
+        assert_eq!(*host.read()?, [after(1, (0..=t).flat_map(|t| [t, 3])); N]);
         gate.open();
     }
     Ok(())

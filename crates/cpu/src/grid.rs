@@ -63,7 +63,12 @@ impl Params {
         for (param, arg) in function.params.iter().zip(args) {
             // SAFETY: the argument has the parameter's size, which lies in the block.
             unsafe {
-                std::ptr::copy_nonoverlapping(arg.cast::<u8>(), block.add(param.offset), param.size);
+                let to = block.add(param.offset);
+                match param.size {
+                    8 => to.cast::<[u8; 8]>().write(arg.cast::<[u8; 8]>().read()),
+                    4 => to.cast::<[u8; 4]>().write(arg.cast::<[u8; 4]>().read()),
+                    size => to.copy_from_nonoverlapping(arg.cast::<u8>(), size),
+                }
             }
         }
         params

@@ -19,7 +19,8 @@ const CHUNK: Duration = Duration::from_micros(40);
 
 /// A place in which one operation runs at a time.
 pub(crate) struct Job {
-    work: UnsafeCell<Work>,
+    /// Alive while workers are on the job.
+    work: UnsafeCell<*const Work>,
     units: AtomicU64,
     next: AtomicU64,
     /// Workers on the operation.
@@ -31,13 +32,16 @@ pub(crate) struct Job {
 // SAFETY: `work` is written by `begin`, when no worker is on the job, and only read while there are; the crew
 // counter's release and acquire order the two.
 unsafe impl Sync for Job {}
-// SAFETY: all of it may move between threads.
+// SAFETY: all of it may move between threads, and so may the work that it points to.
 unsafe impl Send for Job {}
+
+/// The work of a job that has not begun.
+static NOTHING: Work = Work::Empty;
 
 impl Job {
     pub(crate) fn new(most: u32) -> Self {
         Self {
-            work: UnsafeCell::new(Work::Empty),
+            work: UnsafeCell::new(&raw const NOTHING),
             units: AtomicU64::new(0),
             next: AtomicU64::new(0),
             crew: AtomicU32::new(0),
@@ -48,11 +52,13 @@ impl Job {
     /// Puts an operation in.
     ///
     /// # Safety
-    /// The last operation in here is complete, and the caller alone may begin the next.
-    pub(crate) unsafe fn begin(&self, work: Work) {
-        self.units.store(work.units(), Ordering::Relaxed);
+    /// The last operation in here is complete, and the caller alone may begin the next. The work stays as it is and where
+    /// it is until the operation is complete.
+    pub(crate) unsafe fn begin(&self, work: *const Work) {
+        // SAFETY: the work is alive.
+        self.units.store(unsafe { (*work).units() }, Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
-        // SAFETY: no worker reads the work now.
+        // SAFETY: no worker reads the pointer now.
         unsafe { *self.work.get() = work };
         self.crew.store(1, Ordering::Release);
     }
@@ -69,17 +75,23 @@ impl Job {
         part: usize,
     ) -> bool {
         let units = self.units.load(Ordering::Relaxed);
+        if units == 1 {
+            // There is nothing to share.
+            // SAFETY: passed on to the caller.
+            unsafe { self.run(worker, 0, 1) };
+            return true;
+        }
         let mut shared = None;
         let mut grain = 1;
         // Damage in checked mode is looked for after each block, and must not be another worker's.
         let alone = worker.device().options.check || self.most == 1;
-        let begun = (units > 1).then(Instant::now);
+        let begun = Instant::now();
         // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, units, grain, begun.is_some()) } {
+        while let Some(took) = unsafe { self.take(worker, units, grain) } {
             grain = next_grain(grain, took, units);
             if shared.is_none()
                 && !alone
-                && begun.is_some_and(|begun| begun.elapsed() > SHARE_AFTER)
+                && begun.elapsed() > SHARE_AFTER
                 && self.next.load(Ordering::Relaxed) < units
             {
                 shared = Some(worker.device().scheduler.offer(Offer { job: self, task, part }));
@@ -96,7 +108,7 @@ impl Job {
     }
 
     /// Does the next chunk. Returns how long that took.
-    unsafe fn take(&self, worker: &mut Worker, units: u64, grain: u64, timed: bool) -> Option<Duration> {
+    unsafe fn take(&self, worker: &mut Worker, units: u64, grain: u64) -> Option<Duration> {
         let first = self.next.fetch_add(grain, Ordering::Relaxed);
         // A lost device's results are never handed out, so the operation stops where it can.
         if worker.device().is_lost() {
@@ -106,17 +118,22 @@ impl Job {
         if first >= units {
             return None;
         }
-        let end = (first + grain).min(units);
-        let begun = timed.then(Instant::now);
-        // SAFETY: `begin` is done, by the caller's promise.
-        let work = unsafe { &*self.work.get() };
+        let begun = Instant::now();
+        // SAFETY: passed on to the caller.
+        unsafe { self.run(worker, first, (first + grain).min(units)) };
+        Some(begun.elapsed())
+    }
+
+    /// Does units `first..end`, which this worker has claimed.
+    unsafe fn run(&self, worker: &mut Worker, first: u64, end: u64) {
+        // SAFETY: `begin` is done, by the caller's promise, and the work stays while this worker is on the job.
+        let work = unsafe { &**self.work.get() };
         // SAFETY: passed on to the caller.
         if let Err(error) = unsafe { work.run(worker, first, end) } {
             worker.device().lose(error);
             // The rest of the operation is not worth doing.
-            self.next.store(units, Ordering::Relaxed);
+            self.next.store(self.units.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        Some(begun.map_or(Duration::ZERO, |begun| begun.elapsed()))
     }
 }
 
@@ -135,7 +152,7 @@ impl Share<Shared> for Job {
         let units = self.units.load(Ordering::Relaxed);
         let mut grain = 1;
         // SAFETY: passed on to the caller; the claimed units are this worker's.
-        while let Some(took) = unsafe { self.take(worker, units, grain, true) } {
+        while let Some(took) = unsafe { self.take(worker, units, grain) } {
             grain = next_grain(grain, took, units);
         }
         self.leave()

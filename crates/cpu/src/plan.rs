@@ -172,10 +172,10 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
         let lost = worker.device().is_lost();
         match run.nodes[node].plan.kind {
             Kind::Work(ref work) if !lost => {
-                let work = work.clone();
+                let work = std::ptr::from_ref(work);
                 let owner = Arc::into_raw(run);
                 // SAFETY: the pointer is counted. The node runs once at a time: the run before is over, and so is the
-                // turn before of a body.
+                // turn before of a body. A node's work is changed only where nobody else has the graph.
                 let complete = unsafe {
                     let job = &(&(*owner).nodes)[node].job;
                     job.begin(work);
@@ -187,7 +187,6 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
                 // SAFETY: this worker was the last on the job, so the count is its own again.
                 run = unsafe { Arc::from_raw(owner) };
             }
-            Kind::Work(_) => {}
             Kind::Enter { word, leave } => {
                 // SAFETY: the word is aligned, and alive until the graph's run is over, as its node asked of the caller.
                 if lost || unsafe { words::read(word) } == 0 {
@@ -204,7 +203,7 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
                 worker.device().scheduler.push(run, enter, level);
                 return;
             }
-            Kind::Leave { .. } => {}
+            Kind::Work(_) | Kind::Leave { .. } => {}
         }
         match after(worker, &run, node) {
             Some(next) => node = next,

@@ -69,14 +69,16 @@ pub(crate) struct Stream {
     failed_from: AtomicU64,
     /// Operations taken off the queue; only for the worker that runs the stream.
     batch: UnsafeCell<VecDeque<Op>>,
+    /// The operation that runs, or ran last; written by the worker that runs the stream.
+    work: UnsafeCell<Work>,
     job: Job,
     /// The number of workers that the stream's operations are kept to.
     share: Option<u32>,
 }
 
-// SAFETY: `batch` is used by the worker that runs the stream alone: `scheduled` is set under the lock by the
-// submitter that queues it and cleared by the worker that finds nothing left, so there is one at a time, handed on
-// through the scheduler's lock or the job's counter.
+// SAFETY: `batch` is used by the worker that runs the stream alone, which writes `work` while nobody is on the job:
+// `scheduled` is set under the lock by the submitter that queues the stream and cleared by the worker that finds nothing
+// left, so there is one at a time, handed on through the scheduler's lock or the job's counter.
 unsafe impl Sync for Stream {}
 // SAFETY: everything in it may move between threads.
 unsafe impl Send for Stream {}
@@ -108,6 +110,7 @@ impl Stream {
             progress: Progress::new(),
             failed_from: AtomicU64::new(u64::MAX),
             batch: UnsafeCell::default(),
+            work: UnsafeCell::new(Work::Empty),
             job: Job::new(share.unwrap_or(u32::MAX)),
             share,
         });
@@ -395,7 +398,8 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
                 let owner = Arc::into_raw(stream);
                 // SAFETY: the pointer is counted; this worker has the stream, and the operation before is complete.
                 let complete = unsafe {
-                    (*owner).job.begin(work);
+                    *(*owner).work.get() = work;
+                    (*owner).job.begin((*owner).work.get());
                     (*owner).job.lead(worker, owner, 0)
                 };
                 if !complete {

@@ -149,8 +149,8 @@ impl Launch {
                 let blocks = |axis: usize| blocks(extent[axis] as u64, u64::from(block[axis].max(1)));
                 ([blocks(0), blocks(1), blocks(2)], block)
             }
-            Shape::Strided(elements) => strided(info, elements as u64),
-            Shape::Filling(elements) => filling(info, elements as u64),
+            Shape::Strided(elements) => in_a_row(strided(info, elements as u64)),
+            Shape::Filling(elements) => in_a_row(filling(info, elements as u64)),
         };
         if self.cluster != [1, 1, 1] && !matches!(self.shape, Shape::Exact { .. }) {
             for (blocks, cluster) in grid.iter_mut().zip(self.cluster) {
@@ -187,6 +187,12 @@ const fn blocks(elements: u64, threads: u64) -> u64 {
     }
 }
 
+/// Returns the shape of that many blocks and threads in x.
+#[inline]
+const fn in_a_row((blocks, threads): (u64, u32)) -> ([u64; 3], [u32; 3]) {
+    ([blocks, 1, 1], [threads, 1, 1])
+}
+
 /// The number of elements per thread of a strided launch. An H200 streams 4355 GB/s through saxpy with one pass over
 /// eight, and 4074 where a grid that fills the device once goes over the arrays again and again.
 const ELEMENTS_PER_THREAD: u64 = 8;
@@ -195,13 +201,13 @@ const ELEMENTS_PER_THREAD: u64 = 8;
 const MOST_BLOCKS: u64 = 1 << 23;
 
 /// Returns a grid of a few elements per thread, with enough blocks to fill the device where there is work for them.
-fn strided(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
+fn strided(info: &DeviceInfo, elements: u64) -> (u64, u32) {
     let (fill, block) = filling(info, elements);
     if info.serial_threads {
         return (fill, block);
     }
     let pass = elements.div_ceil(u64::from(BLOCK) * ELEMENTS_PER_THREAD).min(MOST_BLOCKS);
-    ([pass.max(fill[0]), 1, 1], block)
+    (pass.max(fill), block)
 }
 
 /// The number of times that [`Launch::filling`] fills the device where there is work for it. Registers often let fewer
@@ -211,17 +217,17 @@ const FILLS: u64 = 8;
 
 /// Returns a grid of enough blocks for every multiprocessor to be full, and no more than there is work for. Where a
 /// block's threads run one after the other, one thread per block and a few blocks per core make the longest runs.
-fn filling(info: &DeviceInfo, elements: u64) -> ([u64; 3], [u32; 3]) {
+fn filling(info: &DeviceInfo, elements: u64) -> (u64, u32) {
     if info.serial_threads {
         // A block should be worth its dispatch, and more blocks than workers even out the load.
         let blocks = (elements / 16_384).clamp(1, u64::from(info.multiprocessors) * 4);
-        return ([blocks, 1, 1], [1, 1, 1]);
+        return (blocks, 1);
     }
     let resident =
         u64::from(info.multiprocessors) * u64::from(info.max_threads_per_multiprocessor / BLOCK).max(1);
     let once = elements.div_ceil(u64::from(BLOCK)).clamp(1, resident);
     let several = elements.div_ceil(u64::from(BLOCK) * ELEMENTS_PER_THREAD).min(FILLS * resident);
-    ([once.max(several), 1, 1], [BLOCK, 1, 1])
+    (once.max(several), BLOCK)
 }
 
 /// Returns the error for the first of a launch's sizes that the device does not allow.

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::{future::Future, pin::pin};
 
 use driver::{COPY, Driver};
-use gpustream::{Buffer, ErrorKind, Result, Stream};
+use gpustream::hal::{Image, ParamInfo};
+use gpustream::{Arg, Buffer, ErrorKind, Launch, ModuleSource, Result, Stream};
 use shuttle::thread;
 
 /// Runs the program in random orders, and in orders with few but decisive switches between threads.
@@ -324,6 +325,50 @@ fn operations_held_back_are_seen_by_other_threads() {
         let steps: Vec<u32> = driver.steps().into_iter().filter(|step| *step != COPY).collect();
         assert_eq!(steps, [1, 11, 2, 12, 3, 13]);
         assert_eq!(step.stats().runs, 3);
+    });
+}
+
+/// A graph of the other thread's, which holds no borrow when it is launched, writes what a step's kernels write. A kernel of
+/// the step looks at its memory only where no earlier one of the same segment did.
+#[test]
+fn kernels_held_back_are_ordered_with_another_threads_graph() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let streams = [a.as_raw(), b.as_raw()];
+        let image = Image { backend: "model", targets: &["model"], bytes: &[] };
+        let source = ModuleSource { name: "model", images: &[image], source: None };
+        // SAFETY: the model runs no code.
+        let module = unsafe { device.load_module(&source) }.unwrap();
+        let params = [ParamInfo { offset: 0, size: 8 }, ParamInfo { offset: 8, size: 4 }];
+        let kernel = module.kernel_with("write", &params).unwrap();
+        let x = Arc::new(shuttle::sync::Mutex::new(a.alloc::<u32>(4).unwrap()));
+        let mut step = device.replay();
+        let mut run = |x: &shuttle::sync::Mutex<Buffer<u32>>| {
+            step.run(&a, |s| {
+                (1..4u32).try_for_each(|value| {
+                    let x = &mut *x.lock().unwrap();
+                    // SAFETY: the model's kernels touch nothing.
+                    unsafe { kernel.launch(s, &Launch::covering(4), &[Arg::write(x), Arg::value(&value)]) }
+                })
+            })
+            .unwrap();
+        };
+        run(&x);
+        let shared = x.clone();
+        let launching = thread::spawn(move || {
+            let graph = b.capture(|b| b.fill(&mut *shared.lock().unwrap(), 9)).unwrap();
+            graph.launch(&b).unwrap();
+            (graph, b)
+        });
+        run(&x);
+        run(&x);
+        let kept = launching.join().unwrap();
+        assert!(driver.are_ordered(streams));
+        let steps: Vec<u32> = driver.steps().into_iter().filter(|step| *step != 9).collect();
+        assert_eq!(steps, [1, 2, 3, 1, 2, 3, 1, 2, 3]);
+        drop(kept);
     });
 }
 

@@ -10,7 +10,7 @@ use super::submit::enter_among_others;
 use super::{StreamCore, StreamState, prune};
 use crate::memory::Access;
 use crate::operation::Submission;
-use crate::step::Step;
+use crate::step::{Step, Uses};
 use crate::sync::{MutexGuard, lock};
 use crate::track::{Point, Use};
 
@@ -135,9 +135,8 @@ impl StreamCore {
         mut state: MutexGuard<'s, StreamState>,
         submission: &mut Submission<'_>,
     ) -> Result<()> {
-        let &mut Submission { operation, rules, accesses, .. } = submission;
         let StreamState { step, owed, number, .. } = &mut *state;
-        let ours = step.as_deref_mut().filter(|step| step.is_this_threads() && !rules.blocking);
+        let ours = step.as_deref_mut().filter(|step| step.is_this_threads() && !submission.rules.blocking);
         let Some(step) = ours else {
             // SAFETY: handed on.
             return unsafe { self.submit_beside_step(state, submission) };
@@ -146,16 +145,13 @@ impl StreamCore {
             return Err(failed);
         }
         // The usual case: an operation as expected, on memory that nobody but this stream has used.
-        let id = self.id.0;
-        let admit = |Access { block, .. }: &Access<'_>| {
-            block.history.hint() == id && !block.in_graph.load(Ordering::Acquire)
-        };
-        if owed.is_empty() && step.follow(submission, admit) {
+        if owed.is_empty()
+            && let Some(uses) = step.follow(submission, self.id)
+        {
             *number += 1;
             self.counted.store(*number, Ordering::Release);
-            let new = Use::new(Point { stream: self.id, number: *number }, operation);
-            for access in accesses {
-                self.enter_in_segment(access, step, new);
+            if uses == Uses::New {
+                self.enter_in_segment(submission, *number, step);
             }
             return Ok(());
         }
@@ -213,21 +209,25 @@ impl StreamCore {
         unsafe { self.call(state, submission, host) }
     }
 
-    /// Enters a use that is held back, unless an earlier use of the segment stands for it.
-    #[inline]
-    fn enter_in_segment(&self, access: &Access<'_>, step: &Step, new: Use) {
-        let Access { block, range, mode } = access;
-        if step.seals(block.history.seal(), *mode) {
-            return;
-        }
-        let mut history = block.history.lock();
-        if history.hint() != self.id.0 {
-            return enter_among_others(history, access, new);
-        }
-        if history.insert_whole(range, *mode, new) {
-            history.set_seal(step.seal(*mode));
-        } else if history.is_crowded() {
-            prune(&mut history);
+    /// Enters the uses of an operation that is held back, but for those that an earlier use of the segment stands for.
+    #[inline(never)]
+    fn enter_in_segment(&self, submission: &Submission<'_>, number: u64, step: &mut Step) {
+        let new = Use::new(Point { stream: self.id, number }, submission.operation);
+        let seal = step.seal();
+        for access in submission.accesses {
+            let Access { block, range, mode } = access;
+            if seal.covers(block.history.seal(), *mode) {
+                continue;
+            }
+            step.note_host_memory(access.is_the_hosts());
+            let mut history = block.history.lock();
+            if history.hint() != self.id.0 {
+                enter_among_others(history, access, new);
+            } else if history.insert_whole(range, *mode, new) {
+                history.set_seal(seal.of(*mode));
+            } else if history.is_crowded() {
+                prune(&mut history);
+            }
         }
     }
 }

@@ -15,25 +15,26 @@
 //! | `order` | which operations must follow which, by the bytes that they touch |
 //! | `shape` | one trace with its graph |
 //! | `segment` | the shapes that a segment had, and which of them an operation fits |
+//! | `seal` | the uses that stand for those of later operations |
 //!
 //! This layer knows operations, memory and the driver's graphs, but no streams.
 
 mod order;
+mod seal;
 mod segment;
 mod shape;
 mod trace;
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpustream_hal::{self as hal, Error, Operation, RawStream, Result};
 
 use crate::lint;
-use crate::memory::Access;
 use crate::operation::Submission;
 use crate::sync::this_thread;
-use crate::track::Mode;
+use crate::track::StreamId;
+use seal::Seal;
 use segment::{Fit, Segment};
 use shape::{Built, Effort};
 use trace::{Offer, Trace};
@@ -64,6 +65,15 @@ pub struct StepStats {
     pub last_recording: Option<(&'static str, Operation)>,
 }
 
+/// The uses of an operation that is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uses {
+    /// Earlier uses of the segment stand for all of them.
+    Sealed,
+    /// Some are to be entered.
+    New,
+}
+
 /// The progress of a run in its segment.
 enum Progress {
     /// No operation has come.
@@ -71,7 +81,7 @@ enum Progress {
     /// The first `next` operations of that shape came, and are held back.
     Held { shape: usize, next: usize },
     /// The operations so far ran, and are noted for later runs.
-    Noted(Trace),
+    Noted(Box<Trace>),
 }
 
 /// A step, in a stream during its runs.
@@ -90,8 +100,7 @@ pub struct Step {
     owes_event: bool,
     /// The thread of the present run, whose operations alone can be held back.
     thread: usize,
-    /// The seal of what the present segment reads. No other segment has it, nor the number behind it.
-    seal: u64,
+    seal: Seal,
     /// The first failure of an operation that was held back, until the run's end.
     failed: Option<Error>,
     /// Graphs whose launches may be pending, which nothing else needs.
@@ -118,7 +127,7 @@ impl Step {
             holds_host_memory: false,
             owes_event: false,
             thread: 0,
-            seal: next_seal(),
+            seal: Seal::next(),
             failed: None,
             retired: Vec::new(),
             stats: StepStats::default(),
@@ -213,46 +222,33 @@ impl Step {
         self.thread = 0;
     }
 
-    /// Holds back a kernel that is the expected one, if `admit` lets in all its accesses.
+    /// Holds back a kernel that is the expected one, if the present segment or nobody but `stream` has used its memory.
+    /// Returns what becomes of its uses, or `None` if it is not held back.
     #[inline]
-    pub(crate) fn follow(
-        &mut self,
-        submission: &Submission<'_>,
-        mut admit: impl FnMut(&Access<'_>) -> bool,
-    ) -> bool {
-        let Some(segment) = self.segments.get_mut(self.at) else { return false };
+    pub(crate) fn follow(&mut self, submission: &Submission<'_>, stream: StreamId) -> Option<Uses> {
+        let segment = self.segments.get_mut(self.at)?;
         let (shape, next) = match self.progress {
             Progress::Held { shape, next } => (shape, next),
             Progress::Empty => (segment.expected(), 0),
-            Progress::Noted(_) => return false,
+            Progress::Noted(_) => return None,
         };
-        let mut host = false;
-        let followed = segment.follow(shape, next, submission, |access| {
-            host |= access.is_the_hosts();
-            admit(access)
-        });
-        if !followed {
-            return false;
-        }
+        let uses = segment.follow(shape, next, submission, self.seal, stream)?;
         match &mut self.progress {
             Progress::Held { next, .. } => *next += 1,
             progress => *progress = Progress::Held { shape, next: 1 },
         }
+        Some(uses)
+    }
+
+    /// Notes whether an operation that is held back touches memory that the host may wait for.
+    pub(crate) fn note_host_memory(&mut self, host: bool) {
         self.holds_host_memory |= host;
-        true
     }
 
-    /// Returns the seal of a history whose last change is a use of all the memory by the present segment.
+    /// Returns the seal of the present segment.
     #[inline]
-    pub(crate) fn seal(&self, mode: Mode) -> u64 {
-        self.seal + u64::from(mode == Mode::Write)
-    }
-
-    /// Returns whether a history with this seal needs no further use of the present segment's in that mode: a use that is
-    /// as strong is there, and all of the segment's operations are done at once.
-    #[inline]
-    pub(crate) fn seals(&self, seal: u64, mode: Mode) -> bool {
-        seal == self.seal + 1 || seal == self.seal && mode == Mode::Read
+    pub(crate) fn seal(&self) -> Seal {
+        self.seal
     }
 
     /// Holds an operation back and returns true, or returns false for one that is to be submitted now. `host` says
@@ -330,7 +326,7 @@ impl Step {
                         return Err(failed);
                     }
                     trace.push(&offer);
-                    self.progress = Progress::Noted(trace);
+                    self.progress = Progress::Noted(Box::new(trace));
                     self.run.plain += 1;
                     return Ok(false);
                 }
@@ -345,12 +341,12 @@ impl Step {
     /// As for [`offer`](Self::offer).
     pub(crate) unsafe fn release(&mut self, stream: RawStream) {
         let run = self.stats.runs;
-        self.seal = next_seal();
+        self.seal = Seal::next();
         self.owes_event |= std::mem::take(&mut self.holds_host_memory);
         match std::mem::replace(&mut self.progress, Progress::Empty) {
             Progress::Empty => return,
             Progress::Noted(trace) => {
-                self.segments[self.at].note(trace, self.in_order, run, &mut self.retired);
+                self.segments[self.at].note(*trace, self.in_order, run, &mut self.retired);
             }
             Progress::Held { shape, next } => {
                 if let Some(shape) = self.segments[self.at].whole(shape, next) {
@@ -439,12 +435,6 @@ impl Step {
             lint::serialises_at(why, last.location);
         }
     }
-}
-
-/// Returns an even number that no segment has had.
-fn next_seal() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(2);
-    NEXT.fetch_add(2, Ordering::Relaxed)
 }
 
 /// Says once, where the lint is on, that the step is cut at that line.

@@ -2,11 +2,13 @@
 
 use gpustream_hal::Operation;
 
+use super::Uses;
 use super::order::Order;
+use super::seal::Seal;
 use super::shape::{Built, Shape};
-use super::trace::{Difference, Offer, Trace};
-use crate::memory::Access;
+use super::trace::{Difference, Offer, Trace, Values};
 use crate::operation::Submission;
+use crate::track::StreamId;
 
 /// The most shapes that are kept side by side.
 const MOST_SHAPES: usize = 4;
@@ -63,26 +65,22 @@ impl Segment {
         self.shape(shape)?.trace.operation(index)
     }
 
-    /// Returns whether operation `next` of a shape is this kernel, but for its values, which are then taken, and whether
-    /// `admit` lets in all its accesses.
+    /// As [`Trace::follow`], for operation `next` of a shape.
     #[inline]
     pub(super) fn follow(
         &mut self,
         shape: usize,
         next: usize,
         submission: &Submission<'_>,
-        admit: impl FnMut(&Access<'_>) -> bool,
-    ) -> bool {
-        let Some(Some(shape)) = self.shapes.get_mut(shape) else { return false };
-        match shape.trace.follow(next, submission, admit) {
-            Some(changed) => {
-                if changed {
-                    shape.set_stale(next);
-                }
-                true
-            }
-            None => false,
+        seal: Seal,
+        stream: StreamId,
+    ) -> Option<Uses> {
+        let shape = self.shapes.get_mut(shape)?.as_mut()?;
+        let (values, uses) = shape.trace.follow(next, submission, seal, stream)?;
+        if values == Values::Taken {
+            shape.set_stale(next);
         }
+        Some(uses)
     }
 
     /// Takes the values of operation `next` of a shape, which is the one offered but for these.

@@ -7,15 +7,18 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use gpustream_hal::{LaunchConfig, Operation, RawFunction, Work};
 use smallvec::SmallVec;
 
+use super::Uses;
+use super::seal::Seal;
 use crate::memory::Access;
 use crate::module_core::ModuleCore;
 use crate::operation::{Call, Kept, Submission};
 use crate::record::attributes::attributes;
-use crate::track::Mode;
+use crate::track::{Mode, StreamId};
 
 /// An operation that can be kept: a node of a graph whose effects are all in its accesses.
 #[derive(Clone, Copy)]
@@ -118,6 +121,14 @@ pub(super) enum Difference {
     Kind,
 }
 
+/// The values of a kernel that is as expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Values {
+    Same,
+    /// They differed, and replaced the kept ones.
+    Taken,
+}
+
 /// The unit of a kernel's arguments: each begins at a multiple of 16 bytes, as the device's vectors want it.
 type Unit = u128;
 
@@ -206,16 +217,17 @@ impl Trace {
         self.entries.push(Entry { operation: offer.operation, work, touched });
     }
 
-    /// Compares operation `index` with a kernel, and takes the kernel's values if they alone differ. Returns whether they
-    /// did, or `None` if more differs, if one of the two is no kernel, or if `admit` refuses one of the accesses.
-    #[inline]
+    /// Compares operation `index` with a kernel, and takes the kernel's values if they alone differ. Returns `None` if more
+    /// differs, if one of the two is no kernel, or if a stream but `stream` may have used memory that is not sealed.
+    #[inline(never)]
     pub(super) fn follow(
         &mut self,
         index: usize,
         submission: &Submission<'_>,
-        mut admit: impl FnMut(&Access<'_>) -> bool,
-    ) -> Option<bool> {
-        let &Submission { operation, accesses, ref call, .. } = submission;
+        seal: Seal,
+        stream: StreamId,
+    ) -> Option<(Values, Uses)> {
+        let &Submission { accesses, ref call, .. } = submission;
         let Call::Work(Work::Kernel { function, config, args }) = call else { return None };
         let entry = self.entries.get_mut(index)?;
         let KeptWork::Kernel { function: kept, config: kept_config, arguments, .. } = &mut entry.work else {
@@ -226,27 +238,30 @@ impl Trace {
         if *kept != *function || arguments.len() != args.len() || touched.len() != accesses.len() {
             return None;
         }
+        let mut uses = Uses::Sealed;
         for (kept, access) in touched.iter().zip(accesses) {
-            if !kept.is(access) || !admit(access) {
+            let history = &access.block.history;
+            if !kept.is(access) {
                 return None;
             }
+            if !seal.covers(history.seal(), access.mode) {
+                if history.hint() != stream.0 || access.block.in_graph.load(Ordering::Acquire) {
+                    return None;
+                }
+                uses = Uses::New;
+            }
         }
-        let mut changed = false;
-        if kept_config != *config {
+        let mut values = Values::Same;
+        if !holds_all(&self.units, arguments, args) || kept_config != *config {
             if attributes(kept_config) != attributes(config) {
                 return None;
             }
             *kept_config = **config;
-            changed = true;
+            store_all(&mut self.units, arguments, args);
+            values = Values::Taken;
         }
-        entry.operation = operation;
-        for (argument, &from) in arguments.iter().zip(*args) {
-            if !holds(&self.units, argument, from) {
-                store(&mut self.units, argument, from);
-                changed = true;
-            }
-        }
-        Some(changed)
+        entry.operation = submission.operation;
+        Some((values, uses))
     }
 
     /// Compares operation `index` with another one.
@@ -281,9 +296,7 @@ impl Trace {
                 {
                     return Difference::Kind;
                 }
-                let arguments = &self.arguments[as_range(arguments)];
-                config == new
-                    && arguments.iter().zip(args).all(|(argument, &from)| holds(&self.units, argument, from))
+                config == new && holds_all(&self.units, &self.arguments[as_range(arguments)], args)
             }
             (KeptWork::Other(kept), Lent::Other(new)) => match same_work(kept, &new) {
                 Some(same) => same,
@@ -388,13 +401,31 @@ fn as_range(range: &Range<u32>) -> Range<usize> {
 /// Copies the value of an argument from the caller's.
 #[inline]
 fn store(units: &mut [Unit], &Argument { at, size }: &Argument, from: *mut c_void) {
-    let to = units[at as usize..].as_mut_ptr().cast::<u8>();
-    // SAFETY: the caller's argument has the size of the kernel's parameter, and `push` made room for that size at `at`.
-    unsafe { to.copy_from_nonoverlapping(from.cast::<u8>().cast_const(), size as usize) };
+    let to = units[at as usize..].as_mut_ptr();
+    // SAFETY: the caller's argument has the size of the kernel's parameter, and `push` made room for that size at `at`,
+    // aligned to 16 bytes.
+    unsafe {
+        match size {
+            8 => to.cast::<u64>().write(from.cast::<u64>().read_unaligned()),
+            4 => to.cast::<u32>().write(from.cast::<u32>().read_unaligned()),
+            size => to.cast::<u8>().copy_from_nonoverlapping(from.cast::<u8>(), size as usize),
+        }
+    }
 }
 
 fn store_all(units: &mut [Unit], arguments: &[Argument], args: &[*mut c_void]) {
     arguments.iter().zip(args).for_each(|(argument, &from)| store(units, argument, from));
+}
+
+/// Returns whether the values of kept arguments are the caller's.
+#[inline(always)]
+fn holds_all(units: &[Unit], arguments: &[Argument], args: &[*mut c_void]) -> bool {
+    for (argument, &from) in arguments.iter().zip(args) {
+        if !holds(units, argument, from) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Returns whether the value of a kept argument is the caller's.

@@ -28,6 +28,8 @@ fn step_of(work: &Operation<'_>) -> u32 {
         Operation::Fill { pattern: FillPattern::U16(value), .. } => u32::from(*value),
         Operation::Fill { pattern: FillPattern::U32(value), .. } => *value,
         Operation::CopyOnDevice { .. } => COPY,
+        // SAFETY: the second argument of the model's only kernel is a `u32`.
+        Operation::Kernel { args, .. } => unsafe { args[1].cast::<u32>().read() },
         _ => panic!("{work:?}"),
     }
 }
@@ -118,14 +120,21 @@ impl Driver {
         RawStream(stream)
     }
 
-    /// Returns whether one of two streams waits for the other.
+    /// Returns whether each operation of one stream is ordered with each of the other, by waits for each other.
     pub(crate) fn are_ordered(&self, [a, b]: [RawStream; 2]) -> bool {
         let world = &*self.0.lock().unwrap();
-        let waits = |stream: RawStream, other: RawStream| {
-            let work = &world.streams[&stream.0].work;
-            work.iter().any(|work| matches!(work, Work::After(it, _) if *it == other.0))
+        let operations = |stream: RawStream| {
+            let work = world.streams[&stream.0].work.iter().enumerate();
+            work.filter(|(_, work)| !matches!(work, Work::After(..))).map(|(place, _)| place)
         };
-        waits(a, b) || waits(b, a)
+        // Whether what `stream` does at a place comes after what `other` does at a place.
+        let follows = |(stream, place): (RawStream, usize), (other, before): (RawStream, usize)| {
+            let earlier = &world.streams[&stream.0].work[..place];
+            earlier
+                .iter()
+                .any(|work| matches!(work, Work::After(it, until) if *it == other.0 && *until > before))
+        };
+        operations(a).all(|x| operations(b).all(|y| follows((a, x), (b, y)) || follows((b, y), (a, x))))
     }
 
     /// Returns the steps that have run so far, in their order.
@@ -238,6 +247,7 @@ unsafe impl Model for Driver {
                 address
             }),
             Call::PinnedDeviceAddress(address) => Ok(address.addr()),
+            Call::ModuleLoad | Call::ModuleFunction => self.call(World::new_handle),
             Call::Submit(stream, work) => self.tell(|world| world.step(stream, step_of(&work))),
             Call::GraphCreate => self.call(|world| {
                 let graph = world.new_handle();
@@ -272,6 +282,7 @@ unsafe impl Model for Driver {
                 })
             }
             Call::EventDestroy(_)
+            | Call::ModuleUnload
             | Call::Free(_)
             | Call::PinnedFree(_)
             | Call::GraphDestroy
