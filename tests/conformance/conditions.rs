@@ -402,7 +402,7 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
     builder.build()?.launch(&s)?;
     assert_all(&s, &x, next(next(next(next(1, 4), 5), 6), 7))?;
     // A capture that ends in the failure leaves the stream as it was.
-    let failed = s.capture(|s| s.while_(&flag, |s| s.synchronize()));
+    let failed = s.capture(|s| s.while_(&flag, Stream::synchronize));
     refused(failed, ErrorKind::Captured, &["capture"]);
     kernels.step(&s, &mut x, 8, N)?;
     assert_all(&s, &x, next(next(next(next(next(1, 4), 5), 6), 7), 8))

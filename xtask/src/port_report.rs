@@ -114,7 +114,7 @@ fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], includes: &[Path
 fn outcome(path: &Path, out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Outcome {
     let kernels = || {
         let kernels = Kernels::new().file(path).out_dir(out).jobs(1);
-        includes.iter().fold(kernels, |kernels, folder| kernels.include(folder))
+        includes.iter().fold(kernels, Kernels::include)
     };
     let (mut stopped, mut compiled) = (None, Vec::new());
     match kernels().check() {

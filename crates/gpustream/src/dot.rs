@@ -21,7 +21,7 @@ pub(crate) fn recorded(operation: &GraphOperation) -> Drawn<'_> {
 }
 
 /// Draws operations whose names begin with `prefix`; a condition's body stands in a frame of its own.
-fn draw<'a>(text: &mut String, prefix: &str, operations: &mut dyn Iterator<Item = Drawn<'a>>) {
+fn draw(text: &mut String, prefix: &str, operations: &mut dyn Iterator<Item = Drawn<'_>>) {
     for (index, (Operation { label, location }, after, body)) in operations.enumerate() {
         let (name, shape) =
             (format!("{prefix}{index}"), if body.is_empty() { "" } else { ", shape=diamond" });
