@@ -62,6 +62,21 @@ fn conditions_take_these_calls() {
     });
 }
 
+/// CUDA refuses a second edge between two nodes.
+#[test]
+fn nodes_named_twice_are_followed_once() {
+    on_both(|_, device, [s]| {
+        let mut x = s.full(100, 1u32).unwrap();
+        let child = s.capture(|s| s.fill(&mut x, 2)).unwrap();
+        let mut builder = device.graph_builder().unwrap();
+        let first = builder.node(&[], |s| s.fill(&mut x, 3)).unwrap();
+        builder.node(&[first, first], |s| s.fill(&mut x, 4)).unwrap();
+        builder.join(&[first, first]).unwrap();
+        builder.child(&[first, first], &child).unwrap();
+        assert_eq!(builder.build().unwrap().node_count(), 4);
+    });
+}
+
 /// A condition that the driver gave no place must not be launched: its word would decide at any time.
 #[test]
 fn capture_with_half_a_condition_fails() {

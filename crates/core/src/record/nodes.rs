@@ -89,7 +89,7 @@ impl NodeAdder {
 
     /// Lets one operation in, which follows the operations `after`.
     pub fn open(&self, after: &[usize]) {
-        lock(&self.inner).next = Next::One(after.into());
+        lock(&self.inner).next = Next::One(without_repeats(after));
     }
 
     /// Returns the number of operations.
@@ -145,7 +145,7 @@ impl NodeAdder {
         let accesses: Vec<Access<'_>> = uses.accesses().collect();
         let accesses: Vec<&Access<'_>> = accesses.iter().collect();
         // SAFETY: the node has no work, or is a graph that is alive and whose contents are kept.
-        unsafe { inner.make(self, tracking, operation, node, &accesses, after.into()) }.map(drop)
+        unsafe { inner.make(self, tracking, operation, node, &accesses, without_repeats(after)) }.map(drop)
     }
 
     /// Calls `work` with the tracker, and with the question which points come before the node under construction.
@@ -238,6 +238,13 @@ impl NodeAdder {
         let Inner { mut scope, nodes, attributed, host_nodes, .. } = std::mem::take(&mut *lock(&self.inner));
         Finished { contents: scope.finish(), nodes, attributed, host_nodes }
     }
+}
+
+/// Returns each operation once: drivers refuse a second edge between two nodes.
+fn without_repeats(operations: &[usize]) -> Operations {
+    let mut once = Operations::new();
+    add(&mut once, operations);
+    once
 }
 
 impl Next {
