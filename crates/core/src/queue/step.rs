@@ -7,7 +7,7 @@ use gpustream_hal::{RawStream, Result};
 
 use super::mark::Owed;
 use super::submit::enter_among_others;
-use super::{StreamCore, StreamState, prune};
+use super::{Recording, StreamCore, StreamState, prune};
 use crate::memory::Access;
 use crate::operation::Submission;
 use crate::step::{Step, Uses};
@@ -130,22 +130,15 @@ impl StreamCore {
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline(never)]
-    pub(super) unsafe fn submit_in_step<'s>(
-        &'s self,
-        mut state: MutexGuard<'s, StreamState>,
-        submission: &mut Submission<'_>,
-    ) -> Result<()> {
-        let StreamState { step, owed, number, .. } = &mut *state;
-        let ours = step.as_deref_mut().filter(|step| step.is_this_threads() && !submission.rules.blocking);
-        let Some(step) = ours else {
-            // SAFETY: handed on.
-            return unsafe { self.submit_beside_step(state, submission) };
-        };
-        if let Some(failed) = step.failure() {
-            return Err(failed);
-        }
+    pub(super) unsafe fn submit_in_step(&self, submission: &mut Submission<'_>) -> Result<()> {
+        self.check_thread()?;
+        let mut state = lock(&self.state);
+        let StreamState { step, recording, owed, number, .. } = &mut *state;
         // The usual case: an operation as expected, on memory that nobody but this stream has used.
-        if owed.is_empty()
+        if let (Some(step), Recording::None) = (step.as_deref_mut(), recording)
+            && step.goes_on()
+            && owed.is_empty()
+            && !submission.rules.blocking
             && let Some(uses) = step.follow(submission, self.id)
         {
             *number += 1;
@@ -156,22 +149,32 @@ impl StreamCore {
             return Ok(());
         }
         // SAFETY: handed on.
-        unsafe { self.offer_to_step(state, submission) }
+        unsafe { self.submit_held(state, submission) }
     }
 
-    /// Submits an operation that is no part of the step.
+    /// Submits an operation that is not recorded, and is not the one that a step expects.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
-    #[inline(never)]
-    unsafe fn submit_beside_step<'s>(
+    pub(super) unsafe fn submit_unexpected<'s>(
         &'s self,
         mut state: MutexGuard<'s, StreamState>,
         submission: &mut Submission<'_>,
     ) -> Result<()> {
-        self.caught_up(&mut state)?;
-        // SAFETY: handed on.
-        unsafe { self.run_submission(state, submission) }
+        match &mut state.step {
+            Some(step) if step.is_this_threads() && !submission.rules.blocking => {
+                if let Some(failed) = step.failure() {
+                    return Err(failed);
+                }
+                // SAFETY: handed on.
+                unsafe { self.offer_to_step(state, submission) }
+            }
+            _ => {
+                self.caught_up(&mut state)?;
+                // SAFETY: handed on.
+                unsafe { self.run_submission(state, submission) }
+            }
+        }
     }
 
     /// Submits an operation that may not be the expected one, or touches memory that others use.

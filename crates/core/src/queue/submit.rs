@@ -33,6 +33,7 @@ impl StreamCore {
         // SAFETY: handed on, to each sink.
         let submitted = unsafe {
             match &self.sink {
+                Sink::Driver if self.is_in_step() => self.submit_in_step(&mut submission),
                 Sink::Driver => self.submit_to_driver(&mut submission),
                 Sink::Set(setter) => setter.submit(&submission),
                 Sink::Node(adder) => adder.submit(&submission),
@@ -88,15 +89,27 @@ impl StreamCore {
     unsafe fn submit_to_driver(&self, submission: &mut Submission<'_>) -> Result<()> {
         self.check_thread()?;
         let state = lock(&self.state);
+        if state.step.is_some() || state.is_recorded() {
+            // SAFETY: handed on.
+            return unsafe { self.submit_held(state, submission) };
+        }
+        // SAFETY: handed on.
+        unsafe { self.run_submission(state, submission) }
+    }
+
+    /// Puts one operation into the capture that the stream takes part in, or offers it to the step whose run goes on.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    #[inline(never)]
+    pub(super) unsafe fn submit_held<'s>(
+        &'s self,
+        state: MutexGuard<'s, StreamState>,
+        submission: &mut Submission<'_>,
+    ) -> Result<()> {
         let Recording::Capture(capture) = &state.recording else {
-            // SAFETY: handed on, in both cases.
-            return unsafe {
-                if state.step.is_none() {
-                    self.run_submission(state, submission)
-                } else {
-                    self.submit_in_step(state, submission)
-                }
-            };
+            // SAFETY: handed on.
+            return unsafe { self.submit_unexpected(state, submission) };
         };
         let capture = capture.clone();
         drop(state);

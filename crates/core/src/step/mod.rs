@@ -205,6 +205,12 @@ impl Step {
         self.thread == this_thread()
     }
 
+    /// Returns whether this thread's operations are the step's, and none that was held back has failed.
+    #[inline]
+    pub(crate) fn goes_on(&self) -> bool {
+        self.is_this_threads() && self.failed.is_none()
+    }
+
     /// Returns the failure of an operation that was held back, to the thread that submitted it. All its later calls in the
     /// run fail so, and then the run: whoever handles the error of one call cannot know that it is another operation's.
     #[inline]
