@@ -289,6 +289,10 @@ fn a_graph_keeps_what_a_body_uses(device: &Device) -> Result<()> {
 
 fn threads_launch_one_conditional_graph(device: &Device) -> Result<()> {
     let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    if !overlaps(device) {
+        // compute-sanitizer breaks conditional graphs of which several runs are pending.
+        return Ok(());
+    }
     let mut it = Loop::new(device, &s)?;
     let graph = s.capture(|s| {
         s.fill(&mut it.left, 5)?;
