@@ -138,7 +138,7 @@ impl Kernels {
     /// # Errors
     /// Every diagnostic of every file.
     pub fn check(&self) -> Result<()> {
-        self.parse(Path::new("one folder"), false).map(drop)
+        self.parse(Path::new("one folder"), &mut Cargo::new(false)).map(drop)
     }
 
     /// Parses, compiles, checks and writes the bindings. Blocks until all compilers are done.
@@ -155,25 +155,27 @@ impl Kernels {
         };
         fs::create_dir_all(&out_dir)?;
         let out_dir = out_dir.canonicalize()?;
-        if in_build_script {
-            // Printed first, so that a build that fails is tried again when the file is mended.
-            self.watch();
-        }
-        let units = self.parse(&out_dir, in_build_script)?;
+        let mut cargo = Cargo::new(in_build_script);
+        let built = self.build_in(out_dir, &mut cargo);
+        cargo.finish(built.is_ok());
+        built
+    }
+
+    fn build_in(&self, out_dir: PathBuf, cargo: &mut Cargo) -> Result<Built> {
+        self.watch(cargo);
+        let units = self.parse(&out_dir, cargo)?;
         for warning in units.iter().flat_map(|unit| &unit.module.warnings) {
-            warn(in_build_script, warning);
+            cargo.warn(warning);
         }
         let include_dir = out_dir.join("gpustream-include");
         headers::unpack(&include_dir)?;
 
         let plan = Plan::of(&self.wanted)?;
         for warning in &plan.warnings {
-            warn(in_build_script, warning);
+            cargo.warn(warning);
         }
-        if in_build_script {
-            for compiler in plan.compilers() {
-                println!("cargo:rerun-if-changed={}", compiler.display());
-            }
+        for compiler in plan.compilers() {
+            cargo.watch(&compiler);
         }
         let common = compile::Common {
             includes: std::iter::once(include_dir).chain(self.absolute_includes()).collect(),
@@ -198,7 +200,7 @@ impl Kernels {
             for output in outputs {
                 file.compile_time += output.compile_time.unwrap_or_default();
                 file.kernels.extend(output.reports);
-                warn(in_build_script, &output.warnings);
+                cargo.warn(&output.warnings);
                 match output.image.backend {
                     Backend::Hip => code_objects.push(output.image),
                     Backend::Cpu | Backend::Cuda => images.push(output.image),
@@ -219,18 +221,18 @@ impl Kernels {
         self.includes.iter().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone()))
     }
 
-    fn watch(&self) {
+    fn watch(&self, cargo: &mut Cargo) {
         for name in WATCHED {
-            println!("cargo:rerun-if-env-changed={name}");
+            cargo.watched.push(format!("env-changed={name}"));
         }
-        println!("cargo:rerun-if-changed=build.rs");
+        cargo.watch(Path::new("build.rs"));
         for file in &self.files {
-            println!("cargo:rerun-if-changed={}", file.display());
+            cargo.watch(file);
         }
     }
 
     /// Parses every file before anything is compiled, so that all diagnostics come at once.
-    fn parse(&self, out_dir: &Path, in_build_script: bool) -> Result<Vec<Unit>> {
+    fn parse(&self, out_dir: &Path, cargo: &mut Cargo) -> Result<Vec<Unit>> {
         if self.files.is_empty() {
             return Err(Error::message("no kernel files: call Kernels::file"));
         }
@@ -241,10 +243,8 @@ impl Kernels {
             let unit = Unit::read(path, &includes);
             match unit {
                 Ok(unit) => {
-                    if in_build_script {
-                        for header in unit.headers.iter().filter_map(|h| h.path.as_ref()) {
-                            println!("cargo:rerun-if-changed={}", header.display());
-                        }
+                    for header in unit.headers.iter().filter_map(|h| h.path.as_ref()) {
+                        cargo.watch(header);
                     }
                     if let Some(other) = units.iter().find(|u| u.module.name == unit.module.name) {
                         let error = Error::message(format!(
@@ -264,13 +264,43 @@ impl Kernels {
     }
 }
 
-/// Shows the user a warning.
-fn warn(in_build_script: bool, text: &str) {
-    for line in text.lines() {
-        if in_build_script {
-            println!("cargo:warning={line}");
-        } else {
-            eprintln!("{line}");
+/// What is to be said when the build is over: to cargo, if this is a build script, and to the user.
+///
+/// Cargo runs a build script that failed again in any case, and shows all that it wrote to its standard output above the
+/// error. So cargo is told nothing of a build that failed.
+struct Cargo {
+    in_build_script: bool,
+    /// The ends of `cargo:rerun-if-`.
+    watched: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Cargo {
+    fn new(in_build_script: bool) -> Self {
+        Self { in_build_script, watched: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// Has cargo run the build script again when this file changes.
+    fn watch(&mut self, file: &Path) {
+        self.watched.push(format!("changed={}", file.display()));
+    }
+
+    /// Shows the user a warning.
+    fn warn(&mut self, text: &str) {
+        self.warnings.extend(text.lines().map(str::to_owned));
+    }
+
+    fn finish(&self, succeeded: bool) {
+        let to_cargo = self.in_build_script && succeeded;
+        if to_cargo {
+            self.watched.iter().for_each(|what| println!("cargo:rerun-if-{what}"));
+        }
+        for line in &self.warnings {
+            if to_cargo {
+                println!("cargo:warning={line}");
+            } else {
+                eprintln!("{line}");
+            }
         }
     }
 }
