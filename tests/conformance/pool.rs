@@ -115,6 +115,10 @@ fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
 /// Memory that one stream freed serves another as soon as that one waits for the first, with no allocation by the
 /// driver.
 fn ordered_streams_share_freed_memory(device: &Device) -> Result<()> {
+    if device.info().checked {
+        // Each allocation is the system's own there, so that what lies beside it can be watched.
+        return Ok(());
+    }
     let device = open_again(device, DeviceOptions::default())?;
     let (a, b) = (device.stream()?, device.stream()?);
     let x = a.full(3 * MIB, 1u8)?;
