@@ -5,9 +5,12 @@ use std::thread;
 
 use conformance::executor::is_pending;
 use conformance::{
-    Gate, assert_all, kernels_and_streams, next, on_threads, overlaps, refused, sync, tests, until,
+    Gate, assert_all, kernels_and_streams, next, on_threads, open_again, overlaps, refused, sync, tests,
+    until,
 };
-use gpustream::{Buffer, Device, ErrorKind, Flag, Graph, GraphUpdate, Launch, Result, Stream};
+use gpustream::{
+    Buffer, Device, DeviceOptions, ErrorKind, Flag, Graph, GraphUpdate, Launch, Result, Stream, Tracking,
+};
 
 use crate::graphs::N;
 
@@ -16,7 +19,7 @@ tests! {
         conditions_nest, the_host_ends_a_loop, another_stream_ends_a_loop, the_work_around_a_condition_is_ordered,
         a_captured_condition_follows_other_lanes, a_graph_keeps_what_a_body_uses, threads_launch_one_conditional_graph,
         a_conditional_graph_is_updated, what_no_body_holds_is_refused, failed_bodies_never_run,
-        threads_fill_one_body, a_condition_is_drawn_with_its_body, a_dropped_graph_finishes_its_loop;
+        a_body_in_no_order_leaves_a_condition_behind, threads_fill_one_body, a_condition_is_drawn_with_its_body, a_dropped_graph_finishes_its_loop;
 }
 
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
@@ -410,6 +413,25 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
     refused(failed, ErrorKind::Captured, &["capture"]);
     kernels.step(&s, &mut x, 8, N)?;
     assert_all(&s, &x, next(next(next(next(next(1, 4), 5), 6), 7), 8))
+}
+
+/// The graph still has the driver's node, which drivers do not copy.
+fn a_body_in_no_order_leaves_a_condition_behind(device: &Device) -> Result<()> {
+    let device = &open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
+    let Some((kernels, [s])) = setting(device)? else { return Ok(()) };
+    let (flag, mut x) = (device.flag()?, s.full(N, 1u32)?);
+    flag.set(1);
+    let mut builder = device.graph_builder()?;
+    builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
+    let unordered = builder.if_(&[], &flag, |s| {
+        let own = sync::Kernels::load(device)?;
+        own.step(s, &mut x, 2, N)
+    });
+    refused(unordered, ErrorKind::Hazard, &["nothing orders the two"]);
+    let graph = builder.build()?;
+    refused(device.graph_builder()?.child(&[], &graph), ErrorKind::Unsupported, &["conditional nodes"]);
+    graph.launch(&s)?;
+    assert_all(&s, &x, next(1, 1))
 }
 
 /// The stream of a body is as any other: several threads may use it at once.

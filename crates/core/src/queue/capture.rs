@@ -162,12 +162,12 @@ impl Capture {
             body
         };
         let reopening = Reopening(self);
-        let (conditional, body, last) =
-            body.fill(fill, |partial| lock(&self.inner).scope.contents.merge(partial))?;
+        let keep = |contents| lock(&self.inner).scope.contents.merge(contents);
+        let (conditional, body, last) = body.fill(condition.word, fill, keep)?;
         drop(reopening);
         let inner = &mut *lock(&self.inner);
         let accesses: Vec<Access<'_>> = body.uses.accesses().collect();
-        let accesses: Vec<&Access<'_>> = accesses.iter().chain([condition.word]).collect();
+        let accesses: Vec<&Access<'_>> = accesses.iter().collect();
         let ordered = accesses
             .iter()
             .try_for_each(|access| inner.order(tracking, stream.id, condition.operation, access));

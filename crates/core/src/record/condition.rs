@@ -43,10 +43,12 @@ impl Body {
         Ok(Self { conditional, adder: Arc::new(adder) })
     }
 
-    /// Has `fill` fill the body. Returns the node, the body's contents, and its last node. Where `fill` fails, or panics, the
-    /// driver's node stays, which never runs its body; `keep` gets the contents that the body refers to.
+    /// Has `fill` fill the body. Returns the node, the contents of body and word, and the body's last node. Where `fill`
+    /// fails, or panics, the driver's node stays, which never runs its body; `keep` gets the contents that the body refers
+    /// to.
     pub(crate) fn fill(
         self,
+        word: &Access<'_>,
         fill: impl FnOnce(&Arc<NodeAdder>) -> Result<()>,
         keep: impl FnOnce(Contents),
     ) -> Result<(Conditional, Contents, RawGraphNode)> {
@@ -54,7 +56,7 @@ impl Body {
         impl<F: FnOnce(Contents)> Drop for Finishing<F> {
             fn drop(&mut self) {
                 if let Some(keep) = self.1.take() {
-                    keep(Contents { conditional: true, ..self.0.adder.finish().contents });
+                    keep(self.0.contents());
                 }
             }
         }
@@ -67,6 +69,13 @@ impl Body {
             ));
         };
         finishing.1 = None;
-        Ok((finishing.0.conditional, finishing.0.adder.finish().contents, last))
+        let mut contents = finishing.0.contents();
+        contents.uses.add(word.block, &word.range, word.mode);
+        Ok((finishing.0.conditional, contents, last))
+    }
+
+    /// Ends the body, and returns its contents.
+    fn contents(&self) -> Contents {
+        Contents { conditional: true, ..self.adder.finish().contents }
     }
 }

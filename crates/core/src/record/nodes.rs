@@ -154,12 +154,9 @@ impl NodeAdder {
         work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T,
     ) -> Result<T> {
         inside::check_outside()?;
-        let Inner { scope, lanes, next, .. } = &mut *lock(&self.inner);
-        let after = match next {
-            Next::One(after) => after.clone(),
-            // The node has come, or each follows the one before.
-            Next::Closed(_) | Next::Each => scope.len().checked_sub(1).into_iter().collect(),
-        };
+        let inner = &mut *lock(&self.inner);
+        let after = inner.followed();
+        let Inner { scope, lanes, .. } = inner;
         let mut place = lanes.place(&after);
         place.follow_all(lanes, &after);
         Ok(work(scope, &|point| place.is_after(point)))
@@ -207,30 +204,38 @@ impl NodeAdder {
             reopening.1 = Some(std::mem::replace(&mut inner.next, IN_BODY));
             body
         };
-        let (conditional, body, last) =
-            body.fill(fill, |partial| lock(&self.inner).scope.contents.merge(partial))?;
+        let keep = |contents| lock(&self.inner).scope.contents.merge(contents);
+        let (conditional, body, last) = body.fill(condition.word, fill, keep)?;
         drop(reopening);
         let inner = &mut *lock(&self.inner);
-        let mut after = inner.after()?;
         let accesses: Vec<Access<'_>> = body.uses.accesses().collect();
-        let accesses: Vec<&Access<'_>> = accesses.iter().chain([condition.word]).collect();
-        let place = inner.place(tracking, condition.operation, &accesses, &mut after)?;
-        let before = inner.nodes_of(&after);
-        // SAFETY: the graph keeps what the body refers to and the word; the rest is this function's contract.
-        let ended = unsafe {
-            let place = NodePlace::After(self.graph, &before);
-            self.device.conditional_end(place, &conditional, condition.address, last)
+        let accesses: Vec<&Access<'_>> = accesses.iter().collect();
+        let add = || {
+            let mut after = inner.after()?;
+            let place = inner.place(tracking, condition.operation, &accesses, &mut after)?;
+            let before = inner.nodes_of(&after);
+            // SAFETY: the graph keeps what the body refers to and the word; the rest is this function's contract.
+            unsafe {
+                let place = NodePlace::After(self.graph, &before);
+                self.device.conditional_end(place, &conditional, condition.address, last)
+            }?;
+            Ok((place, after))
         };
-        if let Err(error) = ended {
-            inner.scope.contents.merge(body);
-            return Err(error);
+        match add() {
+            Ok((place, after)) => {
+                inner.next.advance();
+                inner.scope.enter(place.point, condition.operation, &accesses, after);
+                inner.lanes.push(place);
+                inner.nodes.push(conditional.node);
+                inner.scope.take_body(body);
+                Ok(())
+            }
+            Err(error) => {
+                // The driver's graph still has the node.
+                inner.scope.contents.merge(body);
+                Err(error)
+            }
         }
-        inner.next.advance();
-        inner.scope.enter(place.point, condition.operation, &accesses, after);
-        inner.lanes.push(place);
-        inner.nodes.push(conditional.node);
-        inner.scope.take_body(body);
-        Ok(())
     }
 
     /// Ends the construction, and returns the graph.
@@ -259,10 +264,14 @@ impl Next {
 impl Inner {
     /// Returns the operations that the next one follows.
     fn after(&self) -> Result<Operations> {
+        if let Next::Closed(what) = self.next { Err(refused(what)) } else { Ok(self.followed()) }
+    }
+
+    /// Returns the operations that the next one follows; the last one where none may come.
+    fn followed(&self) -> Operations {
         match &self.next {
-            Next::Closed(what) => Err(refused(what)),
-            Next::One(after) => Ok(after.clone()),
-            Next::Each => Ok(self.scope.len().checked_sub(1).into_iter().collect()),
+            Next::One(after) => after.clone(),
+            Next::Closed(_) | Next::Each => self.scope.len().checked_sub(1).into_iter().collect(),
         }
     }
 

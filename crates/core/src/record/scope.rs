@@ -133,7 +133,6 @@ impl Scope {
             last.body = std::mem::take(&mut body.operations);
         }
         self.contents.merge(body);
-        self.contents.conditional = true;
     }
 
     /// Returns the index of the next operation.
