@@ -229,24 +229,22 @@ impl Graph {
         }
         let (recorded, contents) = stream.capture_parts(work)?;
         let parts = self.parts.as_mut().ok_or_else(empty)?;
-        if parts.contents.conditional || contents.conditional {
-            // Drivers make one executable of a recording with conditional nodes, and a pending run may need that one.
-            let owns = !parts.contents.calls.is_empty();
-            let old = std::mem::replace(parts, Parts::new(recorded, contents)?);
-            self.table = None;
-            self.device.park(Box::new(old), owns);
-            return Ok(GraphUpdate::TopologyChanged);
-        }
+        // Drivers make one executable of a recording with conditional nodes, and a pending run may need that one.
+        let conditional = parts.contents.conditional || contents.conditional;
         // A driver may read a node that calls a closure only when a run gets there. So a pending run keeps the
         // executable, and another one is updated.
-        let pending = parts.contents.calls.iter().any(|call| call.is_pending());
+        let pending = !conditional && parts.contents.calls.iter().any(|call| call.is_pending());
         let another = pending.then(|| parts.recorded.instantiate()).transpose()?;
         let exec = another.as_ref().unwrap_or(&parts.exec).raw;
         let owns = !parts.contents.calls.is_empty();
         // The graph keeps both contents until the driver has answered.
         let new = Added { contents: &mut parts.contents, new: Some(contents) };
-        // SAFETY: both are alive.
-        let outcome = unsafe { recorded.device.graph_update(exec, recorded.raw) }?;
+        let outcome = if conditional {
+            GraphUpdate::TopologyChanged
+        } else {
+            // SAFETY: both are alive.
+            unsafe { recorded.device.graph_update(exec, recorded.raw) }?
+        };
         // Pending runs may still use the old recording's contents.
         let old: Box<dyn Send> = if outcome == GraphUpdate::Updated {
             let contents = new.take();

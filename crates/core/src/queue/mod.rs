@@ -398,14 +398,16 @@ impl StreamCore {
         match &self.sink {
             Sink::Node(adder) => adder.in_scope(work).map(Some),
             Sink::Set(_) => Ok(None),
-            Sink::Driver => {
-                let state = lock(&self.state);
-                let Recording::Capture(capture) = &state.recording else { return Ok(None) };
-                let capture = capture.clone();
-                drop(state);
-                // Only the capturing thread gets further, and only that thread ends the capture.
-                capture.in_scope(self, work).map(Some)
-            }
+            // Only the capturing thread gets further, and only that thread ends the capture.
+            Sink::Driver => self.capture().map(|capture| capture.in_scope(self, work)).transpose(),
+        }
+    }
+
+    /// Returns the capture that the stream takes part in.
+    fn capture(&self) -> Option<Arc<Capture>> {
+        match lock(&self.state).recording() {
+            Recording::Capture(capture) => Some(capture.clone()),
+            _ => None,
         }
     }
 

@@ -149,7 +149,7 @@ impl StreamCore {
             return Ok(());
         }
         // SAFETY: handed on.
-        unsafe { self.submit_held(state, submission) }
+        unsafe { self.submit_elsewhere(state, submission) }
     }
 
     /// Submits an operation that is not recorded, and is not the one that a step expects.

@@ -9,7 +9,7 @@ use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result}
 use smallvec::SmallVec;
 
 use super::mark::Owed;
-use super::{Capture, Mark, StreamCore, StreamState, StreamTable, prune};
+use super::{Mark, StreamCore, StreamState, StreamTable, prune};
 use crate::memory::Access;
 use crate::operation::{Rules, Submission, Waited, hazard, refused};
 use crate::queue::{Recording, Sink};
@@ -59,7 +59,7 @@ impl StreamCore {
         let submitted = unsafe {
             match &self.sink {
                 Sink::Driver => (self.check_thread())
-                    .and_then(|()| self.its_capture())
+                    .and_then(|()| self.capture().ok_or_else(no_graph))
                     .and_then(|capture| capture.condition(self, rules.tracking, condition, fill)),
                 Sink::Set(_) => {
                     Err(refused("put a condition into a node that is there; build the graph anew"))
@@ -68,18 +68,6 @@ impl StreamCore {
             }
         };
         submitted.map_err(|error| error.with_operation(condition.operation))
-    }
-
-    /// Returns the capture that the stream takes part in.
-    fn its_capture(&self) -> Result<Arc<Capture>> {
-        match &lock(&self.state).recording {
-            Recording::Capture(capture) => Ok(capture.clone()),
-            _ => Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "a condition is part of a graph, and this stream is not being captured; call this in `Stream::capture`, or \
-                 on the stream that `GraphBuilder::node` gives",
-            )),
-        }
     }
 
     /// Puts one operation into the driver's stream, or into the capture that the stream takes part in.
@@ -91,18 +79,19 @@ impl StreamCore {
         let state = lock(&self.state);
         if state.step.is_some() || state.is_recorded() {
             // SAFETY: handed on.
-            return unsafe { self.submit_held(state, submission) };
+            return unsafe { self.submit_elsewhere(state, submission) };
         }
         // SAFETY: handed on.
         unsafe { self.run_submission(state, submission) }
     }
 
-    /// Puts one operation into the capture that the stream takes part in, or offers it to the step whose run goes on.
+    /// Puts one operation that does not simply run where it goes: into the capture that the stream takes part in, or to the
+    /// step whose run goes on.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline(never)]
-    pub(super) unsafe fn submit_held<'s>(
+    pub(super) unsafe fn submit_elsewhere<'s>(
         &'s self,
         state: MutexGuard<'s, StreamState>,
         submission: &mut Submission<'_>,
@@ -410,6 +399,16 @@ impl StreamCore {
         let mark = state.marks.iter().find(|mark| mark.number >= number);
         mark.map_or(&state.clock, |mark| &mark.clock).clone()
     }
+}
+
+/// Returns the error for a condition outside a graph.
+#[cold]
+fn no_graph() -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "a condition is part of a graph, and this stream is not being captured; call this in `Stream::capture`, or on the \
+         stream that `GraphBuilder::node` gives",
+    )
 }
 
 /// Enters a use of memory that other streams have used.
