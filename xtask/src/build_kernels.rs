@@ -1,12 +1,10 @@
 //! `cargo xtask build-kernels`: compiles kernel files and shows the compilers' results.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use gpustream_build::{Backend, Built, KernelReport, Kernels};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use text::{FileSize, Table};
 
@@ -64,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         kernels = with_arch;
     }
 
-    let progress = progress_bar();
+    let progress = crate::progress_bar(0, "{bar:30} {pos}/{len} {msg}");
     let bar = progress.clone();
     let built = kernels
         .progress(move |done, total, label| {
@@ -81,16 +79,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         print!("{}", text(&built));
     }
     Ok(())
-}
-
-/// Returns a bar that is shown only on a terminal, since elsewhere it would fill the log.
-fn progress_bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(0).with_style(style)
 }
 
 fn own_kernels() -> anyhow::Result<Vec<PathBuf>> {

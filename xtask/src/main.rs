@@ -9,9 +9,11 @@ mod port_report;
 mod setup;
 mod test;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// The project's own tasks.
 #[derive(Parser)]
@@ -67,4 +69,13 @@ fn target_dir() -> std::path::PathBuf {
         Some(folder) => folder.into(),
         None => workspace().join("target"),
     }
+}
+
+/// Returns a bar that is shown only on a terminal, since elsewhere it would fill the log.
+fn progress_bar(length: usize, template: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length as u64).with_style(style)
 }

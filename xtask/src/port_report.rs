@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +10,6 @@ use std::thread;
 
 use anyhow::{Context as _, bail};
 use gpustream_build::{Backend, Error, Kernels};
-use indicatif::{ProgressBar, ProgressStyle};
 use text::Table;
 
 /// Show which kernel files of a folder can be used as they are, and what stops the others
@@ -40,6 +38,13 @@ struct Outcome {
     stopped: Option<Stop>,
     /// Whether the file compiles, for each backend that it was compiled for.
     compiled: Vec<bool>,
+}
+
+impl Outcome {
+    /// Returns whether launchers can be made for the file.
+    fn is_bound(&self) -> bool {
+        self.stopped.is_none() || !self.compiled.is_empty()
+    }
 }
 
 /// The first obstacle of a file.
@@ -92,7 +97,8 @@ fn find(folder: &Path, files: &mut Vec<PathBuf>, others: &mut usize) -> anyhow::
 
 /// Puts each file through the build, several at once.
 fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Vec<Outcome> {
-    let (next, progress) = (AtomicUsize::new(0), progress_bar(files.len()));
+    let (next, progress) =
+        (AtomicUsize::new(0), crate::progress_bar(files.len(), "{bar:30} {pos}/{len} {eta}"));
     let outcomes = Mutex::new(BTreeMap::new());
     let work = || {
         loop {
@@ -164,24 +170,15 @@ impl Stop {
     }
 }
 
-fn progress_bar(files: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(files as u64).with_style(style)
-}
-
 fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
     let yes_or_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let names = backends.iter().map(|backend| backend.name());
     let mut table = Table::new(["file", "bound"].into_iter().chain(names).chain(["first obstacle"]));
     let mut obstacles: BTreeMap<String, usize> = BTreeMap::new();
-    for Outcome { path, stopped, compiled } in outcomes {
-        let bound = stopped.is_none() || !compiled.is_empty();
+    for outcome in outcomes {
+        let Outcome { path, stopped, compiled } = outcome;
         let shown = path.strip_prefix(&args.folder).unwrap_or(path).display().to_string();
-        let mut cells = vec![shown, yes_or_no(bound)];
+        let mut cells = vec![shown, yes_or_no(outcome.is_bound())];
         cells.extend(
             (0..backends.len()).map(|at| compiled.get(at).map_or(String::new(), |&yes| yes_or_no(yes))),
         );
@@ -197,8 +194,7 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
         sums.row([what, count.to_string(), part]);
     };
     sum("with kernels".to_owned(), outcomes.len());
-    let bound = |outcome: &&Outcome| outcome.stopped.is_none() || !outcome.compiled.is_empty();
-    sum("bound".to_owned(), outcomes.iter().filter(bound).count());
+    sum("bound".to_owned(), outcomes.iter().filter(|outcome| outcome.is_bound()).count());
     for (at, backend) in backends.iter().enumerate() {
         let compiles = |outcome: &&Outcome| outcome.compiled.get(at) == Some(&true);
         sum(format!("compile for {}", backend.name()), outcomes.iter().filter(compiles).count());
