@@ -65,29 +65,13 @@ fn run() -> Result<()> {
         table.row([way.to_owned(), rounds.to_string(), format!("{per_round:.2}"), calls]);
     };
 
-    let asked = time(&stream, &mut solver, |solver| {
-        solver.begin(&kernels, &stream)?;
-        loop {
-            solver.round(&kernels, &stream)?;
-            stream.synchronize()?;
-            if solver.go_on.get() == 0 {
-                return Ok(());
-            }
-        }
-    })?;
+    let asked = time(&stream, &mut solver, |it| it.ask(&kernels, &stream, |it| it.round(&kernels, &stream)))?;
     let want = solver.check(&stream)?;
     report("host asks, kernel by kernel", asked, format!("{}", 4 * asked.0));
 
     let mut replay = device.replay();
-    let asked = time(&stream, &mut solver, |solver| {
-        solver.begin(&kernels, &stream)?;
-        loop {
-            replay.run(&stream, |s| solver.round(&kernels, s))?;
-            stream.synchronize()?;
-            if solver.go_on.get() == 0 {
-                return Ok(());
-            }
-        }
+    let asked = time(&stream, &mut solver, |it| {
+        it.ask(&kernels, &stream, |it| replay.run(&stream, |s| it.round(&kernels, s)))
     })?;
     ensure!(solver.check(&stream)? == want, "the replayed rounds gave another solution");
     report("host asks, replayed rounds", asked, format!("{}", 2 * asked.0));
@@ -123,13 +107,19 @@ fn time(
     Ok((stream.download(&solver.rounds)?[0], time))
 }
 
+/// Returns x (1 - x) at point `i` of a grid of that width.
+fn bump(i: usize, width: f64) -> f64 {
+    let x = (i as f64 + 1.0) * width;
+    x * (1.0 - x)
+}
+
 impl Solver {
     /// Prepares the equation -Δu = 2 (x (1 - x) + y (1 - y)) with u = 0 on the border, times the square of the grid's width.
     fn new(device: &Device, s: &Stream, side: usize, tolerance: f64) -> Result<Self> {
         let width = 1.0 / (side as f64 + 1.0);
-        let bump = |i: usize| (i as f64 + 1.0) * width * (1.0 - (i as f64 + 1.0) * width);
-        let right: Vec<f64> =
-            (0..side * side).map(|i| 2.0 * width * width * (bump(i % side) + bump(i / side))).collect();
+        let right: Vec<f64> = (0..side * side)
+            .map(|i| 2.0 * width * width * (bump(i % side, width) + bump(i / side, width)))
+            .collect();
         let square: f64 = right.iter().map(|value| value * value).sum();
         let (info, n) = (device.info(), side * side);
         // Where the threads of a block run one after the other, one thread is enough.
@@ -168,12 +158,29 @@ impl Solver {
         kernels.turn(s, shape, residual, squares, square, direction, rounds, go_on, self.small, MOST, n)
     }
 
+    /// Solves, and waits after each round to see whether there is another.
+    fn ask(
+        &mut self,
+        kernels: &Kernels,
+        s: &Stream,
+        mut round: impl FnMut(&mut Self) -> gpustream::Result<()>,
+    ) -> Result<()> {
+        self.begin(kernels, s)?;
+        loop {
+            round(self)?;
+            s.synchronize()?;
+            if self.go_on.get() == 0 {
+                return Ok(());
+            }
+        }
+    }
+
     /// Downloads the solution and compares it with u = x (1 - x) y (1 - y), which the grid represents exactly.
     fn check(&self, s: &Stream) -> Result<Vec<f64>> {
         let (side, width) = (self.side, 1.0 / (self.side as f64 + 1.0));
-        let bump = |i: usize| (i as f64 + 1.0) * width * (1.0 - (i as f64 + 1.0) * width);
         let x = s.download(&self.x)?;
-        let largest = x.iter().enumerate().map(|(i, x)| (x - bump(i % side) * bump(i / side)).abs());
+        let largest =
+            x.iter().enumerate().map(|(i, x)| (x - bump(i % side, width) * bump(i / side, width)).abs());
         let largest = largest.fold(0.0, f64::max);
         ensure!(largest < 1e-6, "the solution is off by {largest:e}");
         Ok(x)
