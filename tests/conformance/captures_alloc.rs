@@ -40,7 +40,7 @@ pub(crate) fn by_temporaries(kernels: &Kernels, s: &Stream, x: &mut Buffer<u32>,
     })
 }
 
-/// What a run of [`by_temporaries`] makes of an element.
+/// Returns the value that a run of [`by_temporaries`] makes of an element.
 pub(crate) fn after_temporaries(x: u32, rounds: u32) -> u32 {
     (0..rounds).fold(x, |x, value| next(x, next(value, 7)))
 }
@@ -105,7 +105,7 @@ fn a_buffer_that_leaves_is_like_any_other(device: &Device) -> Result<()> {
     })
 }
 
-/// Whoever allocates while the graph lives gets other memory, whatever was dropped inside or after.
+/// Allocations while the graph lives get other memory, whatever was dropped inside or after.
 fn memory_of_a_graph_is_nobody_elses(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let (kernels, [s]) = kernels_and_streams(device)?;

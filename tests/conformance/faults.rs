@@ -141,7 +141,7 @@ fn a_fault_ends_a_loop_of_a_graph(device: &Device) -> Result<()> {
     let broken = faulty::Kernels::load(device)?;
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (go_on, mut left) = (device.flag()?, s.full(1, 10u32)?);
-    // Nobody ever clears this one.
+    // This one is never cleared.
     let for_ever = device.flag()?;
     go_on.set(1);
     for_ever.set(1);

@@ -264,7 +264,7 @@ impl Kernels {
     }
 }
 
-/// What is to be said when the build is over: to cargo, if this is a build script, and to the user.
+/// The lines that are printed when the build is over: for cargo, if this is a build script, and for the user.
 ///
 /// Cargo runs a build script that failed again in any case, and shows all that it wrote to its standard output above the
 /// error. So cargo is told nothing of a build that failed.
