@@ -36,6 +36,11 @@ pub mod clusters {
     gpustream::include_kernels!("clusters");
 }
 
+/// Kernels as existing programs have them: `kernels/foreign.cu`.
+pub mod foreign {
+    gpustream::include_kernels!("foreign");
+}
+
 /// Kernels for the functions of the portable device headers.
 pub mod library {
     gpustream::include_kernels!("library");

@@ -113,6 +113,38 @@ fn a_plain_cuda_kernel_compiles_for_every_backend() {
     }
 }
 
+/// Kernels without `extern "C"`, in namespaces and overloaded.
+const FOREIGN: &str = include_str!("../../../tests/kernels/foreign.cu");
+
+#[test]
+fn kernels_are_found_by_the_names_that_compilers_give_them() {
+    let test = "kernels_are_found_by_the_names_that_compilers_give_them";
+    let dir = tempfile::tempdir().unwrap();
+    let mut backends = Vec::new();
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a", "gfx1100"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let built = build(dir.path(), FOREIGN, |k| {
+            k.backend(backend).cuda_arch("sm_80").cuda_arch("sm_90").hip_arch("gfx90a").hip_arch("gfx1100")
+        });
+        let bindings = fs::read_to_string(&built.unwrap().files[0].bindings).unwrap();
+        for symbol in [
+            r#"("add_one", "_Z7add_onePfm")"#,
+            r#"("solver::add_one", "_ZN6solver7add_oneEPfm")"#,
+            r#"("twice(float*, size_t)", "_Z5twicePfm")"#,
+            r#"("twice(int*, size_t)", "_Z5twicePim")"#,
+            r#"("twice(const int* __restrict__, int64_t*, unsigned)", "_Z5twicePKiPlj")"#,
+            r#"("solver::hidden", "_ZN6solver"#,
+        ] {
+            assert!(bindings.contains(symbol), "{symbol}: {bindings}");
+        }
+    }
+}
+
 /// Files of which a compiler makes something else than is written, each with the parameter or member that the error
 /// names.
 const LIES: [(&str, &str, &str); 12] = [
@@ -362,7 +394,7 @@ fn all_files_are_parsed_before_any_is_compiled() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("a.cu"), dir.path().join("b.cu"));
     fs::write(&first, "extern \"C\" __global__ void k(float& x) {}\n").unwrap();
-    fs::write(&second, "__global__ void k(float* x) {}\n").unwrap();
+    fs::write(&second, "__global__ void k(float* x, ...) {}\n").unwrap();
     let missing = dir.path().join("c.cu");
     let kernels = Kernels::new().files([&first, &second, &missing]).out_dir(dir.path().join("out"));
     let error = cpu(kernels).build().unwrap_err();
