@@ -266,6 +266,12 @@ mod tests {
         let ptx = compile(nvrtc, &source, "sm_9999").unwrap();
         assert!(String::from_utf8_lossy(&ptx).contains(".entry saxpy"));
 
+        let text = "namespace solver { template <class T, int N> __global__ void step(T* x) { *x += N; } }";
+        let named = Source { text, headers: &[], kernels: &[("step", "&solver::step<float, 3>")], ..source };
+        // SAFETY: the options are macros.
+        let compiled = unsafe { nvrtc.compile(&named, "sm_90") }.unwrap();
+        assert_eq!(compiled.symbols, ["_ZN6solver4stepIfLi3EEEvPT_"]);
+
         let headers =
             [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
         let text = include_str!("../../../tests/fixtures/integers.cu");

@@ -133,7 +133,11 @@ impl<A: Codes> Program<'_, A> {
     fn symbol(&self, kernel: &CStr) -> Result<String> {
         let mut symbol = ptr::null();
         // SAFETY: the program is alive and compiled; the C string outlives the call; the other pointer is to a local.
-        unsafe { (self.compiler.symbol)(self.api, self.raw, kernel.as_ptr(), &raw mut symbol) }.ok()?;
+        unsafe { (self.compiler.symbol)(self.api, self.raw, kernel.as_ptr(), &raw mut symbol) }
+            .ok()
+            .map_err(|failure| {
+                failure.with_context(format_args!("asking for the symbol of {}", kernel.to_string_lossy()))
+            })?;
         if symbol.is_null() {
             let message = format!("the compiler has no symbol for {}", kernel.to_string_lossy());
             return Err(Error::new(ErrorKind::InvalidModule, message).with_backend(A::BACKEND));

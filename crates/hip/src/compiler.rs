@@ -237,6 +237,12 @@ mod tests {
         assert!(object.starts_with(b"\x7fELF") || object.starts_with(b"__CLANG_OFFLOAD_BUNDLE__"));
         assert!(object.windows(5).any(|window| window == b"scale"));
 
+        let text = "namespace solver { template <class T, int N> __global__ void step(T* x) { *x += N; } }\n";
+        let named = Source { text, headers: &[], kernels: &[("step", "&solver::step<float, 3>")], ..source };
+        // SAFETY: there are no options.
+        let compiled = unsafe { hiprtc.compile(&named, "gfx90a") }.unwrap();
+        assert_eq!(compiled.symbols, ["_ZN6solver4stepIfLi3EEEvPT_"]);
+
         let headers =
             [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
         let text = include_str!("../../../tests/fixtures/integers.cu");
