@@ -6,6 +6,8 @@ fn main() {
             ["args", "clusters", "faults", "foreign", "library", "sync", "warps"]
                 .map(|name| format!("kernels/{name}.cu")),
         )
+        .instantiate("less<3>")
+        .instantiate("less< -4 >")
         .build()
         .unwrap_or_else(|error| error.exit());
 }

@@ -1,5 +1,6 @@
 //! The generated Rust: a struct of the file's kernels with a typed launcher each.
 
+mod generic;
 mod launcher;
 mod names;
 
@@ -13,12 +14,12 @@ use crate::compile::assertions::assertions;
 use crate::compile::{Common, Image};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{for_devices, write_if_changed};
-use crate::signature::{Module, Struct};
+use crate::signature::{Instance, Module, Struct};
 use crate::unit::Unit;
 
 /// Lints that generated code cannot be held to: names come from C++, casts and shapes from the contracts.
 const ALLOW: &str = "#[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, \
-                     non_camel_case_types, unused_parens, unreachable_pub, rustdoc::all, dead_code)]";
+                     non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]";
 
 /// Returns the text of `NAME.rs`. Images and sources are embedded by paths relative to that file.
 pub(crate) fn generate(unit: &Unit, images: &[Image], common: &Common) -> Result<String> {
@@ -31,6 +32,10 @@ pub(crate) fn generate(unit: &Unit, images: &[Image], common: &Common) -> Result
         write_struct(&mut text, definition);
     }
     write_kernels_struct(&mut text, unit);
+    generic::write_types(&mut text, module);
+    for kernel in &module.kernels {
+        generic::write_trait(&mut text, kernel);
+    }
     write_load(&mut text, unit, images, common)?;
     for kernel in &module.kernels {
         launcher::write(&mut text, kernel);
@@ -92,7 +97,11 @@ fn write_kernels_struct(text: &mut String, unit: &Unit) {
         file_name(unit)
     );
     for kernel in kernels {
-        let _ = writeln!(text, "    {}: ::gpustream::Kernel,", names::field(&kernel.name));
+        let ty = match &kernel.template[..] {
+            [] => "::gpustream::Kernel".to_owned(),
+            _ => format!("[::gpustream::Kernel; {}]", kernel.instances.len()),
+        };
+        let _ = writeln!(text, "    {}: {ty},", names::field(&kernel.name));
     }
     text.push_str("}\n\n");
 }
@@ -152,10 +161,12 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         let _ = writeln!(text, "                ({:?}, include_str!({path:?})),", header.name);
     }
     let options: Vec<String> = common.options(Backend::Cuda).filter(|o| o.starts_with("-D")).collect();
-    let addresses: Vec<_> = kernels
-        .iter()
-        .filter(|kernel| !kernel.function.extern_c)
-        .map(|kernel| (kernel.function.key(), kernel.function.address()))
+    // HIPRTC knows no path that begins with `::`.
+    let addresses: Vec<_> = unit
+        .module
+        .functions()
+        .filter(|(kernel, _)| !kernel.function.extern_c)
+        .map(|(kernel, instance)| (kernel.key(instance), kernel.address(instance).replace("&::", "&")))
         .collect();
     let _ = writeln!(
         text,
@@ -172,18 +183,20 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
          ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::load(device, &source, &CHECKSUMS) }})?;\n        Ok(Self {{"
     );
     for kernel in kernels {
-        let params: Vec<String> = kernel
-            .param_table()
-            .into_iter()
-            .map(|(offset, size)| format!("param({offset}, {size})"))
-            .collect();
-        let _ = writeln!(
-            text,
-            "            {}: module.kernel_with({:?}, &[{}])?,",
-            names::field(&kernel.name),
-            kernel.function.key(),
-            params.join(", ")
-        );
+        let load = |instance: &Instance| {
+            let params: Vec<String> = instance
+                .param_table()
+                .into_iter()
+                .map(|(offset, size)| format!("param({offset}, {size})"))
+                .collect();
+            format!("module.kernel_with({:?}, &[{}])?", kernel.key(instance), params.join(", "))
+        };
+        let loaded: Vec<String> = kernel.instances.iter().map(load).collect();
+        let loaded = match &kernel.template[..] {
+            [] => loaded.concat(),
+            _ => format!("[{}]", loaded.join(", ")),
+        };
+        let _ = writeln!(text, "            {}: {loaded},", names::field(&kernel.name));
     }
     text.push_str(
         "            module,\n        })\n    }\n\n    /// Returns the loaded module, for all that has no generated launcher.\n    \

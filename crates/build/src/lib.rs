@@ -29,7 +29,7 @@
 //!
 //! # The way of a file
 //!
-//! 1. **Parsing.** Every `__global__ void` kernel of the file becomes a method of the generated `Kernels` struct. A declaration that cannot be bound (a template, a reference, an unknown type, …) is an error at
+//! 1. **Parsing.** Every `__global__ void` kernel of the file becomes a method of the generated `Kernels` struct. A declaration that cannot be bound (a reference, an unknown type, …) is an error at
 //!    `file:line:column` that says what to write instead; all of a file's errors are reported at once.
 //! 2. **Compiling**, for the backends that were asked for ([`Backend`]): a shared object per instruction level
 //!    for the CPU, one fat binary for CUDA, one bundle for HIP. Files whose text, headers, options and compiler
@@ -70,6 +70,8 @@
 //! __global__ void saxpy(float a, const float* __restrict__ x, float* __restrict__ y, size_t n)
 //! ```
 //!
+//! * `types:` lists what a template is compiled for: `types: T = float, double, tile = 16, 32`. The launcher is generic
+//!   over the same parameters. See also [`Kernels::instantiate`].
 //! * `requires:` lists conditions between commas, all of which must hold. Each compares two integer expressions (`<`
 //!   `<=` `>` `>=` `==` `!=`) over integer parameters, `len(pointer)` (elements), literals and the launch's
 //!   `grid.x|y|z`, `block.x|y|z` and `shared` (dynamic bytes), with `+ - * / %`, signs and parentheses. Each launch
@@ -129,7 +131,7 @@ pub mod fuzzing {
 
     /// Parses any text as a kernel file.
     pub fn kernel_file(text: &str) {
-        let _ = crate::parse::parse(&SourceFile::new("k.cu", text), &[text.to_owned()]);
+        let _ = crate::parse::parse(&SourceFile::new("k.cu", text), &[text.to_owned()], &[]);
     }
 
     /// Reads any bytes as a cubin.

@@ -9,6 +9,7 @@ mod doc;
 mod kernel;
 mod shared;
 mod structs;
+pub(crate) mod templates;
 mod types;
 
 use tree_sitter::{Node, Tree};
@@ -17,8 +18,9 @@ use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 
 /// Parses a file, or returns every reason why it cannot be bound. `helpers` are the texts of the user's own
-/// headers, read only to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid.
-pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
+/// headers, read only to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid;
+/// `instances` are those that the build script asks for.
+pub(crate) fn parse(source: &SourceFile, helpers: &[String], instances: &[String]) -> Result<Module> {
     let name = source.path.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_owned();
     check_name(source, &name)?;
     let tree = tree(&source.text)?;
@@ -28,12 +30,20 @@ pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
         docs: doc::Docs::collect(source, tree.root_node()),
         calls: calls::Calls::collect(&source.text, tree.root_node(), helpers)?,
         dynamic_shared: shared::dynamic_arrays(&source.text, tree.root_node(), helpers)?,
+        wanted: templates::wanted(source, tree.root_node(), instances),
         kernels: Vec::new(),
+        unused: Vec::new(),
         diagnostics: Vec::new(),
         warnings: Vec::new(),
     };
     file.walk(tree.root_node(), Context::default());
     file.diagnostics.extend(file.docs.unused_contracts(source));
+    if file.kernels.is_empty() {
+        file.diagnostics.append(&mut file.unused);
+    }
+    for Diagnostic { path, line, column, message, help, .. } in &file.unused {
+        file.warnings.push(format!("{}:{line}:{column}: {message}; {help}", path.display()));
+    }
     if file.kernels.is_empty() && file.diagnostics.is_empty() {
         file.diagnostics.push(source.diagnostic(
             0..0,
@@ -86,7 +96,11 @@ struct File<'a> {
     calls: calls::Calls,
     /// Names of `extern __shared__` arrays.
     dynamic_shared: Vec<String>,
+    /// The instances of templates that someone asks for.
+    wanted: Vec<templates::Wanted>,
     kernels: Vec<crate::signature::Kernel>,
+    /// Templates that are compiled for nothing.
+    unused: Vec<Diagnostic>,
     diagnostics: Vec<Diagnostic>,
     warnings: Vec<String>,
 }
@@ -95,7 +109,6 @@ struct File<'a> {
 #[derive(Clone, Copy, Default)]
 struct Context {
     extern_c: bool,
-    template: bool,
     conditional: bool,
     class: bool,
     /// Whether they are text that tree-sitter could not read.
@@ -128,7 +141,8 @@ impl<'a> File<'a> {
                     .child_by_field_name("value")
                     .is_some_and(|v| &self.source.text[v.byte_range()] == "\"C\"");
             }
-            "template_declaration" => context.template = true,
+            // Read beforehand, as an instance of a template.
+            "template_instantiation" if child_of_kind(node, "__global__").is_some() => return,
             "struct_specifier" | "class_specifier" => context.class = true,
             "preproc_if" | "preproc_ifdef" | "preproc_else" | "preproc_elif" => {
                 context.conditional |= !is_include_guard(self.source, node);

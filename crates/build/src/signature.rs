@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::contract::Contract;
-use crate::types::{Param, Scalar, ValueType};
+use crate::types::{Param, ParamType, Scalar, ValueType};
 
 /// The declarations of one file, as the bindings need them.
 #[derive(Debug)]
@@ -28,7 +28,14 @@ pub(crate) struct Kernel {
     pub(crate) name_range: Range<usize>,
     /// Doc comment without its contract lines, dedented.
     pub(crate) docs: Vec<String>,
+    /// The launchers' parameters; those of a template's first instance.
     pub(crate) params: Vec<Param>,
+    /// The template's parameters; none of an ordinary function.
+    pub(crate) template: Vec<Template>,
+    /// For each of `params` the template's parameter that is the type of its value or element.
+    pub(crate) generics: Vec<Option<usize>>,
+    /// The functions that are compiled: one, or the instances of a template.
+    pub(crate) instances: Vec<Instance>,
     pub(crate) contract: Contract,
     /// Whether the kernel loops with `GS_FOR_EACH*`, and so is right for any grid.
     pub(crate) strided: bool,
@@ -36,6 +43,19 @@ pub(crate) struct Kernel {
     pub(crate) shares: bool,
     /// The bound of `__launch_bounds__`.
     pub(crate) max_threads: Option<u32>,
+}
+
+impl Module {
+    /// Returns whether a template of the file is compiled for `instance`, `path<arguments>`.
+    pub(crate) fn instantiates(&self, instance: &str) -> bool {
+        let asked = instance.split('<').next().unwrap_or_default();
+        self.kernels.iter().any(|kernel| !kernel.template.is_empty() && kernel.function.is_called(asked))
+    }
+
+    /// Returns every function that is compiled, with its kernel.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = (&Kernel, &Instance)> {
+        self.kernels.iter().flat_map(|kernel| kernel.instances.iter().map(move |instance| (kernel, instance)))
+    }
 }
 
 /// A function as C++ names it.
@@ -52,28 +72,104 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// Returns the name by which a program finds the kernel in its module.
-    pub(crate) fn key(&self) -> String {
-        if self.extern_c {
-            self.path.rsplit("::").next().unwrap_or_default().to_owned()
-        } else if self.overloaded {
-            format!("{}({})", self.path, self.types)
-        } else {
-            self.path.clone()
-        }
+    /// Returns whether a path, as far as it is written, is this function's.
+    pub(crate) fn is_called(&self, path: &str) -> bool {
+        let path: String = path.split_whitespace().collect();
+        let before = self.path.strip_suffix(path.trim_start_matches("::"));
+        before.is_some_and(|before| before.is_empty() || before.ends_with("::"))
     }
+}
 
-    /// Returns the C++ expression of the function's address.
-    pub(crate) fn address(&self) -> String {
-        if self.overloaded {
-            format!("static_cast<void (*)({})>(&::{})", self.types, self.path)
-        } else {
-            format!("&::{}", self.path)
+/// A parameter of a template.
+#[derive(Debug)]
+pub(crate) struct Template {
+    pub(crate) name: String,
+    /// The type of a number; `None` for a type.
+    pub(crate) constant: Option<Scalar>,
+}
+
+/// An argument for a parameter of a template.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Argument {
+    /// A type as it is written, and as it is known: no kernel takes one that is unknown as a parameter.
+    Type {
+        cpp: String,
+        ty: Option<ValueType>,
+    },
+    Constant {
+        value: i128,
+        scalar: Scalar,
+    },
+}
+
+impl Argument {
+    pub(crate) fn cpp(&self) -> String {
+        match self {
+            Self::Type { cpp, .. } => cpp.clone(),
+            Self::Constant { value, scalar: Scalar::Bool } => (*value != 0).to_string(),
+            Self::Constant { value, .. } => value.to_string(),
         }
     }
 }
 
+/// A function that is compiled.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    /// The template's arguments; none of an ordinary function.
+    pub(crate) arguments: Vec<Argument>,
+    /// The types of the parameters.
+    pub(crate) params: Vec<ParamType>,
+    /// Whether the file instantiates the template with these arguments itself.
+    pub(crate) written: bool,
+}
+
+impl Instance {
+    /// Returns the parameter block as C lays it out: offset and size of each parameter, in bytes.
+    pub(crate) fn param_table(&self) -> Vec<(usize, usize)> {
+        let mut end = 0_usize;
+        self.params
+            .iter()
+            .map(|param| {
+                let (size, align) = param.layout();
+                let offset = end.next_multiple_of(align);
+                end = offset + size;
+                (offset, size)
+            })
+            .collect()
+    }
+}
+
 impl Kernel {
+    /// Returns the name by which a program finds an instance in its module: `solver::step`, `axpy<float>`.
+    pub(crate) fn key(&self, instance: &Instance) -> String {
+        let Function { path, types, overloaded, .. } = &self.function;
+        if self.function.extern_c {
+            path.rsplit("::").next().unwrap_or_default().to_owned()
+        } else if *overloaded {
+            format!("{path}({types})")
+        } else {
+            self.instantiated(instance)
+        }
+    }
+
+    /// Returns the C++ expression of an instance's address, which any namespace may contain.
+    pub(crate) fn address(&self, instance: &Instance) -> String {
+        if self.function.overloaded {
+            format!("static_cast<void (*)({})>(&::{})", self.function.types, self.function.path)
+        } else {
+            format!("&::{}", self.instantiated(instance))
+        }
+    }
+
+    /// Returns the path with the template's arguments.
+    pub(crate) fn instantiated(&self, instance: &Instance) -> String {
+        let arguments: Vec<_> = instance.arguments.iter().map(Argument::cpp).collect();
+        match &*arguments {
+            [] => self.function.path.clone(),
+            arguments => format!("{}<{}>", self.function.path, arguments.join(", ")),
+        }
+    }
+
     /// Returns the number of threads of the block with which the kernel is usually launched.
     pub(crate) fn usual_block(&self) -> u32 {
         let covered = self.contract.covers.as_ref().and_then(|c| c.block.as_ref());
@@ -82,20 +178,6 @@ impl Kernel {
             (None, Some(bound)) => bound.clamp(1, 256),
             (None, None) => 256,
         }
-    }
-
-    /// Returns the parameter block as C lays it out: offset and size of each parameter, in bytes.
-    pub(crate) fn param_table(&self) -> Vec<(usize, usize)> {
-        let mut end = 0_usize;
-        self.params
-            .iter()
-            .map(|p| {
-                let (size, align) = p.ty.layout();
-                let offset = end.next_multiple_of(align);
-                end = offset + size;
-                (offset, size)
-            })
-            .collect()
     }
 }
 

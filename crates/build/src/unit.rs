@@ -17,11 +17,12 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    pub(crate) fn read(path: &Path, includes: &[PathBuf]) -> Result<Self> {
+    /// Reads a file; `instances` are those of templates that the build script asks for.
+    pub(crate) fn read(path: &Path, includes: &[PathBuf], instances: &[String]) -> Result<Self> {
         let source = SourceFile::read(path)?;
         let headers = headers::closure(&source, includes);
         let helpers: Vec<_> = headers.iter().filter(|h| h.path.is_some()).map(|h| h.text.clone()).collect();
-        let module = parse::parse(&source, &helpers)?;
+        let module = parse::parse(&source, &helpers, instances)?;
         let absolute = std::path::absolute(path)?;
         Ok(Self { source, absolute, module, headers })
     }

@@ -186,8 +186,22 @@ macro_rules! __generated {
     (unsafe impl ($($what:tt)*) for $name:ident) => {
         unsafe impl $($what)* for $name {}
     };
+    (unsafe impl [$($what:tt)*] for $name:ident { $($body:tt)* }) => {
+        unsafe impl $($what)* for $name { $($body)* }
+    };
+    ($(#[$attribute:meta])* pub unsafe trait $name:ident [$($generics:tt)*] { $($body:tt)* }) => {
+        $(#[$attribute])*
+        pub unsafe trait $name<$($generics)*> { $($body)* }
+    };
     ($(#[$attribute:meta])* pub unsafe fn $name:ident($($params:tt)*) -> ($($returns:tt)*) { $($body:tt)* }) => {
         $(#[$attribute])*
         pub unsafe fn $name($($params)*) -> $($returns)* { $($body)* }
+    };
+    (
+        $(#[$attribute:meta])*
+        pub unsafe fn $name:ident [$($generics:tt)*]($($params:tt)*) -> ($($returns:tt)*) [$($bounds:tt)*] { $($body:tt)* }
+    ) => {
+        $(#[$attribute])*
+        pub unsafe fn $name<$($generics)*>($($params)*) -> $($returns)* $($bounds)* { $($body)* }
     };
 }

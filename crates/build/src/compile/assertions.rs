@@ -75,6 +75,8 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
     for definition in &module.structs {
         write_struct(&mut text, definition, module);
     }
+    let file = file.replace('\\', "\\\\").replace('"', "\\\"");
+    let place = |offset: usize| format!("#line {} \"{file}\"\n", source.position(offset).0);
     // Types of the parameters may be those of the kernels' namespaces.
     let namespaces: BTreeSet<_> =
         module.kernels.iter().filter_map(|kernel| Some(kernel.function.path.rsplit_once("::")?.0)).collect();
@@ -83,10 +85,8 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
     for namespace in namespaces {
         let _ = writeln!(text, "using namespace ::{namespace};");
     }
-    let file = file.replace('\\', "\\\\").replace('"', "\\\"");
-    let place = |offset: usize| format!("#line {} \"{file}\"\n", source.position(offset).0);
-    for kernel in &module.kernels {
-        let (name, address) = (&kernel.name, kernel.function.address());
+    for (kernel, instance) in module.functions() {
+        let (name, address) = (kernel.key(instance), kernel.address(instance));
         let _ = writeln!(
             text,
             "{}static_assert(gs_check_kernel<decltype({address})>::gs_check_count == {}, \"{name}: the compiler sees another \
@@ -94,14 +94,14 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
             place(kernel.name_range.start),
             kernel.params.len()
         );
-        for (i, param) in kernel.params.iter().enumerate() {
+        for (i, (param, ty)) in kernel.params.iter().zip(&instance.params).enumerate() {
             let _ = writeln!(
                 text,
                 "{}static_assert(gs_check_kernel<decltype({address})>::gs_check_fits<{i}, {}>::gs_check_holds, \"{name}: \
                  the compiler sees parameter {} as another type than its declaration has as written: does a macro or \
                  an #if change it?\");",
                 place(param.range.start),
-                parameter(&param.ty, module),
+                parameter(ty, module),
                 param.name
             );
         }
@@ -109,7 +109,20 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
     text.push_str(end);
     let undefined =
         identifiers(&text).into_iter().fold(String::new(), |text, name| text + "#undef " + name + "\n");
-    format!("\n{PLACE}{undefined}{text}{PLACE}")
+    let instances = instantiations(module, &place);
+    format!("\n{instances}{PLACE}{undefined}{text}{PLACE}")
+}
+
+/// Returns the instantiations of templates that are not in the file. They need the file's macros, and the keyword may be one.
+fn instantiations(module: &Module, place: &dyn Fn(usize) -> String) -> String {
+    let mut text = String::new();
+    for (kernel, instance) in module.functions() {
+        if !kernel.template.is_empty() && !instance.written {
+            let (place, function) = (place(kernel.name_range.start), kernel.instantiated(instance));
+            let _ = writeln!(text, "{place}template __global__ decltype({function}) {function};");
+        }
+    }
+    text
 }
 
 /// Returns every name in the assertions outside strings and directives, since any of them could be a macro's.

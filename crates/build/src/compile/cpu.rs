@@ -85,9 +85,9 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         Ok(log)
     })?;
     // The figures of that image would say nothing about the kernels that people run.
-    let kernels = if checked { &[] } else { &*unit.module.kernels };
-    let report = |kernel| KernelReport::new(unit, kernel, Backend::Cpu, target, &image);
-    let reports = kernels.iter().map(report).collect();
+    let functions = unit.module.functions().filter(|_| !checked);
+    let reports =
+        functions.map(|function| KernelReport::new(unit, function, Backend::Cpu, target, &image)).collect();
     // The module table has the program's names.
     let image =
         Image { backend: Backend::Cpu, targets: vec![target.to_owned()], path: image, symbols: Vec::new() };
@@ -105,9 +105,9 @@ fn translation_unit(unit: &Unit) -> Result<String> {
         let _ = writeln!(text, "GS_CPU_DYNAMIC_SHARED({name})");
     }
     text.push_str("GS_CPU_MODULE(\n");
-    for kernel in &unit.module.kernels {
+    for (kernel, instance) in unit.module.functions() {
         let (key, threads, address) =
-            (kernel.function.key(), kernel.max_threads.unwrap_or(0), kernel.function.address());
+            (kernel.key(instance), kernel.max_threads.unwrap_or(0), kernel.address(instance));
         let _ = writeln!(text, "  GS_CPU_KERNEL({key:?}, {threads}, {address})");
     }
     text.push_str(")\n");

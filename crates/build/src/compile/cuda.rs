@@ -61,12 +61,13 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
             .ok_or_else(|| Error::message(format!("nvcc left no cubin for {target} of {name}")))?;
         let tables = nvidia::kernels(&fs::read(&path)?)
             .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
-        for kernel in &unit.module.kernels {
-            let symbol = tables::symbols::find(kernel, &unit.module, tables.keys())
+        for function in unit.module.functions() {
+            let (kernel, instance) = function;
+            let symbol = tables::symbols::find(function, &unit.module, tables.keys())
                 .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
-            image.add(&kernel.function.key(), symbol)?;
+            image.add(&kernel.key(instance), symbol)?;
             let compiled = &tables[symbol];
-            diagnostics.extend(tables::compare(&unit.source, kernel, &compiled.params, &target));
+            diagnostics.extend(tables::compare(&unit.source, function, &compiled.params, &target));
             let used = resources.get(&(symbol.to_owned(), target.clone()));
             let block = kernel.usual_block();
             reports.push(KernelReport {
@@ -77,7 +78,7 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
                 max_threads: kernel.max_threads.or(Some(1024)),
                 occupancy: used.and_then(|r| Occupancy::nvidia(&target, r.registers, r.shared, block)),
                 code_size: Some(compiled.code_size),
-                ..KernelReport::new(unit, kernel, Backend::Cuda, &target, &path)
+                ..KernelReport::new(unit, function, Backend::Cuda, &target, &path)
             });
         }
     }

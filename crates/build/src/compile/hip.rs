@@ -60,11 +60,12 @@ pub(crate) fn compile(
     let mut object = Image { backend: Backend::Hip, targets, path: image.clone(), symbols: Vec::new() };
     let mut reports = Vec::new();
     let mut diagnostics = Vec::new();
-    for kernel in &unit.module.kernels {
-        let symbol = tables::symbols::find(kernel, &unit.module, compiled.keys()).map_err(failed)?;
-        object.add(&kernel.function.key(), symbol)?;
+    for function in unit.module.functions() {
+        let (kernel, instance) = function;
+        let symbol = tables::symbols::find(function, &unit.module, compiled.keys()).map_err(failed)?;
+        object.add(&kernel.key(instance), symbol)?;
         let notes = &compiled[symbol];
-        diagnostics.extend(tables::compare(&unit.source, kernel, &notes.params, arch));
+        diagnostics.extend(tables::compare(&unit.source, function, &notes.params, arch));
         reports.push(KernelReport {
             registers: Some(notes.vgprs),
             scalar_registers: Some(notes.sgprs),
@@ -74,7 +75,7 @@ pub(crate) fn compile(
             max_threads: Some(notes.max_workgroup),
             occupancy: Occupancy::amd(arch, notes, kernel.usual_block()),
             code_size: Some(notes.code_size),
-            ..KernelReport::new(unit, kernel, Backend::Hip, arch, &image)
+            ..KernelReport::new(unit, function, Backend::Hip, arch, &image)
         });
     }
     Error::check(diagnostics)?;

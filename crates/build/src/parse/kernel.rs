@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
+use super::templates::Instances;
 use super::{Context, File, child_of_kind, children, doc};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::{Function, Kernel};
+use crate::signature::{Function, Instance, Kernel, Template};
 use crate::types::{Param, ParamType};
 
 /// The most parameters that fit the launcher's argument array on the stack.
@@ -49,9 +50,8 @@ impl<'a> File<'a> {
         let name = source.text[name_node.byte_range()].to_owned();
         let names = self.names(node, function, &name, context);
         self.check_place(keyword, name_node, &name, context);
-        if context.template || context.class {
-            // The types of a template mean nothing outside.
-            self.docs.above(source, outermost(node).start_byte());
+        let doc_lines = self.docs.above(source, outermost(node).start_byte());
+        if context.class {
             return;
         }
         let void = node.child_by_field_name("type").is_some_and(|t| &source.text[t.byte_range()] == "void");
@@ -62,9 +62,23 @@ impl<'a> File<'a> {
                 "write `void`; results go through a pointer",
             ));
         }
-        let params = self.params(function, &name);
-        let doc_lines = self.docs.above(source, outermost(node).start_byte());
+        let Some(Instances { template, arguments }) = self.instances(node, name_node, &names, &doc_lines)
+        else {
+            return;
+        };
+        // The last is read first, so that what is kept of the parameters is the first's.
+        let (mut params, mut instances) = (Vec::new(), Vec::new());
+        for (arguments, written) in arguments.into_iter().rev() {
+            self.types.substitute(&template, &arguments);
+            params = self.params(function, &name);
+            let types = params.iter().map(|param| param.ty.clone()).collect();
+            instances.insert(0, Instance { arguments, params: types, written });
+        }
+        self.types.substitute(&[], &[]);
+        let generics: Vec<_> =
+            params.iter().map(|param| generic(source, function, param, &template)).collect();
         let contract = self.contract(&name, &params, &doc_lines);
+        self.check_generic(contract.as_ref(), &params, &generics);
         let max_threads = launch_bounds(source, node);
         if let Some(contract) = &contract {
             self.check_contract(contract, node, name_node, &params, max_threads);
@@ -85,6 +99,9 @@ impl<'a> File<'a> {
             name_range: name_node.byte_range(),
             docs: doc::text_lines(&source.text, &doc_lines),
             params,
+            template,
+            generics,
+            instances,
             contract,
             strided,
             shares: source.text[body.byte_range()].contains("__shared__"),
@@ -121,6 +138,31 @@ impl<'a> File<'a> {
             contract.add(kind, text, range, &Scope { kernel, params }, &mut self.diagnostics);
         }
         (self.diagnostics.len() == before).then_some(contract)
+    }
+
+    /// Refuses a contract that computes with a number of a template's type: launchers compute before they know the type.
+    fn check_generic(&mut self, contract: Option<&Contract>, params: &[Param], generics: &[Option<usize>]) {
+        let Some(contract) = contract else { return };
+        let clauses = contract.requires.iter().flat_map(|clause| [&clause.left, &clause.right]);
+        let extents = contract.covers.iter().flat_map(|covers| &covers.extents);
+        let mut used = Vec::new();
+        for expression in clauses.chain(extents) {
+            expression.for_each_value(&mut |leaf| {
+                if let Expr::Param(i) = leaf
+                    && generics[*i].is_some()
+                    && !used.contains(i)
+                {
+                    used.push(*i);
+                }
+            });
+        }
+        for i in used {
+            self.diagnostics.push(self.source.diagnostic(
+                params[i].range.clone(),
+                format!("the contract computes with `{}`, whose type the template chooses", params[i].name),
+                "write an integer type",
+            ));
+        }
     }
 
     /// Refuses a contract that promises less than a safe launcher needs.
@@ -200,16 +242,6 @@ impl<'a> File<'a> {
         let mut refuse = |node: Node<'a>, message: String, help: String| {
             self.diagnostics.push(source.diagnostic(node.byte_range(), message, help));
         };
-        if context.template {
-            return refuse(
-                name_node,
-                format!("kernel `{name}` is a template"),
-                format!(
-                    "write one `extern \"C\"` kernel per type that calls a `__device__` template: `extern \"C\" \
-                     __global__ void {name}_f32(float* x, size_t n) {{ {name}<float>(x, n); }}`"
-                ),
-            );
-        }
         if context.class {
             return refuse(
                 name_node,
@@ -356,6 +388,14 @@ fn written_type(source: &SourceFile, param: Node<'_>) -> String {
         None => source.text[param.start_byte()..end].to_owned(),
     };
     text.trim_end().trim_end_matches('=').split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the template's parameter that is the type of a kernel's parameter, or of the memory that it points to.
+fn generic(source: &SourceFile, function: Node<'_>, param: &Param, template: &[Template]) -> Option<usize> {
+    let list = function.child_by_field_name("parameters")?;
+    let node = children(list).into_iter().find(|node| node.byte_range() == param.range)?;
+    let ty = &source.text[node.child_by_field_name("type")?.byte_range()];
+    template.iter().position(|parameter| parameter.name == ty)
 }
 
 fn declarator_name(source: &SourceFile, node: Node<'_>) -> Option<String> {

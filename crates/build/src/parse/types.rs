@@ -6,7 +6,7 @@ use tree_sitter::Node;
 
 use super::{doc, visit};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::Struct;
+use crate::signature::{Argument, Struct, Template};
 use crate::types::{Scalar, ValueType, vector_from_cpp};
 
 /// The types that a file declares, resolved as they are asked for.
@@ -21,6 +21,8 @@ pub(super) struct Types<'a> {
     halves: Vec<(Scalar, String)>,
     /// The names that are being resolved, against cycles.
     open: Vec<String>,
+    /// The types for which a template's parameters stand while an instance's declaration is read.
+    substituted: HashMap<String, ValueType>,
 }
 
 impl<'a> Types<'a> {
@@ -34,6 +36,7 @@ impl<'a> Types<'a> {
             used: Vec::new(),
             halves: Vec::new(),
             open: Vec::new(),
+            substituted: HashMap::new(),
         };
         visit(root, &mut |node| types.gather(node));
         types
@@ -106,6 +109,42 @@ impl<'a> Types<'a> {
         }
     }
 
+    /// Has a template's parameters stand for these types from here on.
+    pub(super) fn substitute(&mut self, template: &[Template], arguments: &[Argument]) {
+        let known = template.iter().zip(arguments).filter_map(|(parameter, argument)| match argument {
+            Argument::Type { ty: Some(ty), .. } => Some((parameter.name.clone(), ty.clone())),
+            _ => None,
+        });
+        self.substituted = known.collect();
+    }
+
+    /// Returns the type of this name, if it is one that a kernel can take.
+    pub(super) fn named(&mut self, text: &str) -> Option<ValueType> {
+        let name = canonical(text);
+        if let Some(scalar) = Scalar::from_cpp(&name) {
+            self.note_half(scalar, text);
+            return Some(ValueType::Scalar(scalar));
+        }
+        let node = self.aliases.get(&name).or_else(|| self.structs.get(&name)).copied();
+        if let Some(vector) = vector_from_cpp(&name) {
+            return Some(vector);
+        }
+        let resolved = if self.aliases.contains_key(&name) {
+            self.resolve(node?)
+        } else {
+            self.resolve_struct(name, node?)
+        };
+        resolved.ok()
+    }
+
+    /// Keeps the name of a 16-bit floating-point type, with its namespace, as the compilers' checks spell it.
+    fn note_half(&mut self, scalar: Scalar, text: &str) {
+        let spelled = (scalar, text.split_whitespace().collect::<String>());
+        if matches!(scalar, Scalar::F16 | Scalar::Bf16) && !self.halves.contains(&spelled) {
+            self.halves.push(spelled);
+        }
+    }
+
     /// Returns the type that a type node stands for.
     pub(super) fn resolve(&mut self, node: Node<'a>) -> Result<ValueType, Diagnostic> {
         let refuse = |message: String, help: &str| {
@@ -154,6 +193,9 @@ impl<'a> Types<'a> {
             }
         }
         let name = canonical(text);
+        if let Some(known) = self.substituted.get(&name) {
+            return Ok(known.clone());
+        }
         if let Some(second) = self.ambiguous.get(&name) {
             let (line, _) = self.source.position(second.start_byte());
             return refuse(
@@ -162,13 +204,7 @@ impl<'a> Types<'a> {
             );
         }
         if let Some(scalar) = Scalar::from_cpp(&name) {
-            if matches!(scalar, Scalar::F16 | Scalar::Bf16) {
-                // With its namespace, as the compilers' checks spell it.
-                let spelled = (scalar, text.split_whitespace().collect::<String>());
-                if !self.halves.contains(&spelled) {
-                    self.halves.push(spelled);
-                }
-            }
+            self.note_half(scalar, text);
             return Ok(ValueType::Scalar(scalar));
         }
         if let Some(vector) = vector_from_cpp(&name) {
@@ -225,6 +261,11 @@ impl<'a> Types<'a> {
         self.used.push(definition);
         Ok(ty)
     }
+}
+
+/// Returns the scalar of this name.
+pub(super) fn scalar(text: &str) -> Option<Scalar> {
+    Scalar::from_cpp(&canonical(text))
 }
 
 /// Returns the name without `std::` and `gs::`, its integer words in one order: `long unsigned int` is `unsigned long`.

@@ -2,45 +2,96 @@
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-use crate::signature::{Kernel, Module};
+use crate::parse::templates::{number, split};
+use crate::signature::{Argument, Instance, Kernel, Module};
 use crate::types::{ParamType, ValueType, vector_name};
 
-/// Returns the one of an image's `symbols` that is this kernel.
+/// Returns the one of an image's `symbols` that is this function.
 pub(crate) fn find<'a>(
-    kernel: &Kernel,
+    (kernel, instance): (&Kernel, &Instance),
     module: &Module,
     symbols: impl Iterator<Item = &'a String>,
 ) -> Result<&'a str, String> {
-    let key = kernel.function.key();
-    let mut found: Vec<&str> =
-        symbols.map(String::as_str).filter(|symbol| names(symbol, kernel, module)).collect();
+    let key = kernel.key(instance);
+    let plain = kernel.function.path.rsplit("::").next().unwrap_or_default();
+    let (mut found, mut others) = (Vec::new(), Vec::new());
+    for symbol in symbols {
+        match names(symbol, plain, kernel, instance, module) {
+            Named::It => found.push(&**symbol),
+            Named::Other(instance) => others.push(instance),
+            Named::Not => {}
+        }
+    }
     found.sort_unstable();
     match *found {
         [symbol] => Ok(symbol),
-        [] => Err(format!("no kernel `{key}` in it")),
+        [] if others.is_empty() => Err(format!("no kernel `{key}` in it")),
+        [] => {
+            others.sort_unstable();
+            Err(format!(
+                "no kernel `{key}` in it; name the types as the compiler does: it has {}",
+                others.join(", ")
+            ))
+        }
         _ => Err(format!("several kernels `{key}` in it: {}", found.join(", "))),
     }
 }
 
-/// Returns whether the symbol is the kernel's. A kernel that a header has declared `extern "C"` has its plain name.
-fn names(symbol: &str, kernel: &Kernel, module: &Module) -> bool {
+/// The relation of a symbol to a function.
+enum Named {
+    /// The function's own.
+    It,
+    /// Another instance of its template, as it is demangled.
+    Other(String),
+    Not,
+}
+
+/// Compares a symbol. A kernel that a header has declared `extern "C"` has its plain name.
+fn names(symbol: &str, plain: &str, kernel: &Kernel, instance: &Instance, module: &Module) -> Named {
     let function = &kernel.function;
-    let plain = function.path.rsplit("::").next().unwrap_or_default();
+    let when = |is: bool| if is { Named::It } else { Named::Not };
     if function.extern_c || symbol == plain {
-        return symbol == plain;
+        return when(symbol == plain);
     }
     // Demangling is slow, and most symbols are other kernels'.
     if !symbol.starts_with("_Z") || !symbol.contains(plain) {
-        return false;
+        return Named::Not;
     }
     let Some(path) = demangled(symbol, DemangleOptions::new().no_params().no_return_type()) else {
-        return false;
+        return Named::Not;
     };
-    if path.replace("(anonymous namespace)::", "") != function.path {
-        return false;
+    let path = path.replace("(anonymous namespace)::", "");
+    let Some(rest) = path.strip_prefix(&*function.path) else { return Named::Not };
+    if kernel.template.is_empty() {
+        let same = !function.overloaded
+            || demangled(symbol, DemangleOptions::new()).is_some_and(|text| takes(&text, kernel, module));
+        return when(rest.is_empty() && same);
     }
-    !function.overloaded
-        || demangled(symbol, DemangleOptions::new()).is_some_and(|text| takes(&text, kernel, module))
+    let Some(arguments) = rest.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) else {
+        return Named::Not;
+    };
+    let arguments: Vec<&str> = split(arguments).collect();
+    let same = arguments.len() == instance.arguments.len()
+        && arguments
+            .iter()
+            .zip(&instance.arguments)
+            .all(|(text, argument)| stands_for(text, argument, module));
+    if same { Named::It } else { Named::Other(path) }
+}
+
+/// Returns whether an argument of a template, as a demangler writes it, is this one.
+fn stands_for(text: &str, argument: &Argument, module: &Module) -> bool {
+    match argument {
+        Argument::Type { ty: Some(ty), .. } => is(text, ty, module),
+        Argument::Type { cpp, ty: None } => {
+            let (text, cpp) = (text.replace(' ', ""), cpp.replace(' ', ""));
+            text == cpp || text.ends_with(&format!("::{cpp}"))
+        }
+        // `(unsigned int)16`
+        Argument::Constant { value, .. } => {
+            number(text.rsplit(')').next().unwrap_or_default()) == Some(*value)
+        }
+    }
 }
 
 fn demangled(symbol: &str, options: DemangleOptions) -> Option<String> {

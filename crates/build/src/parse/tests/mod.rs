@@ -3,6 +3,7 @@
 mod bodies;
 mod contracts;
 mod kernels;
+mod templates;
 mod types;
 
 use proptest::prelude::*;
@@ -14,12 +15,12 @@ use crate::signature::Module;
 use crate::types::{ParamType, Scalar, ValueType};
 
 fn read(text: &str) -> Module {
-    parse(&SourceFile::new("k.cu", text), &[]).unwrap_or_else(|e| panic!("{e}"))
+    parse(&SourceFile::new("k.cu", text), &[], &[]).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Returns the errors as `line:column: message | help`.
 fn errors(text: &str) -> Vec<String> {
-    let Err(error) = parse(&SourceFile::new("k.cu", text), &[]) else {
+    let Err(error) = parse(&SourceFile::new("k.cu", text), &[], &[]) else {
         panic!("accepted:\n{text}");
     };
     assert!(!error.diagnostics().is_empty(), "{error}");
@@ -64,7 +65,7 @@ fn broken_text_around_a_kernel_is_no_silent_loss() {
 
 #[test]
 fn file_names_must_be_identifiers() {
-    let error = parse(&SourceFile::new("kernels/my-kernel.cu", ""), &[]).unwrap_err().to_string();
+    let error = parse(&SourceFile::new("kernels/my-kernel.cu", ""), &[], &[]).unwrap_err().to_string();
     assert!(error.contains("my_kernel.cu"), "{error}");
 }
 
@@ -74,7 +75,7 @@ proptest! {
     #[test]
     fn any_comment_ends_in_an_answer(comment: String) {
         let text = format!("/// {comment}\nextern \"C\" __global__ void k(const float* x, int n) {{}}\n/** {comment}");
-        let _ = parse(&SourceFile::new("k.cu", text), &[]);
+        let _ = parse(&SourceFile::new("k.cu", text), &[], &[]);
     }
 
     #[test]
@@ -84,13 +85,13 @@ proptest! {
                 "extern \"C\" __global__ void ", "k", "(", ")", "{", "}", "float", "* ", "x", ", ", "int ", "n", "\n",
                 "/// requires: ", "/// covers: ", "/// ", "/** ", " */", "/*", "n <= len(x)", "cooperative", " by 16",
                 "#define ", "#ifdef A\n", "#endif\n", "struct S", ";", "typedef ", "const ", "volatile ", "<", ">", "é",
-                "template <class T> ", "namespace ", "gs::grid_barrier", "\\", "\"", "\r", "bool ", "[2]", "=",
+                "template <class T> ", "template ", "/// types: ", "T = float", "<<<1, 2>>>", "namespace ", "gs::grid_barrier", "\\", "\"", "\r", "bool ", "[2]", "=",
             ]),
             0..60,
         ),
     ) {
         let text = words.concat();
-        let _ = parse(&SourceFile::new("k.cu", text.clone()), &[]);
-        let _ = parse(&SourceFile::new("k.cu", "extern \"C\" __global__ void f() {}\n"), &[text]);
+        let _ = parse(&SourceFile::new("k.cu", text.clone()), &[], &[]);
+        let _ = parse(&SourceFile::new("k.cu", "extern \"C\" __global__ void f() {}\n"), &[text], &[]);
     }
 }

@@ -77,7 +77,7 @@ extern "C" __global__ void k(const Particle p, const Point* q, real r, struct Wi
             ("group", vec![2, 3], 20, vec![]),
         ]
     );
-    assert_eq!(module.kernels[0].param_table(), [(0, 44), (48, 8), (56, 4), (64, 16)]);
+    assert_eq!(module.kernels[0].instances[0].param_table(), [(0, 44), (48, 8), (56, 4), (64, 16)]);
 }
 
 #[test]
