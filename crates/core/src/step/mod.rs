@@ -11,6 +11,7 @@
 //!
 //! | module | knows |
 //! |---|---|
+//! | `arguments` | the values of a kernel's arguments |
 //! | `trace` | a segment's operations as values, to compare, to change, to run |
 //! | `order` | which operations must follow which, by the bytes that they touch |
 //! | `shape` | one trace with its graph |
@@ -19,6 +20,7 @@
 //!
 //! This layer knows operations, memory and the driver's graphs, but no streams.
 
+mod arguments;
 mod order;
 mod seal;
 mod segment;
@@ -420,7 +422,7 @@ impl Step {
         for index in 0..trace.len() {
             self.run.plain += 1;
             // SAFETY: by this function's contract.
-            let submitted = trace.with_work(index, |work| unsafe { work.enqueue(&*self.device, stream) });
+            let submitted = unsafe { trace.work(index).enqueue(&*self.device, stream) };
             if let (Err(error), Some(operation)) = (submitted, trace.operation(index)) {
                 self.failed.get_or_insert(error.with_operation(operation));
                 return;
