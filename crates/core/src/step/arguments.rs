@@ -20,6 +20,14 @@ pub(super) struct Arguments {
     _values: Vec<Unit>,
 }
 
+/// The value of a kept argument.
+#[derive(Clone, Copy)]
+pub(super) struct Value {
+    at: *mut c_void,
+    /// In bytes.
+    pub(super) size: usize,
+}
+
 impl Clone for Arguments {
     fn clone(&self) -> Self {
         // SAFETY: our values have these sizes.
@@ -31,13 +39,13 @@ impl Arguments {
     /// Copies arguments of these sizes.
     ///
     /// # Safety
-    /// Each of `args` points to a value of the size at its index; there are no fewer sizes.
+    /// Each of `args` points to a value of the size at its index, of which there are as many.
     pub(super) unsafe fn new(sizes: &Arc<[usize]>, args: &[*mut c_void]) -> Self {
-        let units = |size: &usize| size.div_ceil(size_of::<Unit>());
-        let mut values: Vec<Unit> = vec![0; sizes.iter().map(units).sum()];
+        let units = |size: usize| size.div_ceil(size_of::<Unit>());
+        let mut values: Vec<Unit> = vec![0; sizes.iter().map(|&size| units(size)).sum()];
         let start = values.as_mut_ptr();
         let mut end = 0;
-        let place = |size| {
+        let place = |&size: &usize| {
             let at = end;
             end += units(size);
             // SAFETY: the list has the units of all arguments.
@@ -48,6 +56,11 @@ impl Arguments {
         // SAFETY: by this function's contract.
         unsafe { new.store(args) };
         new
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.pointers.len()
     }
 
     /// Returns the address of each argument's value.
@@ -61,46 +74,61 @@ impl Arguments {
         &self.sizes
     }
 
+    #[inline(always)]
+    pub(super) fn values(&self) -> impl Iterator<Item = Value> {
+        self.pointers.iter().zip(&*self.sizes).map(|(&at, &size)| Value { at, size })
+    }
+
     /// Takes other values.
     ///
     /// # Safety
     /// As for [`new`](Self::new), with these arguments' sizes.
     pub(super) unsafe fn store(&mut self, args: &[*mut c_void]) {
-        for ((&to, &from), &size) in self.pointers.iter().zip(args).zip(&*self.sizes) {
-            // SAFETY: both have that size, by this function's contract and since `new` made room; ours is aligned to 16
-            // bytes, the caller's perhaps not.
-            unsafe {
-                match size {
-                    8 => to.cast::<u64>().write(from.cast::<u64>().read_unaligned()),
-                    4 => to.cast::<u32>().write(from.cast::<u32>().read_unaligned()),
-                    size => to.cast::<u8>().copy_from_nonoverlapping(from.cast::<u8>(), size),
-                }
-            }
-        }
+        // SAFETY: by this function's contract; nobody else has the values.
+        self.values().zip(args).for_each(|(value, &from)| unsafe { value.set(from.cast()) });
     }
 
     /// Returns whether the values are those of `args`.
     ///
     /// # Safety
     /// As for [`store`](Self::store).
-    #[inline(always)]
     pub(super) unsafe fn are(&self, args: &[*mut c_void]) -> bool {
-        for ((&kept, &other), &size) in self.pointers.iter().zip(args).zip(&*self.sizes) {
-            // SAFETY: as in `store`.
-            let same = unsafe {
-                match size {
-                    8 => kept.cast::<u64>().read() == other.cast::<u64>().read_unaligned(),
-                    4 => kept.cast::<u32>().read() == other.cast::<u32>().read_unaligned(),
-                    size => {
-                        std::slice::from_raw_parts(kept.cast::<u8>().cast_const(), size)
-                            == std::slice::from_raw_parts(other.cast::<u8>().cast_const(), size)
-                    }
-                }
-            };
-            if !same {
-                return false;
+        // SAFETY: by this function's contract.
+        self.values().zip(args).all(|(value, &other)| unsafe { value.is(other.cast()) })
+    }
+}
+
+impl Value {
+    /// Takes the value that `from` points to, which need not be aligned.
+    ///
+    /// # Safety
+    /// `from` has this size, and nobody else has this value.
+    #[inline(always)]
+    pub(super) unsafe fn set(self, from: *const u8) {
+        // SAFETY: by this function's contract; ours is aligned to 16 bytes.
+        unsafe {
+            match self.size {
+                8 => self.at.cast::<u64>().write(from.cast::<u64>().read_unaligned()),
+                4 => self.at.cast::<u32>().write(from.cast::<u32>().read_unaligned()),
+                size => self.at.cast::<u8>().copy_from_nonoverlapping(from, size),
             }
         }
-        true
+    }
+
+    /// Returns whether the value is the one that `other` points to, which need not be aligned.
+    ///
+    /// # Safety
+    /// `other` has this size.
+    #[inline(always)]
+    pub(super) unsafe fn is(self, other: *const u8) -> bool {
+        // SAFETY: by this function's contract; ours is aligned to 16 bytes.
+        unsafe {
+            match self.size {
+                8 => self.at.cast::<u64>().read() == other.cast::<u64>().read_unaligned(),
+                4 => self.at.cast::<u32>().read() == other.cast::<u32>().read_unaligned(),
+                // Without a call, which would cost the loop over a kernel's arguments its registers.
+                size => (0..size).all(|at| self.at.cast::<u8>().add(at).read() == other.add(at).read()),
+            }
+        }
     }
 }

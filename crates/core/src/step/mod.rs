@@ -33,13 +33,13 @@ use std::sync::Arc;
 use gpustream_hal::{self as hal, Error, Operation, RawStream, Result};
 
 use crate::lint;
-use crate::operation::Submission;
+use crate::operation::{Argument, Launched, Submission};
 use crate::sync::this_thread;
 use crate::track::StreamId;
 use seal::Seal;
 use segment::{Fit, Segment};
 use shape::{Built, Effort};
-use trace::{Offer, Trace};
+use trace::{Offer, Trace, Values};
 
 /// The most segments of a step; what follows them is submitted plainly.
 const MOST_SEGMENTS: usize = 64;
@@ -230,17 +230,31 @@ impl Step {
         self.thread = 0;
     }
 
-    /// Holds back a kernel that is the expected one, if the present segment or nobody but `stream` has used its memory.
+    /// Holds back a launch that is the expected one, if the present segment or nobody but `stream` has used its memory.
     /// Returns what becomes of its uses, or `None` if it is not held back.
-    #[inline]
-    pub(crate) fn follow(&mut self, submission: &Submission<'_>, stream: StreamId) -> Option<Uses> {
+    ///
+    /// # Safety
+    /// As for [`StreamCore::follow`](crate::queue::StreamCore::follow).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
+    pub(crate) unsafe fn follow<'a, A>(
+        &mut self,
+        launch: &Launched<'a, A>,
+        shown: impl Fn(&'a A) -> Option<Argument<'a>>,
+        stream: StreamId,
+    ) -> Option<Uses> {
         let segment = self.segments.get_mut(self.at)?;
         let (shape, next) = match self.progress {
             Progress::Held { shape, next } => (shape, next),
             Progress::Empty => (segment.expected(), 0),
             Progress::Noted(_) => return None,
         };
-        let uses = segment.follow(shape, next, submission, self.seal, stream)?;
+        let shape_of = segment.shape_mut(shape)?;
+        // SAFETY: handed on.
+        let (values, uses) = unsafe { shape_of.trace.follow(next, launch, shown, self.seal, stream) }?;
+        if values == Values::Taken {
+            shape_of.set_stale(next);
+        }
         match &mut self.progress {
             Progress::Held { next, .. } => *next += 1,
             progress => *progress = Progress::Held { shape, next: 1 },

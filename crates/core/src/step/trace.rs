@@ -17,7 +17,7 @@ use super::arguments::Arguments;
 use super::seal::Seal;
 use crate::memory::Access;
 use crate::module_core::ModuleCore;
-use crate::operation::{Call, Kept, Submission};
+use crate::operation::{Argument, Call, Kept, Launched, Submission};
 use crate::record::attributes::attributes;
 use crate::track::{Mode, StreamId};
 
@@ -202,52 +202,68 @@ impl Trace {
         self.entries.push(Entry { operation: offer.operation, work, touched: offer.touched().collect() });
     }
 
-    /// Compares operation `index` with a kernel, and takes the kernel's values if they alone differ. Returns `None` if more
-    /// differs, if one of the two is no kernel, or if a stream but `stream` may have used memory that is not sealed.
-    #[inline(never)]
-    pub(super) fn follow(
+    /// Compares operation `index` with a launch, and takes the launch's values if they alone differ. Returns `None` if more
+    /// differs, or if a stream but `stream` may have used memory that is not sealed.
+    ///
+    /// # Safety
+    /// As for [`StreamCore::follow`](crate::queue::StreamCore::follow).
+    #[inline(always)]
+    pub(super) unsafe fn follow<'a, A>(
         &mut self,
         index: usize,
-        submission: &Submission<'_>,
+        launch: &Launched<'a, A>,
+        shown: impl Fn(&'a A) -> Option<Argument<'a>>,
         seal: Seal,
         stream: StreamId,
     ) -> Option<(Values, Uses)> {
-        let &Submission { accesses, ref call, .. } = submission;
-        let Call::Work(Work::Kernel { function, config, args }) = call else { return None };
         let Entry { operation, work: KeptWork::Kernel(kept), touched } = self.entries.get_mut(index)? else {
             return None;
         };
-        if kept.function != *function
-            || kept.args.pointers().len() != args.len()
-            || touched.len() != accesses.len()
+        if kept.function != launch.function
+            || kept.args.len() != launch.args.len()
+            || !is_same_launch(&kept.config, launch.config)
         {
             return None;
         }
-        let mut uses = Uses::Sealed;
-        for (kept, access) in touched.iter().zip(accesses) {
-            let history = &access.block.history;
-            if !kept.is(access) {
-                return None;
-            }
-            if !seal.covers(history.seal(), access.mode) {
-                if history.hint() != stream.0 || access.block.in_graph.load(Ordering::Acquire) {
-                    return None;
+        let mut touched = touched.iter();
+        let (mut values, mut uses) = (Values::Same, Uses::Sealed);
+        for (value, arg) in kept.args.values().zip(launch.args) {
+            let bytes = match shown(arg)? {
+                Argument::Value { bytes, size } if size == value.size => bytes,
+                Argument::Memory { address, access } if value.size == size_of::<usize>() => {
+                    let history = &access.block.history;
+                    if !touched.next()?.is(access) {
+                        return None;
+                    }
+                    if !seal.covers(history.seal(), access.mode) {
+                        if history.hint() != stream.0 || access.block.in_graph.load(Ordering::Acquire) {
+                            return None;
+                        }
+                        uses = Uses::New;
+                    }
+                    std::ptr::from_ref(address).cast()
                 }
-                uses = Uses::New;
+                _ => return None,
+            };
+            // SAFETY: both have this size.
+            if !unsafe { value.is(bytes) } {
+                values = Values::Taken;
             }
         }
-        let mut values = Values::Same;
-        // SAFETY: the arguments are of one kernel, whose parameters have these sizes.
-        if !unsafe { kept.args.are(args) } || kept.config != **config {
-            if attributes(&kept.config) != attributes(config) {
-                return None;
-            }
-            kept.config = **config;
-            // SAFETY: as above.
-            unsafe { kept.args.store(args) };
-            values = Values::Taken;
+        if touched.next().is_some() {
+            return None;
         }
-        *operation = submission.operation;
+        if values == Values::Taken {
+            for (value, arg) in kept.args.values().zip(launch.args) {
+                let bytes = match shown(arg)? {
+                    Argument::Value { bytes, .. } => bytes,
+                    Argument::Memory { address, .. } => std::ptr::from_ref(address).cast(),
+                };
+                // SAFETY: both have this size, as the loop above saw. Nobody else has the value.
+                unsafe { value.set(bytes) };
+            }
+        }
+        *operation = launch.operation;
         Some((values, uses))
     }
 
@@ -276,7 +292,7 @@ impl Trace {
             (KeptWork::Kernel(kept), Lent::Kernel(LentKernel { function, config, args, .. })) => {
                 if kept.function != function
                     || attributes(&kept.config) != attributes(config)
-                    || kept.args.pointers().len() != args.len()
+                    || kept.args.len() != args.len()
                 {
                     return Difference::Kind;
                 }
@@ -365,6 +381,16 @@ impl KeptWork {
             _ => {}
         }
     }
+}
+
+/// Returns whether two launches are equal. As `==`, but without a call.
+#[inline(always)]
+fn is_same_launch(one: &LaunchConfig, other: &LaunchConfig) -> bool {
+    one.grid == other.grid
+        && one.block == other.block
+        && one.dynamic_shared == other.dynamic_shared
+        && one.cluster == other.cluster
+        && (one.cooperative, one.early_dependent) == (other.cooperative, other.early_dependent)
 }
 
 /// Returns whether two operations that are no kernels are equal; `None` where they are of different kinds.
