@@ -316,6 +316,20 @@ fn node_of_each_kind_is_added_and_replaced_by_one_call() {
         device.graph_set_node(exec, handles[1], &fill(0x0807_0605)).unwrap();
         run([5, 6, 7, 8], 2);
 
+        let works = || {
+            handles.iter().zip(&nodes).filter_map(|(handle, (node, [_, set]))| match node {
+                GraphNode::Work(Work::Fill { .. }) => Some((*handle, fill(0x0c0b_0a09), *set)),
+                GraphNode::Work(work) => Some((*handle, *work, *set)),
+                _ => None,
+            })
+        };
+        recorder.clear();
+        device.graph_set_nodes(exec, &mut works().map(|(handle, work, _)| (handle, work))).unwrap();
+        let sets = works().map(|(_, _, set)| pick(set));
+        let expected: Vec<_> = [pick(["cuCtxGetCurrent", "hipGetDevice"])].into_iter().chain(sets).collect();
+        assert_eq!(names(&recorder.calls()), expected, "one look at the thread's context for all");
+        run([9, 10, 11, 12], 3);
+
         device.graph_exec_destroy(exec).unwrap();
         device.graph_destroy(graph).unwrap();
         device.graph_destroy(child).unwrap();

@@ -29,6 +29,7 @@
 //! | [`host_call`], [`inside`]: host closures | threads, clocks, the end of the process | streams |
 //! | [`track`]: the last users of each byte | numbers and byte ranges | drivers, locks, memory |
 //! | [`compile_cache`], [`checksum`], [`private_folder`]: images, on disk and checked | bytes and files | modules |
+//! | [`door_mutex`]: the lock of a stream | [`sync`] | the rest |
 //! | [`process`], [`lint`], [`sync`]: the process's end, advice, locks | the standard library | the rest |
 #![allow(
     missing_docs,
@@ -40,6 +41,7 @@ pub mod checksum;
 pub mod compile_cache;
 pub mod device_core;
 pub mod device_options;
+pub mod door_mutex;
 pub mod environment;
 pub mod host_call;
 pub mod inside;

@@ -6,7 +6,9 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use gpustream_hal::{self as hal, BatchCopy, Error, ErrorKind, Operation, RawStream, Result, Work};
+use gpustream_hal::{
+    self as hal, BatchCopy, Error, ErrorKind, LaunchConfig, Operation, RawFunction, RawStream, Result, Work,
+};
 
 use crate::host_call::RepeatedCall;
 use crate::memory::Access;
@@ -46,6 +48,25 @@ pub struct Submission<'a> {
     pub call: Call<'a>,
     pub kept: Kept<'a>,
     pub waited: Waited,
+}
+
+/// A kernel's launch on its way to a stream, before anything is checked but that kernel and memory are of the stream's
+/// device.
+pub struct Launched<'a, A> {
+    pub operation: Operation,
+    pub rules: Rules,
+    pub function: RawFunction,
+    pub config: &'a LaunchConfig,
+    /// The arguments, of whatever type; each can be shown as an [`Argument`].
+    pub args: &'a [A],
+}
+
+/// One argument of a kernel.
+pub enum Argument<'a> {
+    /// A value of `size` bytes.
+    Value { bytes: *const u8, size: usize },
+    /// The address of memory that the kernel touches.
+    Memory { address: &'a usize, access: &'a Access<'a> },
 }
 
 /// The calls that an operation makes to the driver.

@@ -5,7 +5,7 @@ mod check;
 
 use std::panic::Location;
 
-use gpustream_core::operation::{Call, Kept, Submission, Waited};
+use gpustream_core::operation::{Call, Kept, Launched, Submission, Waited};
 use gpustream_hal::{DeviceInfo, Error, ErrorKind, LaunchConfig, Operation, ParamInfo, Result, Work};
 
 use crate::module::Kernel;
@@ -285,6 +285,10 @@ impl Kernel {
         args: &[Arg<'_>],
         operation: Operation,
     ) -> Result<()> {
+        // SAFETY: handed on.
+        if stream.core.is_in_step() && unsafe { self.follow(stream, config, args, operation) } {
+            return Ok(());
+        }
         let mut lowered = Lowered::new();
         let checked = self
             .check_device(stream)
@@ -302,6 +306,27 @@ impl Kernel {
         // SAFETY: kernel and stream are alive and of one device; arguments match in number and size; memory arguments
         // are not freed before this use is done; the rest is this function's contract.
         unsafe { stream.core.submit(submission) }
+    }
+}
+
+impl Kernel {
+    /// Has the stream's step hold the launch back, if it is the one that the step expects; otherwise returns false.
+    ///
+    /// # Safety
+    /// As for [`launch_resolved`](Self::launch_resolved).
+    #[inline(never)]
+    unsafe fn follow(
+        &self,
+        stream: &Stream,
+        config: &LaunchConfig,
+        args: &[Arg<'_>],
+        operation: Operation,
+    ) -> bool {
+        let rules = stream.device.0.rules;
+        let launched = Launched { operation, rules, function: self.raw, config, args };
+        self.device().is_same(stream.device())
+            // SAFETY: handed on.
+            && unsafe { stream.core.follow(&launched, |arg| arg.on(&stream.device)) }
     }
 }
 

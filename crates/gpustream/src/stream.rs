@@ -10,9 +10,9 @@ use gpustream_core::lint;
 use gpustream_core::memory::Access;
 use gpustream_core::operation::{Call, Kept, Submission, Waited, no_node, refused};
 use gpustream_core::queue::{
-    CapturedPoint, EventCell, Mark, Recorded, Recording, StreamCore, StreamState, StreamTable, known_done,
+    CapturedPoint, EventCell, Mark, Recorded, Recording, StateGuard, StreamCore, StreamState, StreamTable,
+    known_done,
 };
-use gpustream_core::sync::{MutexGuard, lock};
 use gpustream_core::track::{Clock, Point};
 use gpustream_hal::{Error, ErrorKind, EventOptions, Operation, RawStream, Result, WaitPolicy, Work};
 
@@ -94,7 +94,7 @@ impl Stream {
     /// [`ErrorKind::DeviceLost`] where the device failed.
     pub fn record(&self) -> Result<Event> {
         self.core.check_thread()?;
-        let mut state = lock(&self.core.state);
+        let mut state = self.core.state.lock();
         if state.is_recorded() {
             return self.record_inside(state);
         }
@@ -117,7 +117,7 @@ impl Stream {
 
     /// Records an event inside a capture: each launch of the graph reaches it anew.
     #[cold]
-    fn record_inside(&self, state: MutexGuard<'_, StreamState>) -> Result<Event> {
+    fn record_inside(&self, state: StateGuard<'_>) -> Result<Event> {
         let Recording::Capture(capture) = state.recording() else { return Err(no_node()) };
         let capture = capture.clone();
         drop(state);
@@ -139,7 +139,7 @@ impl Stream {
     pub fn record_with(&self, wait: WaitPolicy) -> Result<Event> {
         self.core.check_thread()?;
         let cell = EventCell::new(&self.core.device, EventOptions::default().wait(wait))?;
-        let mut state = lock(&self.core.state);
+        let mut state = self.core.state.lock();
         if state.is_recorded() {
             return self.record_inside(state);
         }
@@ -184,7 +184,7 @@ impl Stream {
             return point.capture.wait(&self.core, &event.mark.cell, point);
         }
         let point = Point { stream: event.stream.id, number: event.mark.number };
-        let mut state = lock(&self.core.state);
+        let mut state = self.core.state.lock();
         // An event also stands for the work that its stream waited for, which need not have a number there.
         let mut points = event.mark.clock.points().chain((point.number > 0).then_some(point));
         if state.is_recorded() {
@@ -285,7 +285,7 @@ impl Stream {
     pub fn host_fn_repeat(&self, closure: impl Fn() + Send + Sync + 'static) -> Result<()> {
         self.core.check_thread()?;
         // Only the capturing thread gets further, and only that thread ends the capture.
-        let state = lock(&self.core.state);
+        let state = self.core.state.lock();
         match state.recording() {
             Recording::Capture(capture) => capture.check_thread()?,
             Recording::Node => {}

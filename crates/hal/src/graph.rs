@@ -220,6 +220,23 @@ pub unsafe trait Graphs {
         none()
     }
 
+    /// Replaces the work of several nodes, as [`graph_set_node`](Self::graph_set_node) does for each. Where it fails, some of
+    /// the nodes may have their new work.
+    ///
+    /// # Safety
+    /// As for [`graph_set_node`](Self::graph_set_node), for each node.
+    unsafe fn graph_set_nodes(
+        &self,
+        exec: RawGraphExec,
+        nodes: &mut dyn Iterator<Item = (RawGraphNode, Work<'_>)>,
+    ) -> Result<()> {
+        for (node, work) in nodes {
+            // SAFETY: by this function's contract.
+            unsafe { self.graph_set_node(exec, node, &work) }?;
+        }
+        Ok(())
+    }
+
     /// Destroys an executable (`cuGraphExecDestroy`).
     ///
     /// # Safety

@@ -145,7 +145,7 @@ impl Pools {
         {
             return self.alloc_of_driver(users, request, stream);
         }
-        let clock = stream.map(|stream| lock(&stream.state).clock.clone()).unwrap_or_default();
+        let clock = stream.map(|stream| stream.state.lock().clock.clone()).unwrap_or_default();
         if self.is_pooled(request.kind) {
             if let Some(block) = self.reuse(request, stream, &clock) {
                 return Ok(block);

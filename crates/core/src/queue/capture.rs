@@ -73,7 +73,7 @@ impl Capture {
             inner: Mutex::new(Inner { context, ..Inner::default() }),
             ended: AtomicBool::new(false),
         });
-        let mut state = lock(&stream.state);
+        let mut state = stream.state.lock();
         if state.is_recorded() {
             return Err(refused("capture a stream that is being captured already; end that capture first"));
         }
@@ -213,7 +213,7 @@ impl Capture {
         }
         let inner = &mut *lock(&self.inner);
         inner.check_around()?;
-        let mut state = lock(&stream.state);
+        let mut state = stream.state.lock();
         match &state.recording {
             Recording::Capture(other) if Arc::ptr_eq(other, self) => {}
             Recording::Capture(_) => return Err(refused("wait for an event of another capture")),
@@ -242,7 +242,7 @@ impl Capture {
                 self.0.ended.store(true, Ordering::Release);
                 self.1.context = None;
                 for (_, lane) in self.1.lanes.drain() {
-                    lane.stream.set_recording(&mut lock(&lane.stream.state), Recording::None);
+                    lane.stream.set_recording(&mut lane.stream.state.lock(), Recording::None);
                 }
             }
         }

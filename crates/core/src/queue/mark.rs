@@ -11,7 +11,7 @@ use super::{CapturedPoint, StreamCore, StreamState};
 use crate::inside;
 use crate::memory::Access;
 use crate::operation::refused;
-use crate::sync::{lock, thread};
+use crate::sync::thread;
 use crate::track::{Clock, Mode};
 
 /// Marks kept per stream before old ones are looked at.
@@ -140,13 +140,13 @@ impl StreamCore {
 
     /// The last mark, which on a thread's default stream covers everything submitted.
     pub(super) fn last_mark(&self) -> Option<Mark> {
-        lock(&self.state).marks.back().cloned()
+        self.state.lock().marks.back().cloned()
     }
 
     /// The oldest mark that covers `number`, recording one if there is none; `None` where `number` is done.
     pub fn mark_for(&self, number: u64) -> Result<Option<Mark>> {
         inside::check_outside()?;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         Ok(self.covering(&mut state, number)?.cloned())
     }
 
@@ -245,7 +245,7 @@ impl StreamCore {
         // SAFETY: `recorded` holds the stream; it is dropped after the guard below, or lies in the stream's own list,
         // which is emptied only under the lock that the guard holds.
         let stream = unsafe { &*stream };
-        if let Ok(mut state) = stream.state.try_lock()
+        if let Some(mut state) = stream.state.try_lock()
             && !state.closed
             && state.spare.len() < MARKS
         {

@@ -36,19 +36,19 @@ mod table;
 mod wait;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, TryLockError};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, RawStream, Result, WaitPolicy};
 use smallvec::SmallVec;
 
+use crate::door_mutex::{DoorMutex, DoorMutexGuard};
 use crate::host_call::Panicked;
 use crate::inside;
 use crate::operation::refused;
 use crate::record::scope::Scope;
 use crate::step::Step;
 use crate::sync::thread::{self, ThreadId};
-use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, Point, StreamId};
 use mark::Owed;
 
@@ -62,6 +62,9 @@ pub use step::Run;
 pub(crate) use table::Adopting;
 pub use table::{StreamTable, known_done, prune};
 pub use wait::{is_done, wait_for};
+
+/// The state of a stream that is locked.
+pub type StateGuard<'a> = DoorMutexGuard<'a, StreamState>;
 
 pub struct StreamState {
     /// The last number given out.
@@ -93,14 +96,13 @@ pub struct StreamCore {
     /// [`caught_up`](Self::caught_up).
     raw: RawStream,
     pub device: Arc<dyn hal::Device>,
-    pub state: Mutex<StreamState>,
+    /// The side door is unlocked while the run of a step goes on.
+    pub state: DoorMutex<StreamState>,
     pub short_path: ShortPath,
     /// The last number given out, readable without the lock.
     counted: AtomicU64,
     /// Whether the stream's operations are recorded instead of run, readable without the lock.
     recorded: AtomicBool,
-    /// Whether the run of a step goes on, readable without the lock.
-    in_step: AtomicBool,
     /// Everything up to this number is known to be done.
     completed: AtomicU64,
     /// The length of `spare`. Each event in it holds the stream.
@@ -198,8 +200,7 @@ impl StreamCore {
             raw,
             device,
             recorded: AtomicBool::new(state.is_recorded()),
-            in_step: AtomicBool::new(false),
-            state: Mutex::new(state),
+            state: DoorMutex::new(state),
             short_path: ShortPath::default(),
             counted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
@@ -276,7 +277,7 @@ impl StreamCore {
     /// its work into the graph.
     pub(super) fn add_handle(&self, _: &Adopting<'_>) -> bool {
         if self.is_retired() {
-            let state = lock(&self.state);
+            let state = self.state.lock();
             if !state.is_recorded() {
                 return false;
             }
@@ -295,7 +296,7 @@ impl StreamCore {
         if self.handles.fetch_sub(1, Ordering::Relaxed) > 1 {
             return;
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
         if !state.is_recorded() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
             // SAFETY: the stream is alive.
@@ -310,7 +311,7 @@ impl StreamCore {
 
     /// Everything that an operation submitted now would come after.
     pub fn past(&self) -> Clock {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let mut past = state.clock.clone();
         past.advance(Point { stream: self.id, number: state.number });
         past
@@ -318,7 +319,7 @@ impl StreamCore {
 
     /// The number of the last submission that the driver was given.
     pub fn submitted(&self) -> u64 {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         // An operation that the driver refuses never runs.
         let _ = self.caught_up(&mut state);
         state.number
@@ -331,12 +332,8 @@ impl StreamCore {
     }
 
     /// The state, unless somebody has it.
-    pub(crate) fn try_state(&self) -> Option<MutexGuard<'_, StreamState>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    pub(crate) fn try_state(&self) -> Option<StateGuard<'_>> {
+        self.state.try_lock()
     }
 
     /// Whether only the table and dropped events hold the stream.
@@ -346,7 +343,7 @@ impl StreamCore {
 
     /// Breaks the circle of stream and spare events when the device lets go of the stream.
     pub(crate) fn close(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.closed = true;
         let spare = std::mem::take(&mut state.spare);
         self.resting.store(0, Ordering::Release);
@@ -361,10 +358,10 @@ impl StreamCore {
     /// # Errors
     /// [`ErrorKind::Captured`] in a recording, of which `what` cannot be part; [`ErrorKind::InHostClosure`] inside a host
     /// closure.
-    pub fn running(&self, what: &str) -> Result<MutexGuard<'_, StreamState>> {
+    pub fn running(&self, what: &str) -> Result<StateGuard<'_>> {
         // Before the lock: its holder may wait for this very closure.
         inside::check_outside()?;
-        let state = lock(&self.state);
+        let state = self.state.lock();
         if state.is_recorded() { Err(refused(what)) } else { Ok(state) }
     }
 
@@ -405,7 +402,7 @@ impl StreamCore {
 
     /// Returns the capture that the stream takes part in.
     fn capture(&self) -> Option<Arc<Capture>> {
-        match lock(&self.state).recording() {
+        match self.state.lock().recording() {
             Recording::Capture(capture) => Some(capture.clone()),
             _ => None,
         }

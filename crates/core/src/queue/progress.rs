@@ -13,9 +13,8 @@ use std::sync::atomic::Ordering;
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
-use super::{EventCell, Mark, StreamCore, StreamState, StreamTable};
+use super::{EventCell, Mark, StateGuard, StreamCore, StreamTable};
 use crate::inside;
-use crate::sync::{MutexGuard, lock};
 use crate::track::{Clock, Point};
 
 impl StreamCore {
@@ -73,7 +72,7 @@ impl StreamCore {
     }
 
     /// As [`poll_clock`](Self::poll_clock), for a stream that is known not to be captured.
-    pub fn poll_locked(&self, mut state: MutexGuard<'_, StreamState>) -> Result<Option<Clock>> {
+    pub fn poll_locked(&self, mut state: StateGuard<'_>) -> Result<Option<Clock>> {
         let number = state.number;
         if !self.is_reachable() {
             drop(state);
@@ -186,7 +185,7 @@ impl StreamCore {
     /// # Errors
     /// [`ErrorKind::Driver`] where no event covers all of it and none can be recorded any more.
     pub(crate) fn wait_end(&self) -> Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let number = state.number;
         if self.known_done(number) {
             return Ok(());
@@ -211,7 +210,7 @@ impl StreamCore {
     /// The mark of that number and event has been reached; it and those before it make room.
     fn pass(&self, number: u64, cell: Arc<EventCell>) {
         self.set_done(number);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         // Not all of its number: the stream may have waited for others between two marks.
         let Some(last) = state.marks.iter().position(|mark| Arc::ptr_eq(&mark.cell, &cell)) else { return };
         drop(cell);
@@ -226,7 +225,7 @@ impl StreamCore {
     /// As [`mark_for`](Self::mark_for), for a wait of the host's: the mark's number and event.
     fn event_for(&self, number: u64) -> Result<Option<(u64, Arc<EventCell>)>> {
         inside::check_outside()?;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         Ok(self.covering(&mut state, number)?.map(|mark| (mark.number, mark.cell.clone())))
     }
 }

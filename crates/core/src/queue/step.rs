@@ -7,11 +7,11 @@ use gpustream_hal::{RawStream, Result};
 
 use super::mark::Owed;
 use super::submit::enter_among_others;
-use super::{Recording, StreamCore, StreamState, prune};
+use super::{Recording, StateGuard, StreamCore, StreamState, prune};
+use crate::inside::is_inside;
 use crate::memory::Access;
-use crate::operation::Submission;
+use crate::operation::{Argument, Launched, Submission};
 use crate::step::{Step, Uses};
-use crate::sync::{MutexGuard, lock};
 use crate::track::{Point, Use};
 
 /// The run of a step on a stream. Dropping the value ends the run.
@@ -28,7 +28,7 @@ impl<'a> Run<'a> {
     /// The error of [`check_thread`](StreamCore::check_thread).
     pub fn begin(stream: &'a Arc<StreamCore>, step: &'a mut Option<Box<Step>>) -> Result<Self> {
         stream.check_thread()?;
-        let mut state = lock(&stream.state);
+        let mut state = stream.state.lock();
         let usable = step.as_ref().is_some_and(|step| step.plain().is_none())
             && !stream.is_one_threads()
             // A node that no capture makes runs on the whole device.
@@ -39,7 +39,7 @@ impl<'a> Run<'a> {
         if let Some(mut held) = step.take() {
             held.begin();
             state.step = Some(held);
-            stream.in_step.store(true, Ordering::Release);
+            state.unlock_door(true);
         }
         Ok(Self { stream, step: Some(step) })
     }
@@ -54,9 +54,9 @@ impl<'a> Run<'a> {
 
     fn finish(&mut self) -> Result<()> {
         let Some(place) = self.step.take() else { return Ok(()) };
-        let mut state = lock(&self.stream.state);
+        let mut state = self.stream.state.lock();
         self.stream.release(&mut state);
-        self.stream.in_step.store(false, Ordering::Release);
+        state.unlock_door(false);
         *place = state.step.take();
         drop(state);
         place.as_mut().map_or(Ok(()), |step| step.end())
@@ -74,14 +74,14 @@ impl StreamCore {
     /// Whether the run of a step goes on.
     #[inline]
     pub fn is_in_step(&self) -> bool {
-        self.in_step.load(Ordering::Acquire)
+        self.state.is_unlocked()
     }
 
     /// Returns the driver's handle, for programs. What they do with it is ordered with this stream's operations, so
     /// none is held back from here on until the step's run ends.
     pub fn handle(&self) -> RawStream {
         if self.is_in_step() {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             self.release(&mut state);
             if let Some(step) = &mut state.step {
                 step.pause();
@@ -125,31 +125,45 @@ impl StreamCore {
         }
     }
 
-    /// Submits an operation during a step's run.
+    /// Holds back a launch that is the one which a step expects, on memory that nobody but this stream has used. Returns
+    /// false for any other, which is to be checked and [submitted](Self::submit). The expected one needs no checks: the
+    /// launch that it equals had them.
     ///
     /// # Safety
-    /// As for [`submit`](Self::submit).
-    #[inline(never)]
-    pub(super) unsafe fn submit_in_step(&self, submission: &mut Submission<'_>) -> Result<()> {
-        self.check_thread()?;
-        let mut state = lock(&self.state);
+    /// `shown` returns an argument as what it is, with bytes that can be read, or nothing for one that is not of the
+    /// stream's device; otherwise as for [`submit`](Self::submit).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
+    pub unsafe fn follow<'a, A>(
+        &self,
+        launch: &Launched<'a, A>,
+        shown: impl Fn(&'a A) -> Option<Argument<'a>>,
+    ) -> bool {
+        if is_inside() {
+            return false;
+        }
+        let Some(mut state) = self.state.enter() else { return false };
         let StreamState { step, recording, owed, number, .. } = &mut *state;
-        // The usual case: an operation as expected, on memory that nobody but this stream has used.
         if let (Some(step), Recording::None) = (step.as_deref_mut(), recording)
             && step.goes_on()
             && owed.is_empty()
-            && !submission.rules.blocking
-            && let Some(uses) = step.follow(submission, self.id)
+            && !launch.rules.blocking
+            // SAFETY: handed on.
+            && let Some(uses) = unsafe { step.follow(launch, &shown, self.id) }
         {
             *number += 1;
             self.counted.store(*number, Ordering::Release);
             if uses == Uses::New {
-                self.enter_in_segment(submission, *number, step);
+                let new = Use::new(Point { stream: self.id, number: *number }, launch.operation);
+                for arg in launch.args {
+                    if let Some(Argument::Memory { access, .. }) = shown(arg) {
+                        Self::enter_in_segment(access, new, step);
+                    }
+                }
             }
-            return Ok(());
+            return true;
         }
-        // SAFETY: handed on.
-        unsafe { self.submit_elsewhere(state, submission) }
+        false
     }
 
     /// Submits an operation that is not recorded, and is not the one that a step expects.
@@ -158,7 +172,7 @@ impl StreamCore {
     /// As for [`submit`](Self::submit).
     pub(super) unsafe fn submit_unexpected<'s>(
         &'s self,
-        mut state: MutexGuard<'s, StreamState>,
+        mut state: StateGuard<'s>,
         submission: &mut Submission<'_>,
     ) -> Result<()> {
         match &mut state.step {
@@ -184,7 +198,7 @@ impl StreamCore {
     #[inline(never)]
     unsafe fn offer_to_step<'s>(
         &'s self,
-        state: MutexGuard<'s, StreamState>,
+        state: StateGuard<'s>,
         submission: &mut Submission<'_>,
     ) -> Result<()> {
         let &mut Submission { operation, rules, accesses, .. } = submission;
@@ -212,25 +226,22 @@ impl StreamCore {
         unsafe { self.call(state, submission, host) }
     }
 
-    /// Enters the uses of an operation that is held back, but for those that an earlier use of the segment stands for.
+    /// Enters a use by an operation that is held back, unless an earlier use of the segment stands for it.
     #[inline(never)]
-    fn enter_in_segment(&self, submission: &Submission<'_>, number: u64, step: &mut Step) {
-        let new = Use::new(Point { stream: self.id, number }, submission.operation);
+    fn enter_in_segment(access: &Access<'_>, new: Use, step: &mut Step) {
+        let Access { block, range, mode } = access;
         let seal = step.seal();
-        for access in submission.accesses {
-            let Access { block, range, mode } = access;
-            if seal.covers(block.history.seal(), *mode) {
-                continue;
-            }
-            step.note_host_memory(access.is_the_hosts());
-            let mut history = block.history.lock();
-            if history.hint() != self.id.0 {
-                enter_among_others(history, access, new);
-            } else if history.insert_whole(range, *mode, new) {
-                history.set_seal(seal.of(*mode));
-            } else if history.is_crowded() {
-                prune(&mut history);
-            }
+        if seal.covers(block.history.seal(), *mode) {
+            return;
+        }
+        step.note_host_memory(access.is_the_hosts());
+        let mut history = block.history.lock();
+        if history.hint() != new.point.stream.0 {
+            enter_among_others(history, access, new);
+        } else if history.insert_whole(range, *mode, new) {
+            history.set_seal(seal.of(*mode));
+        } else if history.is_crowded() {
+            prune(&mut history);
         }
     }
 }

@@ -9,7 +9,7 @@ use gpustream_hal::{self as hal, Error, ErrorKind, Operation, RawStream, Result}
 use smallvec::SmallVec;
 
 use super::mark::Owed;
-use super::{Mark, StreamCore, StreamState, StreamTable, prune};
+use super::{Mark, StateGuard, StreamCore, StreamState, StreamTable, prune};
 use crate::memory::Access;
 use crate::operation::{Rules, Submission, Waited, hazard, refused};
 use crate::queue::{Recording, Sink};
@@ -33,7 +33,6 @@ impl StreamCore {
         // SAFETY: handed on, to each sink.
         let submitted = unsafe {
             match &self.sink {
-                Sink::Driver if self.is_in_step() => self.submit_in_step(&mut submission),
                 Sink::Driver => self.submit_to_driver(&mut submission),
                 Sink::Set(setter) => setter.submit(&submission),
                 Sink::Node(adder) => adder.submit(&submission),
@@ -76,7 +75,7 @@ impl StreamCore {
     /// As for [`submit`](Self::submit).
     unsafe fn submit_to_driver(&self, submission: &mut Submission<'_>) -> Result<()> {
         self.check_thread()?;
-        let state = lock(&self.state);
+        let state = self.state.lock();
         if state.step.is_some() || state.is_recorded() {
             // SAFETY: handed on.
             return unsafe { self.submit_elsewhere(state, submission) };
@@ -93,7 +92,7 @@ impl StreamCore {
     #[inline(never)]
     pub(super) unsafe fn submit_elsewhere<'s>(
         &'s self,
-        state: MutexGuard<'s, StreamState>,
+        state: StateGuard<'s>,
         submission: &mut Submission<'_>,
     ) -> Result<()> {
         let Recording::Capture(capture) = &state.recording else {
@@ -115,7 +114,7 @@ impl StreamCore {
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub(super) unsafe fn run_submission<'s>(
         &'s self,
-        state: MutexGuard<'s, StreamState>,
+        state: StateGuard<'s>,
         submission: &mut Submission<'_>,
     ) -> Result<()> {
         let &mut Submission { operation, rules, accesses, ref mut call, waited, .. } = submission;
@@ -153,7 +152,7 @@ impl StreamCore {
     fn run<'s, 'a, I>(
         &'s self,
         rules: Rules,
-        state: MutexGuard<'s, StreamState>,
+        state: StateGuard<'s>,
         operation: Operation,
         waited: Waited,
         accesses: I,
@@ -175,10 +174,10 @@ impl StreamCore {
     pub(super) fn prepare<'s, 'a, I>(
         &'s self,
         rules: Rules,
-        mut state: MutexGuard<'s, StreamState>,
+        mut state: StateGuard<'s>,
         operation: Operation,
         accesses: I,
-    ) -> Result<(MutexGuard<'s, StreamState>, bool)>
+    ) -> Result<(StateGuard<'s>, bool)>
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
@@ -216,7 +215,7 @@ impl StreamCore {
     /// As for [`submit`](Self::submit).
     pub(super) unsafe fn call(
         &self,
-        state: MutexGuard<'_, StreamState>,
+        state: StateGuard<'_>,
         submission: &mut Submission<'_>,
         guarded: bool,
     ) -> Result<()> {
@@ -231,7 +230,7 @@ impl StreamCore {
     fn finish<'a>(
         &self,
         rules: Rules,
-        state: MutexGuard<'_, StreamState>,
+        state: StateGuard<'_>,
         accesses: impl Iterator<Item: Borrow<Access<'a>>>,
         owes: bool,
         guarded: bool,
@@ -263,7 +262,7 @@ impl StreamCore {
     fn conclude<'a>(
         &self,
         rules: Rules,
-        mut state: MutexGuard<'_, StreamState>,
+        mut state: StateGuard<'_>,
         accesses: impl Iterator<Item: Borrow<Access<'a>>>,
         owes: bool,
         result: Result<()>,
@@ -296,11 +295,11 @@ impl StreamCore {
     fn order<'s, 'a>(
         &'s self,
         rules: Rules,
-        mut state: MutexGuard<'s, StreamState>,
+        mut state: StateGuard<'s>,
         operation: Operation,
         accesses: impl Iterator<Item: Borrow<Access<'a>>> + Clone,
         entering: &mut Option<MutexGuard<'static, ()>>,
-    ) -> Result<MutexGuard<'s, StreamState>> {
+    ) -> Result<StateGuard<'s>> {
         let mut missing = self.missing(&state, accesses.clone());
         if missing.is_empty() {
             return Ok(state);
@@ -347,10 +346,10 @@ impl StreamCore {
     fn order_after<'s>(
         &'s self,
         rules: Rules,
-        state: MutexGuard<'s, StreamState>,
+        state: StateGuard<'s>,
         operation: Operation,
         missing: &[Use],
-    ) -> Result<MutexGuard<'s, StreamState>> {
+    ) -> Result<StateGuard<'s>> {
         drop(state);
         let mut waits: SmallVec<[(Point, Option<Mark>); 4]> = SmallVec::new();
         let mut running: SmallVec<[(Point, Arc<Self>); 4]> = SmallVec::new();
@@ -395,7 +394,7 @@ impl StreamCore {
 
     /// The points of other streams that a wait for submission `number` would wait for.
     fn clock_at(&self, number: u64) -> Clock {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let mark = state.marks.iter().find(|mark| mark.number >= number);
         mark.map_or(&state.clock, |mark| &mark.clock).clone()
     }

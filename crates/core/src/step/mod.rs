@@ -11,6 +11,7 @@
 //!
 //! | module | knows |
 //! |---|---|
+//! | `arguments` | the values of a kernel's arguments |
 //! | `trace` | a segment's operations as values, to compare, to change, to run |
 //! | `order` | which operations must follow which, by the bytes that they touch |
 //! | `shape` | one trace with its graph |
@@ -19,6 +20,7 @@
 //!
 //! This layer knows operations, memory and the driver's graphs, but no streams.
 
+mod arguments;
 mod order;
 mod seal;
 mod segment;
@@ -31,13 +33,13 @@ use std::sync::Arc;
 use gpustream_hal::{self as hal, Error, Operation, RawStream, Result};
 
 use crate::lint;
-use crate::operation::Submission;
+use crate::operation::{Argument, Launched, Submission};
 use crate::sync::this_thread;
 use crate::track::StreamId;
 use seal::Seal;
 use segment::{Fit, Segment};
 use shape::{Built, Effort};
-use trace::{Offer, Trace};
+use trace::{Offer, Trace, Values};
 
 /// The most segments of a step; what follows them is submitted plainly.
 const MOST_SEGMENTS: usize = 64;
@@ -228,17 +230,31 @@ impl Step {
         self.thread = 0;
     }
 
-    /// Holds back a kernel that is the expected one, if the present segment or nobody but `stream` has used its memory.
+    /// Holds back a launch that is the expected one, if the present segment or nobody but `stream` has used its memory.
     /// Returns what becomes of its uses, or `None` if it is not held back.
-    #[inline]
-    pub(crate) fn follow(&mut self, submission: &Submission<'_>, stream: StreamId) -> Option<Uses> {
+    ///
+    /// # Safety
+    /// As for [`StreamCore::follow`](crate::queue::StreamCore::follow).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
+    pub(crate) unsafe fn follow<'a, A>(
+        &mut self,
+        launch: &Launched<'a, A>,
+        shown: impl Fn(&'a A) -> Option<Argument<'a>>,
+        stream: StreamId,
+    ) -> Option<Uses> {
         let segment = self.segments.get_mut(self.at)?;
         let (shape, next) = match self.progress {
             Progress::Held { shape, next } => (shape, next),
             Progress::Empty => (segment.expected(), 0),
             Progress::Noted(_) => return None,
         };
-        let uses = segment.follow(shape, next, submission, self.seal, stream)?;
+        let shape_of = segment.shape_mut(shape)?;
+        // SAFETY: handed on.
+        let (values, uses) = unsafe { shape_of.trace.follow(next, launch, shown, self.seal, stream) }?;
+        if values == Values::Taken {
+            shape_of.set_stale(next);
+        }
         match &mut self.progress {
             Progress::Held { next, .. } => *next += 1,
             progress => *progress = Progress::Held { shape, next: 1 },
@@ -420,7 +436,7 @@ impl Step {
         for index in 0..trace.len() {
             self.run.plain += 1;
             // SAFETY: by this function's contract.
-            let submitted = trace.with_work(index, |work| unsafe { work.enqueue(&*self.device, stream) });
+            let submitted = unsafe { trace.work(index).enqueue(&*self.device, stream) };
             if let (Err(error), Some(operation)) = (submitted, trace.operation(index)) {
                 self.failed.get_or_insert(error.with_operation(operation));
                 return;

@@ -2,13 +2,9 @@
 
 use gpustream_hal::Operation;
 
-use super::Uses;
 use super::order::Order;
-use super::seal::Seal;
 use super::shape::{Built, Shape};
-use super::trace::{Difference, Offer, Trace, Values};
-use crate::operation::Submission;
-use crate::track::StreamId;
+use super::trace::{Difference, Offer, Trace};
 
 /// The most shapes that are kept side by side.
 const MOST_SHAPES: usize = 4;
@@ -65,22 +61,9 @@ impl Segment {
         self.shape(shape)?.trace.operation(index)
     }
 
-    /// As [`Trace::follow`], for operation `next` of a shape.
     #[inline]
-    pub(super) fn follow(
-        &mut self,
-        shape: usize,
-        next: usize,
-        submission: &Submission<'_>,
-        seal: Seal,
-        stream: StreamId,
-    ) -> Option<Uses> {
-        let shape = self.shapes.get_mut(shape)?.as_mut()?;
-        let (values, uses) = shape.trace.follow(next, submission, seal, stream)?;
-        if values == Values::Taken {
-            shape.set_stale(next);
-        }
-        Some(uses)
+    pub(super) fn shape_mut(&mut self, index: usize) -> Option<&mut Shape> {
+        self.shapes.get_mut(index)?.as_mut()
     }
 
     /// Takes the values of operation `next` of a shape, which is the one offered but for these.

@@ -141,16 +141,17 @@ impl Shape {
         let built = match &mut self.graph {
             Some(built) => {
                 if self.is_stale {
-                    for (index, stale) in self.stale.iter_mut().enumerate().filter(|(_, stale)| **stale) {
-                        let (exec, node) = (built.exec.raw, built.nodes[index]);
-                        self.trace.with_work(index, |work| {
-                            // SAFETY: the executable is alive and was made of the node; the rest is this function's
-                            // contract.
-                            unsafe { device.graph_set_node(exec, node, work) }
-                        })?;
+                    let (trace, stale) = (&self.trace, &mut self.stale);
+                    let mut set = 0;
+                    let nodes = built.nodes.iter().zip(stale).enumerate().filter(|(_, (_, stale))| **stale);
+                    let mut works = nodes.map(|(index, (node, stale))| {
                         *stale = false;
-                        effort.set += 1;
-                    }
+                        set += 1;
+                        (*node, trace.work(index))
+                    });
+                    // SAFETY: the executable is alive and was made of the nodes; the rest is this function's contract.
+                    unsafe { device.graph_set_nodes(built.exec.raw, &mut works) }?;
+                    effort.set += set;
                     self.is_stale = false;
                 }
                 built
@@ -189,9 +190,8 @@ impl Built {
             let before: SmallVec<[RawGraphNode; 4]> =
                 order.after(index).iter().map(|&before| nodes[before]).collect();
             // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
-            let node = trace.with_work(index, |work| unsafe {
-                device.graph_add_node(graph.raw, &before, &GraphNode::Work(*work))
-            })?;
+            let node =
+                unsafe { device.graph_add_node(graph.raw, &before, &GraphNode::Work(trace.work(index))) }?;
             nodes.push(node);
         }
         Ok(Self { exec: graph.instantiate()?, _graph: graph, nodes, order })

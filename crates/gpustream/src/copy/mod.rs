@@ -9,7 +9,6 @@ use gpustream_core::lint;
 use gpustream_core::memory::{Access, Kind, byte_len};
 use gpustream_core::operation::{Call, Kept, Submission, Waited, operation, refused};
 use gpustream_core::queue::{Recording, Sink};
-use gpustream_core::sync::lock;
 use gpustream_core::track::Mode;
 use gpustream_hal::{self as hal, Error, ErrorKind, FillPattern, Operation, RawStream, Result, Work};
 use smallvec::SmallVec;
@@ -371,7 +370,7 @@ impl Stream {
     fn check_written<T: Pod>(&self, src: &View<'_, T>, operation: Operation) -> Result<()> {
         // Captured operations have not written anything yet, so contents are not known.
         if self.core.is_recorded() {
-            match lock(&self.core.state).recording() {
+            match self.core.state.lock().recording() {
                 Recording::None => {}
                 Recording::Capture(capture) if capture.check_thread().is_err() => {}
                 _ => return Ok(()),

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 
 use bytemuck::Pod;
 use gpustream_core::memory::Access;
+use gpustream_core::operation::Argument;
 use gpustream_core::track::Mode;
 use gpustream_hal::{Error, ErrorKind, Result};
 
@@ -69,6 +70,18 @@ impl<'a> Arg<'a> {
     #[inline]
     fn memory<T: Pod>(view: View<'a, T>, access: Access<'a>) -> Self {
         Self { kind: ArgKind::Memory { address: view.as_raw().0, access, device: view.device } }
+    }
+
+    /// Returns the argument as the core knows it, unless it is memory of another device.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
+    pub(super) fn on(&self, device: &crate::Device) -> Option<Argument<'_>> {
+        match &self.kind {
+            &ArgKind::Value { bytes, size, .. } => Some(Argument::Value { bytes, size }),
+            ArgKind::Memory { address, access, device: own } => {
+                own.is_same(device).then_some(Argument::Memory { address, access })
+            }
+        }
     }
 
     /// Returns the size of the parameter that takes the argument, in bytes.

@@ -1,0 +1,134 @@
+//! The arguments of a kernel that is kept: their values, beside the addresses by which drivers take them.
+#![allow(
+    clippy::inline_always,
+    reason = "the comparison is most of the cost of an operation that is held back"
+)]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// The unit of the values: each begins at a multiple of 16 bytes, as the device's vectors want it.
+type Unit = u128;
+
+/// The arguments of a kernel.
+pub(super) struct Arguments {
+    /// The size of each argument, in bytes.
+    sizes: Arc<[usize]>,
+    /// The address of each argument's value.
+    pointers: Vec<*mut c_void>,
+    /// The values. Reached by `pointers` alone, and never moved.
+    _values: Vec<Unit>,
+}
+
+/// The value of a kept argument.
+#[derive(Clone, Copy)]
+pub(super) struct Value {
+    at: *mut c_void,
+    /// In bytes.
+    pub(super) size: usize,
+}
+
+impl Clone for Arguments {
+    fn clone(&self) -> Self {
+        // SAFETY: our values have these sizes.
+        unsafe { Self::new(&self.sizes, &self.pointers) }
+    }
+}
+
+impl Arguments {
+    /// Copies arguments of these sizes.
+    ///
+    /// # Safety
+    /// Each of `args` points to a value of the size at its index, of which there are as many.
+    pub(super) unsafe fn new(sizes: &Arc<[usize]>, args: &[*mut c_void]) -> Self {
+        let units = |size: usize| size.div_ceil(size_of::<Unit>());
+        let mut values: Vec<Unit> = vec![0; sizes.iter().map(|&size| units(size)).sum()];
+        let start = values.as_mut_ptr();
+        let mut end = 0;
+        let place = |&size: &usize| {
+            let at = end;
+            end += units(size);
+            // SAFETY: the list has the units of all arguments.
+            unsafe { start.add(at) }.cast::<c_void>()
+        };
+        let pointers = sizes.iter().map(place).collect();
+        let mut new = Self { sizes: sizes.clone(), pointers, _values: values };
+        // SAFETY: by this function's contract.
+        unsafe { new.store(args) };
+        new
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.pointers.len()
+    }
+
+    /// Returns the address of each argument's value.
+    #[inline]
+    pub(super) fn pointers(&self) -> &[*mut c_void] {
+        &self.pointers
+    }
+
+    #[inline]
+    pub(super) fn sizes(&self) -> &Arc<[usize]> {
+        &self.sizes
+    }
+
+    #[inline(always)]
+    pub(super) fn values(&self) -> impl Iterator<Item = Value> {
+        self.pointers.iter().zip(&*self.sizes).map(|(&at, &size)| Value { at, size })
+    }
+
+    /// Takes other values.
+    ///
+    /// # Safety
+    /// As for [`new`](Self::new), with these arguments' sizes.
+    pub(super) unsafe fn store(&mut self, args: &[*mut c_void]) {
+        // SAFETY: by this function's contract; nobody else has the values.
+        self.values().zip(args).for_each(|(value, &from)| unsafe { value.set(from.cast()) });
+    }
+
+    /// Returns whether the values are those of `args`.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store).
+    pub(super) unsafe fn are(&self, args: &[*mut c_void]) -> bool {
+        // SAFETY: by this function's contract.
+        self.values().zip(args).all(|(value, &other)| unsafe { value.is(other.cast()) })
+    }
+}
+
+impl Value {
+    /// Takes the value that `from` points to, which need not be aligned.
+    ///
+    /// # Safety
+    /// `from` has this size, and nobody else has this value.
+    #[inline(always)]
+    pub(super) unsafe fn set(self, from: *const u8) {
+        // SAFETY: by this function's contract; ours is aligned to 16 bytes.
+        unsafe {
+            match self.size {
+                8 => self.at.cast::<u64>().write(from.cast::<u64>().read_unaligned()),
+                4 => self.at.cast::<u32>().write(from.cast::<u32>().read_unaligned()),
+                size => self.at.cast::<u8>().copy_from_nonoverlapping(from, size),
+            }
+        }
+    }
+
+    /// Returns whether the value is the one that `other` points to, which need not be aligned.
+    ///
+    /// # Safety
+    /// `other` has this size.
+    #[inline(always)]
+    pub(super) unsafe fn is(self, other: *const u8) -> bool {
+        // SAFETY: by this function's contract; ours is aligned to 16 bytes.
+        unsafe {
+            match self.size {
+                8 => self.at.cast::<u64>().read() == other.cast::<u64>().read_unaligned(),
+                4 => self.at.cast::<u32>().read() == other.cast::<u32>().read_unaligned(),
+                // Without a call, which would cost the loop over a kernel's arguments its registers.
+                size => (0..size).all(|at| self.at.cast::<u8>().add(at).read() == other.add(at).read()),
+            }
+        }
+    }
+}
