@@ -53,7 +53,7 @@ typedef struct gs_cpu_lane {
 
 // The backend's functions for kernels. `thread` is the calling thread's number in its block.
 typedef struct gs_cpu_host {
-    // Returns when all threads of the block are here, with `context->vote` set.
+    // Returns when all threads of the block that have not returned are here, with `context->vote` set.
     void (*barrier)(gs_cpu_context* context, uint32_t thread, uint32_t predicate, const char* file,
                     uint32_t line) GS_CPU_NOEXCEPT;
     // Returns when the lanes that `context->lanes[thread]` waits for are here, with the result in it.

@@ -1,4 +1,4 @@
-// Barriers of a block.
+// Barriers of a block: threads that have returned take no part.
 #ifndef GPUSTREAM_CPU_BARRIER_CUH
 #define GPUSTREAM_CPU_BARRIER_CUH
 
@@ -26,7 +26,7 @@ static inline __attribute__((always_inline)) int __syncthreads_count(int predica
 static inline __attribute__((always_inline)) int __syncthreads_and(int predicate,
                                                                    const char* file = __builtin_FILE(),
                                                                    unsigned line = __builtin_LINE()) {
-    return gs_cpu_barrier(predicate != 0, file, line) == blockDim.x * blockDim.y * blockDim.z;
+    return gs_cpu_barrier(predicate == 0, file, line) == 0;
 }
 static inline __attribute__((always_inline)) int __syncthreads_or(int predicate,
                                                                   const char* file = __builtin_FILE(),
