@@ -3,7 +3,7 @@
 fn main() {
     gpustream_build::Kernels::new()
         .files(
-            ["args", "clusters", "faults", "library", "sync", "warps"]
+            ["args", "clusters", "faults", "idioms", "library", "sync", "warps"]
                 .map(|name| format!("kernels/{name}.cu")),
         )
         .build()

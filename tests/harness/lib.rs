@@ -36,6 +36,11 @@ pub mod clusters {
     gpustream::include_kernels!("clusters");
 }
 
+/// Kernels in the manner of existing CUDA and HIP code.
+pub mod idioms {
+    gpustream::include_kernels!("idioms");
+}
+
 /// Kernels for the functions of the portable device headers.
 pub mod library {
     gpustream::include_kernels!("library");

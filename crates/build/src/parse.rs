@@ -7,12 +7,14 @@
 mod calls;
 mod doc;
 mod kernel;
+mod reach;
 mod shared;
 mod structs;
 mod types;
 
 use tree_sitter::{Node, Tree};
 
+pub(crate) use self::reach::device_part;
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 
