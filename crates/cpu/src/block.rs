@@ -64,6 +64,7 @@ impl Runner {
                 check: 0,
                 vote: 0,
                 lanes: std::ptr::null_mut(),
+                meeting: std::ptr::null(),
             },
             barrier: Barrier::default(),
             total: 0,

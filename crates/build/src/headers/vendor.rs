@@ -32,6 +32,11 @@ const THRUST: &str = "host_vector device_vector device_ptr copy fill sequence so
     execution_policy tuple pair swap iterator/zip_iterator iterator/counting_iterator iterator/transform_iterator \
     iterator/constant_iterator system/cuda/execution_policy";
 
+/// Cooperative groups are in one header of ours, where they are not nvcc's.
+const CUDA_GROUPS: &str = "cooperative_groups.h cooperative_groups/reduce.h cooperative_groups/scan.h \
+    cooperative_groups/memcpy_async.h";
+const HIP_GROUPS: &str = "hip/hip_cooperative_groups.h";
+
 /// Returns whether the header has only what run-time compilers have built in: they find no headers but those that travel
 /// with the source, and get an empty one of this name.
 pub(super) fn is_built_in(name: &str) -> bool {
@@ -58,6 +63,10 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
         HOST,
     ] {
         add(cpu, names, "");
+    }
+    for names in [CUDA_GROUPS, HIP_GROUPS] {
+        add(cpu, names, "#include <gpustream/groups.cuh>");
+        add(Backend::Hip, names, "#include <gpustream/groups.cuh>");
     }
     for name in THRUST.split_whitespace() {
         add(cpu, &format!("thrust/{name}.h"), "namespace thrust {}");

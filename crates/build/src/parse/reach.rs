@@ -98,7 +98,9 @@ impl Items<'_> {
             | "preproc_else"
             | "preproc_elif"
             | "ERROR" => {
-                children(node).into_iter().for_each(|child| self.gather(child));
+                for child in children(node) {
+                    self.gather(child);
+                }
             }
             "linkage_specification" => match node.child_by_field_name("body") {
                 Some(body) if body.kind() == "declaration_list" => self.gather(body),
