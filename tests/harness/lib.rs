@@ -41,6 +41,11 @@ pub mod foreign {
     gpustream::include_kernels!("foreign");
 }
 
+/// Kernels in the manner of existing CUDA and HIP code.
+pub mod idioms {
+    gpustream::include_kernels!("idioms");
+}
+
 /// Kernels for the functions of the portable device headers.
 pub mod library {
     gpustream::include_kernels!("library");

@@ -150,6 +150,10 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
     );
     for (i, header) in unit.headers.iter().filter(|h| for_devices(h)).enumerate() {
         let path = match &header.path {
+            None if header.text.is_empty() => {
+                let _ = writeln!(text, "                ({:?}, \"\"),", header.name);
+                continue;
+            }
             Some(_) => {
                 write_if_changed(&sources.join(format!("{i}.cuh")), header.text.as_bytes())?;
                 format!("{name}.source/{i}.cuh")

@@ -13,7 +13,7 @@ use std::time::Duration;
 use self::assertions::assertions;
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
-use crate::headers::write_if_changed;
+use crate::headers::{vendor, write_if_changed};
 use crate::report::KernelReport;
 use crate::unit::Unit;
 
@@ -30,16 +30,22 @@ pub(crate) struct Common {
 impl Common {
     /// Returns `-I`, `-D` and the backend's own flags, which all compilers here spell alike.
     fn arguments(&self, backend: Backend) -> Vec<String> {
-        let includes = self.includes.iter().map(|folder| format!("-I{}", folder.display()));
+        let includes = self.folders(backend).map(|folder| format!("-I{}", folder.display()));
         includes.chain(self.options(backend)).collect()
+    }
+
+    /// Returns the folders in which headers are sought: those of ours with the vendors' names first.
+    fn folders(&self, backend: Backend) -> impl Iterator<Item = PathBuf> {
+        let vendor = self.includes.first().map(|ours| ours.join(vendor::folder(backend)));
+        vendor.into_iter().chain(self.includes.iter().cloned())
     }
 
     /// Returns the same for a compiler that runs in the output folder and hands its arguments to a shell, within quotes
     /// that leave some characters their meaning.
     fn shell_arguments(&self, backend: Backend) -> Result<Vec<String>> {
         let mut arguments = Vec::new();
-        for folder in &self.includes {
-            let folder = folder.strip_prefix(&self.out_dir).unwrap_or(folder).display().to_string();
+        for folder in self.folders(backend) {
+            let folder = folder.strip_prefix(&self.out_dir).unwrap_or(&folder).display().to_string();
             if folder
                 .contains(['"', '\'', '$', '`', '\\', ' ', ';', '&', '|', '<', '>', '(', ')', '*', '?', '\n'])
             {

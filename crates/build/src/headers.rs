@@ -1,5 +1,7 @@
 //! Headers: the portable ones that this crate carries, and those that a kernel file includes.
 
+pub(crate) mod vendor;
+
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,6 +29,9 @@ pub(crate) struct Header {
 pub(crate) fn unpack(folder: &Path) -> Result<()> {
     for (name, text) in EMBEDDED {
         write_if_changed(&folder.join(name), text.as_bytes())?;
+    }
+    for (path, text) in vendor::one_liners() {
+        write_if_changed(&folder.join(path), text.as_bytes())?;
     }
     Ok(())
 }
@@ -56,7 +61,12 @@ pub(crate) fn closure(source: &SourceFile, include_dirs: &[PathBuf]) -> Vec<Head
             if !seen.insert(name.to_owned()) {
                 continue;
             }
-            let Some((text, place)) = find(name, quoted, &place, include_dirs) else { continue };
+            let Some((text, place)) = find(name, quoted, &place, include_dirs) else {
+                if matches!(place, Place::Disk(_)) && vendor::is_built_in(name) {
+                    found.push(Header { name: name.to_owned(), text: String::new(), path: None });
+                }
+                continue;
+            };
             let path = match &place {
                 Place::Disk(path) => Some(path.clone()),
                 Place::Embedded(_) => None,
@@ -77,6 +87,11 @@ pub(crate) fn for_devices(header: &Header) -> bool {
 /// finds.
 pub(crate) fn for_hosts() -> impl Iterator<Item = &'static str> {
     EMBEDDED.iter().filter(|(name, _)| name.starts_with(CPU_ONLY)).map(|(_, text)| *text)
+}
+
+/// Returns the same of the compilation for AMD.
+pub(crate) fn for_hip() -> impl Iterator<Item = &'static str> {
+    EMBEDDED.iter().filter(|(name, _)| name.starts_with("gpustream/hip/")).map(|(_, text)| *text)
 }
 
 enum Place {

@@ -7,6 +7,7 @@
 mod calls;
 mod doc;
 mod kernel;
+mod reach;
 mod shared;
 mod structs;
 pub(crate) mod templates;
@@ -14,6 +15,7 @@ mod types;
 
 use tree_sitter::{Node, Tree};
 
+pub(crate) use self::reach::device_part;
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{Common, Image, Output, execute, stamp, write_unit};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
-use crate::headers::write_if_changed;
+use crate::headers::{for_hip, write_if_changed};
 use crate::report::{KernelReport, Occupancy};
 use crate::tables::{self, amdgpu};
 use crate::toolchain::{HipCompiler, HipKind};
@@ -24,8 +24,9 @@ pub(crate) fn compile(
     let (image, source) = (format!("{name}.co"), format!("{name}.hip"));
     let text = write_unit(unit, &common.out_dir.join(&source))?;
     // As nvcc includes its own header: a kernel needs no include to be a kernel.
-    let mut flags =
-        ["-x", "hip", "-std=c++17", "-O3", "-include", "hip/hip_runtime.h"].map(str::to_owned).to_vec();
+    let mut flags = ["-x", "hip", "-std=c++17", "-O3", "-include", "gpustream/hip/compat.cuh"]
+        .map(str::to_owned)
+        .to_vec();
     flags.push(format!("--offload-arch={arch}"));
     match compiler.kind {
         HipKind::Rocm if compiler.path.ends_with("hipcc") => flags.push("--genco".to_owned()),
@@ -50,7 +51,8 @@ pub(crate) fn compile(
         command
     };
     let image = common.out_dir.join(&image);
-    let parts = [&*format!("{:?}", command()), &compiler.version, &text];
+    let compat = for_hip().collect::<String>();
+    let parts = [&*format!("{:?}", command()), &compiler.version, &text, &compat];
     let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
         execute(command(), unit, &format!("HIP ({arch})"))
     })?;
