@@ -240,7 +240,7 @@ impl Kernels {
         let mut units: Vec<Unit> = Vec::new();
         let mut failed: Option<Error> = None;
         for path in &self.files {
-            let unit = Unit::read(path, &includes);
+            let unit = Unit::read(path, &includes, &self.defines);
             match unit {
                 Ok(unit) => {
                     for header in unit.headers.iter().filter_map(|h| h.path.as_ref()) {

@@ -17,11 +17,19 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    pub(crate) fn read(path: &Path, includes: &[PathBuf]) -> Result<Self> {
+    /// Reads a file; `defines` are the macros of the build's options.
+    pub(crate) fn read(
+        path: &Path,
+        includes: &[PathBuf],
+        defines: &[(String, Option<String>)],
+    ) -> Result<Self> {
         let source = SourceFile::read(path)?;
         let headers = headers::closure(&source, includes);
-        let helpers: Vec<_> = headers.iter().filter(|h| h.path.is_some()).map(|h| h.text.clone()).collect();
-        let module = parse::parse(&source, &helpers)?;
+        let own = headers.iter().filter_map(|header| {
+            let source = SourceFile::new(header.path.as_ref()?, header.text.clone());
+            Some(parse::Helper { name: header.name.clone(), source })
+        });
+        let module = parse::parse(&source, &own.collect::<Vec<_>>(), defines)?;
         let absolute = std::path::absolute(path)?;
         Ok(Self { source, absolute, module, headers })
     }
