@@ -3,7 +3,7 @@
 fn main() {
     gpustream_build::Kernels::new()
         .files(
-            ["args", "clusters", "faults", "library", "sync", "types", "types-half2", "warps"]
+            ["args", "clusters", "faults", "foreign", "library", "sync", "types", "types-half2", "warps"]
                 .map(|name| format!("kernels/{name}.cu")),
         )
         .build()

@@ -36,6 +36,11 @@ pub mod clusters {
     gpustream::include_kernels!("clusters");
 }
 
+/// Kernels as existing programs have them: `kernels/foreign.cu`.
+pub mod foreign {
+    gpustream::include_kernels!("foreign");
+}
+
 /// Kernels with the types of existing CUDA and HIP files.
 pub mod types {
     gpustream::include_kernels!("types");

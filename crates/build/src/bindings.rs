@@ -87,9 +87,11 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         let file = image.path.file_name().unwrap_or_default().to_string_lossy();
         let _ = writeln!(
             text,
-            "            ::gpustream::Image {{ backend: {:?}, targets: &{:?}, bytes: include_bytes!({file:?}) }},",
+            "            ::gpustream::Image {{ backend: {:?}, targets: &{:?}, bytes: include_bytes!({file:?}), symbols: &{:?} \
+             }},",
             image.backend.name(),
-            image.targets
+            image.targets,
+            image.symbols
         );
     }
     text.push_str("        ];\n");
@@ -121,7 +123,15 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         let _ = writeln!(text, "                ({:?}, include_str!({path:?})),", header.name);
     }
     let options: Vec<String> = common.options(Backend::Cuda).filter(|o| o.starts_with("-D")).collect();
-    let _ = writeln!(text, "            ],\n            options: &{options:?},\n        }};");
+    let addresses: Vec<_> = kernels
+        .iter()
+        .filter(|kernel| !kernel.function.extern_c)
+        .map(|kernel| (kernel.function.key(), kernel.function.address()))
+        .collect();
+    let _ = writeln!(
+        text,
+        "            ],\n            options: &{options:?},\n            kernels: &{addresses:?},\n        }};"
+    );
 
     if kernels.iter().any(|kernel| !kernel.params.is_empty()) {
         let _ = writeln!(text, "        use ::gpustream::codegen::param;");
@@ -142,7 +152,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
             text,
             "            {}: module.kernel_with({:?}, &[{}])?,",
             names::field(&kernel.name),
-            kernel.name,
+            kernel.function.key(),
             params.join(", ")
         );
     }

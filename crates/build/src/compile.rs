@@ -71,6 +71,25 @@ pub(crate) struct Image {
     pub(crate) backend: Backend,
     pub(crate) targets: Vec<String>,
     pub(crate) path: PathBuf,
+    /// The kernels' names in the program, and their symbols where these are others.
+    pub(crate) symbols: Vec<(String, String)>,
+}
+
+impl Image {
+    /// Notes a kernel's symbol. All parts of an image have one table, so a kernel has one symbol in all of them.
+    fn add(&mut self, key: &str, symbol: &str) -> Result<()> {
+        match self.symbols.iter().find(|(known, _)| known == key) {
+            Some((_, known)) if known != symbol => Err(Error::message(format!(
+                "kernel `{key}` is called {known} for one target and {symbol} for another; give it a namespace with a \
+                 name, or write `extern \"C\"`"
+            ))),
+            None if key != symbol => {
+                self.symbols.push((key.to_owned(), symbol.to_owned()));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The outcome of one run of a compiler.
@@ -85,9 +104,7 @@ pub(crate) struct Output {
 impl Output {
     /// Gathers the results for `image`. `warnings` count where the compiler ran.
     fn new(
-        backend: Backend,
-        targets: Vec<String>,
-        image: PathBuf,
+        image: Image,
         mut reports: Vec<KernelReport>,
         compile_time: Option<Duration>,
         mut warnings: String,
@@ -98,7 +115,7 @@ impl Output {
         if compile_time.is_none() {
             warnings.clear();
         }
-        Self { image: Image { backend, targets, path: image }, reports, compile_time, warnings }
+        Self { image, reports, compile_time, warnings }
     }
 }
 

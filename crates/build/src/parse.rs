@@ -45,6 +45,7 @@ pub(crate) fn parse(
     if file.kernels.is_empty() && file.diagnostics.is_empty() {
         file.diagnostics.push(no_kernel(source, root, &parts));
     }
+    kernel::tell_apart(&mut file.kernels);
     kernel::check_names(source, &file.kernels, &mut file.diagnostics);
     let mut diagnostics = file.diagnostics;
     diagnostics.sort_by_key(|d| (d.line, d.column));
@@ -97,7 +98,7 @@ fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>)
         None => source.diagnostic(
             0..0,
             "no kernel in this file",
-            "write `extern \"C\" __global__ void name(float* x, size_t n) { … }`",
+            "write `__global__ void name(float* x, size_t n) { … }`",
         ),
     }
 }
@@ -128,7 +129,6 @@ struct File<'a> {
 struct Context {
     extern_c: bool,
     template: bool,
-    namespace: bool,
     conditional: bool,
     class: bool,
     /// Whether they are text that tree-sitter could not read.
@@ -152,7 +152,7 @@ impl<'a> File<'a> {
                 self.diagnostics.push(self.source.diagnostic(
                     node.byte_range(),
                     "this kernel's declaration cannot be read",
-                    "write `extern \"C\" __global__ void name(parameters) { … }`, without macros in between",
+                    "write `__global__ void name(parameters) { … }`, without macros in between",
                 ));
                 return;
             }
@@ -162,7 +162,6 @@ impl<'a> File<'a> {
                     .is_some_and(|v| &self.source.text[v.byte_range()] == "\"C\"");
             }
             "template_declaration" => context.template = true,
-            "namespace_definition" => context.namespace = true,
             "struct_specifier" | "class_specifier" => context.class = true,
             "preproc_if" | "preproc_ifdef" | "preproc_else" | "preproc_elif" => {
                 context.conditional |= !is_include_guard(self.source, node);

@@ -25,7 +25,9 @@ pub(crate) struct Module {
 
 #[derive(Debug)]
 pub(crate) struct Kernel {
+    /// The launcher's name: the function's own, or one made of it where several functions have it.
     pub(crate) name: String,
+    pub(crate) function: Function,
     pub(crate) name_range: Range<usize>,
     /// Doc comment without its contract lines, dedented.
     pub(crate) docs: Vec<String>,
@@ -37,6 +39,41 @@ pub(crate) struct Kernel {
     pub(crate) shares: bool,
     /// The bound of `__launch_bounds__`.
     pub(crate) max_threads: Option<u32>,
+}
+
+/// A function as C++ names it.
+#[derive(Debug)]
+pub(crate) struct Function {
+    /// The name with its namespaces: `solver::step`. Namespaces without a name are left out.
+    pub(crate) path: String,
+    /// Whether the function's symbol is its name.
+    pub(crate) extern_c: bool,
+    /// The types of the parameters as written: `const float*, size_t`.
+    pub(crate) types: String,
+    /// Whether the file has another function of this path.
+    pub(crate) overloaded: bool,
+}
+
+impl Function {
+    /// Returns the name by which a program finds the kernel in its module.
+    pub(crate) fn key(&self) -> String {
+        if self.extern_c {
+            self.path.rsplit("::").next().unwrap_or_default().to_owned()
+        } else if self.overloaded {
+            format!("{}({})", self.path, self.types)
+        } else {
+            self.path.clone()
+        }
+    }
+
+    /// Returns the C++ expression of the function's address.
+    pub(crate) fn address(&self) -> String {
+        if self.overloaded {
+            format!("static_cast<void (*)({})>(&::{})", self.types, self.path)
+        } else {
+            format!("&::{}", self.path)
+        }
+    }
 }
 
 impl Kernel {

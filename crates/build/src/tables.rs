@@ -2,6 +2,7 @@
 
 pub(crate) mod amdgpu;
 pub(crate) mod nvidia;
+pub(crate) mod symbols;
 
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::Kernel;

@@ -113,6 +113,38 @@ fn a_plain_cuda_kernel_compiles_for_every_backend() {
     }
 }
 
+/// Kernels without `extern "C"`, in namespaces and overloaded.
+const FOREIGN: &str = include_str!("../../../tests/kernels/foreign.cu");
+
+#[test]
+fn kernels_are_found_by_the_names_that_compilers_give_them() {
+    let test = "kernels_are_found_by_the_names_that_compilers_give_them";
+    let dir = tempfile::tempdir().unwrap();
+    let mut backends = Vec::new();
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a", "gfx1100"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let built = build(dir.path(), FOREIGN, |k| {
+            k.backend(backend).cuda_arch("sm_80").cuda_arch("sm_90").hip_arch("gfx90a").hip_arch("gfx1100")
+        });
+        let bindings = fs::read_to_string(&built.unwrap().files[0].bindings).unwrap();
+        for symbol in [
+            r#"("add_one", "_Z7add_onePfm")"#,
+            r#"("solver::add_one", "_ZN6solver7add_oneEPfm")"#,
+            r#"("twice(float*, size_t)", "_Z5twicePfm")"#,
+            r#"("twice(int*, size_t)", "_Z5twicePim")"#,
+            r#"("twice(const int* __restrict__, int64_t*, unsigned)", "_Z5twicePKiPlj")"#,
+            r#"("solver::hidden", "_ZN6solver"#,
+        ] {
+            assert!(bindings.contains(symbol), "{symbol}: {bindings}");
+        }
+    }
+}
+
 /// Files of which a compiler makes something else than is written, each with the parameter or member that the error
 /// names.
 const LIES: [(&str, &str, &str); 18] = [
@@ -207,7 +239,7 @@ const LIES: [(&str, &str, &str); 18] = [
 ];
 
 /// The types that existing files have, with constant expressions, padding, and names from a header.
-const FOREIGN: &str = r#"#include <time.h>
+const TYPES: &str = r#"#include <time.h>
 #include "mine.h"
 enum Mode { OFF = -1, ON = N };
 enum class Small : unsigned short { A = 65535 };
@@ -226,39 +258,39 @@ extern "C" __global__ void k(Outer o, const Outer* const __restrict p, Both b, a
 }
 "#;
 
-fn foreign(configure: impl Fn(Kernels) -> Kernels) {
+fn types_of_existing_files(configure: impl Fn(Kernels) -> Kernels) {
     let dir = tempfile::tempdir().unwrap();
     let header = "#pragma once\n#define N 4\n#ifdef SINGLE\n#define real float\n#else\n#define real double\n#endif\n\
                   struct Inner { short tag; double values[N / 2]; unsigned char end; };\n\
                   template <class T> struct Vector { T x; };\n";
     fs::write(dir.path().join("mine.h"), header).unwrap();
-    let built = build(dir.path(), FOREIGN, &configure).unwrap();
+    let built = build(dir.path(), TYPES, &configure).unwrap();
     let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
     for part in
         ["pub struct Outer", "padding_1: ::gpustream::Padding<7>", "pub const ON: Self = Self(4_i128 as i32)"]
     {
         assert!(bindings.contains(part), "no `{part}` in {bindings}");
     }
-    build(dir.path(), FOREIGN, |k| configure(k).define("SINGLE", None)).unwrap();
+    build(dir.path(), TYPES, |k| configure(k).define("SINGLE", None)).unwrap();
     // A macro of which the parser knows nothing chooses another type.
     let flagged = |k| {
         [Backend::Cpu, Backend::Cuda, Backend::Hip]
             .into_iter()
             .fold(configure(k), |k, b| k.flag(b, "-DSINGLE"))
     };
-    let error = build(dir.path(), FOREIGN, flagged).unwrap_err().to_string();
+    let error = build(dir.path(), TYPES, flagged).unwrap_err().to_string();
     assert!(error.contains("SINGLE is defined") && error.contains("Kernels::define"), "{error}");
 }
 
 #[test]
-fn foreign_types_compile_for_the_cpu() {
-    foreign(cpu);
+fn types_of_existing_files_compile_for_the_cpu() {
+    types_of_existing_files(cpu);
 }
 
 #[test]
-fn foreign_types_compile_for_cuda() {
-    if have_nvcc("foreign_types_compile_for_cuda") {
-        foreign(|k| k.backend(Backend::Cuda).cuda_arch("sm_80"));
+fn types_of_existing_files_compile_for_cuda() {
+    if have_nvcc("types_of_existing_files_compile_for_cuda") {
+        types_of_existing_files(|k| k.backend(Backend::Cuda).cuda_arch("sm_80"));
         let text = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\nextern \"C\" __global__ void k(__half2 h, const __nv_bfloat162* b, \
                     cudaTextureObject_t t) {}\n";
         build(tempfile::tempdir().unwrap().path(), text, |k| k.backend(Backend::Cuda).cuda_arch("sm_80"))
@@ -267,9 +299,9 @@ fn foreign_types_compile_for_cuda() {
 }
 
 #[test]
-fn foreign_types_compile_for_hip() {
-    if have_hip("foreign_types_compile_for_hip", &["gfx90a"]) {
-        foreign(|k| k.backend(Backend::Hip).hip_arch("gfx90a"));
+fn types_of_existing_files_compile_for_hip() {
+    if have_hip("types_of_existing_files_compile_for_hip", &["gfx90a"]) {
+        types_of_existing_files(|k| k.backend(Backend::Hip).hip_arch("gfx90a"));
     }
 }
 
@@ -460,7 +492,7 @@ fn all_files_are_parsed_before_any_is_compiled() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("a.cu"), dir.path().join("b.cu"));
     fs::write(&first, "extern \"C\" __global__ void k(float& x) {}\n").unwrap();
-    fs::write(&second, "__global__ void k(float* x) {}\n").unwrap();
+    fs::write(&second, "__global__ void k(float* x, ...) {}\n").unwrap();
     let missing = dir.path().join("c.cu");
     let kernels = Kernels::new().files([&first, &second, &missing]).out_dir(dir.path().join("out"));
     let error = cpu(kernels).build().unwrap_err();

@@ -57,13 +57,13 @@ struct gs_check_at<0, gs_check_A, gs_check_P...> { typedef gs_check_A gs_check_t
 template <decltype(sizeof(0)) gs_check_N, class gs_check_A, class... gs_check_P>
 struct gs_check_at<gs_check_N, gs_check_A, gs_check_P...> : gs_check_at<gs_check_N - 1, gs_check_P...> {};
 template <class gs_check_A> struct gs_check_kernel {};
-template <class... gs_check_P> struct gs_check_kernel<void(gs_check_P...)> {
+template <class... gs_check_P> struct gs_check_kernel<void (*)(gs_check_P...)> {
   enum { gs_check_count = sizeof...(gs_check_P) };
   template <decltype(sizeof(0)) gs_check_N, class gs_check_B>
   struct gs_check_fits : ::gs_check_fits<typename gs_check_at<gs_check_N, gs_check_P...>::gs_check_type, gs_check_B> {};
 };
 template <class... gs_check_P>
-struct gs_check_kernel<void(gs_check_P...) noexcept> : gs_check_kernel<void(gs_check_P...)> {};
+struct gs_check_kernel<void (*)(gs_check_P...) noexcept> : gs_check_kernel<void (*)(gs_check_P...)> {};
 static_assert(sizeof(long) == 8 && sizeof(long long) == 8 && sizeof(void*) == 8, \"long and pointers have 64 bits\");
 ";
 
@@ -87,13 +87,21 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
             Definition::Enum(definition) => write_enum(&mut text, definition),
         }
     }
+    // Types of the parameters may be those of the kernels' namespaces.
+    let namespaces: BTreeSet<_> =
+        module.kernels.iter().filter_map(|kernel| Some(kernel.function.path.rsplit_once("::")?.0)).collect();
+    let (scope, end) = if namespaces.is_empty() { ("", "") } else { ("namespace gs_check_scope {\n", "}\n") };
+    text.push_str(scope);
+    for namespace in namespaces {
+        let _ = writeln!(text, "using namespace ::{namespace};");
+    }
     let file = file.replace('\\', "\\\\").replace('"', "\\\"");
     let place = |offset: usize| format!("#line {} \"{file}\"\n", source.position(offset).0);
     for kernel in &module.kernels {
-        let name = &kernel.name;
+        let (name, address) = (&kernel.name, kernel.function.address());
         let _ = writeln!(
             text,
-            "{}static_assert(gs_check_kernel<decltype({name})>::gs_check_count == {}, \"{name}: the compiler sees another \
+            "{}static_assert(gs_check_kernel<decltype({address})>::gs_check_count == {}, \"{name}: the compiler sees another \
              number of parameters than its declaration has as written: does a macro change them?\");",
             place(kernel.name_range.start),
             kernel.params.len()
@@ -101,7 +109,7 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
         for (i, param) in kernel.params.iter().enumerate() {
             let _ = writeln!(
                 text,
-                "{}static_assert(gs_check_kernel<decltype({name})>::gs_check_fits<{i}, {}>::gs_check_holds, \"{name}: \
+                "{}static_assert(gs_check_kernel<decltype({address})>::gs_check_fits<{i}, {}>::gs_check_holds, \"{name}: \
                  the compiler sees parameter {} as another type than its declaration has as written: does a macro or \
                  an #if change it?\");",
                 place(param.range.start),
@@ -110,6 +118,7 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
             );
         }
     }
+    text.push_str(end);
     let undefined =
         identifiers(&text).into_iter().fold(String::new(), |text, name| text + "#undef " + name + "\n");
     let assumed = module.assumed.iter().fold(String::new(), |text, name| {

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Common, Output, checks, execute, include, stamp};
+use super::{Common, Image, Output, checks, execute, include, stamp};
 use crate::backend::Backend;
 use crate::diagnostic::Result;
 use crate::headers::{for_hosts, write_if_changed};
@@ -88,7 +88,10 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let kernels = if checked { &[] } else { &*unit.module.kernels };
     let report = |kernel| KernelReport::new(unit, kernel, Backend::Cpu, target, &image);
     let reports = kernels.iter().map(report).collect();
-    Ok(Output::new(Backend::Cpu, vec![target.to_owned()], image, reports, compile_time, log))
+    // The module table has the program's names.
+    let image =
+        Image { backend: Backend::Cpu, targets: vec![target.to_owned()], path: image, symbols: Vec::new() };
+    Ok(Output::new(image, reports, compile_time, log))
 }
 
 /// Returns the user's file between the prelude and the module table, with the assertions against which the compiler's
@@ -103,10 +106,9 @@ fn translation_unit(unit: &Unit) -> Result<String> {
     }
     text.push_str("GS_CPU_MODULE(\n");
     for kernel in &unit.module.kernels {
-        let _ = match kernel.max_threads {
-            Some(threads) => writeln!(text, "  GS_CPU_KERNEL_BOUNDS({}, {threads})", kernel.name),
-            None => writeln!(text, "  GS_CPU_KERNEL({})", kernel.name),
-        };
+        let (key, threads, address) =
+            (kernel.function.key(), kernel.max_threads.unwrap_or(0), kernel.function.address());
+        let _ = writeln!(text, "  GS_CPU_KERNEL({key:?}, {threads}, {address})");
     }
     text.push_str(")\n");
     Ok(text)

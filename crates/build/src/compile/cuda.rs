@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Common, Output, execute, stamp, write_unit};
+use super::{Common, Image, Output, execute, stamp, write_unit};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::report::{KernelReport, Occupancy};
@@ -49,6 +49,9 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         drop_intermediates(&keep);
         Ok(log)
     })?;
+    let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
+    targets.push(format!("compute_{newest}"));
+    let mut image = Image { backend: Backend::Cuda, targets, path: image, symbols: Vec::new() };
     let resources = nvidia::resources(&log);
     let mut reports = Vec::new();
     let mut diagnostics = Vec::new();
@@ -59,11 +62,12 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         let tables = nvidia::kernels(&fs::read(&path)?)
             .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
         for kernel in &unit.module.kernels {
-            let compiled = tables.get(&kernel.name).ok_or_else(|| {
-                Error::message(format!("{}: no kernel `{}` in it", path.display(), kernel.name))
-            })?;
+            let symbol = tables::symbols::find(kernel, &unit.module, tables.keys())
+                .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
+            image.add(&kernel.function.key(), symbol)?;
+            let compiled = &tables[symbol];
             diagnostics.extend(tables::compare(&unit.source, kernel, &compiled.params, &target));
-            let used = resources.get(&(kernel.name.clone(), target.clone()));
+            let used = resources.get(&(symbol.to_owned(), target.clone()));
             let block = kernel.usual_block();
             reports.push(KernelReport {
                 registers: used.map(|r| r.registers),
@@ -78,9 +82,7 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         }
     }
     Error::check(diagnostics)?;
-    let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
-    targets.push(format!("compute_{newest}"));
-    Ok(Output::new(Backend::Cuda, targets, image, reports, compile_time, nvidia::warnings(&log)))
+    Ok(Output::new(image, reports, compile_time, nvidia::warnings(&log)))
 }
 
 /// Returns the numbers of targets, each once: `90` of `sm_90`, `90a` of `sm_90a`.

@@ -54,14 +54,16 @@ pub(crate) fn compile(
     let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
         execute(command(), unit, &format!("HIP ({arch})"))
     })?;
-    let compiled = amdgpu::kernels(&fs::read(&image)?)
-        .map_err(|e| Error::message(format!("{}: {e}", image.display())))?;
+    let failed = |e| Error::message(format!("{}: {e}", image.display()));
+    let compiled = amdgpu::kernels(&fs::read(&image)?).map_err(failed)?;
+    let targets = vec![arch.to_owned()];
+    let mut object = Image { backend: Backend::Hip, targets, path: image.clone(), symbols: Vec::new() };
     let mut reports = Vec::new();
     let mut diagnostics = Vec::new();
     for kernel in &unit.module.kernels {
-        let notes = compiled.get(&kernel.name).ok_or_else(|| {
-            Error::message(format!("{}: no kernel `{}` in it", image.display(), kernel.name))
-        })?;
+        let symbol = tables::symbols::find(kernel, &unit.module, compiled.keys()).map_err(failed)?;
+        object.add(&kernel.function.key(), symbol)?;
+        let notes = &compiled[symbol];
         diagnostics.extend(tables::compare(&unit.source, kernel, &notes.params, arch));
         reports.push(KernelReport {
             registers: Some(notes.vgprs),
@@ -76,7 +78,7 @@ pub(crate) fn compile(
         });
     }
     Error::check(diagnostics)?;
-    Ok(Output::new(Backend::Hip, vec![arch.to_owned()], image, reports, compile_time, log))
+    Ok(Output::new(object, reports, compile_time, log))
 }
 
 /// Packs code objects into the uncompressed container that every HIP runtime reads: a header, entries of offset,
@@ -111,5 +113,9 @@ pub(crate) fn bundle(unit: &Unit, objects: &[Image], common: &Common) -> Result<
     }
     let path = common.out_dir.join(format!("{}.hipfb", unit.module.name));
     write_if_changed(&path, &bytes)?;
-    Ok(Image { backend: Backend::Hip, targets, path })
+    let mut image = Image { backend: Backend::Hip, targets, path, symbols: Vec::new() };
+    for (key, symbol) in objects.iter().flat_map(|object| &object.symbols) {
+        image.add(key, symbol)?;
+    }
+    Ok(image)
 }

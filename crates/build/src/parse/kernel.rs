@@ -8,7 +8,7 @@ use super::types::{Place, Shape};
 use super::{Context, File, child_of_kind, children, doc};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::Kernel;
+use crate::signature::{Function, Kernel};
 use crate::types::{Hazard, Param, ParamType, ValueType};
 
 /// The most parameters that fit the launcher's argument array on the stack.
@@ -48,6 +48,7 @@ impl<'a> File<'a> {
             return;
         };
         let name = source.text[name_node.byte_range()].to_owned();
+        let names = self.names(node, function, &name, context);
         self.check_place(keyword, name_node, &name, context);
         if context.template || context.class {
             // The types of a template mean nothing outside.
@@ -89,8 +90,27 @@ impl<'a> File<'a> {
             strided,
             shares: source.text[body.byte_range()].contains("__shared__"),
             max_threads,
+            function: names,
             name,
         });
+    }
+
+    /// Returns the function as C++ names it.
+    fn names(&self, node: Node<'a>, declarator: Node<'a>, name: &str, context: Context) -> Function {
+        let mut path = name.to_owned();
+        let mut parent = node.parent();
+        while let Some(outer) = parent {
+            if outer.kind() == "namespace_definition"
+                && let Some(namespace) = outer.child_by_field_name("name")
+            {
+                path = format!("{}::{path}", &self.source.text[namespace.byte_range()]);
+            }
+            parent = outer.parent();
+        }
+        let params = declarator.child_by_field_name("parameters").map(children).unwrap_or_default();
+        let params = params.into_iter().filter(|param| param.kind().ends_with("parameter_declaration"));
+        let types: Vec<String> = params.map(|param| written_type(self.source, param)).collect();
+        Function { path, extern_c: context.extern_c, types: types.join(", "), overloaded: false }
     }
 
     /// Reads the contract; a contract with mistakes is not looked at further.
@@ -175,11 +195,11 @@ impl<'a> File<'a> {
         self.diagnostics.push(self.source.diagnostic(
             keyword.byte_range(),
             "this kernel's declaration cannot be read",
-            "write `extern \"C\" __global__ void name(parameters) { … }`",
+            "write `__global__ void name(parameters) { … }`",
         ));
     }
 
-    /// Refuses a kernel that cannot be found by name in its place.
+    /// Refuses a kernel that cannot be found in its place.
     fn check_place(&mut self, keyword: Node<'a>, name_node: Node<'a>, name: &str, context: Context) {
         let source = self.source;
         let mut refuse = |node: Node<'a>, message: String, help: String| {
@@ -209,25 +229,11 @@ impl<'a> File<'a> {
                 "look for an unbalanced brace or a macro that stands for part of a declaration".to_owned(),
             );
         }
-        if context.namespace {
-            refuse(
-                name_node,
-                format!("kernel `{name}` stands in a namespace"),
-                "move it out: `extern \"C\"` names are global".to_owned(),
-            );
-        }
         if context.conditional {
             refuse(
                 name_node,
                 format!("kernel `{name}` stands in an #if, so it may be missing on some backends"),
                 "move the #if into the kernel's body".to_owned(),
-            );
-        }
-        if !context.extern_c {
-            refuse(
-                keyword,
-                format!("kernel `{name}` is not `extern \"C\"`, so its compiled name is unknown"),
-                format!("write `extern \"C\" __global__ void {name}(…)`"),
             );
         }
         if !is_plain_name(name) {
@@ -371,11 +377,28 @@ impl<'a> File<'a> {
     }
 }
 
+/// Returns a parameter's declaration without its name and default.
+fn written_type(source: &SourceFile, param: Node<'_>) -> String {
+    let end = param.child_by_field_name("default_value").map_or(param.end_byte(), |value| value.start_byte());
+    let text = match declared(param) {
+        Some(name) => {
+            [&source.text[param.start_byte()..name.start_byte()], &source.text[name.end_byte()..end]].concat()
+        }
+        None => source.text[param.start_byte()..end].to_owned(),
+    };
+    text.trim_end().trim_end_matches('=').split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn declarator_name(source: &SourceFile, node: Node<'_>) -> Option<String> {
+    declared(node).map(|name| source.text[name.byte_range()].to_owned())
+}
+
+/// Returns the identifier that a declaration declares.
+fn declared(node: Node<'_>) -> Option<Node<'_>> {
     let mut node = node.child_by_field_name("declarator")?;
     loop {
         if node.kind() == "identifier" {
-            return Some(source.text[node.byte_range()].to_owned());
+            return Some(node);
         }
         let mut cursor = node.walk();
         node = node.child_by_field_name("declarator").or_else(|| {
@@ -406,6 +429,34 @@ fn launch_bounds(source: &SourceFile, node: Node<'_>) -> Option<u32> {
 pub(super) fn is_plain_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Gives launchers of different functions with one name names of their own: the namespaces come first, and overloads
+/// after the first are numbered.
+pub(super) fn tell_apart(kernels: &mut [Kernel]) {
+    for i in 0..kernels.len() {
+        let others = || kernels.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, other)| other);
+        let (name, function) = (&kernels[i].name, &kernels[i].function);
+        let elsewhere = |other: &Kernel| {
+            other.function.path != function.path && last(&other.function.path) == last(&function.path)
+        };
+        let overload =
+            |other: &&Kernel| other.function.path == function.path && other.function.types != function.types;
+        let mut launcher =
+            if others().any(elsewhere) { function.path.replace("::", "_") } else { name.clone() };
+        let overloaded = !function.extern_c && others().any(|other| overload(&other));
+        let earlier = kernels[..i].iter().filter(overload).count();
+        if overloaded && earlier > 0 {
+            launcher += &format!("_{}", earlier + 1);
+        }
+        kernels[i].name = launcher;
+        kernels[i].function.overloaded = overloaded;
+    }
+}
+
+/// Returns a path's last name.
+fn last(path: &str) -> &str {
+    path.rsplit("::").next().unwrap_or_default()
 }
 
 /// Refuses names that would collide in the generated code.

@@ -48,8 +48,8 @@ impl Kernels {
     /// were made for.
     pub fn load(device: &::gpustream::Device) -> ::gpustream::Result<Self> {
         const IMAGES: &[::gpustream::Image<'static>] = &[
-            ::gpustream::Image { backend: "cpu", targets: &["LEVEL"], bytes: include_bytes!("k.LEVEL.so") },
-            ::gpustream::Image { backend: "cpu", targets: &["LEVEL-checked"], bytes: include_bytes!("k.LEVEL-checked.so") },
+            ::gpustream::Image { backend: "cpu", targets: &["LEVEL"], bytes: include_bytes!("k.LEVEL.so"), symbols: &[] },
+            ::gpustream::Image { backend: "cpu", targets: &["LEVEL-checked"], bytes: include_bytes!("k.LEVEL-checked.so"), symbols: &[] },
         ];
         static CHECKSUMS: [::gpustream::codegen::Checksum; 2] = [
             ::gpustream::codegen::Checksum::new("SHA-256"),
@@ -61,6 +61,7 @@ impl Kernels {
             headers: &[
             ],
             options: &[],
+            kernels: &[],
         };
         use ::gpustream::codegen::param;
         let source = ::gpustream::ModuleSource { name: "k", images: IMAGES, source: Some(SOURCE) };
