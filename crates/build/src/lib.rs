@@ -131,7 +131,10 @@ pub mod fuzzing {
 
     /// Parses any text as a kernel file.
     pub fn kernel_file(text: &str) {
-        let _ = crate::parse::parse(&SourceFile::new("k.cu", text), &[text.to_owned()], &[]);
+        let header =
+            crate::parse::Helper { name: "k.cuh".to_owned(), source: SourceFile::new("k.cuh", text) };
+        let _ =
+            crate::parse::parse(&SourceFile::new("k.cu", text), &[header], crate::parse::Script::default());
     }
 
     /// Reads any bytes as a cubin.

@@ -15,7 +15,17 @@ pub struct Line {
 ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for Line);
 // SAFETY: every member is valid for all bit patterns, and there is no padding between or after them.
 ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for Line);
-const _: () = assert!(::core::mem::size_of::<Line>() == 8 && ::core::mem::align_of::<Line>() == 4);
+const _: () = {
+    assert!(::core::mem::size_of::<Line>() == 8 && ::core::mem::align_of::<Line>() == 4);
+    assert!(::core::mem::offset_of!(Line, start) == 0);
+    assert!(::core::mem::offset_of!(Line, slope) == 4);
+};
+#[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
+impl ::core::default::Default for Line {
+    fn default() -> Self {
+        ::gpustream::Zeroable::zeroed()
+    }
+}
 
 /// The kernels of `k.cu`, loaded on one device. Clones are handles of the same module.
 #[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]

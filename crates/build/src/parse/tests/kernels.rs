@@ -40,7 +40,7 @@ template <typename T> __device__ void generic(T* x) {}
 fn kernels_without_a_name_to_find_are_refused() {
     refused("struct A {\n  static __global__ void k() {}\n};", "2:26", &["member of a class"]);
     refused(
-        "#ifdef FOO\nextern \"C\" __global__ void k() {}\n#endif",
+        "#ifdef __CUDACC__\nextern \"C\" __global__ void k() {}\n#endif",
         "2:28",
         &["stands in an #if", "into the kernel's body"],
     );
@@ -52,6 +52,12 @@ fn kernels_without_a_name_to_find_are_refused() {
     refused("extern \"C\" __global__ int k(int x) { return x; }", "1:23", &["does not return void"]);
     refused("extern \"C\" __global__ void* k(int x) { return 0; }", "1:23", &["does not return void"]);
     refused("extern \"C\" __global__ void load(int x) {}", "1:28", &["own `load`", "rename"]);
+    refused(
+        "#ifdef FOO\nextern \"C\" __global__ void k() {}\n#endif",
+        "1:1",
+        &["condition is false", "define"],
+    );
+    refused("int a = 1\nint b;\n", "1:10", &["`;` is missing here"]);
     refused("int x;\n", "1:1", &["no kernel in this file", "write `__global__ void"]);
 }
 

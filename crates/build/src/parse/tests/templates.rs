@@ -6,7 +6,8 @@ use crate::signature::Argument;
 /// Returns the names of all functions that are compiled.
 fn keys(text: &str, script: &[&str]) -> Vec<String> {
     let script: Vec<String> = script.iter().map(|&instance| instance.to_owned()).collect();
-    let module = parse(&SourceFile::new("k.cu", text), &[], &script).unwrap_or_else(|e| panic!("{e}"));
+    let script = Script { defines: &[], instances: &script };
+    let module = parse(&SourceFile::new("k.cu", text), &[], script).unwrap_or_else(|e| panic!("{e}"));
     module.functions().map(|(kernel, instance)| kernel.key(instance)).collect()
 }
 
@@ -47,7 +48,9 @@ fn types_that_only_cpp_has_may_choose_but_not_be_passed() {
         read("/// types: Op = Sum, T = int\ntemplate <class Op, class T> __global__ void k(T* x) {}\n");
     let unknown = Argument::Type { cpp: "Sum".to_owned(), ty: None };
     assert_eq!(module.kernels[0].instances[0].arguments[0], unknown);
-    let errors = errors("/// types: Op = Sum\ntemplate <class Op> __global__ void k(Op* x) {}\n");
+    let module = read("/// types: Op = Sum\ntemplate <class Op> __global__ void k(Op* x) {}\n");
+    assert_eq!(module.kernels[0].generics, [None], "bytes, whatever is chosen");
+    let errors = errors("/// types: Op = Sum\ntemplate <class Op> __global__ void k(Op x) {}\n");
     assert!(errors.iter().all(|e| e.contains("unknown type `Op`")), "{errors:?}");
 }
 
