@@ -93,7 +93,7 @@ fn unexpected_launches_are_checked(device: &Device) -> Result<()> {
     let kernel = kernels.module().kernel("step")?;
     let others =
         sync::Kernels::load(&open_again(device, DeviceOptions::default())?)?.module().kernel("step")?;
-    let huge = Launch::new([1; 3], [kernel.info().max_threads_per_block + 1, 1, 1]);
+    let huge = ONE.shared(device.info().shared_memory_per_block_optin + 1);
     let (mut x, value) = (s.full(N, 1u32)?, 3u32);
     let mut step = device.replay();
     for run in 0..6 {
@@ -110,7 +110,7 @@ fn unexpected_launches_are_checked(device: &Device) -> Result<()> {
                 }
                 let args = [Arg::write(&mut x), Arg::value(&value), Arg::value(&N)];
                 if run > 2 {
-                    refused(kernel.launch(s, &huge, &args), ErrorKind::InvalidLaunch, &["threads"]);
+                    refused(kernel.launch(s, &huge, &args), ErrorKind::InvalidLaunch, &["shared memory"]);
                     refused(others.launch(s, &ONE, &args), ErrorKind::DeviceMismatch, &["step"]);
                 }
                 kernel.launch(s, &ONE, &args)
