@@ -3,9 +3,22 @@
 fn main() {
     gpustream_build::Kernels::new()
         .files(
-            ["args", "clusters", "faults", "library", "sync", "warps"]
-                .map(|name| format!("kernels/{name}.cu")),
+            [
+                "args",
+                "clusters",
+                "faults",
+                "foreign",
+                "idioms",
+                "library",
+                "sync",
+                "types",
+                "types-half2",
+                "warps",
+            ]
+            .map(|name| format!("kernels/{name}.cu")),
         )
+        .instantiate("less<3>")
+        .instantiate("less< -4 >")
         .build()
         .unwrap_or_else(|error| error.exit());
 }

@@ -120,7 +120,7 @@ fn missing_compiler_is_unsupported() {
         }
         let _recorder = load_with(options);
         let device = backend().open(0).unwrap();
-        let source = Source { name: "k.cu", text: "", headers: &[], options: &[] };
+        let source = Source { name: "k.cu", text: "", headers: &[], options: &[], kernels: &[] };
         // SAFETY: no options.
         for error in [unsafe { device.compile(&source) }.unwrap_err(), device.compiler().unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -14,6 +14,7 @@ mod events;
 mod exit;
 mod faults;
 mod flags;
+mod foreign;
 mod graphs;
 mod graphs_alloc;
 mod graphs_capture;
@@ -22,6 +23,7 @@ mod graphs_update;
 mod hammer;
 mod host_functions;
 mod host_memory;
+mod idioms;
 mod kernels;
 mod launch;
 mod lifetimes;
@@ -41,10 +43,11 @@ mod streams;
 mod streams_part;
 mod strided;
 mod tracking;
+mod types;
 
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
-    staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, faults,
-    kernels, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
+    staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, foreign, faults,
+    kernels, idioms, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }

@@ -38,8 +38,13 @@ fn parameters_that_differ_are_refused(device: &Device) -> Result<()> {
 
 fn images_for_other_devices_are_refused(device: &Device) -> Result<()> {
     let images = [
-        Image { backend: "vulkan", targets: &["spirv"], bytes: b"" },
-        Image { backend: device.info().backend, targets: &["sm_1", "gfx1", "pdp-11"], bytes: b"" },
+        Image { backend: "vulkan", targets: &["spirv"], bytes: b"", symbols: &[] },
+        Image {
+            backend: device.info().backend,
+            targets: &["sm_1", "gfx1", "pdp-11"],
+            bytes: b"",
+            symbols: &[],
+        },
     ];
     let source = ModuleSource { name: "elsewhere", images: &images, source: None };
     let arch = device.info().arch.as_str();
@@ -66,7 +71,7 @@ fn damaged_images_are_refused(device: &Device) -> Result<()> {
     let targets = [arch.as_str()];
     let elf = [&b"\x7fELF\x02\x01\x01"[..], &[0; 500]].concat();
     for bytes in [&b""[..], b"not a module", &[0; 4096], &elf] {
-        let images = [Image { backend, targets: &targets, bytes }];
+        let images = [Image { backend, targets: &targets, bytes, symbols: &[] }];
         let source = ModuleSource { name: "damaged", images: &images, source: None };
         // SAFETY: none of the images has code that a loader could run.
         let Err(error) = (unsafe { device.load_module(&source) }) else {
@@ -85,7 +90,7 @@ fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
         [Checksum::new("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")];
     let targets = [device.info().arch.as_str()];
     let load = |bytes: &[u8]| {
-        let images = [Image { backend: device.info().backend, targets: &targets, bytes }];
+        let images = [Image { backend: device.info().backend, targets: &targets, bytes, symbols: &[] }];
         let source = ModuleSource { name: "embedded", images: &images, source: None };
         // SAFETY: neither of the two images has code that a loader could run.
         unsafe { codegen::load(device, &source, &CHECKSUMS) }
@@ -103,7 +108,7 @@ fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
 
 fn source_that_does_not_compile_is_refused(device: &Device) -> Result<()> {
     let text = "extern \"C\" __global__ void k(int* x) { *x = undeclared_thing; }";
-    let source = Source { name: "wrong.cu", text, headers: &[], options: &[] };
+    let source = Source { name: "wrong.cu", text, headers: &[], options: &[], kernels: &[] };
     let source = ModuleSource { name: "wrong", images: &[], source: Some(source) };
     // SAFETY: the source has no image, and its text does not compile.
     let Err(error) = (unsafe { device.load_module(&source) }) else { panic!("it compiled") };

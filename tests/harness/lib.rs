@@ -36,6 +36,26 @@ pub mod clusters {
     gpustream::include_kernels!("clusters");
 }
 
+/// Kernels as existing programs have them: `kernels/foreign.cu`.
+pub mod foreign {
+    gpustream::include_kernels!("foreign");
+}
+
+/// Kernels in the manner of existing CUDA and HIP code.
+pub mod idioms {
+    gpustream::include_kernels!("idioms");
+}
+
+/// Kernels with the types of existing CUDA and HIP files.
+pub mod types {
+    gpustream::include_kernels!("types");
+}
+
+/// Kernels over pairs of 16-bit numbers.
+pub mod half_pairs {
+    gpustream::include_kernels!("types-half2");
+}
+
 /// Kernels for the functions of the portable device headers.
 pub mod library {
     gpustream::include_kernels!("library");

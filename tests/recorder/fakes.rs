@@ -78,7 +78,7 @@ pub(crate) fn load_kernel(fake: &Fake, device: &Device) -> Result<Kernel> {
 /// Loads the module of that kernel.
 pub(crate) fn load_module(fake: &Fake, device: &Device) -> Result<Module> {
     let bytes = module(&[("increment", &[8, 8])]);
-    let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes }];
+    let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];
     let source = ModuleSource { name: "test", images: &images, source: None };
     // SAFETY: the driver is a fake, and the image is its own.
     unsafe { device.load_module(&source) }

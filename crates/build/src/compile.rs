@@ -13,7 +13,7 @@ use std::time::Duration;
 use self::assertions::assertions;
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
-use crate::headers::write_if_changed;
+use crate::headers::{vendor, write_if_changed};
 use crate::report::KernelReport;
 use crate::unit::Unit;
 
@@ -30,16 +30,22 @@ pub(crate) struct Common {
 impl Common {
     /// Returns `-I`, `-D` and the backend's own flags, which all compilers here spell alike.
     fn arguments(&self, backend: Backend) -> Vec<String> {
-        let includes = self.includes.iter().map(|folder| format!("-I{}", folder.display()));
+        let includes = self.folders(backend).map(|folder| format!("-I{}", folder.display()));
         includes.chain(self.options(backend)).collect()
+    }
+
+    /// Returns the folders in which headers are sought: those of ours with the vendors' names first.
+    fn folders(&self, backend: Backend) -> impl Iterator<Item = PathBuf> {
+        let vendor = self.includes.first().map(|ours| ours.join(vendor::folder(backend)));
+        vendor.into_iter().chain(self.includes.iter().cloned())
     }
 
     /// Returns the same for a compiler that runs in the output folder and hands its arguments to a shell, within quotes
     /// that leave some characters their meaning.
     fn shell_arguments(&self, backend: Backend) -> Result<Vec<String>> {
         let mut arguments = Vec::new();
-        for folder in &self.includes {
-            let folder = folder.strip_prefix(&self.out_dir).unwrap_or(folder).display().to_string();
+        for folder in self.folders(backend) {
+            let folder = folder.strip_prefix(&self.out_dir).unwrap_or(&folder).display().to_string();
             if folder
                 .contains(['"', '\'', '$', '`', '\\', ' ', ';', '&', '|', '<', '>', '(', ')', '*', '?', '\n'])
             {
@@ -71,6 +77,25 @@ pub(crate) struct Image {
     pub(crate) backend: Backend,
     pub(crate) targets: Vec<String>,
     pub(crate) path: PathBuf,
+    /// The kernels' names in the program, and their symbols where these are others.
+    pub(crate) symbols: Vec<(String, String)>,
+}
+
+impl Image {
+    /// Notes a kernel's symbol. All parts of an image have one table, so a kernel has one symbol in all of them.
+    fn add(&mut self, key: &str, symbol: &str) -> Result<()> {
+        match self.symbols.iter().find(|(known, _)| known == key) {
+            Some((_, known)) if known != symbol => Err(Error::message(format!(
+                "kernel `{key}` is called {known} for one target and {symbol} for another; give it a namespace with a \
+                 name, or write `extern \"C\"`"
+            ))),
+            None if key != symbol => {
+                self.symbols.push((key.to_owned(), symbol.to_owned()));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The outcome of one run of a compiler.
@@ -85,9 +110,7 @@ pub(crate) struct Output {
 impl Output {
     /// Gathers the results for `image`. `warnings` count where the compiler ran.
     fn new(
-        backend: Backend,
-        targets: Vec<String>,
-        image: PathBuf,
+        image: Image,
         mut reports: Vec<KernelReport>,
         compile_time: Option<Duration>,
         mut warnings: String,
@@ -98,7 +121,7 @@ impl Output {
         if compile_time.is_none() {
             warnings.clear();
         }
-        Self { image: Image { backend, targets, path: image }, reports, compile_time, warnings }
+        Self { image, reports, compile_time, warnings }
     }
 }
 

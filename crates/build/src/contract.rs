@@ -70,6 +70,8 @@ const MAX_BLOCK: u64 = 1024;
 pub(crate) enum LineKind {
     Requires,
     Covers,
+    /// The types and numbers that a template is compiled for, which are read with the template.
+    Types,
     /// A line that looks like one of them and is not.
     Misspelt,
 }
@@ -85,6 +87,7 @@ pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
         match line[..colon].trim() {
             "requires" => return Some((LineKind::Requires, colon + 1)),
             "covers" => return Some((LineKind::Covers, colon + 1)),
+            "types" => return Some((LineKind::Types, colon + 1)),
             _ => {}
         }
     }
@@ -120,6 +123,7 @@ impl Contract {
         let result = match kind {
             LineKind::Requires => self.add_requires(source, range, scope, diagnostics),
             LineKind::Covers => self.add_covers(source, range, scope),
+            LineKind::Types => Ok(()),
             LineKind::Misspelt => Err(source.file.diagnostic(
                 range.start.saturating_sub(1)..range.start,
                 "this looks like a contract line",

@@ -1,10 +1,12 @@
 //! Headers: the portable ones that this crate carries, and those that a kernel file includes.
 
+pub(crate) mod vendor;
+
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::diagnostic::{Error, Result, SourceFile};
+use crate::diagnostic::{Error, Result, SourceFile, text};
 
 /// The device headers by the name they are included under, `gpustream/kernel.cuh` and so on.
 const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/headers.rs"));
@@ -27,6 +29,9 @@ pub(crate) struct Header {
 pub(crate) fn unpack(folder: &Path) -> Result<()> {
     for (name, text) in EMBEDDED {
         write_if_changed(&folder.join(name), text.as_bytes())?;
+    }
+    for (path, text) in vendor::one_liners() {
+        write_if_changed(&folder.join(path), text.as_bytes())?;
     }
     Ok(())
 }
@@ -56,7 +61,12 @@ pub(crate) fn closure(source: &SourceFile, include_dirs: &[PathBuf]) -> Vec<Head
             if !seen.insert(name.to_owned()) {
                 continue;
             }
-            let Some((text, place)) = find(name, quoted, &place, include_dirs) else { continue };
+            let Some((text, place)) = find(name, quoted, &place, include_dirs) else {
+                if matches!(place, Place::Disk(_)) && vendor::is_built_in(name) {
+                    found.push(Header { name: name.to_owned(), text: String::new(), path: None });
+                }
+                continue;
+            };
             let path = match &place {
                 Place::Disk(path) => Some(path.clone()),
                 Place::Embedded(_) => None,
@@ -79,13 +89,18 @@ pub(crate) fn for_hosts() -> impl Iterator<Item = &'static str> {
     EMBEDDED.iter().filter(|(name, _)| name.starts_with(CPU_ONLY)).map(|(_, text)| *text)
 }
 
+/// Returns the same of the compilation for AMD.
+pub(crate) fn for_hip() -> impl Iterator<Item = &'static str> {
+    EMBEDDED.iter().filter(|(name, _)| name.starts_with("gpustream/hip/")).map(|(_, text)| *text)
+}
+
 enum Place {
     Disk(PathBuf),
     Embedded(String),
 }
 
 fn find(name: &str, quoted: bool, from: &Place, include_dirs: &[PathBuf]) -> Option<(String, Place)> {
-    let read = |path: PathBuf| fs::read_to_string(&path).ok().map(|text| (text, Place::Disk(path)));
+    let read = |path: PathBuf| fs::read(&path).ok().map(|bytes| (text(bytes), Place::Disk(path)));
     let embedded = |name: &str| {
         let (name, text) = EMBEDDED.iter().find(|(n, _)| *n == name)?;
         Some(((*text).to_owned(), Place::Embedded((*name).to_owned())))
@@ -106,7 +121,7 @@ fn find(name: &str, quoted: bool, from: &Place, include_dirs: &[PathBuf]) -> Opt
 }
 
 /// Returns the names that a text includes, and whether in quotes.
-fn includes(text: &str) -> impl Iterator<Item = (&str, bool)> {
+pub(crate) fn includes(text: &str) -> impl Iterator<Item = (&str, bool)> {
     text.lines().filter_map(|line| {
         let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim_start();
         let (close, quoted) = match rest.chars().next()? {

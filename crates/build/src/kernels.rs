@@ -9,6 +9,7 @@ use crate::bindings;
 use crate::compile::{self, Image};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{self, write_if_changed};
+use crate::parse::Script;
 use crate::plan::{Plan, WATCHED, Wanted};
 use crate::report::KernelReport;
 use crate::schedule::{self, Progress};
@@ -24,6 +25,7 @@ pub struct Kernels {
     includes: Vec<PathBuf>,
     defines: Vec<(String, Option<String>)>,
     flags: Vec<(Backend, String)>,
+    instances: Vec<String>,
     wanted: Wanted,
     out_dir: Option<PathBuf>,
     jobs: Option<usize>,
@@ -56,6 +58,14 @@ impl Kernels {
     #[must_use]
     pub fn include(mut self, folder: impl Into<PathBuf>) -> Self {
         self.includes.push(folder.into());
+        self
+    }
+
+    /// Compiles a kernel template for these arguments, such as `"axpy<float>"` or `"solver::step<double, 16>"`: a file that
+    /// was written for another program stays as it is. Types are named as at the end of the file; numbers are literals.
+    #[must_use]
+    pub fn instantiate(mut self, instance: impl Into<String>) -> Self {
+        self.instances.push(instance.into());
         self
     }
 
@@ -239,8 +249,9 @@ impl Kernels {
         let includes: Vec<_> = self.absolute_includes().collect();
         let mut units: Vec<Unit> = Vec::new();
         let mut failed: Option<Error> = None;
+        let script = Script { defines: &self.defines, instances: &self.instances };
         for path in &self.files {
-            let unit = Unit::read(path, &includes);
+            let unit = Unit::read(path, &includes, script);
             match unit {
                 Ok(unit) => {
                     for header in unit.headers.iter().filter_map(|h| h.path.as_ref()) {
@@ -258,6 +269,14 @@ impl Kernels {
                     units.push(unit);
                 }
                 Err(error) => failed = Error::join(failed, error),
+            }
+        }
+        for instance in &self.instances {
+            if failed.is_none() && !units.iter().any(|unit| unit.module.instantiates(instance)) {
+                let message = format!(
+                    "no kernel template for `.instantiate({instance:?})`; write it like \"axpy<float>\""
+                );
+                failed = Error::join(failed, Error::message(message));
             }
         }
         failed.map_or(Ok(units), Err)

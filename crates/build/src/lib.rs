@@ -29,14 +29,14 @@
 //!
 //! # The way of a file
 //!
-//! 1. **Parsing.** Every `extern "C" __global__ void` kernel of the file becomes a method of the generated
-//!    `Kernels` struct. A declaration that cannot be bound (a template, a reference, an unknown type, …) is an error at
+//! 1. **Parsing.** Every `__global__ void` kernel of the file becomes a method of the generated `Kernels` struct. A declaration that cannot be bound (a reference, an unknown type, …) is an error at
 //!    `file:line:column` that says what to write instead; all of a file's errors are reported at once.
 //! 2. **Compiling**, for the backends that were asked for ([`Backend`]): a shared object per instruction level
 //!    for the CPU, one fat binary for CUDA, one bundle for HIP. Files whose text, headers, options and compiler
 //!    did not change are not compiled again.
 //! 3. **Checking.** The parameter table that each compiler wrote (`.nv.info` in a cubin, the notes of an AMD
-//!    code object, `sizeof` on the CPU) is compared with the parsed signature; a difference is an error.
+//!    code object, `sizeof` on the CPU) is compared with the parsed signature; a difference is an error. A kernel that is
+//!    not `extern "C"` is found there by its name in C++.
 //! 4. **Writing** `OUT_DIR/NAME.rs` with the launchers, the embedded images and the source.
 //!
 //! The source and the headers it includes are always embedded: a device for which no image was built gets one
@@ -67,9 +67,11 @@
 //! /// requires: n <= len(x),
 //! ///           n <= len(y)
 //! /// covers: n
-//! extern "C" __global__ void saxpy(float a, const float* __restrict__ x, float* __restrict__ y, size_t n)
+//! __global__ void saxpy(float a, const float* __restrict__ x, float* __restrict__ y, size_t n)
 //! ```
 //!
+//! * `types:` lists what a template is compiled for: `types: T = float, double, tile = 16, 32`. The launcher is generic
+//!   over the same parameters. See also [`Kernels::instantiate`].
 //! * `requires:` lists conditions between commas, all of which must hold. Each compares two integer expressions (`<`
 //!   `<=` `>` `>=` `==` `!=`) over integer parameters, `len(pointer)` (elements), literals and the launch's
 //!   `grid.x|y|z`, `block.x|y|z` and `shared` (dynamic bytes), with `+ - * / %`, signs and parentheses. Each launch
@@ -129,7 +131,10 @@ pub mod fuzzing {
 
     /// Parses any text as a kernel file.
     pub fn kernel_file(text: &str) {
-        let _ = crate::parse::parse(&SourceFile::new("k.cu", text), &[text.to_owned()]);
+        let header =
+            crate::parse::Helper { name: "k.cuh".to_owned(), source: SourceFile::new("k.cuh", text) };
+        let _ =
+            crate::parse::parse(&SourceFile::new("k.cu", text), &[header], crate::parse::Script::default());
     }
 
     /// Reads any bytes as a cubin.

@@ -1,72 +1,121 @@
 //! Reads kernels out of a `.cu` file.
 //!
-//! Only the text of the file itself is read: macros are not expanded and `#include`s are not followed, so a
-//! kernel must be written out, with its parameter types nameable from this file. Everything else of C++ may
-//! be used around it.
+//! Macros are not expanded, so a kernel must be written out. Its types may come from the user's own headers, and a
+//! macro may stand for a type or a number. Everything else of C++ may be used around it.
 
 mod calls;
+mod constants;
 mod doc;
 mod kernel;
+mod preprocess;
+mod reach;
 mod shared;
 mod structs;
+pub(crate) mod templates;
 mod types;
 
+pub(crate) use preprocess::Helper;
 use tree_sitter::{Node, Tree};
 
+pub(crate) use self::reach::device_part;
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 
-/// Parses a file, or returns every reason why it cannot be bound. `helpers` are the texts of the user's own
-/// headers, read only to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid.
-pub(crate) fn parse(source: &SourceFile, helpers: &[String]) -> Result<Module> {
-    let name = source.path.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_owned();
-    check_name(source, &name)?;
-    let tree = tree(&source.text)?;
+/// What the build script says about all files.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Script<'a> {
+    /// The macros of the build's options.
+    pub(crate) defines: &'a [(String, Option<String>)],
+    /// The instances of templates to compile.
+    pub(crate) instances: &'a [String],
+}
+
+/// Parses a file, or returns every reason why it cannot be bound. `headers` are the user's own, read for their types
+/// and to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid.
+pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
+    let helpers: &[String] = &headers.iter().map(|header| header.source.text.clone()).collect::<Vec<_>>();
+    let parts = preprocess::Parts::read(source, headers, script.defines)?;
+    let name = module_name(source);
+    let root = parts.root();
     let mut file = File {
         source,
-        types: types::Types::collect(source, tree.root_node()),
-        docs: doc::Docs::collect(source, tree.root_node()),
-        calls: calls::Calls::collect(&source.text, tree.root_node(), helpers)?,
-        dynamic_shared: shared::dynamic_arrays(&source.text, tree.root_node(), helpers)?,
+        types: types::Types::collect(source, &parts),
+        docs: doc::Docs::collect(source, root),
+        calls: calls::Calls::collect(&source.text, root, helpers)?,
+        dynamic_shared: shared::dynamic_arrays(&source.text, root, helpers)?,
+        wanted: templates::wanted(source, root, script.instances),
         kernels: Vec::new(),
+        unused: Vec::new(),
         diagnostics: Vec::new(),
         warnings: Vec::new(),
     };
-    file.walk(tree.root_node(), Context::default());
+    file.walk(root, Context::default());
     file.diagnostics.extend(file.docs.unused_contracts(source));
-    if file.kernels.is_empty() && file.diagnostics.is_empty() {
-        file.diagnostics.push(source.diagnostic(
-            0..0,
-            "no kernel in this file",
-            "write `extern \"C\" __global__ void name(float* x, size_t n) { … }`",
-        ));
+    if file.kernels.is_empty() {
+        file.diagnostics.append(&mut file.unused);
     }
+    for Diagnostic { path, line, column, message, help, .. } in &file.unused {
+        file.warnings.push(format!("{}:{line}:{column}: {message}; {help}", path.display()));
+    }
+    if file.kernels.is_empty() && file.diagnostics.is_empty() {
+        file.diagnostics.push(no_kernel(source, root, &parts));
+    }
+    kernel::tell_apart(&mut file.kernels);
     kernel::check_names(source, &file.kernels, &mut file.diagnostics);
     let mut diagnostics = file.diagnostics;
     diagnostics.sort_by_key(|d| (d.line, d.column));
     diagnostics.dedup();
     Error::check(diagnostics)?;
-    let (structs, halves) = file.types.into_used();
+    let (definitions, halves) = file.types.into_used();
     Ok(Module {
         name,
-        structs,
+        definitions,
         halves,
+        assumed: parts.macros.assumed(),
         kernels: file.kernels,
         dynamic_shared: file.dynamic_shared,
         warnings: file.warnings,
     })
 }
 
-/// Refuses a file whose stem is no identifier: the stem names the generated file and appears in paths.
-fn check_name(source: &SourceFile, name: &str) -> Result<()> {
-    if kernel::is_plain_name(name) {
-        return Ok(());
+/// Returns the file's stem, which names the generated files. A character that could mean something there becomes `_`.
+fn module_name(source: &SourceFile) -> String {
+    let stem = source.path.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '+');
+    stem.chars().map(|c| if plain(c) { c } else { '_' }).collect()
+}
+
+/// Returns the error about a file without a kernel: the first place that cannot be read, or that there is none.
+fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>) -> Diagnostic {
+    let mut broken = None;
+    visit(root, &mut |node| {
+        if broken.is_none() && (node.is_error() || node.is_missing()) {
+            broken = Some(node);
+        }
+        broken.is_none() && node.has_error()
+    });
+    match broken {
+        Some(node) if node.is_missing() => source.diagnostic(
+            node.byte_range(),
+            format!("`{}` is missing here", node.kind()),
+            "without it no kernel can be found in this file",
+        ),
+        Some(node) => source.diagnostic(
+            node.byte_range(),
+            "this text cannot be read",
+            "look for a missing semicolon, an unbalanced brace, or a macro that stands for part of a declaration",
+        ),
+        None if parts.left_out_kernel => source.diagnostic(
+            0..0,
+            "every kernel of this file stands in an `#if` whose condition is false",
+            "define its macro: `Kernels::define(\"NAME\", \"1\")`",
+        ),
+        None => source.diagnostic(
+            0..0,
+            "no kernel in this file",
+            "write `__global__ void name(float* x, size_t n) { … }`",
+        ),
     }
-    Err(Error::message(format!(
-        "{}: a kernel file's name without extension must be a Rust identifier; rename it, for example to {}.cu",
-        source.path.display(),
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect::<String>(),
-    )))
 }
 
 fn tree(text: &str) -> Result<Tree> {
@@ -85,7 +134,11 @@ struct File<'a> {
     calls: calls::Calls,
     /// Names of `extern __shared__` arrays.
     dynamic_shared: Vec<String>,
+    /// The instances of templates that someone asks for.
+    wanted: Vec<templates::Wanted>,
     kernels: Vec<crate::signature::Kernel>,
+    /// Templates that are compiled for nothing.
+    unused: Vec<Diagnostic>,
     diagnostics: Vec<Diagnostic>,
     warnings: Vec<String>,
 }
@@ -94,8 +147,6 @@ struct File<'a> {
 #[derive(Clone, Copy, Default)]
 struct Context {
     extern_c: bool,
-    template: bool,
-    namespace: bool,
     conditional: bool,
     class: bool,
     /// Whether they are text that tree-sitter could not read.
@@ -119,7 +170,7 @@ impl<'a> File<'a> {
                 self.diagnostics.push(self.source.diagnostic(
                     node.byte_range(),
                     "this kernel's declaration cannot be read",
-                    "write `extern \"C\" __global__ void name(parameters) { … }`, without macros in between",
+                    "write `__global__ void name(parameters) { … }`, without macros in between",
                 ));
                 return;
             }
@@ -128,8 +179,8 @@ impl<'a> File<'a> {
                     .child_by_field_name("value")
                     .is_some_and(|v| &self.source.text[v.byte_range()] == "\"C\"");
             }
-            "template_declaration" => context.template = true,
-            "namespace_definition" => context.namespace = true,
+            // Read beforehand, as an instance of a template.
+            "template_instantiation" if child_of_kind(node, "__global__").is_some() => return,
             "struct_specifier" | "class_specifier" => context.class = true,
             "preproc_if" | "preproc_ifdef" | "preproc_else" | "preproc_elif" => {
                 context.conditional |= !is_include_guard(self.source, node);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::backend::Backend;
-use crate::signature::Kernel;
+use crate::signature::{Instance, Kernel};
 use crate::unit::Unit;
 
 /// One kernel as compiled for one target. Fields that a backend does not have are `None`.
@@ -43,10 +43,16 @@ pub struct KernelReport {
 
 impl KernelReport {
     /// Returns what is known without looking into the image.
-    pub(crate) fn new(unit: &Unit, kernel: &Kernel, backend: Backend, target: &str, image: &Path) -> Self {
+    pub(crate) fn new(
+        unit: &Unit,
+        (kernel, instance): (&Kernel, &Instance),
+        backend: Backend,
+        target: &str,
+        image: &Path,
+    ) -> Self {
         Self {
             file: unit.source.path.clone(),
-            kernel: kernel.name.clone(),
+            kernel: if kernel.template.is_empty() { kernel.name.clone() } else { kernel.key(instance) },
             backend: backend.name(),
             target: target.to_owned(),
             registers: None,

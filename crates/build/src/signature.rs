@@ -3,16 +3,19 @@
 use std::ops::Range;
 
 use crate::contract::Contract;
-use crate::types::{Param, Scalar, ValueType};
+use crate::types::{Hazard, Param, ParamType, Scalar, ValueType};
 
 /// The declarations of one file, as the bindings need them.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// The file's stem: `saxpy` for `saxpy.cu`.
+    /// The file's stem, `saxpy` for `saxpy.cu`, with `_` for characters that mean something in paths and strings.
     pub(crate) name: String,
-    pub(crate) structs: Vec<Struct>,
+    /// The structs and enums that kernels use, each behind those that it contains.
+    pub(crate) definitions: Vec<Definition>,
     /// The names by which the file calls the 16-bit floating-point types.
     pub(crate) halves: Vec<(Scalar, String)>,
+    /// Macros that were taken for undefined where an `#if` asks for them.
+    pub(crate) assumed: Vec<String>,
     pub(crate) kernels: Vec<Kernel>,
     /// Names of `extern __shared__` arrays, which the CPU's translation unit has to define.
     pub(crate) dynamic_shared: Vec<String>,
@@ -22,11 +25,20 @@ pub(crate) struct Module {
 
 #[derive(Debug)]
 pub(crate) struct Kernel {
+    /// The launcher's name: the function's own, or one made of it where several functions have it.
     pub(crate) name: String,
+    pub(crate) function: Function,
     pub(crate) name_range: Range<usize>,
     /// Doc comment without its contract lines, dedented.
     pub(crate) docs: Vec<String>,
+    /// The launchers' parameters; those of a template's first instance.
     pub(crate) params: Vec<Param>,
+    /// The template's parameters; none of an ordinary function.
+    pub(crate) template: Vec<Template>,
+    /// For each of `params` the template's parameter that is the type of its value or element.
+    pub(crate) generics: Vec<Option<usize>>,
+    /// The functions that are compiled: one, or the instances of a template.
+    pub(crate) instances: Vec<Instance>,
     pub(crate) contract: Contract,
     /// Whether the kernel loops with `GS_FOR_EACH*`, and so is right for any grid.
     pub(crate) strided: bool,
@@ -36,7 +48,131 @@ pub(crate) struct Kernel {
     pub(crate) max_threads: Option<u32>,
 }
 
+impl Module {
+    /// Returns whether a template of the file is compiled for `instance`, `path<arguments>`.
+    pub(crate) fn instantiates(&self, instance: &str) -> bool {
+        let asked = instance.split('<').next().unwrap_or_default();
+        self.kernels.iter().any(|kernel| !kernel.template.is_empty() && kernel.function.is_called(asked))
+    }
+
+    /// Returns every function that is compiled, with its kernel.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = (&Kernel, &Instance)> {
+        self.kernels.iter().flat_map(|kernel| kernel.instances.iter().map(move |instance| (kernel, instance)))
+    }
+}
+
+/// A function as C++ names it.
+#[derive(Debug)]
+pub(crate) struct Function {
+    /// The name with its namespaces: `solver::step`. Namespaces without a name are left out.
+    pub(crate) path: String,
+    /// Whether the function's symbol is its name.
+    pub(crate) extern_c: bool,
+    /// The types of the parameters as written: `const float*, size_t`.
+    pub(crate) types: String,
+    /// Whether the file has another function of this path.
+    pub(crate) overloaded: bool,
+}
+
+impl Function {
+    /// Returns whether a path, as far as it is written, is this function's.
+    pub(crate) fn is_called(&self, path: &str) -> bool {
+        let path: String = path.split_whitespace().collect();
+        let before = self.path.strip_suffix(path.trim_start_matches("::"));
+        before.is_some_and(|before| before.is_empty() || before.ends_with("::"))
+    }
+}
+
+/// A parameter of a template.
+#[derive(Debug)]
+pub(crate) struct Template {
+    pub(crate) name: String,
+    /// The type of a number; `None` for a type.
+    pub(crate) constant: Option<Scalar>,
+}
+
+/// An argument for a parameter of a template.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Argument {
+    /// A type as it is written, and as it is known: no kernel takes one that is unknown as a parameter.
+    Type {
+        cpp: String,
+        ty: Option<ValueType>,
+    },
+    Constant {
+        value: i128,
+        scalar: Scalar,
+    },
+}
+
+impl Argument {
+    pub(crate) fn cpp(&self) -> String {
+        match self {
+            Self::Type { cpp, .. } => cpp.clone(),
+            Self::Constant { value, scalar: Scalar::Bool } => (*value != 0).to_string(),
+            Self::Constant { value, .. } => value.to_string(),
+        }
+    }
+}
+
+/// A function that is compiled.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    /// The template's arguments; none of an ordinary function.
+    pub(crate) arguments: Vec<Argument>,
+    /// The types of the parameters.
+    pub(crate) params: Vec<ParamType>,
+    /// Whether the file instantiates the template with these arguments itself.
+    pub(crate) written: bool,
+}
+
+impl Instance {
+    /// Returns the parameter block as C lays it out: offset and size of each parameter, in bytes.
+    pub(crate) fn param_table(&self) -> Vec<(usize, usize)> {
+        let mut end = 0_usize;
+        self.params
+            .iter()
+            .map(|param| {
+                let (size, align) = param.layout();
+                let offset = end.next_multiple_of(align);
+                end = offset + size;
+                (offset, size)
+            })
+            .collect()
+    }
+}
+
 impl Kernel {
+    /// Returns the name by which a program finds an instance in its module: `solver::step`, `axpy<float>`.
+    pub(crate) fn key(&self, instance: &Instance) -> String {
+        let Function { path, types, overloaded, .. } = &self.function;
+        if self.function.extern_c {
+            path.rsplit("::").next().unwrap_or_default().to_owned()
+        } else if *overloaded {
+            format!("{path}({types})")
+        } else {
+            self.instantiated(instance)
+        }
+    }
+
+    /// Returns the C++ expression of an instance's address, which any namespace may contain.
+    pub(crate) fn address(&self, instance: &Instance) -> String {
+        if self.function.overloaded {
+            format!("static_cast<void (*)({})>(&::{})", self.function.types, self.function.path)
+        } else {
+            format!("&::{}", self.instantiated(instance))
+        }
+    }
+
+    /// Returns the path with the template's arguments.
+    pub(crate) fn instantiated(&self, instance: &Instance) -> String {
+        let arguments: Vec<_> = instance.arguments.iter().map(Argument::cpp).collect();
+        match &*arguments {
+            [] => self.function.path.clone(),
+            arguments => format!("{}<{}>", self.function.path, arguments.join(", ")),
+        }
+    }
+
     /// Returns the number of threads of the block with which the kernel is usually launched.
     pub(crate) fn usual_block(&self) -> u32 {
         let covered = self.contract.covers.as_ref().and_then(|c| c.block.as_ref());
@@ -46,32 +182,63 @@ impl Kernel {
             (None, None) => 256,
         }
     }
+}
 
-    /// Returns the parameter block as C lays it out: offset and size of each parameter, in bytes.
-    pub(crate) fn param_table(&self) -> Vec<(usize, usize)> {
-        let mut end = 0_usize;
-        self.params
-            .iter()
-            .map(|p| {
-                let (size, align) = p.ty.layout();
-                let offset = end.next_multiple_of(align);
-                end = offset + size;
-                (offset, size)
-            })
-            .collect()
+/// A type of the file or its headers that kernels take by value or by pointer.
+#[derive(Debug)]
+pub(crate) enum Definition {
+    Struct(Struct),
+    Enum(Enum),
+}
+
+impl Definition {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Struct(Struct { name, .. }) | Self::Enum(Enum { name, .. }) => name,
+        }
+    }
+
+    pub(crate) fn cpp(&self) -> &str {
+        match self {
+            Self::Struct(Struct { cpp, .. }) | Self::Enum(Enum { cpp, .. }) => cpp,
+        }
+    }
+
+    /// Returns the type of its values.
+    pub(crate) fn value(&self) -> ValueType {
+        match self {
+            Self::Struct(Struct { name, cpp, size, align, hazard, .. }) => {
+                let (name, cpp) = (name.clone(), cpp.clone());
+                ValueType::Struct { name, cpp, size: *size, align: *align, hazard: *hazard }
+            }
+            Self::Enum(Enum { name, cpp, repr, .. }) => {
+                ValueType::Enum { name: name.clone(), cpp: cpp.clone(), repr: *repr }
+            }
+        }
     }
 }
 
-/// A struct of the file that kernels take by value or by pointer.
+/// A struct or a union.
 #[derive(Debug)]
 pub(crate) struct Struct {
     pub(crate) name: String,
+    /// The name in C++, with its namespaces.
+    pub(crate) cpp: String,
     pub(crate) docs: Vec<String>,
     pub(crate) fields: Vec<Field>,
     pub(crate) size: usize,
     pub(crate) align: usize,
-    /// The alignment of `alignas`.
-    pub(crate) explicit_align: Option<usize>,
+    pub(crate) hazard: Option<Hazard>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Enum {
+    pub(crate) name: String,
+    /// The name in C++, with its namespaces.
+    pub(crate) cpp: String,
+    pub(crate) docs: Vec<String>,
+    pub(crate) repr: Scalar,
+    pub(crate) values: Vec<(String, i128)>,
 }
 
 #[derive(Debug)]
@@ -82,11 +249,17 @@ pub(crate) struct Field {
     /// Array extents, outermost first; empty for a plain member.
     pub(crate) extents: Vec<usize>,
     pub(crate) offset: usize,
+    /// Whether C++ has a member of this name and type.
+    pub(crate) in_cpp: bool,
 }
 
 impl Field {
     pub(crate) fn layout(&self) -> (usize, usize) {
-        let (size, align) = self.ty.layout();
-        (size * self.extents.iter().product::<usize>(), align)
+        (self.size().unwrap_or(usize::MAX), self.ty.layout().1)
+    }
+
+    /// Returns the size in bytes, or `None` where it overflows.
+    pub(crate) fn size(&self) -> Option<usize> {
+        self.extents.iter().try_fold(self.ty.layout().0, |size, extent| size.checked_mul(*extent))
     }
 }

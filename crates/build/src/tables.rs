@@ -2,9 +2,10 @@
 
 pub(crate) mod amdgpu;
 pub(crate) mod nvidia;
+pub(crate) mod symbols;
 
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::Kernel;
+use crate::signature::{Instance, Kernel};
 
 /// Offset and size in bytes of each parameter.
 pub(crate) type ParamTable = Vec<(usize, usize)>;
@@ -12,11 +13,11 @@ pub(crate) type ParamTable = Vec<(usize, usize)>;
 /// Compares the parameters that a compiler wrote with those that were parsed.
 pub(crate) fn compare(
     source: &SourceFile,
-    kernel: &Kernel,
+    (kernel, instance): (&Kernel, &Instance),
     compiled: &ParamTable,
     target: &str,
 ) -> Option<Diagnostic> {
-    let parsed = kernel.param_table();
+    let parsed = instance.param_table();
     if parsed == *compiled {
         return None;
     }
@@ -31,7 +32,7 @@ pub(crate) fn compare(
     } else {
         let what = format!(
             "the {target} kernel `{}` has {} parameters, its declaration {}",
-            kernel.name,
+            kernel.key(instance),
             compiled.len(),
             parsed.len()
         );

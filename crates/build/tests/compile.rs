@@ -113,9 +113,41 @@ fn a_plain_cuda_kernel_compiles_for_every_backend() {
     }
 }
 
+/// Kernels without `extern "C"`, in namespaces and overloaded.
+const FOREIGN: &str = include_str!("../../../tests/kernels/foreign.cu");
+
+#[test]
+fn kernels_are_found_by_the_names_that_compilers_give_them() {
+    let test = "kernels_are_found_by_the_names_that_compilers_give_them";
+    let dir = tempfile::tempdir().unwrap();
+    let mut backends = Vec::new();
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a", "gfx1100"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let built = build(dir.path(), FOREIGN, |k| {
+            k.backend(backend).cuda_arch("sm_80").cuda_arch("sm_90").hip_arch("gfx90a").hip_arch("gfx1100")
+        });
+        let bindings = fs::read_to_string(&built.unwrap().files[0].bindings).unwrap();
+        for symbol in [
+            r#"("add_one", "_Z7add_onePfm")"#,
+            r#"("solver::add_one", "_ZN6solver7add_oneEPfm")"#,
+            r#"("twice(float*, size_t)", "_Z5twicePfm")"#,
+            r#"("twice(int*, size_t)", "_Z5twicePim")"#,
+            r#"("twice(const int* __restrict__, int64_t*, unsigned)", "_Z5twicePKiPlj")"#,
+            r#"("solver::hidden", "_ZN6solver"#,
+        ] {
+            assert!(bindings.contains(symbol), "{symbol}: {bindings}");
+        }
+    }
+}
+
 /// Files of which a compiler makes something else than is written, each with the parameter or member that the error
 /// names.
-const LIES: [(&str, &str, &str); 12] = [
+const LIES: [(&str, &str, &str); 18] = [
     (
         "a value",
         "#define int float\nextern \"C\" __global__ void k(float* p, int n) { p[0] = n; }\n#undef int\n",
@@ -164,6 +196,37 @@ const LIES: [(&str, &str, &str); 12] = [
         "S: the compiler lays it out",
     ),
     (
+        "padding",
+        "#pragma pack(push, 1)\nstruct S { char a; double b; };\n#pragma pack(pop)\n\
+         extern \"C\" __global__ void k(S* s) { s->b = 1; }\n",
+        "S: the compiler lays it out",
+    ),
+    (
+        "a byte",
+        "#define char signed char\nextern \"C\" __global__ void k(char* p) { p[0] = 1; }\n#undef char\n",
+        "parameter p",
+    ),
+    (
+        "a pair",
+        "#include <gpustream/kernel.cuh>\n#define half2 float2\nextern \"C\" __global__ void k(half2* p) { p[0] = p[1]; }\n",
+        "parameter p",
+    ),
+    (
+        "an address",
+        "typedef int* address;\n#define address long\nextern \"C\" __global__ void k(address* p) { p[0] = p[1]; }\n",
+        "parameter p",
+    ),
+    (
+        "an enum",
+        "#define E enum_of\nenum E { A = 1 };\n#undef E\nenum E : long { B };\nextern \"C\" __global__ void k(enum E e) {}\n",
+        "k.cu",
+    ),
+    (
+        "an array",
+        "#define float double\nextern \"C\" __global__ void k(float p[][4]) { p[1][2] = 1; }\n#undef float\n",
+        "parameter p",
+    ),
+    (
         "the checks themselves",
         "#define static_assert(...)\n#define int float\nextern \"C\" __global__ void k(int n) {}\n",
         "parameter n",
@@ -174,6 +237,73 @@ const LIES: [(&str, &str, &str); 12] = [
         "number of parameters",
     ),
 ];
+
+/// The types that existing files have, with constant expressions, padding, and names from a header.
+const TYPES: &str = r#"#include <time.h>
+#include "mine.h"
+enum Mode { OFF = -1, ON = N };
+enum class Small : unsigned short { A = 65535 };
+typedef struct __align__(16) tag { char c; Inner inner[N - 1]; Mode mode; bool good; const float* next; void (*call)(int); } Outer;
+union Both { double d; int i[3]; };
+namespace a { namespace b { struct Deep { Small small; long2 wide; }; } }
+extern "C" __global__ void k(Outer o, const Outer* const __restrict p, Both b, a::b::Deep d, Mode* modes, const bool* flags,
+                             real** rows, const float* const* const_rows, const real table[][N], double (*cube)[2][3],
+                             volatile char* text, clock_t* ticks, uchar3 colour, void* bytes, real, Vector<float>* unknown) {
+    if (flags[0]) rows[0][1] = table[1][2] + (real)o.inner[0].values[1] + const_rows[0][0];
+    ticks[0] = (clock_t)p->c + d.wide.y + colour.z + (clock_t)b.i[2];
+    cube[1][1][2] = 1;
+    text[0] = 'x';
+    modes[0] = ON;
+    ((char*)bytes)[0] = (char)unknown->x;
+}
+"#;
+
+fn types_of_existing_files(configure: impl Fn(Kernels) -> Kernels) {
+    let dir = tempfile::tempdir().unwrap();
+    let header = "#pragma once\n#define N 4\n#ifdef SINGLE\n#define real float\n#else\n#define real double\n#endif\n\
+                  struct Inner { short tag; double values[N / 2]; unsigned char end; };\n\
+                  template <class T> struct Vector { T x; };\n";
+    fs::write(dir.path().join("mine.h"), header).unwrap();
+    let built = build(dir.path(), TYPES, &configure).unwrap();
+    let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
+    for part in
+        ["pub struct Outer", "padding_1: ::gpustream::Padding<7>", "pub const ON: Self = Self(4_i128 as i32)"]
+    {
+        assert!(bindings.contains(part), "no `{part}` in {bindings}");
+    }
+    build(dir.path(), TYPES, |k| configure(k).define("SINGLE", None)).unwrap();
+    // A macro of which the parser knows nothing chooses another type.
+    let flagged = |k| {
+        [Backend::Cpu, Backend::Cuda, Backend::Hip]
+            .into_iter()
+            .fold(configure(k), |k, b| k.flag(b, "-DSINGLE"))
+    };
+    let error = build(dir.path(), TYPES, flagged).unwrap_err().to_string();
+    assert!(error.contains("SINGLE is defined") && error.contains("Kernels::define"), "{error}");
+}
+
+#[test]
+fn types_of_existing_files_compile_for_the_cpu() {
+    types_of_existing_files(cpu);
+}
+
+#[test]
+fn types_of_existing_files_compile_for_cuda() {
+    if have_nvcc("types_of_existing_files_compile_for_cuda") {
+        types_of_existing_files(|k| k.backend(Backend::Cuda).cuda_arch("sm_80"));
+        let text = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\nextern \"C\" __global__ void k(__half2 h, const __nv_bfloat162* b, \
+                    cudaTextureObject_t t) {}\n";
+        build(tempfile::tempdir().unwrap().path(), text, |k| k.backend(Backend::Cuda).cuda_arch("sm_80"))
+            .unwrap();
+    }
+}
+
+#[test]
+fn types_of_existing_files_compile_for_hip() {
+    if have_hip("types_of_existing_files_compile_for_hip", &["gfx90a"]) {
+        types_of_existing_files(|k| k.backend(Backend::Hip).hip_arch("gfx90a"));
+    }
+}
 
 fn are_caught(lies: &[(&str, &str, &str)], configure: impl Fn(Kernels) -> Kernels) {
     for (what, text, expected) in lies {
@@ -362,7 +492,7 @@ fn all_files_are_parsed_before_any_is_compiled() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("a.cu"), dir.path().join("b.cu"));
     fs::write(&first, "extern \"C\" __global__ void k(float& x) {}\n").unwrap();
-    fs::write(&second, "__global__ void k(float* x) {}\n").unwrap();
+    fs::write(&second, "__global__ void k(float* x, ...) {}\n").unwrap();
     let missing = dir.path().join("c.cu");
     let kernels = Kernels::new().files([&first, &second, &missing]).out_dir(dir.path().join("out"));
     let error = cpu(kernels).build().unwrap_err();

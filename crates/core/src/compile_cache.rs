@@ -10,29 +10,29 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use gpustream_hal::{self as hal, Result, Source};
+use gpustream_hal::{self as hal, Compiled, Result, Source};
 use sha2::{Digest as _, Sha256};
 
 use crate::checksum::sha256;
 use crate::private_folder::PrivateFolder;
 
-const MAGIC: &[u8] = b"gpustream image 2\n";
+const MAGIC: &[u8] = b"gpustream image 3\n";
 
 /// Compiles `source` for `device`, or finds the image in the cache. A cache that cannot be used costs time, not
 /// success.
-pub fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Vec<u8>> {
+pub fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Compiled> {
     let info = device.info();
     let key = key(source, info.backend, &info.arch, &device.compiler()?);
     let folder = folder().and_then(|path| PrivateFolder::open(&path).ok());
-    if let Some(image) = folder.as_ref().and_then(|folder| load(folder, &key)) {
-        return Ok(image);
+    if let Some(compiled) = folder.as_ref().and_then(|folder| load(folder, &key)) {
+        return Ok(compiled);
     }
     // SAFETY: the options come from the build, or from the author of the source, and the source is trusted to run.
-    let image = unsafe { device.compile(source) }?;
+    let compiled = unsafe { device.compile(source) }?;
     if let Some(folder) = folder {
-        store(&folder, &key, &image);
+        store(&folder, &key, &compiled);
     }
-    Ok(image)
+    Ok(compiled)
 }
 
 /// Returns the cache's folder: `GPUSTREAM_CACHE_DIR`, or `gpustream/images` in the user's cache folder.
@@ -61,6 +61,11 @@ fn key(source: &Source<'_>, backend: &str, arch: &str, compiler: &str) -> Vec<u8
         add(name, &mut key);
         add(text, &mut key);
     }
+    number(source.kernels.len(), &mut key);
+    for (name, address) in source.kernels {
+        add(name, &mut key);
+        add(address, &mut key);
+    }
     number(source.options.len(), &mut key);
     for option in source.options {
         add(option, &mut key);
@@ -72,41 +77,70 @@ fn entry_name(key: &[u8]) -> String {
     format!("{}.image", sha256(key))
 }
 
-/// Returns an entry: magic, checksum of the rest, length of the key, key, image.
-fn encode(key: &[u8], image: &[u8]) -> Vec<u8> {
-    let rest = [&(key.len() as u64).to_le_bytes(), key, image].concat();
+/// Returns an entry: magic, checksum of the rest, the key, the number of symbols, the symbols, the image; the key and each
+/// symbol have their length before them.
+fn encode(key: &[u8], compiled: &Compiled) -> Vec<u8> {
+    let number = |number: usize| (number as u64).to_le_bytes();
+    let mut rest = [&number(key.len()), key, &number(compiled.symbols.len())].concat();
+    for symbol in &compiled.symbols {
+        rest.extend_from_slice(&number(symbol.len()));
+        rest.extend_from_slice(symbol.as_bytes());
+    }
+    rest.extend_from_slice(&compiled.image);
     [MAGIC, &Sha256::digest(&rest), &rest].concat()
 }
 
-/// Returns the image in an entry, if the entry is whole and of this key.
-fn decode<'a>(entry: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
-    let (checksum, rest) = entry.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
+/// Returns the contents of an entry, if the entry is whole and of this key.
+fn decode(entry: &[u8], key: &[u8]) -> Option<Compiled> {
+    let (checksum, mut rest) = entry.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
     let intact = Sha256::digest(rest)[..] == checksum[..];
-    let (length, rest) = rest.split_first_chunk::<8>()?;
-    let same = intact && u64::from_le_bytes(*length) == key.len() as u64;
-    rest.strip_prefix(key).filter(|_| same)
+    if !intact || sized(&mut rest)? != key {
+        return None;
+    }
+    let count = number(&mut rest)?;
+    // Each symbol has at least its length's bytes, so a damaged number cannot ask for more than there is.
+    let symbols =
+        (0..count).map(|_| String::from_utf8(sized(&mut rest)?.to_vec()).ok()).collect::<Option<_>>()?;
+    Some(Compiled { image: rest.to_vec(), symbols })
+}
+
+/// Takes a number off the start.
+fn number(rest: &mut &[u8]) -> Option<usize> {
+    let (number, after) = rest.split_first_chunk::<8>()?;
+    *rest = after;
+    usize::try_from(u64::from_le_bytes(*number)).ok()
+}
+
+/// Takes bytes that have their length before them off the start.
+fn sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = number(rest)?;
+    let (bytes, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    Some(bytes)
 }
 
 #[cfg(fuzzing)]
 pub fn fuzz(bytes: &[u8]) {
     let (key, image) = bytes.split_at(bytes.len() / 2);
-    assert_eq!(decode(&encode(key, image), key), Some(image));
+    let compiled =
+        Compiled { image: image.to_vec(), symbols: vec![String::from_utf8_lossy(key).into_owned()] };
+    assert_eq!(decode(&encode(key, &compiled), key), Some(compiled));
     assert_eq!(decode(bytes, key), None);
 }
 
-fn load(folder: &PrivateFolder, key: &[u8]) -> Option<Vec<u8>> {
+fn load(folder: &PrivateFolder, key: &[u8]) -> Option<Compiled> {
     let entry = folder.read(&entry_name(key)).ok()?;
-    decode(&entry, key).map(<[u8]>::to_vec)
+    decode(&entry, key)
 }
 
-fn store(folder: &PrivateFolder, key: &[u8], image: &[u8]) {
+fn store(folder: &PrivateFolder, key: &[u8], compiled: &Compiled) {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     // The number differs in every process and call.
     let unique = RandomState::new().hash_one((std::process::id(), serial));
     let name = entry_name(key);
     // A cache that cannot be written to costs time alone.
-    let _ = folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &[&encode(key, image)]);
+    let _ = folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &[&encode(key, compiled)]);
 }
 
 #[cfg(test)]
@@ -117,8 +151,17 @@ mod tests {
 
     use super::*;
 
-    const SOURCE: Source<'_> =
-        Source { name: "a.cu", text: "text", headers: &[("h", "header")], options: &["-O3"] };
+    const SOURCE: Source<'_> = Source {
+        name: "a.cu",
+        text: "text",
+        headers: &[("h", "header")],
+        options: &["-O3"],
+        kernels: &[("f", "&f")],
+    };
+
+    fn compiled(image: &[u8]) -> Compiled {
+        Compiled { image: image.to_vec(), symbols: vec!["_Z1fv".to_owned(), String::new()] }
+    }
 
     #[test]
     fn entries_survive_and_damage_is_seen() {
@@ -127,17 +170,17 @@ mod tests {
         let key = key(&SOURCE, "cuda", "sm_90", "nvrtc 13.0");
         let path = parent.path().join(entry_name(&key));
         assert_eq!(load(&folder, &key), None);
-        store(&folder, &key, b"image");
-        assert_eq!(load(&folder, &key).as_deref(), Some(&b"image"[..]));
+        store(&folder, &key, &compiled(b"image"));
+        assert_eq!(load(&folder, &key), Some(compiled(b"image")));
         fs::rename(&path, parent.path().join(entry_name(b"another key"))).unwrap();
         assert_eq!(load(&folder, b"another key"), None, "an entry under another one's name");
-        store(&folder, &key, b"image");
+        store(&folder, &key, &compiled(b"image"));
         let mut damaged = fs::read(&path).unwrap();
         *damaged.last_mut().unwrap() ^= 1;
         fs::write(&path, &damaged).unwrap();
         assert_eq!(load(&folder, &key), None, "a flipped bit");
-        store(&folder, &key, b"image");
-        assert_eq!(load(&folder, &key).as_deref(), Some(&b"image"[..]), "written anew");
+        store(&folder, &key, &compiled(b"image"));
+        assert_eq!(load(&folder, &key), Some(compiled(b"image")), "written anew");
     }
 
     #[test]
@@ -150,6 +193,7 @@ mod tests {
             key(&Source { text: "other", ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
             key(&Source { headers: &[], ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
             key(&Source { options: &[], ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
+            key(&Source { kernels: &[], ..SOURCE }, "cuda", "sm_90", "nvrtc 13.0"),
             key(
                 &Source { headers: &[], options: &["h", "header", "-O3"], ..SOURCE },
                 "cuda",
@@ -174,8 +218,8 @@ mod tests {
         fn an_entry_gives_its_image_and_a_changed_one_nothing(
             key: Vec<u8>, image: Vec<u8>, at: prop::sample::Index, change in 1..=255_u8, cut: prop::sample::Index,
         ) {
-            let entry = encode(&key, &image);
-            prop_assert_eq!(decode(&entry, &key), Some(&image[..]));
+            let entry = encode(&key, &compiled(&image));
+            prop_assert_eq!(decode(&entry, &key), Some(compiled(&image)));
             let mut changed = entry.clone();
             changed[at.index(entry.len())] ^= change;
             prop_assert_eq!(decode(&changed, &key), None);

@@ -1,9 +1,10 @@
 //! The C interface between a kernel module and this backend: the mirror of `gpustream/cpu/abi.h`.
 
 use std::ffi::c_char;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Version of this interface; a module states the one it was compiled with.
-pub const ABI: u32 = 3;
+pub const ABI: u32 = 4;
 
 /// The one symbol a module exports: a [`Module`].
 pub const MODULE_SYMBOL: &str = "gpustream_cpu_module";
@@ -157,6 +158,20 @@ pub struct Context {
     pub vote: u32,
     /// One per thread of a block.
     pub lanes: *mut Lane,
+    /// The place where the blocks meet; null in a launch that is not cooperative.
+    pub meeting: *const Meeting,
+}
+
+/// The place where the blocks of a cooperative launch meet (`gs_cpu_meeting`).
+#[derive(Debug)]
+#[repr(C)]
+pub struct Meeting {
+    /// The number of blocks that run, times 2^32, and the number of those that wait.
+    pub state: AtomicU64,
+    /// How often all have met.
+    pub round: AtomicU32,
+    /// Nonzero once a block ended with an error: the blocks that wait then end too.
+    pub failed: AtomicU32,
 }
 
 /// Runs blocks `[first, end)`, or the block this OS thread began last from a given thread on (`gs_cpu_entry`).

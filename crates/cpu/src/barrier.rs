@@ -34,11 +34,11 @@ impl Barrier {
         self.site
     }
 
-    /// Returns whether the arrival at `line` is the usual one: neither the first nor the last of `total`, at the
-    /// barrier where the others wait, in a block whose threads all have fibers.
+    /// Returns whether the arrival at `line` is the usual one: neither the first nor the last of the block's `alive`
+    /// threads, at the barrier where the others wait, in a block whose threads all have fibers.
     #[inline]
-    pub(crate) fn is_usual(&self, line: u32, total: u32) -> bool {
-        line == self.round && self.waiting + 1 != total
+    pub(crate) fn is_usual(&self, line: u32, alive: u32) -> bool {
+        line == self.round && self.waiting + 1 != alive
     }
 
     /// Counts a thread that waits.
@@ -63,9 +63,8 @@ impl Barrier {
         Ok(())
     }
 
-    /// Counts a thread that waits. With the last of `total` the barrier is passed: returns how many predicates held.
-    pub(crate) fn arrive(&mut self, predicate: u32, total: u32) -> Option<u32> {
-        self.join(predicate);
-        (self.waiting == total).then(|| std::mem::take(self).votes)
+    /// Passes the barrier if all of the block's `alive` threads wait. Returns how many predicates held.
+    pub(crate) fn pass(&mut self, alive: u32) -> Option<u32> {
+        (self.waiting == alive).then(|| std::mem::take(self).votes)
     }
 }

@@ -24,7 +24,8 @@ pub(crate) struct Runner {
     total: u32,
     /// Threads of the block that have begun.
     begun: u32,
-    exited: u32,
+    /// Threads of the block that have not returned: those that a barrier waits for.
+    alive: u32,
     /// The first thread that the running stretch ran; the threads from there to the one that waits have returned.
     stretch_start: u32,
     /// Whether the stretch that runs has not waited yet.
@@ -63,11 +64,12 @@ impl Runner {
                 check: 0,
                 vote: 0,
                 lanes: std::ptr::null_mut(),
+                meeting: std::ptr::null(),
             },
             barrier: Barrier::default(),
             total: 0,
             begun: 0,
-            exited: 0,
+            alive: 0,
             stretch_start: 0,
             fresh: false,
             in_block: false,
@@ -131,7 +133,7 @@ impl Runner {
                 Self::start(this, stretch)?;
             }
             loop {
-                if (*this).exited == total {
+                if (*this).alive == 0 {
                     return Ok(());
                 }
                 let Some(index) = (*this).next_ready() else {
@@ -187,10 +189,16 @@ impl Runner {
             self.exit(self.stretch_start..self.total);
             self.begun = self.total;
         } else {
-            self.exited += 1;
+            self.alive -= 1;
             self.states[self.holds[self.exchange.running()] as usize] = State::Exited;
         }
-        if self.exited == self.total { None } else { self.successor() }
+        if self.alive == 0 {
+            return None;
+        }
+        if let Some(votes) = self.barrier.pass(self.alive) {
+            self.let_go(votes);
+        }
+        self.successor()
     }
 
     /// Gives the next fiber a stretch. Returns that fiber.
@@ -259,7 +267,7 @@ impl Runner {
     }
 
     fn exit(&mut self, threads: std::ops::Range<u32>) {
-        self.exited += threads.len() as u32;
+        self.alive -= threads.len() as u32;
         self.states[threads.start as usize..threads.end as usize].fill(State::Exited);
     }
 
@@ -277,7 +285,7 @@ impl Runner {
             self.total = self.context.block.count() as u32;
             self.states[..self.total as usize].fill(State::Pending);
             self.barrier = Barrier::default();
-            self.exited = 0;
+            self.alive = self.total;
         }
         let fiber = self.exchange.running();
         self.fresh = false;
@@ -308,7 +316,7 @@ impl Runner {
         line: u32,
         here: usize,
     ) -> Option<usize> {
-        if !self.barrier.is_usual(line, self.total) {
+        if !self.barrier.is_usual(line, self.alive) {
             return None;
         }
         let next = if thread + 1 == self.total { 0 } else { thread + 1 };
@@ -338,13 +346,27 @@ impl Runner {
             self.different_barriers(thread, site, other);
         }
         self.states[thread as usize] = State::AtBarrier;
-        if let Some(votes) = self.barrier.arrive(predicate, self.total) {
-            self.context.vote = votes;
-            self.states[..self.total as usize].fill(State::Ready);
+        self.barrier.join(predicate);
+        if let Some(votes) = self.barrier.pass(self.alive) {
+            self.let_go(votes);
             return here;
         }
         let next = self.successor();
         self.exchange.pass_turn(here, next)
+    }
+
+    /// Lets the threads go on that wait at the barrier: all that have not returned.
+    fn let_go(&mut self, votes: u32) {
+        self.context.vote = votes;
+        let states = &mut self.states[..self.total as usize];
+        if self.alive == self.total {
+            states.fill(State::Ready);
+        } else {
+            states
+                .iter_mut()
+                .filter(|state| **state == State::AtBarrier)
+                .for_each(|state| *state = State::Ready);
+        }
     }
 
     #[cold]

@@ -61,6 +61,7 @@ impl CpuDevice {
         // Any worker copies; with one, copies in both directions still take turns.
         info.async_engine_count = workers.min(2);
         info.concurrent_kernels = true;
+        info.cooperative_launch = true;
         info.stream_priorities = PRIORITY_RANGE;
         info.memory_pools = true;
         info.managed_memory = true;

@@ -119,15 +119,15 @@ fn flatten(nodes: &[Node]) -> (Vec<PlanNode>, Vec<Option<usize>>) {
     (plan, places)
 }
 
-/// Returns a node's work.
+/// Returns a node's work, on a device with so many workers.
 ///
 /// # Safety
 /// As for [`Graphs::graph_add_node`].
-unsafe fn work(work: &hal::Work<'_>) -> Result<Work> {
+unsafe fn work(work: &hal::Work<'_>, workers: usize) -> Result<Work> {
     Ok(match *work {
         hal::Work::Kernel { function, config, args } => {
             // SAFETY: passed on to the caller.
-            Work::Launch(unsafe { launch::prepare(function, config, args) }?)
+            Work::Launch(unsafe { launch::prepare(function, config, args, workers as u32) }?)
         }
         hal::Work::CopyToDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src as usize, bytes },
         hal::Work::CopyToHost { dst, src, bytes } => Work::Copy { dst: dst as usize, src: src.0, bytes },
@@ -232,7 +232,9 @@ unsafe impl Graphs for CpuDevice {
                 // Taken before the graph's own lock: both may be the same graph.
                 GraphNode::Child(child) => Kind::Child(flatten(&lock(&Graph::borrow(child).nodes)).0),
                 GraphNode::Empty => Kind::One(plan::Kind::Work(Work::Empty)),
-                GraphNode::Work(ref work) => Kind::One(plan::Kind::Work(self::work(work)?)),
+                GraphNode::Work(ref work) => {
+                    Kind::One(plan::Kind::Work(self::work(work, self.shared.options.workers)?))
+                }
             }
         };
         // SAFETY: passed on to the caller.
@@ -347,7 +349,7 @@ unsafe impl Graphs for CpuDevice {
         work: &hal::Work<'_>,
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
-        let (exec, work) = unsafe { (Exec::borrow(exec), self::work(work)?) };
+        let (exec, work) = unsafe { (Exec::borrow(exec), self::work(work, self.shared.options.workers)?) };
         let mut state = lock(&exec.state);
         let place = state.places.get(node.0).copied().flatten();
         let Some((place, old)) = place.and_then(|place| Some((place, state.run.work(place)?))) else {

@@ -10,7 +10,8 @@ use crate::check::SharedGuard;
 use crate::error::error;
 use crate::failure::Failure;
 use crate::kernel::Function;
-use crate::shared::Worker;
+use crate::shared::{Shared, Worker};
+use crate::together;
 
 /// Most blocks in y and z.
 pub(crate) const MAX_GRID_YZ: u32 = 65_535;
@@ -89,14 +90,44 @@ impl Params {
     }
 }
 
-/// Runs blocks `first..end` of a launch.
+impl Launch {
+    /// Returns the number of pieces that workers can share: the blocks, or one where all blocks run at once.
+    pub(crate) fn units(&self) -> u64 {
+        if self.config.cooperative { 1 } else { self.blocks() }
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.config.grid.iter().map(|&n| u64::from(n)).product()
+    }
+}
+
+/// Runs units `first..end` of a launch.
 ///
 /// # Safety
 /// The launch was submitted as the traits ask.
 pub(crate) unsafe fn run(launch: &Launch, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
-    let shared = worker.device();
+    let (shared, runner) = (worker.device(), worker.runner());
+    if launch.config.cooperative {
+        // SAFETY: passed on to the caller.
+        return unsafe { together::run(launch, shared) };
+    }
+    // SAFETY: passed on to the caller; the runner is this worker's own.
+    unsafe { run_blocks(launch, shared, runner, first, end, std::ptr::null()) }
+}
+
+/// Runs blocks `first..end` of a launch on this thread's `runner`. The blocks of a cooperative launch meet at `meeting`.
+///
+/// # Safety
+/// The launch was submitted as the traits ask. The runner is alive and this thread's own, and a meeting is alive.
+pub(crate) unsafe fn run_blocks(
+    launch: &Launch,
+    shared: &'static Shared,
+    runner: *mut Runner,
+    first: u64,
+    end: u64,
+    meeting: *const abi::Meeting,
+) -> Result<()> {
     let check = shared.options.check;
-    let runner = worker.runner();
     let config = &launch.config;
     // SAFETY: the module is loaded while its work is pending.
     let kernel = unsafe { &*launch.function.0 };
@@ -111,10 +142,11 @@ pub(crate) unsafe fn run(launch: &Launch, worker: &mut Worker, first: u64, end: 
         let row = u64::from(config.grid[0]) * u64::from(config.block[0]);
         context.wide = u32::from(row > abi::NARROW_MAX || check);
         context.check = u32::from(check);
+        context.meeting = meeting;
     }
     let result = if check {
         // SAFETY: passed on to the caller.
-        unsafe { run_checked(kernel, worker, config.dynamic_shared, first, end) }
+        unsafe { run_checked(kernel, (shared, runner), config.dynamic_shared, first, end) }
     } else {
         // SAFETY: passed on to the caller.
         unsafe { Runner::run(runner, kernel.entry, first, end) }
@@ -134,12 +166,12 @@ pub(crate) unsafe fn run(launch: &Launch, worker: &mut Worker, first: u64, end: 
 /// Runs one block at a time, so that a violation can be told from those of the blocks before.
 unsafe fn run_checked(
     kernel: &Function,
-    worker: &mut Worker,
+    (shared, runner): (&'static Shared, *mut Runner),
     dynamic_shared: u32,
     first: u64,
     end: u64,
 ) -> Result<(), Failure> {
-    let (memory, runner) = (&worker.device().memory, worker.runner());
+    let memory = &shared.memory;
     for block in first..end {
         // SAFETY: the module is loaded, and this worker runs no other block meanwhile.
         let guard = unsafe { SharedGuard::lay(kernel.locals.dynamic_shared(), dynamic_shared as usize) };

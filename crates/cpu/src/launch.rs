@@ -21,10 +21,11 @@ pub(crate) unsafe fn prepare(
     function: RawFunction,
     config: &LaunchConfig,
     args: &[*mut c_void],
+    workers: u32,
 ) -> Result<grid::Launch> {
     // SAFETY: passed on to the caller.
     let kernel = unsafe { Function::borrow(function) };
-    refuse(kernel, config, args.len())?;
+    refuse(kernel, config, args.len(), workers)?;
     Ok(grid::Launch {
         function: FunctionRef(kernel),
         config: *config,
@@ -35,7 +36,7 @@ pub(crate) unsafe fn prepare(
 
 /// Refuses a launch that a driver would refuse too. The check is cheap enough to be made always, where the alternative
 /// is a crash.
-fn refuse(kernel: &Function, config: &LaunchConfig, args: usize) -> Result<()> {
+fn refuse(kernel: &Function, config: &LaunchConfig, args: usize, workers: u32) -> Result<()> {
     let [gx, gy, gz] = config.grid;
     let threads: u64 = config.block.iter().map(|&n| u64::from(n)).product();
     let invalid = |message: String| Err(error(ErrorKind::InvalidLaunch, message));
@@ -46,9 +47,6 @@ fn refuse(kernel: &Function, config: &LaunchConfig, args: usize) -> Result<()> {
             kernel.params.len()
         );
         return Err(error(ErrorKind::ArgumentMismatch, message));
-    }
-    if config.cooperative {
-        return Err(unsupported("a cooperative launch"));
     }
     if config.cluster != [1, 1, 1] {
         return Err(unsupported("a launch in clusters"));
@@ -67,6 +65,13 @@ fn refuse(kernel: &Function, config: &LaunchConfig, args: usize) -> Result<()> {
             kernel.most_threads()
         ));
     }
+    let (blocks, at_once) =
+        (u64::from(gx) * u64::from(gy) * u64::from(gz), blocks_at_once(threads) * workers);
+    if config.cooperative && blocks > u64::from(at_once) {
+        return invalid(format!(
+            "a cooperative launch of {blocks} blocks of {threads} threads: at most {at_once} run at once"
+        ));
+    }
     if config.dynamic_shared > abi::DYNAMIC_SHARED_MAX {
         return invalid(format!(
             "{} bytes of dynamic shared memory: at most {} are there",
@@ -75,6 +80,11 @@ fn refuse(kernel: &Function, config: &LaunchConfig, args: usize) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Returns how many blocks of a cooperative launch there may be for each worker: a block has a thread of its own then.
+fn blocks_at_once(threads: u64) -> u32 {
+    (abi::MAX_THREADS as u32 / threads.clamp(1, abi::MAX_THREADS as u64) as u32).min(16)
 }
 
 // SAFETY: every thread of the grid runs once, within its stream's order.
@@ -87,7 +97,9 @@ unsafe impl Launch for CpuDevice {
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
-        let (launch, stream) = unsafe { (prepare(function, config, args)?, self.stream(stream)) };
+        let (launch, stream) = unsafe {
+            (prepare(function, config, args, self.shared.options.workers as u32)?, self.stream(stream))
+        };
         stream.submit(Work::Launch(launch))
     }
 
@@ -99,8 +111,7 @@ unsafe impl Launch for CpuDevice {
     ) -> Result<Occupancy> {
         let fits = (1..=abi::MAX_THREADS as u32).contains(&threads_per_block)
             && dynamic_shared <= abi::DYNAMIC_SHARED_MAX;
-        // A worker runs one block at a time.
-        Ok(Occupancy::new(u32::from(fits)))
+        Ok(Occupancy::new(if fits { blocks_at_once(threads_per_block.into()) } else { 0 }))
     }
 
     unsafe fn suggested_launch(&self, function: RawFunction, dynamic_shared: u32) -> Result<SuggestedLaunch> {

@@ -64,7 +64,7 @@
 //! | `GPUSTREAM_CPU_DEVICES` | present the machine as this many devices, 1 (default) to 64 |
 //! | `GPUSTREAM_CHECK` | `1`: red zones around allocations of every length (`memory.rs`) and dynamic shared memory (`check.rs`), bounds of shared arrays in images made for it ([`flags::CHECKED_GCC`]) |
 //!
-//! Linux on x86-64 and aarch64. Not there: cooperative launches, clusters (`Unsupported`), compiling at run time.
+//! Linux on x86-64 and aarch64. Not there: clusters (`Unsupported`), compiling at run time.
 #![warn(clippy::missing_errors_doc)]
 
 /// Entries for `fuzz/`.
@@ -113,6 +113,7 @@ cfg_if::cfg_if! {
         mod switch;
         mod sync;
         mod thread;
+        mod together;
         mod warp;
         mod words;
         mod work;

@@ -106,7 +106,7 @@ impl Work {
     /// Returns the number of pieces that the work can be shared in.
     pub(crate) fn units(&self) -> u64 {
         match self {
-            Self::Launch(launch) => launch.config.grid.iter().map(|&n| u64::from(n)).product(),
+            Self::Launch(launch) => launch.units(),
             Self::Copy { bytes, .. } => bytes.div_ceil(PIECE) as u64,
             Self::Batch(pieces) => pieces.len() as u64,
             Self::Fill { count, pattern, .. } => (count * pattern.width()).div_ceil(PIECE) as u64,

@@ -146,7 +146,10 @@ fn launches_that_the_device_cannot_do_are_refused() {
         (LaunchConfig::new([1, 1, 1], [0, 1, 1]), ErrorKind::InvalidLaunch),
         (LaunchConfig::new([1, 1, 1], [32, 33, 1]), ErrorKind::InvalidLaunch),
         (changed(|config| config.dynamic_shared = 1 << 20), ErrorKind::InvalidLaunch),
-        (changed(|config| config.cooperative = true), ErrorKind::Unsupported),
+        (
+            changed(|config| (config.cooperative, config.grid) = (true, [1 << 20, 1, 1])),
+            ErrorKind::InvalidLaunch,
+        ),
         (changed(|config| config.cluster = [2, 1, 1]), ErrorKind::Unsupported),
     ] {
         let refused = bench.launch_with(stream, "none", config, &mut []).unwrap_err();

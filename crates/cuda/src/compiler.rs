@@ -9,7 +9,7 @@ use cudarc::nvrtc::sys as bindings;
 use gpustream_hal::compiler::{Compiler, Output, RawProgram};
 use gpustream_hal::driver::{Codes, Status};
 use gpustream_hal::library::{Library, Search, file_of};
-use gpustream_hal::{Error, ErrorKind, Result, Source, functions};
+use gpustream_hal::{Compiled, Error, ErrorKind, Result, Source, functions};
 
 use crate::api::prove;
 use crate::driver::found;
@@ -44,6 +44,8 @@ functions! {
             program: *mut nvrtcProgram, source: *const c_char, name: *const c_char,
             count: c_int, headers: *mut *const c_char, names: *mut *const c_char
         );
+        nvrtcAddNameExpression(program: nvrtcProgram, expression: *const c_char);
+        nvrtcGetLoweredName(program: nvrtcProgram, expression: *const c_char, symbol: *mut *const c_char);
         nvrtcCompileProgram(program: nvrtcProgram, count: c_int, options: *mut *const c_char);
         nvrtcDestroyProgram(program: *mut nvrtcProgram);
         nvrtcGetProgramLogSize(program: nvrtcProgram, size: *mut usize);
@@ -57,6 +59,8 @@ functions! {
 
 const COMPILER: Compiler<Api> = Compiler {
     create: Api::nvrtcCreateProgram,
+    add_name: Api::nvrtcAddNameExpression,
+    symbol: Api::nvrtcGetLoweredName,
     compile: Api::nvrtcCompileProgram,
     destroy: Api::nvrtcDestroyProgram,
     log: Output(Api::nvrtcGetProgramLogSize, Api::nvrtcGetProgramLog),
@@ -161,7 +165,7 @@ impl Nvrtc {
     ///
     /// # Safety
     /// The options are harmless: some make the compiler load and run a library.
-    pub(crate) unsafe fn compile(&self, source: &Source<'_>, arch: &str) -> Result<Vec<u8>> {
+    pub(crate) unsafe fn compile(&self, source: &Source<'_>, arch: &str) -> Result<Compiled> {
         let unsupported = |message| Err(error(ErrorKind::Unsupported, message));
         let Some(wanted) = arch.strip_prefix("sm_").and_then(|number| number.parse::<u32>().ok()) else {
             return unsupported(format!("NVRTC does not know the architecture {arch}"));
@@ -234,7 +238,7 @@ mod tests {
 
     fn compile(nvrtc: &Nvrtc, source: &Source<'_>, arch: &str) -> Result<Vec<u8>> {
         // SAFETY: the tests' options are macros.
-        unsafe { nvrtc.compile(source, arch) }
+        unsafe { nvrtc.compile(source, arch) }.map(|compiled| compiled.image)
     }
 
     #[test]
@@ -249,23 +253,34 @@ mod tests {
         };
         assert!(nvrtc.version().starts_with("nvrtc "));
         let headers = [("scale.cuh", "#define SCALE(a) ((a) * FACTOR)\n")];
-        let mut source =
-            Source { name: "saxpy.cu", text: SAXPY, headers: &headers, options: &["-DFACTOR=2.0f"] };
+        let mut source = Source {
+            name: "saxpy.cu",
+            text: SAXPY,
+            headers: &headers,
+            options: &["-DFACTOR=2.0f"],
+            kernels: &[],
+        };
         let image = compile(nvrtc, &source, "sm_90").unwrap();
         assert_eq!(&image[..4], b"\x7fELF");
         assert!(image.windows(5).any(|window| window == b"saxpy"));
         let ptx = compile(nvrtc, &source, "sm_9999").unwrap();
         assert!(String::from_utf8_lossy(&ptx).contains(".entry saxpy"));
 
+        let text = "namespace solver { template <class T, int N> __global__ void step(T* x) { *x += N; } }";
+        let named = Source { text, headers: &[], kernels: &[("step", "&solver::step<float, 3>")], ..source };
+        // SAFETY: the options are macros.
+        let compiled = unsafe { nvrtc.compile(&named, "sm_90") }.unwrap();
+        assert_eq!(compiled.symbols, ["_ZN6solver4stepIfLi3EEEvPT_"]);
+
         let headers =
             [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
         let text = include_str!("../../../tests/fixtures/integers.cu");
-        let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
+        let integers = Source { name: "integers.cu", text, headers: &headers, options: &[], kernels: &[] };
         compile(nvrtc, &integers, "sm_90").unwrap();
 
         // Source that the bindings embed does not compile with other types than were parsed.
         let text = include_str!("../../../tests/fixtures/asserted.txt");
-        let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[] };
+        let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[], kernels: &[] };
         compile(nvrtc, &asserted, "sm_90").unwrap();
         for (lie, place) in
             [("float double", "parameter x"), ("volatile", "parameter y"), ("int float", "Pair::second")]

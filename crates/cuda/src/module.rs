@@ -5,7 +5,9 @@ use std::ptr;
 
 use cudarc::driver::sys::{CUfunction_attribute as Attribute, CUjit_option};
 use gpustream_hal::driver::Status;
-use gpustream_hal::{ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result, Source};
+use gpustream_hal::{
+    Compiled, ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result, Source,
+};
 
 use crate::arch::rank;
 use crate::compiler::{Nvrtc, compiler};
@@ -123,7 +125,7 @@ unsafe impl Modules for CudaDevice {
         unsafe { api.cuFuncSetAttribute(function_of(function), which, bytes as i32) }.ok()
     }
 
-    unsafe fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
+    unsafe fn compile(&self, source: &Source<'_>) -> Result<Compiled> {
         // SAFETY: the options are harmless, by the trait's contract.
         unsafe { compiler()?.compile(source, &self.info.arch) }
     }

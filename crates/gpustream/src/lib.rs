@@ -75,6 +75,7 @@ mod module;
 mod notify;
 mod pinned;
 mod pipeline;
+mod plain;
 mod replay;
 mod stream;
 mod strided;
@@ -147,6 +148,7 @@ pub use module::{Kernel, Module, ModuleSource};
 pub use notify::{Download, Synchronize};
 pub use pinned::{Pinned, ReadGuard, WriteGuard};
 pub use pipeline::{Piece, Pipeline};
+pub use plain::{Bool, Padding};
 pub use replay::{Replay, ReplayStats};
 pub use stream::Stream;
 pub use strided::Pitched;
@@ -186,8 +188,22 @@ macro_rules! __generated {
     (unsafe impl ($($what:tt)*) for $name:ident) => {
         unsafe impl $($what)* for $name {}
     };
+    (unsafe impl [$($what:tt)*] for $name:ident { $($body:tt)* }) => {
+        unsafe impl $($what)* for $name { $($body)* }
+    };
+    ($(#[$attribute:meta])* pub unsafe trait $name:ident [$($generics:tt)*] { $($body:tt)* }) => {
+        $(#[$attribute])*
+        pub unsafe trait $name<$($generics)*> { $($body)* }
+    };
     ($(#[$attribute:meta])* pub unsafe fn $name:ident($($params:tt)*) -> ($($returns:tt)*) { $($body:tt)* }) => {
         $(#[$attribute])*
         pub unsafe fn $name($($params)*) -> $($returns)* { $($body)* }
+    };
+    (
+        $(#[$attribute:meta])*
+        pub unsafe fn $name:ident [$($generics:tt)*]($($params:tt)*) -> ($($returns:tt)*) [$($bounds:tt)*] { $($body:tt)* }
+    ) => {
+        $(#[$attribute])*
+        pub unsafe fn $name<$($generics)*>($($params)*) -> $($returns)* $($bounds)* { $($body)* }
     };
 }

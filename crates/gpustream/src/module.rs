@@ -36,6 +36,8 @@ struct Shared {
     core: Arc<ModuleCore>,
     device: Device,
     name: String,
+    /// The kernels that have another name in the loaded image: the program's name, and the image's symbol.
+    symbols: Vec<(String, String)>,
     /// Sizes of kernels' parameters as bindings declare them, for drivers that cannot say.
     declared: Mutex<Vec<(&'static str, Sizes)>>,
 }
@@ -79,13 +81,17 @@ impl Module {
         inside::check_outside()?;
         let raw_device = &device.0.raw;
         let backend = device.info().backend;
-        let raw = match best_image(device, source) {
+        let loaded = match best_image(device, source) {
             Some(index) => {
                 let image = &source.images[index];
                 let checked =
                     checksums.get(index).map_or(Ok(()), |checksum| checksum::check(checksum, image));
+                let symbols =
+                    image.symbols.iter().map(|&(name, symbol)| (name.to_owned(), symbol.to_owned()));
                 // SAFETY: the build wrote the image, as its checksum says, or the caller vouches for it.
-                checked.and_then(|()| unsafe { raw_device.module_load(image.bytes) })
+                checked
+                    .and_then(|()| unsafe { raw_device.module_load(image.bytes) })
+                    .map(|raw| (raw, symbols.collect()))
             }
             None => match &source.source {
                 Some(text) => compile_cache::compile(&**raw_device, text)
@@ -93,12 +99,16 @@ impl Module {
                         ErrorKind::Unsupported => no_image(device, source, Some(&error)),
                         _ => error,
                     })
-                    // SAFETY: the compiler has just made the image, or had when it was cached.
-                    .and_then(|image| unsafe { raw_device.module_load(&image) }),
+                    .and_then(|compiled| {
+                        let names = text.kernels.iter().map(|&(name, _)| name.to_owned());
+                        // SAFETY: the compiler has just made the image, or had when it was cached.
+                        let raw = unsafe { raw_device.module_load(&compiled.image) }?;
+                        Ok((raw, names.zip(compiled.symbols).collect()))
+                    }),
                 None => Err(no_image(device, source, None)),
             },
         };
-        let raw = raw.map_err(|error| {
+        let (raw, symbols) = loaded.map_err(|error| {
             error.with_context(format_args!("loading module `{}`", source.name)).with_backend(backend)
         })?;
         // SAFETY: the device has just loaded the module, which belongs to nobody else.
@@ -107,13 +117,16 @@ impl Module {
             core: Arc::new(core),
             device: device.clone(),
             name: source.name.to_owned(),
+            symbols,
             declared: Mutex::default(),
         };
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Finds a kernel by its C name, which may be made at run time. The process keeps one copy of the name of each
-    /// kernel that was found.
+    /// Finds a kernel by its name, which may be made at run time. A kernel that is not `extern "C"` has the name that
+    /// the image or the source gives it ([`Image::symbols`], [`Source::kernels`]); `gpustream-build` gives the qualified
+    /// one, with the arguments of a template: `solver::step`, `axpy<float>`. The process keeps one copy of the name of
+    /// each kernel that was found.
     ///
     /// # Errors
     /// [`ErrorKind::KernelNotFound`].
@@ -125,9 +138,10 @@ impl Module {
         }
         let device = &self.0.device.0.raw;
         // SAFETY: the module is loaded as long as `self`.
-        let raw = unsafe { device.module_function(self.0.core.raw(), name) }.map_err(|error| {
-            error.with_context(format_args!("looking for kernel `{name}` in module `{}`", self.0.name))
-        })?;
+        let raw =
+            unsafe { device.module_function(self.0.core.raw(), self.symbol(name)) }.map_err(|error| {
+                error.with_context(format_args!("looking for kernel `{name}` in module `{}`", self.0.name))
+            })?;
         // SAFETY: the function is of this module, which is loaded as long as `self`.
         let (params, info) = unsafe { (device.function_params(raw)?, device.function_info(raw)?) };
         let declared = || {
@@ -137,6 +151,12 @@ impl Module {
         let params = params.map(|params| params.iter().map(|param| param.size).collect()).or_else(declared);
         let name = kept(name);
         Ok(Kernel { raw, name, info, params, may_share_most: Arc::default(), module: self.clone() })
+    }
+
+    /// Returns the loaded image's name of a kernel.
+    fn symbol<'a>(&'a self, name: &'a str) -> &'a str {
+        let mut symbols = self.0.symbols.iter();
+        symbols.find(|(known, _)| known == name).map_or(name, |(_, symbol)| symbol)
     }
 
     /// Finds a kernel and compares its compiled parameters with the caller's. Where the driver cannot tell the compiled
@@ -182,7 +202,7 @@ fn kept(name: &str) -> &'static str {
 }
 
 impl Kernel {
-    /// Returns the kernel's C name.
+    /// Returns the name by which the kernel was found.
     pub fn name(&self) -> &'static str {
         self.name
     }

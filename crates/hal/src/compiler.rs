@@ -1,10 +1,10 @@
 //! Compiling at run time: NVRTC and HIPRTC have the same functions, each under names of its own.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
 use crate::driver::{Answer, Codes, Status};
-use crate::{Error, ErrorKind, Result, Source};
+use crate::{Compiled, Error, ErrorKind, Result, Source};
 
 /// A compiler's handle of a program.
 pub type RawProgram = *mut c_void;
@@ -24,6 +24,10 @@ pub struct Compiler<A> {
         Strings,
         Strings,
     ) -> Answer<'_, A>,
+    /// Adds an expression that is the address of a kernel, before the program is compiled.
+    pub add_name: unsafe fn(&A, RawProgram, *const c_char) -> Answer<'_, A>,
+    /// Gives the symbol of such a kernel, which the compiled program owns.
+    pub symbol: unsafe fn(&A, RawProgram, *const c_char, *mut *const c_char) -> Answer<'_, A>,
     /// Compiles a program with options.
     pub compile: unsafe fn(&A, RawProgram, c_int, Strings) -> Answer<'_, A>,
     /// Destroys a program.
@@ -58,12 +62,13 @@ impl<A: Codes> Compiler<A> {
         options: &[String],
         output: &Output<A>,
         title: &str,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Compiled> {
         let text = c_string::<A>("the source", source.text)?;
         let name = c_string::<A>("the source's name", source.name)?;
         let names = c_strings::<A>("a header's name", source.headers.iter().map(|header| header.0))?;
         let headers = c_strings::<A>("a header", source.headers.iter().map(|header| header.1))?;
         let options = c_strings::<A>("a compiler option", options.iter().map(String::as_str))?;
+        let kernels = c_strings::<A>("a kernel's address", source.kernels.iter().map(|kernel| kernel.1))?;
         let [mut header_list, mut name_list, mut option_list] =
             [&headers, &names, &options].map(|strings| pointers(strings));
 
@@ -83,20 +88,29 @@ impl<A: Codes> Compiler<A> {
         };
         answer.ok()?;
         let program = Program { compiler: self, api, raw };
+        for kernel in &kernels {
+            // SAFETY: the program is alive and not compiled yet; the C string outlives the call, and is copied.
+            unsafe { (self.add_name)(api, raw, kernel.as_ptr()) }.ok()?;
+        }
         // SAFETY: the program is alive; the options are C strings that outlive the call.
         let answer = unsafe { (self.compile)(api, raw, options.len() as c_int, option_list.as_mut_ptr()) };
         match answer.status {
-            Some(Status::SUCCESS) => program.output(output),
+            Some(Status::SUCCESS) => {
+                let symbols = kernels.iter().map(|kernel| program.symbol(kernel)).collect::<Result<_>>()?;
+                Ok(Compiled { image: program.output(output)?, symbols })
+            }
             Some(status) if (self.refused)(status) => {
                 let message = format!("{title}:\n{}", program.log());
                 Err(Error::new(ErrorKind::InvalidModule, message)
                     .with_call(answer.function.name, status.0.into())
                     .with_backend(A::BACKEND))
             }
-            _ => answer.ok().map(|()| Vec::new()).map_err(|failure| {
+            _ => {
+                let failure =
+                    answer.ok().err().unwrap_or_else(|| Error::new(ErrorKind::InvalidModule, title));
                 let log = program.log();
-                if log.is_empty() { failure } else { failure.with_context(log) }
-            }),
+                Err(if log.is_empty() { failure } else { failure.with_context(log) })
+            }
         }
     }
 }
@@ -113,6 +127,23 @@ impl<A: Codes> Program<'_, A> {
     fn log(&self) -> String {
         let log = self.output(&self.compiler.log).unwrap_or_default();
         String::from_utf8_lossy(&log).trim_end_matches('\0').trim_end().to_owned()
+    }
+
+    /// Returns the symbol of a kernel whose address was added before the program was compiled.
+    fn symbol(&self, kernel: &CStr) -> Result<String> {
+        let mut symbol = ptr::null();
+        // SAFETY: the program is alive and compiled; the C string outlives the call; the other pointer is to a local.
+        unsafe { (self.compiler.symbol)(self.api, self.raw, kernel.as_ptr(), &raw mut symbol) }
+            .ok()
+            .map_err(|failure| {
+                failure.with_context(format_args!("asking for the symbol of {}", kernel.to_string_lossy()))
+            })?;
+        if symbol.is_null() {
+            let message = format!("the compiler has no symbol for {}", kernel.to_string_lossy());
+            return Err(Error::new(ErrorKind::InvalidModule, message).with_backend(A::BACKEND));
+        }
+        // SAFETY: the compiler answered with a C string of the program, which is alive.
+        Ok(unsafe { CStr::from_ptr(symbol) }.to_string_lossy().into_owned())
     }
 
     fn output(&self, Output(size, get): &Output<A>) -> Result<Vec<u8>> {

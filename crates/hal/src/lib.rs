@@ -78,6 +78,6 @@ pub use graph::{
     Repeat,
 };
 pub use launch::{Launch, LaunchConfig, Occupancy, SuggestedLaunch};
-pub use module::{FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
+pub use module::{Compiled, FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
 pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams, WaitValue};
 pub use work::Work;

@@ -14,6 +14,9 @@ pub struct Image<'a> {
     pub targets: &'a [&'a str],
     /// The file's contents.
     pub bytes: &'a [u8],
+    /// The kernels that have another name in the image than in the program: the program's name (`solver::step`,
+    /// `axpy<float>`), and the image's symbol. Kernels that are `extern "C"` need no entry.
+    pub symbols: &'a [(&'a str, &'a str)],
 }
 
 /// A module's source, for backends that can compile at run time.
@@ -27,6 +30,18 @@ pub struct Source<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// Further compiler options.
     pub options: &'a [&'a str],
+    /// The kernels that are not `extern "C"`: the program's name of each, and the C++ expression of its address, such as
+    /// `&solver::step` or `&axpy<float>`, which is instantiated.
+    pub kernels: &'a [(&'a str, &'a str)],
+}
+
+/// An image that was compiled at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiled {
+    /// The image, which suits [`Modules::module_load`].
+    pub image: Vec<u8>,
+    /// The symbols of [`Source::kernels`], in their order.
+    pub symbols: Vec<String>,
 }
 
 /// Offset and size of one kernel parameter, in bytes.
@@ -79,7 +94,7 @@ pub unsafe trait Modules {
     /// No kernel of the module runs or will be launched.
     unsafe fn module_unload(&self, module: RawModule) -> Result<()>;
 
-    /// Finds a kernel by its C name (`cuModuleGetFunction`).
+    /// Finds a kernel by its symbol (`cuModuleGetFunction`); on the CPU, by the program's name.
     ///
     /// # Errors
     /// `KernelNotFound`.
@@ -111,15 +126,14 @@ pub unsafe trait Modules {
         Ok(())
     }
 
-    /// Compiles source for this device (NVRTC, HIPRTC); the result suits [`module_load`](Self::module_load).
-    /// Blocks for seconds.
+    /// Compiles source for this device (NVRTC, HIPRTC). Blocks for seconds.
     ///
     /// # Errors
     /// `Unsupported` where there is no run-time compiler; `InvalidModule` with the compiler's log.
     ///
     /// # Safety
     /// The options are harmless: the compiler runs in this process, and some options make it load and run a library.
-    unsafe fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
+    unsafe fn compile(&self, source: &Source<'_>) -> Result<Compiled> {
         let _ = source;
         Err(Error::unsupported("compiling kernels at run time"))
     }

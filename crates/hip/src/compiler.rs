@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use gpustream_hal::compiler::{Compiler, Output, RawProgram};
 use gpustream_hal::driver::{Codes, Status};
 use gpustream_hal::library::{Library, Search, file_of};
-use gpustream_hal::{ErrorKind, Result, Source, functions};
+use gpustream_hal::{Compiled, ErrorKind, Result, Source, functions};
 
 use crate::error::{BACKEND, error};
 use crate::library::compiler_names;
@@ -57,6 +57,8 @@ functions! {
             program: *mut hiprtcProgram, source: *const c_char, name: *const c_char,
             count: c_int, headers: *mut *const c_char, names: *mut *const c_char
         );
+        hiprtcAddNameExpression(program: hiprtcProgram, expression: *const c_char);
+        hiprtcGetLoweredName(program: hiprtcProgram, expression: *const c_char, symbol: *mut *const c_char);
         hiprtcCompileProgram(program: hiprtcProgram, count: c_int, options: *mut *const c_char);
         hiprtcDestroyProgram(program: *mut hiprtcProgram);
         hiprtcGetProgramLogSize(program: hiprtcProgram, size: *mut usize);
@@ -68,6 +70,8 @@ functions! {
 
 const COMPILER: Compiler<Api> = Compiler {
     create: Api::hiprtcCreateProgram,
+    add_name: Api::hiprtcAddNameExpression,
+    symbol: Api::hiprtcGetLoweredName,
     compile: Api::hiprtcCompileProgram,
     destroy: Api::hiprtcDestroyProgram,
     log: Output(Api::hiprtcGetProgramLogSize, Api::hiprtcGetProgramLog),
@@ -151,7 +155,7 @@ impl Hiprtc {
     ///
     /// # Safety
     /// The options are harmless: some make the compiler load and run a library.
-    pub(crate) unsafe fn compile(&self, source: &Source<'_>, processor: &str) -> Result<Vec<u8>> {
+    pub(crate) unsafe fn compile(&self, source: &Source<'_>, processor: &str) -> Result<Compiled> {
         if let Some(reason) = refusal(self.runtime, processor) {
             return Err(error(ErrorKind::Unsupported, reason));
         }
@@ -194,7 +198,7 @@ mod tests {
 
     fn compile(hiprtc: &Hiprtc, source: &Source<'_>, processor: &str) -> Result<Vec<u8>> {
         // SAFETY: the tests' options are macros.
-        unsafe { hiprtc.compile(source, processor) }
+        unsafe { hiprtc.compile(source, processor) }.map(|compiled| compiled.image)
     }
 
     #[test]
@@ -226,21 +230,28 @@ mod tests {
             text: "#include \"factor.h\"\nextern \"C\" __global__ void scale(float* x) { *x *= FACTOR; }\n",
             headers: &[("factor.h", "#define FACTOR 2.0f\n")],
             options: &[],
+            kernels: &[],
         };
         let object = compile(hiprtc, &source, "gfx90a").unwrap();
         // An ELF file, or an offload bundle around one.
         assert!(object.starts_with(b"\x7fELF") || object.starts_with(b"__CLANG_OFFLOAD_BUNDLE__"));
         assert!(object.windows(5).any(|window| window == b"scale"));
 
+        let text = "namespace solver { template <class T, int N> __global__ void step(T* x) { *x += N; } }\n";
+        let named = Source { text, headers: &[], kernels: &[("step", "&solver::step<float, 3>")], ..source };
+        // SAFETY: there are no options.
+        let compiled = unsafe { hiprtc.compile(&named, "gfx90a") }.unwrap();
+        assert_eq!(compiled.symbols, ["_ZN6solver4stepIfLi3EEEvPT_"]);
+
         let headers =
             [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];
         let text = include_str!("../../../tests/fixtures/integers.cu");
-        let integers = Source { name: "integers.cu", text, headers: &headers, options: &[] };
+        let integers = Source { name: "integers.cu", text, headers: &headers, options: &[], kernels: &[] };
         compile(hiprtc, &integers, "gfx90a").unwrap();
 
         // Source that the bindings embed does not compile with other types than were parsed.
         let text = include_str!("../../../tests/fixtures/asserted.txt");
-        let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[] };
+        let asserted = Source { name: "asserted.cu", text, headers: &[], options: &[], kernels: &[] };
         compile(hiprtc, &asserted, "gfx90a").unwrap();
         for (lie, place) in
             [("float double", "parameter x"), ("volatile", "parameter y"), ("int float", "Pair::second")]
@@ -284,6 +295,7 @@ mod tests {
             text: "#include \"factor.h\"\nextern \"C\" __global__ void twice(float* x) { *x *= FACTOR; }\n",
             headers: &[("factor.h", "#define FACTOR 2.0f\n")],
             options: &["-DUNUSED=1"],
+            kernels: &[],
         };
         let cubin = match compile(&hiprtc, &source, "gfxcuda90") {
             Ok(cubin) => cubin,

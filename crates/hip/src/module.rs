@@ -4,7 +4,9 @@ use std::ffi::{CString, c_int};
 use std::ptr;
 use std::sync::PoisonError;
 
-use gpustream_hal::{ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result, Source};
+use gpustream_hal::{
+    Compiled, ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result, Source,
+};
 
 use crate::compiler::Hiprtc;
 use crate::device::HipDevice;
@@ -82,7 +84,7 @@ unsafe impl Modules for HipDevice {
         Ok(info)
     }
 
-    unsafe fn compile(&self, source: &Source<'_>) -> Result<Vec<u8>> {
+    unsafe fn compile(&self, source: &Source<'_>) -> Result<Compiled> {
         // SAFETY: the options are harmless, by the trait's contract.
         unsafe { self.driver.hiprtc()?.compile(source, self.arch.processor()) }
     }

@@ -21,16 +21,13 @@
 
 namespace gs {
 
-// The first block adds a number that makes the top bit flip when all other blocks have added one.
 #if defined(GS_CPU)
-GS_INLINE void grid_barrier(u32* arrivals, const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
-    if (blocks_in_grid() > 1) {
-        gs_cpu_fail("comes to a grid barrier in a launch that is not cooperative, so that its blocks need not run at once",
-                    file, line);
-    }
+GS_INLINE void grid_barrier(u32*, const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
+    gs_cpu_grid_barrier(file, line);
+}
 #else
+// The first block adds a number that makes the top bit flip when all other blocks have added one.
 GS_INLINE void grid_barrier(u32* arrivals) {
-#endif
     __threadfence();
     __syncthreads();
     if (thread_in_block() == 0) {
@@ -42,6 +39,7 @@ GS_INLINE void grid_barrier(u32* arrivals) {
     }
     __syncthreads();
 }
+#endif
 
 GS_INLINE void wait_for_predecessor() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -337,7 +337,7 @@ fn kernels_held_back_are_ordered_with_another_threads_graph() {
         let device = driver.open();
         let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
         let streams = [a.as_raw(), b.as_raw()];
-        let image = Image { backend: "model", targets: &["model"], bytes: &[] };
+        let image = Image { backend: "model", targets: &["model"], bytes: &[], symbols: &[] };
         let source = ModuleSource { name: "model", images: &[image], source: None };
         // SAFETY: the model runs no code.
         let module = unsafe { device.load_module(&source) }.unwrap();

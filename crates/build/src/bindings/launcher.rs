@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::names::{Fresh, field, identifier};
-use super::write_docs;
+use super::names::{Fresh, identifier};
+use super::{generic, write_docs};
 use crate::contract::{Contract, Covers, Expr, LaunchValue, Operator};
 use crate::signature::Kernel;
-use crate::types::{Param, ParamType, Scalar, ValueType};
+use crate::types::{ParamType, Scalar, ValueType};
 
 /// The names that a launcher uses for itself.
 struct Names {
@@ -81,26 +81,38 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
     }
     write_docs(text, "    ", &docs, "");
     let _ = writeln!(text, "    #[track_caller]");
-    let _ = writeln!(text, "    pub {}fn {}(", if *safe { "" } else { "unsafe " }, identifier(method));
+    let safety = if *safe { "" } else { "unsafe " };
+    let parameters = match &*generic::parameters(kernel) {
+        "" => String::new(),
+        // The macro of an `unsafe fn` cannot see where angle brackets end.
+        parameters if !*safe => format!(" [{parameters}]"),
+        parameters => format!("<{parameters}>"),
+    };
+    let _ = writeln!(text, "    pub {safety}fn {}{parameters}(", identifier(method));
     let _ = writeln!(text, "        &self,\n        {}: &::gpustream::Stream,", names.stream);
     if takes_launch {
         let _ = writeln!(text, "        {}: &::gpustream::Launch,", names.launch);
     }
-    for (param, arg) in kernel.params.iter().zip(&names.args) {
-        let _ = writeln!(text, "        {arg}: {},", argument_type(param));
+    for (number, arg) in names.args.iter().enumerate() {
+        let _ = writeln!(text, "        {arg}: {},", argument_type(kernel, number));
     }
-    let result = "::gpustream::Result<()>";
-    let result = if *safe { result.to_owned() } else { format!("({result})") };
-    let _ = writeln!(text, "    ) -> {result} {{");
+    let (result, bounds) = ("::gpustream::Result<()>", generic::bounds(kernel));
+    let _ = match (&*bounds, kernel.contract.safe) {
+        ("", true) => writeln!(text, "    ) -> {result} {{"),
+        ("", false) => writeln!(text, "    ) -> ({result}) {{"),
+        (bounds, true) => writeln!(text, "    ) -> {result}\n    {bounds} {{"),
+        (bounds, false) => writeln!(text, "    ) -> ({result}) [{bounds}] {{"),
+    };
 }
 
-fn argument_type(param: &Param) -> String {
-    match &param.ty {
-        ParamType::Value(value) => value.rust(),
-        ParamType::Pointer { element, mutable, volatile } => {
+fn argument_type(kernel: &Kernel, param: usize) -> String {
+    let ty = generic::element(kernel, param);
+    match &kernel.params[param].ty {
+        ParamType::Value(_) => ty,
+        ParamType::Pointer { mutable, volatile, .. } => {
             let (traits, _) = memory(*volatile, *mutable);
             let borrow = if *mutable { "&mut " } else { "&" };
-            format!("{borrow}(impl ::gpustream::{traits}<{}> + ?Sized)", element.rust())
+            format!("{borrow}(impl ::gpustream::{traits}<{ty}> + ?Sized)")
         }
     }
 }
@@ -143,7 +155,7 @@ fn write_default(text: &mut String, kernel: &Kernel, covers: &Covers, names: &Na
     let _ = writeln!(text, "        let {} = ::gpustream::Launch::{shape};", names.launch);
     let mut args = vec![names.stream.clone(), format!("&{}", names.launch)];
     args.extend(names.args.iter().cloned());
-    let call = format!("self.{}_with({})", kernel.name, args.join(", "));
+    let call = format!("self.{}_with{}({})", kernel.name, turbofish(kernel), args.join(", "));
     if kernel.contract.safe {
         let _ = writeln!(text, "        {call}\n    }}");
     } else {
@@ -182,13 +194,10 @@ fn write_extent(
         .name(&format!("extent_{axis}"));
     let _ = writeln!(text, "        let {name} = {{");
     for i in lengths {
-        if let ParamType::Pointer { element, .. } = &kernel.params[i].ty {
-            let arg = &names.args[i];
-            let _ = writeln!(
-                text,
-                "            let {arg} = ::gpustream::AsView::<{}>::view(&*{arg});",
-                element.rust()
-            );
+        if let ParamType::Pointer { .. } = &kernel.params[i].ty {
+            let (arg, element) = (&names.args[i], generic::element(kernel, i));
+            let _ =
+                writeln!(text, "            let {arg} = ::gpustream::AsView::<{element}>::view(&*{arg});");
         }
     }
     // An extent that is negative or overflows is a violation like any other.
@@ -209,8 +218,8 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
     let _ = writeln!(text, "        if {launch}.is_empty() {{\n            return Ok(());\n        }}");
     // Each view is taken once: the same view is checked and launched, whatever the argument's own `view` answers next
     // time.
-    for (param, arg) in kernel.params.iter().zip(&names.args) {
-        write_view(text, param, arg);
+    for (number, arg) in names.args.iter().enumerate() {
+        write_view(text, kernel, number, arg);
     }
     let requires = &kernel.contract.requires;
     let cooperative = kernel.contract.cooperative;
@@ -218,8 +227,8 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
     if cooperative {
         let _ = writeln!(
             text,
-            "        let {config} = ::gpustream::codegen::resolve_cooperative({launch}, &self.{}, {stream})?;",
-            field(&kernel.name)
+            "        let {config} = ::gpustream::codegen::resolve_cooperative({launch}, &{}, {stream})?;",
+            generic::loaded(kernel)
         );
     } else if resolved {
         let _ = writeln!(text, "        let {config} = ::gpustream::codegen::resolve({launch}, {stream})?;");
@@ -261,20 +270,26 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
         text,
         "        // SAFETY: {safety}.\n        // Arguments match the compiled parameters, which were compared at load."
     );
-    let (args, field) = (args.join(", "), field(&kernel.name));
+    let (args, loaded) = (args.join(", "), generic::loaded(kernel));
     let call = if resolved {
-        format!("::gpustream::codegen::launch(&self.{field}, {stream}, &{config}, &[{args}])")
+        format!("::gpustream::codegen::launch(&{loaded}, {stream}, &{config}, &[{args}])")
     } else {
-        format!("self.{field}.launch({stream}, {launch}, &[{args}])")
+        format!("{loaded}.launch({stream}, {launch}, &[{args}])")
     };
     let _ = writeln!(text, "        ::gpustream::__generated!(unsafe {{ {call} }})\n    }}");
     write_tail(text, kernel);
 }
 
+/// Returns the template's arguments for a call of the other launcher.
+fn turbofish(kernel: &Kernel) -> String {
+    let arguments = generic::arguments(kernel);
+    if arguments.is_empty() { String::new() } else { format!("::<{arguments}>") }
+}
+
 /// Replaces a memory argument by its view.
-fn write_view(text: &mut String, param: &Param, arg: &str) {
-    if let ParamType::Pointer { element, mutable, volatile } = &param.ty {
-        let (element, (traits, method)) = (element.rust(), memory(*volatile, *mutable));
+fn write_view(text: &mut String, kernel: &Kernel, param: usize, arg: &str) {
+    if let ParamType::Pointer { mutable, volatile, .. } = &kernel.params[param].ty {
+        let (element, (traits, method)) = (generic::element(kernel, param), memory(*volatile, *mutable));
         let binding = if *mutable && !*volatile { "mut " } else { "" };
         let _ = writeln!(
             text,

@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::diagnostic::SourceFile;
-use crate::signature::{Module, Struct};
-use crate::types::{ParamType, ValueType, vector_name};
+use crate::signature::{Definition, Enum, Module, Struct};
+use crate::types::{ParamType, ValueType};
 
-/// The text of types and their comparison. `gs_check_any` stands for any one of several types. NVRTC has an `offsetof`
-/// of its own.
+/// The text of types and their comparison. `gs_check_any` stands for any one of several types,
+/// `gs_check_address` for any pointer, and `gs_check_bytes` for anything. NVRTC has an `offsetof` of its own.
 const DECLARATIONS: &str = "\
 #if defined(__CUDACC_RTC__)
 #define gs_check_offset(gs_check_A, gs_check_B) __INTADDR__(&(((gs_check_A*)0)->gs_check_B))
@@ -42,19 +42,28 @@ template <class gs_check_A, class gs_check_B>
 struct gs_check_fits<gs_check_A* __restrict__, gs_check_B*> : gs_check_fits<gs_check_A, gs_check_B> {};
 template <class gs_check_A, class gs_check_B, decltype(sizeof(0)) gs_check_N>
 struct gs_check_fits<gs_check_A[gs_check_N], gs_check_B[gs_check_N]> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, class gs_check_B, decltype(sizeof(0)) gs_check_N>
+struct gs_check_fits<const gs_check_A[gs_check_N], const gs_check_B[gs_check_N]> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, decltype(sizeof(0)) gs_check_N> struct gs_check_array { typedef gs_check_A gs_check_type[gs_check_N]; };
+struct gs_check_bytes {};
+template <class gs_check_A> struct gs_check_fits<gs_check_A, gs_check_bytes> { enum { gs_check_holds = 1 }; };
+struct gs_check_address {};
+template <class gs_check_A> struct gs_check_fits<gs_check_A*, gs_check_address> { enum { gs_check_holds = 1 }; };
+template <class gs_check_A> struct gs_check_fits<gs_check_A* const, gs_check_address> { enum { gs_check_holds = 1 }; };
+template <class gs_check_A> struct gs_check_fits<gs_check_A* __restrict__, gs_check_address> { enum { gs_check_holds = 1 }; };
 template <decltype(sizeof(0)) gs_check_N, class... gs_check_P> struct gs_check_at {};
 template <class gs_check_A, class... gs_check_P>
 struct gs_check_at<0, gs_check_A, gs_check_P...> { typedef gs_check_A gs_check_type; };
 template <decltype(sizeof(0)) gs_check_N, class gs_check_A, class... gs_check_P>
 struct gs_check_at<gs_check_N, gs_check_A, gs_check_P...> : gs_check_at<gs_check_N - 1, gs_check_P...> {};
 template <class gs_check_A> struct gs_check_kernel {};
-template <class... gs_check_P> struct gs_check_kernel<void(gs_check_P...)> {
+template <class... gs_check_P> struct gs_check_kernel<void (*)(gs_check_P...)> {
   enum { gs_check_count = sizeof...(gs_check_P) };
   template <decltype(sizeof(0)) gs_check_N, class gs_check_B>
   struct gs_check_fits : ::gs_check_fits<typename gs_check_at<gs_check_N, gs_check_P...>::gs_check_type, gs_check_B> {};
 };
 template <class... gs_check_P>
-struct gs_check_kernel<void(gs_check_P...) noexcept> : gs_check_kernel<void(gs_check_P...)> {};
+struct gs_check_kernel<void (*)(gs_check_P...) noexcept> : gs_check_kernel<void (*)(gs_check_P...)> {};
 static_assert(sizeof(long) == 8 && sizeof(long long) == 8 && sizeof(void*) == 8, \"long and pointers have 64 bits\");
 ";
 
@@ -72,35 +81,66 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
             "static_assert(sizeof({name}) == 2 && alignof({name}) <= 2, \"{name}: to this compiler it is no type of 16 bits\");"
         );
     }
-    for definition in &module.structs {
-        write_struct(&mut text, definition, module);
+    for definition in &module.definitions {
+        match definition {
+            Definition::Struct(definition) => write_struct(&mut text, definition, module),
+            Definition::Enum(definition) => write_enum(&mut text, definition),
+        }
     }
     let file = file.replace('\\', "\\\\").replace('"', "\\\"");
     let place = |offset: usize| format!("#line {} \"{file}\"\n", source.position(offset).0);
-    for kernel in &module.kernels {
-        let name = &kernel.name;
+    // Types of the parameters may be those of the kernels' namespaces.
+    let namespaces: BTreeSet<_> =
+        module.kernels.iter().filter_map(|kernel| Some(kernel.function.path.rsplit_once("::")?.0)).collect();
+    let (scope, end) = if namespaces.is_empty() { ("", "") } else { ("namespace gs_check_scope {\n", "}\n") };
+    text.push_str(scope);
+    for namespace in namespaces {
+        let _ = writeln!(text, "using namespace ::{namespace};");
+    }
+    for (kernel, instance) in module.functions() {
+        let (name, address) = (kernel.key(instance), kernel.address(instance));
         let _ = writeln!(
             text,
-            "{}static_assert(gs_check_kernel<decltype({name})>::gs_check_count == {}, \"{name}: the compiler sees another \
+            "{}static_assert(gs_check_kernel<decltype({address})>::gs_check_count == {}, \"{name}: the compiler sees another \
              number of parameters than its declaration has as written: does a macro change them?\");",
             place(kernel.name_range.start),
             kernel.params.len()
         );
-        for (i, param) in kernel.params.iter().enumerate() {
+        for (i, (param, ty)) in kernel.params.iter().zip(&instance.params).enumerate() {
             let _ = writeln!(
                 text,
-                "{}static_assert(gs_check_kernel<decltype({name})>::gs_check_fits<{i}, {}>::gs_check_holds, \"{name}: \
+                "{}static_assert(gs_check_kernel<decltype({address})>::gs_check_fits<{i}, {}>::gs_check_holds, \"{name}: \
                  the compiler sees parameter {} as another type than its declaration has as written: does a macro or \
                  an #if change it?\");",
                 place(param.range.start),
-                parameter(&param.ty, module),
+                parameter(ty, module),
                 param.name
             );
         }
     }
+    text.push_str(end);
     let undefined =
         identifiers(&text).into_iter().fold(String::new(), |text, name| text + "#undef " + name + "\n");
-    format!("\n{PLACE}{undefined}{text}{PLACE}")
+    let assumed = module.assumed.iter().fold(String::new(), |text, name| {
+        format!(
+            "{text}#ifdef {name}\n#error \"{name} is defined, and this file was read as if it were not: define it with \
+             Kernels::define in the build script\"\n#endif\n"
+        )
+    });
+    let instances = instantiations(module, &place);
+    format!("\n{instances}{PLACE}{assumed}{undefined}{text}{PLACE}")
+}
+
+/// Returns the instantiations of templates that are not in the file. They need the file's macros, and the keyword may be one.
+fn instantiations(module: &Module, place: &dyn Fn(usize) -> String) -> String {
+    let mut text = String::new();
+    for (kernel, instance) in module.functions() {
+        if !kernel.template.is_empty() && !instance.written {
+            let (place, function) = (place(kernel.name_range.start), kernel.instantiated(instance));
+            let _ = writeln!(text, "{place}template __global__ decltype({function}) {function};");
+        }
+    }
+    text
 }
 
 /// Returns every name in the assertions outside strings and directives, since any of them could be a macro's.
@@ -112,15 +152,38 @@ fn identifiers(text: &str) -> BTreeSet<&str> {
     words.filter(|word| word.starts_with(|c: char| !c.is_numeric())).collect()
 }
 
+fn write_enum(text: &mut String, definition: &Enum) {
+    let Enum { cpp, repr, values, .. } = definition;
+    let _ = writeln!(
+        text,
+        "static_assert(sizeof({cpp}) == {0} && alignof({cpp}) == {0}, \"{cpp}: the compiler lays it out differently\");",
+        repr.size()
+    );
+    for (name, value) in values {
+        let _ = writeln!(
+            text,
+            "static_assert((long long)({cpp}::{name}) == {}, \"{cpp}::{name}: the compiler sees another value than is \
+             written\");",
+            literal(*value)
+        );
+    }
+}
+
+/// Returns a number as C++ has it, also the least one.
+fn literal(value: i128) -> String {
+    let bits = value as i64;
+    if bits == i64::MIN { format!("{}ll - 1", bits + 1) } else { format!("{bits}ll") }
+}
+
 fn write_struct(text: &mut String, definition: &Struct, module: &Module) {
-    let name = &definition.name;
+    let name = &definition.cpp;
     let _ = writeln!(
         text,
         "static_assert(sizeof({name}) == {} && alignof({name}) == {}, \"{name}: the compiler lays it out \
          differently\");",
         definition.size, definition.align
     );
-    for field in &definition.fields {
+    for field in definition.fields.iter().filter(|field| field.in_cpp) {
         let extents = field.extents.iter().map(|extent| format!("[{extent}]")).collect::<Vec<_>>().concat();
         let _ = writeln!(
             text,
@@ -137,19 +200,33 @@ fn write_struct(text: &mut String, definition: &Struct, module: &Module) {
 fn parameter(ty: &ParamType, module: &Module) -> String {
     match ty {
         ParamType::Value(ty) => value(ty, module),
-        ParamType::Pointer { element, mutable, volatile } => format!(
-            "{}{}{}*",
-            if *mutable { "" } else { "const " },
-            if *volatile { "volatile " } else { "" },
-            value(element, module)
-        ),
+        ParamType::Pointer { element, mutable, volatile } => {
+            let (mut inner, mut lens) = (element, Vec::new());
+            while let ValueType::Array { element, len } = inner {
+                lens.push(*len);
+                inner = element;
+            }
+            let constant = if *mutable { "" } else { "const " };
+            let volatile = if *volatile { "volatile " } else { "" };
+            let scalar = format!("{constant}{volatile}{}", value(inner, module));
+            // Arrays are written from the innermost one out.
+            lens.iter().rev().fold(scalar, |of, len| format!("gs_check_array<{of}, {len}>::gs_check_type"))
+                + "*"
+        }
     }
 }
 
 fn value(ty: &ValueType, module: &Module) -> String {
     match ty {
-        ValueType::Struct { name, .. } => name.clone(),
-        ValueType::Vector { lane, lanes, .. } => vector_name(*lane, *lanes),
+        ValueType::Struct { cpp, .. }
+        | ValueType::Enum { cpp, .. }
+        | ValueType::Vector { cpp, .. }
+        | ValueType::Handle { cpp } => cpp.clone(),
+        ValueType::Array { element, len } => {
+            format!("gs_check_array<{}, {len}>::gs_check_type", value(element, module))
+        }
+        ValueType::Address => "gs_check_address".to_owned(),
+        ValueType::Bytes { .. } => "gs_check_bytes".to_owned(),
         ValueType::Scalar(scalar) => match scalar.cpp() {
             [name] => (*name).to_owned(),
             [] => {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Common, Output, execute, stamp, write_unit};
+use super::{Common, Image, Output, execute, stamp, write_unit};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::report::{KernelReport, Occupancy};
@@ -49,6 +49,9 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         drop_intermediates(&keep);
         Ok(log)
     })?;
+    let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
+    targets.push(format!("compute_{newest}"));
+    let mut image = Image { backend: Backend::Cuda, targets, path: image, symbols: Vec::new() };
     let resources = nvidia::resources(&log);
     let mut reports = Vec::new();
     let mut diagnostics = Vec::new();
@@ -58,12 +61,14 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
             .ok_or_else(|| Error::message(format!("nvcc left no cubin for {target} of {name}")))?;
         let tables = nvidia::kernels(&fs::read(&path)?)
             .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
-        for kernel in &unit.module.kernels {
-            let compiled = tables.get(&kernel.name).ok_or_else(|| {
-                Error::message(format!("{}: no kernel `{}` in it", path.display(), kernel.name))
-            })?;
-            diagnostics.extend(tables::compare(&unit.source, kernel, &compiled.params, &target));
-            let used = resources.get(&(kernel.name.clone(), target.clone()));
+        for function in unit.module.functions() {
+            let (kernel, instance) = function;
+            let symbol = tables::symbols::find(function, &unit.module, tables.keys())
+                .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
+            image.add(&kernel.key(instance), symbol)?;
+            let compiled = &tables[symbol];
+            diagnostics.extend(tables::compare(&unit.source, function, &compiled.params, &target));
+            let used = resources.get(&(symbol.to_owned(), target.clone()));
             let block = kernel.usual_block();
             reports.push(KernelReport {
                 registers: used.map(|r| r.registers),
@@ -73,14 +78,12 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
                 max_threads: kernel.max_threads.or(Some(1024)),
                 occupancy: used.and_then(|r| Occupancy::nvidia(&target, r.registers, r.shared, block)),
                 code_size: Some(compiled.code_size),
-                ..KernelReport::new(unit, kernel, Backend::Cuda, &target, &path)
+                ..KernelReport::new(unit, function, Backend::Cuda, &target, &path)
             });
         }
     }
     Error::check(diagnostics)?;
-    let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
-    targets.push(format!("compute_{newest}"));
-    Ok(Output::new(Backend::Cuda, targets, image, reports, compile_time, nvidia::warnings(&log)))
+    Ok(Output::new(image, reports, compile_time, nvidia::warnings(&log)))
 }
 
 /// Returns the numbers of targets, each once: `90` of `sm_90`, `90a` of `sm_90a`.

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{Common, Image, Output, execute, stamp, write_unit};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
-use crate::headers::write_if_changed;
+use crate::headers::{for_hip, write_if_changed};
 use crate::report::{KernelReport, Occupancy};
 use crate::tables::{self, amdgpu};
 use crate::toolchain::{HipCompiler, HipKind};
@@ -24,8 +24,9 @@ pub(crate) fn compile(
     let (image, source) = (format!("{name}.co"), format!("{name}.hip"));
     let text = write_unit(unit, &common.out_dir.join(&source))?;
     // As nvcc includes its own header: a kernel needs no include to be a kernel.
-    let mut flags =
-        ["-x", "hip", "-std=c++17", "-O3", "-include", "hip/hip_runtime.h"].map(str::to_owned).to_vec();
+    let mut flags = ["-x", "hip", "-std=c++17", "-O3", "-include", "gpustream/hip/compat.cuh"]
+        .map(str::to_owned)
+        .to_vec();
     flags.push(format!("--offload-arch={arch}"));
     match compiler.kind {
         HipKind::Rocm if compiler.path.ends_with("hipcc") => flags.push("--genco".to_owned()),
@@ -50,19 +51,23 @@ pub(crate) fn compile(
         command
     };
     let image = common.out_dir.join(&image);
-    let parts = [&*format!("{:?}", command()), &compiler.version, &text];
+    let compat = for_hip().collect::<String>();
+    let parts = [&*format!("{:?}", command()), &compiler.version, &text, &compat];
     let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
         execute(command(), unit, &format!("HIP ({arch})"))
     })?;
-    let compiled = amdgpu::kernels(&fs::read(&image)?)
-        .map_err(|e| Error::message(format!("{}: {e}", image.display())))?;
+    let failed = |e| Error::message(format!("{}: {e}", image.display()));
+    let compiled = amdgpu::kernels(&fs::read(&image)?).map_err(failed)?;
+    let targets = vec![arch.to_owned()];
+    let mut object = Image { backend: Backend::Hip, targets, path: image.clone(), symbols: Vec::new() };
     let mut reports = Vec::new();
     let mut diagnostics = Vec::new();
-    for kernel in &unit.module.kernels {
-        let notes = compiled.get(&kernel.name).ok_or_else(|| {
-            Error::message(format!("{}: no kernel `{}` in it", image.display(), kernel.name))
-        })?;
-        diagnostics.extend(tables::compare(&unit.source, kernel, &notes.params, arch));
+    for function in unit.module.functions() {
+        let (kernel, instance) = function;
+        let symbol = tables::symbols::find(function, &unit.module, compiled.keys()).map_err(failed)?;
+        object.add(&kernel.key(instance), symbol)?;
+        let notes = &compiled[symbol];
+        diagnostics.extend(tables::compare(&unit.source, function, &notes.params, arch));
         reports.push(KernelReport {
             registers: Some(notes.vgprs),
             scalar_registers: Some(notes.sgprs),
@@ -72,11 +77,11 @@ pub(crate) fn compile(
             max_threads: Some(notes.max_workgroup),
             occupancy: Occupancy::amd(arch, notes, kernel.usual_block()),
             code_size: Some(notes.code_size),
-            ..KernelReport::new(unit, kernel, Backend::Hip, arch, &image)
+            ..KernelReport::new(unit, function, Backend::Hip, arch, &image)
         });
     }
     Error::check(diagnostics)?;
-    Ok(Output::new(Backend::Hip, vec![arch.to_owned()], image, reports, compile_time, log))
+    Ok(Output::new(object, reports, compile_time, log))
 }
 
 /// Packs code objects into the uncompressed container that every HIP runtime reads: a header, entries of offset,
@@ -111,5 +116,9 @@ pub(crate) fn bundle(unit: &Unit, objects: &[Image], common: &Common) -> Result<
     }
     let path = common.out_dir.join(format!("{}.hipfb", unit.module.name));
     write_if_changed(&path, &bytes)?;
-    Ok(Image { backend: Backend::Hip, targets, path })
+    let mut image = Image { backend: Backend::Hip, targets, path, symbols: Vec::new() };
+    for (key, symbol) in objects.iter().flat_map(|object| &object.symbols) {
+        image.add(key, symbol)?;
+    }
+    Ok(image)
 }

@@ -4,11 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
+use super::templates::Instances;
+use super::types::{Place, Shape};
 use super::{Context, File, child_of_kind, children, doc};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::Kernel;
-use crate::types::{Param, ParamType};
+use crate::signature::{Argument, Function, Instance, Kernel, Template};
+use crate::types::{Hazard, Param, ParamType, ValueType};
 
 /// The most parameters that fit the launcher's argument array on the stack.
 const MAX_PARAMS: usize = 64;
@@ -47,10 +49,10 @@ impl<'a> File<'a> {
             return;
         };
         let name = source.text[name_node.byte_range()].to_owned();
+        let names = self.names(node, function, &name, context);
         self.check_place(keyword, name_node, &name, context);
-        if context.template || context.class {
-            // The types of a template mean nothing outside.
-            self.docs.above(source, outermost(node).start_byte());
+        let doc_lines = self.docs.above(source, outermost(node).start_byte());
+        if context.class {
             return;
         }
         let void = node.child_by_field_name("type").is_some_and(|t| &source.text[t.byte_range()] == "void");
@@ -61,9 +63,23 @@ impl<'a> File<'a> {
                 "write `void`; results go through a pointer",
             ));
         }
-        let params = self.params(function, &name);
-        let doc_lines = self.docs.above(source, outermost(node).start_byte());
+        let Some(Instances { template, arguments }) = self.instances(node, name_node, &names, &doc_lines)
+        else {
+            return;
+        };
+        // The last is read first, so that what is kept of the parameters is the first's.
+        let (mut params, mut instances) = (Vec::new(), Vec::new());
+        for (arguments, written) in arguments.into_iter().rev() {
+            self.types.substitute(&template, &arguments);
+            params = self.params(function, &name);
+            let types = params.iter().map(|param| param.ty.clone()).collect();
+            instances.insert(0, Instance { arguments, params: types, written });
+        }
+        self.types.substitute(&[], &[]);
+        let generics: Vec<_> =
+            params.iter().map(|param| generic(source, function, param, &template, &instances)).collect();
         let contract = self.contract(&name, &params, &doc_lines);
+        self.check_generic(contract.as_ref(), &params, &generics);
         let max_threads = launch_bounds(source, node);
         if let Some(contract) = &contract {
             self.check_contract(contract, node, name_node, &params, max_threads);
@@ -84,12 +100,34 @@ impl<'a> File<'a> {
             name_range: name_node.byte_range(),
             docs: doc::text_lines(&source.text, &doc_lines),
             params,
+            template,
+            generics,
+            instances,
             contract,
             strided,
             shares: source.text[body.byte_range()].contains("__shared__"),
             max_threads,
+            function: names,
             name,
         });
+    }
+
+    /// Returns the function as C++ names it.
+    fn names(&self, node: Node<'a>, declarator: Node<'a>, name: &str, context: Context) -> Function {
+        let mut path = name.to_owned();
+        let mut parent = node.parent();
+        while let Some(outer) = parent {
+            if outer.kind() == "namespace_definition"
+                && let Some(namespace) = outer.child_by_field_name("name")
+            {
+                path = format!("{}::{path}", &self.source.text[namespace.byte_range()]);
+            }
+            parent = outer.parent();
+        }
+        let params = declarator.child_by_field_name("parameters").map(children).unwrap_or_default();
+        let params = params.into_iter().filter(|param| param.kind().ends_with("parameter_declaration"));
+        let types: Vec<String> = params.map(|param| written_type(self.source, param)).collect();
+        Function { path, extern_c: context.extern_c, types: types.join(", "), overloaded: false }
     }
 
     /// Reads the contract; a contract with mistakes is not looked at further.
@@ -101,6 +139,31 @@ impl<'a> File<'a> {
             contract.add(kind, text, range, &Scope { kernel, params }, &mut self.diagnostics);
         }
         (self.diagnostics.len() == before).then_some(contract)
+    }
+
+    /// Refuses a contract that computes with a number of a template's type: launchers compute before they know the type.
+    fn check_generic(&mut self, contract: Option<&Contract>, params: &[Param], generics: &[Option<usize>]) {
+        let Some(contract) = contract else { return };
+        let clauses = contract.requires.iter().flat_map(|clause| [&clause.left, &clause.right]);
+        let extents = contract.covers.iter().flat_map(|covers| &covers.extents);
+        let mut used = Vec::new();
+        for expression in clauses.chain(extents) {
+            expression.for_each_value(&mut |leaf| {
+                if let Expr::Param(i) = leaf
+                    && generics[*i].is_some()
+                    && !used.contains(i)
+                {
+                    used.push(*i);
+                }
+            });
+        }
+        for i in used {
+            self.diagnostics.push(self.source.diagnostic(
+                params[i].range.clone(),
+                format!("the contract computes with `{}`, whose type the template chooses", params[i].name),
+                "write an integer type",
+            ));
+        }
     }
 
     /// Refuses a contract that promises less than a safe launcher needs.
@@ -129,6 +192,10 @@ impl<'a> File<'a> {
         if !contract.safe {
             return;
         }
+        self.check_contents(params);
+        let mut refuse = |range: std::ops::Range<usize>, message: String, help: String| {
+            self.diagnostics.push(source.diagnostic(range, message, help));
+        };
         for (index, param) in params.iter().enumerate() {
             if matches!(param.ty, ParamType::Pointer { .. }) && !contract.bounds_below(&Expr::Len(index)) {
                 let pointer = &param.name;
@@ -170,26 +237,16 @@ impl<'a> File<'a> {
         self.diagnostics.push(self.source.diagnostic(
             keyword.byte_range(),
             "this kernel's declaration cannot be read",
-            "write `extern \"C\" __global__ void name(parameters) { … }`",
+            "write `__global__ void name(parameters) { … }`",
         ));
     }
 
-    /// Refuses a kernel that cannot be found by name in its place.
+    /// Refuses a kernel that cannot be found in its place.
     fn check_place(&mut self, keyword: Node<'a>, name_node: Node<'a>, name: &str, context: Context) {
         let source = self.source;
         let mut refuse = |node: Node<'a>, message: String, help: String| {
             self.diagnostics.push(source.diagnostic(node.byte_range(), message, help));
         };
-        if context.template {
-            return refuse(
-                name_node,
-                format!("kernel `{name}` is a template"),
-                format!(
-                    "write one `extern \"C\"` kernel per type that calls a `__device__` template: `extern \"C\" \
-                     __global__ void {name}_f32(float* x, size_t n) {{ {name}<float>(x, n); }}`"
-                ),
-            );
-        }
         if context.class {
             return refuse(
                 name_node,
@@ -204,25 +261,11 @@ impl<'a> File<'a> {
                 "look for an unbalanced brace or a macro that stands for part of a declaration".to_owned(),
             );
         }
-        if context.namespace {
-            refuse(
-                name_node,
-                format!("kernel `{name}` stands in a namespace"),
-                "move it out: `extern \"C\"` names are global".to_owned(),
-            );
-        }
         if context.conditional {
             refuse(
                 name_node,
                 format!("kernel `{name}` stands in an #if, so it may be missing on some backends"),
                 "move the #if into the kernel's body".to_owned(),
-            );
-        }
-        if !context.extern_c {
-            refuse(
-                keyword,
-                format!("kernel `{name}` is not `extern \"C\"`, so its compiled name is unknown"),
-                format!("write `extern \"C\" __global__ void {name}(…)`"),
             );
         }
         if !is_plain_name(name) {
@@ -289,62 +332,123 @@ impl<'a> File<'a> {
             return refuse("a parameter without a type", "write `type name`");
         };
         let base = &text[type_node.byte_range()];
-        let mut pointers = 0;
-        let mut declarator = node.child_by_field_name("declarator");
-        while let Some(part) = declarator {
-            match part.kind() {
-                "identifier" => break,
-                "pointer_declarator" | "abstract_pointer_declarator" => pointers += 1,
-                "reference_declarator" | "abstract_reference_declarator" => {
-                    return refuse(
-                        &format!("`{name}` is a reference, which the host cannot pass"),
-                        &format!("write `{base}* {name}` for device memory, or `{base} {name}` for a value"),
-                    );
-                }
-                "array_declarator" | "abstract_array_declarator" => {
-                    return refuse(
-                        &format!("`{name}` is written as an array"),
-                        &format!("write `{base}* {name}`, or pass a struct that holds the array by value"),
-                    );
-                }
-                "function_declarator" | "abstract_function_declarator" => {
-                    return refuse(
-                        &format!("`{name}` is a function"),
-                        "a kernel cannot take functions; choose by an integer parameter",
-                    );
-                }
-                _ => {}
+        let place = Place { source, node };
+        let declared = self.types.declaration(place, node.child_by_field_name("declarator"))?;
+        let ty = match declared.shape {
+            Shape::Value(value) => ParamType::Value(value),
+            Shape::Refused(why) => return Err(*why),
+            Shape::Void => return refuse("a parameter of type void", "give it a type"),
+            Shape::Reference => {
+                return refuse(
+                    &format!("`{name}` is a reference, which the host cannot pass"),
+                    &format!("write `{base}* {name}` for device memory, or `{base} {name}` for a value"),
+                );
             }
-            declarator = part
-                .child_by_field_name("declarator")
-                .or_else(|| part.named_children(&mut part.walk()).find(|c| c.kind().ends_with("declarator")));
-        }
-        if pointers > 1 {
-            return refuse(
-                &format!("`{name}` is a pointer to a pointer"),
-                "pass one pointer and offsets into it",
-            );
-        }
-        let ty = if pointers == 0 {
-            ParamType::Value(self.types.resolve(type_node)?)
-        } else {
-            // Qualifiers beside the type belong to the element; those of the pointer itself are inside its
-            // declarator.
-            let has = |word: &str| {
-                children(node).iter().any(|c| c.kind() == "type_qualifier" && &text[c.byte_range()] == word)
-            };
-            let element = self.types.resolve_element(type_node, &name)?;
-            ParamType::Pointer { element, mutable: !has("const"), volatile: has("volatile") }
+            Shape::Function => {
+                return refuse(
+                    &format!("`{name}` is a function"),
+                    "a kernel cannot take functions; choose by an integer parameter",
+                );
+            }
+            Shape::Pointer(to) if matches!(to.shape, Shape::Function) => {
+                return refuse(
+                    &format!("`{name}` is a function"),
+                    "a kernel cannot take functions; choose by an integer parameter",
+                );
+            }
+            // An array as a parameter is a pointer to its elements.
+            Shape::Pointer(element) | Shape::Array(element, _) => {
+                let (constant, volatile) = element.qualifiers();
+                ParamType::Pointer { element: element.element(), mutable: !constant, volatile }
+            }
         };
+        if let ParamType::Pointer { element: ValueType::Bytes { unknown: Some(why) }, .. } = &ty {
+            let (line, column) = source.position(node.start_byte());
+            self.warnings.push(format!(
+                "{}:{line}:{column}: the launcher takes plain bytes for `{name}`: {} ({})",
+                source.path.display(),
+                why.message,
+                why.help
+            ));
+        }
         Ok(Param { name, range: node.byte_range(), ty })
+    }
+
+    /// Refuses a contract over memory for whose contents no condition can vouch.
+    fn check_contents(&mut self, params: &[Param]) {
+        const UNSAFE: &str = "leave `requires:` out: the launcher is then an unsafe fn";
+        for param in params {
+            let (name, ty) = (&param.name, &param.ty);
+            let (message, help) = match (ty.hazard(), ty) {
+                (_, ParamType::Pointer { element: ValueType::Bytes { unknown: Some(why) }, .. }) => {
+                    self.diagnostics.push((**why).clone());
+                    continue;
+                }
+                (Some(Hazard::Address), _) => (
+                    format!("`{name}` holds addresses or handles, for which no condition can vouch"),
+                    format!("pass one pointer and offsets into it, or {UNSAFE}"),
+                ),
+                (Some(Hazard::Bool), ParamType::Pointer { .. }) => (
+                    format!(
+                        "`{name}` is memory of bools, which could hold values that are neither true nor false"
+                    ),
+                    format!("write `unsigned char* {name}`, or {UNSAFE}"),
+                ),
+                (Some(Hazard::Bool), ParamType::Value(_)) => (
+                    format!("`{name}` has a bool, which could hold a value that is neither true nor false"),
+                    format!("make the member an `unsigned char`, or {UNSAFE}"),
+                ),
+                (Some(Hazard::Bytes), ParamType::Pointer { .. }) => (
+                    format!("`{name}` points to void, so that no condition can say how long it must be"),
+                    format!("say what it points to, for bytes `unsigned char* {name}`; or {UNSAFE}"),
+                ),
+                _ => continue,
+            };
+            self.diagnostics.push(self.source.diagnostic(param.range.clone(), message, help));
+        }
     }
 }
 
+/// Returns a parameter's declaration without its name and default.
+fn written_type(source: &SourceFile, param: Node<'_>) -> String {
+    let end = param.child_by_field_name("default_value").map_or(param.end_byte(), |value| value.start_byte());
+    let text = match declared(param) {
+        Some(name) => {
+            [&source.text[param.start_byte()..name.start_byte()], &source.text[name.end_byte()..end]].concat()
+        }
+        None => source.text[param.start_byte()..end].to_owned(),
+    };
+    text.trim_end().trim_end_matches('=').split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the template's parameter that is the type of a kernel's parameter, or of the memory that it points to.
+fn generic(
+    source: &SourceFile,
+    function: Node<'_>,
+    param: &Param,
+    template: &[Template],
+    instances: &[Instance],
+) -> Option<usize> {
+    let list = function.child_by_field_name("parameters")?;
+    let node = children(list).into_iter().find(|node| node.byte_range() == param.range)?;
+    let ty = &source.text[node.child_by_field_name("type")?.byte_range()];
+    let number = template.iter().position(|parameter| parameter.name == ty)?;
+    // Memory of types that Rust has no name for is bytes.
+    let known =
+        |instance: &Instance| matches!(instance.arguments[number], Argument::Type { ty: Some(_), .. });
+    instances.iter().all(known).then_some(number)
+}
+
 fn declarator_name(source: &SourceFile, node: Node<'_>) -> Option<String> {
+    declared(node).map(|name| source.text[name.byte_range()].to_owned())
+}
+
+/// Returns the identifier that a declaration declares.
+fn declared(node: Node<'_>) -> Option<Node<'_>> {
     let mut node = node.child_by_field_name("declarator")?;
     loop {
         if node.kind() == "identifier" {
-            return Some(source.text[node.byte_range()].to_owned());
+            return Some(node);
         }
         let mut cursor = node.walk();
         node = node.child_by_field_name("declarator").or_else(|| {
@@ -375,6 +479,34 @@ fn launch_bounds(source: &SourceFile, node: Node<'_>) -> Option<u32> {
 pub(super) fn is_plain_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Gives launchers of different functions with one name names of their own: the namespaces come first, and overloads
+/// after the first are numbered.
+pub(super) fn tell_apart(kernels: &mut [Kernel]) {
+    for i in 0..kernels.len() {
+        let others = || kernels.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, other)| other);
+        let (name, function) = (&kernels[i].name, &kernels[i].function);
+        let elsewhere = |other: &Kernel| {
+            other.function.path != function.path && last(&other.function.path) == last(&function.path)
+        };
+        let overload =
+            |other: &&Kernel| other.function.path == function.path && other.function.types != function.types;
+        let mut launcher =
+            if others().any(elsewhere) { function.path.replace("::", "_") } else { name.clone() };
+        let overloaded = !function.extern_c && others().any(|other| overload(&other));
+        let earlier = kernels[..i].iter().filter(overload).count();
+        if overloaded && earlier > 0 {
+            launcher += &format!("_{}", earlier + 1);
+        }
+        kernels[i].name = launcher;
+        kernels[i].function.overloaded = overloaded;
+    }
+}
+
+/// Returns a path's last name.
+fn last(path: &str) -> &str {
+    path.rsplit("::").next().unwrap_or_default()
 }
 
 /// Refuses names that would collide in the generated code.

@@ -18,19 +18,16 @@ impl Runner {
 
     fn stuck_at_barrier(&self, waiting: u32) -> Failure {
         let states = &self.states[..self.total as usize];
-        let missing = states.iter().position(|&s| s != State::AtBarrier);
-        let other = match missing.map(|thread| (thread, states[thread])) {
-            Some((thread, State::Exited)) => {
-                format!("thread {} has returned without reaching it", self.place(thread as u32))
-            }
-            Some((thread, _)) => {
+        let other = states.iter().position(|&s| s == State::AtWarp).map_or_else(
+            || "another thread never reaches it".into(),
+            |thread| {
                 let at = Site::from(&self.lanes[thread]);
                 format!("thread {} waits in a warp operation at {at}", self.place(thread as u32))
-            }
-            None => "another thread never reaches it".into(),
-        };
+            },
+        );
         let message = format!(
-            "waits at the barrier at {}, but {other}: every thread of a block must reach every barrier",
+            "waits at the barrier at {}, but {other}: every thread of a block that has not returned must reach the \
+             barrier",
             self.barrier.site()
         );
         self.failure_at(Some(waiting), message)

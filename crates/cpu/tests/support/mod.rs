@@ -54,7 +54,7 @@ pub fn compile_for(source: &str, march: &str, checked: bool) -> Vec<u8> {
     }
     unit += "GS_CPU_MODULE(\n";
     for name in between(source, "__global__ void ", "(") {
-        unit += &format!("GS_CPU_KERNEL({name})\n");
+        unit += &format!("GS_CPU_KERNEL(\"{name}\", 0, &{name})\n");
     }
     unit += ")\n";
     std::fs::write(path("unit.cpp"), unit).unwrap();

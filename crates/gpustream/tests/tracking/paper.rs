@@ -376,7 +376,8 @@ pub(crate) fn open<const STREAMS: usize>(
 
 /// Loads the one kernel of the paper device.
 pub(crate) fn kernel(device: &Device) -> Kernel {
-    let images = [Image { backend: device.info().backend, targets: &["paper"], bytes: b"paper" }];
+    let images =
+        [Image { backend: device.info().backend, targets: &["paper"], bytes: b"paper", symbols: &[] }];
     let source = ModuleSource { name: "paper", images: &images, source: None };
     // SAFETY: the driver is a fake that runs nothing.
     unsafe { device.load_module(&source) }.unwrap().kernel("touch").unwrap()

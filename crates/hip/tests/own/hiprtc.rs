@@ -7,9 +7,11 @@ use crate::backends::{Vendor, names, start};
 
 const SOURCE: Source<'_> = Source {
     name: "scale.cu",
-    text: "#include \"kernel.cuh\"\nextern \"C\" __global__ void scale(float* x) {}\n",
+    text: "#include \"kernel.cuh\"\nextern \"C\" __global__ void scale(float* x) {}\n\
+           namespace solver { __global__ void step(float* x) {} }\n",
     headers: &[("kernel.cuh", "")],
     options: &["-DFACTOR=2"],
+    kernels: &[("step", "&solver::step")],
 };
 
 #[test]
@@ -26,23 +28,27 @@ fn source_becomes_a_module() {
     }
     assert!(device.compiler().unwrap().starts_with("HIPRTC 9.0 of HIP "));
     // SAFETY: no options.
-    let (image, calls) = recorder.record(|| unsafe { device.compile(&SOURCE) }.unwrap());
+    let (compiled, calls) = recorder.record(|| unsafe { device.compile(&SOURCE) }.unwrap());
     assert_eq!(
         names(&calls),
         [
             "hiprtcCreateProgram",
+            "hiprtcAddNameExpression",
             "hiprtcCompileProgram",
+            "hiprtcGetLoweredName",
             "hiprtcGetCodeSize",
             "hiprtcGetCode",
             "hiprtcDestroyProgram"
         ]
     );
     assert_eq!(fake_hip::compile_options(), ["--offload-arch=gfx90a", "-O3", "-std=c++17", "-DFACTOR=2"]);
+    assert_eq!(compiled.symbols, ["_Zsolver::step"]);
     // SAFETY: the driver is a fake, which reads images safely.
-    let module = unsafe { device.module_load(&image) }.unwrap();
+    let module = unsafe { device.module_load(&compiled.image) }.unwrap();
     // SAFETY: the module is loaded.
     unsafe {
         device.module_function(module, "scale").unwrap();
+        device.module_function(module, &compiled.symbols[0]).unwrap();
         device.module_unload(module).unwrap();
     }
 }

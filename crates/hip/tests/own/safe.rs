@@ -27,9 +27,9 @@ fn increment(recorder: &Recorder, device: &Device) -> Kernel {
     let bytes = image(&[("increment", &[8, 8])]);
     // As gpustream-build embeds them: images of all vendors, of which the features choose one.
     let images = [
-        Image { backend: "cuda", targets: &["sm_90"], bytes: b"damaged" },
-        Image { backend: "hip", targets: &["gfx942", "gfx90a:xnack+"], bytes: b"damaged" },
-        Image { backend: "hip", targets: &["gfx1100", "gfx90a"], bytes: &bytes },
+        Image { backend: "cuda", targets: &["sm_90"], bytes: b"damaged", symbols: &[] },
+        Image { backend: "hip", targets: &["gfx942", "gfx90a:xnack+"], bytes: b"damaged", symbols: &[] },
+        Image { backend: "hip", targets: &["gfx1100", "gfx90a"], bytes: &bytes, symbols: &[] },
     ];
     let source = ModuleSource { name: "increment", images: &images, source: None };
     // SAFETY: the driver is a fake that runs nothing.

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define GS_CPU_ABI 3u
+#define GS_CPU_ABI 4u
 
 // The one symbol that a module exports, of type `const gs_cpu_module`.
 #define GS_CPU_MODULE_SYMBOL gpustream_cpu_module
@@ -51,9 +51,16 @@ typedef struct gs_cpu_lane {
     uint32_t reserved;
 } gs_cpu_lane;
 
+// The place where the blocks of a cooperative launch meet.
+typedef struct gs_cpu_meeting {
+    uint64_t state;   // number of blocks that run, times 2^32, and number of those that wait
+    uint32_t round;   // how often all have met
+    uint32_t failed;  // a block ended with an error
+} gs_cpu_meeting;
+
 // The backend's functions for kernels. `thread` is the calling thread's number in its block.
 typedef struct gs_cpu_host {
-    // Returns when all threads of the block are here, with `context->vote` set.
+    // Returns when all threads of the block that have not returned are here, with `context->vote` set.
     void (*barrier)(gs_cpu_context* context, uint32_t thread, uint32_t predicate, const char* file,
                     uint32_t line) GS_CPU_NOEXCEPT;
     // Returns when the lanes that `context->lanes[thread]` waits for are here, with the result in it.
@@ -77,6 +84,7 @@ struct gs_cpu_context {
     uint32_t check;           // errors that a GPU would not notice are reported
     uint32_t vote;            // the number of predicates that held at the last barrier
     gs_cpu_lane* lanes;       // one per thread of a block
+    gs_cpu_meeting* meeting;  // null in a launch that is not cooperative
 };
 
 // Runs blocks [first, end), linear numbers with x fastest. With a `first_thread` other than 0, runs that thread and its

@@ -14,11 +14,11 @@ struct gs_cpu_index_of<Found, T, Rest...> {
     typedef typename gs_cpu_index_of<typename std::conditional<counts, here, Found>::type, Rest...>::type type;
 };
 
-template <class F, F* Kernel>
+template <class F, F Kernel>
 struct gs_cpu_entry_of;
 
 template <class... P, void (*Kernel)(P...)>
-struct gs_cpu_entry_of<void(P...), Kernel> {
+struct gs_cpu_entry_of<void (*)(P...), Kernel> {
     static constexpr size_t count = sizeof...(P);
 
     struct table {
@@ -202,7 +202,7 @@ struct gs_cpu_entry_of<void(P...), Kernel> {
 
 // A kernel that is declared noexcept has the same entry.
 template <class... P, void (*Kernel)(P...) noexcept>
-struct gs_cpu_entry_of<void(P...) noexcept, Kernel> : gs_cpu_entry_of<void(P...), Kernel> {};
+struct gs_cpu_entry_of<void (*)(P...) noexcept, Kernel> : gs_cpu_entry_of<void (*)(P...), Kernel> {};
 
 static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
 
@@ -227,12 +227,13 @@ static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
             ".set " #name ", gs_cpu_dynamic_shared\n"                                                         \
             ".popsection\n");
 
-// One entry of GS_CPU_MODULE, without a comma after it. The second form states the kernel's __launch_bounds__.
-#define GS_CPU_KERNEL(name) GS_CPU_KERNEL_BOUNDS(name, 0)
-#define GS_CPU_KERNEL_BOUNDS(name, threads)                                                                   \
-    {#name, &gs_cpu_entry_of<decltype(name), &name>::run, gs_cpu_entry_of<decltype(name), &name>::params.at,  \
-     (uint32_t)gs_cpu_entry_of<decltype(name), &name>::count,                                                 \
-     gs_cpu_entry_of<decltype(name), &name>::params.bytes, threads, 0},
+// One entry of GS_CPU_MODULE, without a comma after it: the name by which programs find the kernel, the bound of its
+// __launch_bounds__ or 0, and its address.
+#define GS_CPU_KERNEL(name, threads, ...)                                                                     \
+    {name, &gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__>::run,                                         \
+     gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__>::params.at,                                          \
+     (uint32_t)gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__>::count,                                    \
+     gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__>::params.bytes, threads, 0},
 
 // The list ends with an entry without a name, so a file without kernels is a module too.
 #define GS_CPU_MODULE(...)                                                                                    \

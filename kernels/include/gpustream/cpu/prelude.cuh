@@ -4,6 +4,9 @@
 
 // Tells portable headers that the host compiler compiles this file as device code.
 #define GPUSTREAM_CPU 1
+// The file is read as CUDA, and headers may declare what they have for kernels. There is no __CUDA_ARCH__: code that
+// depends on a GPU's instructions takes its other way. Of __HIPCC__ and __HIP_PLATFORM_AMD__ nothing is said.
+#define __CUDACC__ 1
 
 // These come before the keywords below, some of which are attribute names inside the standard library.
 #include <cassert>
@@ -15,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <sched.h>
 #include <limits>
 #include <type_traits>
 #include <utility>

@@ -31,7 +31,7 @@ extern "C" __global__ void saxpy(float a, const float* __restrict__ x, float* __
             ("n", ParamType::Value(ValueType::Scalar(Scalar::Usize))),
         ]
     );
-    assert_eq!(kernel.param_table(), [(0, 4), (8, 8), (16, 8), (24, 8)]);
+    assert_eq!(kernel.instances[0].param_table(), [(0, 4), (8, 8), (16, 8), (24, 8)]);
     let clauses: Vec<_> = kernel.contract.requires.iter().map(|c| c.text.as_str()).collect();
     assert_eq!(clauses, ["n <= len(x)", "n <= len(y)"]);
     assert_eq!(kernel.contract.covers.as_ref().map(|c| c.extents.clone()), Some(vec![Expr::Param(3)]));

@@ -38,25 +38,9 @@ template <typename T> __device__ void generic(T* x) {}
 
 #[test]
 fn kernels_without_a_name_to_find_are_refused() {
-    refused(
-        "template <typename T>\n__global__ void k(T* x) {}\n",
-        "2:17",
-        &["kernel `k` is a template", "`extern \"C\"` kernel per type", "__global__ void k_f32(float* x"],
-    );
-    refused(
-        "__global__ void k(int x) {}",
-        "1:1",
-        &["not `extern \"C\"`", "write `extern \"C\" __global__ void k(…)`"],
-    );
-    refused("extern \"C++\" __global__ void k(int x) {}", "1:14", &["not `extern \"C\"`"]);
-    refused(
-        "namespace a {\nextern \"C\" __global__ void k() {}\n}",
-        "2:28",
-        &["stands in a namespace", "move it out"],
-    );
     refused("struct A {\n  static __global__ void k() {}\n};", "2:26", &["member of a class"]);
     refused(
-        "#ifdef FOO\nextern \"C\" __global__ void k() {}\n#endif",
+        "#ifdef __CUDACC__\nextern \"C\" __global__ void k() {}\n#endif",
         "2:28",
         &["stands in an #if", "into the kernel's body"],
     );
@@ -68,7 +52,49 @@ fn kernels_without_a_name_to_find_are_refused() {
     refused("extern \"C\" __global__ int k(int x) { return x; }", "1:23", &["does not return void"]);
     refused("extern \"C\" __global__ void* k(int x) { return 0; }", "1:23", &["does not return void"]);
     refused("extern \"C\" __global__ void load(int x) {}", "1:28", &["own `load`", "rename"]);
-    refused("int x;\n", "1:1", &["no kernel in this file", "extern \"C\" __global__ void"]);
+    refused(
+        "#ifdef FOO\nextern \"C\" __global__ void k() {}\n#endif",
+        "1:1",
+        &["condition is false", "define"],
+    );
+    refused("int a = 1\nint b;\n", "1:10", &["`;` is missing here"]);
+    refused("int x;\n", "1:1", &["no kernel in this file", "write `__global__ void"]);
+}
+
+#[test]
+fn kernels_have_the_names_of_cpp() {
+    let module = read(
+        r#"
+extern "C" __global__ void c() {}
+extern "C++" __global__ void cpp(int x) {}
+namespace a {
+namespace { __global__ void hidden() {} }
+namespace b::c { static __global__ void deep(float* x) {} }
+extern "C" __global__ void flat() {}
+__global__ void same() {}
+}
+__global__ void same() {}
+__global__ void over(const float *__restrict__ x, size_t n = 3) {}
+__global__ void over(double*, int n) {}
+"#,
+    );
+    let names: Vec<_> = module.functions().map(|(k, i)| (k.name.as_str(), k.key(i), k.address(i))).collect();
+    let expected = [
+        ("c", "c", "&::c"),
+        ("cpp", "cpp", "&::cpp"),
+        ("hidden", "a::hidden", "&::a::hidden"),
+        ("deep", "a::b::c::deep", "&::a::b::c::deep"),
+        ("flat", "flat", "&::a::flat"),
+        ("a_same", "a::same", "&::a::same"),
+        ("same", "same", "&::same"),
+        (
+            "over",
+            "over(const float *__restrict__, size_t)",
+            "static_cast<void (*)(const float *__restrict__, size_t)>(&::over)",
+        ),
+        ("over_2", "over(double*, int)", "static_cast<void (*)(double*, int)>(&::over)"),
+    ];
+    assert_eq!(names, expected.map(|(name, key, address)| (name, key.to_owned(), address.to_owned())));
 }
 
 #[test]

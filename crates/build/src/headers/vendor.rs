@@ -1,0 +1,85 @@
+//! Headers with the vendors' names, each where its vendor's compiler is not the one that reads the file.
+//!
+//! On the CPU the words of device code are there without an include, so nearly all of these are empty. To AMD's compiler
+//! the headers of CUDA mean those of HIP, and the other way round to nvcc.
+
+use crate::backend::Backend;
+
+/// The folder of a backend's headers with vendors' names, below that of the device headers.
+pub(crate) const fn folder(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Cpu => "gpustream/cpu/vendor",
+        Backend::Cuda => "gpustream/cuda/vendor",
+        Backend::Hip => "gpustream/hip/vendor",
+    }
+}
+
+const CUDA_RUNTIME: &str = "cuda.h cuda_runtime.h cuda_runtime_api.h driver_types.h cuda_profiler_api.h";
+const HIP_RUNTIME: &str = "hip/hip_runtime.h hip/hip_runtime_api.h hip/driver_types.h";
+const CUDA_WORDS: &str = "device_launch_parameters.h vector_types.h vector_functions.h device_functions.h \
+    math_functions.h device_atomic_functions.h sm_20_intrinsics.h sm_30_intrinsics.h sm_35_intrinsics.h \
+    sm_60_atomic_functions.h sm_61_intrinsics.h host_defines.h builtin_types.h device_types.h crt/host_defines.h \
+    crt/device_functions.h";
+const HIP_WORDS: &str =
+    "hip/hip_vector_types.h hip/hip_common.h hip/hip_ext.h hip/device_functions.h hip/math_functions.h";
+/// Libraries that host code alone uses.
+const HOST: &str = "cublas_v2.h cublas.h cublasLt.h cufft.h cufftXt.h cusparse.h cusolverDn.h cusolverSp.h curand.h \
+    nvrtc.h cuda_gl_interop.h cudaGL.h npp.h nppi.h hipblas/hipblas.h rocblas/rocblas.h hipfft/hipfft.h hip/hiprtc.h \
+    hiprtc.h";
+/// The parts of Thrust that host code uses; kernels have nothing of it on the CPU.
+const THRUST: &str = "host_vector device_vector device_ptr copy fill sequence sort reduce scan transform \
+    transform_reduce functional generate random device_malloc device_free for_each unique count extrema inner_product \
+    execution_policy tuple pair swap iterator/zip_iterator iterator/counting_iterator iterator/transform_iterator \
+    iterator/constant_iterator system/cuda/execution_policy";
+
+/// Cooperative groups are in one header of ours, where they are not nvcc's.
+const CUDA_GROUPS: &str = "cooperative_groups.h cooperative_groups/reduce.h cooperative_groups/scan.h \
+    cooperative_groups/memcpy_async.h";
+const HIP_GROUPS: &str = "hip/hip_cooperative_groups.h";
+
+/// Returns whether the header has only what run-time compilers have built in: they find no headers but those that travel
+/// with the source, and get an empty one of this name.
+pub(super) fn is_built_in(name: &str) -> bool {
+    let built_in = [CUDA_RUNTIME, CUDA_WORDS, HIP_RUNTIME, HIP_WORDS];
+    built_in.iter().any(|names| names.split_whitespace().any(|other| other == name))
+}
+
+/// Returns the headers that consist of one line: their paths below the folder of the device headers, and texts.
+pub(super) fn one_liners() -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let mut add = |backend, names: &str, text: &str| {
+        let path = |name: &str| format!("{}/{name}", folder(backend));
+        all.extend(names.split_whitespace().map(|name| (path(name), format!("#pragma once\n{text}\n"))));
+    };
+    let cpu = Backend::Cpu;
+    for names in [CUDA_RUNTIME, HIP_RUNTIME] {
+        add(cpu, names, "#include <gpustream/cpu/host_api.cuh>");
+    }
+    for names in [
+        CUDA_WORDS,
+        HIP_WORDS,
+        "cuda_fp16.h cuda_bf16.h",
+        "hip/hip_fp16.h hip/hip_bf16.h hip/hip_bfloat16.h",
+        HOST,
+    ] {
+        add(cpu, names, "");
+    }
+    for names in [CUDA_GROUPS, HIP_GROUPS] {
+        add(cpu, names, "#include <gpustream/groups.cuh>");
+        add(Backend::Hip, names, "#include <gpustream/groups.cuh>");
+    }
+    for name in THRUST.split_whitespace() {
+        add(cpu, &format!("thrust/{name}.h"), "namespace thrust {}");
+    }
+    for names in [CUDA_RUNTIME, CUDA_WORDS] {
+        add(Backend::Hip, names, "#include <hip/hip_runtime.h>");
+    }
+    add(Backend::Hip, "cuda_fp16.h", "#include <hip/hip_fp16.h>");
+    for names in [HIP_RUNTIME, HIP_WORDS] {
+        add(Backend::Cuda, names, "#include <cuda_runtime.h>");
+    }
+    add(Backend::Cuda, "hip/hip_fp16.h", "#include <cuda_fp16.h>");
+    add(Backend::Cuda, "hip/hip_bf16.h hip/hip_bfloat16.h", "#include <cuda_bf16.h>");
+    add(Backend::Cuda, "hip/hip_cooperative_groups.h", "#include <cooperative_groups.h>");
+    all
+}

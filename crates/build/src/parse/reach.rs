@@ -1,0 +1,294 @@
+//! The part of a file that its kernels can reach.
+//!
+//! Many CUDA files hold kernels and the host code that launches them. A host compiler that makes kernels for the CPU
+//! can read neither `<<<…>>>` nor the vendor's host interface, and kernels need neither. So functions and variables
+//! that no device code names are left out there. Names decide, without scopes or overloads: a name too many keeps a
+//! function too many.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use super::calls::identifiers;
+use super::{children, preprocess, tree, visit};
+use crate::diagnostic::Result;
+
+/// The words that make a declaration one of the device's.
+const DEVICE: [&str; 4] = ["__global__", "__device__", "__constant__", "__managed__"];
+
+/// The beginnings of the names of the vendors' host interfaces, which a capital letter follows.
+const HOST: [&str; 16] = [
+    "cuda", "hip", "cu", "nvrtc", "hiprtc", "cublas", "hipblas", "rocblas", "cufft", "curand", "cusolver",
+    "cusparse", "npp", "gl", "glut", "glfw",
+];
+
+/// Returns the text of a file without what only host code needs, at unchanged lines and columns. `None` where nothing
+/// is left out.
+pub(crate) fn device_part(text: &str) -> Result<Option<String>> {
+    let tree = tree(&preprocess::readable(text))?;
+    let mut file = Items { text, list: Vec::new(), roots: HashSet::new(), macros: HashMap::new() };
+    file.gather(tree.root_node());
+    let left_out = file.unreached();
+    if left_out.is_empty() {
+        return Ok(None);
+    }
+    let mut rest = text.as_bytes().to_vec();
+    for range in left_out {
+        blank(&mut rest, range);
+    }
+    // Only whole characters were replaced, each byte by a space.
+    Ok(Some(String::from_utf8_lossy(&rest).into_owned()))
+}
+
+/// Replaces what the range holds by spaces, but for line ends and directives.
+fn blank(text: &mut [u8], range: Range<usize>) {
+    let mut directive = false;
+    let mut line_start =
+        text[..range.start].iter().rev().take_while(|&&b| b != b'\n').all(u8::is_ascii_whitespace);
+    for at in range {
+        match text[at] {
+            b'\n' => {
+                directive = directive && at > 0 && text[at - 1] == b'\\';
+                line_start = true;
+            }
+            b'#' if line_start => directive = true,
+            _ if directive => {}
+            byte => {
+                line_start = line_start && byte.is_ascii_whitespace();
+                text[at] = b' ';
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A function, or a variable that is no constant.
+    Use,
+    /// Anything else: it is left out only if it needs the vendors' host interfaces.
+    Other,
+}
+
+/// A declaration outside of functions and classes.
+struct Item {
+    range: Range<usize>,
+    kind: Kind,
+    names: HashSet<String>,
+    words: HashSet<String>,
+}
+
+struct Items<'a> {
+    text: &'a str,
+    list: Vec<Item>,
+    /// The words of what stays in any case.
+    roots: HashSet<String>,
+    /// The words of each macro.
+    macros: HashMap<String, HashSet<String>>,
+}
+
+impl Items<'_> {
+    fn gather(&mut self, node: Node<'_>) {
+        match node.kind() {
+            "translation_unit"
+            | "namespace_definition"
+            | "declaration_list"
+            | "preproc_if"
+            | "preproc_ifdef"
+            | "preproc_else"
+            | "preproc_elif"
+            | "ERROR" => {
+                for child in children(node) {
+                    self.gather(child);
+                }
+            }
+            "linkage_specification" => match node.child_by_field_name("body") {
+                Some(body) if body.kind() == "declaration_list" => self.gather(body),
+                Some(body) => self.item(node, body),
+                None => {}
+            },
+            "preproc_def" | "preproc_function_def" => {
+                if let Some(name) = node.child_by_field_name("name") {
+                    let words = self.macros.entry(self.text[name.byte_range()].to_owned()).or_default();
+                    identifiers(self.text, node, words);
+                }
+            }
+            "template_declaration" => {
+                let inner = children(node)
+                    .into_iter()
+                    .rev()
+                    .find(|child| child.is_named() && child.kind() != "comment");
+                self.item(node, inner.unwrap_or(node));
+            }
+            "function_definition"
+            | "declaration"
+            | "template_instantiation"
+            | "type_definition"
+            | "alias_declaration"
+            | "struct_specifier"
+            | "class_specifier"
+            | "union_specifier"
+            | "expression_statement" => {
+                self.item(node, node);
+            }
+            kind if kind.starts_with("preproc") || kind == "comment" => {}
+            _ => identifiers(self.text, node, &mut self.roots),
+        }
+    }
+
+    /// Notes a declaration; `inner` is that without what stands around it.
+    fn item(&mut self, node: Node<'_>, inner: Node<'_>) {
+        let text = &self.text[node.byte_range()];
+        if DEVICE.iter().any(|word| text.contains(word)) {
+            identifiers(self.text, node, &mut self.roots);
+            return;
+        }
+        let (mut names, mut words) = (HashSet::new(), HashSet::new());
+        identifiers(self.text, node, &mut words);
+        let declarators: Vec<_> = inner.children_by_field_name("declarator", &mut inner.walk()).collect();
+        names.extend(declarators.iter().filter_map(|declarator| declared(self.text, *declarator)));
+        names.extend(inner.child_by_field_name("name").map(|name| self.text[name.byte_range()].to_owned()));
+        let defined = inner.child_by_field_name("type").filter(|ty| ty.child_by_field_name("body").is_some());
+        if let Some(name) = defined.and_then(|ty| ty.child_by_field_name("name")) {
+            names.insert(self.text[name.byte_range()].to_owned());
+        }
+        let is_operator = declarators.iter().any(|declarator| contains(*declarator, "operator_name"));
+        let is_constant = children(inner).iter().any(|child| {
+            child.kind() == "type_qualifier"
+                && matches!(&self.text[child.byte_range()], "const" | "constexpr")
+        });
+        let function = inner.kind() == "function_definition" && !is_operator;
+        let variable = inner.kind() == "declaration" && !is_constant && !is_operator && defined.is_none();
+        let kind = if function || variable { Kind::Use } else { Kind::Other };
+        let end = node.next_sibling().filter(|next| next.kind() == ";").unwrap_or(node).end_byte();
+        self.list.push(Item { range: node.start_byte()..end, kind, names, words });
+    }
+
+    /// Returns the ranges of the declarations that are left out.
+    fn unreached(&self) -> Vec<Range<usize>> {
+        let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, item) in self.list.iter().enumerate() {
+            item.names.iter().for_each(|name| by_name.entry(name).or_default().push(index));
+        }
+        let (mut reached, mut kept) = (HashSet::new(), vec![false; self.list.len()]);
+        let mut new: Vec<&str> = self.roots.iter().map(String::as_str).collect();
+        while let Some(word) = new.pop() {
+            if !reached.insert(word) {
+                continue;
+            }
+            new.extend(self.macros.get(word).into_iter().flatten().map(String::as_str));
+            for &index in by_name.get(word).into_iter().flatten() {
+                kept[index] = true;
+                new.extend(self.list[index].words.iter().map(String::as_str));
+            }
+        }
+        // A name that is gone takes others with it.
+        let stays = |item: &Item, kept: bool, gone: &HashSet<&str>| {
+            let needs_host = || item.words.iter().any(|word| is_host(word) || gone.contains(&**word));
+            kept || item.kind == Kind::Other && !needs_host()
+        };
+        let mut gone: HashSet<&str> = HashSet::new();
+        loop {
+            let before = gone.len();
+            for (item, &kept) in self.list.iter().zip(&kept) {
+                if !stays(item, kept, &gone) {
+                    gone.extend(item.names.iter().map(String::as_str));
+                }
+            }
+            if gone.len() == before {
+                break;
+            }
+        }
+        let items = self.list.iter().zip(kept);
+        items.filter(|&(item, kept)| !stays(item, kept, &gone)).map(|(item, _)| item.range.clone()).collect()
+    }
+}
+
+/// Returns whether the name is one of a vendor's host interface.
+fn is_host(word: &str) -> bool {
+    HOST.iter().any(|prefix| {
+        word.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    })
+}
+
+/// Returns the name that a declarator declares, without its scope.
+fn declared(text: &str, declarator: Node<'_>) -> Option<String> {
+    match declarator.child_by_field_name("declarator") {
+        Some(inner) => declared(text, inner),
+        None if declarator.kind() == "reference_declarator" => declared(text, declarator.named_child(0)?),
+        None => {
+            let name = text[declarator.byte_range()].rsplit("::").next()?;
+            Some(name.split('<').next()?.trim().to_owned())
+        }
+    }
+}
+
+fn contains(node: Node<'_>, kind: &str) -> bool {
+    let mut found = false;
+    visit(node, &mut |node| {
+        found |= node.kind() == kind;
+        !found
+    });
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn rest(text: &str) -> String {
+        let rest = device_part(text).unwrap().unwrap_or_else(|| text.to_owned());
+        assert_eq!(rest.len(), text.len());
+        let lines = rest.lines().map(str::trim_end).filter(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn host_code_is_left_out() {
+        let text = "\
+#include <a.h>
+#define TWICE(x) twice(x)
+struct Timer { cudaEvent_t begin; };
+struct Pair { int a, b; };
+template <class T> T twice(T x) { return x + x; }
+static void check(cudaError_t e) { if (e != cudaSuccess) exit(1); }
+const char* usage = \"{ main\";
+int width = 3;
+__constant__ int table[4];
+extern \"C\" __global__ void k(int* x) { x[0] = TWICE(table[0]); }
+namespace host {
+void run(int* x) {
+    Timer t;
+#define LATER 1
+    k<<<1, LATER>>>(x);
+}
+}
+int main() { check(cudaMalloc(0, 4)); host::run(0); return 0; }
+";
+        let left = "\
+#include <a.h>
+#define TWICE(x) twice(x)
+struct Pair { int a, b; };
+template <class T> T twice(T x) { return x + x; }
+const char* usage = \"{ main\";
+__constant__ int table[4];
+extern \"C\" __global__ void k(int* x) { x[0] = TWICE(table[0]); }
+namespace host {
+#define LATER 1
+}";
+        assert_eq!(rest(text), left);
+    }
+
+    #[test]
+    fn device_code_stays_with_all_that_it_names() {
+        for text in [
+            "float half_of(float x) { return x / 2; }\n__global__ void k(float* x) { *x = half_of(*x); }\n",
+            "int n() { return 3; }\nint m() { return n(); }\n#define M m()\n__device__ int f() { return M; }\n",
+            "struct V { float x; };\nV operator+(V a, V b) { return {a.x + b.x}; }\n__global__ void k(V* v) {}\n",
+            "constexpr int N = 3;\nenum Kind { A, B };\ntypedef float real;\n__global__ void k(real* v) {}\n",
+        ] {
+            assert_eq!(device_part(text).unwrap(), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Kernel templates: their parameters, and the arguments that they are compiled for.
+//!
+//! An instance is asked for in one of four places: a `types:` line above the template, an explicit instantiation in the
+//! file, a launch with all its arguments in the file's host code, or the build script.
+
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use super::types::{self, Types};
+use super::{File, child_of_kind, children, doc, visit};
+use crate::contract::LineKind;
+use crate::diagnostic::{Diagnostic, SourceFile};
+use crate::signature::{Argument, Function, Template};
+use crate::types::{Scalar, ValueType};
+
+/// The name and arguments of an instance that someone asks for.
+pub(super) struct Wanted {
+    /// With namespaces, as far as they are written.
+    path: String,
+    arguments: Vec<String>,
+    place: Place,
+}
+
+enum Place {
+    /// An explicit instantiation in the file.
+    Written(Range<usize>),
+    /// A launch in the file's host code.
+    Launched,
+    /// The build script.
+    Script,
+}
+
+/// The instances that one template is compiled for.
+pub(super) struct Instances {
+    pub(super) template: Vec<Template>,
+    /// Arguments, and whether the file instantiates them itself.
+    pub(super) arguments: Vec<(Vec<Argument>, bool)>,
+}
+
+/// Returns what the file's own text asks for, and then the build script.
+pub(super) fn wanted(source: &SourceFile, root: Node<'_>, script: &[String]) -> Vec<Wanted> {
+    let mut all = Vec::new();
+    visit(root, &mut |node| {
+        match node.kind() {
+            "template_instantiation" if child_of_kind(node, "__global__").is_some() => {
+                let place = Place::Written(node.byte_range());
+                all.extend(node.child_by_field_name("declarator").and_then(|d| instance(source, d, place)));
+            }
+            "call_expression" if child_of_kind(node, "kernel_call_syntax").is_some() => {
+                all.extend(
+                    node.child_by_field_name("function").and_then(|f| instance(source, f, Place::Launched)),
+                );
+            }
+            _ => {}
+        }
+        true
+    });
+    all.extend(script.iter().filter_map(|text| named(text, Place::Script)));
+    all
+}
+
+/// Returns the instance that a declarator or the function of a call names.
+fn instance(source: &SourceFile, mut node: Node<'_>, place: Place) -> Option<Wanted> {
+    while node.kind() == "function_declarator" {
+        node = node.child_by_field_name("declarator")?;
+    }
+    matches!(node.kind(), "template_function" | "qualified_identifier")
+        .then(|| named(&source.text[node.byte_range()], place))
+        .flatten()
+}
+
+/// Reads `path<arguments>`.
+fn named(text: &str, place: Place) -> Option<Wanted> {
+    let (path, arguments) = text.trim().strip_suffix('>')?.split_once('<')?;
+    let arguments = split(arguments).map(str::to_owned).collect();
+    Some(Wanted { path: path.trim().to_owned(), arguments, place })
+}
+
+/// Splits at the commas outside brackets.
+pub(crate) fn split(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_i32;
+    text.split(move |c| {
+        match c {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' | ')' | ']' | '}' => depth -= 1,
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+    .map(str::trim)
+    .filter(|part| !part.is_empty())
+}
+
+/// A parameter of a template, with the values that it has where nobody gives others.
+struct Parameter {
+    template: Template,
+    listed: Vec<String>,
+    default: Option<String>,
+}
+
+impl<'a> File<'a> {
+    /// Returns the functions that a kernel is compiled to, by the arguments of its template; nothing where there are
+    /// none, which has been said then.
+    pub(super) fn instances(
+        &mut self,
+        kernel: Node<'a>,
+        name: Node<'a>,
+        function: &Function,
+        lines: &[doc::DocLine],
+    ) -> Option<Instances> {
+        let parts = doc::contract(lines).into_iter();
+        let listed: Vec<_> =
+            parts.filter(|(kind, _)| *kind == LineKind::Types).map(|(_, range)| range).collect();
+        let plain = &self.source.text[name.byte_range()];
+        let Some(declaration) = kernel.parent().filter(|parent| parent.kind() == "template_declaration")
+        else {
+            self.diagnostics.extend(listed.into_iter().map(|range| {
+                self.source.diagnostic(
+                    range,
+                    format!("kernel `{plain}` is no template"),
+                    "leave `types:` out",
+                )
+            }));
+            return Some(Instances { template: Vec::new(), arguments: vec![(Vec::new(), false)] });
+        };
+        let found = self.of_template(declaration, function, &listed)?;
+        if !found.arguments.is_empty() {
+            return Some(found);
+        }
+        let first = found.template.first().map_or("T", |first| &first.name);
+        self.unused.push(self.source.diagnostic(
+            name.byte_range(),
+            format!("kernel `{plain}` is a template that nothing instantiates, so it has no launcher"),
+            format!(
+                "write `/// types: {first} = …` above it, `template __global__ void {plain}<…>(…);` below it, or \
+                 `.instantiate(\"{plain}<…>\")` in build.rs"
+            ),
+        ));
+        None
+    }
+
+    /// Returns the instances of a template; nothing where one was refused. `listed` is the text of the kernel's `types:`
+    /// lines.
+    fn of_template(
+        &mut self,
+        declaration: Node<'a>,
+        function: &Function,
+        listed: &[Range<usize>],
+    ) -> Option<Instances> {
+        let source = self.source;
+        let mut failed = Vec::new();
+        let mut parameters = Vec::new();
+        for node in declaration.child_by_field_name("parameters").map(children).unwrap_or_default() {
+            if node.is_named() && node.kind() != "comment" {
+                match parameter(source, node) {
+                    Ok(parameter) => parameters.push(parameter),
+                    Err(diagnostic) => failed.push(diagnostic),
+                }
+            }
+        }
+        for range in listed {
+            failed.extend(list(source, self.docs.text(source).blanked, range.clone(), &mut parameters));
+        }
+        let mut instances: Vec<(Vec<Argument>, bool)> = Vec::new();
+        let mut add = |arguments, written| match instances.iter_mut().find(|(known, _)| *known == arguments) {
+            Some((_, known)) => *known |= written,
+            None => instances.push((arguments, written)),
+        };
+        const NO_ARGUMENT: &str = "write a type, or a number as a literal";
+        if let Some(range) = listed.first()
+            && failed.is_empty()
+        {
+            match products(&parameters) {
+                Ok(products) => {
+                    for texts in products {
+                        match arguments(&mut self.types, &parameters, &texts) {
+                            Ok(arguments) => add(arguments, false),
+                            Err(message) => {
+                                failed.push(source.diagnostic(range.clone(), message, NO_ARGUMENT))
+                            }
+                        }
+                    }
+                }
+                Err(name) => failed.push(source.diagnostic(
+                    range.clone(),
+                    format!("`types:` lists nothing for `{name}`"),
+                    format!("add `{name} = …`: the types or numbers to compile the kernel for"),
+                )),
+            }
+        }
+        for Wanted { path, arguments: texts, place } in
+            self.wanted.iter().filter(|w| function.is_called(&w.path))
+        {
+            let (written, range) = match place {
+                Place::Written(range) => (true, range.clone()),
+                Place::Launched | Place::Script => (
+                    false,
+                    declaration.child_by_field_name("parameters").map_or(0..0, |list| list.byte_range()),
+                ),
+            };
+            let given = texts.len();
+            let mut texts = texts.clone();
+            texts.extend(parameters.iter().skip(given).map_while(|parameter| parameter.default.clone()));
+            let (message, help) = if texts.len() == parameters.len() {
+                match arguments(&mut self.types, &parameters, &texts) {
+                    Ok(arguments) => {
+                        // A name that is no type here may be a parameter of the host's own template.
+                        let unknown =
+                            |argument: &Argument| matches!(argument, Argument::Type { ty: None, .. });
+                        if !matches!(place, Place::Launched) || !arguments.iter().any(unknown) {
+                            add(arguments, written);
+                        }
+                        continue;
+                    }
+                    Err(message) => (message, NO_ARGUMENT),
+                }
+            } else {
+                (
+                    format!("`{path}<{}>` gives not all {} arguments", texts.join(", "), parameters.len()),
+                    "write them all",
+                )
+            };
+            // Host code may leave arguments to deduction, and use names of templates of its own.
+            if !matches!(place, Place::Launched) {
+                failed.push(source.diagnostic(range, message, help));
+            }
+        }
+        if failed.is_empty() {
+            let template = parameters.into_iter().map(|parameter| parameter.template).collect();
+            return Some(Instances { template, arguments: instances });
+        }
+        self.diagnostics.extend(failed);
+        None
+    }
+}
+
+fn parameter(source: &SourceFile, node: Node<'_>) -> Result<Parameter, Diagnostic> {
+    let text = |node: Node<'_>| source.text[node.byte_range()].to_owned();
+    let field = |name| node.child_by_field_name(name);
+    let refuse = |message: &str, help: &str| Err(source.diagnostic(node.byte_range(), message, help));
+    let named = |name: Option<Node<'_>>| match name {
+        Some(name) => Ok(text(name)),
+        None => {
+            Err(source.diagnostic(node.byte_range(), "a template parameter without a name", "give it a name"))
+        }
+    };
+    let (template, default) = match node.kind() {
+        "type_parameter_declaration" => {
+            (Template { name: named(child_of_kind(node, "type_identifier"))?, constant: None }, None)
+        }
+        "optional_type_parameter_declaration" => {
+            (Template { name: named(field("name"))?, constant: None }, field("default_type").map(text))
+        }
+        "parameter_declaration" | "optional_parameter_declaration" => {
+            let name = named(field("declarator").filter(|declarator| declarator.kind() == "identifier"))?;
+            let ty = field("type").map(text).unwrap_or_default();
+            let constant = types::scalar(&ty).filter(|ty| ty.is_integer() || *ty == Scalar::Bool);
+            let Some(constant) = constant else {
+                return refuse(
+                    &format!("`{name}` is no integer, bool or type"),
+                    "such a parameter has no counterpart in Rust: choose by an integer",
+                );
+            };
+            (Template { name, constant: Some(constant) }, field("default_value").map(text))
+        }
+        _ => {
+            return refuse(
+                "this template parameter cannot be read",
+                "write `class T` or `int N`, one by one",
+            );
+        }
+    };
+    Ok(Parameter { template, listed: Vec::new(), default })
+}
+
+/// Reads one `types:` line, such as `T = float, double, tile = 16, 32`.
+fn list(
+    source: &SourceFile,
+    text: &str,
+    range: Range<usize>,
+    parameters: &mut [Parameter],
+) -> Option<Diagnostic> {
+    let refuse = |message: String| {
+        let help = "write `types: T = float, double` for a template over `class T`, `tile = 16, 32` for an `int tile`";
+        Some(source.diagnostic(range.clone(), message, help))
+    };
+    let mut current = None;
+    for part in split(&text[range.clone()]) {
+        let value = match part.split_once('=') {
+            Some((name, value)) => {
+                let name = name.trim();
+                current = parameters.iter().position(|parameter| parameter.template.name == name);
+                if current.is_none() {
+                    return refuse(format!("the template has no parameter `{name}`"));
+                }
+                value.trim()
+            }
+            None => part,
+        };
+        match current {
+            Some(at) if !value.is_empty() => parameters[at].listed.push(value.to_owned()),
+            _ => return refuse("a `types:` line without the parameter's name".to_owned()),
+        }
+    }
+    match current {
+        Some(_) => None,
+        None => refuse("an empty `types:` line".to_owned()),
+    }
+}
+
+/// Returns every choice of one value for each parameter, or the parameter that has none.
+fn products(parameters: &[Parameter]) -> Result<Vec<Vec<String>>, &str> {
+    let mut products = vec![Vec::new()];
+    for Parameter { template, listed, default } in parameters {
+        let values: Vec<&String> =
+            if listed.is_empty() { default.iter().collect() } else { listed.iter().collect() };
+        if values.is_empty() {
+            return Err(&template.name);
+        }
+        let longer = products.iter().flat_map(|start: &Vec<String>| {
+            values.iter().map(move |&value| [&start[..], std::slice::from_ref(value)].concat())
+        });
+        products = longer.collect();
+    }
+    Ok(products)
+}
+
+/// Reads the arguments for all parameters of a template.
+fn arguments(
+    types: &mut Types<'_>,
+    parameters: &[Parameter],
+    texts: &[String],
+) -> Result<Vec<Argument>, String> {
+    let pairs = parameters.iter().zip(texts);
+    pairs.map(|(parameter, text)| argument(types, &parameter.template, text)).collect()
+}
+
+/// Reads an argument for a parameter of a template.
+fn argument(types: &mut Types<'_>, template: &Template, text: &str) -> Result<Argument, String> {
+    match template.constant {
+        None => match types.named(text) {
+            Some(ValueType::Scalar(Scalar::Bool)) => {
+                Err(format!("`{text}` for `{}`: no memory has bools", template.name))
+            }
+            ty if is_type(text) => Ok(Argument::Type { cpp: text.to_owned(), ty }),
+            _ => Err(format!("`{text}` for `{}` is no type", template.name)),
+        },
+        Some(scalar) => match number(text) {
+            Some(value) if scalar == Scalar::Bool => {
+                Ok(Argument::Constant { value: i128::from(value != 0), scalar })
+            }
+            Some(value) => Ok(Argument::Constant { value, scalar }),
+            None => Err(format!("`{text}` for `{}` is no number", template.name)),
+        },
+    }
+}
+
+fn is_type(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | ':'))
+}
+
+/// Reads an integer or a bool as C++ writes it.
+pub(crate) fn number(text: &str) -> Option<i128> {
+    let text = text.trim();
+    match text {
+        "true" => return Some(1),
+        "false" => return Some(0),
+        _ => {}
+    }
+    if let Some(rest) = text.strip_prefix('-') {
+        return number(rest).map(|value| -value);
+    }
+    let digits = text.trim_end_matches(['u', 'U', 'l', 'L']).replace('\'', "");
+    match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(hex) => i128::from_str_radix(hex, 16).ok(),
+        None if digits.starts_with('0') && digits.len() > 1 => None,
+        None => digits.parse().ok(),
+    }
+}

@@ -1,0 +1,96 @@
+//! Kernel templates, and the four ways in which instances of them are asked for.
+
+use super::*;
+use crate::signature::Argument;
+
+/// Returns the names of all functions that are compiled.
+fn keys(text: &str, script: &[&str]) -> Vec<String> {
+    let script: Vec<String> = script.iter().map(|&instance| instance.to_owned()).collect();
+    let script = Script { defines: &[], instances: &script };
+    let module = parse(&SourceFile::new("k.cu", text), &[], script).unwrap_or_else(|e| panic!("{e}"));
+    module.functions().map(|(kernel, instance)| kernel.key(instance)).collect()
+}
+
+#[test]
+fn each_choice_of_listed_types_and_numbers_is_an_instance() {
+    let text = "/// types: T = float, gs::half, tile = 16,\n///        32\ntemplate <class T, int tile, bool up = false>\n\
+                __global__ void k(T* x, T a) {}\n";
+    assert_eq!(
+        keys(text, &[]),
+        ["k<float, 16, false>", "k<float, 32, false>", "k<gs::half, 16, false>", "k<gs::half, 32, false>"]
+    );
+    let module = read(text);
+    let [kernel] = &module.kernels[..] else { panic!("{module:?}") };
+    assert_eq!(kernel.generics, [Some(0), Some(0)]);
+    let types: Vec<_> = kernel.instances.iter().map(|instance| instance.params[1].clone()).collect();
+    let [single, half] = [Scalar::F32, Scalar::F16].map(|scalar| ParamType::Value(ValueType::Scalar(scalar)));
+    assert_eq!(types, [single.clone(), single, half.clone(), half]);
+    assert_eq!(kernel.instances[2].param_table(), [(0, 8), (8, 2)]);
+}
+
+#[test]
+fn instances_are_asked_for_in_the_file_in_host_code_and_in_the_build_script() {
+    let text = "namespace n {\ntemplate <typename T, unsigned N> __global__ void k(T* x) {}\n}\n\
+                template __global__ void n::k<float, 0x10>(float*);\n\
+                template __global__ void n::k<struct_of_mine, 1'000u>(struct_of_mine*);\n\
+                void host() { n::k<double, 16><<<1, 2>>>(x); k<float, 16><<<1, 2>>>(x); n::k<T, M><<<1, 2>>>(y); k<U, 3><<<1, 2>>>(z); }\n";
+    let text = format!("struct struct_of_mine {{ int a; }};\n{text}");
+    let expected = ["n::k<float, 16>", "n::k<struct_of_mine, 1000>", "n::k<double, 16>", "n::k<int, 3>"];
+    assert_eq!(keys(&text, &["k< int, 3 >", "n::k<double, 16>"]), expected);
+    let module = read(&text);
+    let written: Vec<_> = module.functions().map(|(_, instance)| instance.written).collect();
+    assert_eq!(written, [true, true, false]);
+}
+
+#[test]
+fn types_that_only_cpp_has_may_choose_but_not_be_passed() {
+    let module =
+        read("/// types: Op = Sum, T = int\ntemplate <class Op, class T> __global__ void k(T* x) {}\n");
+    let unknown = Argument::Type { cpp: "Sum".to_owned(), ty: None };
+    assert_eq!(module.kernels[0].instances[0].arguments[0], unknown);
+    let module = read("/// types: Op = Sum\ntemplate <class Op> __global__ void k(Op* x) {}\n");
+    assert_eq!(module.kernels[0].generics, [None], "bytes, whatever is chosen");
+    let errors = errors("/// types: Op = Sum\ntemplate <class Op> __global__ void k(Op x) {}\n");
+    assert!(errors.iter().all(|e| e.contains("unknown type `Op`")), "{errors:?}");
+}
+
+#[test]
+fn a_template_without_instances_has_no_launcher_and_says_so() {
+    let text = "template <typename T>\n__global__ void k(T* x) {}\n";
+    refused(
+        text,
+        "2:17",
+        &["template that nothing instantiates", "/// types: T = …", ".instantiate(\"k<…>\")"],
+    );
+    let module = read(&format!("{text}__global__ void other() {{}}\n"));
+    assert_eq!(module.kernels.len(), 1);
+    assert!(module.warnings[0].starts_with("k.cu:2:17: kernel `k` is a template"), "{:?}", module.warnings);
+}
+
+#[test]
+fn mistakes_in_instances_are_said_where_they_stand() {
+    let template = "template <class T, int N> __global__ void k(T* x) {}\n";
+    let after = |line: &str| format!("/// types: {line}\n{template}");
+    refused(&after("T = float"), "1:11", &["lists nothing for `N`", "add `N = …`"]);
+    refused(&after("T = float, M = 3"), "1:11", &["no parameter `M`"]);
+    refused(&after("float"), "1:11", &["without the parameter's name"]);
+    refused(&after("T = float, N = three"), "1:11", &["`three` for `N` is no number"]);
+    refused(&after("T = 7, N = 3"), "1:11", &["`7` for `T` is no type"]);
+    refused(&after("T = bool, N = 3"), "1:11", &["`bool` for `T`"]);
+    refused(
+        &format!("{template}template __global__ void k<float>(float*);\n"),
+        "2:1",
+        &["not all 2 arguments"],
+    );
+    refused("/// types: T = float\n__global__ void k(float* x) {}\n", "1:11", &["`k` is no template"]);
+    refused(
+        "template <template <class> class C> __global__ void k(int* x) {}\n",
+        "1:11",
+        &["template parameter cannot be read"],
+    );
+    refused(
+        "/// types: T = int, float\n/// requires: n <= len(x)\ntemplate <class T> __global__ void k(int* x, T n) {}\n",
+        "3:46",
+        &["the contract computes with `n`, whose type the template chooses"],
+    );
+}

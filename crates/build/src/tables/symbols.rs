@@ -1,0 +1,162 @@
+//! The symbols under which compilers put kernels into images.
+
+use cpp_demangle::{DemangleOptions, Symbol};
+
+use crate::parse::templates::{number, split};
+use crate::signature::{Argument, Instance, Kernel, Module};
+use crate::types::{ParamType, Scalar, ValueType, vector_from_cpp};
+
+/// Returns the one of an image's `symbols` that is this function.
+pub(crate) fn find<'a>(
+    (kernel, instance): (&Kernel, &Instance),
+    module: &Module,
+    symbols: impl Iterator<Item = &'a String>,
+) -> Result<&'a str, String> {
+    let key = kernel.key(instance);
+    let plain = kernel.function.path.rsplit("::").next().unwrap_or_default();
+    let (mut found, mut others) = (Vec::new(), Vec::new());
+    for symbol in symbols {
+        match names(symbol, plain, kernel, instance, module) {
+            Named::It => found.push(&**symbol),
+            Named::Other(instance) => others.push(instance),
+            Named::Not => {}
+        }
+    }
+    found.sort_unstable();
+    match *found {
+        [symbol] => Ok(symbol),
+        [] if others.is_empty() => Err(format!("no kernel `{key}` in it")),
+        [] => {
+            others.sort_unstable();
+            Err(format!(
+                "no kernel `{key}` in it; name the types as the compiler does: it has {}",
+                others.join(", ")
+            ))
+        }
+        _ => Err(format!("several kernels `{key}` in it: {}", found.join(", "))),
+    }
+}
+
+/// The relation of a symbol to a function.
+enum Named {
+    /// The function's own.
+    It,
+    /// Another instance of its template, as it is demangled.
+    Other(String),
+    Not,
+}
+
+/// Compares a symbol. A kernel that a header has declared `extern "C"` has its plain name.
+fn names(symbol: &str, plain: &str, kernel: &Kernel, instance: &Instance, module: &Module) -> Named {
+    let function = &kernel.function;
+    let when = |is: bool| if is { Named::It } else { Named::Not };
+    if function.extern_c || symbol == plain {
+        return when(symbol == plain);
+    }
+    // Demangling is slow, and most symbols are other kernels'.
+    if !symbol.starts_with("_Z") || !symbol.contains(plain) {
+        return Named::Not;
+    }
+    let Some(path) = demangled(symbol, DemangleOptions::new().no_params().no_return_type()) else {
+        return Named::Not;
+    };
+    let path = path.replace("(anonymous namespace)::", "");
+    let Some(rest) = path.strip_prefix(&*function.path) else { return Named::Not };
+    if kernel.template.is_empty() {
+        let same = !function.overloaded
+            || demangled(symbol, DemangleOptions::new()).is_some_and(|text| takes(&text, kernel, module));
+        return when(rest.is_empty() && same);
+    }
+    let Some(arguments) = rest.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) else {
+        return Named::Not;
+    };
+    let arguments: Vec<&str> = split(arguments).collect();
+    let same = arguments.len() == instance.arguments.len()
+        && arguments
+            .iter()
+            .zip(&instance.arguments)
+            .all(|(text, argument)| stands_for(text, argument, module));
+    if same { Named::It } else { Named::Other(path) }
+}
+
+/// Returns whether an argument of a template, as a demangler writes it, is this one.
+fn stands_for(text: &str, argument: &Argument, module: &Module) -> bool {
+    match argument {
+        Argument::Type { ty: Some(ty), .. } => is(text, ty, module),
+        Argument::Type { cpp, ty: None } => {
+            let (text, cpp) = (text.replace(' ', ""), cpp.replace(' ', ""));
+            text == cpp || text.ends_with(&format!("::{cpp}"))
+        }
+        // `(unsigned int)16`
+        Argument::Constant { value, .. } => {
+            number(text.rsplit(')').next().unwrap_or_default()) == Some(*value)
+        }
+    }
+}
+
+fn demangled(symbol: &str, options: DemangleOptions) -> Option<String> {
+    Symbol::new(symbol).ok()?.demangle_with_options(&options).ok()
+}
+
+/// Returns whether a function, written with the types of its parameters, takes what the kernel takes.
+fn takes(signature: &str, kernel: &Kernel, module: &Module) -> bool {
+    let types = signature.rsplit_once('(').map_or("", |(_, types)| types.trim_end_matches(')'));
+    let types: Vec<&str> = types.split(", ").filter(|ty| !ty.is_empty() && *ty != "void").collect();
+    types.len() == kernel.params.len()
+        && types.iter().zip(&kernel.params).all(|(ty, param)| fits(ty, &param.ty, module))
+}
+
+/// Returns whether a type, as a demangler writes it, is the parameter's.
+fn fits(ty: &str, param: &ParamType, module: &Module) -> bool {
+    match param {
+        ParamType::Value(value) => is(ty, value, module),
+        // `float (*) [4]`, `float const (*) [4]`.
+        ParamType::Pointer { element: ValueType::Array { .. }, .. } => ty.contains("(*)"),
+        ParamType::Pointer { element, mutable, volatile } => {
+            let Some(mut pointee) = ty.strip_suffix('*') else { return false };
+            for (present, word) in [(*volatile, " volatile"), (!*mutable, " const")] {
+                if present {
+                    let Some(rest) = pointee.strip_suffix(word) else { return false };
+                    pointee = rest;
+                }
+            }
+            is(pointee, element, module)
+        }
+    }
+}
+
+/// Returns whether a type is none that the module knows, and so may be another name of any.
+fn is_other(ty: &str, module: &Module) -> bool {
+    let known = |cpp: &str| ty == cpp || ty.ends_with(&format!("::{cpp}"));
+    let plain = ty.ends_with('*') || Scalar::from_cpp(ty).is_some() || vector_from_cpp(ty).is_some();
+    !plain && !module.definitions.iter().any(|definition| known(definition.cpp()))
+}
+
+/// Returns whether a type, as a demangler writes it, is this one.
+fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
+    let ends = |name: &str| ty == name || ty.ends_with(&format!("::{name}"));
+    match value {
+        ValueType::Scalar(scalar) if scalar.cpp().is_empty() => {
+            // A file may call the type by an alias; compilers do not.
+            let aliases: &[&str] = match scalar {
+                Scalar::F16 => &["__half", "_Float16", "half"],
+                _ => &["__nv_bfloat16", "__hip_bfloat16", "hip_bfloat16", "__bf16", "bfloat16"],
+            };
+            aliases.iter().any(|name| ends(name))
+                || module.halves.iter().any(|(half, name)| half == scalar && ends(name))
+        }
+        ValueType::Scalar(scalar) => scalar.cpp().contains(&ty),
+        ValueType::Vector { cpp, .. } => {
+            ends(cpp)
+                || ty.starts_with("HIP_vector_type<")
+                || vector_from_cpp(ty).is_some_and(|other| other.rust() == value.rust())
+                || is_other(ty, module)
+        }
+        // Compilers write a struct's tag, and files a typedef of it.
+        ValueType::Struct { cpp, .. } | ValueType::Enum { cpp, .. } | ValueType::Handle { cpp } => {
+            ends(cpp) || is_other(ty, module)
+        }
+        ValueType::Array { .. } | ValueType::Bytes { .. } => true,
+        ValueType::Address => ty.contains('*'),
+    }
+}

@@ -1,0 +1,64 @@
+// Names of the vendors' host interfaces, for host functions in headers beside device functions: they compile, and to call
+// one of them from a kernel is an error that says so. The build leaves out host functions of the kernel file itself.
+#ifndef GPUSTREAM_CPU_HOST_API_CUH
+#define GPUSTREAM_CPU_HOST_API_CUH
+
+#if defined(__has_attribute)
+#if __has_attribute(error)
+#define GS_CPU_HOST_ERROR(name)                                                                             \
+    __attribute__((error(#name " is a function of the host, which kernels cannot call: memory, streams and launches are " \
+                               "the Rust program's")))
+#endif
+#endif
+#ifndef GS_CPU_HOST_ERROR
+#define GS_CPU_HOST_ERROR(name)
+#endif
+
+// Any arguments will do, since nothing may call the functions.
+#define GS_CPU_HOST_CALL(Result, name) \
+    template <class... Any>            \
+    GS_CPU_HOST_ERROR(name) Result name(Any&&...);
+
+#define GS_CPU_HOST_API(vendor)                                                                             \
+    enum vendor##Error_t { vendor##Success, vendor##ErrorInvalidValue, vendor##ErrorMemoryAllocation,       \
+                           vendor##ErrorUnknown, vendor##ErrorNotReady };                                   \
+    enum vendor##MemcpyKind { vendor##MemcpyHostToHost, vendor##MemcpyHostToDevice, vendor##MemcpyDeviceToHost, \
+                              vendor##MemcpyDeviceToDevice, vendor##MemcpyDefault };                        \
+    typedef struct gs_cpu_host_##vendor##_stream* vendor##Stream_t;                                         \
+    typedef struct gs_cpu_host_##vendor##_event* vendor##Event_t;                                           \
+    typedef struct gs_cpu_host_##vendor##_graph* vendor##Graph_t;                                           \
+    typedef struct gs_cpu_host_##vendor##_exec* vendor##GraphExec_t;                                        \
+    typedef struct gs_cpu_host_##vendor##_array* vendor##Array_t;                                           \
+    typedef unsigned long long vendor##TextureObject_t;                                                     \
+    typedef unsigned long long vendor##SurfaceObject_t;                                                     \
+    GS_CPU_HOST_CALL(const char*, vendor##GetErrorString)                                                   \
+    GS_CPU_HOST_CALL(const char*, vendor##GetErrorName)                                                     \
+    GS_CPU_HOST_CALLS(vendor)
+
+#define GS_CPU_HOST_CALLS_(vendor, X)                                                                       \
+    X(Malloc) X(MallocManaged) X(MallocPitch) X(MallocAsync) X(Free) X(FreeAsync) X(HostAlloc) X(HostMalloc) \
+    X(MallocHost) X(FreeHost) X(HostFree) X(HostRegister) X(HostUnregister) X(HostGetDevicePointer) X(Memcpy) \
+    X(MemcpyAsync) X(Memcpy2D) X(Memcpy2DAsync) X(Memcpy3D) X(MemcpyToSymbol) X(MemcpyFromSymbol)           \
+    X(MemcpyToSymbolAsync) X(GetSymbolAddress) X(Memset) X(MemsetAsync) X(Memset2D) X(MemGetInfo)           \
+    X(MemPrefetchAsync) X(MemAdvise) X(GetDevice) X(SetDevice) X(GetDeviceCount) X(GetDeviceProperties)     \
+    X(ChooseDevice) X(SetDeviceFlags) X(DeviceGetAttribute) X(DeviceReset) X(DeviceSynchronize)             \
+    X(DeviceCanAccessPeer) X(DeviceEnablePeerAccess) X(DeviceDisablePeerAccess) X(ThreadSynchronize)        \
+    X(GetLastError) X(PeekAtLastError) X(StreamCreate) X(StreamCreateWithFlags) X(StreamCreateWithPriority) \
+    X(StreamDestroy) X(StreamSynchronize) X(StreamQuery) X(StreamWaitEvent) X(StreamAddCallback) X(EventCreate) \
+    X(EventCreateWithFlags) X(EventRecord) X(EventSynchronize) X(EventElapsedTime) X(EventQuery) X(EventDestroy) \
+    X(FuncGetAttributes) X(FuncSetAttribute) X(FuncSetCacheConfig) X(LaunchKernel) X(LaunchCooperativeKernel) \
+    X(OccupancyMaxActiveBlocksPerMultiprocessor) X(OccupancyMaxPotentialBlockSize) X(CreateTextureObject)   \
+    X(DestroyTextureObject) X(CreateSurfaceObject) X(DestroySurfaceObject) X(FreeArray) X(MallocArray)      \
+    X(Malloc3DArray) X(BindTexture) X(UnbindTexture) X(ProfilerStart) X(ProfilerStop) X(DriverGetVersion)   \
+    X(RuntimeGetVersion)
+#define GS_CPU_HOST_CALLS(vendor) GS_CPU_HOST_CALLS_##vendor()
+#define GS_CPU_HOST_CUDA(name) GS_CPU_HOST_CALL(cudaError_t, cuda##name)
+#define GS_CPU_HOST_HIP(name) GS_CPU_HOST_CALL(hipError_t, hip##name)
+#define GS_CPU_HOST_CALLS_cuda() GS_CPU_HOST_CALLS_(cuda, GS_CPU_HOST_CUDA)
+#define GS_CPU_HOST_CALLS_hip() GS_CPU_HOST_CALLS_(hip, GS_CPU_HOST_HIP)
+GS_CPU_HOST_API(cuda)
+GS_CPU_HOST_API(hip)
+
+typedef cudaError_t cudaError;
+
+#endif
