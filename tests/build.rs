@@ -3,7 +3,7 @@
 fn main() {
     gpustream_build::Kernels::new()
         .files(
-            ["args", "clusters", "faults", "foreign", "idioms", "library", "sync", "warps"]
+            ["args", "clusters", "faults", "foreign", "idioms", "library", "own_words", "sync", "warps"]
                 .map(|name| format!("kernels/{name}.cu")),
         )
         .instantiate("less<3>")

@@ -46,6 +46,11 @@ pub mod idioms {
     gpustream::include_kernels!("idioms");
 }
 
+/// Kernels of a file with macros, overloads and host code of its own.
+pub mod own_words {
+    gpustream::include_kernels!("own_words");
+}
+
 /// Kernels for the functions of the portable device headers.
 pub mod library {
     gpustream::include_kernels!("library");

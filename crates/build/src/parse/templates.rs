@@ -206,7 +206,8 @@ impl<'a> File<'a> {
                 match arguments(&mut self.types, &parameters, &texts) {
                     Ok(arguments) => {
                         // A name that is no type here may be a parameter of the host's own template.
-                        let unknown = |argument: &Argument| matches!(argument, Argument::Type { ty: None, .. });
+                        let unknown =
+                            |argument: &Argument| matches!(argument, Argument::Type { ty: None, .. });
                         if !matches!(place, Place::Launched) || !arguments.iter().any(unknown) {
                             add(arguments, written);
                         }
