@@ -66,10 +66,11 @@ pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>)
     diagnostics.sort_by_key(|d| (d.line, d.column));
     diagnostics.dedup();
     Error::check(diagnostics)?;
-    let (definitions, halves) = file.types.into_used();
+    let (definitions, tags, halves) = file.types.into_used();
     Ok(Module {
         name,
         definitions,
+        tags,
         halves,
         assumed: parts.macros.assumed(),
         kernels: file.kernels,
