@@ -192,6 +192,14 @@ impl<'a> File<'a> {
                 "write a smaller block behind `by`, or a larger __launch_bounds__".to_owned(),
             );
         }
+        if let Some(index) = contract.covered_optional() {
+            let pointer = &params[index].name;
+            refuse(
+                params[index].range.clone(),
+                format!("`covers:` needs the length of `{pointer}`, which is optional"),
+                "use an integer parameter".to_owned(),
+            );
+        }
         if !contract.safe {
             return;
         }
