@@ -9,7 +9,7 @@ tests! {
     Plain: cells_of_a_header_are_read_as_the_host_wrote_them, cells_are_passed_by_value_and_written,
         small_types_arrive, bools_and_characters_are_bytes, addresses_in_memory_lead_to_other_memory,
         arrays_as_parameters_are_pointers, bytes_are_copied_whatever_they_are, pairs_of_halves_arrive,
-        optional_pointers_may_be_null, memory_that_is_only_read_is_shared;
+        optional_pointers_may_be_null, replays_follow_optional_pointers, memory_that_is_only_read_is_shared;
 }
 
 const N: usize = 100;
@@ -181,5 +181,22 @@ fn memory_that_is_only_read_is_shared(device: &Device) -> Result<()> {
     let other = device.stream()?;
     kernels.scale_and_add(&other, 2.0, shared, None, &mut two, None, N)?;
     assert_eq!((s.download(&one)?, other.download(&two)?), (vec![4.0; N], vec![4.0; N]));
+    Ok(())
+}
+
+fn replays_follow_optional_pointers(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(N, 2.0_f32)?;
+    let mut out = s.zeros::<f32>(N)?;
+    let mut step = device.replay();
+    for round in 0..6 {
+        let addend = s.full(N, round as f32)?;
+        step.run(&s, |s| {
+            kernels.scale_and_add(s, 1.0, &x, (round % 2 == 1).then_some(&addend), &mut out, None, N)
+        })?;
+        let want = if round % 2 == 1 { 2.0 + round as f32 } else { 2.0 };
+        assert_eq!(s.download(&out)?, [want; N], "round {round}");
+    }
     Ok(())
 }

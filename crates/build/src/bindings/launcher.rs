@@ -16,9 +16,12 @@ struct Names {
     args: Vec<String>,
     /// Whether each of `args` is an `Option`.
     optional: Vec<bool>,
+    /// The file and line of the kernel.
+    place: String,
 }
 
-pub(super) fn write(text: &mut String, kernel: &Kernel) {
+/// Writes the launchers of a kernel, which stands at `place`.
+pub(super) fn write(text: &mut String, kernel: &Kernel, place: &str) {
     let args: Vec<String> = kernel.params.iter().map(|p| identifier(&p.name)).collect();
     let fresh = Fresh { taken: kernel.params.iter().map(|p| p.name.as_str()).collect() };
     let names = Names {
@@ -27,6 +30,7 @@ pub(super) fn write(text: &mut String, kernel: &Kernel) {
         config: fresh.name("config"),
         optional: (0..args.len()).map(|number| kernel.contract.optional.contains(&number)).collect(),
         args,
+        place: place.to_owned(),
     };
     match &kernel.contract.covers {
         Some(covers) => {
@@ -70,7 +74,10 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
     let list = |numbers: &[usize]| {
         numbers.iter().map(|&i| format!("`{}`", kernel.params[i].name)).collect::<Vec<_>>().join(", ")
     };
-    docs.extend([String::new(), format!("The launch has {shape}. Does not block.")]);
+    docs.extend([
+        String::new(),
+        format!("The launch has {shape}. Does not block. The kernel is in {}.", names.place),
+    ]);
     if !reads.is_empty() {
         docs.push(format!("The kernel only reads {}, as its author promises.", list(reads)));
     }

@@ -84,6 +84,14 @@ impl<'a> File<'a> {
         if let Some(contract) = &contract {
             self.check_contract(contract, node, name_node, &params, max_threads);
         }
+        if let Some(range) = self.docs.ordinary_above(source, outermost(node).start_byte()) {
+            let (line, column) = source.position(range.start);
+            self.warnings.push(format!(
+                "{}:{line}:{column}: this reads like the contract of `{name}`, but nothing reads ordinary comments; begin its \
+                 lines with `///`",
+                source.path.display()
+            ));
+        }
         let mut contract = contract.unwrap_or_default();
         if contract.safe {
             instances.iter().for_each(|instance| self.check_contents(&params, &instance.params));
