@@ -1,14 +1,15 @@
 //! The types of existing CUDA and HIP files have the same layout on the host and on every device.
 
 use conformance::types::{Bits, Box, Cell, Flavour, Kernels, Mode};
-use conformance::{half_pairs, tests};
+use conformance::{half_pairs, refused, tests};
 use gpustream::half::f16;
-use gpustream::{Bool, Device, Launch, Result};
+use gpustream::{Bool, Device, ErrorKind, Launch, Result};
 
 tests! {
     Plain: cells_of_a_header_are_read_as_the_host_wrote_them, cells_are_passed_by_value_and_written,
         small_types_arrive, bools_and_characters_are_bytes, addresses_in_memory_lead_to_other_memory,
-        arrays_as_parameters_are_pointers, bytes_are_copied_whatever_they_are, pairs_of_halves_arrive;
+        arrays_as_parameters_are_pointers, bytes_are_copied_whatever_they_are, pairs_of_halves_arrive,
+        optional_pointers_may_be_null, replays_follow_optional_pointers, memory_that_is_only_read_is_shared;
 }
 
 const N: usize = 100;
@@ -140,5 +141,62 @@ fn pairs_of_halves_arrive(device: &Device) -> Result<()> {
     let mut want: Vec<_> = host.iter().map(|[a, b]| [*b, *a]).collect();
     want[N - 1] = [pair(777)[1], pair(777)[0]];
     assert_eq!(s.download(&out)?, want);
+    Ok(())
+}
+
+fn optional_pointers_may_be_null(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(N, 2.0_f32)?;
+    let (addend, mut out, mut counter) = (s.full(N, 0.5_f32)?, s.zeros::<f32>(N)?, s.zeros::<u32>(1)?);
+    kernels.scale_and_add(&s, 3.0, &x, None, &mut out, None, N)?;
+    assert_eq!(s.download(&out)?, [6.0; N]);
+    kernels.scale_and_add(&s, 3.0, &x, Some(&addend), &mut out, Some(&mut counter), N)?;
+    assert_eq!((s.download(&out)?, s.download(&counter)?), (vec![6.5; N], vec![N as u32]));
+    // What is there is long enough.
+    let short = addend.slice(1..)?;
+    let violated = kernels.scale_and_add(&s, 3.0, &x, Some(&short), &mut out, None, N);
+    refused(violated, ErrorKind::ContractViolated, &["n <= len(addend)", "99"]);
+
+    let mut was_there = s.full(1, Bool::TRUE)?;
+    let one = Launch::new([1; 3], [1; 3]);
+    // SAFETY: the kernel writes one flag, and nothing to a null pointer.
+    unsafe { kernels.store_if_there(&s, &one, None, &mut was_there)? };
+    assert_eq!(s.download(&was_there)?, [Bool::FALSE]);
+    let mut to = s.zeros::<f32>(1)?;
+    // SAFETY: as above, and one number.
+    unsafe { kernels.store_if_there(&s, &one, Some(&mut to), &mut was_there)? };
+    assert_eq!((s.download(&was_there)?, s.download(&to)?), (vec![Bool::TRUE], vec![7.0]));
+    Ok(())
+}
+
+fn memory_that_is_only_read_is_shared(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(N, 2.0_f32)?;
+    let (mut one, mut two) = (s.zeros::<f32>(N)?, s.zeros::<f32>(N)?);
+    let shared = &x;
+    // The same memory is read twice by one launch, and by launches on two streams.
+    kernels.scale_and_add(&s, 1.0, shared, Some(shared), &mut one, None, N)?;
+    let other = device.stream()?;
+    kernels.scale_and_add(&other, 2.0, shared, None, &mut two, None, N)?;
+    assert_eq!((s.download(&one)?, other.download(&two)?), (vec![4.0; N], vec![4.0; N]));
+    Ok(())
+}
+
+fn replays_follow_optional_pointers(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let x = s.full(N, 2.0_f32)?;
+    let mut out = s.zeros::<f32>(N)?;
+    let mut step = device.replay();
+    for round in 0..6 {
+        let addend = s.full(N, round as f32)?;
+        step.run(&s, |s| {
+            kernels.scale_and_add(s, 1.0, &x, (round % 2 == 1).then_some(&addend), &mut out, None, N)
+        })?;
+        let want = if round % 2 == 1 { 2.0 + round as f32 } else { 2.0 };
+        assert_eq!(s.download(&out)?, [want; N], "round {round}");
+    }
     Ok(())
 }

@@ -70,3 +70,22 @@ extern "C" __global__ void copy_bytes(const void* from, void* to, int n) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n) ((unsigned char*)to)[i] = ((const unsigned char*)from)[i];
 }
+
+/// out[i] = a * x[i] + the addend, if there is one; counts the elements, if someone wants to know.
+/// requires: n <= len(x), n <= len(addend), n <= len(out), 1 <= len(counter)
+/// covers: n
+/// reads: x
+/// optional: addend, counter
+extern "C" __global__ void scale_and_add(float a, float* x, const float* addend, float* out, unsigned* counter, size_t n) {
+    GS_FOR_EACH(i, n) {
+        out[i] = a * x[i] + (addend ? addend[i] : 0.0f);
+        if (counter) atomicAdd(counter, 1u);
+    }
+}
+
+/// The same without a contract.
+/// optional: to
+extern "C" __global__ void store_if_there(float* to, bool* was_there) {
+    was_there[0] = to != nullptr;
+    if (to) to[0] = 7.0f;
+}

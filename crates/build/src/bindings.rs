@@ -39,7 +39,8 @@ pub(crate) fn generate(unit: &Unit, images: &[Image], common: &Common) -> Result
     }
     write_load(&mut text, unit, images, common)?;
     for kernel in &module.kernels {
-        launcher::write(&mut text, kernel);
+        let (line, _) = unit.source.position(kernel.name_range.start);
+        launcher::write(&mut text, kernel, &format!("`{}`, line {line}", file_name(unit)));
     }
     text.push_str("}\n");
     Ok(text)

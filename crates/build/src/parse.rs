@@ -66,10 +66,11 @@ pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>)
     diagnostics.sort_by_key(|d| (d.line, d.column));
     diagnostics.dedup();
     Error::check(diagnostics)?;
-    let (definitions, halves) = file.types.into_used();
+    let (definitions, tags, halves) = file.types.into_used();
     Ok(Module {
         name,
         definitions,
+        tags,
         halves,
         assumed: parts.macros.assumed(),
         kernels: file.kernels,
@@ -161,6 +162,7 @@ impl<'a> File<'a> {
                     self.kernel(node, keyword, context);
                     return;
                 }
+                self.check_constant(node);
                 // A broken declaration may have swallowed a kernel; a sound one cannot contain any.
                 if !node.has_error() {
                     return;
@@ -194,6 +196,27 @@ impl<'a> File<'a> {
         }
         for child in children(node) {
             self.walk(child, context);
+        }
+    }
+
+    /// Warns of constant memory that stays zero: the file gives no values, and launchers cannot.
+    fn check_constant(&mut self, node: Node<'a>) {
+        let text = |node: Node<'_>| &self.source.text[node.byte_range()];
+        let has = |word| children(node).iter().any(|child| text(*child) == word);
+        if !has("__constant__") || has("extern") {
+            return;
+        }
+        let declarators: Vec<_> = node.children_by_field_name("declarator", &mut node.walk()).collect();
+        for declarator in declarators.into_iter().filter(|declarator| declarator.kind() != "init_declarator")
+        {
+            let name = types::declarator_name(types::Place { source: self.source, node: declarator });
+            let (line, column) = self.source.position(declarator.start_byte());
+            self.warnings.push(format!(
+                "{}:{line}:{column}: constant memory `{}` has no values, and no launcher gives it any, so kernels read zeros; \
+                 write its values here, or pass them to the kernel as a struct or a pointer",
+                self.source.path.display(),
+                name.unwrap_or_default()
+            ));
         }
     }
 

@@ -14,6 +14,8 @@ pub(crate) struct Module {
     pub(crate) definitions: Vec<Definition>,
     /// The names by which the file calls the 16-bit floating-point types.
     pub(crate) halves: Vec<(Scalar, String)>,
+    /// The names that compilers have for some of these: names in C++, and tags.
+    pub(crate) tags: Vec<(String, String)>,
     /// Macros that were taken for undefined where an `#if` asks for them.
     pub(crate) assumed: Vec<String>,
     pub(crate) kernels: Vec<Kernel>,

@@ -256,6 +256,10 @@ extern "C" __global__ void k(Outer o, const Outer* const __restrict p, Both b, a
     modes[0] = ON;
     ((char*)bytes)[0] = (char)unknown->x;
 }
+/// types: T = Outer, Both, Mode, bool, a::b::Deep, double2
+template <class T> __global__ void any_of(T* to, T value) { *to = value; }
+__global__ void over(Outer* x) {}
+__global__ void over(Both* x, bool* y) {}
 "#;
 
 fn types_of_existing_files(configure: impl Fn(Kernels) -> Kernels) {

@@ -84,7 +84,18 @@ impl<'a> File<'a> {
         if let Some(contract) = &contract {
             self.check_contract(contract, node, name_node, &params, max_threads);
         }
+        if let Some(range) = self.docs.ordinary_above(source, outermost(node).start_byte()) {
+            let (line, column) = source.position(range.start);
+            self.warnings.push(format!(
+                "{}:{line}:{column}: this reads like the contract of `{name}`, but nothing reads ordinary comments; begin its \
+                 lines with `///`",
+                source.path.display()
+            ));
+        }
         let mut contract = contract.unwrap_or_default();
+        if contract.safe {
+            instances.iter().for_each(|instance| self.check_contents(&params, &instance.params));
+        }
         if contract.safe && !contract.cooperative && self.calls.meets(&source.text, node) {
             contract.cooperative = true;
             let (line, column) = source.position(name_node.start_byte());
@@ -189,13 +200,17 @@ impl<'a> File<'a> {
                 "write a smaller block behind `by`, or a larger __launch_bounds__".to_owned(),
             );
         }
+        if let Some(index) = contract.covered_optional() {
+            let pointer = &params[index].name;
+            refuse(
+                params[index].range.clone(),
+                format!("`covers:` needs the length of `{pointer}`, which is optional"),
+                "use an integer parameter".to_owned(),
+            );
+        }
         if !contract.safe {
             return;
         }
-        self.check_contents(params);
-        let mut refuse = |range: std::ops::Range<usize>, message: String, help: String| {
-            self.diagnostics.push(source.diagnostic(range, message, help));
-        };
         for (index, param) in params.iter().enumerate() {
             if matches!(param.ty, ParamType::Pointer { .. }) && !contract.bounds_below(&Expr::Len(index)) {
                 let pointer = &param.name;
@@ -364,21 +379,25 @@ impl<'a> File<'a> {
         };
         if let ParamType::Pointer { element: ValueType::Bytes { unknown: Some(why) }, .. } = &ty {
             let (line, column) = source.position(node.start_byte());
-            self.warnings.push(format!(
+            let warning = format!(
                 "{}:{line}:{column}: the launcher takes plain bytes for `{name}`: {} ({})",
                 source.path.display(),
                 why.message,
                 why.help
-            ));
+            );
+            // Each instance of a template is read.
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
         }
         Ok(Param { name, range: node.byte_range(), ty })
     }
 
     /// Refuses a contract over memory for whose contents no condition can vouch.
-    fn check_contents(&mut self, params: &[Param]) {
+    fn check_contents(&mut self, params: &[Param], types: &[ParamType]) {
         const UNSAFE: &str = "leave `requires:` out: the launcher is then an unsafe fn";
-        for param in params {
-            let (name, ty) = (&param.name, &param.ty);
+        for (param, ty) in params.iter().zip(types) {
+            let name = &param.name;
             let (message, help) = match (ty.hazard(), ty) {
                 (_, ParamType::Pointer { element: ValueType::Bytes { unknown: Some(why) }, .. }) => {
                     self.diagnostics.push((**why).clone());

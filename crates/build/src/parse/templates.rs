@@ -13,7 +13,7 @@ use super::{File, child_of_kind, children, doc, visit};
 use crate::contract::LineKind;
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Argument, Function, Template};
-use crate::types::{Scalar, ValueType};
+use crate::types::Scalar;
 
 /// The name and arguments of an instance that someone asks for.
 pub(super) struct Wanted {
@@ -386,9 +386,6 @@ fn arguments(
 fn argument(types: &mut Types<'_>, template: &Template, text: &str) -> Result<Argument, String> {
     match template.constant {
         None => match types.named(text) {
-            Some(ValueType::Scalar(Scalar::Bool)) => {
-                Err(format!("`{text}` for `{}`: no memory has bools", template.name))
-            }
             ty if is_type(text) => Ok(Argument::Type { cpp: text.to_owned(), ty }),
             _ => Err(format!("`{text}` for `{}` is no type", template.name)),
         },

@@ -111,6 +111,8 @@ pub(super) struct Types<'a> {
     constants: HashMap<String, Constant>,
     /// Namespaces that a `using` opens.
     opened: Vec<String>,
+    /// The names that compilers have for types of other names: the tag of a struct with a typedef.
+    tags: Vec<(String, String)>,
     /// The headers that were read and those in quotes that were not found.
     headers: (Vec<String>, Vec<String>),
     docs: Vec<(&'a SourceFile, doc::Docs)>,
@@ -143,6 +145,7 @@ impl<'a> Types<'a> {
             macros: &parts.macros,
             constants: HashMap::new(),
             opened: Vec::new(),
+            tags: Vec::new(),
             headers: (parts.files[..read].iter().map(names).collect(), parts.missing.clone()),
             docs: Vec::new(),
             used: Vec::new(),
@@ -159,10 +162,11 @@ impl<'a> Types<'a> {
         types
     }
 
-    /// Returns the structs and enums that kernels refer to, those that they contain first; and the names of 16-bit
-    /// floating-point types.
-    pub(super) fn into_used(self) -> (Vec<Definition>, Vec<(Scalar, String)>) {
-        (self.used, self.halves)
+    /// Returns the structs and enums that kernels refer to, those that they contain first; the tags of some; and the names
+    /// of 16-bit floating-point types.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn into_used(self) -> (Vec<Definition>, Vec<(String, String)>, Vec<(Scalar, String)>) {
+        (self.used, self.tags, self.halves)
     }
 
     /// Returns the documentation above a declaration.
@@ -283,6 +287,7 @@ impl<'a> Types<'a> {
                 self.declare(&qualified, own(aliased));
                 if own_name == tag {
                     own_name = Some(name);
+                    self.tags.extend(tag.map(|tag| (qualified, format!("{scope}{tag}"))));
                 }
             } else if Some(name) != tag {
                 self.declare(&qualified, Declared::Alias(aliased, Some(declarator)));
@@ -460,7 +465,7 @@ impl<'a> Types<'a> {
     /// Returns the type of this name at the end of the file, if it is one that a kernel can take.
     pub(super) fn named(&mut self, text: &str) -> Option<ValueType> {
         match self.resolve_name(text, self.end).ok()?.shape {
-            Shape::Value(value) => Some(value),
+            Shape::Value(value) => Some(value.stored()),
             _ => None,
         }
     }

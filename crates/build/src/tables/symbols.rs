@@ -125,13 +125,6 @@ fn fits(ty: &str, param: &ParamType, module: &Module) -> bool {
     }
 }
 
-/// Returns whether a type is none that the module knows, and so may be another name of any.
-fn is_other(ty: &str, module: &Module) -> bool {
-    let known = |cpp: &str| ty == cpp || ty.ends_with(&format!("::{cpp}"));
-    let plain = ty.ends_with('*') || Scalar::from_cpp(ty).is_some() || vector_from_cpp(ty).is_some();
-    !plain && !module.definitions.iter().any(|definition| known(definition.cpp()))
-}
-
 /// Returns whether a type, as a demangler writes it, is this one.
 fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
     let ends = |name: &str| ty == name || ty.ends_with(&format!("::{name}"));
@@ -146,16 +139,17 @@ fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
                 || module.halves.iter().any(|(half, name)| half == scalar && ends(name))
         }
         ValueType::Scalar(scalar) => scalar.cpp().contains(&ty),
+        // A vector may be a typedef of another.
         ValueType::Vector { cpp, .. } => {
             ends(cpp)
                 || ty.starts_with("HIP_vector_type<")
                 || vector_from_cpp(ty).is_some_and(|other| other.rust() == value.rust())
-                || is_other(ty, module)
         }
-        // Compilers write a struct's tag, and files a typedef of it.
-        ValueType::Struct { cpp, .. } | ValueType::Enum { cpp, .. } | ValueType::Handle { cpp } => {
-            ends(cpp) || is_other(ty, module)
+        ValueType::Struct { cpp, .. } | ValueType::Enum { cpp, .. } => {
+            let tag = module.tags.iter().find(|(name, _)| name == cpp);
+            ends(cpp) || tag.is_some_and(|(_, tag)| ends(tag))
         }
+        ValueType::Handle { .. } => ty == "unsigned long long" || ty.ends_with('*'),
         ValueType::Array { .. } | ValueType::Bytes { .. } => true,
         ValueType::Address => ty.contains('*'),
     }

@@ -88,7 +88,7 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// The launch has a grid of the device's choice that loops over `n`. Does not block.
+    /// The launch has a grid of the device's choice that loops over `n`. Does not block. The kernel is in `k.cu`, line 15.
     ///
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
@@ -114,7 +114,7 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// The launch has the given shape. Does not block.
+    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 15.
     ///
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
@@ -151,7 +151,7 @@ impl Kernels {
     /// * `rows * columns <= len(image)`
     /// * `block.x <= 16`
     ///
-    /// The launch has threads for `columns, rows by 16, 16`. Does not block.
+    /// The launch has threads for `columns, rows by 16, 16`. Does not block. The kernel is in `k.cu`, line 21.
     ///
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
@@ -187,7 +187,7 @@ impl Kernels {
     /// * `rows * columns <= len(image)`
     /// * `block.x <= 16`
     ///
-    /// The launch has the given shape. Does not block.
+    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 21.
     ///
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
@@ -221,7 +221,7 @@ impl Kernels {
     ::gpustream::__generated! {
     /// Launches `free_for_all`.
     ///
-    /// The launch has the given shape. Does not block.
+    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 26.
     ///
     /// # Errors
     /// `InvalidLaunch` where the shape exceeds the device's limits.

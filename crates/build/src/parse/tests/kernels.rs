@@ -34,6 +34,8 @@ template <typename T> __device__ void generic(T* x) {}
     assert_eq!(module.kernels[2].docs, ["Inside."]);
     assert_eq!(module.kernels[2].params[0].name, "arg0");
     assert!(!module.kernels[4].contract.safe);
+    assert_eq!(module.warnings.len(), 1, "{:#?}", module.warnings);
+    assert!(module.warnings[0].starts_with("k.cu:14:4: this reads like the contract of `e`"));
 }
 
 #[test]
@@ -122,4 +124,16 @@ fn too_many_parameters_are_refused() {
     let errors = errors(&text(65));
     assert_eq!(errors.len(), 1);
     assert!(errors[0].contains("65 parameters; the most is 64"), "{errors:?}");
+}
+
+#[test]
+fn constant_memory_without_values_is_pointed_out() {
+    let module = read(
+        "__constant__ float table[3];\nnamespace a { __constant__ int one = 1, two; }\nextern __constant__ int other;\n\
+         __global__ void k() { __shared__ int x[4]; }\n",
+    );
+    let places: Vec<_> =
+        module.warnings.iter().map(|warning| &warning[..warning.find("constant").unwrap()]).collect();
+    assert_eq!(places, ["k.cu:1:20: ", "k.cu:2:41: "]);
+    assert!(module.warnings[1].contains("`two` has no values"), "{:?}", module.warnings);
 }

@@ -85,7 +85,8 @@ fn mistakes_in_instances_are_said_where_they_stand() {
     refused(&after("float"), "1:11", &["without the parameter's name"]);
     refused(&after("T = float, N = three"), "1:11", &["`three` for `N` is no number"]);
     refused(&after("T = 7, N = 3"), "1:11", &["`7` for `T` is no type"]);
-    refused(&after("T = bool, N = 3"), "1:11", &["`bool` for `T`"]);
+    let safe = format!("/// requires: 1 <= len(x)\n{}", after("T = float, bool, N = 3"));
+    refused(&safe, "3:45", &["neither true nor false"]);
     refused(
         &format!("{template}template __global__ void k<float>(float*);\n"),
         "2:1",
