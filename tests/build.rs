@@ -3,8 +3,20 @@
 fn main() {
     gpustream_build::Kernels::new()
         .files(
-            ["args", "clusters", "faults", "foreign", "idioms", "library", "own_words", "sync", "warps"]
-                .map(|name| format!("kernels/{name}.cu")),
+            [
+                "args",
+                "clusters",
+                "faults",
+                "foreign",
+                "idioms",
+                "library",
+                "own_words",
+                "sync",
+                "types",
+                "types-half2",
+                "warps",
+            ]
+            .map(|name| format!("kernels/{name}.cu")),
         )
         .instantiate("less<3>")
         .instantiate("less< -4 >")

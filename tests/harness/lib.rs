@@ -46,6 +46,16 @@ pub mod idioms {
     gpustream::include_kernels!("idioms");
 }
 
+/// Kernels with the types of existing CUDA and HIP files.
+pub mod types {
+    gpustream::include_kernels!("types");
+}
+
+/// Kernels over pairs of 16-bit numbers.
+pub mod half_pairs {
+    gpustream::include_kernels!("types-half2");
+}
+
 /// Kernels of a file with macros, overloads and host code of its own.
 pub mod own_words {
     gpustream::include_kernels!("own_words");

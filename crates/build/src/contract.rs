@@ -1,4 +1,4 @@
-//! The contract at the end of a kernel's doc comment: `requires:` and `covers:`.
+//! The contract at the end of a kernel's doc comment: `requires:`, `covers:`, `reads:` and `optional:`.
 
 mod expr;
 
@@ -7,6 +7,7 @@ use std::ops::Range;
 pub(crate) use expr::{Expr, LaunchValue, Operator, Scope};
 
 use crate::diagnostic::{Diagnostic, SourceFile};
+use crate::types::ParamType;
 
 /// A kernel file as contracts read it: everything but the text of doc comments is blank, so that a contract goes on
 /// from line to line. Offsets are those of the file.
@@ -25,6 +26,10 @@ pub(crate) struct Contract {
     /// Whether all blocks must be on the device at once.
     pub(crate) cooperative: bool,
     pub(crate) covers: Option<Covers>,
+    /// Pointers, by number, through which the kernel only reads although their type lets it write.
+    pub(crate) reads: Vec<usize>,
+    /// Pointers, by number, that may be null.
+    pub(crate) optional: Vec<usize>,
 }
 
 /// One comparison of a `requires:` line.
@@ -72,6 +77,10 @@ pub(crate) enum LineKind {
     Covers,
     /// The types and numbers that a template is compiled for, which are read with the template.
     Types,
+    /// The pointers through which the kernel only reads.
+    Reads,
+    /// The pointers that may be null.
+    Optional,
     /// A line that looks like one of them and is not.
     Misspelt,
 }
@@ -88,6 +97,8 @@ pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
             "requires" => return Some((LineKind::Requires, colon + 1)),
             "covers" => return Some((LineKind::Covers, colon + 1)),
             "types" => return Some((LineKind::Types, colon + 1)),
+            "reads" => return Some((LineKind::Reads, colon + 1)),
+            "optional" => return Some((LineKind::Optional, colon + 1)),
             _ => {}
         }
     }
@@ -123,11 +134,12 @@ impl Contract {
         let result = match kind {
             LineKind::Requires => self.add_requires(source, range, scope, diagnostics),
             LineKind::Covers => self.add_covers(source, range, scope),
+            LineKind::Reads | LineKind::Optional => self.add_pointers(kind, source, range, scope),
             LineKind::Types => Ok(()),
             LineKind::Misspelt => Err(source.file.diagnostic(
                 range.start.saturating_sub(1)..range.start,
                 "this looks like a contract line",
-                "the two kinds are `requires: n <= len(x)` and `covers: n`, in lower case",
+                "write `requires: n <= len(x)` or `covers: n`, in lower case",
             )),
         };
         diagnostics.extend(result.err());
@@ -168,6 +180,55 @@ impl Contract {
             }
         }
         Ok(())
+    }
+
+    /// Reads a list of pointers.
+    fn add_pointers(
+        &mut self,
+        kind: LineKind,
+        source: Text<'_>,
+        range: Range<usize>,
+        scope: &Scope<'_>,
+    ) -> Result<(), Diagnostic> {
+        let (word, list) = match kind {
+            LineKind::Reads => ("reads", &mut self.reads),
+            _ => ("optional", &mut self.optional),
+        };
+        for part in expr::split_commas(&source.blanked[range.clone()]) {
+            let part = range.start + part.start..range.start + part.end;
+            let name = source.blanked[part.clone()].trim();
+            let refuse = |message: String| {
+                let help = format!("write pointers of the kernel with commas between: `{word}: a, b`");
+                Err(source.file.diagnostic(expr::trimmed(source.blanked, part.clone()), message, help))
+            };
+            match scope.params.iter().position(|param| param.name == name) {
+                Some(index) => match scope.params[index].ty {
+                    ParamType::Pointer { volatile: true, .. } => {
+                        return refuse(format!("`{name}` is volatile: `{word}:` is for ordinary memory"));
+                    }
+                    ParamType::Pointer { .. } => list.push(index),
+                    ParamType::Value(_) if scope.params[index].ty.is_refused() => {}
+                    ParamType::Value(_) => return refuse(format!("`{name}` is not a pointer")),
+                },
+                None => return refuse(format!("kernel `{}` has no parameter `{name}`", scope.kernel)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the first pointer that may be null and on whose length the launch's shape depends.
+    pub(crate) fn covered_optional(&self) -> Option<usize> {
+        let mut found = None;
+        for extent in self.covers.iter().flat_map(|covers| &covers.extents) {
+            extent.for_each_value(&mut |leaf| {
+                if let Expr::Len(index) = leaf
+                    && self.optional.contains(index)
+                {
+                    found = Some(*index);
+                }
+            });
+        }
+        found
     }
 
     fn add_covers(

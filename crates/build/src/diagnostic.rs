@@ -26,9 +26,7 @@ impl SourceFile {
         let place = path.display();
         let bytes = std::fs::read(path)
             .map_err(|e| Error::message(format!("cannot read kernel file {place}: {e}")))?;
-        let text =
-            String::from_utf8(bytes).map_err(|_| Error::message(format!("{place} is not UTF-8 text")))?;
-        Ok(Self::new(path, text))
+        Ok(Self::new(path, text(bytes)))
     }
 
     /// Returns line and column, both from 1, columns in characters.
@@ -66,6 +64,11 @@ impl SourceFile {
             marked,
         }
     }
+}
+
+/// Returns the text of a file. Compilers accept any bytes in comments and strings, so those that are no UTF-8 are replaced.
+pub(crate) fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// A part of a kernel file that cannot be bound, and the remedy.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::diagnostic::{Error, Result, SourceFile};
+use crate::diagnostic::{Error, Result, SourceFile, text};
 
 /// The device headers by the name they are included under, `gpustream/kernel.cuh` and so on.
 const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/headers.rs"));
@@ -100,7 +100,7 @@ enum Place {
 }
 
 fn find(name: &str, quoted: bool, from: &Place, include_dirs: &[PathBuf]) -> Option<(String, Place)> {
-    let read = |path: PathBuf| fs::read_to_string(&path).ok().map(|text| (text, Place::Disk(path)));
+    let read = |path: PathBuf| fs::read(&path).ok().map(|bytes| (text(bytes), Place::Disk(path)));
     let embedded = |name: &str| {
         let (name, text) = EMBEDDED.iter().find(|(n, _)| *n == name)?;
         Some(((*text).to_owned(), Place::Embedded((*name).to_owned())))
@@ -121,7 +121,7 @@ fn find(name: &str, quoted: bool, from: &Place, include_dirs: &[PathBuf]) -> Opt
 }
 
 /// Returns the names that a text includes, and whether in quotes.
-fn includes(text: &str) -> impl Iterator<Item = (&str, bool)> {
+pub(crate) fn includes(text: &str) -> impl Iterator<Item = (&str, bool)> {
     text.lines().filter_map(|line| {
         let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim_start();
         let (close, quoted) = match rest.chars().next()? {

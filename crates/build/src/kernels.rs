@@ -9,6 +9,7 @@ use crate::bindings;
 use crate::compile::{self, Image};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{self, write_if_changed};
+use crate::parse::Script;
 use crate::plan::{Plan, WATCHED, Wanted};
 use crate::report::KernelReport;
 use crate::schedule::{self, Progress};
@@ -248,8 +249,9 @@ impl Kernels {
         let includes: Vec<_> = self.absolute_includes().collect();
         let mut units: Vec<Unit> = Vec::new();
         let mut failed: Option<Error> = None;
+        let script = Script { defines: &self.defines, instances: &self.instances };
         for path in &self.files {
-            let unit = Unit::read(path, &includes, &self.instances);
+            let unit = Unit::read(path, &includes, script);
             match unit {
                 Ok(unit) => {
                     for header in unit.headers.iter().filter_map(|h| h.path.as_ref()) {

@@ -82,6 +82,10 @@
 //!   is an `unsafe fn`.
 //! * Such a kernel says of every pointer how long its memory must be: some condition bounds `len(pointer)` from below.
 //!   `0 <= len(pointer)` does for memory that is not touched. A pointer without such a condition is an error.
+//! * `reads: a, b` lists pointers that are not `const` and through which the kernel only reads: the launcher then shares
+//!   their memory. This is a promise of the author's that no compiler checks.
+//! * `optional: a, b` lists pointers that may be null: the launcher takes an `Option` for each. Conditions on the length of
+//!   one that is not given hold. `covers:` cannot use such a length.
 //! * Such a kernel that uses an `extern __shared__` array also says how many bytes of dynamic shared memory there must
 //!   be: `4 * block.x <= shared`, or `0 <= shared` where the kernel touches none.
 //! * The condition `cooperative` asks for all blocks to be on the device at once. The launcher then launches so, and a
@@ -131,7 +135,10 @@ pub mod fuzzing {
 
     /// Parses any text as a kernel file.
     pub fn kernel_file(text: &str) {
-        let _ = crate::parse::parse(&SourceFile::new("k.cu", text), &[text.to_owned()], &[]);
+        let header =
+            crate::parse::Helper { name: "k.cuh".to_owned(), source: SourceFile::new("k.cuh", text) };
+        let _ =
+            crate::parse::parse(&SourceFile::new("k.cu", text), &[header], crate::parse::Script::default());
     }
 
     /// Reads any bytes as a cubin.

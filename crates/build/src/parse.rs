@@ -1,44 +1,55 @@
 //! Reads kernels out of a `.cu` file.
 //!
-//! Only the text of the file itself is read: macros are not expanded and `#include`s are not followed, so a
-//! kernel must be written out, with its parameter types nameable from this file. Everything else of C++ may
-//! be used around it.
+//! Macros are not expanded, so a kernel must be written out. Its types may come from the user's own headers, and a
+//! macro may stand for a type or a number. Everything else of C++ may be used around it.
 
 mod calls;
+mod constants;
 mod doc;
 mod kernel;
+mod preprocess;
 mod reach;
 mod shared;
 mod structs;
 pub(crate) mod templates;
 mod types;
 
+pub(crate) use preprocess::Helper;
 use tree_sitter::{Node, Tree};
 
 pub(crate) use self::reach::device_part;
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 
-/// Parses a file, or returns every reason why it cannot be bound. `helpers` are the texts of the user's own
-/// headers, read only to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid;
-/// `instances` are those that the build script asks for.
-pub(crate) fn parse(source: &SourceFile, helpers: &[String], instances: &[String]) -> Result<Module> {
-    let name = source.path.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_owned();
-    check_name(source, &name)?;
-    let tree = tree(&source.text)?;
+/// What the build script says about all files.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Script<'a> {
+    /// The macros of the build's options.
+    pub(crate) defines: &'a [(String, Option<String>)],
+    /// The instances of templates to compile.
+    pub(crate) instances: &'a [String],
+}
+
+/// Parses a file, or returns every reason why it cannot be bound. `headers` are the user's own, read for their types
+/// and to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid.
+pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
+    let helpers: &[String] = &headers.iter().map(|header| header.source.text.clone()).collect::<Vec<_>>();
+    let parts = preprocess::Parts::read(source, headers, script.defines)?;
+    let name = module_name(source);
+    let root = parts.root();
     let mut file = File {
         source,
-        types: types::Types::collect(source, tree.root_node()),
-        docs: doc::Docs::collect(source, tree.root_node()),
-        calls: calls::Calls::collect(&source.text, tree.root_node(), helpers)?,
-        dynamic_shared: shared::dynamic_arrays(&source.text, tree.root_node(), helpers)?,
-        wanted: templates::wanted(source, tree.root_node(), instances),
+        types: types::Types::collect(source, &parts),
+        docs: doc::Docs::collect(source, root),
+        calls: calls::Calls::collect(&source.text, root, helpers)?,
+        dynamic_shared: shared::dynamic_arrays(&source.text, root, helpers)?,
+        wanted: templates::wanted(source, root, script.instances),
         kernels: Vec::new(),
         unused: Vec::new(),
         diagnostics: Vec::new(),
         warnings: Vec::new(),
     };
-    file.walk(tree.root_node(), Context::default());
+    file.walk(root, Context::default());
     file.diagnostics.extend(file.docs.unused_contracts(source));
     if file.kernels.is_empty() {
         file.diagnostics.append(&mut file.unused);
@@ -47,11 +58,7 @@ pub(crate) fn parse(source: &SourceFile, helpers: &[String], instances: &[String
         file.warnings.push(format!("{}:{line}:{column}: {message}; {help}", path.display()));
     }
     if file.kernels.is_empty() && file.diagnostics.is_empty() {
-        file.diagnostics.push(source.diagnostic(
-            0..0,
-            "no kernel in this file",
-            "write `__global__ void name(float* x, size_t n) { … }`",
-        ));
+        file.diagnostics.push(no_kernel(source, root, &parts));
     }
     kernel::tell_apart(&mut file.kernels);
     kernel::check_names(source, &file.kernels, &mut file.diagnostics);
@@ -59,27 +66,57 @@ pub(crate) fn parse(source: &SourceFile, helpers: &[String], instances: &[String
     diagnostics.sort_by_key(|d| (d.line, d.column));
     diagnostics.dedup();
     Error::check(diagnostics)?;
-    let (structs, halves) = file.types.into_used();
+    let (definitions, tags, halves) = file.types.into_used();
     Ok(Module {
         name,
-        structs,
+        definitions,
+        tags,
         halves,
+        assumed: parts.macros.assumed(),
         kernels: file.kernels,
         dynamic_shared: file.dynamic_shared,
         warnings: file.warnings,
     })
 }
 
-/// Refuses a file whose stem is no identifier: the stem names the generated file and appears in paths.
-fn check_name(source: &SourceFile, name: &str) -> Result<()> {
-    if kernel::is_plain_name(name) {
-        return Ok(());
+/// Returns the file's stem, which names the generated files. A character that could mean something there becomes `_`.
+fn module_name(source: &SourceFile) -> String {
+    let stem = source.path.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '+');
+    stem.chars().map(|c| if plain(c) { c } else { '_' }).collect()
+}
+
+/// Returns the error about a file without a kernel: the first place that cannot be read, or that there is none.
+fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>) -> Diagnostic {
+    let mut broken = None;
+    visit(root, &mut |node| {
+        if broken.is_none() && (node.is_error() || node.is_missing()) {
+            broken = Some(node);
+        }
+        broken.is_none() && node.has_error()
+    });
+    match broken {
+        Some(node) if node.is_missing() => source.diagnostic(
+            node.byte_range(),
+            format!("`{}` is missing here", node.kind()),
+            "without it no kernel can be found in this file",
+        ),
+        Some(node) => source.diagnostic(
+            node.byte_range(),
+            "this text cannot be read",
+            "look for a missing semicolon, an unbalanced brace, or a macro that stands for part of a declaration",
+        ),
+        None if parts.left_out_kernel => source.diagnostic(
+            0..0,
+            "every kernel of this file stands in an `#if` whose condition is false",
+            "define its macro: `Kernels::define(\"NAME\", \"1\")`",
+        ),
+        None => source.diagnostic(
+            0..0,
+            "no kernel in this file",
+            "write `__global__ void name(float* x, size_t n) { … }`",
+        ),
     }
-    Err(Error::message(format!(
-        "{}: a kernel file's name without extension must be a Rust identifier; rename it, for example to {}.cu",
-        source.path.display(),
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect::<String>(),
-    )))
 }
 
 fn tree(text: &str) -> Result<Tree> {
@@ -125,6 +162,7 @@ impl<'a> File<'a> {
                     self.kernel(node, keyword, context);
                     return;
                 }
+                self.check_constant(node);
                 // A broken declaration may have swallowed a kernel; a sound one cannot contain any.
                 if !node.has_error() {
                     return;
@@ -158,6 +196,27 @@ impl<'a> File<'a> {
         }
         for child in children(node) {
             self.walk(child, context);
+        }
+    }
+
+    /// Warns of constant memory that stays zero: the file gives no values, and launchers cannot.
+    fn check_constant(&mut self, node: Node<'a>) {
+        let text = |node: Node<'_>| &self.source.text[node.byte_range()];
+        let has = |word| children(node).iter().any(|child| text(*child) == word);
+        if !has("__constant__") || has("extern") {
+            return;
+        }
+        let declarators: Vec<_> = node.children_by_field_name("declarator", &mut node.walk()).collect();
+        for declarator in declarators.into_iter().filter(|declarator| declarator.kind() != "init_declarator")
+        {
+            let name = types::declarator_name(types::Place { source: self.source, node: declarator });
+            let (line, column) = self.source.position(declarator.start_byte());
+            self.warnings.push(format!(
+                "{}:{line}:{column}: constant memory `{}` has no values, and no launcher gives it any, so kernels read zeros; \
+                 write its values here, or pass them to the kernel as a struct or a pointer",
+                self.source.path.display(),
+                name.unwrap_or_default()
+            ));
         }
     }
 

@@ -3,16 +3,21 @@
 use std::ops::Range;
 
 use crate::contract::Contract;
-use crate::types::{Param, ParamType, Scalar, ValueType};
+use crate::types::{Hazard, Param, ParamType, Scalar, ValueType};
 
 /// The declarations of one file, as the bindings need them.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// The file's stem: `saxpy` for `saxpy.cu`.
+    /// The file's stem, `saxpy` for `saxpy.cu`, with `_` for characters that mean something in paths and strings.
     pub(crate) name: String,
-    pub(crate) structs: Vec<Struct>,
+    /// The structs and enums that kernels use, each behind those that it contains.
+    pub(crate) definitions: Vec<Definition>,
     /// The names by which the file calls the 16-bit floating-point types.
     pub(crate) halves: Vec<(Scalar, String)>,
+    /// The names that compilers have for some of these: names in C++, and tags.
+    pub(crate) tags: Vec<(String, String)>,
+    /// Macros that were taken for undefined where an `#if` asks for them.
+    pub(crate) assumed: Vec<String>,
     pub(crate) kernels: Vec<Kernel>,
     /// Names of `extern __shared__` arrays, which the CPU's translation unit has to define.
     pub(crate) dynamic_shared: Vec<String>,
@@ -181,16 +186,61 @@ impl Kernel {
     }
 }
 
-/// A struct of the file that kernels take by value or by pointer.
+/// A type of the file or its headers that kernels take by value or by pointer.
+#[derive(Debug)]
+pub(crate) enum Definition {
+    Struct(Struct),
+    Enum(Enum),
+}
+
+impl Definition {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Struct(Struct { name, .. }) | Self::Enum(Enum { name, .. }) => name,
+        }
+    }
+
+    pub(crate) fn cpp(&self) -> &str {
+        match self {
+            Self::Struct(Struct { cpp, .. }) | Self::Enum(Enum { cpp, .. }) => cpp,
+        }
+    }
+
+    /// Returns the type of its values.
+    pub(crate) fn value(&self) -> ValueType {
+        match self {
+            Self::Struct(Struct { name, cpp, size, align, hazard, .. }) => {
+                let (name, cpp) = (name.clone(), cpp.clone());
+                ValueType::Struct { name, cpp, size: *size, align: *align, hazard: *hazard }
+            }
+            Self::Enum(Enum { name, cpp, repr, .. }) => {
+                ValueType::Enum { name: name.clone(), cpp: cpp.clone(), repr: *repr }
+            }
+        }
+    }
+}
+
+/// A struct or a union.
 #[derive(Debug)]
 pub(crate) struct Struct {
     pub(crate) name: String,
+    /// The name in C++, with its namespaces.
+    pub(crate) cpp: String,
     pub(crate) docs: Vec<String>,
     pub(crate) fields: Vec<Field>,
     pub(crate) size: usize,
     pub(crate) align: usize,
-    /// The alignment of `alignas`.
-    pub(crate) explicit_align: Option<usize>,
+    pub(crate) hazard: Option<Hazard>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Enum {
+    pub(crate) name: String,
+    /// The name in C++, with its namespaces.
+    pub(crate) cpp: String,
+    pub(crate) docs: Vec<String>,
+    pub(crate) repr: Scalar,
+    pub(crate) values: Vec<(String, i128)>,
 }
 
 #[derive(Debug)]
@@ -201,11 +251,17 @@ pub(crate) struct Field {
     /// Array extents, outermost first; empty for a plain member.
     pub(crate) extents: Vec<usize>,
     pub(crate) offset: usize,
+    /// Whether C++ has a member of this name and type.
+    pub(crate) in_cpp: bool,
 }
 
 impl Field {
     pub(crate) fn layout(&self) -> (usize, usize) {
-        let (size, align) = self.ty.layout();
-        (size * self.extents.iter().product::<usize>(), align)
+        (self.size().unwrap_or(usize::MAX), self.ty.layout().1)
+    }
+
+    /// Returns the size in bytes, or `None` where it overflows.
+    pub(crate) fn size(&self) -> Option<usize> {
+        self.extents.iter().try_fold(self.ty.layout().0, |size, extent| size.checked_mul(*extent))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::diagnostic::Diagnostic;
+
 #[derive(Debug)]
 pub(crate) struct Param {
     /// The name in the source; `arg0` and so on where it has none.
@@ -19,11 +21,19 @@ pub(crate) enum ParamType {
 impl ParamType {
     /// Returns a stand-in for a parameter that was refused, so that a contract may still name it.
     pub(crate) fn refused() -> Self {
-        Self::Value(ValueType::Struct { name: String::new(), size: 1, align: 1 })
+        Self::Value(ValueType::Bytes { unknown: None })
     }
 
     pub(crate) fn is_refused(&self) -> bool {
-        matches!(self, Self::Value(ValueType::Struct { name, .. }) if name.is_empty())
+        matches!(self, Self::Value(ValueType::Bytes { .. }))
+    }
+
+    /// Returns the reason for which no condition makes a launcher with such a parameter safe.
+    pub(crate) fn hazard(&self) -> Option<Hazard> {
+        match self {
+            Self::Value(value) => value.hazard(),
+            Self::Pointer { element, .. } => element.hazard(),
+        }
     }
 
     /// Returns size and alignment in bytes, as a kernel parameter.
@@ -35,30 +45,80 @@ impl ParamType {
     }
 }
 
+/// Contents of which Rust's types cannot say that they are good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hazard {
+    /// Addresses may lead anywhere.
+    Address,
+    /// A byte may be neither true nor false.
+    Bool,
+    /// Bytes of a type that Rust has no name for.
+    Bytes,
+}
+
 /// A type that can be passed by value or stored in device memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ValueType {
     Scalar(Scalar),
-    /// `float4` and its kin.
+    /// `float4` and its kin, by the name that the file has for it.
     Vector {
+        cpp: String,
         lane: Scalar,
         lanes: usize,
         align: usize,
     },
-    /// A struct of the file: name, size and alignment.
+    /// A struct or union of the file or its headers: the names in Rust and in C++, size and alignment.
     Struct {
         name: String,
+        cpp: String,
         size: usize,
         align: usize,
+        hazard: Option<Hazard>,
+    },
+    /// An enum, which Rust has as a struct around an integer.
+    Enum {
+        name: String,
+        cpp: String,
+        repr: Scalar,
+    },
+    /// An array in memory.
+    Array {
+        element: Box<ValueType>,
+        len: usize,
+    },
+    /// A pointer in memory, of any type.
+    Address,
+    /// An object of a vendor's, such as a texture, by its handle of 64 bits.
+    Handle {
+        cpp: String,
+    },
+    /// Memory of `void`, or of a type without a name in Rust, and why it has none.
+    Bytes {
+        unknown: Option<Box<Diagnostic>>,
     },
 }
 
 impl ValueType {
     pub(crate) fn layout(&self) -> (usize, usize) {
         match self {
-            Self::Scalar(scalar) => (scalar.size(), scalar.size()),
-            Self::Vector { lane, lanes, align } => (lane.size() * lanes, *align),
+            Self::Scalar(scalar) | Self::Enum { repr: scalar, .. } => (scalar.size(), scalar.size()),
+            Self::Vector { lane, lanes, align, .. } => (lane.size() * lanes, *align),
             Self::Struct { size, align, .. } => (*size, *align),
+            Self::Array { element, len } => {
+                let (size, align) = element.layout();
+                (size.saturating_mul(*len), align)
+            }
+            Self::Address | Self::Handle { .. } => (8, 8),
+            Self::Bytes { .. } => (1, 1),
+        }
+    }
+
+    /// Returns the alignment of the Rust type in generated code.
+    pub(crate) fn rust_align(&self) -> usize {
+        match self {
+            Self::Vector { lane, .. } => lane.size(),
+            Self::Array { element, .. } => element.rust_align(),
+            _ => self.layout().1,
         }
     }
 
@@ -67,7 +127,28 @@ impl ValueType {
         match self {
             Self::Scalar(scalar) => scalar.rust().to_owned(),
             Self::Vector { lane, lanes, .. } => format!("[{}; {lanes}]", lane.rust()),
-            Self::Struct { name, .. } => name.clone(),
+            Self::Struct { name, .. } | Self::Enum { name, .. } => name.clone(),
+            Self::Array { element, len } => format!("[{}; {len}]", element.rust()),
+            Self::Address => "usize".to_owned(),
+            Self::Handle { .. } => "u64".to_owned(),
+            Self::Bytes { .. } => "u8".to_owned(),
+        }
+    }
+
+    /// Returns the type as it lies in memory, where a bool is a byte that may hold anything.
+    pub(crate) fn stored(self) -> Self {
+        if self == Self::Scalar(Scalar::Bool) { Self::Scalar(Scalar::StoredBool) } else { self }
+    }
+
+    /// Returns the reason for which no condition vouches for such a value.
+    pub(crate) fn hazard(&self) -> Option<Hazard> {
+        match self {
+            Self::Scalar(Scalar::StoredBool) => Some(Hazard::Bool),
+            Self::Struct { hazard, .. } => *hazard,
+            Self::Array { element, .. } => element.hazard(),
+            Self::Address | Self::Handle { .. } => Some(Hazard::Address),
+            Self::Bytes { .. } => Some(Hazard::Bytes),
+            Self::Scalar(_) | Self::Vector { .. } | Self::Enum { .. } => None,
         }
     }
 }
@@ -90,6 +171,10 @@ pub(crate) enum Scalar {
     Bf16,
     F32,
     F64,
+    /// `char`, of which compilers decide whether it has a sign.
+    Char,
+    /// A bool in memory.
+    StoredBool,
 }
 
 impl Scalar {
@@ -110,7 +195,8 @@ impl Scalar {
 
     /// Returns whether contracts may compute with the scalar.
     pub(crate) const fn is_integer(self) -> bool {
-        !matches!(self, Self::Bool | Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
+        use Scalar::{Bf16, Bool, Char, F16, F32, F64, StoredBool};
+        !matches!(self, Bool | F16 | Bf16 | F32 | F64 | Char | StoredBool)
     }
 
     /// Returns the scalar that a C++ type name stands for, words in any order, `std::` and `gs::` already removed.
@@ -125,7 +211,7 @@ type Row = (Scalar, usize, &'static str, &'static [&'static str], &'static [&'st
 
 /// The scalars, in the order of the `enum`. Every GPU in use and both CPU targets are 64-bit; the checks of the compiled
 /// table catch a system on which `long` is not.
-const SCALARS: [Row; 15] = [
+const SCALARS: [Row; 17] = [
     (Scalar::Bool, 1, "bool", &["bool"], &["bool"]),
     (Scalar::I8, 1, "i8", &["signed char"], &["int8_t", "signed char", "i8"]),
     (Scalar::U8, 1, "u8", &["unsigned char"], &["uint8_t", "unsigned char", "uchar", "u8"]),
@@ -133,7 +219,13 @@ const SCALARS: [Row; 15] = [
     (Scalar::U16, 2, "u16", &["unsigned short"], &["uint16_t", "unsigned short", "ushort", "u16"]),
     (Scalar::I32, 4, "i32", &["int"], &["int32_t", "int", "i32"]),
     (Scalar::U32, 4, "u32", &["unsigned int"], &["uint32_t", "unsigned", "uint", "u32"]),
-    (Scalar::I64, 8, "i64", &["long", "long long"], &["int64_t", "long", "long long", "i64"]),
+    (
+        Scalar::I64,
+        8,
+        "i64",
+        &["long", "long long"],
+        &["int64_t", "long", "long long", "i64", "clock_t", "time_t"],
+    ),
     (
         Scalar::U64,
         8,
@@ -153,34 +245,69 @@ const SCALARS: [Row; 15] = [
     ),
     (Scalar::F32, 4, "f32", &["float"], &["float"]),
     (Scalar::F64, 8, "f64", &["double"], &["double"]),
+    (Scalar::Char, 1, "i8", &["char"], &["char"]),
+    (Scalar::StoredBool, 1, "::gpustream::Bool", &["bool"], &[]),
 ];
 
 /// The lane types of `float4` and its kin.
-const LANES: [(&str, Scalar); 10] = [
+const LANES: [(&str, Scalar); 12] = [
     ("char", Scalar::I8),
     ("uchar", Scalar::U8),
     ("short", Scalar::I16),
     ("ushort", Scalar::U16),
     ("int", Scalar::I32),
     ("uint", Scalar::U32),
+    ("long", Scalar::I64),
+    ("ulong", Scalar::U64),
     ("longlong", Scalar::I64),
     ("ulonglong", Scalar::U64),
     ("float", Scalar::F32),
     ("double", Scalar::F64),
 ];
 
-/// Returns the C++ name of a short vector.
-pub(crate) fn vector_name(lane: Scalar, lanes: usize) -> String {
-    let base = LANES.iter().find(|(_, scalar)| *scalar == lane).map_or("", |(name, _)| name);
-    format!("{base}{lanes}")
+/// Vectors whose names follow no pattern: name, lane type, lanes, alignment.
+const VECTORS: [(&str, Scalar, usize, usize); 13] = [
+    ("dim3", Scalar::U32, 3, 4),
+    ("half2", Scalar::F16, 2, 4),
+    ("__half2", Scalar::F16, 2, 4),
+    ("bfloat162", Scalar::Bf16, 2, 4),
+    ("nv_bfloat162", Scalar::Bf16, 2, 4),
+    ("__nv_bfloat162", Scalar::Bf16, 2, 4),
+    ("__hip_bfloat162", Scalar::Bf16, 2, 4),
+    ("cuComplex", Scalar::F32, 2, 8),
+    ("cuFloatComplex", Scalar::F32, 2, 8),
+    ("cuDoubleComplex", Scalar::F64, 2, 16),
+    ("cufftComplex", Scalar::F32, 2, 8),
+    ("cufftDoubleComplex", Scalar::F64, 2, 16),
+    ("hipFloatComplex", Scalar::F32, 2, 8),
+];
+
+/// Types of the vendors that are handles of 64 bits.
+const HANDLES: [&str; 7] = [
+    "cudaTextureObject_t",
+    "cudaSurfaceObject_t",
+    "cudaGraphConditionalHandle",
+    "CUtexObject",
+    "CUsurfObject",
+    "hipTextureObject_t",
+    "hipSurfaceObject_t",
+];
+
+/// Returns the type of a vendor's handle.
+pub(crate) fn handle_from_cpp(name: &str) -> Option<ValueType> {
+    HANDLES.contains(&name).then(|| ValueType::Handle { cpp: name.to_owned() })
 }
 
 /// Returns the type of `float4` and its kin: lane type, lanes, alignment.
 pub(crate) fn vector_from_cpp(name: &str) -> Option<ValueType> {
+    let cpp = name.to_owned();
+    if let Some(&(_, lane, lanes, align)) = VECTORS.iter().find(|row| row.0 == name) {
+        return Some(ValueType::Vector { cpp, lane, lanes, align });
+    }
     let (base, lanes) = name.split_at_checked(name.len().checked_sub(1)?)?;
     let lanes = lanes.parse::<usize>().ok().filter(|lanes| (1..=4).contains(lanes))?;
     let lane = LANES.iter().find(|(name, _)| *name == base)?.1;
     // Two and four lanes are aligned as a whole, up to 16 bytes; three are an ordinary struct.
     let align = if lanes == 3 { lane.size() } else { (lane.size() * lanes).min(16) };
-    Some(ValueType::Vector { lane, lanes, align })
+    Some(ValueType::Vector { cpp, lane, lanes, align })
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::diagnostic::{Result, SourceFile};
 use crate::headers::{self, Header};
-use crate::parse;
+use crate::parse::{self, Script};
 use crate::signature::Module;
 
 /// One parsed file and the headers that it includes.
@@ -17,12 +17,15 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// Reads a file; `instances` are those of templates that the build script asks for.
-    pub(crate) fn read(path: &Path, includes: &[PathBuf], instances: &[String]) -> Result<Self> {
+    /// Reads a file; `script` is what the build script says about all files.
+    pub(crate) fn read(path: &Path, includes: &[PathBuf], script: Script<'_>) -> Result<Self> {
         let source = SourceFile::read(path)?;
         let headers = headers::closure(&source, includes);
-        let helpers: Vec<_> = headers.iter().filter(|h| h.path.is_some()).map(|h| h.text.clone()).collect();
-        let module = parse::parse(&source, &helpers, instances)?;
+        let own = headers.iter().filter_map(|header| {
+            let source = SourceFile::new(header.path.as_ref()?, header.text.clone());
+            Some(parse::Helper { name: header.name.clone(), source })
+        });
+        let module = parse::parse(&source, &own.collect::<Vec<_>>(), script)?;
         let absolute = std::path::absolute(path)?;
         Ok(Self { source, absolute, module, headers })
     }

@@ -147,7 +147,7 @@ fn kernels_are_found_by_the_names_that_compilers_give_them() {
 
 /// Files of which a compiler makes something else than is written, each with the parameter or member that the error
 /// names.
-const LIES: [(&str, &str, &str); 12] = [
+const LIES: [(&str, &str, &str); 18] = [
     (
         "a value",
         "#define int float\nextern \"C\" __global__ void k(float* p, int n) { p[0] = n; }\n#undef int\n",
@@ -196,6 +196,37 @@ const LIES: [(&str, &str, &str); 12] = [
         "S: the compiler lays it out",
     ),
     (
+        "padding",
+        "#pragma pack(push, 1)\nstruct S { char a; double b; };\n#pragma pack(pop)\n\
+         extern \"C\" __global__ void k(S* s) { s->b = 1; }\n",
+        "S: the compiler lays it out",
+    ),
+    (
+        "a byte",
+        "#define char signed char\nextern \"C\" __global__ void k(char* p) { p[0] = 1; }\n#undef char\n",
+        "parameter p",
+    ),
+    (
+        "a pair",
+        "#include <gpustream/kernel.cuh>\n#define half2 float2\nextern \"C\" __global__ void k(half2* p) { p[0] = p[1]; }\n",
+        "parameter p",
+    ),
+    (
+        "an address",
+        "typedef int* address;\n#define address long\nextern \"C\" __global__ void k(address* p) { p[0] = p[1]; }\n",
+        "parameter p",
+    ),
+    (
+        "an enum",
+        "#define E enum_of\nenum E { A = 1 };\n#undef E\nenum E : long { B };\nextern \"C\" __global__ void k(enum E e) {}\n",
+        "k.cu",
+    ),
+    (
+        "an array",
+        "#define float double\nextern \"C\" __global__ void k(float p[][4]) { p[1][2] = 1; }\n#undef float\n",
+        "parameter p",
+    ),
+    (
         "the checks themselves",
         "#define static_assert(...)\n#define int float\nextern \"C\" __global__ void k(int n) {}\n",
         "parameter n",
@@ -206,6 +237,77 @@ const LIES: [(&str, &str, &str); 12] = [
         "number of parameters",
     ),
 ];
+
+/// The types that existing files have, with constant expressions, padding, and names from a header.
+const TYPES: &str = r#"#include <time.h>
+#include "mine.h"
+enum Mode { OFF = -1, ON = N };
+enum class Small : unsigned short { A = 65535 };
+typedef struct __align__(16) tag { char c; Inner inner[N - 1]; Mode mode; bool good; const float* next; void (*call)(int); } Outer;
+union Both { double d; int i[3]; };
+namespace a { namespace b { struct Deep { Small small; long2 wide; }; } }
+extern "C" __global__ void k(Outer o, const Outer* const __restrict p, Both b, a::b::Deep d, Mode* modes, const bool* flags,
+                             real** rows, const float* const* const_rows, const real table[][N], double (*cube)[2][3],
+                             volatile char* text, clock_t* ticks, uchar3 colour, void* bytes, real, Vector<float>* unknown) {
+    if (flags[0]) rows[0][1] = table[1][2] + (real)o.inner[0].values[1] + const_rows[0][0];
+    ticks[0] = (clock_t)p->c + d.wide.y + colour.z + (clock_t)b.i[2];
+    cube[1][1][2] = 1;
+    text[0] = 'x';
+    modes[0] = ON;
+    ((char*)bytes)[0] = (char)unknown->x;
+}
+/// types: T = Outer, Both, Mode, bool, a::b::Deep, double2
+template <class T> __global__ void any_of(T* to, T value) { *to = value; }
+__global__ void over(Outer* x) {}
+__global__ void over(Both* x, bool* y) {}
+"#;
+
+fn types_of_existing_files(configure: impl Fn(Kernels) -> Kernels) {
+    let dir = tempfile::tempdir().unwrap();
+    let header = "#pragma once\n#define N 4\n#ifdef SINGLE\n#define real float\n#else\n#define real double\n#endif\n\
+                  struct Inner { short tag; double values[N / 2]; unsigned char end; };\n\
+                  template <class T> struct Vector { T x; };\n";
+    fs::write(dir.path().join("mine.h"), header).unwrap();
+    let built = build(dir.path(), TYPES, &configure).unwrap();
+    let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
+    for part in
+        ["pub struct Outer", "padding_1: ::gpustream::Padding<7>", "pub const ON: Self = Self(4_i128 as i32)"]
+    {
+        assert!(bindings.contains(part), "no `{part}` in {bindings}");
+    }
+    build(dir.path(), TYPES, |k| configure(k).define("SINGLE", None)).unwrap();
+    // A macro of which the parser knows nothing chooses another type.
+    let flagged = |k| {
+        [Backend::Cpu, Backend::Cuda, Backend::Hip]
+            .into_iter()
+            .fold(configure(k), |k, b| k.flag(b, "-DSINGLE"))
+    };
+    let error = build(dir.path(), TYPES, flagged).unwrap_err().to_string();
+    assert!(error.contains("SINGLE is defined") && error.contains("Kernels::define"), "{error}");
+}
+
+#[test]
+fn types_of_existing_files_compile_for_the_cpu() {
+    types_of_existing_files(cpu);
+}
+
+#[test]
+fn types_of_existing_files_compile_for_cuda() {
+    if have_nvcc("types_of_existing_files_compile_for_cuda") {
+        types_of_existing_files(|k| k.backend(Backend::Cuda).cuda_arch("sm_80"));
+        let text = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\nextern \"C\" __global__ void k(__half2 h, const __nv_bfloat162* b, \
+                    cudaTextureObject_t t) {}\n";
+        build(tempfile::tempdir().unwrap().path(), text, |k| k.backend(Backend::Cuda).cuda_arch("sm_80"))
+            .unwrap();
+    }
+}
+
+#[test]
+fn types_of_existing_files_compile_for_hip() {
+    if have_hip("types_of_existing_files_compile_for_hip", &["gfx90a"]) {
+        types_of_existing_files(|k| k.backend(Backend::Hip).hip_arch("gfx90a"));
+    }
+}
 
 fn are_caught(lies: &[(&str, &str, &str)], configure: impl Fn(Kernels) -> Kernels) {
     for (what, text, expected) in lies {

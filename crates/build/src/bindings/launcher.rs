@@ -14,16 +14,23 @@ struct Names {
     launch: String,
     config: String,
     args: Vec<String>,
+    /// Whether each of `args` is an `Option`.
+    optional: Vec<bool>,
+    /// The file and line of the kernel.
+    place: String,
 }
 
-pub(super) fn write(text: &mut String, kernel: &Kernel) {
+/// Writes the launchers of a kernel, which stands at `place`.
+pub(super) fn write(text: &mut String, kernel: &Kernel, place: &str) {
     let args: Vec<String> = kernel.params.iter().map(|p| identifier(&p.name)).collect();
     let fresh = Fresh { taken: kernel.params.iter().map(|p| p.name.as_str()).collect() };
     let names = Names {
         stream: fresh.name("stream"),
         launch: fresh.name("launch"),
         config: fresh.name("config"),
+        optional: (0..args.len()).map(|number| kernel.contract.optional.contains(&number)).collect(),
         args,
+        place: place.to_owned(),
     };
     match &kernel.contract.covers {
         Some(covers) => {
@@ -47,7 +54,7 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
     if !kernel.contract.safe {
         let _ = writeln!(text, "    ::gpustream::__generated! {{");
     }
-    let Contract { safe, requires, cooperative, covers } = &kernel.contract;
+    let Contract { safe, requires, cooperative, covers, reads, optional } = &kernel.contract;
     let mut docs = kernel.docs.clone();
     if docs.is_empty() {
         docs.push(format!("Launches `{}`.", kernel.name));
@@ -64,7 +71,22 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
         }
         _ => "the given shape".to_owned(),
     };
-    docs.extend([String::new(), format!("The launch has {shape}. Does not block.")]);
+    let list = |numbers: &[usize]| {
+        numbers.iter().map(|&i| format!("`{}`", kernel.params[i].name)).collect::<Vec<_>>().join(", ")
+    };
+    docs.extend([
+        String::new(),
+        format!("The launch has {shape}. Does not block. The kernel is in {}.", names.place),
+    ]);
+    if !reads.is_empty() {
+        docs.push(format!("The kernel only reads {}, as its author promises.", list(reads)));
+    }
+    if !optional.is_empty() {
+        docs.push(format!(
+            "Without a value the kernel gets a null pointer: {}. Requirements about its length then hold.",
+            list(optional)
+        ));
+    }
     let blocks = "All blocks are on the device at once, since they wait for each other.";
     let violated = "`ContractViolated` where a requirement does not hold.";
     let unsupported = "`Unsupported` where the device has no cooperative launch.";
@@ -109,12 +131,23 @@ fn argument_type(kernel: &Kernel, param: usize) -> String {
     let ty = generic::element(kernel, param);
     match &kernel.params[param].ty {
         ParamType::Value(_) => ty,
-        ParamType::Pointer { mutable, volatile, .. } => {
-            let (traits, _) = memory(*volatile, *mutable);
-            let borrow = if *mutable { "&mut " } else { "&" };
+        ParamType::Pointer { volatile, .. } => {
+            let mutable = is_written(kernel, param);
+            let (traits, _) = memory(*volatile, mutable);
+            let borrow = if mutable { "&mut " } else { "&" };
+            // `None` says nothing of a type, so that there must be only one.
+            if kernel.contract.optional.contains(&param) {
+                return format!("::core::option::Option<{borrow}(dyn ::gpustream::{traits}<{ty}> + '_)>");
+            }
             format!("{borrow}(impl ::gpustream::{traits}<{ty}> + ?Sized)")
         }
     }
+}
+
+/// Returns whether the launcher needs a pointer's memory for itself.
+fn is_written(kernel: &Kernel, param: usize) -> bool {
+    let mutable = matches!(kernel.params[param].ty, ParamType::Pointer { mutable: true, .. });
+    mutable && !kernel.contract.reads.contains(&param)
 }
 
 /// Returns the trait of the argument for a pointer, and its method.
@@ -241,11 +274,23 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
         } else {
             format!("{left} {} {right}", clause.comparison)
         };
+        let mut absent = Vec::new();
+        for side in [&clause.left, &clause.right] {
+            side.for_each_value(&mut |leaf| {
+                if let Expr::Len(i) = leaf
+                    && names.optional[*i]
+                {
+                    absent.push(format!("{}.is_none() || ", names.args[*i]));
+                }
+            });
+        }
+        absent.dedup();
+        let holds = absent.concat() + &holds;
         let violated = violated(kernel, &clause.text, &[&clause.left, &clause.right], names);
         let _ = writeln!(text, "        if !({holds}) {{\n            return Err({violated});\n        }}");
     }
     let mut args = Vec::new();
-    for (param, arg) in kernel.params.iter().zip(&names.args) {
+    for (number, (param, arg)) in kernel.params.iter().zip(&names.args).enumerate() {
         args.push(match &param.ty {
             ParamType::Value(ValueType::Scalar(Scalar::Bool)) => {
                 // C++ and Rust agree on a bool's two values; as a byte it is plain data.
@@ -253,7 +298,15 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
                 format!("::gpustream::Arg::value(&{arg})")
             }
             ParamType::Value(_) => format!("::gpustream::Arg::value(&{arg})"),
-            ParamType::Pointer { mutable, volatile, .. } => match (volatile, mutable) {
+            ParamType::Pointer { .. } if names.optional[number] => {
+                let (borrow, method) =
+                    if is_written(kernel, number) { ("&mut ", "write") } else { ("&", "read") };
+                format!(
+                    "match {borrow}{arg} {{ Some(view) => ::gpustream::Arg::{method}(view), None => \
+                     ::gpustream::Arg::value(&0_usize) }}"
+                )
+            }
+            ParamType::Pointer { volatile, .. } => match (volatile, is_written(kernel, number)) {
                 (false, false) => format!("::gpustream::Arg::read(&{arg})"),
                 (false, true) => format!("::gpustream::Arg::write(&mut {arg})"),
                 (true, false) => format!("::gpustream::Arg::volatile({arg})"),
@@ -288,9 +341,17 @@ fn turbofish(kernel: &Kernel) -> String {
 
 /// Replaces a memory argument by its view.
 fn write_view(text: &mut String, kernel: &Kernel, param: usize, arg: &str) {
-    if let ParamType::Pointer { mutable, volatile, .. } = &kernel.params[param].ty {
-        let (element, (traits, method)) = (generic::element(kernel, param), memory(*volatile, *mutable));
-        let binding = if *mutable && !*volatile { "mut " } else { "" };
+    if let ParamType::Pointer { volatile, .. } = &kernel.params[param].ty {
+        let mutable = is_written(kernel, param);
+        let (element, (traits, method)) = (generic::element(kernel, param), memory(*volatile, mutable));
+        let binding = if mutable && !*volatile { "mut " } else { "" };
+        if kernel.contract.optional.contains(&param) {
+            let _ = writeln!(
+                text,
+                "        let {binding}{arg} = {arg}.map(|memory| ::gpustream::{traits}::<{element}>::{method}(memory));"
+            );
+            return;
+        }
         let _ = writeln!(
             text,
             "        let {binding}{arg} = ::gpustream::{traits}::<{element}>::{method}({arg});"
@@ -334,6 +395,9 @@ fn expression(expr: &Expr, names: &Names) -> String {
         Expr::Param(i) => format!("({} as i128)", names.args[*i]),
         Expr::Len(i) => {
             let arg = &names.args[*i];
+            if names.optional[*i] {
+                return format!("({arg}.as_ref().map_or(0, |view| view.len()) as i128)");
+            }
             format!("({arg}.len() as i128)")
         }
         Expr::Launch(LaunchValue::Grid(axis)) => format!("({}.grid[{axis}] as i128)", names.config),

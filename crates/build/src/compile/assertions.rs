@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::diagnostic::SourceFile;
-use crate::signature::{Module, Struct};
-use crate::types::{ParamType, ValueType, vector_name};
+use crate::signature::{Definition, Enum, Module, Struct};
+use crate::types::{ParamType, ValueType};
 
-/// The text of types and their comparison. `gs_check_any` stands for any one of several types. NVRTC has an `offsetof`
-/// of its own.
+/// The text of types and their comparison. `gs_check_any` stands for any one of several types,
+/// `gs_check_address` for any pointer, and `gs_check_bytes` for anything. NVRTC has an `offsetof` of its own.
 const DECLARATIONS: &str = "\
 #if defined(__CUDACC_RTC__)
 #define gs_check_offset(gs_check_A, gs_check_B) __INTADDR__(&(((gs_check_A*)0)->gs_check_B))
@@ -42,6 +42,15 @@ template <class gs_check_A, class gs_check_B>
 struct gs_check_fits<gs_check_A* __restrict__, gs_check_B*> : gs_check_fits<gs_check_A, gs_check_B> {};
 template <class gs_check_A, class gs_check_B, decltype(sizeof(0)) gs_check_N>
 struct gs_check_fits<gs_check_A[gs_check_N], gs_check_B[gs_check_N]> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, class gs_check_B, decltype(sizeof(0)) gs_check_N>
+struct gs_check_fits<const gs_check_A[gs_check_N], const gs_check_B[gs_check_N]> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, decltype(sizeof(0)) gs_check_N> struct gs_check_array { typedef gs_check_A gs_check_type[gs_check_N]; };
+struct gs_check_bytes {};
+template <class gs_check_A> struct gs_check_fits<gs_check_A, gs_check_bytes> { enum { gs_check_holds = 1 }; };
+struct gs_check_address {};
+template <class gs_check_A> struct gs_check_fits<gs_check_A*, gs_check_address> { enum { gs_check_holds = 1 }; };
+template <class gs_check_A> struct gs_check_fits<gs_check_A* const, gs_check_address> { enum { gs_check_holds = 1 }; };
+template <class gs_check_A> struct gs_check_fits<gs_check_A* __restrict__, gs_check_address> { enum { gs_check_holds = 1 }; };
 template <decltype(sizeof(0)) gs_check_N, class... gs_check_P> struct gs_check_at {};
 template <class gs_check_A, class... gs_check_P>
 struct gs_check_at<0, gs_check_A, gs_check_P...> { typedef gs_check_A gs_check_type; };
@@ -72,8 +81,11 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
             "static_assert(sizeof({name}) == 2 && alignof({name}) <= 2, \"{name}: to this compiler it is no type of 16 bits\");"
         );
     }
-    for definition in &module.structs {
-        write_struct(&mut text, definition, module);
+    for definition in &module.definitions {
+        match definition {
+            Definition::Struct(definition) => write_struct(&mut text, definition, module),
+            Definition::Enum(definition) => write_enum(&mut text, definition),
+        }
     }
     let file = file.replace('\\', "\\\\").replace('"', "\\\"");
     let place = |offset: usize| format!("#line {} \"{file}\"\n", source.position(offset).0);
@@ -109,8 +121,14 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
     text.push_str(end);
     let undefined =
         identifiers(&text).into_iter().fold(String::new(), |text, name| text + "#undef " + name + "\n");
+    let assumed = module.assumed.iter().fold(String::new(), |text, name| {
+        format!(
+            "{text}#ifdef {name}\n#error \"{name} is defined, and this file was read as if it were not: define it with \
+             Kernels::define in the build script\"\n#endif\n"
+        )
+    });
     let instances = instantiations(module, &place);
-    format!("\n{instances}{PLACE}{undefined}{text}{PLACE}")
+    format!("\n{instances}{PLACE}{assumed}{undefined}{text}{PLACE}")
 }
 
 /// Returns the instantiations of templates that are not in the file. They need the file's macros, and the keyword may be one.
@@ -134,15 +152,38 @@ fn identifiers(text: &str) -> BTreeSet<&str> {
     words.filter(|word| word.starts_with(|c: char| !c.is_numeric())).collect()
 }
 
+fn write_enum(text: &mut String, definition: &Enum) {
+    let Enum { cpp, repr, values, .. } = definition;
+    let _ = writeln!(
+        text,
+        "static_assert(sizeof({cpp}) == {0} && alignof({cpp}) == {0}, \"{cpp}: the compiler lays it out differently\");",
+        repr.size()
+    );
+    for (name, value) in values {
+        let _ = writeln!(
+            text,
+            "static_assert((long long)({cpp}::{name}) == {}, \"{cpp}::{name}: the compiler sees another value than is \
+             written\");",
+            literal(*value)
+        );
+    }
+}
+
+/// Returns a number as C++ has it, also the least one.
+fn literal(value: i128) -> String {
+    let bits = value as i64;
+    if bits == i64::MIN { format!("{}ll - 1", bits + 1) } else { format!("{bits}ll") }
+}
+
 fn write_struct(text: &mut String, definition: &Struct, module: &Module) {
-    let name = &definition.name;
+    let name = &definition.cpp;
     let _ = writeln!(
         text,
         "static_assert(sizeof({name}) == {} && alignof({name}) == {}, \"{name}: the compiler lays it out \
          differently\");",
         definition.size, definition.align
     );
-    for field in &definition.fields {
+    for field in definition.fields.iter().filter(|field| field.in_cpp) {
         let extents = field.extents.iter().map(|extent| format!("[{extent}]")).collect::<Vec<_>>().concat();
         let _ = writeln!(
             text,
@@ -159,19 +200,33 @@ fn write_struct(text: &mut String, definition: &Struct, module: &Module) {
 fn parameter(ty: &ParamType, module: &Module) -> String {
     match ty {
         ParamType::Value(ty) => value(ty, module),
-        ParamType::Pointer { element, mutable, volatile } => format!(
-            "{}{}{}*",
-            if *mutable { "" } else { "const " },
-            if *volatile { "volatile " } else { "" },
-            value(element, module)
-        ),
+        ParamType::Pointer { element, mutable, volatile } => {
+            let (mut inner, mut lens) = (element, Vec::new());
+            while let ValueType::Array { element, len } = inner {
+                lens.push(*len);
+                inner = element;
+            }
+            let constant = if *mutable { "" } else { "const " };
+            let volatile = if *volatile { "volatile " } else { "" };
+            let scalar = format!("{constant}{volatile}{}", value(inner, module));
+            // Arrays are written from the innermost one out.
+            lens.iter().rev().fold(scalar, |of, len| format!("gs_check_array<{of}, {len}>::gs_check_type"))
+                + "*"
+        }
     }
 }
 
 fn value(ty: &ValueType, module: &Module) -> String {
     match ty {
-        ValueType::Struct { name, .. } => name.clone(),
-        ValueType::Vector { lane, lanes, .. } => vector_name(*lane, *lanes),
+        ValueType::Struct { cpp, .. }
+        | ValueType::Enum { cpp, .. }
+        | ValueType::Vector { cpp, .. }
+        | ValueType::Handle { cpp } => cpp.clone(),
+        ValueType::Array { element, len } => {
+            format!("gs_check_array<{}, {len}>::gs_check_type", value(element, module))
+        }
+        ValueType::Address => "gs_check_address".to_owned(),
+        ValueType::Bytes { .. } => "gs_check_bytes".to_owned(),
         ValueType::Scalar(scalar) => match scalar.cpp() {
             [name] => (*name).to_owned(),
             [] => {

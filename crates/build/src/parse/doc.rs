@@ -18,6 +18,8 @@ pub(super) struct DocLine {
 /// A file's doc comments, joined where they follow each other without a gap.
 pub(super) struct Docs {
     blocks: Vec<Block>,
+    /// Contracts in ordinary comments, and where their comments end.
+    ordinary: Vec<(Range<usize>, usize)>,
     /// The file, blank except for the text of its doc comments.
     blanked: String,
 }
@@ -41,6 +43,7 @@ impl Docs {
             node.kind() != "compound_statement"
         });
         let mut blocks: Vec<Block> = Vec::new();
+        let mut all: Vec<(Range<usize>, usize)> = Vec::new();
         // A contract in the ordinary comments above what follows, and where they end.
         let mut ordinary: Option<(Range<usize>, usize)> = None;
         for range in comments {
@@ -49,6 +52,7 @@ impl Docs {
                 let contract =
                     goes_on.map(|(contract, _)| contract).or_else(|| stray(&source.text, range.clone()));
                 ordinary = contract.map(|contract| (contract, range.end));
+                all.extend(ordinary.clone());
                 continue;
             };
             let stray = ordinary.take().filter(|(_, end)| adjacent(&source.text, *end, range.start));
@@ -66,7 +70,7 @@ impl Docs {
             }
         }
         let blanked = blanked(&source.text, blocks.iter().flat_map(|block| &block.lines));
-        Self { blocks, blanked }
+        Self { blocks, ordinary: all, blanked }
     }
 
     /// Returns the file as contracts read it.
@@ -83,6 +87,12 @@ impl Docs {
             }
         }
         Vec::new()
+    }
+
+    /// Returns the contract in an ordinary comment that ends directly above `start`.
+    pub(super) fn ordinary_above(&self, source: &SourceFile, start: usize) -> Option<Range<usize>> {
+        let above = |end: usize| end <= start && adjacent(&source.text, end, start);
+        self.ordinary.iter().find(|(_, end)| above(*end)).map(|(contract, _)| contract.clone())
     }
 
     /// Returns an error for each contract line that belongs to no kernel: the line would silently check nothing.

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use tree_sitter::Node;
 
 use super::templates::Instances;
+use super::types::{Place, Shape};
 use super::{Context, File, child_of_kind, children, doc};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::{Function, Instance, Kernel, Template};
-use crate::types::{Param, ParamType};
+use crate::signature::{Argument, Function, Instance, Kernel, Template};
+use crate::types::{Hazard, Param, ParamType, ValueType};
 
 /// The most parameters that fit the launcher's argument array on the stack.
 const MAX_PARAMS: usize = 64;
@@ -76,14 +77,25 @@ impl<'a> File<'a> {
         }
         self.types.substitute(&[], &[]);
         let generics: Vec<_> =
-            params.iter().map(|param| generic(source, function, param, &template)).collect();
+            params.iter().map(|param| generic(source, function, param, &template, &instances)).collect();
         let contract = self.contract(&name, &params, &doc_lines);
         self.check_generic(contract.as_ref(), &params, &generics);
         let max_threads = launch_bounds(source, node);
         if let Some(contract) = &contract {
             self.check_contract(contract, node, name_node, &params, max_threads);
         }
+        if let Some(range) = self.docs.ordinary_above(source, outermost(node).start_byte()) {
+            let (line, column) = source.position(range.start);
+            self.warnings.push(format!(
+                "{}:{line}:{column}: this reads like the contract of `{name}`, but nothing reads ordinary comments; begin its \
+                 lines with `///`",
+                source.path.display()
+            ));
+        }
         let mut contract = contract.unwrap_or_default();
+        if contract.safe {
+            instances.iter().for_each(|instance| self.check_contents(&params, &instance.params));
+        }
         if contract.safe && !contract.cooperative && self.calls.meets(&source.text, node) {
             contract.cooperative = true;
             let (line, column) = source.position(name_node.start_byte());
@@ -186,6 +198,14 @@ impl<'a> File<'a> {
                 name_node.byte_range(),
                 format!("`covers:` asks for blocks of {threads} threads, and `{name}` takes at most {most}"),
                 "write a smaller block behind `by`, or a larger __launch_bounds__".to_owned(),
+            );
+        }
+        if let Some(index) = contract.covered_optional() {
+            let pointer = &params[index].name;
+            refuse(
+                params[index].range.clone(),
+                format!("`covers:` needs the length of `{pointer}`, which is optional"),
+                "use an integer parameter".to_owned(),
             );
         }
         if !contract.safe {
@@ -327,54 +347,84 @@ impl<'a> File<'a> {
             return refuse("a parameter without a type", "write `type name`");
         };
         let base = &text[type_node.byte_range()];
-        let mut pointers = 0;
-        let mut declarator = node.child_by_field_name("declarator");
-        while let Some(part) = declarator {
-            match part.kind() {
-                "identifier" => break,
-                "pointer_declarator" | "abstract_pointer_declarator" => pointers += 1,
-                "reference_declarator" | "abstract_reference_declarator" => {
-                    return refuse(
-                        &format!("`{name}` is a reference, which the host cannot pass"),
-                        &format!("write `{base}* {name}` for device memory, or `{base} {name}` for a value"),
-                    );
-                }
-                "array_declarator" | "abstract_array_declarator" => {
-                    return refuse(
-                        &format!("`{name}` is written as an array"),
-                        &format!("write `{base}* {name}`, or pass a struct that holds the array by value"),
-                    );
-                }
-                "function_declarator" | "abstract_function_declarator" => {
-                    return refuse(
-                        &format!("`{name}` is a function"),
-                        "a kernel cannot take functions; choose by an integer parameter",
-                    );
-                }
-                _ => {}
+        let place = Place { source, node };
+        let declared = self.types.declaration(place, node.child_by_field_name("declarator"))?;
+        let ty = match declared.shape {
+            Shape::Value(value) => ParamType::Value(value),
+            Shape::Refused(why) => return Err(*why),
+            Shape::Void => return refuse("a parameter of type void", "give it a type"),
+            Shape::Reference => {
+                return refuse(
+                    &format!("`{name}` is a reference, which the host cannot pass"),
+                    &format!("write `{base}* {name}` for device memory, or `{base} {name}` for a value"),
+                );
             }
-            declarator = part
-                .child_by_field_name("declarator")
-                .or_else(|| part.named_children(&mut part.walk()).find(|c| c.kind().ends_with("declarator")));
-        }
-        if pointers > 1 {
-            return refuse(
-                &format!("`{name}` is a pointer to a pointer"),
-                "pass one pointer and offsets into it",
-            );
-        }
-        let ty = if pointers == 0 {
-            ParamType::Value(self.types.resolve(type_node)?)
-        } else {
-            // Qualifiers beside the type belong to the element; those of the pointer itself are inside its
-            // declarator.
-            let has = |word: &str| {
-                children(node).iter().any(|c| c.kind() == "type_qualifier" && &text[c.byte_range()] == word)
-            };
-            let element = self.types.resolve_element(type_node, &name)?;
-            ParamType::Pointer { element, mutable: !has("const"), volatile: has("volatile") }
+            Shape::Function => {
+                return refuse(
+                    &format!("`{name}` is a function"),
+                    "a kernel cannot take functions; choose by an integer parameter",
+                );
+            }
+            Shape::Pointer(to) if matches!(to.shape, Shape::Function) => {
+                return refuse(
+                    &format!("`{name}` is a function"),
+                    "a kernel cannot take functions; choose by an integer parameter",
+                );
+            }
+            // An array as a parameter is a pointer to its elements.
+            Shape::Pointer(element) | Shape::Array(element, _) => {
+                let (constant, volatile) = element.qualifiers();
+                ParamType::Pointer { element: element.element(), mutable: !constant, volatile }
+            }
         };
+        if let ParamType::Pointer { element: ValueType::Bytes { unknown: Some(why) }, .. } = &ty {
+            let (line, column) = source.position(node.start_byte());
+            let warning = format!(
+                "{}:{line}:{column}: the launcher takes plain bytes for `{name}`: {} ({})",
+                source.path.display(),
+                why.message,
+                why.help
+            );
+            // Each instance of a template is read.
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
         Ok(Param { name, range: node.byte_range(), ty })
+    }
+
+    /// Refuses a contract over memory for whose contents no condition can vouch.
+    fn check_contents(&mut self, params: &[Param], types: &[ParamType]) {
+        const UNSAFE: &str = "leave `requires:` out: the launcher is then an unsafe fn";
+        for (param, ty) in params.iter().zip(types) {
+            let name = &param.name;
+            let (message, help) = match (ty.hazard(), ty) {
+                (_, ParamType::Pointer { element: ValueType::Bytes { unknown: Some(why) }, .. }) => {
+                    self.diagnostics.push((**why).clone());
+                    continue;
+                }
+                (Some(Hazard::Address), _) => (
+                    format!("`{name}` holds addresses or handles, for which no condition can vouch"),
+                    format!("pass one pointer and offsets into it, or {UNSAFE}"),
+                ),
+                (Some(Hazard::Bool), ParamType::Pointer { .. }) => (
+                    format!(
+                        "`{name}` is memory of bools, which could hold values that are neither true nor false"
+                    ),
+                    format!("write `unsigned char* {name}`, or {UNSAFE}"),
+                ),
+                (Some(Hazard::Bool), ParamType::Value(_)) => (
+                    format!("`{name}` has a bool, which could hold a value that is neither true nor false"),
+                    format!("make the member an `unsigned char`, or {UNSAFE}"),
+                ),
+                (Some(Hazard::Bytes), ParamType::Pointer { .. }) => (
+                    format!("`{name}` points to void, so that no condition can say how long it must be"),
+                    format!("say what it points to, for bytes `unsigned char* {name}`; or {UNSAFE}"),
+                ),
+                _ => continue,
+            };
+            self.diagnostics.push(self.source.diagnostic(param.range.clone(), message, help));
+        }
     }
 }
 
@@ -391,11 +441,21 @@ fn written_type(source: &SourceFile, param: Node<'_>) -> String {
 }
 
 /// Returns the template's parameter that is the type of a kernel's parameter, or of the memory that it points to.
-fn generic(source: &SourceFile, function: Node<'_>, param: &Param, template: &[Template]) -> Option<usize> {
+fn generic(
+    source: &SourceFile,
+    function: Node<'_>,
+    param: &Param,
+    template: &[Template],
+    instances: &[Instance],
+) -> Option<usize> {
     let list = function.child_by_field_name("parameters")?;
     let node = children(list).into_iter().find(|node| node.byte_range() == param.range)?;
     let ty = &source.text[node.child_by_field_name("type")?.byte_range()];
-    template.iter().position(|parameter| parameter.name == ty)
+    let number = template.iter().position(|parameter| parameter.name == ty)?;
+    // Memory of types that Rust has no name for is bytes.
+    let known =
+        |instance: &Instance| matches!(instance.arguments[number], Argument::Type { ty: Some(_), .. });
+    instances.iter().all(known).then_some(number)
 }
 
 fn declarator_name(source: &SourceFile, node: Node<'_>) -> Option<String> {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::calls::identifiers;
-use super::{children, tree, visit};
+use super::{children, preprocess, tree, visit};
 use crate::diagnostic::Result;
 
 /// The words that make a declaration one of the device's.
@@ -26,7 +26,7 @@ const HOST: [&str; 16] = [
 /// Returns the text of a file without what only host code needs, at unchanged lines and columns. `None` where nothing
 /// is left out.
 pub(crate) fn device_part(text: &str) -> Result<Option<String>> {
-    let tree = tree(text)?;
+    let tree = tree(&preprocess::readable(text))?;
     let mut file = Items { text, list: Vec::new(), roots: HashSet::new(), macros: HashMap::new() };
     file.gather(tree.root_node());
     let left_out = file.unreached();

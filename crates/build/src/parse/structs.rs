@@ -1,187 +1,239 @@
-//! Structs that kernels take: their layout, and the obstacles to their being plain data.
+//! Structs and unions that kernels take: their layout, and the obstacles to their being plain data.
 
 use tree_sitter::Node;
 
-use super::types::Types;
-use super::{child_of_kind, children, doc};
-use crate::diagnostic::{Diagnostic, SourceFile};
+use super::preprocess::closing;
+use super::types::{Place, Shape, Types, declarator_name, scope};
+use super::{child_of_kind, children};
+use crate::diagnostic::Diagnostic;
 use crate::signature::{Field, Struct};
 use crate::types::{Scalar, ValueType};
 
 impl<'a> Types<'a> {
-    /// Lays a struct out as C does, and refuses members that Rust could not hold safely.
-    pub(super) fn define(&mut self, name: &str, node: Node<'a>) -> Result<Struct, Diagnostic> {
-        let source = self.source;
-        if PRIMITIVES.contains(&name) || matches!(name, "Kernels" | "Self" | "Some" | "None" | "Ok" | "Err") {
-            return Err(source.diagnostic(
-                node.byte_range(),
-                format!("`{name}` has a meaning of its own in the generated Rust"),
-                "rename the struct",
-            ));
-        }
+    /// Lays a struct or a union out as C does, and refuses members that have no place in Rust.
+    pub(super) fn define(&mut self, cpp: &str, place: Place<'a>) -> Result<Struct, Diagnostic> {
+        let node = place.node;
         if let Some(base) = child_of_kind(node, "base_class_clause") {
-            return Err(source.diagnostic(
-                base.byte_range(),
-                format!("`{name}` inherits, so its layout is not Rust's to know"),
+            return Err(place.at(base).refuse(
+                format!("`{cpp}` inherits, so its layout is not Rust's to know"),
                 "write the base's members into the struct",
             ));
         }
-        let explicit_align = self.alignment(node)?;
+        let explicit_align = self.alignment(place)?;
         let mut fields: Vec<Field> = Vec::new();
-        let (mut end, mut align) = (0_usize, explicit_align.unwrap_or(1));
         let body = node.child_by_field_name("body").unwrap_or(node);
-        for member in body.named_children(&mut body.walk()) {
-            match member.kind() {
-                "field_declaration" => {}
-                // Member functions do not change the layout.
-                "function_definition"
-                | "comment"
-                | "access_specifier"
-                | "alias_declaration"
-                | "static_assert_declaration" => continue,
-                _ => return Err(unbindable(source, member, name)),
-            }
-            for field in self.fields(member, name)? {
-                let (size, field_align) = field.layout();
-                let offset = end.next_multiple_of(field_align);
-                if offset != end {
-                    return Err(padding(source, member, name, &field.name, offset - end));
-                }
-                end = offset + size;
-                align = align.max(field_align);
-                fields.push(Field { offset, ..field });
-            }
+        for member in children(body) {
+            fields.extend(self.member(place.at(member), cpp)?);
         }
         if fields.is_empty() {
-            return Err(source.diagnostic(
-                node.byte_range(),
-                format!("`{name}` has no members"),
-                "drop the parameter",
-            ));
+            return Err(place.refuse(format!("`{cpp}` has no members"), "drop the parameter"));
         }
-        if end.next_multiple_of(align) != end {
-            return Err(source.diagnostic(
-                node.child_by_field_name("name").unwrap_or(node).byte_range(),
-                format!("`{name}` ends with {} bytes of padding", end.next_multiple_of(align) - end),
-                "add members that fill it; padding has no defined contents to send to a device",
-            ));
+        let aligns = fields.iter().map(|field| field.layout().1);
+        let align = aligns.chain(explicit_align).max().unwrap_or(1);
+        let mut end = 0_usize;
+        if node.kind() == "union_specifier" {
+            end = fields.iter().map(|field| field.layout().0).max().unwrap_or_default();
+            let size = end.next_multiple_of(align);
+            fields = vec![words(size, align)];
+        } else {
+            for field in &mut fields {
+                let (size, field_align) = field.layout();
+                field.offset = end.next_multiple_of(field_align);
+                end = field.offset.checked_add(size).filter(|end| *end <= MAX_SIZE).ok_or_else(|| {
+                    place.refuse(format!("`{cpp}` is too large"), "pass a pointer to such memory")
+                })?;
+            }
         }
-        let docs = self.docs.above(source, node.start_byte());
         Ok(Struct {
-            name: name.to_owned(),
-            docs: doc::text_lines(&source.text, &docs),
+            name: self.rust_name(cpp, place)?,
+            cpp: cpp.to_owned(),
+            docs: self.docs(place),
+            hazard: fields.iter().find_map(|field| field.ty.hazard()),
             fields,
-            size: end,
+            size: end.next_multiple_of(align),
             align,
-            explicit_align,
         })
     }
 
-    fn alignment(&self, node: Node<'a>) -> Result<Option<usize>, Diagnostic> {
-        for child in children(node) {
-            let text = self.text(child);
-            if child.kind().contains("align") || text.starts_with("alignas") || text.starts_with("__align") {
-                let digits = text.rsplit('(').next().unwrap_or_default().trim_end_matches(')').trim();
-                return match digits.parse::<usize>() {
-                    Ok(align) if align.is_power_of_two() && align <= 16 => Ok(Some(align)),
-                    _ => Err(self.source.diagnostic(
-                        child.byte_range(),
-                        "this alignment cannot be carried over",
-                        "write a power of two up to 16 as a number",
-                    )),
-                };
+    /// Returns the alignment that is written before or behind a struct's body.
+    fn alignment(&mut self, place: Place<'a>) -> Result<Option<usize>, Diagnostic> {
+        let (node, text) = (place.node, &place.source.text);
+        let body = node.child_by_field_name("body").map_or(node.byte_range(), |body| body.byte_range());
+        let rest = text[node.end_byte()..].find(';').map_or(text.len(), |at| node.end_byte() + at);
+        let mut largest = None;
+        for range in [node.start_byte()..body.start, node.end_byte()..rest] {
+            let part = &text[range];
+            if part.contains("packed") {
+                return Err(place.refuse(
+                    "a packed struct",
+                    "order its members from large to small instead, so that nothing has to be packed",
+                ));
             }
-        }
-        Ok(None)
-    }
-
-    fn fields(&mut self, member: Node<'a>, of: &str) -> Result<Vec<Field>, Diagnostic> {
-        let source = self.source;
-        let Some(type_node) = member.child_by_field_name("type") else { return Ok(Vec::new()) };
-        let mut cursor = member.walk();
-        let declarators: Vec<_> = member.children_by_field_name("declarator", &mut cursor).collect();
-        let static_member = child_of_kind(member, "storage_class_specifier").is_some();
-        if static_member || declarators.iter().any(|d| d.kind() == "function_declarator") {
-            return Ok(Vec::new());
-        }
-        let docs = self.docs.above(source, member.start_byte());
-        let docs = doc::text_lines(&source.text, &docs);
-        let mut fields = Vec::new();
-        for declarator in declarators {
-            let mut extents = Vec::new();
-            let mut node = declarator;
-            loop {
-                match node.kind() {
-                    "field_identifier" => break,
-                    "array_declarator" => {
-                        let extent = node.child_by_field_name("size");
-                        let extent =
-                            extent.and_then(|e| self.text(e).parse::<usize>().ok()).filter(|e| *e > 0);
-                        extents.push(extent.ok_or_else(|| {
-                            source.diagnostic(
-                                node.byte_range(),
-                                "an array member needs its length as a number",
-                                "write for example `float v[4]`",
-                            )
-                        })?);
-                    }
-                    "pointer_declarator" | "reference_declarator" => {
-                        return Err(source.diagnostic(
-                            member.byte_range(),
-                            format!("`{of}` holds a pointer"),
-                            "pass it as a kernel parameter of its own, so that its memory is tracked",
+            for word in ["alignas", "__align__", "aligned"] {
+                let Some(at) = part.find(word).map(|at| at + word.len()) else { continue };
+                let argument = closing(part, at).map(|end| part[at..end].trim());
+                let value = argument.and_then(|argument| self.evaluate(argument, &scope(place)));
+                let align = value.and_then(|value| usize::try_from(value).ok());
+                match align.filter(|align| align.is_power_of_two() && *align <= MAX_ALIGN) {
+                    Some(align) => largest = largest.max(Some(align)),
+                    None => {
+                        return Err(place.refuse(
+                            format!(
+                                "the alignment `{}` cannot be carried over",
+                                argument.unwrap_or_default()
+                            ),
+                            format!("write a power of two up to {MAX_ALIGN}"),
                         ));
                     }
-                    _ => return Err(unbindable(source, member, of)),
-                }
-                match node.child_by_field_name("declarator") {
-                    Some(inner) => node = inner,
-                    None => break,
                 }
             }
-            if child_of_kind(member, "bitfield_clause").is_some() {
-                return Err(source.diagnostic(
-                    member.byte_range(),
-                    "a bit field has no place of its own in Rust",
-                    "write an integer member and shift",
-                ));
+        }
+        Ok(largest)
+    }
+
+    /// Returns the fields that a member of a struct declares; none for a function or a type.
+    fn member(&mut self, place: Place<'a>, of: &str) -> Result<Vec<Field>, Diagnostic> {
+        let member = place.node;
+        let text = place.text();
+        if text.starts_with("virtual") {
+            return Err(place.refuse(
+                format!("`{of}` has virtual functions, so a host's value means nothing on a device"),
+                "choose by an integer or an enum member",
+            ));
+        }
+        let function = |node: Node<'_>| {
+            let mut found = false;
+            super::visit(node, &mut |node| {
+                found |= node.kind() == "function_declarator" && !is_pointer(node);
+                !found
+            });
+            found
+        };
+        match member.kind() {
+            "field_declaration" => {}
+            // These do not change the layout.
+            "{"
+            | "}"
+            | ";"
+            | ":"
+            | "function_definition"
+            | "comment"
+            | "access_specifier"
+            | "alias_declaration"
+            | "type_definition"
+            | "using_declaration"
+            | "friend_declaration"
+            | "template_declaration"
+            | "static_assert_declaration"
+            | "preproc_def"
+            | "preproc_function_def"
+            | "preproc_call" => return Ok(Vec::new()),
+            "declaration" if function(member) => return Ok(Vec::new()),
+            _ => return Err(unbindable(place, of)),
+        }
+        let mut cursor = member.walk();
+        let declarators: Vec<_> = member.children_by_field_name("declarator", &mut cursor).collect();
+        if child_of_kind(member, "storage_class_specifier").is_some()
+            || declarators.iter().any(|d| function(*d))
+        {
+            return Ok(Vec::new());
+        }
+        if child_of_kind(member, "bitfield_clause").is_some() {
+            return Err(place
+                .refuse("a bit field has no place of its own in Rust", "write an integer member and shift"));
+        }
+        let Some(ty) = member.child_by_field_name("type") else { return Err(unbindable(place, of)) };
+        if declarators.is_empty() {
+            let anonymous = ty.child_by_field_name("name").is_none() && ty.kind() != "enum_specifier";
+            return if anonymous { Err(unbindable(place, of)) } else { Ok(Vec::new()) };
+        }
+        let docs = self.docs(place);
+        let mut fields = Vec::new();
+        for declarator in declarators {
+            let Some(name) = declarator_name(place.at(declarator)) else { return Err(unbindable(place, of)) };
+            let mut declared = self.declaration(place, Some(declarator))?;
+            let mut extents = Vec::new();
+            while let Shape::Array(element, len) = declared.shape {
+                extents.push(len.ok_or_else(|| {
+                    place.refuse(
+                        format!("`{name}` is an array without a length"),
+                        "write for example `float v[4]`",
+                    )
+                })?);
+                declared = *element;
             }
-            let ty = self.resolve(type_node)?;
-            if ty == ValueType::Scalar(Scalar::Bool) {
-                return Err(source.diagnostic(
-                    member.byte_range(),
-                    "a bool member could hold values that are neither true nor false",
-                    "write `unsigned char`",
-                ));
+            let ty = match declared.shape {
+                Shape::Value(value) => value.stored(),
+                Shape::Pointer(_) | Shape::Function => ValueType::Address,
+                Shape::Refused(why) => return Err(*why),
+                Shape::Void | Shape::Reference | Shape::Array(..) => return Err(unbindable(place, of)),
+            };
+            let field =
+                Field { name: name.to_owned(), docs: docs.clone(), ty, extents, offset: 0, in_cpp: true };
+            if field.size().is_none() {
+                return Err(
+                    place.refuse(format!("`{of}::{name}` is too large"), "pass a pointer to such memory")
+                );
             }
-            // Declarators nest from the inside out: `a[2][3]` names its last extent first.
-            extents.reverse();
-            let name = self.text(node).to_owned();
-            fields.push(Field { name, docs: docs.clone(), ty, extents, offset: 0 });
+            fields.push(field);
         }
         Ok(fields)
     }
 }
 
-fn unbindable(source: &SourceFile, member: Node<'_>, of: &str) -> Diagnostic {
-    source.diagnostic(
-        member.byte_range(),
+/// The largest alignment that is carried over: memory for kernels has at least as much.
+const MAX_ALIGN: usize = 128;
+
+/// The size of a struct at which it is given up.
+pub(crate) const MAX_SIZE: usize = 1 << 40;
+
+/// Returns the one field of a union, as Rust has it.
+fn words(size: usize, align: usize) -> Field {
+    let word =
+        [Scalar::U64, Scalar::U32, Scalar::U16].into_iter().find(|word| align.is_multiple_of(word.size()));
+    let word = word.unwrap_or(Scalar::U8);
+    Field {
+        name: "words".to_owned(),
+        docs: vec!["The union's bytes.".to_owned()],
+        ty: ValueType::Scalar(word),
+        extents: vec![size / word.size()],
+        offset: 0,
+        in_cpp: false,
+    }
+}
+
+/// Returns whether a function's declarator is one of a pointer to a function.
+fn is_pointer(node: Node<'_>) -> bool {
+    node.child_by_field_name("declarator").is_some_and(|inner| inner.kind().contains("parenthesized"))
+}
+
+fn unbindable(place: Place<'_>, of: &str) -> Diagnostic {
+    place.refuse(
         format!("this member of `{of}` cannot be bound"),
-        "members are scalars, arrays of scalars, and structs of this file",
+        "members are scalars, enums, pointers, structs with a name, and arrays of these",
     )
 }
 
-fn padding(source: &SourceFile, member: Node<'_>, of: &str, field: &str, bytes: usize) -> Diagnostic {
-    source.diagnostic(
-        member.byte_range(),
-        format!("`{of}` has {bytes} bytes of padding before `{field}`"),
-        "order members from large to small or add members that fill the gap; padding has no defined contents \
-         to send to a device",
-    )
+/// Returns whether generated code uses the name for something else.
+pub(super) fn has_a_meaning(name: &str) -> bool {
+    const PRIMITIVES: [&str; 17] = [
+        "bool", "char", "str", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "isize", "usize", "f32",
+        "f64", "i128", "u128",
+    ];
+    PRIMITIVES.contains(&name)
+        || matches!(
+            name,
+            "Kernels"
+                | "Self"
+                | "Some"
+                | "None"
+                | "Ok"
+                | "Err"
+                | "Option"
+                | "Default"
+                | "Clone"
+                | "Copy"
+                | "Debug"
+                | "PartialEq"
+        )
 }
-
-/// The types of Rust that need no import and begin with a small letter.
-const PRIMITIVES: [&str; 17] = [
-    "bool", "char", "str", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "isize", "usize", "f32",
-    "f64", "i128", "u128",
-];

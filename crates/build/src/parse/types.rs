@@ -1,112 +1,456 @@
-//! C++ types that Rust can name: scalars, short vectors, structs of the file, aliases of these.
+//! C++ types that Rust can name: scalars, short vectors, enums, structs, and aliases of these, from the file and from the
+//! user's own headers.
 
 use std::collections::HashMap;
 
 use tree_sitter::Node;
 
-use super::{doc, visit};
+use super::constants::{self, Name};
+use super::preprocess::{Macros, Part, Parts};
+use super::{children, doc};
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::{Argument, Struct, Template};
-use crate::types::{Scalar, ValueType, vector_from_cpp};
+use crate::signature::{Argument, Definition, Enum, Template};
+use crate::types::{Scalar, ValueType, handle_from_cpp, vector_from_cpp};
 
-/// The types that a file declares, resolved as they are asked for.
-pub(super) struct Types<'a> {
+/// A node and the file that it is in.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
     pub(super) source: &'a SourceFile,
-    structs: HashMap<String, Node<'a>>,
-    aliases: HashMap<String, Node<'a>>,
+    pub(super) node: Node<'a>,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn text(self) -> &'a str {
+        &self.source.text[self.node.byte_range()]
+    }
+
+    pub(super) fn at(self, node: Node<'a>) -> Self {
+        Self { source: self.source, node }
+    }
+
+    pub(super) fn refuse(self, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
+        self.source.diagnostic(self.node.byte_range(), message, help)
+    }
+}
+
+/// A type as C++ declares it, with its own qualifiers.
+#[derive(Clone, Debug)]
+pub(super) struct Type {
+    pub(super) shape: Shape,
+    pub(super) constant: bool,
+    pub(super) volatile: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Shape {
+    Value(ValueType),
+    Void,
+    Pointer(Box<Type>),
+    /// Elements and their number, which a parameter may leave out.
+    Array(Box<Type>, Option<usize>),
+    Function,
+    Reference,
+    /// A type that has no name in Rust, and the reason.
+    Refused(Box<Diagnostic>),
+}
+
+impl Type {
+    fn of(shape: Shape) -> Self {
+        Self { shape, constant: false, volatile: false }
+    }
+
+    /// Returns whether such memory is constant and volatile; an array is what its elements are.
+    pub(super) fn qualifiers(&self) -> (bool, bool) {
+        let (constant, volatile) = match &self.shape {
+            Shape::Array(element, _) => element.qualifiers(),
+            _ => (false, false),
+        };
+        (constant || self.constant, volatile || self.volatile)
+    }
+
+    /// Returns the type of memory that holds such values. Whatever has no name in Rust is bytes.
+    pub(super) fn element(self) -> ValueType {
+        match self.shape {
+            Shape::Value(value) => value.stored(),
+            Shape::Void => ValueType::Bytes { unknown: None },
+            Shape::Refused(why) => ValueType::Bytes { unknown: Some(why) },
+            Shape::Pointer(_) | Shape::Function | Shape::Reference => ValueType::Address,
+            Shape::Array(element, Some(len)) => match element.element() {
+                bytes @ ValueType::Bytes { .. } => bytes,
+                element => ValueType::Array { element: Box::new(element), len },
+            },
+            Shape::Array(element, None) => element.element(),
+        }
+    }
+}
+
+/// What a name of the file or its headers stands for.
+#[derive(Clone, Copy)]
+enum Declared<'a> {
+    Struct(Place<'a>),
+    Enum(Place<'a>),
+    /// The type and the declarator of a `typedef` or a `using`.
+    Alias(Place<'a>, Option<Node<'a>>),
+}
+
+impl<'a> Declared<'a> {
+    fn place(self) -> Place<'a> {
+        match self {
+            Self::Struct(place) | Self::Enum(place) | Self::Alias(place, _) => place,
+        }
+    }
+}
+
+/// The types that a file and its headers declare, resolved as they are asked for.
+pub(super) struct Types<'a> {
+    declared: HashMap<String, Declared<'a>>,
     /// Names with a second, different definition.
-    ambiguous: HashMap<String, Node<'a>>,
-    pub(super) docs: doc::Docs,
-    used: Vec<Struct>,
+    ambiguous: HashMap<String, Place<'a>>,
+    macros: &'a Macros,
+    /// The values of constants and enumerators, as they are written, and the namespaces around them.
+    constants: HashMap<String, Constant>,
+    /// Namespaces that a `using` opens.
+    opened: Vec<String>,
+    /// The names that compilers have for types of other names: the tag of a struct with a typedef.
+    tags: Vec<(String, String)>,
+    /// The headers that were read and those in quotes that were not found.
+    headers: (Vec<String>, Vec<String>),
+    docs: Vec<(&'a SourceFile, doc::Docs)>,
+    used: Vec<Definition>,
     halves: Vec<(Scalar, String)>,
     /// The names that are being resolved, against cycles.
     open: Vec<String>,
     /// The types for which a template's parameters stand while an instance's declaration is read.
     substituted: HashMap<String, ValueType>,
+    /// The file's own scope.
+    end: Place<'a>,
 }
 
+#[derive(Clone)]
+enum Constant {
+    Text(String, String),
+    Value(i128),
+}
+
+/// The depth of constants that stand for constants at which an expression is given up.
+const MAX_DEPTH: usize = 32;
+
 impl<'a> Types<'a> {
-    pub(super) fn collect(source: &'a SourceFile, root: Node<'a>) -> Self {
+    pub(super) fn collect(source: &'a SourceFile, parts: &'a Parts<'a>) -> Self {
+        let names = |part: &Part<'_>| part.source.path.display().to_string();
+        let read = parts.files.len().saturating_sub(1);
         let mut types = Self {
-            source,
-            structs: HashMap::new(),
-            aliases: HashMap::new(),
+            declared: HashMap::new(),
             ambiguous: HashMap::new(),
-            docs: doc::Docs::collect(source, root),
+            macros: &parts.macros,
+            constants: HashMap::new(),
+            opened: Vec::new(),
+            tags: Vec::new(),
+            headers: (parts.files[..read].iter().map(names).collect(), parts.missing.clone()),
+            docs: Vec::new(),
             used: Vec::new(),
             halves: Vec::new(),
             open: Vec::new(),
             substituted: HashMap::new(),
+            end: Place { source, node: parts.root() },
         };
-        visit(root, &mut |node| types.gather(node));
+        for part in &parts.files {
+            let root = Place { source: part.source, node: part.tree.root_node() };
+            types.docs.push((part.source, doc::Docs::collect(part.source, root.node)));
+            types.gather(root, "");
+        }
         types
     }
 
-    /// Returns the structs that kernels refer to, those that they contain first; and the names of 16-bit floating-point
-    /// types.
-    pub(super) fn into_used(self) -> (Vec<Struct>, Vec<(Scalar, String)>) {
-        (self.used, self.halves)
+    /// Returns the structs and enums that kernels refer to, those that they contain first; the tags of some; and the names
+    /// of 16-bit floating-point types.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn into_used(self) -> (Vec<Definition>, Vec<(String, String)>, Vec<(Scalar, String)>) {
+        (self.used, self.tags, self.halves)
     }
 
-    pub(super) fn text(&self, node: Node<'_>) -> &'a str {
-        &self.source.text[node.byte_range()]
+    /// Returns the documentation above a declaration.
+    pub(super) fn docs(&mut self, place: Place<'a>) -> Vec<String> {
+        let Some((_, docs)) = self.docs.iter_mut().find(|(source, _)| std::ptr::eq(*source, place.source))
+        else {
+            return Vec::new();
+        };
+        let outer = parent(place.node);
+        let node = if outer.kind() == "type_definition" { outer } else { place.node };
+        let lines = docs.above(place.source, node.start_byte());
+        doc::text_lines(&place.source.text, &lines)
     }
 
-    /// Notes the type that a node declares. Returns whether there may be others below.
-    fn gather(&mut self, node: Node<'a>) -> bool {
+    /// Notes the types and constants that a node declares, within namespaces and structs whose names end with `::`.
+    fn gather(&mut self, place: Place<'a>, scope: &str) {
+        let node = place.node;
         match node.kind() {
-            "struct_specifier" | "class_specifier" => {
-                if let (Some(name), Some(_)) =
-                    (node.child_by_field_name("name"), node.child_by_field_name("body"))
-                {
-                    self.declare(self.text(name), node, true);
+            "struct_specifier" | "class_specifier" | "union_specifier" | "enum_specifier" => {
+                let Some(body) = node.child_by_field_name("body") else { return };
+                let name = node.child_by_field_name("name").map(|name| place.at(name).text());
+                if let Some(name) = name {
+                    self.declare(&format!("{scope}{name}"), own(place));
                 }
-                false
+                self.gather_body(place.at(body), name, scope);
             }
-            "type_definition" | "alias_declaration" => {
-                let name =
-                    node.child_by_field_name("declarator").or_else(|| node.child_by_field_name("name"));
-                let aliased = node.child_by_field_name("type");
-                if let (Some(name), Some(aliased)) = (name, aliased)
-                    && name.kind() == "type_identifier"
-                {
-                    // `typedef struct { … } Name;`
-                    let is_struct = aliased.child_by_field_name("body").is_some();
-                    self.declare(self.text(name), aliased, is_struct);
+            "type_definition" | "alias_declaration" => self.gather_alias(place, scope),
+            "declaration" | "field_declaration" => {
+                if let Some(ty) = node.child_by_field_name("type") {
+                    self.gather(place.at(ty), scope);
                 }
-                false
+                self.gather_constants(place, scope);
             }
-            "function_definition" | "template_declaration" | "namespace_definition" => false,
-            _ => true,
+            "using_declaration" => {
+                let mut words = place.text().trim_end_matches(';').split_whitespace();
+                if let (Some("using"), Some("namespace"), Some(name)) =
+                    (words.next(), words.next(), words.next())
+                {
+                    self.opened.push(format!("{name}::"));
+                }
+            }
+            "namespace_definition" => {
+                let name = node.child_by_field_name("name").map(|name| place.at(name).text());
+                let inner = name.map_or_else(|| scope.to_owned(), |name| format!("{scope}{name}::"));
+                if let Some(body) = node.child_by_field_name("body") {
+                    self.gather_children(place.at(body), &inner);
+                }
+            }
+            // A function's own types mean nothing outside, nor do a template's. Broken text is read like any other.
+            "function_definition" if !node.has_error() => {}
+            "template_declaration" => {}
+            _ => self.gather_children(place, scope),
+        }
+    }
+
+    fn gather_children(&mut self, place: Place<'a>, scope: &str) {
+        for child in children(place.node) {
+            self.gather(place.at(child), scope);
+        }
+    }
+
+    /// Gathers what stands inside a struct, or the enumerators of an enum.
+    fn gather_body(&mut self, body: Place<'a>, name: Option<&str>, scope: &str) {
+        if body.node.kind() != "enumerator_list" {
+            let inner = name.map_or_else(|| scope.to_owned(), |name| format!("{scope}{name}::"));
+            return self.gather_children(body, &inner);
+        }
+        for (enumerator, value) in self.enumerators(body, scope) {
+            if let Some(value) = value {
+                for prefix in [String::new(), name.map(|name| format!("{name}::")).unwrap_or_default()] {
+                    self.constants.insert(format!("{scope}{prefix}{enumerator}"), Constant::Value(value));
+                }
+            }
+        }
+    }
+
+    /// Returns the enumerators of an enum with their values, `None` where one is unknown.
+    fn enumerators(&mut self, body: Place<'a>, scope: &str) -> Vec<(String, Option<i128>)> {
+        let mut next = Some(0);
+        let mut enumerators: Vec<(String, Option<i128>)> = Vec::new();
+        for node in children(body.node).into_iter().filter(|node| node.kind() == "enumerator") {
+            let Some(name) = node.child_by_field_name("name") else { continue };
+            if let Some(value) = node.child_by_field_name("value") {
+                next = self.evaluate(body.at(value).text(), scope);
+            }
+            let name = body.at(name).text().to_owned();
+            if let Some(value) = next {
+                self.constants.insert(format!("{scope}{name}"), Constant::Value(value));
+            }
+            enumerators.push((name, next));
+            next = next.map(|value| value + 1);
+        }
+        enumerators
+    }
+
+    fn gather_alias(&mut self, place: Place<'a>, scope: &str) {
+        let node = place.node;
+        let Some(aliased) = node.child_by_field_name("type").map(|ty| place.at(ty)) else { return };
+        let body = aliased.node.child_by_field_name("body");
+        let tag = aliased.node.child_by_field_name("name").map(|name| aliased.at(name).text());
+        if let Some(body) = body {
+            self.gather_body(aliased.at(body), tag, scope);
+        }
+        if node.kind() == "alias_declaration" {
+            if let Some(name) = node.child_by_field_name("name") {
+                let name = place.at(name).text();
+                self.declare(&format!("{scope}{name}"), Declared::Alias(aliased, None));
+            }
+            return;
+        }
+        let declarators: Vec<_> = node.children_by_field_name("declarator", &mut node.walk()).collect();
+        // `typedef struct Tag { … } Name;`: kernels say `Name` more often.
+        let mut own_name = tag;
+        for declarator in declarators {
+            let Some(name) = declarator_name(place.at(declarator)) else { continue };
+            let qualified = format!("{scope}{name}");
+            if declarator.kind() == "type_identifier" && body.is_some() {
+                self.declare(&qualified, own(aliased));
+                if own_name == tag {
+                    own_name = Some(name);
+                    self.tags.extend(tag.map(|tag| (qualified, format!("{scope}{tag}"))));
+                }
+            } else if Some(name) != tag {
+                self.declare(&qualified, Declared::Alias(aliased, Some(declarator)));
+            }
+        }
+        if let (Some(_), Some(tag)) = (body, tag)
+            && own_name == Some(tag)
+        {
+            self.declare(&format!("{scope}{tag}"), own(aliased));
+        }
+    }
+
+    /// Notes constants whose value is written beside them.
+    fn gather_constants(&mut self, place: Place<'a>, scope: &str) {
+        let node = place.node;
+        let constant = children(node).iter().any(|child| {
+            child.kind() == "type_qualifier" && matches!(place.at(*child).text(), "const" | "constexpr")
+        });
+        if !constant {
+            return;
+        }
+        let mut note = |name: Node<'a>, value: Node<'a>| {
+            let (name, value) = (place.at(name).text(), place.at(value).text());
+            let value = Constant::Text(value.trim_matches(['{', '}', '=', ' ']).to_owned(), scope.to_owned());
+            self.constants.insert(format!("{scope}{name}"), value);
+        };
+        // A member's value stands beside its declarator.
+        if let (Some(name), Some(value)) =
+            (node.child_by_field_name("declarator"), node.child_by_field_name("default_value"))
+        {
+            note(name, value);
+        }
+        for declarator in children(node).into_iter().filter(|child| child.kind() == "init_declarator") {
+            if let (Some(name), Some(value)) =
+                (declarator.child_by_field_name("declarator"), declarator.child_by_field_name("value"))
+            {
+                note(name, value);
+            }
         }
     }
 
     /// Records a type, or that its name has two meanings: the file's `#if`s then decide which one a compiler sees.
-    fn declare(&mut self, name: &str, node: Node<'a>, is_struct: bool) {
-        let known = self.structs.get(name).or_else(|| self.aliases.get(name));
-        if known.is_some_and(|known| self.text(*known) != self.text(node)) {
-            self.ambiguous.insert(name.to_owned(), node);
+    fn declare(&mut self, name: &str, declared: Declared<'a>) {
+        let known = self.declared.get(name);
+        if known.is_some_and(|known| known.place().text() != declared.place().text()) {
+            self.ambiguous.insert(name.to_owned(), declared.place());
         }
-        if is_struct { &mut self.structs } else { &mut self.aliases }.insert(name.to_owned(), node);
+        self.declared.insert(name.to_owned(), declared);
     }
 
-    /// Returns the type of memory that a kernel reads or writes.
-    pub(super) fn resolve_element(&mut self, node: Node<'a>, name: &str) -> Result<ValueType, Diagnostic> {
-        if self.text(node) == "void" {
-            return Err(self.source.diagnostic(
-                node.byte_range(),
-                format!("`{name}` points to void"),
-                format!("say what it points to; for bytes `unsigned char* {name}`"),
-            ));
+    /// Returns the value of a constant expression that stands within `scope`.
+    pub(super) fn evaluate(&mut self, text: &str, scope: &str) -> Option<i128> {
+        self.evaluate_to(text, scope, 0)
+    }
+
+    fn evaluate_to(&mut self, text: &str, scope: &str, depth: usize) -> Option<i128> {
+        if depth > MAX_DEPTH {
+            return None;
         }
-        match self.resolve(node)? {
-            ValueType::Scalar(Scalar::Bool) => Err(self.source.diagnostic(
-                node.byte_range(),
-                "memory of bools could hold values that are neither true nor false",
-                format!("write `unsigned char* {name}`"),
-            )),
-            element => Ok(element),
+        constants::evaluate(text, &mut |name| match name {
+            Name::Value(name) => {
+                if let Some(text) = self.macros.text(name) {
+                    return self.evaluate_to(text, scope, depth + 1);
+                }
+                let constant =
+                    self.in_scope(name, scope, |types, name| types.constants.get(name).cloned())?.1;
+                match constant {
+                    Constant::Value(value) => Some(value),
+                    Constant::Text(text, scope) => self.evaluate_to(&text, &scope, depth + 1),
+                }
+            }
+            Name::Size(name) => size_of(name),
+            Name::Defined(_) => None,
+        })
+    }
+
+    /// Looks a name up in `scope`, in those around it, and in those that a `using` opens. Returns its full name too.
+    fn in_scope<T>(
+        &self,
+        name: &str,
+        scope: &str,
+        look: impl Fn(&Self, &str) -> Option<T>,
+    ) -> Option<(String, T)> {
+        let name = name.trim_start_matches("::");
+        let mut scope = scope;
+        loop {
+            let full = format!("{scope}{name}");
+            if let Some(found) = look(self, &full) {
+                return Some((full, found));
+            }
+            if scope.is_empty() {
+                break;
+            }
+            let outer = scope.trim_end_matches(':');
+            scope = outer.rfind("::").map_or("", |at| &outer[..at + 2]);
         }
+        self.opened
+            .iter()
+            .map(|opened| format!("{opened}{name}"))
+            .find_map(|full| Some((full.clone(), look(self, &full)?)))
+    }
+
+    /// Returns the type of a declaration: of its type node with its qualifiers, and of its declarator.
+    pub(super) fn declaration(
+        &mut self,
+        place: Place<'a>,
+        declarator: Option<Node<'a>>,
+    ) -> Result<Type, Diagnostic> {
+        let Some(base) = place.node.child_by_field_name("type") else {
+            return Err(place.refuse("a declaration without a type", "write `type name`"));
+        };
+        let mut ty = self.base(place.at(base));
+        // Qualifiers beside the type belong to it; those of a pointer are inside its declarator.
+        qualify(&mut ty, place);
+        self.declarator(ty, place, declarator)
+    }
+
+    /// Returns the type at the root of a declaration; one without a name in Rust is `Refused`.
+    fn base(&mut self, place: Place<'a>) -> Type {
+        self.resolve_type(place).unwrap_or_else(|why| Type::of(Shape::Refused(Box::new(why))))
+    }
+
+    /// Applies pointers, arrays and the like to a type, from the outside in.
+    fn declarator(
+        &mut self,
+        mut ty: Type,
+        place: Place<'a>,
+        declarator: Option<Node<'a>>,
+    ) -> Result<Type, Diagnostic> {
+        let mut next = declarator;
+        while let Some(node) = next {
+            match node.kind() {
+                "pointer_declarator" | "abstract_pointer_declarator" => {
+                    ty = Type::of(Shape::Pointer(Box::new(ty)));
+                    qualify(&mut ty, place.at(node));
+                }
+                "array_declarator" | "abstract_array_declarator" => {
+                    let len = match node.child_by_field_name("size") {
+                        Some(size) => Some(self.extent(place.at(size))?),
+                        None => None,
+                    };
+                    ty = Type::of(Shape::Array(Box::new(ty), len));
+                }
+                "function_declarator" | "abstract_function_declarator" => ty = Type::of(Shape::Function),
+                "reference_declarator" | "abstract_reference_declarator" => ty = Type::of(Shape::Reference),
+                _ => {}
+            }
+            next = node
+                .child_by_field_name("declarator")
+                .or_else(|| node.named_children(&mut node.walk()).find(|c| c.kind().ends_with("declarator")));
+        }
+        Ok(ty)
+    }
+
+    /// Returns the length of an array.
+    fn extent(&mut self, place: Place<'a>) -> Result<usize, Diagnostic> {
+        let value = self.evaluate(place.text(), &scope(place));
+        value.and_then(|value| usize::try_from(value).ok()).filter(|len| (1..=MAX_LENGTH).contains(len)).ok_or_else(|| {
+            place.refuse(
+                format!("the array's length `{}` is unknown", place.text()),
+                "write a number, or an expression of constants and macros that this file or its headers define",
+            )
+        })
     }
 
     /// Has a template's parameters stand for these types from here on.
@@ -118,149 +462,301 @@ impl<'a> Types<'a> {
         self.substituted = known.collect();
     }
 
-    /// Returns the type of this name, if it is one that a kernel can take.
+    /// Returns the type of this name at the end of the file, if it is one that a kernel can take.
     pub(super) fn named(&mut self, text: &str) -> Option<ValueType> {
-        let name = canonical(text);
-        if let Some(scalar) = Scalar::from_cpp(&name) {
-            self.note_half(scalar, text);
-            return Some(ValueType::Scalar(scalar));
-        }
-        let node = self.aliases.get(&name).or_else(|| self.structs.get(&name)).copied();
-        if let Some(vector) = vector_from_cpp(&name) {
-            return Some(vector);
-        }
-        let resolved = if self.aliases.contains_key(&name) {
-            self.resolve(node?)
-        } else {
-            self.resolve_struct(name, node?)
-        };
-        resolved.ok()
-    }
-
-    /// Keeps the name of a 16-bit floating-point type, with its namespace, as the compilers' checks spell it.
-    fn note_half(&mut self, scalar: Scalar, text: &str) {
-        let spelled = (scalar, text.split_whitespace().collect::<String>());
-        if matches!(scalar, Scalar::F16 | Scalar::Bf16) && !self.halves.contains(&spelled) {
-            self.halves.push(spelled);
+        match self.resolve_name(text, self.end).ok()?.shape {
+            Shape::Value(value) => Some(value.stored()),
+            _ => None,
         }
     }
 
     /// Returns the type that a type node stands for.
-    pub(super) fn resolve(&mut self, node: Node<'a>) -> Result<ValueType, Diagnostic> {
-        let refuse = |message: String, help: &str| {
-            Err(self.source.diagnostic(node.byte_range(), message, help.to_owned()))
-        };
-        let text = self.text(node);
+    fn resolve_type(&mut self, place: Place<'a>) -> Result<Type, Diagnostic> {
+        let node = place.node;
+        let text = place.text();
         match node.kind() {
-            "primitive_type" | "sized_type_specifier" | "type_identifier" | "qualified_identifier" => {}
-            "struct_specifier" | "class_specifier" => {
-                if let Some(name) = node.child_by_field_name("name") {
-                    return self.resolve(name);
+            "primitive_type" | "sized_type_specifier" | "type_identifier" | "qualified_identifier" => {
+                self.resolve_name(text, place)
+            }
+            "struct_specifier" | "class_specifier" | "union_specifier" | "enum_specifier" => {
+                match node.child_by_field_name("name") {
+                    Some(name) => self.resolve_name(place.at(name).text(), place.at(name)),
+                    None => Err(place.refuse("a type without a name", "give it one, above the kernel")),
                 }
-                return refuse("a struct without a name".to_owned(), "declare it above the kernel");
             }
             "type_descriptor" => {
-                if let Some(inner) = node.child_by_field_name("type")
-                    && node.child_by_field_name("declarator").is_none()
-                {
-                    return self.resolve(inner);
-                }
-                return refuse(
-                    format!("`{text}` is not a plain value"),
-                    "an alias of a scalar or a struct of this file can be used",
-                );
+                let mut ty = match node.child_by_field_name("type") {
+                    Some(inner) => self.resolve_type(place.at(inner))?,
+                    None => {
+                        return Err(place.refuse(format!("`{text}` cannot be read"), "write a type's name"));
+                    }
+                };
+                qualify(&mut ty, place);
+                self.declarator(ty, place, node.child_by_field_name("declarator"))
             }
-            "template_type" => {
-                return refuse(
-                    format!("`{text}` is a template"),
-                    "write a struct of this file with the members it needs",
-                );
-            }
-            "enum_specifier" => {
-                return refuse(
-                    "an enum cannot be passed".to_owned(),
-                    "write `int`, and name its values in Rust",
-                );
-            }
+            "template_type" => Err(place.refuse(
+                format!("`{text}` is a template"),
+                "write a struct of this file with the members it needs",
+            )),
             "placeholder_type_specifier" | "auto" | "decltype" => {
-                return refuse("a deduced type cannot be bound".to_owned(), "write the type");
+                Err(place.refuse("a deduced type cannot be bound", "write the type"))
             }
-            _ => {
-                return refuse(
-                    format!("`{text}` cannot be a kernel parameter"),
-                    "use a scalar, a pointer to scalars, or a struct of this file by value",
-                );
-            }
+            _ => Err(place.refuse(
+                format!("`{text}` cannot be a kernel parameter"),
+                "use a scalar, a pointer to scalars, or a struct by value",
+            )),
         }
+    }
+
+    /// Returns the type that a name stands for at `place`.
+    fn resolve_name(&mut self, text: &str, place: Place<'a>) -> Result<Type, Diagnostic> {
         let name = canonical(text);
+        let value = |value| Ok(Type::of(Shape::Value(value)));
         if let Some(known) = self.substituted.get(&name) {
-            return Ok(known.clone());
+            return value(known.clone());
         }
-        if let Some(second) = self.ambiguous.get(&name) {
-            let (line, _) = self.source.position(second.start_byte());
-            return refuse(
+        let ambiguous = self.in_scope(&name, &scope(place), |types, name| types.ambiguous.get(name).copied());
+        if let Some((_, second)) = ambiguous {
+            let (line, _) = second.source.position(second.node.start_byte());
+            return Err(place.refuse(
                 format!("`{name}` is declared more than once, the last time on line {line}"),
                 "declare it once: launchers have one type for all backends",
-            );
+            ));
         }
-        if let Some(scalar) = Scalar::from_cpp(&name) {
-            self.note_half(scalar, text);
-            return Ok(ValueType::Scalar(scalar));
-        }
-        if let Some(vector) = vector_from_cpp(&name) {
-            return Ok(vector);
+        let declared = self.in_scope(&name, &scope(place), |types, name| types.declared.get(name).copied());
+        let builtin = Scalar::from_cpp(&name).filter(|scalar| {
+            // A file may declare such a name anew, and also by itself: `using size_t = std::size_t`.
+            matches!(scalar, Scalar::F16 | Scalar::Bf16)
+                || declared.as_ref().is_none_or(|(full, _)| self.open.contains(full))
+        });
+        if let Some(scalar) = builtin {
+            if matches!(scalar, Scalar::F16 | Scalar::Bf16) {
+                // With its namespace, as the compilers' checks spell it.
+                let spelled = (scalar, text.split_whitespace().collect::<String>());
+                if !self.halves.contains(&spelled) {
+                    self.halves.push(spelled);
+                }
+            }
+            return value(ValueType::Scalar(scalar));
         }
         match name.as_str() {
-            "char" => {
-                return refuse(
-                    "`char` is signed on some systems and unsigned on others".to_owned(),
-                    "write `signed char` or `unsigned char`",
-                );
-            }
-            "void" => return refuse("a parameter of type void".to_owned(), "give it a type"),
-            "long double" => {
-                return refuse("GPUs have no `long double`".to_owned(), "write `double`");
-            }
+            "void" => return Ok(Type::of(Shape::Void)),
+            "long double" => return Err(place.refuse("GPUs have no `long double`", "write `double`")),
             _ if name.contains('<') => {
-                return refuse(
+                return Err(place.refuse(
                     format!("`{text}` is a template"),
                     "write a struct of this file with the members it needs",
-                );
+                ));
             }
             _ => {}
         }
-        if self.open.contains(&name) {
-            return refuse(format!("`{name}` refers to itself"), "spell the type out");
-        }
-        if let Some(&aliased) = self.aliases.get(&name) {
-            self.open.push(name);
-            let resolved = self.resolve(aliased);
+        if let Some((full, declared)) = declared {
+            if let Some(known) = self.used.iter().find(|known| known.cpp() == full) {
+                return value(known.value());
+            }
+            if self.open.contains(&full) || self.open.len() > MAX_DEPTH {
+                return Err(place.refuse(format!("`{name}` refers to itself"), "spell the type out"));
+            }
+            self.open.push(full.clone());
+            let resolved = self.resolve_declared(&full, declared);
             self.open.pop();
             return resolved;
         }
-        self.resolve_struct(name, node)
+        if let Some(known) = vector_from_cpp(&name).or_else(|| handle_from_cpp(&name)) {
+            return value(known);
+        }
+        if let Some(text) = self.macros.text(&name) {
+            return self.resolve_macro(&name, text, place);
+        }
+        Err(self.unknown(&name, place))
     }
 
-    fn resolve_struct(&mut self, name: String, node: Node<'a>) -> Result<ValueType, Diagnostic> {
-        if let Some(known) = self.used.iter().find(|s| s.name == name) {
-            return Ok(ValueType::Struct { name, size: known.size, align: known.align });
-        }
-        let Some(&definition) = self.structs.get(&name) else {
-            return Err(self.source.diagnostic(
-                node.byte_range(),
-                format!("unknown type `{name}`"),
-                "use a scalar (float, double, half, int, size_t, int32_t, …), a vector such as float4, or a \
-                 struct or alias declared in this file",
-            ));
+    fn resolve_declared(&mut self, name: &str, declared: Declared<'a>) -> Result<Type, Diagnostic> {
+        let definition = match declared {
+            Declared::Alias(aliased, declarator) => {
+                let ty = match declarator {
+                    // The qualifiers of a typedef stand beside its type.
+                    Some(_) => self.declaration(aliased.at(parent(aliased.node)), declarator)?,
+                    None => self.resolve_type(aliased)?,
+                };
+                return match ty.shape {
+                    Shape::Refused(why) => Err(*why),
+                    _ => Ok(ty),
+                };
+            }
+            Declared::Struct(place) => Definition::Struct(self.define(name, place)?),
+            Declared::Enum(place) => Definition::Enum(self.define_enum(name, place)?),
         };
-        self.open.push(name.clone());
-        let result = self.define(&name, definition);
-        self.open.pop();
-        let definition = result?;
-        let ty = ValueType::Struct { name, size: definition.size, align: definition.align };
+        let ty = Type::of(Shape::Value(definition.value()));
         self.used.push(definition);
         Ok(ty)
     }
+
+    /// Returns the type that a macro stands for: names, qualifiers and stars.
+    fn resolve_macro(&mut self, name: &str, text: &str, place: Place<'a>) -> Result<Type, Diagnostic> {
+        if self.open.iter().any(|open| open == name) || self.open.len() > MAX_DEPTH {
+            return Err(place.refuse(format!("`{name}` refers to itself"), "spell the type out"));
+        }
+        let spaced = text.replace('*', " * ");
+        let (mut words, mut stars, mut constant, mut volatile) = (Vec::new(), 0, false, false);
+        for word in spaced.split_whitespace() {
+            match word {
+                "*" => stars += 1,
+                "const" if stars == 0 => constant = true,
+                "volatile" if stars == 0 => volatile = true,
+                "const" | "struct" | "class" | "enum" | "union" => {}
+                word => words.push(word),
+            }
+        }
+        let inner = words.join(" ");
+        let named = inner.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && inner.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | ' '));
+        if !named {
+            return Err(place.refuse(
+                format!("the macro `{name}` stands for `{text}`, which is no type's name"),
+                "write the type, or a typedef of it",
+            ));
+        }
+        self.open.push(name.to_owned());
+        let resolved = self.resolve_name(&inner, place);
+        self.open.pop();
+        let mut ty = resolved?;
+        ty.constant |= constant;
+        ty.volatile |= volatile;
+        for _ in 0..stars {
+            ty = Type::of(Shape::Pointer(Box::new(ty)));
+        }
+        Ok(ty)
+    }
+
+    fn define_enum(&mut self, cpp: &str, place: Place<'a>) -> Result<Enum, Diagnostic> {
+        let fixed = match place.node.child_by_field_name("base") {
+            Some(base) => match self.resolve_type(place.at(base))?.shape {
+                Shape::Value(ValueType::Scalar(scalar)) => Some(scalar),
+                _ => return Err(place.at(base).refuse("an enum of this type", "write an integer type")),
+            },
+            None => None,
+        };
+        let scoped = children(place.node).iter().any(|child| matches!(child.kind(), "class" | "struct"));
+        let outer = cpp.rfind("::").map_or("", |at| &cpp[..at + 2]).to_owned();
+        let mut values = Vec::new();
+        if let Some(body) = place.node.child_by_field_name("body") {
+            for (name, value) in self.enumerators(place.at(body), &outer) {
+                values.push((name, value.ok_or_else(|| {
+                    place.refuse(
+                        format!("a value of `{cpp}` is unknown"),
+                        "write numbers, or expressions of constants and macros that this file or its headers define",
+                    )
+                })?));
+            }
+        }
+        let fits =
+            |range: std::ops::RangeInclusive<i128>| values.iter().all(|(_, value)| range.contains(value));
+        let repr = match fixed {
+            Some(scalar) => scalar,
+            None if scoped || fits(i32::MIN.into()..=i32::MAX.into()) => Scalar::I32,
+            None if fits(0..=u32::MAX.into()) => Scalar::U32,
+            None => Scalar::I64,
+        };
+        let docs = self.docs(place);
+        Ok(Enum { name: self.rust_name(cpp, place)?, cpp: cpp.to_owned(), docs, repr, values })
+    }
+
+    /// Returns the name of a type in Rust, which no other type that kernels use has.
+    pub(super) fn rust_name(&self, cpp: &str, place: Place<'a>) -> Result<String, Diagnostic> {
+        let last = cpp.rsplit("::").next().unwrap_or(cpp);
+        let taken = |name: &str| self.used.iter().any(|used| used.name() == name);
+        let name = if taken(last) { cpp.replace("::", "_") } else { last.to_owned() };
+        if taken(&name) || super::structs::has_a_meaning(&name) {
+            return Err(place.refuse(
+                format!("`{name}` has a meaning of its own in the generated Rust"),
+                "rename the type",
+            ));
+        }
+        Ok(name)
+    }
+
+    /// Returns the error about a type that nothing declares.
+    fn unknown(&self, name: &str, place: Place<'a>) -> Diagnostic {
+        let (read, missing) = &self.headers;
+        let list = |names: &[String]| match names {
+            names if names.len() > 4 => format!("{} and {} more", names[..4].join(", "), names.len() - 4),
+            names => names.join(", "),
+        };
+        let mut help = "use a scalar (float, half, int, size_t, …), a vector such as float4, or a struct, an enum, an alias or \
+                        a macro that this file or a header of yours declares outside of templates and functions"
+            .to_owned();
+        if !read.is_empty() {
+            help += &format!("; these headers were read: {}", list(read));
+        }
+        if !missing.is_empty() {
+            help += &format!(
+                "; these were not found: {}; name their folder with `Kernels::include` in the build script",
+                list(missing)
+            );
+        }
+        place.refuse(format!("unknown type `{name}`"), help)
+    }
+}
+
+/// The longest array that is taken for one.
+const MAX_LENGTH: usize = 1 << 32;
+
+/// Returns the declaration of a struct or an enum.
+fn own(place: Place<'_>) -> Declared<'_> {
+    if place.node.kind() == "enum_specifier" { Declared::Enum(place) } else { Declared::Struct(place) }
+}
+
+/// Returns the size of a type that needs no declaration.
+fn size_of(name: &str) -> Option<i128> {
+    let name = canonical(name);
+    let value = Scalar::from_cpp(&name).map(ValueType::Scalar).or_else(|| vector_from_cpp(&name))?;
+    Some(value.layout().0 as i128)
+}
+
+fn parent(node: Node<'_>) -> Node<'_> {
+    node.parent().unwrap_or(node)
+}
+
+/// Adds the qualifiers among a node's children.
+fn qualify(ty: &mut Type, place: Place<'_>) {
+    for child in children(place.node).into_iter().filter(|child| child.kind() == "type_qualifier") {
+        match place.at(child).text() {
+            "const" => ty.constant = true,
+            "volatile" => ty.volatile = true,
+            _ => {}
+        }
+    }
+}
+
+/// Returns the name that a declarator declares.
+pub(super) fn declarator_name(place: Place<'_>) -> Option<&str> {
+    let mut node = place.node;
+    while !node.kind().ends_with("identifier") {
+        let mut cursor = node.walk();
+        node = node.child_by_field_name("declarator").or_else(|| {
+            node.named_children(&mut cursor)
+                .find(|child| child.kind().ends_with("identifier") || child.kind().ends_with("declarator"))
+        })?;
+    }
+    Some(place.at(node).text())
+}
+
+/// Returns the namespaces and structs around a node, with `::` behind each.
+pub(super) fn scope(place: Place<'_>) -> String {
+    let mut scope = String::new();
+    let mut node = place.node;
+    while let Some(outer) = node.parent() {
+        let named = matches!(
+            outer.kind(),
+            "namespace_definition" | "struct_specifier" | "class_specifier" | "union_specifier"
+        ) && outer.child_by_field_name("body") == Some(node);
+        if named && let Some(name) = outer.child_by_field_name("name") {
+            scope = format!("{}::{scope}", place.at(name).text());
+        }
+        node = outer;
+    }
+    scope
 }
 
 /// Returns the scalar of this name.

@@ -4,7 +4,7 @@ use cpp_demangle::{DemangleOptions, Symbol};
 
 use crate::parse::templates::{number, split};
 use crate::signature::{Argument, Instance, Kernel, Module};
-use crate::types::{ParamType, ValueType, vector_name};
+use crate::types::{ParamType, Scalar, ValueType, vector_from_cpp};
 
 /// Returns the one of an image's `symbols` that is this function.
 pub(crate) fn find<'a>(
@@ -110,6 +110,8 @@ fn takes(signature: &str, kernel: &Kernel, module: &Module) -> bool {
 fn fits(ty: &str, param: &ParamType, module: &Module) -> bool {
     match param {
         ParamType::Value(value) => is(ty, value, module),
+        // `float (*) [4]`, `float const (*) [4]`.
+        ParamType::Pointer { element: ValueType::Array { .. }, .. } => ty.contains("(*)"),
         ParamType::Pointer { element, mutable, volatile } => {
             let Some(mut pointee) = ty.strip_suffix('*') else { return false };
             for (present, word) in [(*volatile, " volatile"), (!*mutable, " const")] {
@@ -130,17 +132,25 @@ fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
         ValueType::Scalar(scalar) if scalar.cpp().is_empty() => {
             // A file may call the type by an alias; compilers do not.
             let aliases: &[&str] = match scalar {
-                crate::types::Scalar::F16 => &["__half", "_Float16", "half"],
+                Scalar::F16 => &["__half", "_Float16", "half"],
                 _ => &["__nv_bfloat16", "__hip_bfloat16", "hip_bfloat16", "__bf16", "bfloat16"],
             };
             aliases.iter().any(|name| ends(name))
                 || module.halves.iter().any(|(half, name)| half == scalar && ends(name))
         }
         ValueType::Scalar(scalar) => scalar.cpp().contains(&ty),
-        ValueType::Vector { lane, lanes, .. } => {
-            let name = vector_name(*lane, *lanes);
-            ends(&name) || ty.starts_with("HIP_vector_type<")
+        // A vector may be a typedef of another.
+        ValueType::Vector { cpp, .. } => {
+            ends(cpp)
+                || ty.starts_with("HIP_vector_type<")
+                || vector_from_cpp(ty).is_some_and(|other| other.rust() == value.rust())
         }
-        ValueType::Struct { name, .. } => ends(name),
+        ValueType::Struct { cpp, .. } | ValueType::Enum { cpp, .. } => {
+            let tag = module.tags.iter().find(|(name, _)| name == cpp);
+            ends(cpp) || tag.is_some_and(|(_, tag)| ends(tag))
+        }
+        ValueType::Handle { .. } => ty == "unsigned long long" || ty.ends_with('*'),
+        ValueType::Array { .. } | ValueType::Bytes { .. } => true,
+        ValueType::Address => ty.contains('*'),
     }
 }

@@ -15,7 +15,17 @@ pub struct Line {
 ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for Line);
 // SAFETY: every member is valid for all bit patterns, and there is no padding between or after them.
 ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for Line);
-const _: () = assert!(::core::mem::size_of::<Line>() == 8 && ::core::mem::align_of::<Line>() == 4);
+const _: () = {
+    assert!(::core::mem::size_of::<Line>() == 8 && ::core::mem::align_of::<Line>() == 4);
+    assert!(::core::mem::offset_of!(Line, start) == 0);
+    assert!(::core::mem::offset_of!(Line, slope) == 4);
+};
+#[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
+impl ::core::default::Default for Line {
+    fn default() -> Self {
+        ::gpustream::Zeroable::zeroed()
+    }
+}
 
 /// The kernels of `k.cu`, loaded on one device. Clones are handles of the same module.
 #[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
@@ -78,7 +88,7 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// The launch has a grid of the device's choice that loops over `n`. Does not block.
+    /// The launch has a grid of the device's choice that loops over `n`. Does not block. The kernel is in `k.cu`, line 15.
     ///
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
@@ -104,7 +114,7 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// The launch has the given shape. Does not block.
+    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 15.
     ///
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
@@ -141,7 +151,7 @@ impl Kernels {
     /// * `rows * columns <= len(image)`
     /// * `block.x <= 16`
     ///
-    /// The launch has threads for `columns, rows by 16, 16`. Does not block.
+    /// The launch has threads for `columns, rows by 16, 16`. Does not block. The kernel is in `k.cu`, line 21.
     ///
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
@@ -177,7 +187,7 @@ impl Kernels {
     /// * `rows * columns <= len(image)`
     /// * `block.x <= 16`
     ///
-    /// The launch has the given shape. Does not block.
+    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 21.
     ///
     /// # Errors
     /// `ContractViolated` where a requirement does not hold.
@@ -211,7 +221,7 @@ impl Kernels {
     ::gpustream::__generated! {
     /// Launches `free_for_all`.
     ///
-    /// The launch has the given shape. Does not block.
+    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 26.
     ///
     /// # Errors
     /// `InvalidLaunch` where the shape exceeds the device's limits.

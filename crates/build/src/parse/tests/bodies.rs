@@ -17,7 +17,7 @@ extern "C" __global__ void guarded(float* x, size_t n) { /* GS_FOR_EACH */ size_
     );
     let helper = "namespace mine { inline __device__ void from_header(float* x, size_t n) \
                   { GS_FOR_EACH(i, n) { x[i] = 0; } } }";
-    let module = parse(&source, &[helper.to_owned()], &[]).unwrap();
+    let module = parse(&source, &[super::helper(helper)], Script::default()).unwrap();
     let strided: Vec<_> = module.kernels.iter().map(|k| (k.name.as_str(), k.strided)).collect();
     assert_eq!(strided, [("direct", true), ("through", true), ("header", true), ("guarded", false)]);
 }
@@ -49,13 +49,13 @@ fn a_barrier_of_the_grid_makes_its_kernel_cooperative() {
         "__device__ void f(cg::grid_group g) { g.sync(); }\nextern \"C\" __global__ void k(unsigned* a) { f(make()); }",
         "extern \"C\" __global__ void k(unsigned* a) { mine::meet(a); }",
     ];
-    let header =
-        "namespace mine { inline __device__ void meet(unsigned* a) { gs::grid_barrier(a); } }".to_owned();
+    let header = "namespace mine { inline __device__ void meet(unsigned* a) { gs::grid_barrier(a); } }";
+    let header = super::helper(header);
     for text in USES {
         let with = |contract: &str| {
             let at = text.find("extern").unwrap();
             let text = format!("{}/// requires: {contract}\n{}", &text[..at], &text[at..]);
-            parse(&SourceFile::new("k.cu", text), std::slice::from_ref(&header), &[])
+            parse(&SourceFile::new("k.cu", text), std::slice::from_ref(&header), Script::default())
         };
         let module = with("1 <= len(a)").unwrap();
         assert!(module.kernels[0].contract.cooperative, "{text}");
@@ -64,7 +64,8 @@ fn a_barrier_of_the_grid_makes_its_kernel_cooperative() {
         let module = with("cooperative, 1 <= len(a)").unwrap();
         assert!(module.warnings.is_empty());
         assert!(module.kernels[0].contract.cooperative && module.kernels[0].contract.requires.len() == 1);
-        let unsafe_one = parse(&SourceFile::new("k.cu", text), std::slice::from_ref(&header), &[]).unwrap();
+        let unsafe_one =
+            parse(&SourceFile::new("k.cu", text), std::slice::from_ref(&header), Script::default()).unwrap();
         assert!(!unsafe_one.kernels[0].contract.safe);
     }
     let none = "__device__ void meet(unsigned* a) { gs::grid_barrier(a); }\n/// requires: 1 <= len(a)\n\

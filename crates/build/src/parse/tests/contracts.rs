@@ -241,3 +241,21 @@ fn contract_expressions_keep_their_structure() {
     assert_eq!(module.kernels[0].contract.covers.as_ref().unwrap().block, Some(vec![32, 8]));
     assert_eq!(module.kernels[0].usual_block(), 256);
 }
+
+#[test]
+fn pointers_may_be_read_only_and_optional() {
+    let at = |lines: &str, params: &str| format!("{lines}\n__global__ void k({params}) {{}}");
+    let module = read(&at("/// reads: a, b\n/// optional: b", "float* a, float* b, int n"));
+    let contract = &module.kernels[0].contract;
+    assert_eq!((&*contract.reads, &*contract.optional, contract.safe), (&[0, 1][..], &[1][..], false));
+    let params = "float* a, volatile int* v, int n";
+    for (lines, position, part) in [
+        ("/// reads: a, c", "1:15", "no parameter `c`"),
+        ("/// optional: n", "1:15", "`n` is not a pointer"),
+        ("/// optional: v", "1:15", "`v` is volatile"),
+        ("/// reads:", "1:11", "no parameter ``"),
+        ("/// optional: a\n/// covers: len(a)", "3:19", "`covers:` needs the length of `a`"),
+    ] {
+        refused(&at(lines, params), position, &[part]);
+    }
+}

@@ -34,13 +34,15 @@ template <typename T> __device__ void generic(T* x) {}
     assert_eq!(module.kernels[2].docs, ["Inside."]);
     assert_eq!(module.kernels[2].params[0].name, "arg0");
     assert!(!module.kernels[4].contract.safe);
+    assert_eq!(module.warnings.len(), 1, "{:#?}", module.warnings);
+    assert!(module.warnings[0].starts_with("k.cu:14:4: this reads like the contract of `e`"));
 }
 
 #[test]
 fn kernels_without_a_name_to_find_are_refused() {
     refused("struct A {\n  static __global__ void k() {}\n};", "2:26", &["member of a class"]);
     refused(
-        "#ifdef FOO\nextern \"C\" __global__ void k() {}\n#endif",
+        "#ifdef __CUDACC__\nextern \"C\" __global__ void k() {}\n#endif",
         "2:28",
         &["stands in an #if", "into the kernel's body"],
     );
@@ -52,6 +54,12 @@ fn kernels_without_a_name_to_find_are_refused() {
     refused("extern \"C\" __global__ int k(int x) { return x; }", "1:23", &["does not return void"]);
     refused("extern \"C\" __global__ void* k(int x) { return 0; }", "1:23", &["does not return void"]);
     refused("extern \"C\" __global__ void load(int x) {}", "1:28", &["own `load`", "rename"]);
+    refused(
+        "#ifdef FOO\nextern \"C\" __global__ void k() {}\n#endif",
+        "1:1",
+        &["condition is false", "define"],
+    );
+    refused("int a = 1\nint b;\n", "1:10", &["`;` is missing here"]);
     refused("int x;\n", "1:1", &["no kernel in this file", "write `__global__ void"]);
 }
 
@@ -116,4 +124,16 @@ fn too_many_parameters_are_refused() {
     let errors = errors(&text(65));
     assert_eq!(errors.len(), 1);
     assert!(errors[0].contains("65 parameters; the most is 64"), "{errors:?}");
+}
+
+#[test]
+fn constant_memory_without_values_is_pointed_out() {
+    let module = read(
+        "__constant__ float table[3];\nnamespace a { __constant__ int one = 1, two; }\nextern __constant__ int other;\n\
+         __global__ void k() { __shared__ int x[4]; }\n",
+    );
+    let places: Vec<_> =
+        module.warnings.iter().map(|warning| &warning[..warning.find("constant").unwrap()]).collect();
+    assert_eq!(places, ["k.cu:1:20: ", "k.cu:2:41: "]);
+    assert!(module.warnings[1].contains("`two` has no values"), "{:?}", module.warnings);
 }

@@ -8,19 +8,24 @@ mod types;
 
 use proptest::prelude::*;
 
-use super::parse;
+use super::{Helper, Script, parse};
 use crate::contract::{Expr, LaunchValue};
 use crate::diagnostic::SourceFile;
 use crate::signature::Module;
 use crate::types::{ParamType, Scalar, ValueType};
 
+/// Returns a header that a file may include as `k.cuh`.
+fn helper(text: impl Into<String>) -> Helper {
+    Helper { name: "k.cuh".to_owned(), source: SourceFile::new("k.cuh", text) }
+}
+
 fn read(text: &str) -> Module {
-    parse(&SourceFile::new("k.cu", text), &[], &[]).unwrap_or_else(|e| panic!("{e}"))
+    parse(&SourceFile::new("k.cu", text), &[], Script::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Returns the errors as `line:column: message | help`.
 fn errors(text: &str) -> Vec<String> {
-    let Err(error) = parse(&SourceFile::new("k.cu", text), &[], &[]) else {
+    let Err(error) = parse(&SourceFile::new("k.cu", text), &[], Script::default()) else {
         panic!("accepted:\n{text}");
     };
     assert!(!error.diagnostics().is_empty(), "{error}");
@@ -64,9 +69,13 @@ fn broken_text_around_a_kernel_is_no_silent_loss() {
 }
 
 #[test]
-fn file_names_must_be_identifiers() {
-    let error = parse(&SourceFile::new("kernels/my-kernel.cu", ""), &[], &[]).unwrap_err().to_string();
-    assert!(error.contains("my_kernel.cu"), "{error}");
+fn any_file_name_names_a_module() {
+    let name = |path: &str| {
+        let text = "extern \"C\" __global__ void k() {}\n";
+        parse(&SourceFile::new(path, text), &[], Script::default()).unwrap().name
+    };
+    let names = ["kernels/my-kernel.cu", "3d.cu", "a b.c\"d.cu", "größe.cu"].map(name);
+    assert_eq!(names, ["my-kernel", "3d", "a_b_c_d", "größe"]);
 }
 
 proptest! {
@@ -75,7 +84,7 @@ proptest! {
     #[test]
     fn any_comment_ends_in_an_answer(comment: String) {
         let text = format!("/// {comment}\nextern \"C\" __global__ void k(const float* x, int n) {{}}\n/** {comment}");
-        let _ = parse(&SourceFile::new("k.cu", text), &[], &[]);
+        let _ = parse(&SourceFile::new("k.cu", text), &[], Script::default());
     }
 
     #[test]
@@ -91,7 +100,7 @@ proptest! {
         ),
     ) {
         let text = words.concat();
-        let _ = parse(&SourceFile::new("k.cu", text.clone()), &[], &[]);
-        let _ = parse(&SourceFile::new("k.cu", "extern \"C\" __global__ void f() {}\n"), &[text], &[]);
+        let _ = parse(&SourceFile::new("k.cu", text.clone()), &[], Script::default());
+        let _ = parse(&SourceFile::new("k.cu", "extern \"C\" __global__ void f() {}\n"), &[helper(text)], Script::default());
     }
 }

@@ -6,7 +6,8 @@ use crate::signature::Argument;
 /// Returns the names of all functions that are compiled.
 fn keys(text: &str, script: &[&str]) -> Vec<String> {
     let script: Vec<String> = script.iter().map(|&instance| instance.to_owned()).collect();
-    let module = parse(&SourceFile::new("k.cu", text), &[], &script).unwrap_or_else(|e| panic!("{e}"));
+    let script = Script { defines: &[], instances: &script };
+    let module = parse(&SourceFile::new("k.cu", text), &[], script).unwrap_or_else(|e| panic!("{e}"));
     module.functions().map(|(kernel, instance)| kernel.key(instance)).collect()
 }
 
@@ -42,12 +43,23 @@ fn instances_are_asked_for_in_the_file_in_host_code_and_in_the_build_script() {
 }
 
 #[test]
+fn launches_name_constants_and_come_in_hips_dress() {
+    let text = "#define TILE 8\nconst int wide = 2 * TILE;\ntemplate <class T, int N> __global__ void k(T* x) {}\nint main() {\n    \
+                constexpr unsigned int size = 512;\n    k<float, size><<<1, 2>>>(x);\n    k<float, wide><<<1, 2>>>(x);\n    \
+                hipLaunchKernelGGL(HIP_KERNEL_NAME(k<int, TILE>), 1, 2, 0, 0, y);\n    \
+                hipLaunchKernelGGL(k<int, unknown>, dim3(1), 2, 0, 0, y);\n}\n";
+    assert_eq!(keys(text, &[]), ["k<float, 512>", "k<float, 16>", "k<int, 8>"]);
+}
+
+#[test]
 fn types_that_only_cpp_has_may_choose_but_not_be_passed() {
     let module =
         read("/// types: Op = Sum, T = int\ntemplate <class Op, class T> __global__ void k(T* x) {}\n");
     let unknown = Argument::Type { cpp: "Sum".to_owned(), ty: None };
     assert_eq!(module.kernels[0].instances[0].arguments[0], unknown);
-    let errors = errors("/// types: Op = Sum\ntemplate <class Op> __global__ void k(Op* x) {}\n");
+    let module = read("/// types: Op = Sum\ntemplate <class Op> __global__ void k(Op* x) {}\n");
+    assert_eq!(module.kernels[0].generics, [None], "bytes, whatever is chosen");
+    let errors = errors("/// types: Op = Sum\ntemplate <class Op> __global__ void k(Op x) {}\n");
     assert!(errors.iter().all(|e| e.contains("unknown type `Op`")), "{errors:?}");
 }
 
@@ -73,7 +85,8 @@ fn mistakes_in_instances_are_said_where_they_stand() {
     refused(&after("float"), "1:11", &["without the parameter's name"]);
     refused(&after("T = float, N = three"), "1:11", &["`three` for `N` is no number"]);
     refused(&after("T = 7, N = 3"), "1:11", &["`7` for `T` is no type"]);
-    refused(&after("T = bool, N = 3"), "1:11", &["`bool` for `T`"]);
+    let safe = format!("/// requires: 1 <= len(x)\n{}", after("T = float, bool, N = 3"));
+    refused(&safe, "3:45", &["neither true nor false"]);
     refused(
         &format!("{template}template __global__ void k<float>(float*);\n"),
         "2:1",

@@ -1,0 +1,100 @@
+//! Structs and enums of a kernel file, in Rust.
+
+use std::fmt::Write as _;
+
+use super::names::identifier;
+use super::{ALLOW, write_docs};
+use crate::signature::{Definition, Enum, Struct};
+
+pub(super) fn write(text: &mut String, definition: &Definition) {
+    match definition {
+        Definition::Struct(definition) => write_struct(text, definition),
+        Definition::Enum(definition) => write_enum(text, definition),
+    }
+    let _ = writeln!(
+        text,
+        "{ALLOW}\nimpl ::core::default::Default for {0} {{\n    fn default() -> Self {{\n        \
+         ::gpustream::Zeroable::zeroed()\n    }}\n}}\n",
+        definition.name()
+    );
+}
+
+/// Writes a struct with C's layout. Padding is a member, so that every byte of it has a value.
+fn write_struct(text: &mut String, definition: &Struct) {
+    let Struct { name, size, align, .. } = definition;
+    write_docs(text, "", &definition.docs, &format!("`{name}`, as the kernels declare it."));
+    let natural = definition.fields.iter().map(|field| field.ty.rust_align()).max().unwrap_or(1);
+    let explicit = if natural < *align { format!(", align({align})") } else { String::new() };
+    let _ = writeln!(
+        text,
+        "{ALLOW}\n#[repr(C{explicit})]\n#[derive(Clone, Copy, Debug, PartialEq)]\npub struct {name} {{"
+    );
+    let mut end = 0;
+    for field in &definition.fields {
+        write_padding(text, definition, end, field.offset);
+        write_docs(text, "    ", &field.docs, &format!("`{}`.", field.name));
+        let mut ty = field.ty.rust();
+        for extent in field.extents.iter().rev() {
+            ty = format!("[{ty}; {extent}]");
+        }
+        let _ = writeln!(text, "    pub {}: {ty},", identifier(&field.name));
+        end = field.offset + field.layout().0;
+    }
+    write_padding(text, definition, end, *size);
+    let _ = writeln!(text, "}}");
+    let _ = writeln!(
+        text,
+        "// SAFETY: every member is valid for all bit patterns, zero included, and the assertion shows that there\n\
+         // is no padding between or after them.\n\
+         ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for {name});\n\
+         // SAFETY: every member is valid for all bit patterns, and there is no padding between or after them.\n\
+         ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for {name});\n\
+         const _: () = {{\n    assert!(::core::mem::size_of::<{name}>() == {size} && ::core::mem::align_of::<{name}>() == {align});"
+    );
+    for field in &definition.fields {
+        let (offset, field) = (field.offset, identifier(&field.name));
+        let _ = writeln!(text, "    assert!(::core::mem::offset_of!({name}, {field}) == {offset});");
+    }
+    let _ = writeln!(text, "}};");
+}
+
+/// Writes the member that fills a gap; its name is of its place.
+fn write_padding(text: &mut String, definition: &Struct, from: usize, to: usize) {
+    if from < to {
+        let fresh = super::names::Fresh {
+            taken: definition.fields.iter().map(|field| field.name.as_str()).collect(),
+        };
+        let name = fresh.name(&format!("padding_{from}"));
+        let _ = writeln!(
+            text,
+            "    /// Bytes without a meaning.\n    pub {name}: ::gpustream::Padding<{}>,",
+            to - from
+        );
+    }
+}
+
+/// Writes an enum as a struct around its integer: device memory may hold values that have no name.
+fn write_enum(text: &mut String, definition: &Enum) {
+    let Enum { name, docs, repr, values, .. } = definition;
+    write_docs(text, "", docs, &format!("`{name}`, as the kernels declare it; it may hold any integer."));
+    let integer = repr.rust();
+    let _ = writeln!(
+        text,
+        "{ALLOW}\n#[repr(transparent)]\n#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]\npub struct {name}(pub {integer});\n\n\
+         {ALLOW}\nimpl {name} {{"
+    );
+    for (value_name, value) in values {
+        let _ = writeln!(
+            text,
+            "    /// `{value_name}`, which is {value}.\n    pub const {}: Self = Self({value}_i128 as {integer});",
+            identifier(value_name)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "}}\n// SAFETY: an integer is valid for all bit patterns, zero included.\n\
+         ::gpustream::__generated!(unsafe impl (::gpustream::Zeroable) for {name});\n\
+         // SAFETY: an integer is valid for all bit patterns, and has no padding.\n\
+         ::gpustream::__generated!(unsafe impl (::gpustream::Pod) for {name});\n"
+    );
+}

@@ -1,0 +1,413 @@
+//! The text from which types are read: macros, conditions and includes of a file and of the user's own headers.
+//!
+//! This is no preprocessor: it expands nothing. It follows `#include`, notes what `#define` says, and leaves out
+//! what an `#if` excludes, where the condition depends on the user's own macros alone. A macro that neither the
+//! files nor the build's options define counts as undefined, unless its name is of those that compilers and vendors
+//! define. Each compiler asserts the types that result, so that a wrong guess is an error of the build.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+
+use tree_sitter::{Node, Tree};
+
+use super::constants::{Name, evaluate};
+use super::tree;
+use crate::diagnostic::{Result, SourceFile};
+use crate::headers::includes;
+
+/// A header of the user's, by the name that includes it.
+pub(crate) struct Helper {
+    pub(crate) name: String,
+    pub(crate) source: SourceFile,
+}
+
+/// One file as its types are read.
+pub(super) struct Part<'s> {
+    pub(super) source: &'s SourceFile,
+    /// The tree of the text that counts. Offsets are those of the file.
+    pub(super) tree: Tree,
+}
+
+/// The file and the headers that it includes, each before the part that includes it.
+#[derive(Default)]
+pub(super) struct Parts<'s> {
+    pub(super) files: Vec<Part<'s>>,
+    pub(super) macros: Macros,
+    /// Names of headers in quotes that were not found.
+    pub(super) missing: Vec<String>,
+    /// Whether a kernel stands where an `#if` excludes it.
+    pub(super) left_out_kernel: bool,
+}
+
+/// Everything that `#define` says.
+#[derive(Default)]
+pub(super) struct Macros {
+    /// The macros in force at a place of the text; those with parameters have no value.
+    current: HashMap<String, Option<String>>,
+    /// All macros; `None` for one with parameters, or with more than one value.
+    all: HashMap<String, Option<String>>,
+    /// Names that conditions ask about and that counted as undefined.
+    assumed: RefCell<BTreeSet<String>>,
+}
+
+/// The depth of macros that stand for macros at which an expression is given up.
+const MAX_DEPTH: usize = 32;
+
+impl Macros {
+    /// Returns the text that a name stands for, wherever it is defined.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.all.get(name)?.as_deref()
+    }
+
+    fn define(&mut self, name: &str, value: Option<String>) {
+        let known = self.all.entry(name.to_owned()).or_insert_with(|| value.clone());
+        if *known != value {
+            *known = None;
+        }
+        self.current.insert(name.to_owned(), value);
+    }
+
+    /// Returns whether an `#if` is true; `None` where that is up to a compiler.
+    fn condition(&self, text: &str, depth: usize) -> Option<i128> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        evaluate(text, &mut |name| match name {
+            Name::Defined(name) => self.is_defined(name),
+            Name::Value(name) => match self.current.get(name) {
+                Some(value) => self.condition(value.as_deref()?, depth + 1),
+                None => self.undefined(name),
+            },
+            Name::Size(_) => None,
+        })
+    }
+
+    fn is_defined(&self, name: &str) -> Option<i128> {
+        if self.current.contains_key(name) { Some(1) } else { self.undefined(name) }
+    }
+
+    /// Returns the value of a name that no file defines.
+    fn undefined(&self, name: &str) -> Option<i128> {
+        if is_foreign(name) {
+            return None;
+        }
+        self.assumed.borrow_mut().insert(name.to_owned());
+        Some(0)
+    }
+
+    /// Returns the names that no compiler may have defined, since the file was read as if they were not.
+    pub(super) fn assumed(&self) -> Vec<String> {
+        let assumed = self.assumed.borrow();
+        let plain = |name: &&String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        assumed.iter().filter(|name| !self.all.contains_key(*name)).filter(plain).cloned().collect()
+    }
+}
+
+/// Returns whether compilers, vendors' headers or ours may define a macro of this name.
+fn is_foreign(name: &str) -> bool {
+    const PREFIXES: [&str; 12] =
+        ["_", "CUDA", "CUDNN", "CUB_", "HIP", "ROCM", "THRUST", "NV", "GS_", "GPUSTREAM", "M_", "INT"];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+impl<'s> Parts<'s> {
+    /// Reads `source` and those of `helpers` that it includes, in the order of a compiler. `defines` are the build's.
+    pub(super) fn read(
+        source: &'s SourceFile,
+        helpers: &'s [Helper],
+        defines: &[(String, Option<String>)],
+    ) -> Result<Self> {
+        let mut parts = Self::default();
+        for (name, value) in defines {
+            parts.macros.define(name, Some(value.clone().unwrap_or_else(|| "1".to_owned())));
+        }
+        parts.include(source, helpers, &mut Vec::new())?;
+        Ok(parts)
+    }
+
+    /// Returns the root of the file's own tree.
+    pub(super) fn root(&self) -> Node<'_> {
+        // Reading ends with the file itself.
+        self.files[self.files.len() - 1].tree.root_node()
+    }
+
+    fn include(
+        &mut self,
+        source: &'s SourceFile,
+        helpers: &'s [Helper],
+        seen: &mut Vec<&'s str>,
+    ) -> Result<()> {
+        let text = &source.text;
+        let code = without_comments(text);
+        let mut kept = text.clone().into_bytes();
+        let mut conditions: Vec<Condition> = Vec::new();
+        let mut at = 0;
+        while at < code.len() {
+            let end = logical_line(&code, at);
+            let line = &code[at..end];
+            let active = conditions.iter().all(|condition| condition.active);
+            match line.trim_start().strip_prefix('#').map(str::trim_start) {
+                Some(directive) => {
+                    let directive = directive.replace("\\\n", " ").replace("\\\r\n", " ");
+                    if let Some(known) = self.conditional(&directive, &mut conditions, active) {
+                        if known {
+                            blank(&mut kept[at..end]);
+                        }
+                    } else if active && directive.starts_with("include") {
+                        // Names of files look like strings and comments, so they are read from the text itself.
+                        for (name, quoted) in includes(&text[at..end]) {
+                            let helper = helpers.iter().find(|helper| helper.name == name);
+                            match helper {
+                                Some(helper) if !seen.contains(&helper.name.as_str()) => {
+                                    seen.push(&helper.name);
+                                    self.include(&helper.source, helpers, seen)?;
+                                }
+                                None if quoted && !name.starts_with("gpustream/") => {
+                                    self.missing.push(name.to_owned());
+                                }
+                                _ => {}
+                            }
+                        }
+                    } else if active {
+                        self.directive(&directive);
+                    }
+                }
+                None if !active => {
+                    self.left_out_kernel |= line.contains("__global__");
+                    blank(&mut kept[at..end]);
+                }
+                None => {}
+            }
+            at = end;
+        }
+        // Whole lines were replaced, and by spaces.
+        let kept = String::from_utf8_lossy(&kept);
+        self.files.push(Part { source, tree: tree(&readable(&kept))? });
+        Ok(())
+    }
+
+    /// Follows a directive that begins, goes on with or ends a condition; returns whether its outcome is known, and
+    /// `None` for another directive.
+    fn conditional(&self, directive: &str, open: &mut Vec<Condition>, active: bool) -> Option<bool> {
+        let word = directive.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(directive.len());
+        let (word, rest) = directive.split_at(word);
+        let negated = |value: Option<i128>| value.map(|value| i128::from(value == 0));
+        let opened = match word {
+            "if" => self.macros.condition(rest, 0),
+            "ifdef" => self.macros.is_defined(rest.trim()),
+            "ifndef" => negated(self.macros.is_defined(rest.trim())),
+            "elif" => {
+                let last = open.last_mut()?;
+                let value = if last.taken { Some(0) } else { self.macros.condition(rest, 0) };
+                last.next(value);
+                return Some(last.known);
+            }
+            "else" => {
+                let last = open.last_mut()?;
+                let value = if last.taken { Some(0) } else { Some(1) };
+                last.next(value);
+                return Some(last.known);
+            }
+            "endif" => return Some(open.pop()?.known),
+            _ => return None,
+        };
+        // Within text that is left out, everything is.
+        let opened = if active { opened } else { Some(0) };
+        let mut condition = Condition { active: true, taken: false, known: true };
+        condition.next(opened);
+        open.push(condition);
+        Some(opened.is_some())
+    }
+
+    fn directive(&mut self, directive: &str) {
+        if let Some(rest) = directive.strip_prefix("define") {
+            let rest = rest.trim_start();
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let (name, value) = rest.split_at(end);
+            let value =
+                (!value.starts_with('(')).then(|| value.split_whitespace().collect::<Vec<_>>().join(" "));
+            if !name.is_empty() {
+                self.macros.define(name, value);
+            }
+        } else if let Some(rest) = directive.strip_prefix("undef") {
+            self.macros.current.remove(rest.trim());
+        }
+    }
+}
+
+/// An `#if` whose `#endif` has not come yet.
+struct Condition {
+    /// Whether the text of the present branch counts.
+    active: bool,
+    /// Whether an earlier branch was certainly the one.
+    taken: bool,
+    /// Whether every condition so far was known.
+    known: bool,
+}
+
+impl Condition {
+    /// Begins a branch, taken where `value` is true and no earlier one was.
+    fn next(&mut self, value: Option<i128>) {
+        self.known &= value.is_some();
+        self.active = value != Some(0);
+        // Behind a condition that only compilers know, no branch is certain.
+        self.taken |= self.known && self.active;
+    }
+}
+
+/// Returns the end of the line that begins at `start`, continuation lines included.
+fn logical_line(text: &str, start: usize) -> usize {
+    let mut at = start;
+    loop {
+        let Some(end) = text[at..].find('\n').map(|end| at + end + 1) else { return text.len() };
+        if !text[at..end].trim_end_matches(['\n', '\r']).ends_with('\\') {
+            return end;
+        }
+        at = end;
+    }
+}
+
+/// Replaces everything but line breaks by spaces.
+fn blank(bytes: &mut [u8]) {
+    for byte in bytes {
+        if *byte != b'\n' {
+            *byte = b' ';
+        }
+    }
+}
+
+/// Returns the text with spaces for comments and for what strings contain; offsets stay.
+fn without_comments(text: &str) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let (end, skip) = match &bytes[at..] {
+            [b'/', b'/', ..] => (find(&bytes, at, b"\n").unwrap_or(bytes.len()), 0),
+            [b'/', b'*', ..] => (find(&bytes, at + 2, b"*/").map_or(bytes.len(), |end| end + 2), 0),
+            [quote @ (b'"' | b'\''), ..] => {
+                let mut end = at + 1;
+                while end < bytes.len() && bytes[end] != *quote && bytes[end] != b'\n' {
+                    end += if bytes[end] == b'\\' && bytes.get(end + 1) != Some(&b'\n') { 2 } else { 1 };
+                }
+                // A quote in a number such as 1'000 begins nothing.
+                (end.min(bytes.len()), 1)
+            }
+            _ => {
+                at += 1;
+                continue;
+            }
+        };
+        blank(&mut bytes[(at + skip).min(end)..end]);
+        at = (end + skip).max(at + 1);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn find(bytes: &[u8], from: usize, what: &[u8]) -> Option<usize> {
+    let rest = bytes.get(from..)?;
+    rest.windows(what.len()).position(|window| window == what).map(|at| from + at)
+}
+
+/// Words that the grammar does not know, and that change no type; some take an argument in parentheses.
+const UNREAD: [(&str, bool); 6] = [
+    ("__restrict__", false),
+    ("__restrict", false),
+    ("restrict", false),
+    ("__align__", true),
+    ("alignas", true),
+    ("__attribute__", true),
+];
+
+/// Returns the text with spaces for words that the grammar would stumble over; offsets stay.
+pub(super) fn readable(text: &str) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for (word, argument) in UNREAD {
+        for (at, _) in text.match_indices(word) {
+            let end = at + word.len();
+            let is_name = |c: char| c.is_alphanumeric() || c == '_';
+            if text[..at].ends_with(is_name) || text[end..].starts_with(is_name) {
+                continue;
+            }
+            let end = if argument { closing(text, end) } else { Some(end) };
+            if let Some(end) = end {
+                blank(&mut bytes[at..end]);
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Returns the end of the parentheses that begin behind `from`, on the same line.
+pub(super) fn closing(text: &str, from: usize) -> Option<usize> {
+    let mut depth = 0;
+    for (at, c) in text[from..].char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' if depth == 1 => return Some(from + at + 1),
+            ')' => depth -= 1,
+            '\n' => return None,
+            c if depth == 0 && !c.is_whitespace() => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn kept(text: &str, defines: &[(&str, &str)]) -> String {
+        let source = SourceFile::new("k.cu", text);
+        let defines: Vec<_> = defines.iter().map(|(n, v)| ((*n).to_owned(), Some((*v).to_owned()))).collect();
+        let parts = Parts::read(&source, &[], &defines).unwrap();
+        let root = parts.files[0].tree.root_node();
+        let mut names = Vec::new();
+        super::super::visit(root, &mut |node| {
+            if node.kind() == "identifier" && node.parent().is_some_and(|p| p.kind() == "declaration") {
+                names.push(text[node.byte_range()].to_owned());
+            }
+            true
+        });
+        names.join(" ")
+    }
+
+    #[test]
+    fn conditions_on_the_users_own_macros_choose_a_branch() {
+        let text =
+            "#if defined(DOUBLE) // or not\nint d;\n#elif SIZE == 2\nint two;\n#else\nint other;\n#endif\n";
+        assert_eq!(kept(text, &[]), "other");
+        assert_eq!(kept(text, &[("DOUBLE", "1")]), "d");
+        assert_eq!(kept(text, &[("SIZE", "2")]), "two");
+        assert_eq!(kept(&format!("#define SIZE (1 + 1)\n{text}"), &[]), "two");
+        assert_eq!(kept(&format!("/*\n#define SIZE 2\n*/\n{text}"), &[]), "other");
+        let nested = "#ifdef A\n#if B\nint x;\n#else\nint y;\n#endif\n#else\nint z;\n#endif\n";
+        assert_eq!(kept(nested, &[]), "z");
+        assert_eq!(kept(nested, &[("A", "1")]), "y");
+    }
+
+    #[test]
+    fn conditions_of_compilers_keep_every_branch() {
+        assert_eq!(kept("#ifdef __CUDACC__\nint a;\n#else\nint b;\n#endif\n", &[]), "a b");
+        assert_eq!(kept("#if CUDA_VERSION > 1 && 0\nint a;\n#else\nint b;\n#endif\n", &[]), "b");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_keeps_its_offsets(text: String) {
+            prop_assert_eq!(readable(&text).len(), text.len());
+            prop_assert_eq!(without_comments(&text).len(), text.len());
+        }
+
+        #[test]
+        fn any_directives_end_in_an_answer(lines in prop::collection::vec(
+            prop::sample::select(vec!["#if A\n", "#ifdef A\n", "#ifndef é\n", "#elif 1\n", "#else\n", "#endif\n", "#define A A\n",
+                "#define A 1 \\\n", "#undef A\n", "#include \"a.h\"\n", "\"é\\", "'", "/*", "*/", "__align__(", ")", "struct S {};\n"]), 0..24)
+        ) {
+            let source = SourceFile::new("k.cu", lines.concat());
+            let _ = Parts::read(&source, &[], &[]);
+        }
+    }
+}
