@@ -162,14 +162,23 @@ impl<'a> Types<'a> {
                 })?);
                 declared = *element;
             }
+            let (constant, volatile) = (declared.constant, declared.volatile);
             let ty = match declared.shape {
                 Shape::Value(value) => value.stored(),
                 Shape::Pointer(_) | Shape::Function => ValueType::Address,
                 Shape::Refused(why) => return Err(*why),
                 Shape::Void | Shape::Reference | Shape::Array(..) => return Err(unbindable(place, of)),
             };
-            let field =
-                Field { name: name.to_owned(), docs: docs.clone(), ty, extents, offset: 0, in_cpp: true };
+            let field = Field {
+                name: name.to_owned(),
+                docs: docs.clone(),
+                ty,
+                extents,
+                offset: 0,
+                in_cpp: true,
+                constant,
+                volatile,
+            };
             if field.size().is_none() {
                 return Err(
                     place.refuse(format!("`{of}::{name}` is too large"), "pass a pointer to such memory")
@@ -199,6 +208,8 @@ fn words(size: usize, align: usize) -> Field {
         extents: vec![size / word.size()],
         offset: 0,
         in_cpp: false,
+        constant: false,
+        volatile: false,
     }
 }
 

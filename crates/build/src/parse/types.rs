@@ -8,6 +8,7 @@ use tree_sitter::Node;
 use super::constants::{self, Name};
 use super::preprocess::{Macros, Part, Parts};
 use super::{children, doc};
+use crate::bindings::identifier;
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Argument, Definition, Enum, Template};
 use crate::types::{Scalar, ValueType, handle_from_cpp, vector_from_cpp};
@@ -653,6 +654,8 @@ impl<'a> Types<'a> {
         let fits =
             |range: std::ops::RangeInclusive<i128>| values.iter().all(|(_, value)| range.contains(value));
         let repr = match fixed {
+            // Whatever a bool may hold, its bytes are an integer.
+            Some(Scalar::Bool) => Scalar::U8,
             Some(scalar) => scalar,
             None if scoped || fits(i32::MIN.into()..=i32::MAX.into()) => Scalar::I32,
             None if fits(0..=u32::MAX.into()) => Scalar::U32,
@@ -666,7 +669,8 @@ impl<'a> Types<'a> {
     pub(super) fn rust_name(&self, cpp: &str, place: Place<'a>) -> Result<String, Diagnostic> {
         let last = cpp.rsplit("::").next().unwrap_or(cpp);
         let taken = |name: &str| self.used.iter().any(|used| used.name() == name);
-        let name = if taken(last) { cpp.replace("::", "_") } else { last.to_owned() };
+        let name =
+            identifier(&if taken(&identifier(last)) { cpp.replace("::", "_") } else { last.to_owned() });
         if taken(&name) || super::structs::has_a_meaning(&name) {
             return Err(place.refuse(
                 format!("`{name}` has a meaning of its own in the generated Rust"),
