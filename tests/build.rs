@@ -10,6 +10,7 @@ fn main() {
                 "foreign",
                 "idioms",
                 "library",
+                "own_words",
                 "sync",
                 "types",
                 "types-half2",

@@ -1,11 +1,14 @@
 //! Idioms of existing CUDA and HIP kernels mean the same on every backend.
 
-use conformance::idioms;
+use conformance::{idioms, own_words};
+use gpustream::half::f16;
 use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
-    Plain: threads_that_have_returned_take_no_part_in_barriers, cooperative_groups_of_a_grid_meet;
-    Warps: cooperative_groups_of_a_block_match_plain_rust;
+    Plain: threads_that_have_returned_take_no_part_in_barriers, cooperative_groups_of_a_grid_meet,
+        integer_intrinsics_match_plain_rust, counters_lose_no_update, a_files_own_words_come_first,
+        pairs_of_halves_match_plain_rust;
+    Warps: cooperative_groups_of_a_block_match_plain_rust, masks_of_32_bits_name_the_whole_warp;
 }
 
 fn threads_that_have_returned_take_no_part_in_barriers(device: &Device) -> Result<()> {
@@ -77,6 +80,152 @@ fn cooperative_groups_of_a_grid_meet(device: &Device) -> Result<()> {
             want.iter_mut().for_each(|x| *x = x.wrapping_add(sum));
         }
         assert_eq!(s.download(&x)?, want, "{blocks} blocks of {threads}");
+    }
+    Ok(())
+}
+
+fn masks_of_32_bits_name_the_whole_warp(device: &Device) -> Result<()> {
+    let kernels = idioms::Kernels::load(device)?;
+    let s = device.stream()?;
+    let threads = 128u32;
+    let mut out = s.zeros::<u32>(12 * threads as usize)?;
+    kernels.masked_warps(&s, &Launch::new([1; 3], [threads, 1, 1]), &mut out)?;
+    for (me, got) in (0..threads).zip(s.download(&out)?.chunks(12)) {
+        let (at, base) = (me % 32, me / 32 * 32);
+        let want = [
+            base + 3,
+            if at < 2 { me } else { me - 2 },
+            if at % 8 < 6 { me + 2 } else { me },
+            me ^ 5,
+            0x4924_9249,
+            1,
+            0,
+            0x1111_1111 << (at % 4),
+            1,
+            1,
+            base + 5,
+            1,
+        ];
+        assert_eq!(got, want, "thread {me}");
+    }
+    Ok(())
+}
+
+fn integer_intrinsics_match_plain_rust(device: &Device) -> Result<()> {
+    let kernels = idioms::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut state = 1u32;
+    let mut random = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.rotate_left(13)
+    };
+    let mut a = vec![0, u32::MAX, 0x8000_0000, 0x80_7f_80_7f, 0x7fff_8000, 0x0101_0101, 5];
+    let mut b = vec![u32::MAX, 1, 0x8000_0000, 0x7f_80_80_80, 0x8000_7fff, 0xff00_ff00, 0];
+    a.extend((0..500).map(|_| random()));
+    b.extend((0..500).map(|_| random()));
+    let mut out = s.zeros::<u32>(28 * a.len())?;
+    kernels.integer_intrinsics(&s, &s.upload(&a)?, &s.upload(&b)?, &mut out, a.len() as u32)?;
+    let bytes = |x: u32, y: u32, f: &dyn Fn(u8, u8) -> u8| {
+        let (x, y) = (x.to_le_bytes(), y.to_le_bytes());
+        u32::from_le_bytes(std::array::from_fn(|i| f(x[i], y[i])))
+    };
+    let halves = |x: u32, y: u32, f: &dyn Fn(u16, u16) -> u16| {
+        u32::from(f(x as u16, y as u16)) | u32::from(f((x >> 16) as u16, (y >> 16) as u16)) << 16
+    };
+    for ((&x, &y), got) in a.iter().zip(&b).zip(s.download(&out)?.chunks(28)) {
+        let (xb, yb) = (x.to_le_bytes(), y.to_le_bytes());
+        let pair = u64::from(y) << 32 | u64::from(x);
+        let signed_24 = |x: u32| (x as i32) << 8 >> 8;
+        let want = [
+            bytes(x, y, &u8::wrapping_add),
+            halves(x, y, &u16::wrapping_sub),
+            bytes(x, y, &|x, y| (x as i8).saturating_add(y as i8) as u8),
+            bytes(x, y, &u8::saturating_sub),
+            bytes(x, y, &u8::abs_diff),
+            halves(x, y, &|x, y| (x as i16).max(y as i16) as u16),
+            bytes(x, y, &u8::min),
+            bytes(x, y, &|x, y| if x as i8 > y as i8 { 255 } else { 0 }),
+            halves(x, y, &|x, y| u16::from(x < y)),
+            bytes(x, y, &|x, y| ((u16::from(x) + u16::from(y) + 1) / 2) as u8),
+            bytes(x, 0, &|x, _| (x as i8).wrapping_abs() as u8),
+            halves(x, 0, &|x, _| x.wrapping_neg()),
+            xb.iter().zip(yb).map(|(&x, y)| u32::from(x.abs_diff(y))).sum(),
+            (3 + xb.iter().zip(yb).map(|(&x, y)| i32::from(x as i8) * i32::from(y as i8)).sum::<i32>())
+                as u32,
+            3 + xb.iter().zip(yb).map(|(&x, y)| u32::from(x) * u32::from(y)).sum::<u32>(),
+            (pair << 5 >> 32) as u32,
+            y,
+            u32::from_le_bytes([xb[0], yb[0], xb[2], yb[2]]),
+            x.reverse_bits(),
+            (if x == 0 { 0 } else { x.trailing_zeros() + 1 })
+                + 64 * y.leading_zeros()
+                + 4096 * x.count_ones(),
+            signed_24(x).wrapping_mul(signed_24(y)) as u32,
+            (u64::from(x) * u64::from(y) >> 32) as u32,
+            x,
+            y,
+            ((u64::from(x) + u64::from(y)) / 2) as u32,
+            x.abs_diff(y).wrapping_add(9),
+            x ^ y,
+            x.min(y).wrapping_sub(x.max(3)),
+        ];
+        assert_eq!(got, want, "{x:#x} and {y:#x}");
+    }
+    Ok(())
+}
+
+fn counters_lose_no_update(device: &Device) -> Result<()> {
+    let kernels = idioms::Kernels::load(device)?;
+    let s = device.stream()?;
+    let (blocks, threads) = (7u32, 61u32);
+    let n = blocks * threads;
+    let (mut words, mut wide) = (s.zeros::<u32>(8)?, s.zeros::<u64>(2)?);
+    let (mut shorts, mut doubles) = (s.upload(&[77u16, 0])?, s.zeros::<f64>(1)?);
+    let launch = Launch::new([blocks, 1, 1], [threads, 1, 1]);
+    kernels.counters(&s, &launch, &mut words, &mut wide, &mut shorts, &mut doubles)?;
+    let down = (10 - n % 10) % 10;
+    assert_eq!(s.download(&words)?[..5], [n % 10, down, n, u32::MAX, 3 * n]);
+    assert_eq!(s.download(&wide)?, [u64::from(n) << 33, u64::from(threads - 1) << 40]);
+    assert_eq!(s.download(&shorts)?, [77, n as u16]);
+    assert_eq!(s.download(&doubles)?, [f64::from(n) / 2.0]);
+    Ok(())
+}
+
+/// The file has macros of common names, functions that the library has too, standard headers and a `main`.
+fn a_files_own_words_come_first(device: &Device) -> Result<()> {
+    let kernels = own_words::Kernels::load(device)?;
+    let s = device.stream()?;
+    let x: Vec<f32> = (0..64).map(|i| (i * 37 % 64) as f32).collect();
+    let (mut largest, mut sums) = (s.zeros::<f64>(1)?, s.zeros::<f32>(3)?);
+    kernels.own_functions(&s, &Launch::new([1; 3], [64, 1, 1]), &s.upload(&x)?, &mut largest, &mut sums)?;
+    assert_eq!(s.download(&largest)?, [63.0]);
+    assert_eq!(s.download(&sums)?, [x[0] + 1.0, x[2] + 103.0, 1.0]);
+    Ok(())
+}
+
+fn pairs_of_halves_match_plain_rust(device: &Device) -> Result<()> {
+    let kernels = own_words::Kernels::load(device)?;
+    let s = device.stream()?;
+    // Small multiples of 1/8: every result is exact.
+    let pair = |i: u32| [f16::from_f32((i % 23) as f32 / 8.0 - 1.0), f16::from_f32((i % 7) as f32 / 4.0)];
+    let bits = |[low, high]: [f16; 2]| u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16;
+    let (a, b): (Vec<_>, Vec<_>) = (0..500).map(|i| (pair(i), pair(i * i + 5))).unzip();
+    let (x, y): (Vec<u32>, Vec<u32>) = a.iter().zip(&b).map(|(&a, &b)| (bits(a), bits(b))).unzip();
+    let mut z = s.zeros::<u32>(6 * x.len())?;
+    kernels.pairs(&s, &s.upload(&x)?, &s.upload(&y)?, &mut z, x.len() as u32)?;
+    for ((a, b), got) in a.iter().zip(&b).zip(s.download(&z)?.chunks(6)) {
+        let each = |f: &dyn Fn(f32, f32) -> f32| {
+            bits(std::array::from_fn(|i| f16::from_f32(f(a[i].to_f32(), b[i].to_f32()))))
+        };
+        let want = [
+            each(&|a, b| a + b),
+            each(&|a, b| a - b),
+            each(&|a, b| a * b),
+            each(&|a, b| a * b + a),
+            each(&|a, _| -a),
+            bits([a[1], b[0]]),
+        ];
+        assert_eq!(got, want, "{a:?} and {b:?}");
     }
     Ok(())
 }

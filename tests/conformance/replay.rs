@@ -8,12 +8,15 @@ use std::{mem, thread};
 use conformance::{
     Child, Gate, assert_all, kernels_and_streams, next, open_again, refused, sync, tests, until,
 };
-use gpustream::{Buffer, Device, DeviceOptions, Error, ErrorKind, Launch, Result, StreamOptions, Tracking};
+use gpustream::{
+    Arg, Buffer, Device, DeviceOptions, Error, ErrorKind, Launch, Result, StreamOptions, Tracking,
+};
 
 use crate::graphs::{N, usable};
 
 tests! {
-    Plain: unchanged_step_is_one_launch, changed_values_are_set, swapped_buffers_have_a_graph_each,
+    Plain: unchanged_step_is_one_launch, changed_values_are_set, unexpected_launches_are_checked,
+        swapped_buffers_have_a_graph_each,
         other_course_is_found_again, shorter_and_longer_runs_mean_the_same, changed_dependencies_are_kept,
         wait_inside_cuts_the_step, guard_inside_sees_what_came_before, other_stream_sees_what_is_held_back,
         other_stream_sees_a_write_behind_a_read,
@@ -81,6 +84,42 @@ fn changed_values_are_set(device: &Device) -> Result<()> {
         let stats = step.stats();
         assert_eq!((stats.recordings, stats.nodes_set, stats.launches), (1, 6, 7), "{stats:?}");
     }
+    Ok(())
+}
+
+/// The launch that a step expects needs no checks; all others have them, and do not cut the step where they are refused.
+fn unexpected_launches_are_checked(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let kernel = kernels.module().kernel("step")?;
+    let others =
+        sync::Kernels::load(&open_again(device, DeviceOptions::default())?)?.module().kernel("step")?;
+    let huge = ONE.shared(device.info().shared_memory_per_block_optin + 1);
+    let (mut x, value) = (s.full(N, 1u32)?, 3u32);
+    let mut step = device.replay();
+    for run in 0..6 {
+        step.run(&s, |s| {
+            // SAFETY: the buffer has N elements; all other launches are refused.
+            unsafe {
+                if run > 2 {
+                    let few = [Arg::write(&mut x), Arg::value(&value)];
+                    refused(kernel.launch(s, &ONE, &few), ErrorKind::ArgumentMismatch, &["given 2"]);
+                    let wide = [Arg::write(&mut x), Arg::value(&3u64), Arg::value(&N)];
+                    refused(kernel.launch(s, &ONE, &wide), ErrorKind::ArgumentMismatch, &["[8, 8, 8]"]);
+                    let memory = [Arg::value(&value), Arg::write(&mut x), Arg::value(&N)];
+                    refused(kernel.launch(s, &ONE, &memory), ErrorKind::ArgumentMismatch, &["[4, 8, 8]"]);
+                }
+                let args = [Arg::write(&mut x), Arg::value(&value), Arg::value(&N)];
+                if run > 2 {
+                    refused(kernel.launch(s, &huge, &args), ErrorKind::InvalidLaunch, &["shared memory"]);
+                    refused(others.launch(s, &ONE, &args), ErrorKind::DeviceMismatch, &["step"]);
+                }
+                kernel.launch(s, &ONE, &args)
+            }
+        })?;
+    }
+    assert_all(&s, &x, after(1, [3; 6]))?;
+    let stats = step.stats();
+    assert!(step.fallback().is_some() || (stats.launches, stats.plain) == (5, 1), "{stats:?}");
     Ok(())
 }
 

@@ -56,6 +56,11 @@ pub mod half_pairs {
     gpustream::include_kernels!("types-half2");
 }
 
+/// Kernels of a file with macros, overloads and host code of its own.
+pub mod own_words {
+    gpustream::include_kernels!("own_words");
+}
+
 /// Kernels for the functions of the portable device headers.
 pub mod library {
     gpustream::include_kernels!("library");

@@ -75,3 +75,92 @@ extern "C" __global__ void add_the_sum(unsigned* x, unsigned* sums, unsigned rou
         grid.sync();
     }
 }
+
+/// Stores for each thread of one block what the masked operations of the first 32 lanes of its warp tell; the other lanes,
+/// where there are any, name those above.
+/// requires: 12 * block.x <= len(out), block.y * block.z * grid.x * grid.y * grid.z == 1
+extern "C" __global__ void masked_warps(unsigned* out) {
+    const unsigned me = threadIdx.x, lane = me % warpSize, at = lane % 32, base = lane - at;
+    unsigned* mine = out + 12 * me;
+    mine[0] = __shfl_sync(0xffffffff, me, 3, 32);
+    mine[1] = __shfl_up_sync(0xffffffff, me, 2, 32);
+    mine[2] = __shfl_down_sync(0xffffffff, me, 2, 8);
+    mine[3] = (unsigned)__shfl_xor_sync(0xffffffff, (double)me, 5);
+    mine[4] = (unsigned)(__ballot_sync(0xffffffff, at % 3 == 0) >> base);
+    mine[5] = __any_sync(0xffffffff, at == 31) != 0;
+    mine[6] = __all_sync(0xffffffff, at < 31) != 0;
+    mine[7] = (unsigned)(__match_any_sync(0xffffffff, at % 4 + base) >> base);
+    int same = 0;
+    __match_all_sync(0xffffffff, 7, &same);
+    mine[8] = same != 0;
+    mine[9] = __activemask() != 0;
+    __syncwarp();
+    mine[10] = __shfl_sync(0xffffffff, (unsigned short)(me + 1), 4, 32);
+    mine[11] = __popcll(__ballot_sync(0xffffffff, 1)) == warpSize;
+}
+
+/// Stores what integer intrinsics make of a and b.
+/// requires: n <= len(a), n <= len(b), 28 * n <= len(out)
+/// covers: n
+extern "C" __global__ void integer_intrinsics(const unsigned* a, const unsigned* b, unsigned* out, unsigned n) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const unsigned x = a[i], y = b[i];
+    unsigned* o = out + 28 * i;
+    o[0] = __vadd4(x, y);
+    o[1] = __vsub2(x, y);
+    o[2] = __vaddss4(x, y);
+    o[3] = __vsubus4(x, y);
+    o[4] = __vabsdiffu4(x, y);
+    o[5] = __vmaxs2(x, y);
+    o[6] = __vminu4(x, y);
+    o[7] = __vcmpgts4(x, y);
+    o[8] = __vsetltu2(x, y);
+    o[9] = __vavgu4(x, y);
+    o[10] = __vabs4(x);
+    o[11] = __vneg2(x);
+    o[12] = __vsadu4(x, y);
+    o[13] = (unsigned)__dp4a((int)x, (int)y, 3);
+    o[14] = __dp4a(x, y, 3u);
+    o[15] = __funnelshift_l(x, y, 37);
+    o[16] = __funnelshift_rc(x, y, 33);
+    o[17] = __byte_perm(x, y, 0x6240);
+    o[18] = __brev(x);
+    o[19] = (unsigned)(__ffs((int)x) + 64 * __clz((int)y) + 4096 * __popc(x));
+    o[20] = (unsigned)__mul24((int)x, (int)y);
+    o[21] = __umulhi(x, y);
+    const double d = __hiloint2double((int)x, (int)y);
+    o[22] = (unsigned)__double2hiint(d);
+    o[23] = (unsigned)__double2loint(d);
+    o[24] = __uhadd(x, y);
+    o[25] = __usad(x, y, 9);
+    o[26] = umin(x, y) ^ umax(x, y);
+    o[27] = min(x, y) - max(x, 3u);
+}
+
+/// Every thread takes part in each kind of counter: see the test.
+/// requires: 8 <= len(words), 2 <= len(wide), 2 <= len(shorts), 1 <= len(doubles)
+extern "C" __global__ void counters(unsigned* words, unsigned long long* wide, unsigned short* shorts, double* doubles) {
+    atomicInc(&words[0], 9);
+    atomicDec(&words[1], 9);
+    atomicAdd_block(&words[5], 0u);
+    atomicAdd_system(&words[2], 1u);
+    atomicOr(&words[3], 1u << (threadIdx.x % 32));
+    unsigned seen = words[4], old;
+    do {
+        old = seen;
+        seen = atomicCAS_system(&words[4], old, old + 3);
+    } while (seen != old);
+    unsigned long long wide_seen = wide[0], wide_old;
+    do {
+        wide_old = wide_seen;
+        wide_seen = atomicCAS(&wide[0], wide_old, wide_old + (1ull << 33));
+    } while (wide_seen != wide_old);
+    unsigned short short_seen = shorts[1], short_old;
+    do {
+        short_old = short_seen;
+        short_seen = atomicCAS(&shorts[1], short_old, (unsigned short)(short_old + 1));
+    } while (short_seen != short_old);
+    atomicAdd(doubles, 0.5);
+    atomicMax(&wide[1], (unsigned long long)threadIdx.x << 40);
+}

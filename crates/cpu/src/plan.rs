@@ -63,6 +63,9 @@ impl Kind {
 /// A graph's nodes, and the state of its run. Runs of one executable follow each other, so one state is enough.
 pub(crate) struct GraphRun {
     nodes: Vec<RunNode>,
+    /// The number of nodes that no other node follows. With the last of them all are done.
+    ends: usize,
+    /// The number of those that are not done.
     left: AtomicUsize,
     /// The stream that waits for the run.
     stream: Mutex<Option<Arc<dyn Launcher>>>,
@@ -80,7 +83,7 @@ pub(crate) trait Launcher: Send + Sync {
 struct RunNode {
     plan: PlanNode,
     before: Vec<usize>,
-    /// Number of dependencies that are not done.
+    /// Number of dependencies that are not done; unused where there is one.
     pending: AtomicU32,
     job: Job,
 }
@@ -93,6 +96,7 @@ impl GraphRun {
                 before[dependency].push(index);
             }
         }
+        let ends = before.iter().filter(|before| before.is_empty()).count();
         let nodes = plan
             .into_iter()
             .zip(before)
@@ -103,7 +107,7 @@ impl GraphRun {
                 job: Job::new(u32::MAX),
             })
             .collect();
-        Self { nodes, left: AtomicUsize::new(0), stream: Mutex::default() }
+        Self { nodes, ends, left: AtomicUsize::new(0), stream: Mutex::default() }
     }
 
     /// Returns the nodes, in an order that respects their dependencies.
@@ -141,8 +145,21 @@ impl GraphRun {
     /// Has nodes wait for all their dependencies.
     fn reset(&self, nodes: Range<usize>) {
         for node in &self.nodes[nodes] {
-            node.pending.store(node.plan.after.len() as u32, Ordering::Relaxed);
+            if node.waits_for_several() {
+                node.pending.store(node.plan.after.len() as u32, Ordering::Relaxed);
+            }
         }
+    }
+}
+
+impl RunNode {
+    fn waits_for_several(&self) -> bool {
+        self.plan.after.len() > 1
+    }
+
+    /// Counts a dependency as done. Returns whether that was the last one.
+    fn becomes_ready(&self) -> bool {
+        !self.waits_for_several() || self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
@@ -153,7 +170,7 @@ pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Lau
         return;
     }
     let level = stream.level();
-    run.left.store(run.nodes.len(), Ordering::Relaxed);
+    run.left.store(run.ends, Ordering::Relaxed);
     *lock(&run.stream) = Some(stream);
     run.reset(0..run.nodes.len());
     let mut roots = (0..run.nodes.len()).filter(|&index| run.nodes[index].plan.after.is_empty());
@@ -190,13 +207,11 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
             Kind::Enter { word, leave } => {
                 // SAFETY: the word is aligned, and alive until the graph's run is over, as its node asked of the caller.
                 if lost || unsafe { words::read(word) } == 0 {
-                    // Nothing runs between the two, which also counts as done.
-                    run.left.fetch_sub(leave - node, Ordering::Relaxed);
+                    // Nothing runs between the two.
                     node = leave;
                 }
             }
             Kind::Leave { enter, again: true } => {
-                run.left.fetch_add(node - enter, Ordering::Relaxed);
                 run.reset(enter + 1..node + 1);
                 // By the queue, so that a body which others are to stop leaves them a worker.
                 let level = run.level();
@@ -229,7 +244,7 @@ impl Task<Shared> for GraphRun {
 fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize> {
     let mut mine = None;
     for &next in &run.nodes[node].before {
-        if run.nodes[next].pending.fetch_sub(1, Ordering::AcqRel) != 1 {
+        if !run.nodes[next].becomes_ready() {
             continue;
         }
         if mine.is_none() {
@@ -238,7 +253,7 @@ fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize>
             worker.device().scheduler.push(run.clone(), next, run.level());
         }
     }
-    if run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+    if run.nodes[node].before.is_empty() && run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
         let stream = lock(&run.stream).take();
         if let Some(stream) = stream {
             stream.graph_done();

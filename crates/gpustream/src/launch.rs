@@ -326,7 +326,7 @@ impl Kernel {
         let launched = Launched { operation, rules, function: self.raw, config, args };
         self.device().is_same(stream.device())
             // SAFETY: handed on.
-            && unsafe { stream.core.follow(&launched, |arg| arg.on(&stream.device)) }
+            && unsafe { stream.core.follow(&launched, |arg| arg.on(&stream.device), || self.takes(config)) }
     }
 }
 

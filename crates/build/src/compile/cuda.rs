@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Common, Image, Output, execute, stamp, write_unit};
+use super::{Common, Image, Output, SHELL, beside, device_code, execute, include, stamp, write_unit};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::report::{KernelReport, Occupancy};
@@ -18,7 +18,10 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     // nvcc names the cubins it packs; they are wanted for their tables.
     let keep = common.out_dir.join(format!("{name}.cuda"));
     let source = format!("{name}.nvcc.cu");
-    let text = write_unit(unit, &common.out_dir.join(&source))?;
+    // To nvcc the host code of CUDA is its own, and that of HIP is not.
+    let of_hip = unit.source.text.contains("<hip/") || unit.source.text.contains("\"hip/");
+    let code = if of_hip { device_code(unit)? } else { include(unit)? };
+    let text = write_unit(unit, &common.out_dir.join(&source), &code)?;
     let numbers = numbers(archs)?;
     let Some(newest) = numbers.iter().max_by_key(|n| sort_key(n)) else {
         return Err(Error::message("no CUDA target was named; sm_80 is one"));
@@ -31,6 +34,8 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     }
     flags.push(format!("-gencode=arch=compute_{newest},code=compute_{newest}"));
     flags.extend(common.shell_arguments(Backend::Cuda)?);
+    let beside = beside(unit).filter(|argument| of_hip && !argument.contains(SHELL));
+    flags.extend(beside.map(|argument| format!("-Xcompiler={argument}")));
 
     // nvcc hands its arguments to a shell, within quotes that leave some characters their meaning. So it runs in the
     // output folder and gets names that lie there, whatever the folder itself is called.

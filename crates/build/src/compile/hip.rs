@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Common, Image, Output, execute, stamp, write_unit};
+use super::{Common, Image, Output, SHELL, beside, device_code, execute, stamp, write_unit};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::headers::{for_hip, write_if_changed};
@@ -22,7 +22,7 @@ pub(crate) fn compile(
 ) -> Result<Output> {
     let name = format!("{}.{}", unit.module.name, arch.replace(':', "."));
     let (image, source) = (format!("{name}.co"), format!("{name}.hip"));
-    let text = write_unit(unit, &common.out_dir.join(&source))?;
+    let text = write_unit(unit, &common.out_dir.join(&source), &device_code(unit)?)?;
     // As nvcc includes its own header: a kernel needs no include to be a kernel.
     let mut flags = ["-x", "hip", "-std=c++17", "-O3", "-include", "gpustream/hip/compat.cuh"]
         .map(str::to_owned)
@@ -43,6 +43,7 @@ pub(crate) fn compile(
     }
     flags.push("--no-gpu-bundle-output".to_owned());
     flags.extend(common.shell_arguments(Backend::Hip)?);
+    flags.extend(beside(unit).filter(|argument| !argument.contains(SHELL)));
 
     // hipcc may be a script that has a shell run the compiler, as nvcc does.
     let command = || {

@@ -64,6 +64,9 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     ] {
         add(cpu, names, "");
     }
+    for backend in [cpu, Backend::Hip] {
+        add(backend, "math_constants.h hip/hip_math_constants.h", "#include <gpustream/math_constants.cuh>");
+    }
     for names in [CUDA_GROUPS, HIP_GROUPS] {
         add(cpu, names, "#include <gpustream/groups.cuh>");
         add(Backend::Hip, names, "#include <gpustream/groups.cuh>");

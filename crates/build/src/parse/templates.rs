@@ -3,6 +3,7 @@
 //! An instance is asked for in one of four places: a `types:` line above the template, an explicit instantiation in the
 //! file, a launch with all its arguments in the file's host code, or the build script.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use tree_sitter::Node;
@@ -41,16 +42,24 @@ pub(super) struct Instances {
 /// Returns what the file's own text asks for, and then the build script.
 pub(super) fn wanted(source: &SourceFile, root: Node<'_>, script: &[String]) -> Vec<Wanted> {
     let mut all = Vec::new();
+    let constants = constants(source, root);
     visit(root, &mut |node| {
         match node.kind() {
             "template_instantiation" if child_of_kind(node, "__global__").is_some() => {
                 let place = Place::Written(node.byte_range());
                 all.extend(node.child_by_field_name("declarator").and_then(|d| instance(source, d, place)));
             }
-            "call_expression" if child_of_kind(node, "kernel_call_syntax").is_some() => {
-                all.extend(
-                    node.child_by_field_name("function").and_then(|f| instance(source, f, Place::Launched)),
-                );
+            "call_expression" => {
+                if let Some(mut wanted) =
+                    launched(source, node).and_then(|f| instance(source, f, Place::Launched))
+                {
+                    for argument in &mut wanted.arguments {
+                        if let Some(Some(value)) = constants.get(argument.as_str()) {
+                            *argument = (*value).to_owned();
+                        }
+                    }
+                    all.push(wanted);
+                }
             }
             _ => {}
         }
@@ -58,6 +67,43 @@ pub(super) fn wanted(source: &SourceFile, root: Node<'_>, script: &[String]) -> 
     });
     all.extend(script.iter().filter_map(|text| named(text, Place::Script)));
     all
+}
+
+/// Returns the kernel that a call launches: `f<float><<<…>>>(…)`, `hipLaunchKernelGGL(f<float>, …)`.
+fn launched<'a>(source: &SourceFile, call: Node<'a>) -> Option<Node<'a>> {
+    let function = call.child_by_field_name("function")?;
+    if child_of_kind(call, "kernel_call_syntax").is_some() {
+        return Some(function);
+    }
+    match &source.text[function.byte_range()] {
+        "hipLaunchKernelGGL" | "hipLaunchKernel" | "HIP_KERNEL_NAME" => {
+            let first = call.child_by_field_name("arguments")?.named_child(0)?;
+            if first.kind() == "call_expression" { launched(source, first) } else { Some(first) }
+        }
+        _ => None,
+    }
+}
+
+/// Returns the constants of all functions with their values; `None` for a name with more than one value.
+fn constants<'s>(source: &'s SourceFile, root: Node<'_>) -> HashMap<&'s str, Option<&'s str>> {
+    let mut constants = HashMap::new();
+    let text = |node: Node<'_>| &source.text[node.byte_range()];
+    visit(root, &mut |node| {
+        let qualifiers = || children(node).into_iter().filter(|child| child.kind() == "type_qualifier");
+        if node.kind() == "declaration"
+            && qualifiers().any(|word| matches!(text(word), "const" | "constexpr"))
+        {
+            for declarator in children(node).into_iter().filter(|child| child.kind() == "init_declarator") {
+                let name = declarator.child_by_field_name("declarator").map(text);
+                if let (Some(name), Some(value)) = (name, declarator.child_by_field_name("value").map(text)) {
+                    let known = constants.entry(name).or_insert(Some(value));
+                    *known = known.filter(|known| *known == value);
+                }
+            }
+        }
+        true
+    });
+    constants
 }
 
 /// Returns the instance that a declarator or the function of a call names.
@@ -343,7 +389,7 @@ fn argument(types: &mut Types<'_>, template: &Template, text: &str) -> Result<Ar
             ty if is_type(text) => Ok(Argument::Type { cpp: text.to_owned(), ty }),
             _ => Err(format!("`{text}` for `{}` is no type", template.name)),
         },
-        Some(scalar) => match number(text) {
+        Some(scalar) => match number(text).or_else(|| types.evaluate(text, "")) {
             Some(value) if scalar == Scalar::Bool => {
                 Ok(Argument::Constant { value: i128::from(value != 0), scalar })
             }

@@ -127,17 +127,19 @@ impl StreamCore {
 
     /// Holds back a launch that is the one which a step expects, on memory that nobody but this stream has used. Returns
     /// false for any other, which is to be checked and [submitted](Self::submit). The expected one needs no checks: the
-    /// launch that it equals had them.
+    /// launch that it equals had them, and where it has another shape `fits` is asked.
     ///
     /// # Safety
     /// `shown` returns an argument as what it is, with bytes that can be read, or nothing for one that is not of the
-    /// stream's device; otherwise as for [`submit`](Self::submit).
+    /// stream's device. `fits` returns whether the shape is one that the kernel takes. Neither calls the driver nor waits.
+    /// Otherwise as for [`submit`](Self::submit).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
     pub unsafe fn follow<'a, A>(
         &self,
         launch: &Launched<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
+        fits: impl Fn() -> bool,
     ) -> bool {
         if is_inside() {
             return false;
@@ -149,7 +151,7 @@ impl StreamCore {
             && owed.is_empty()
             && !launch.rules.blocking
             // SAFETY: handed on.
-            && let Some(uses) = unsafe { step.follow(launch, &shown, self.id) }
+            && let Some(uses) = unsafe { step.follow(launch, &shown, fits, self.id) }
         {
             *number += 1;
             self.counted.store(*number, Ordering::Release);

@@ -241,6 +241,7 @@ impl Step {
         &mut self,
         launch: &Launched<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
+        fits: impl Fn() -> bool,
         stream: StreamId,
     ) -> Option<Uses> {
         let segment = self.segments.get_mut(self.at)?;
@@ -251,7 +252,7 @@ impl Step {
         };
         let shape_of = segment.shape_mut(shape)?;
         // SAFETY: handed on.
-        let (values, uses) = unsafe { shape_of.trace.follow(next, launch, shown, self.seal, stream) }?;
+        let (values, uses) = unsafe { shape_of.trace.follow(next, launch, shown, fits, self.seal, stream) }?;
         if values == Values::Taken {
             shape_of.set_stale(next);
         }

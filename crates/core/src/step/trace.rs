@@ -213,20 +213,24 @@ impl Trace {
         index: usize,
         launch: &Launched<'a, A>,
         shown: impl Fn(&'a A) -> Option<Argument<'a>>,
+        fits: impl Fn() -> bool,
         seal: Seal,
         stream: StreamId,
     ) -> Option<(Values, Uses)> {
         let Entry { operation, work: KeptWork::Kernel(kept), touched } = self.entries.get_mut(index)? else {
             return None;
         };
-        if kept.function != launch.function
-            || kept.args.len() != launch.args.len()
-            || !is_same_launch(&kept.config, launch.config)
-        {
+        if kept.function != launch.function || kept.args.len() != launch.args.len() {
             return None;
         }
-        let mut touched = touched.iter();
         let (mut values, mut uses) = (Values::Same, Uses::Sealed);
+        if !is_same_launch(&kept.config, launch.config) {
+            if attributes(&kept.config) != attributes(launch.config) || !fits() {
+                return None;
+            }
+            values = Values::Taken;
+        }
+        let mut touched = touched.iter();
         for (value, arg) in kept.args.values().zip(launch.args) {
             let bytes = match shown(arg)? {
                 Argument::Value { bytes, size } if size == value.size => bytes,
@@ -254,6 +258,7 @@ impl Trace {
             return None;
         }
         if values == Values::Taken {
+            kept.config = *launch.config;
             for (value, arg) in kept.args.values().zip(launch.args) {
                 let bytes = match shown(arg)? {
                     Argument::Value { bytes, .. } => bytes,
@@ -340,12 +345,13 @@ impl Trace {
     }
 
     /// Returns the work of operation `index`.
+    #[inline]
     pub(super) fn work(&self, index: usize) -> Work<'_> {
-        match self.lend(index) {
-            Lent::Kernel(LentKernel { function, config, args, .. }) => {
-                Work::Kernel { function, config, args }
+        match &self.entries[index].work {
+            KeptWork::Kernel(Kernel { function, config, args, .. }) => {
+                Work::Kernel { function: *function, config, args: args.pointers() }
             }
-            Lent::Other(work) => work,
+            KeptWork::Other(work) => *work,
         }
     }
 

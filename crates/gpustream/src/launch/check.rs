@@ -55,16 +55,31 @@ impl Kernel {
     #[inline]
     pub(crate) fn check_block(&self, block: [u32; 3], dynamic_shared: u32) -> Result<()> {
         let info = self.device().info();
+        let (threads, limit, shared) = self.needs(block, dynamic_shared);
+        if threads > u64::from(limit) || shared > u64::from(info.shared_memory_per_block_optin) {
+            return Err(self.beyond_limits(threads, limit, shared, info.shared_memory_per_block_optin));
+        }
+        if shared <= u64::from(info.shared_memory_per_block) { Ok(()) } else { self.allow_most_shared() }
+    }
+
+    /// Returns the number of threads of such a block and their limit, and the bytes of shared memory.
+    #[inline]
+    fn needs(&self, block: [u32; 3], dynamic_shared: u32) -> (u64, u32, u64) {
+        let info = self.device().info();
         let threads = block.iter().map(|&threads| u64::from(threads)).product::<u64>();
         let limit = match self.info.max_threads_per_block {
             0 => info.max_threads_per_block,
             own => own.min(info.max_threads_per_block),
         };
-        let shared = u64::from(dynamic_shared) + u64::from(self.info.static_shared);
-        if threads > u64::from(limit) || shared > u64::from(info.shared_memory_per_block_optin) {
-            return Err(self.beyond_limits(threads, limit, shared, info.shared_memory_per_block_optin));
-        }
-        if shared <= u64::from(info.shared_memory_per_block) { Ok(()) } else { self.allow_most_shared() }
+        (threads, limit, u64::from(dynamic_shared) + u64::from(self.info.static_shared))
+    }
+
+    /// Returns whether a launch in this shape passes [`check_shape`](Self::check_shape) without a call to the driver.
+    pub(super) fn takes(&self, config: &LaunchConfig) -> bool {
+        let (threads, limit, shared) = self.needs(config.block, config.dynamic_shared);
+        config.is_plain()
+            && threads <= u64::from(limit)
+            && shared <= u64::from(self.device().info().shared_memory_per_block)
     }
 
     /// Raises the kernel's limit of dynamic shared memory to the device's. The need of one launch would not do: other

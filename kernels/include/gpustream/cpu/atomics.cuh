@@ -29,19 +29,19 @@ static inline __attribute__((always_inline)) T gs_cpu_atomic_update(T* address, 
 }
 
 #define GS_CPU_ATOMICS_INTEGER(T)                                                                             \
-    static inline T atomicAdd(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }               \
-    static inline T atomicSub(T* p, T v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); }               \
-    static inline T atomicAnd(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }               \
-    static inline T atomicOr(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }                 \
-    static inline T atomicXor(T* p, T v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }               \
-    static inline T atomicExch(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }             \
-    static inline T atomicMin(T* p, T v) {                                                                    \
+    GS_CPU_FN T atomicAdd(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }               \
+    GS_CPU_FN T atomicSub(T* p, T v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); }               \
+    GS_CPU_FN T atomicAnd(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }               \
+    GS_CPU_FN T atomicOr(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }                 \
+    GS_CPU_FN T atomicXor(T* p, T v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }               \
+    GS_CPU_FN T atomicExch(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }             \
+    GS_CPU_FN T atomicMin(T* p, T v) {                                                                    \
         return gs_cpu_atomic_update(p, [v](T old) { return old < v ? old : v; });                             \
     }                                                                                                         \
-    static inline T atomicMax(T* p, T v) {                                                                    \
+    GS_CPU_FN T atomicMax(T* p, T v) {                                                                    \
         return gs_cpu_atomic_update(p, [v](T old) { return old < v ? v : old; });                             \
     }                                                                                                         \
-    static inline T atomicCAS(T* p, T compare, T v) {                                                         \
+    GS_CPU_FN T atomicCAS(T* p, T compare, T v) {                                                         \
         __atomic_compare_exchange_n(p, &compare, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);               \
         return compare;                                                                                       \
     }
@@ -53,43 +53,43 @@ GS_CPU_ATOMICS_INTEGER(long long)
 GS_CPU_ATOMICS_INTEGER(unsigned long long)
 #undef GS_CPU_ATOMICS_INTEGER
 
-static inline unsigned short atomicCAS(unsigned short* p, unsigned short compare, unsigned short v) {
+GS_CPU_FN unsigned short atomicCAS(unsigned short* p, unsigned short compare, unsigned short v) {
     __atomic_compare_exchange_n(p, &compare, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return compare;
 }
 
 #define GS_CPU_ATOMICS_FLOAT(T)                                                                               \
-    static inline T atomicAdd(T* p, T v) {                                                                    \
+    GS_CPU_FN T atomicAdd(T* p, T v) {                                                                    \
         return gs_cpu_atomic_update(p, [v](T old) { return old + v; });                                       \
     }                                                                                                         \
-    static inline T atomicSub(T* p, T v) {                                                                    \
+    GS_CPU_FN T atomicSub(T* p, T v) {                                                                    \
         return gs_cpu_atomic_update(p, [v](T old) { return old - v; });                                       \
     }                                                                                                         \
-    static inline T atomicMin(T* p, T v) {                                                                    \
+    GS_CPU_FN T atomicMin(T* p, T v) {                                                                    \
         return gs_cpu_atomic_update(p, [v](T old) { return std::fmin(old, v); });                             \
     }                                                                                                         \
-    static inline T atomicMax(T* p, T v) {                                                                    \
+    GS_CPU_FN T atomicMax(T* p, T v) {                                                                    \
         return gs_cpu_atomic_update(p, [v](T old) { return std::fmax(old, v); });                             \
     }                                                                                                         \
-    static inline T atomicExch(T* p, T v) {                                                                   \
+    GS_CPU_FN T atomicExch(T* p, T v) {                                                                   \
         return gs_cpu_atomic_update(p, [v](T) { return v; });                                                 \
     }
 GS_CPU_ATOMICS_FLOAT(float)
 GS_CPU_ATOMICS_FLOAT(double)
 #undef GS_CPU_ATOMICS_FLOAT
 
-static inline __half atomicAdd(__half* p, __half v) {
+GS_CPU_FN __half atomicAdd(__half* p, __half v) {
     return gs_cpu_atomic_update(p, [v](__half old) { return old + v; });
 }
-static inline __nv_bfloat16 atomicAdd(__nv_bfloat16* p, __nv_bfloat16 v) {
+GS_CPU_FN __nv_bfloat16 atomicAdd(__nv_bfloat16* p, __nv_bfloat16 v) {
     return gs_cpu_atomic_update(p, [v](__nv_bfloat16 old) { return old + v; });
 }
 
 // Counts up to `limit`, then starts again from 0; counts down to 0, then starts again from `limit`.
-static inline unsigned int atomicInc(unsigned int* p, unsigned int limit) {
+GS_CPU_FN unsigned int atomicInc(unsigned int* p, unsigned int limit) {
     return gs_cpu_atomic_update(p, [limit](unsigned int old) { return old >= limit ? 0u : old + 1u; });
 }
-static inline unsigned int atomicDec(unsigned int* p, unsigned int limit) {
+GS_CPU_FN unsigned int atomicDec(unsigned int* p, unsigned int limit) {
     return gs_cpu_atomic_update(p, [limit](unsigned int old) { return old == 0 || old > limit ? limit : old - 1u; });
 }
 
@@ -110,9 +110,15 @@ GS_CPU_ATOMIC_SCOPES(atomicExch)
 GS_CPU_ATOMIC_SCOPES(atomicInc)
 GS_CPU_ATOMIC_SCOPES(atomicDec)
 #undef GS_CPU_ATOMIC_SCOPES
-template <class T>
-static inline T atomicCAS_block(T* p, T compare, T v) { return atomicCAS(p, compare, v); }
-template <class T>
-static inline T atomicCAS_system(T* p, T compare, T v) { return atomicCAS(p, compare, v); }
+template <class T, class C, class V>
+static inline T atomicCAS_block(T* p, C compare, V v) { return atomicCAS(p, (T)compare, (T)v); }
+template <class T, class C, class V>
+static inline T atomicCAS_system(T* p, C compare, V v) { return atomicCAS(p, (T)compare, (T)v); }
+
+// HIP's names for the choice between the hardware's update and a loop.
+template <class T, class V>
+static inline T unsafeAtomicAdd(T* p, V v) { return atomicAdd(p, (T)v); }
+template <class T, class V>
+static inline T safeAtomicAdd(T* p, V v) { return atomicAdd(p, (T)v); }
 
 #endif

@@ -96,5 +96,30 @@ template <class T>
 static inline __attribute__((always_inline)) void __stcg(T* address, T value) { *address = value; }
 template <class T>
 static inline __attribute__((always_inline)) void __stcs(T* address, T value) { *address = value; }
+#define GS_CPU_LOAD(name)                                                                                   \
+    template <class T>                                                                                      \
+    static inline __attribute__((always_inline)) T name(const T* address) { return *address; }
+GS_CPU_LOAD(__ldca)
+GS_CPU_LOAD(__ldcv)
+GS_CPU_LOAD(__ldlu)
+#undef GS_CPU_LOAD
+template <class T>
+static inline __attribute__((always_inline)) void __stwb(T* address, T value) { *address = value; }
+template <class T>
+static inline __attribute__((always_inline)) void __stwt(T* address, T value) { *address = value; }
+
+// HIP's older names for the indices.
+#define hipThreadIdx_x threadIdx.x
+#define hipThreadIdx_y threadIdx.y
+#define hipThreadIdx_z threadIdx.z
+#define hipBlockIdx_x blockIdx.x
+#define hipBlockIdx_y blockIdx.y
+#define hipBlockIdx_z blockIdx.z
+#define hipBlockDim_x blockDim.x
+#define hipBlockDim_y blockDim.y
+#define hipBlockDim_z blockDim.z
+#define hipGridDim_x gridDim.x
+#define hipGridDim_y gridDim.y
+#define hipGridDim_z gridDim.z
 
 #endif

@@ -2,9 +2,12 @@
 #ifndef GPUSTREAM_CPU_MATH_CUH
 #define GPUSTREAM_CPU_MATH_CUH
 
+// All are templates, so that a user's own function with the same parameters comes first.
+#define GS_CPU_FN template <int = 0> static inline __attribute__((always_inline))
+
 #define GS_CPU_MIN_MAX(T)                                                                                     \
-    static inline __attribute__((always_inline)) T min(T a, T b) { return b < a ? b : a; }                    \
-    static inline __attribute__((always_inline)) T max(T a, T b) { return a < b ? b : a; }
+    GS_CPU_FN T min(T a, T b) { return b < a ? b : a; }                    \
+    GS_CPU_FN T max(T a, T b) { return a < b ? b : a; }
 GS_CPU_MIN_MAX(int)
 GS_CPU_MIN_MAX(unsigned int)
 GS_CPU_MIN_MAX(long)
@@ -12,19 +15,19 @@ GS_CPU_MIN_MAX(unsigned long)
 GS_CPU_MIN_MAX(long long)
 GS_CPU_MIN_MAX(unsigned long long)
 #undef GS_CPU_MIN_MAX
-static inline unsigned int min(unsigned int a, int b) { return min(a, (unsigned int)b); }
-static inline unsigned int min(int a, unsigned int b) { return min((unsigned int)a, b); }
-static inline unsigned int max(unsigned int a, int b) { return max(a, (unsigned int)b); }
-static inline unsigned int max(int a, unsigned int b) { return max((unsigned int)a, b); }
+GS_CPU_FN unsigned int min(unsigned int a, int b) { return min(a, (unsigned int)b); }
+GS_CPU_FN unsigned int min(int a, unsigned int b) { return min((unsigned int)a, b); }
+GS_CPU_FN unsigned int max(unsigned int a, int b) { return max(a, (unsigned int)b); }
+GS_CPU_FN unsigned int max(int a, unsigned int b) { return max((unsigned int)a, b); }
 // As in CUDA, these return the other operand if one is NaN.
-static inline __attribute__((always_inline)) float min(float a, float b) { return ::fminf(a, b); }
-static inline __attribute__((always_inline)) float max(float a, float b) { return ::fmaxf(a, b); }
-static inline __attribute__((always_inline)) double min(double a, double b) { return ::fmin(a, b); }
-static inline __attribute__((always_inline)) double max(double a, double b) { return ::fmax(a, b); }
-static inline double min(float a, double b) { return ::fmin((double)a, b); }
-static inline double min(double a, float b) { return ::fmin(a, (double)b); }
-static inline double max(float a, double b) { return ::fmax((double)a, b); }
-static inline double max(double a, float b) { return ::fmax(a, (double)b); }
+GS_CPU_FN float min(float a, float b) { return ::fminf(a, b); }
+GS_CPU_FN float max(float a, float b) { return ::fmaxf(a, b); }
+GS_CPU_FN double min(double a, double b) { return ::fmin(a, b); }
+GS_CPU_FN double max(double a, double b) { return ::fmax(a, b); }
+GS_CPU_FN double min(float a, double b) { return ::fmin((double)a, b); }
+GS_CPU_FN double min(double a, float b) { return ::fmin(a, (double)b); }
+GS_CPU_FN double max(float a, double b) { return ::fmax((double)a, b); }
+GS_CPU_FN double max(double a, float b) { return ::fmax(a, (double)b); }
 
 using std::abs;
 using std::isfinite;
@@ -32,13 +35,13 @@ using std::isinf;
 using std::isnan;
 using std::signbit;
 
-static inline float rsqrtf(float x) { return 1.0f / ::sqrtf(x); }
-static inline double rsqrt(double x) { return 1.0 / ::sqrt(x); }
-static inline float rsqrt(float x) { return rsqrtf(x); }
-static inline float rcbrtf(float x) { return 1.0f / ::cbrtf(x); }
-static inline float normcdff(float x) { return 0.5f * ::erfcf(-x * 0.70710678118654752f); }
-static inline float sinpif(float x) { return (float)std::sin(3.14159265358979323846 * (double)std::remainder(x, 2.0f)); }
-static inline float cospif(float x) { return (float)std::cos(3.14159265358979323846 * (double)std::remainder(x, 2.0f)); }
+GS_CPU_FN float rsqrtf(float x) { return 1.0f / ::sqrtf(x); }
+GS_CPU_FN double rsqrt(double x) { return 1.0 / ::sqrt(x); }
+GS_CPU_FN float rsqrt(float x) { return rsqrtf(x); }
+GS_CPU_FN float rcbrtf(float x) { return 1.0f / ::cbrtf(x); }
+GS_CPU_FN float normcdff(float x) { return 0.5f * ::erfcf(-x * 0.70710678118654752f); }
+GS_CPU_FN float sinpif(float x) { return (float)std::sin(3.14159265358979323846 * (double)std::remainder(x, 2.0f)); }
+GS_CPU_FN float cospif(float x) { return (float)std::cos(3.14159265358979323846 * (double)std::remainder(x, 2.0f)); }
 
 // The fast intrinsics are exact here.
 static inline float gs_cpu_exp10f(float x) { return ::powf(10.0f, x); }
@@ -57,15 +60,15 @@ static inline void gs_cpu_sincosf(float x, float* s, float* c) {
 #define __cosf cosf
 #define __tanf tanf
 #define __sincosf gs_cpu_sincosf
-static inline float __fdividef(float a, float b) { return a / b; }
-static inline float fdividef(float a, float b) { return a / b; }
-static inline float __frcp_rn(float x) { return 1.0f / x; }
-static inline float __fsqrt_rn(float x) { return ::sqrtf(x); }
-static inline float __frsqrt_rn(float x) { return rsqrtf(x); }
-static inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
-static inline float __fmaf_rn(float a, float b, float c) { return ::fmaf(a, b, c); }
-static inline double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
-static inline float __fdiv_rn(float a, float b) { return a / b; }
+GS_CPU_FN float __fdividef(float a, float b) { return a / b; }
+GS_CPU_FN float fdividef(float a, float b) { return a / b; }
+GS_CPU_FN float __frcp_rn(float x) { return 1.0f / x; }
+GS_CPU_FN float __fsqrt_rn(float x) { return ::sqrtf(x); }
+GS_CPU_FN float __frsqrt_rn(float x) { return rsqrtf(x); }
+GS_CPU_FN float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
+GS_CPU_FN float __fmaf_rn(float a, float b, float c) { return ::fmaf(a, b, c); }
+GS_CPU_FN double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
+GS_CPU_FN float __fdiv_rn(float a, float b) { return a / b; }
 // The compiler must not fuse these operations, so their result passes through a barrier to the compiler.
 template <class T>
 static inline __attribute__((always_inline)) T gs_cpu_unfused(T x) {
@@ -76,50 +79,44 @@ static inline __attribute__((always_inline)) T gs_cpu_unfused(T x) {
 #endif
     return x;
 }
-static inline float __fadd_rn(float a, float b) { return gs_cpu_unfused(a + b); }
-static inline float __fsub_rn(float a, float b) { return gs_cpu_unfused(a - b); }
-static inline float __fmul_rn(float a, float b) { return gs_cpu_unfused(a * b); }
-static inline double __dadd_rn(double a, double b) { return gs_cpu_unfused(a + b); }
-static inline double __dsub_rn(double a, double b) { return gs_cpu_unfused(a - b); }
-static inline double __dmul_rn(double a, double b) { return gs_cpu_unfused(a * b); }
-static inline double __ddiv_rn(double a, double b) { return a / b; }
+GS_CPU_FN float __fadd_rn(float a, float b) { return gs_cpu_unfused(a + b); }
+GS_CPU_FN float __fsub_rn(float a, float b) { return gs_cpu_unfused(a - b); }
+GS_CPU_FN float __fmul_rn(float a, float b) { return gs_cpu_unfused(a * b); }
+GS_CPU_FN double __dadd_rn(double a, double b) { return gs_cpu_unfused(a + b); }
+GS_CPU_FN double __dsub_rn(double a, double b) { return gs_cpu_unfused(a - b); }
+GS_CPU_FN double __dmul_rn(double a, double b) { return gs_cpu_unfused(a * b); }
+GS_CPU_FN double __ddiv_rn(double a, double b) { return a / b; }
 
-static inline int __popc(unsigned x) { return __builtin_popcount(x); }
-static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
-static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
-static inline int __ffs(int x) { return __builtin_ffs(x); }
-static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
-static inline unsigned __brev(unsigned x) {
+GS_CPU_FN int __popc(unsigned x) { return __builtin_popcount(x); }
+GS_CPU_FN int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+GS_CPU_FN int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+GS_CPU_FN int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
+GS_CPU_FN int __ffs(int x) { return __builtin_ffs(x); }
+GS_CPU_FN int __ffsll(long long x) { return __builtin_ffsll(x); }
+GS_CPU_FN unsigned __brev(unsigned x) {
     x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
     x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
     x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
     return __builtin_bswap32(x);
 }
-static inline unsigned long long __brevll(unsigned long long x) {
+GS_CPU_FN unsigned long long __brevll(unsigned long long x) {
     return (unsigned long long)__brev((unsigned)x) << 32 | __brev((unsigned)(x >> 32));
 }
-static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+GS_CPU_FN unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     const uint64_t bytes = (uint64_t)y << 32 | x;
     unsigned result = 0;
     for (int i = 0; i < 4; ++i) result |= (unsigned)(bytes >> (selector >> (4 * i) & 7) * 8 & 0xff) << (8 * i);
     return result;
 }
-static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
-    return (unsigned)(((uint64_t)high << 32 | low) << (shift & 31) >> 32);
-}
-static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
-    return (unsigned)(((uint64_t)high << 32 | low) >> (shift & 31));
-}
-static inline int __mul24(int a, int b) { return (a << 8 >> 8) * (b << 8 >> 8); }
-static inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffffu) * (b & 0xffffffu); }
-static inline int __mulhi(int a, int b) { return (int)((int64_t)a * b >> 32); }
-static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
-static inline long long __mul64hi(long long a, long long b) { return (long long)((__int128)a * b >> 64); }
-static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+GS_CPU_FN int __mul24(int a, int b) { return (a << 8 >> 8) * (b << 8 >> 8); }
+GS_CPU_FN unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffffu) * (b & 0xffffffu); }
+GS_CPU_FN int __mulhi(int a, int b) { return (int)((int64_t)a * b >> 32); }
+GS_CPU_FN unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+GS_CPU_FN long long __mul64hi(long long a, long long b) { return (long long)((__int128)a * b >> 64); }
+GS_CPU_FN unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
-static inline unsigned __sad(int a, int b, unsigned c) { return c + (a > b ? (unsigned)a - (unsigned)b : (unsigned)b - (unsigned)a); }
+GS_CPU_FN unsigned __sad(int a, int b, unsigned c) { return c + (a > b ? (unsigned)a - (unsigned)b : (unsigned)b - (unsigned)a); }
 
 // Reinterpretations and conversions. Conversions to integers saturate and give 0 for NaN, as on a GPU.
 template <class To, class From>
@@ -129,27 +126,105 @@ static inline __attribute__((always_inline)) To gs_cpu_bits(From from) {
     std::memcpy(&to, &from, sizeof(To));
     return to;
 }
-static inline int __float_as_int(float x) { return gs_cpu_bits<int>(x); }
-static inline unsigned __float_as_uint(float x) { return gs_cpu_bits<unsigned>(x); }
-static inline float __int_as_float(int x) { return gs_cpu_bits<float>(x); }
-static inline float __uint_as_float(unsigned x) { return gs_cpu_bits<float>(x); }
-static inline long long __double_as_longlong(double x) { return gs_cpu_bits<long long>(x); }
-static inline double __longlong_as_double(long long x) { return gs_cpu_bits<double>(x); }
+GS_CPU_FN int __float_as_int(float x) { return gs_cpu_bits<int>(x); }
+GS_CPU_FN unsigned __float_as_uint(float x) { return gs_cpu_bits<unsigned>(x); }
+GS_CPU_FN float __int_as_float(int x) { return gs_cpu_bits<float>(x); }
+GS_CPU_FN float __uint_as_float(unsigned x) { return gs_cpu_bits<float>(x); }
+GS_CPU_FN long long __double_as_longlong(double x) { return gs_cpu_bits<long long>(x); }
+GS_CPU_FN double __longlong_as_double(long long x) { return gs_cpu_bits<double>(x); }
 static inline int gs_cpu_to_int(double x) {
     return x != x ? 0 : x >= 2147483647.0 ? INT_MAX : x <= -2147483648.0 ? INT_MIN : (int)x;
 }
 static inline unsigned gs_cpu_to_uint(double x) { return !(x > 0.0) ? 0u : x >= 4294967295.0 ? UINT_MAX : (unsigned)x; }
-static inline int __float2int_rn(float x) { return gs_cpu_to_int(::nearbyintf(x)); }
-static inline int __float2int_rz(float x) { return gs_cpu_to_int(x); }
-static inline int __float2int_rd(float x) { return gs_cpu_to_int(::floorf(x)); }
-static inline int __float2int_ru(float x) { return gs_cpu_to_int(::ceilf(x)); }
-static inline unsigned __float2uint_rn(float x) { return gs_cpu_to_uint(::nearbyintf(x)); }
-static inline unsigned __float2uint_rz(float x) { return gs_cpu_to_uint(x); }
-static inline int __double2int_rn(double x) { return gs_cpu_to_int(::nearbyint(x)); }
-static inline int __double2int_rz(double x) { return gs_cpu_to_int(x); }
-static inline float __int2float_rn(int x) { return (float)x; }
-static inline float __uint2float_rn(unsigned x) { return (float)x; }
-static inline double __int2double_rn(int x) { return (double)x; }
-static inline float __double2float_rn(double x) { return (float)x; }
+GS_CPU_FN int __float2int_rn(float x) { return gs_cpu_to_int(::nearbyintf(x)); }
+GS_CPU_FN int __float2int_rz(float x) { return gs_cpu_to_int(x); }
+GS_CPU_FN int __float2int_rd(float x) { return gs_cpu_to_int(::floorf(x)); }
+GS_CPU_FN int __float2int_ru(float x) { return gs_cpu_to_int(::ceilf(x)); }
+GS_CPU_FN unsigned __float2uint_rn(float x) { return gs_cpu_to_uint(::nearbyintf(x)); }
+GS_CPU_FN unsigned __float2uint_rz(float x) { return gs_cpu_to_uint(x); }
+GS_CPU_FN int __double2int_rn(double x) { return gs_cpu_to_int(::nearbyint(x)); }
+GS_CPU_FN int __double2int_rz(double x) { return gs_cpu_to_int(x); }
+GS_CPU_FN float __int2float_rn(int x) { return (float)x; }
+GS_CPU_FN float __uint2float_rn(unsigned x) { return (float)x; }
+GS_CPU_FN double __int2double_rn(int x) { return (double)x; }
+GS_CPU_FN float __double2float_rn(double x) { return (float)x; }
+
+// Directed rounding, by way of a double, which holds sums and products of floats nearly or wholly exactly.
+static inline float gs_cpu_down(double x) {
+    const float near = (float)x;
+    return (double)near > x ? ::nextafterf(near, -INFINITY) : near;
+}
+static inline float gs_cpu_up(double x) {
+    const float near = (float)x;
+    return (double)near < x ? ::nextafterf(near, INFINITY) : near;
+}
+static inline float gs_cpu_toward_zero(double x) { return x < 0 ? gs_cpu_up(x) : gs_cpu_down(x); }
+#define GS_CPU_ROUNDED(suffix, round)                                                                       \
+    GS_CPU_FN float __fadd_##suffix(float a, float b) { return round((double)a + b); }                      \
+    GS_CPU_FN float __fsub_##suffix(float a, float b) { return round((double)a - b); }                      \
+    GS_CPU_FN float __fmul_##suffix(float a, float b) { return round((double)a * b); }                      \
+    GS_CPU_FN float __fdiv_##suffix(float a, float b) { return round((double)a / b); }                      \
+    GS_CPU_FN float __frcp_##suffix(float x) { return round(1.0 / (double)x); }                             \
+    GS_CPU_FN float __fsqrt_##suffix(float x) { return round(::sqrt((double)x)); }                          \
+    GS_CPU_FN float __double2float_##suffix(double x) { return round(x); }                                  \
+    GS_CPU_FN float __int2float_##suffix(int x) { return round((double)x); }                                \
+    GS_CPU_FN float __uint2float_##suffix(unsigned x) { return round((double)x); }
+GS_CPU_ROUNDED(rz, gs_cpu_toward_zero)
+GS_CPU_ROUNDED(rd, gs_cpu_down)
+GS_CPU_ROUNDED(ru, gs_cpu_up)
+#undef GS_CPU_ROUNDED
+
+// Conversions to integers of 32 and 64 bits, in all four directions of rounding.
+static inline long long gs_cpu_to_ll(double x) {
+    return x != x ? LLONG_MIN : x >= 9223372036854775808.0 ? LLONG_MAX : x < -9223372036854775808.0 ? LLONG_MIN : (long long)x;
+}
+static inline unsigned long long gs_cpu_to_ull(double x) {
+    return x != x ? 0x8000000000000000ull : x <= 0.0 ? 0ull : x >= 18446744073709551616.0 ? ULLONG_MAX : (unsigned long long)x;
+}
+#define GS_CPU_TO_INTEGERS(suffix, round)                                                                   \
+    GS_CPU_FN unsigned __double2uint_##suffix(double x) { return gs_cpu_to_uint(round(x)); }                \
+    GS_CPU_FN long long __float2ll_##suffix(float x) { return gs_cpu_to_ll(round((double)x)); }             \
+    GS_CPU_FN long long __double2ll_##suffix(double x) { return gs_cpu_to_ll(round(x)); }                   \
+    GS_CPU_FN unsigned long long __float2ull_##suffix(float x) { return gs_cpu_to_ull(round((double)x)); }  \
+    GS_CPU_FN unsigned long long __double2ull_##suffix(double x) { return gs_cpu_to_ull(round(x)); }
+GS_CPU_TO_INTEGERS(rn, ::nearbyint)
+GS_CPU_TO_INTEGERS(rz, ::trunc)
+GS_CPU_TO_INTEGERS(rd, ::floor)
+GS_CPU_TO_INTEGERS(ru, ::ceil)
+#undef GS_CPU_TO_INTEGERS
+GS_CPU_FN unsigned __float2uint_rd(float x) { return gs_cpu_to_uint(::floorf(x)); }
+GS_CPU_FN unsigned __float2uint_ru(float x) { return gs_cpu_to_uint(::ceilf(x)); }
+GS_CPU_FN int __double2int_rd(double x) { return gs_cpu_to_int(::floor(x)); }
+GS_CPU_FN int __double2int_ru(double x) { return gs_cpu_to_int(::ceil(x)); }
+GS_CPU_FN double __uint2double_rn(unsigned x) { return (double)x; }
+GS_CPU_FN float __ll2float_rn(long long x) { return (float)x; }
+GS_CPU_FN float __ull2float_rn(unsigned long long x) { return (float)x; }
+GS_CPU_FN double __ll2double_rn(long long x) { return (double)x; }
+GS_CPU_FN double __ull2double_rn(unsigned long long x) { return (double)x; }
+
+GS_CPU_FN double rcbrt(double x) { return 1.0 / ::cbrt(x); }
+GS_CPU_FN float rhypotf(float x, float y) { return 1.0f / ::hypotf(x, y); }
+GS_CPU_FN double rhypot(double x, double y) { return 1.0 / ::hypot(x, y); }
+GS_CPU_FN float norm3df(float x, float y, float z) { return (float)::sqrt((double)x * x + (double)y * y + (double)z * z); }
+GS_CPU_FN float rnorm3df(float x, float y, float z) { return 1.0f / norm3df(x, y, z); }
+GS_CPU_FN float norm4df(float x, float y, float z, float w) {
+    return (float)::sqrt((double)x * x + (double)y * y + (double)z * z + (double)w * w);
+}
+GS_CPU_FN float rnorm4df(float x, float y, float z, float w) { return 1.0f / norm4df(x, y, z, w); }
+GS_CPU_FN double norm3d(double x, double y, double z) { return std::hypot(x, y, z); }
+GS_CPU_FN double normcdf(double x) { return 0.5 * ::erfc(-x * 0.70710678118654752440); }
+GS_CPU_FN double sinpi(double x) { return ::sin(3.14159265358979323846 * std::remainder(x, 2.0)); }
+GS_CPU_FN double cospi(double x) { return ::cos(3.14159265358979323846 * std::remainder(x, 2.0)); }
+GS_CPU_FN void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
+GS_CPU_FN void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
+GS_CPU_FN float saturate(float x) { return __saturatef(x); }
+GS_CPU_FN double __dsqrt_rn(double x) { return ::sqrt(x); }
+GS_CPU_FN double __drcp_rn(double x) { return 1.0 / x; }
+
+// Clang has it built in.
+#if !defined(__clang__)
+#define __builtin_assume(condition) ((condition) ? (void)0 : __builtin_unreachable())
+#endif
+#define __assume(condition) __builtin_assume(condition)
 
 #endif

@@ -30,7 +30,11 @@
 #include "half.cuh"
 #include "barrier.cuh"
 #include "warp.cuh"
-#include "atomics.cuh"
 #include "math.cuh"
+#include "atomics.cuh"
+#include "half2.cuh"
+#include "vectors.cuh"
+#include "textures.cuh"
+#include <gpustream/intrinsics.cuh>
 
 #endif

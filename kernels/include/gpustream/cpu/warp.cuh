@@ -28,9 +28,12 @@ static inline __attribute__((always_inline)) uint32_t gs_cpu_lane_id() {
     return gs_cpu_thread() & (uint32_t)(warpSize - 1);
 }
 
-// CUDA code writes 0xffffffff for "the whole warp"; the mask has that meaning on a warp of 64, too.
-static inline __attribute__((always_inline)) uint64_t gs_cpu_mask(uint64_t mask) {
-    return mask == 0xffffffffu && warpSize == 64 ? ~uint64_t(0) : mask;
+// CUDA code writes 0xffffffff for "the whole warp"; a mask of 32 bits has that meaning on a warp of 64, too. As a number of
+// 64 bits it means the lower half.
+template <class Mask>
+static inline __attribute__((always_inline)) uint64_t gs_cpu_mask(Mask mask) {
+    if (sizeof(Mask) > 4) return (uint64_t)mask;
+    return (uint32_t)mask == 0xffffffffu && warpSize == 64 ? ~uint64_t(0) : (uint64_t)(uint32_t)mask;
 }
 
 template <class T>
@@ -67,8 +70,8 @@ static inline uint32_t gs_cpu_from_xor(int lane_mask, int width) {
 
 // `width` defaults to the warp's size, which only the launch knows. A mask of 0 stands for the lanes that can get here.
 #define GS_CPU_SHUFFLE(name, By, from)                                                                        \
-    template <class T>                                                                                        \
-    static inline T name##_sync(uint64_t mask, T value, By by, int width = 0, GS_CPU_WHERE) {                 \
+    template <class Mask, class T>                                                                            \
+    static inline T name##_sync(Mask mask, T value, By by, int width = 0, GS_CPU_WHERE) {                     \
         return gs_cpu_shuffle(gs_cpu_mask(mask), value, from(by, width ? width : warpSize), file, line);      \
     }                                                                                                         \
     template <class T>                                                                                        \
@@ -81,25 +84,29 @@ GS_CPU_SHUFFLE(__shfl_down, unsigned, gs_cpu_from_down)
 GS_CPU_SHUFFLE(__shfl_xor, int, gs_cpu_from_xor)
 #undef GS_CPU_SHUFFLE
 
-static inline void __syncwarp(uint64_t mask = ~uint64_t(0), GS_CPU_WHERE) {
+template <class Mask = uint64_t>
+static inline void __syncwarp(Mask mask = (Mask)~uint64_t(0), GS_CPU_WHERE) {
     gs_cpu_warp(GS_CPU_WARP_SYNC, 0, gs_cpu_mask(mask), 0, file, line);
 }
 
 // On a warp of 64 the result has bits beyond 32: CUDA code that keeps the result in an unsigned loses them, as under
 // hipcc.
-static inline uint64_t __ballot_sync(uint64_t mask, int predicate, GS_CPU_WHERE) {
+template <class Mask>
+static inline uint64_t __ballot_sync(Mask mask, int predicate, GS_CPU_WHERE) {
     return gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, gs_cpu_mask(mask), predicate != 0, file, line).value;
 }
-static inline int __any_sync(uint64_t mask, int predicate, GS_CPU_WHERE) {
+template <class Mask>
+static inline int __any_sync(Mask mask, int predicate, GS_CPU_WHERE) {
     return __ballot_sync(mask, predicate, file, line) != 0;
 }
-static inline int __all_sync(uint64_t mask, int predicate, GS_CPU_WHERE) {
+template <class Mask>
+static inline int __all_sync(Mask mask, int predicate, GS_CPU_WHERE) {
     const gs_cpu_warp_result result =
         gs_cpu_warp(GS_CPU_WARP_BALLOT, 0, gs_cpu_mask(mask), predicate != 0, file, line);
     return result.value == result.active;
 }
-template <class T>
-static inline uint64_t __match_any_sync(uint64_t mask, T value, GS_CPU_WHERE) {
+template <class Mask, class T>
+static inline uint64_t __match_any_sync(Mask mask, T value, GS_CPU_WHERE) {
     static_assert(sizeof(T) <= 8, "a match compares values of at most 8 bytes");
     uint64_t bits = 0;
     std::memcpy(&bits, &value, sizeof(T));
@@ -114,8 +121,19 @@ static inline uint64_t __activemask(GS_CPU_WHERE) {
 }
 static inline unsigned __lane_id() { return gs_cpu_lane_id(); }
 
-template <class T>
-static inline T gs_cpu_reduce_sync(uint64_t mask, T value, T (*combine)(T, T), const char* file, uint32_t line) {
+// Returns the lanes of the mask where all of them have one value, and none otherwise.
+template <class Mask, class T>
+static inline uint64_t __match_all_sync(Mask mask, T value, int* predicate, GS_CPU_WHERE) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(T));
+    const gs_cpu_warp_result result = gs_cpu_warp(GS_CPU_WARP_MATCH, 0, gs_cpu_mask(mask), bits, file, line);
+    *predicate = result.value == result.active;
+    return *predicate ? result.active : 0;
+}
+static inline uint64_t __lanemask_lt() { return (uint64_t(1) << gs_cpu_lane_id()) - 1; }
+
+template <class Mask, class T, class Combine>
+static inline T gs_cpu_reduce_sync(Mask mask, T value, Combine combine, const char* file, uint32_t line) {
     const uint64_t all = gs_cpu_mask(mask);
     T result = value;
     bool first = true;
@@ -127,16 +145,17 @@ static inline T gs_cpu_reduce_sync(uint64_t mask, T value, T (*combine)(T, T), c
     }
     return result;
 }
-static inline unsigned __reduce_add_sync(uint64_t mask, unsigned value, GS_CPU_WHERE) {
-    return gs_cpu_reduce_sync<unsigned>(mask, value, [](unsigned a, unsigned b) { return a + b; }, file, line);
-}
-static inline unsigned __reduce_min_sync(uint64_t mask, unsigned value, GS_CPU_WHERE) {
-    return gs_cpu_reduce_sync<unsigned>(mask, value, [](unsigned a, unsigned b) { return a < b ? a : b; }, file,
-                                        line);
-}
-static inline unsigned __reduce_max_sync(uint64_t mask, unsigned value, GS_CPU_WHERE) {
-    return gs_cpu_reduce_sync<unsigned>(mask, value, [](unsigned a, unsigned b) { return a > b ? a : b; }, file,
-                                        line);
-}
+#define GS_CPU_REDUCE(name, expression)                                                                     \
+    template <class Mask, class T>                                                                          \
+    static inline T __reduce_##name##_sync(Mask mask, T value, GS_CPU_WHERE) {                              \
+        return gs_cpu_reduce_sync(mask, value, [](T a, T b) -> T { return expression; }, file, line);       \
+    }
+GS_CPU_REDUCE(add, a + b)
+GS_CPU_REDUCE(min, a < b ? a : b)
+GS_CPU_REDUCE(max, a > b ? a : b)
+GS_CPU_REDUCE(and, a & b)
+GS_CPU_REDUCE(or, a | b)
+GS_CPU_REDUCE(xor, a ^ b)
+#undef GS_CPU_REDUCE
 
 #endif

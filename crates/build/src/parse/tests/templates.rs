@@ -43,6 +43,15 @@ fn instances_are_asked_for_in_the_file_in_host_code_and_in_the_build_script() {
 }
 
 #[test]
+fn launches_name_constants_and_come_in_hips_dress() {
+    let text = "#define TILE 8\nconst int wide = 2 * TILE;\ntemplate <class T, int N> __global__ void k(T* x) {}\nint main() {\n    \
+                constexpr unsigned int size = 512;\n    k<float, size><<<1, 2>>>(x);\n    k<float, wide><<<1, 2>>>(x);\n    \
+                hipLaunchKernelGGL(HIP_KERNEL_NAME(k<int, TILE>), 1, 2, 0, 0, y);\n    \
+                hipLaunchKernelGGL(k<int, unknown>, dim3(1), 2, 0, 0, y);\n}\n";
+    assert_eq!(keys(text, &[]), ["k<float, 512>", "k<float, 16>", "k<int, 8>"]);
+}
+
+#[test]
 fn types_that_only_cpp_has_may_choose_but_not_be_passed() {
     let module =
         read("/// types: Op = Sum, T = int\ntemplate <class Op, class T> __global__ void k(T* x) {}\n");

@@ -1,6 +1,6 @@
-// <math_constants.h> on the CPU: the constants of kernels.
-#ifndef GPUSTREAM_CPU_VENDOR_MATH_CONSTANTS_H
-#define GPUSTREAM_CPU_VENDOR_MATH_CONSTANTS_H
+// The constants of CUDA's <math_constants.h>, for compilers without that header.
+#ifndef GPUSTREAM_MATH_CONSTANTS_CUH
+#define GPUSTREAM_MATH_CONSTANTS_CUH
 
 #define CUDART_INF_F __int_as_float(0x7f800000)
 #define CUDART_NAN_F __int_as_float(0x7fffffff)
