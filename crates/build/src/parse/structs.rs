@@ -2,8 +2,9 @@
 
 use tree_sitter::Node;
 
+use super::declared::declarator_name;
 use super::preprocess::closing;
-use super::types::{Place, Shape, Types, declarator_name, scope};
+use super::types::{Place, Shape, Types, scope};
 use super::{child_of_kind, children};
 use crate::diagnostic::Diagnostic;
 use crate::signature::{Field, Struct};
