@@ -5,7 +5,9 @@
 
 mod calls;
 mod constants;
+mod declared;
 mod doc;
+mod enums;
 mod kernel;
 mod preprocess;
 mod reach;
@@ -209,7 +211,7 @@ impl<'a> File<'a> {
         let declarators: Vec<_> = node.children_by_field_name("declarator", &mut node.walk()).collect();
         for declarator in declarators.into_iter().filter(|declarator| declarator.kind() != "init_declarator")
         {
-            let name = types::declarator_name(types::Place { source: self.source, node: declarator });
+            let name = declared::declarator_name(types::Place { source: self.source, node: declarator });
             let (line, column) = self.source.position(declarator.start_byte());
             self.warnings.push(format!(
                 "{}:{line}:{column}: constant memory `{}` has no values, and no launcher gives it any, so kernels read zeros; \

@@ -253,6 +253,9 @@ pub(crate) struct Field {
     pub(crate) offset: usize,
     /// Whether C++ has a member of this name and type.
     pub(crate) in_cpp: bool,
+    /// The qualifiers in C++, which mean nothing in Rust.
+    pub(crate) constant: bool,
+    pub(crate) volatile: bool,
 }
 
 impl Field {

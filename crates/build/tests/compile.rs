@@ -243,6 +243,8 @@ const TYPES: &str = r#"#include <time.h>
 #include "mine.h"
 enum Mode { OFF = -1, ON = N };
 enum class Small : unsigned short { A = 65535 };
+enum Truth : bool { NO, YES };
+struct box { const int type; volatile float match[2]; int* const self; const short fixed[3]; Truth truth; };
 typedef struct __align__(16) tag { char c; Inner inner[N - 1]; Mode mode; bool good; const float* next; void (*call)(int); } Outer;
 union Both { double d; int i[3]; };
 namespace a { namespace b { struct Deep { Small small; long2 wide; }; } }
@@ -260,6 +262,7 @@ extern "C" __global__ void k(Outer o, const Outer* const __restrict p, Both b, a
 template <class T> __global__ void any_of(T* to, T value) { *to = value; }
 __global__ void over(Outer* x) {}
 __global__ void over(Both* x, bool* y) {}
+__global__ void keywords(box in, const box* impl, Truth use) {}
 "#;
 
 fn types_of_existing_files(configure: impl Fn(Kernels) -> Kernels) {

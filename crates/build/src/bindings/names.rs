@@ -12,7 +12,7 @@ const KEYWORDS: [&str; 50] = [
 ];
 
 /// Returns the same name where Rust allows it, raw where it is a keyword.
-pub(super) fn identifier(name: &str) -> String {
+pub(crate) fn identifier(name: &str) -> String {
     if NEVER.contains(&name) {
         format!("{name}_")
     } else if KEYWORDS.contains(&name) && !matches!(name, "union" | "safe") {

@@ -44,6 +44,10 @@ template <class gs_check_A, class gs_check_B, decltype(sizeof(0)) gs_check_N>
 struct gs_check_fits<gs_check_A[gs_check_N], gs_check_B[gs_check_N]> : gs_check_fits<gs_check_A, gs_check_B> {};
 template <class gs_check_A, class gs_check_B, decltype(sizeof(0)) gs_check_N>
 struct gs_check_fits<const gs_check_A[gs_check_N], const gs_check_B[gs_check_N]> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, class gs_check_B, decltype(sizeof(0)) gs_check_N>
+struct gs_check_fits<volatile gs_check_A[gs_check_N], volatile gs_check_B[gs_check_N]> : gs_check_fits<gs_check_A, gs_check_B> {};
+template <class gs_check_A, class gs_check_B, decltype(sizeof(0)) gs_check_N>
+struct gs_check_fits<const volatile gs_check_A[gs_check_N], const volatile gs_check_B[gs_check_N]> : gs_check_fits<gs_check_A, gs_check_B> {};
 template <class gs_check_A, decltype(sizeof(0)) gs_check_N> struct gs_check_array { typedef gs_check_A gs_check_type[gs_check_N]; };
 struct gs_check_bytes {};
 template <class gs_check_A> struct gs_check_fits<gs_check_A, gs_check_bytes> { enum { gs_check_holds = 1 }; };
@@ -192,9 +196,13 @@ fn write_struct(text: &mut String, definition: &Struct, module: &Module) {
              \"{name}::{0}: the compiler sees another type than is written\");",
             field.name,
             field.offset,
-            value(&field.ty, module)
+            qualified(field.constant, field.volatile, &value(&field.ty, module))
         );
     }
+}
+
+fn qualified(constant: bool, volatile: bool, ty: &str) -> String {
+    format!("{}{}{ty}", if constant { "const " } else { "" }, if volatile { "volatile " } else { "" })
 }
 
 fn parameter(ty: &ParamType, module: &Module) -> String {
@@ -206,9 +214,7 @@ fn parameter(ty: &ParamType, module: &Module) -> String {
                 lens.push(*len);
                 inner = element;
             }
-            let constant = if *mutable { "" } else { "const " };
-            let volatile = if *volatile { "volatile " } else { "" };
-            let scalar = format!("{constant}{volatile}{}", value(inner, module));
+            let scalar = qualified(!*mutable, *volatile, &value(inner, module));
             // Arrays are written from the innermost one out.
             lens.iter().rev().fold(scalar, |of, len| format!("gs_check_array<{of}, {len}>::gs_check_type"))
                 + "*"

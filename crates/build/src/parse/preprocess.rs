@@ -105,8 +105,30 @@ impl Macros {
 
 /// Returns whether compilers, vendors' headers or ours may define a macro of this name.
 fn is_foreign(name: &str) -> bool {
-    const PREFIXES: [&str; 12] =
-        ["_", "CUDA", "CUDNN", "CUB_", "HIP", "ROCM", "THRUST", "NV", "GS_", "GPUSTREAM", "M_", "INT"];
+    const PREFIXES: [&str; 22] = [
+        "_",
+        "CUDA",
+        "CUDNN",
+        "CUB_",
+        "HIP",
+        "ROCM",
+        "THRUST",
+        "NV",
+        "GS_",
+        "GPUSTREAM",
+        "M_",
+        "INT",
+        "UINT",
+        "CHAR_",
+        "SCHAR_",
+        "UCHAR_",
+        "SHRT_",
+        "LONG_",
+        "ULONG_",
+        "FLT_",
+        "DBL_",
+        "SIZE_MAX",
+    ];
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 

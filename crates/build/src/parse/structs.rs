@@ -2,8 +2,9 @@
 
 use tree_sitter::Node;
 
+use super::declared::declarator_name;
 use super::preprocess::closing;
-use super::types::{Place, Shape, Types, declarator_name, scope};
+use super::types::{Place, Shape, Types, scope};
 use super::{child_of_kind, children};
 use crate::diagnostic::Diagnostic;
 use crate::signature::{Field, Struct};
@@ -162,14 +163,23 @@ impl<'a> Types<'a> {
                 })?);
                 declared = *element;
             }
+            let (constant, volatile) = (declared.constant, declared.volatile);
             let ty = match declared.shape {
                 Shape::Value(value) => value.stored(),
                 Shape::Pointer(_) | Shape::Function => ValueType::Address,
                 Shape::Refused(why) => return Err(*why),
                 Shape::Void | Shape::Reference | Shape::Array(..) => return Err(unbindable(place, of)),
             };
-            let field =
-                Field { name: name.to_owned(), docs: docs.clone(), ty, extents, offset: 0, in_cpp: true };
+            let field = Field {
+                name: name.to_owned(),
+                docs: docs.clone(),
+                ty,
+                extents,
+                offset: 0,
+                in_cpp: true,
+                constant,
+                volatile,
+            };
             if field.size().is_none() {
                 return Err(
                     place.refuse(format!("`{of}::{name}` is too large"), "pass a pointer to such memory")
@@ -199,6 +209,8 @@ fn words(size: usize, align: usize) -> Field {
         extents: vec![size / word.size()],
         offset: 0,
         in_cpp: false,
+        constant: false,
+        volatile: false,
     }
 }
 

@@ -6,10 +6,12 @@ use std::collections::HashMap;
 use tree_sitter::Node;
 
 use super::constants::{self, Name};
+use super::declared::{Constant, Declared};
 use super::preprocess::{Macros, Part, Parts};
 use super::{children, doc};
+use crate::bindings::identifier;
 use crate::diagnostic::{Diagnostic, SourceFile};
-use crate::signature::{Argument, Definition, Enum, Template};
+use crate::signature::{Argument, Definition, Template};
 use crate::types::{Scalar, ValueType, handle_from_cpp, vector_from_cpp};
 
 /// A node and the file that it is in.
@@ -84,35 +86,18 @@ impl Type {
     }
 }
 
-/// What a name of the file or its headers stands for.
-#[derive(Clone, Copy)]
-enum Declared<'a> {
-    Struct(Place<'a>),
-    Enum(Place<'a>),
-    /// The type and the declarator of a `typedef` or a `using`.
-    Alias(Place<'a>, Option<Node<'a>>),
-}
-
-impl<'a> Declared<'a> {
-    fn place(self) -> Place<'a> {
-        match self {
-            Self::Struct(place) | Self::Enum(place) | Self::Alias(place, _) => place,
-        }
-    }
-}
-
 /// The types that a file and its headers declare, resolved as they are asked for.
 pub(super) struct Types<'a> {
-    declared: HashMap<String, Declared<'a>>,
+    pub(super) declared: HashMap<String, Declared<'a>>,
     /// Names with a second, different definition.
-    ambiguous: HashMap<String, Place<'a>>,
+    pub(super) ambiguous: HashMap<String, Place<'a>>,
     macros: &'a Macros,
     /// The values of constants and enumerators, as they are written, and the namespaces around them.
-    constants: HashMap<String, Constant>,
+    pub(super) constants: HashMap<String, Constant>,
     /// Namespaces that a `using` opens.
-    opened: Vec<String>,
+    pub(super) opened: Vec<String>,
     /// The names that compilers have for types of other names: the tag of a struct with a typedef.
-    tags: Vec<(String, String)>,
+    pub(super) tags: Vec<(String, String)>,
     /// The headers that were read and those in quotes that were not found.
     headers: (Vec<String>, Vec<String>),
     docs: Vec<(&'a SourceFile, doc::Docs)>,
@@ -124,12 +109,6 @@ pub(super) struct Types<'a> {
     substituted: HashMap<String, ValueType>,
     /// The file's own scope.
     end: Place<'a>,
-}
-
-#[derive(Clone)]
-enum Constant {
-    Text(String, String),
-    Value(i128),
 }
 
 /// The depth of constants that stand for constants at which an expression is given up.
@@ -179,163 +158,6 @@ impl<'a> Types<'a> {
         let node = if outer.kind() == "type_definition" { outer } else { place.node };
         let lines = docs.above(place.source, node.start_byte());
         doc::text_lines(&place.source.text, &lines)
-    }
-
-    /// Notes the types and constants that a node declares, within namespaces and structs whose names end with `::`.
-    fn gather(&mut self, place: Place<'a>, scope: &str) {
-        let node = place.node;
-        match node.kind() {
-            "struct_specifier" | "class_specifier" | "union_specifier" | "enum_specifier" => {
-                let Some(body) = node.child_by_field_name("body") else { return };
-                let name = node.child_by_field_name("name").map(|name| place.at(name).text());
-                if let Some(name) = name {
-                    self.declare(&format!("{scope}{name}"), own(place));
-                }
-                self.gather_body(place.at(body), name, scope);
-            }
-            "type_definition" | "alias_declaration" => self.gather_alias(place, scope),
-            "declaration" | "field_declaration" => {
-                if let Some(ty) = node.child_by_field_name("type") {
-                    self.gather(place.at(ty), scope);
-                }
-                self.gather_constants(place, scope);
-            }
-            "using_declaration" => {
-                let mut words = place.text().trim_end_matches(';').split_whitespace();
-                if let (Some("using"), Some("namespace"), Some(name)) =
-                    (words.next(), words.next(), words.next())
-                {
-                    self.opened.push(format!("{name}::"));
-                }
-            }
-            "namespace_definition" => {
-                let name = node.child_by_field_name("name").map(|name| place.at(name).text());
-                let inner = name.map_or_else(|| scope.to_owned(), |name| format!("{scope}{name}::"));
-                if let Some(body) = node.child_by_field_name("body") {
-                    self.gather_children(place.at(body), &inner);
-                }
-            }
-            // A function's own types mean nothing outside, nor do a template's. Broken text is read like any other.
-            "function_definition" if !node.has_error() => {}
-            "template_declaration" => {}
-            _ => self.gather_children(place, scope),
-        }
-    }
-
-    fn gather_children(&mut self, place: Place<'a>, scope: &str) {
-        for child in children(place.node) {
-            self.gather(place.at(child), scope);
-        }
-    }
-
-    /// Gathers what stands inside a struct, or the enumerators of an enum.
-    fn gather_body(&mut self, body: Place<'a>, name: Option<&str>, scope: &str) {
-        if body.node.kind() != "enumerator_list" {
-            let inner = name.map_or_else(|| scope.to_owned(), |name| format!("{scope}{name}::"));
-            return self.gather_children(body, &inner);
-        }
-        for (enumerator, value) in self.enumerators(body, scope) {
-            if let Some(value) = value {
-                for prefix in [String::new(), name.map(|name| format!("{name}::")).unwrap_or_default()] {
-                    self.constants.insert(format!("{scope}{prefix}{enumerator}"), Constant::Value(value));
-                }
-            }
-        }
-    }
-
-    /// Returns the enumerators of an enum with their values, `None` where one is unknown.
-    fn enumerators(&mut self, body: Place<'a>, scope: &str) -> Vec<(String, Option<i128>)> {
-        let mut next = Some(0);
-        let mut enumerators: Vec<(String, Option<i128>)> = Vec::new();
-        for node in children(body.node).into_iter().filter(|node| node.kind() == "enumerator") {
-            let Some(name) = node.child_by_field_name("name") else { continue };
-            if let Some(value) = node.child_by_field_name("value") {
-                next = self.evaluate(body.at(value).text(), scope);
-            }
-            let name = body.at(name).text().to_owned();
-            if let Some(value) = next {
-                self.constants.insert(format!("{scope}{name}"), Constant::Value(value));
-            }
-            enumerators.push((name, next));
-            next = next.map(|value| value + 1);
-        }
-        enumerators
-    }
-
-    fn gather_alias(&mut self, place: Place<'a>, scope: &str) {
-        let node = place.node;
-        let Some(aliased) = node.child_by_field_name("type").map(|ty| place.at(ty)) else { return };
-        let body = aliased.node.child_by_field_name("body");
-        let tag = aliased.node.child_by_field_name("name").map(|name| aliased.at(name).text());
-        if let Some(body) = body {
-            self.gather_body(aliased.at(body), tag, scope);
-        }
-        if node.kind() == "alias_declaration" {
-            if let Some(name) = node.child_by_field_name("name") {
-                let name = place.at(name).text();
-                self.declare(&format!("{scope}{name}"), Declared::Alias(aliased, None));
-            }
-            return;
-        }
-        let declarators: Vec<_> = node.children_by_field_name("declarator", &mut node.walk()).collect();
-        // `typedef struct Tag { … } Name;`: kernels say `Name` more often.
-        let mut own_name = tag;
-        for declarator in declarators {
-            let Some(name) = declarator_name(place.at(declarator)) else { continue };
-            let qualified = format!("{scope}{name}");
-            if declarator.kind() == "type_identifier" && body.is_some() {
-                self.declare(&qualified, own(aliased));
-                if own_name == tag {
-                    own_name = Some(name);
-                    self.tags.extend(tag.map(|tag| (qualified, format!("{scope}{tag}"))));
-                }
-            } else if Some(name) != tag {
-                self.declare(&qualified, Declared::Alias(aliased, Some(declarator)));
-            }
-        }
-        if let (Some(_), Some(tag)) = (body, tag)
-            && own_name == Some(tag)
-        {
-            self.declare(&format!("{scope}{tag}"), own(aliased));
-        }
-    }
-
-    /// Notes constants whose value is written beside them.
-    fn gather_constants(&mut self, place: Place<'a>, scope: &str) {
-        let node = place.node;
-        let constant = children(node).iter().any(|child| {
-            child.kind() == "type_qualifier" && matches!(place.at(*child).text(), "const" | "constexpr")
-        });
-        if !constant {
-            return;
-        }
-        let mut note = |name: Node<'a>, value: Node<'a>| {
-            let (name, value) = (place.at(name).text(), place.at(value).text());
-            let value = Constant::Text(value.trim_matches(['{', '}', '=', ' ']).to_owned(), scope.to_owned());
-            self.constants.insert(format!("{scope}{name}"), value);
-        };
-        // A member's value stands beside its declarator.
-        if let (Some(name), Some(value)) =
-            (node.child_by_field_name("declarator"), node.child_by_field_name("default_value"))
-        {
-            note(name, value);
-        }
-        for declarator in children(node).into_iter().filter(|child| child.kind() == "init_declarator") {
-            if let (Some(name), Some(value)) =
-                (declarator.child_by_field_name("declarator"), declarator.child_by_field_name("value"))
-            {
-                note(name, value);
-            }
-        }
-    }
-
-    /// Records a type, or that its name has two meanings: the file's `#if`s then decide which one a compiler sees.
-    fn declare(&mut self, name: &str, declared: Declared<'a>) {
-        let known = self.declared.get(name);
-        if known.is_some_and(|known| known.place().text() != declared.place().text()) {
-            self.ambiguous.insert(name.to_owned(), declared.place());
-        }
-        self.declared.insert(name.to_owned(), declared);
     }
 
     /// Returns the value of a constant expression that stands within `scope`.
@@ -471,7 +293,7 @@ impl<'a> Types<'a> {
     }
 
     /// Returns the type that a type node stands for.
-    fn resolve_type(&mut self, place: Place<'a>) -> Result<Type, Diagnostic> {
+    pub(super) fn resolve_type(&mut self, place: Place<'a>) -> Result<Type, Diagnostic> {
         let node = place.node;
         let text = place.text();
         match node.kind() {
@@ -523,7 +345,14 @@ impl<'a> Types<'a> {
                 "declare it once: launchers have one type for all backends",
             ));
         }
-        let declared = self.in_scope(&name, &scope(place), |types, name| types.declared.get(name).copied());
+        let scope = scope(place);
+        let declared = self.in_scope(&name, &scope, |types, name| types.declared.get(name).copied());
+        // A tag stands for the typedef's name.
+        let tagged = |types: &Self, name: &str| {
+            let (typedef, _) = types.tags.iter().find(|(_, tag)| tag == name)?;
+            Some((typedef.clone(), *types.declared.get(typedef)?))
+        };
+        let declared = declared.or_else(|| Some(self.in_scope(&name, &scope, tagged)?.1));
         let builtin = Scalar::from_cpp(&name).filter(|scalar| {
             // A file may declare such a name anew, and also by itself: `using size_t = std::size_t`.
             matches!(scalar, Scalar::F16 | Scalar::Bf16)
@@ -629,44 +458,12 @@ impl<'a> Types<'a> {
         Ok(ty)
     }
 
-    fn define_enum(&mut self, cpp: &str, place: Place<'a>) -> Result<Enum, Diagnostic> {
-        let fixed = match place.node.child_by_field_name("base") {
-            Some(base) => match self.resolve_type(place.at(base))?.shape {
-                Shape::Value(ValueType::Scalar(scalar)) => Some(scalar),
-                _ => return Err(place.at(base).refuse("an enum of this type", "write an integer type")),
-            },
-            None => None,
-        };
-        let scoped = children(place.node).iter().any(|child| matches!(child.kind(), "class" | "struct"));
-        let outer = cpp.rfind("::").map_or("", |at| &cpp[..at + 2]).to_owned();
-        let mut values = Vec::new();
-        if let Some(body) = place.node.child_by_field_name("body") {
-            for (name, value) in self.enumerators(place.at(body), &outer) {
-                values.push((name, value.ok_or_else(|| {
-                    place.refuse(
-                        format!("a value of `{cpp}` is unknown"),
-                        "write numbers, or expressions of constants and macros that this file or its headers define",
-                    )
-                })?));
-            }
-        }
-        let fits =
-            |range: std::ops::RangeInclusive<i128>| values.iter().all(|(_, value)| range.contains(value));
-        let repr = match fixed {
-            Some(scalar) => scalar,
-            None if scoped || fits(i32::MIN.into()..=i32::MAX.into()) => Scalar::I32,
-            None if fits(0..=u32::MAX.into()) => Scalar::U32,
-            None => Scalar::I64,
-        };
-        let docs = self.docs(place);
-        Ok(Enum { name: self.rust_name(cpp, place)?, cpp: cpp.to_owned(), docs, repr, values })
-    }
-
     /// Returns the name of a type in Rust, which no other type that kernels use has.
     pub(super) fn rust_name(&self, cpp: &str, place: Place<'a>) -> Result<String, Diagnostic> {
         let last = cpp.rsplit("::").next().unwrap_or(cpp);
         let taken = |name: &str| self.used.iter().any(|used| used.name() == name);
-        let name = if taken(last) { cpp.replace("::", "_") } else { last.to_owned() };
+        let name =
+            identifier(&if taken(&identifier(last)) { cpp.replace("::", "_") } else { last.to_owned() });
         if taken(&name) || super::structs::has_a_meaning(&name) {
             return Err(place.refuse(
                 format!("`{name}` has a meaning of its own in the generated Rust"),
@@ -702,11 +499,6 @@ impl<'a> Types<'a> {
 /// The longest array that is taken for one.
 const MAX_LENGTH: usize = 1 << 32;
 
-/// Returns the declaration of a struct or an enum.
-fn own(place: Place<'_>) -> Declared<'_> {
-    if place.node.kind() == "enum_specifier" { Declared::Enum(place) } else { Declared::Struct(place) }
-}
-
 /// Returns the size of a type that needs no declaration.
 fn size_of(name: &str) -> Option<i128> {
     let name = canonical(name);
@@ -727,19 +519,6 @@ fn qualify(ty: &mut Type, place: Place<'_>) {
             _ => {}
         }
     }
-}
-
-/// Returns the name that a declarator declares.
-pub(super) fn declarator_name(place: Place<'_>) -> Option<&str> {
-    let mut node = place.node;
-    while !node.kind().ends_with("identifier") {
-        let mut cursor = node.walk();
-        node = node.child_by_field_name("declarator").or_else(|| {
-            node.named_children(&mut cursor)
-                .find(|child| child.kind().ends_with("identifier") || child.kind().ends_with("declarator"))
-        })?;
-    }
-    Some(place.at(node).text())
 }
 
 /// Returns the namespaces and structs around a node, with `::` behind each.

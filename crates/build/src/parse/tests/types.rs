@@ -209,6 +209,7 @@ extern "C" __global__ void k(Outer o, struct _Outer* p, Both b, One one, my::One
             ("my_One", "my::One", 1, 1),
         ]
     );
+    assert!(module.warnings.is_empty(), "{:#?}", module.warnings);
     let offsets: Vec<_> = structs(&module)[2].fields.iter().map(|f| (f.name.as_str(), f.offset)).collect();
     assert_eq!(
         offsets,

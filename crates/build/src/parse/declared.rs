@@ -1,0 +1,189 @@
+//! The names that a file and its headers declare: types and constants, with their namespaces.
+
+use tree_sitter::Node;
+
+use super::children;
+use super::types::{Place, Types};
+
+/// What a name of the file or its headers stands for.
+#[derive(Clone, Copy)]
+pub(super) enum Declared<'a> {
+    Struct(Place<'a>),
+    Enum(Place<'a>),
+    /// The type and the declarator of a `typedef` or a `using`.
+    Alias(Place<'a>, Option<Node<'a>>),
+}
+
+impl<'a> Declared<'a> {
+    pub(super) fn place(self) -> Place<'a> {
+        match self {
+            Self::Struct(place) | Self::Enum(place) | Self::Alias(place, _) => place,
+        }
+    }
+}
+
+/// The value of a constant or an enumerator.
+#[derive(Clone)]
+pub(super) enum Constant {
+    /// An expression, and the namespaces and structs around it.
+    Text(String, String),
+    Value(i128),
+}
+
+impl<'a> Types<'a> {
+    /// Notes the types and constants that a node declares, within namespaces and structs whose names end with `::`.
+    pub(super) fn gather(&mut self, place: Place<'a>, scope: &str) {
+        let node = place.node;
+        match node.kind() {
+            "struct_specifier" | "class_specifier" | "union_specifier" | "enum_specifier" => {
+                let Some(body) = node.child_by_field_name("body") else { return };
+                let name = node.child_by_field_name("name").map(|name| place.at(name).text());
+                if let Some(name) = name {
+                    self.declare(&format!("{scope}{name}"), own(place));
+                }
+                self.gather_body(place.at(body), name, scope);
+            }
+            "type_definition" | "alias_declaration" => self.gather_alias(place, scope),
+            "declaration" | "field_declaration" => {
+                if let Some(ty) = node.child_by_field_name("type") {
+                    self.gather(place.at(ty), scope);
+                }
+                self.gather_constants(place, scope);
+            }
+            "using_declaration" => {
+                let mut words = place.text().trim_end_matches(';').split_whitespace();
+                if let (Some("using"), Some("namespace"), Some(name)) =
+                    (words.next(), words.next(), words.next())
+                {
+                    self.opened.push(format!("{name}::"));
+                }
+            }
+            "namespace_definition" => {
+                let name = node.child_by_field_name("name").map(|name| place.at(name).text());
+                let inner = name.map_or_else(|| scope.to_owned(), |name| format!("{scope}{name}::"));
+                if let Some(body) = node.child_by_field_name("body") {
+                    self.gather_children(place.at(body), &inner);
+                }
+            }
+            // A function's own types mean nothing outside, nor do a template's. Broken text is read like any other.
+            "function_definition" if !node.has_error() => {}
+            "template_declaration" => {}
+            _ => self.gather_children(place, scope),
+        }
+    }
+
+    fn gather_children(&mut self, place: Place<'a>, scope: &str) {
+        for child in children(place.node) {
+            self.gather(place.at(child), scope);
+        }
+    }
+
+    /// Gathers what stands inside a struct, or the enumerators of an enum.
+    fn gather_body(&mut self, body: Place<'a>, name: Option<&str>, scope: &str) {
+        if body.node.kind() != "enumerator_list" {
+            let inner = name.map_or_else(|| scope.to_owned(), |name| format!("{scope}{name}::"));
+            return self.gather_children(body, &inner);
+        }
+        for (enumerator, value) in self.enumerators(body, scope) {
+            if let Some(value) = value {
+                for prefix in [String::new(), name.map(|name| format!("{name}::")).unwrap_or_default()] {
+                    self.constants.insert(format!("{scope}{prefix}{enumerator}"), Constant::Value(value));
+                }
+            }
+        }
+    }
+
+    fn gather_alias(&mut self, place: Place<'a>, scope: &str) {
+        let node = place.node;
+        let Some(aliased) = node.child_by_field_name("type").map(|ty| place.at(ty)) else { return };
+        let body = aliased.node.child_by_field_name("body");
+        let tag = aliased.node.child_by_field_name("name").map(|name| aliased.at(name).text());
+        if let Some(body) = body {
+            self.gather_body(aliased.at(body), tag, scope);
+        }
+        if node.kind() == "alias_declaration" {
+            if let Some(name) = node.child_by_field_name("name") {
+                let name = place.at(name).text();
+                self.declare(&format!("{scope}{name}"), Declared::Alias(aliased, None));
+            }
+            return;
+        }
+        let declarators: Vec<_> = node.children_by_field_name("declarator", &mut node.walk()).collect();
+        // `typedef struct Tag { … } Name;`: kernels say `Name` more often.
+        let mut own_name = tag;
+        for declarator in declarators {
+            let Some(name) = declarator_name(place.at(declarator)) else { continue };
+            let qualified = format!("{scope}{name}");
+            if declarator.kind() == "type_identifier" && body.is_some() {
+                self.declare(&qualified, own(aliased));
+                if own_name == tag {
+                    own_name = Some(name);
+                    self.tags.extend(tag.map(|tag| (qualified, format!("{scope}{tag}"))));
+                }
+            } else if Some(name) != tag {
+                self.declare(&qualified, Declared::Alias(aliased, Some(declarator)));
+            }
+        }
+        if let (Some(_), Some(tag)) = (body, tag)
+            && own_name == Some(tag)
+        {
+            self.declare(&format!("{scope}{tag}"), own(aliased));
+        }
+    }
+
+    /// Notes constants whose value is written beside them.
+    fn gather_constants(&mut self, place: Place<'a>, scope: &str) {
+        let node = place.node;
+        let constant = children(node).iter().any(|child| {
+            child.kind() == "type_qualifier" && matches!(place.at(*child).text(), "const" | "constexpr")
+        });
+        if !constant {
+            return;
+        }
+        let mut note = |name: Node<'a>, value: Node<'a>| {
+            let (name, value) = (place.at(name).text(), place.at(value).text());
+            let value = Constant::Text(value.trim_matches(['{', '}', '=', ' ']).to_owned(), scope.to_owned());
+            self.constants.insert(format!("{scope}{name}"), value);
+        };
+        // A member's value stands beside its declarator.
+        if let (Some(name), Some(value)) =
+            (node.child_by_field_name("declarator"), node.child_by_field_name("default_value"))
+        {
+            note(name, value);
+        }
+        for declarator in children(node).into_iter().filter(|child| child.kind() == "init_declarator") {
+            if let (Some(name), Some(value)) =
+                (declarator.child_by_field_name("declarator"), declarator.child_by_field_name("value"))
+            {
+                note(name, value);
+            }
+        }
+    }
+
+    /// Records a type, or that its name has two meanings: the file's `#if`s then decide which one a compiler sees.
+    fn declare(&mut self, name: &str, declared: Declared<'a>) {
+        let known = self.declared.get(name);
+        if known.is_some_and(|known| known.place().text() != declared.place().text()) {
+            self.ambiguous.insert(name.to_owned(), declared.place());
+        }
+        self.declared.insert(name.to_owned(), declared);
+    }
+}
+
+/// Returns the declaration of a struct or an enum.
+fn own(place: Place<'_>) -> Declared<'_> {
+    if place.node.kind() == "enum_specifier" { Declared::Enum(place) } else { Declared::Struct(place) }
+}
+
+/// Returns the name that a declarator declares.
+pub(super) fn declarator_name(place: Place<'_>) -> Option<&str> {
+    let mut node = place.node;
+    while !node.kind().ends_with("identifier") {
+        let mut cursor = node.walk();
+        node = node.child_by_field_name("declarator").or_else(|| {
+            node.named_children(&mut cursor)
+                .find(|child| child.kind().ends_with("identifier") || child.kind().ends_with("declarator"))
+        })?;
+    }
+    Some(place.at(node).text())
+}
