@@ -10,8 +10,7 @@ use crate::check::SharedGuard;
 use crate::error::error;
 use crate::failure::Failure;
 use crate::kernel::Function;
-use crate::shared::{Shared, Worker};
-use crate::together;
+use crate::shared::Shared;
 
 /// Most blocks in y and z.
 pub(crate) const MAX_GRID_YZ: u32 = 65_535;
@@ -99,20 +98,6 @@ impl Launch {
     pub(crate) fn blocks(&self) -> u64 {
         self.config.grid.iter().map(|&n| u64::from(n)).product()
     }
-}
-
-/// Runs units `first..end` of a launch.
-///
-/// # Safety
-/// The launch was submitted as the traits ask.
-pub(crate) unsafe fn run(launch: &Launch, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
-    let (shared, runner) = (worker.device(), worker.runner());
-    if launch.config.cooperative {
-        // SAFETY: passed on to the caller.
-        return unsafe { together::run(launch, shared) };
-    }
-    // SAFETY: passed on to the caller; the runner is this worker's own.
-    unsafe { run_blocks(launch, shared, runner, first, end, std::ptr::null()) }
 }
 
 /// Runs blocks `first..end` of a launch on this thread's `runner`. The blocks of a cooperative launch meet at `meeting`.

@@ -9,6 +9,7 @@ use gpustream_hal::{BatchCopy, Copy3d, FillPattern, HostFn, Result};
 
 use crate::grid::{self, Launch};
 use crate::shared::Worker;
+use crate::together;
 use crate::words;
 
 /// Bytes of a copy or fill that one worker does at a time.
@@ -125,8 +126,15 @@ impl Work {
     pub(crate) unsafe fn run(&self, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
         match self {
             Self::Empty => {}
-            // SAFETY: passed on to the caller.
-            Self::Launch(launch) => return unsafe { grid::run(launch, worker, first, end) },
+            Self::Launch(launch) if launch.config.cooperative => {
+                // SAFETY: passed on to the caller.
+                return unsafe { together::run(launch, worker.device()) };
+            }
+            Self::Launch(launch) => {
+                let (shared, runner) = (worker.device(), worker.runner());
+                // SAFETY: passed on to the caller; the runner is this worker's own, and there is no meeting.
+                return unsafe { grid::run_blocks(launch, shared, runner, first, end, std::ptr::null()) };
+            }
             Self::Copy { dst, src, bytes } => {
                 let (from, to) = (first as usize * PIECE, (end as usize * PIECE).min(*bytes));
                 // SAFETY: both ranges are valid and disjoint, by the copy's submission.

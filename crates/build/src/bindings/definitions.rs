@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::names::identifier;
 use super::{ALLOW, write_docs};
+use crate::names::identifier;
 use crate::signature::{Definition, Enum, Struct};
 
 pub(super) fn write(text: &mut String, definition: &Definition) {
@@ -61,7 +61,7 @@ fn write_struct(text: &mut String, definition: &Struct) {
 /// Writes the member that fills a gap; its name is of its place.
 fn write_padding(text: &mut String, definition: &Struct, from: usize, to: usize) {
     if from < to {
-        let fresh = super::names::Fresh {
+        let fresh = crate::names::Fresh {
             taken: definition.fields.iter().map(|field| field.name.as_str()).collect(),
         };
         let name = fresh.name(&format!("padding_{from}"));

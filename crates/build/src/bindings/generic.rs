@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::ALLOW;
-use super::names::identifier;
+use crate::names::identifier;
 use crate::signature::{Argument, Kernel, Module, Template};
 use crate::types::ParamType;
 
@@ -85,7 +85,7 @@ pub(super) fn bounds(kernel: &Kernel) -> String {
 
 /// Returns the expression of the loaded kernel.
 pub(super) fn loaded(kernel: &Kernel) -> String {
-    let field = super::names::field(&kernel.name);
+    let field = crate::names::field(&kernel.name);
     match &kernel.template[..] {
         [] => format!("self.{field}"),
         _ => format!("self.{field}[<Self as {}<{}>>::INSTANCE]", trait_name(kernel), arguments(kernel)),

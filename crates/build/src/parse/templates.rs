@@ -15,6 +15,9 @@ use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Argument, Function, Template};
 use crate::types::Scalar;
 
+/// The remedy for an argument that is neither a type nor a number.
+const NO_ARGUMENT: &str = "write a type, or a number as a literal";
+
 /// The name and arguments of an instance that someone asks for.
 pub(super) struct Wanted {
     /// With namespaces, as far as they are written.
@@ -213,7 +216,6 @@ impl<'a> File<'a> {
             Some((_, known)) => *known |= written,
             None => instances.push((arguments, written)),
         };
-        const NO_ARGUMENT: &str = "write a type, or a number as a literal";
         if let Some(range) = listed.first()
             && failed.is_empty()
         {
@@ -223,7 +225,7 @@ impl<'a> File<'a> {
                         match arguments(&mut self.types, &parameters, &texts) {
                             Ok(arguments) => add(arguments, false),
                             Err(message) => {
-                                failed.push(source.diagnostic(range.clone(), message, NO_ARGUMENT))
+                                failed.push(source.diagnostic(range.clone(), message, NO_ARGUMENT));
                             }
                         }
                     }
