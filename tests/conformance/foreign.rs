@@ -106,6 +106,7 @@ fn templates_are_instantiated_in_the_file_and_by_the_build_script(device: &Devic
         kernels.less::<-4>(&s, &launch, &mut z)?;
     }
     assert_eq!(s.download(&z)?, [11, 21]);
+    // SAFETY: nothing is launched.
     let error = unsafe { kernels.less::<3>(&s, &Launch::new([1; 3], [2000, 1, 1]), &mut z) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidLaunch);
     Ok(())

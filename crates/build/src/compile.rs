@@ -127,7 +127,7 @@ impl Output {
 /// Returns the line that includes the user's file. Where the file has host code, which only its vendor's compiler reads,
 /// the rest of the file stands there instead.
 fn device_code(unit: &Unit) -> Result<String> {
-    let Some(part) = device_part(&unit.source.text)? else { return include(unit) };
+    let Some(part) = device_part(&unit.source)? else { return include(unit) };
     let path = unit.absolute.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
     Ok(format!("#line 1 \"{path}\"\n{part}\n"))
 }

@@ -23,9 +23,11 @@ const CUDA_WORDS: &str = "device_launch_parameters.h vector_types.h vector_funct
 const HIP_WORDS: &str =
     "hip/hip_vector_types.h hip/hip_common.h hip/hip_ext.h hip/device_functions.h hip/math_functions.h";
 /// Libraries that host code alone uses.
-const HOST: &str = "cublas_v2.h cublas.h cublasLt.h cufft.h cufftXt.h cusparse.h cusolverDn.h cusolverSp.h curand.h \
+const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsExt.h cudaEGL.h cusparse.h cusolverDn.h cusolverSp.h curand.h \
     nvrtc.h cuda_gl_interop.h cudaGL.h npp.h nppi.h hipblas/hipblas.h rocblas/rocblas.h hipfft/hipfft.h hip/hiprtc.h \
     hiprtc.h";
+/// Parts of CUDA's C++ library that kernels use. A folder of the user's may have them.
+const CCCL: &str = "cuda/barrier cuda/pipeline cuda/atomic cuda/semaphore cuda/latch";
 /// The parts of Thrust that host code uses; kernels have nothing of it on the CPU.
 const THRUST: &str = "host_vector device_vector device_ptr copy fill sequence sort reduce scan transform \
     transform_reduce functional generate random device_malloc device_free for_each unique count extrema inner_product \
@@ -53,7 +55,7 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     };
     let cpu = Backend::Cpu;
     for names in [CUDA_RUNTIME, HIP_RUNTIME] {
-        add(cpu, names, "#include <gpustream/cpu/host_api.cuh>");
+        add(cpu, names, "");
     }
     for names in [
         CUDA_WORDS,
@@ -64,7 +66,22 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     ] {
         add(cpu, names, "");
     }
+    let complex = "#include <gpustream/complex.cuh>";
+    let cufft = format!(
+        "{complex}\ntypedef float cufftReal;\ntypedef double cufftDoubleReal;\ntypedef cuComplex cufftComplex;\n\
+         typedef cuDoubleComplex cufftDoubleComplex;"
+    );
+    add(cpu, "cufft.h", &cufft);
+    add(cpu, "cufftXt.h", "#include <cufft.h>");
+    for name in CCCL.split_whitespace() {
+        let text = format!(
+            "#if __has_include_next(<{name}>)\n#include_next <{name}>\n#else\n#error \"the CPU backend has no <{name}>: leave \
+             `cpu` out of this file's backends, or write the kernel without it where GS_CPU is defined\"\n#endif"
+        );
+        add(cpu, name, &text);
+    }
     for backend in [cpu, Backend::Hip] {
+        add(backend, "cuComplex.h", complex);
         add(backend, "math_constants.h hip/hip_math_constants.h", "#include <gpustream/math_constants.cuh>");
     }
     for names in [CUDA_GROUPS, HIP_GROUPS] {

@@ -12,21 +12,44 @@ use tree_sitter::Node;
 
 use super::calls::identifiers;
 use super::{children, preprocess, tree, visit};
-use crate::diagnostic::Result;
+use crate::diagnostic::{Error, Result, SourceFile};
 
 /// The words that make a declaration one of the device's.
 const DEVICE: [&str; 4] = ["__global__", "__device__", "__constant__", "__managed__"];
 
 /// The beginnings of the names of the vendors' host interfaces, which a capital letter follows.
-const HOST: [&str; 16] = [
+const HOST: [&str; 19] = [
     "cuda", "hip", "cu", "nvrtc", "hiprtc", "cublas", "hipblas", "rocblas", "cufft", "curand", "cusolver",
-    "cusparse", "npp", "gl", "glut", "glfw",
+    "cusparse", "npp", "nvtx", "gl", "glut", "glfw", "egl", "vk",
 ];
 
 /// Returns the text of a file without what only host code needs, at unchanged lines and columns. `None` where nothing
 /// is left out.
-pub(crate) fn device_part(text: &str) -> Result<Option<String>> {
+///
+/// # Errors
+/// A kernel that launches kernels, which only CUDA has.
+pub(crate) fn device_part(source: &SourceFile) -> Result<Option<String>> {
+    let text = &*source.text;
     let tree = tree(&preprocess::readable(text))?;
+    let mut launches = Vec::new();
+    visit(tree.root_node(), &mut |node| {
+        let is_device = node.kind() == "function_definition"
+            && DEVICE.iter().any(|word| text[node.byte_range()].contains(word));
+        if is_device {
+            visit(node, &mut |inner| {
+                if inner.kind() == "kernel_call_syntax" {
+                    launches.push(source.diagnostic(
+                        inner.byte_range(),
+                        "a kernel that launches kernels is for CUDA alone",
+                        "launch from the Rust program, or leave the other backends out for this file",
+                    ));
+                }
+                true
+            });
+        }
+        !is_device
+    });
+    Error::check(launches)?;
     let mut file = Items { text, list: Vec::new(), roots: HashSet::new(), macros: HashMap::new() };
     file.gather(tree.root_node());
     let left_out = file.unreached();
@@ -238,7 +261,7 @@ mod tests {
 
     #[track_caller]
     fn rest(text: &str) -> String {
-        let rest = device_part(text).unwrap().unwrap_or_else(|| text.to_owned());
+        let rest = device_part(&SourceFile::new("k.cu", text)).unwrap().unwrap_or_else(|| text.to_owned());
         assert_eq!(rest.len(), text.len());
         let lines = rest.lines().map(str::trim_end).filter(|line| !line.is_empty());
         lines.collect::<Vec<_>>().join("\n")
@@ -288,7 +311,15 @@ namespace host {
             "struct V { float x; };\nV operator+(V a, V b) { return {a.x + b.x}; }\n__global__ void k(V* v) {}\n",
             "constexpr int N = 3;\nenum Kind { A, B };\ntypedef float real;\n__global__ void k(real* v) {}\n",
         ] {
-            assert_eq!(device_part(text).unwrap(), None, "{text}");
+            assert_eq!(device_part(&SourceFile::new("k.cu", text)).unwrap(), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_kernel_that_launches_kernels_is_refused_at_its_place() {
+        let text = "__global__ void a() {}\n__global__ void b() {\n    a<<<1, 1>>>();\n}\nvoid c() { b<<<1, 1>>>(); }\n";
+        let error = device_part(&SourceFile::new("k.cu", text)).unwrap_err();
+        let places: Vec<_> = error.diagnostics().iter().map(|d| (d.line, d.column)).collect();
+        assert_eq!(places, [(3, 6)]);
     }
 }

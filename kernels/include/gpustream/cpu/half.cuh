@@ -189,9 +189,13 @@ static inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short x) { return __nv
 
 struct __attribute__((aligned(4))) __half2 {
     __half x, y;
+    __half2() = default;
+    __attribute__((always_inline)) __half2(__half a, __half b) : x(a), y(b) {}
 };
 struct __attribute__((aligned(4))) __nv_bfloat162 {
     __nv_bfloat16 x, y;
+    __nv_bfloat162() = default;
+    __attribute__((always_inline)) __nv_bfloat162(__nv_bfloat16 a, __nv_bfloat16 b) : x(a), y(b) {}
 };
 typedef __half2 half2;
 typedef __nv_bfloat162 nv_bfloat162;

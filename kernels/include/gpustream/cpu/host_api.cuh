@@ -60,5 +60,29 @@ GS_CPU_HOST_API(cuda)
 GS_CPU_HOST_API(hip)
 
 typedef cudaError_t cudaError;
+enum cudaSurfaceBoundaryMode { cudaBoundaryModeZero, cudaBoundaryModeClamp, cudaBoundaryModeTrap };
+enum cudaTextureReadMode { cudaReadModeElementType, cudaReadModeNormalizedFloat };
+struct cudaExtent { size_t width, height, depth; };
+struct cudaArray;
+
+// The driver's interface.
+enum CUresult { CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN = 999 };
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef unsigned long long CUtexObject;
+typedef unsigned long long CUsurfObject;
+typedef struct gs_cpu_host_context* CUcontext;
+typedef struct gs_cpu_host_module* CUmodule;
+typedef struct gs_cpu_host_function* CUfunction;
+typedef struct gs_cpu_host_array* CUarray;
+typedef cudaStream_t CUstream;
+typedef cudaEvent_t CUevent;
+GS_CPU_HOST_CALL(CUresult, cuGetErrorName)
+GS_CPU_HOST_CALL(CUresult, cuGetErrorString)
+GS_CPU_HOST_CALL(CUresult, cuInit)
+GS_CPU_HOST_CALL(CUresult, cuDeviceGet)
+GS_CPU_HOST_CALL(CUresult, cuDeviceGetName)
+GS_CPU_HOST_CALL(CUresult, cuDeviceGetCount)
+GS_CPU_HOST_CALL(CUresult, cuDeviceGetAttribute)
 
 #endif

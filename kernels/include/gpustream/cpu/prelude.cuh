@@ -35,6 +35,7 @@
 #include "half2.cuh"
 #include "vectors.cuh"
 #include "textures.cuh"
+#include "host_api.cuh"
 #include <gpustream/intrinsics.cuh>
 
 #endif
