@@ -94,7 +94,9 @@ impl<'a> File<'a> {
         }
         let mut contract = contract.unwrap_or_default();
         if contract.safe {
-            instances.iter().for_each(|instance| self.check_contents(&params, &instance.params));
+            for instance in &instances {
+                self.check_contents(&params, &instance.params);
+            }
         }
         if contract.safe && !contract.cooperative && self.calls.meets(&source.text, node) {
             contract.cooperative = true;
