@@ -27,7 +27,7 @@ miri() {
 }
 rustc +nightly --version
 miri -p gpustream-hal --lib
-miri -p gpustream-core --lib -- track:: pool:: sync:: --skip pool::replay
+miri -p gpustream-core --lib -- track:: pool:: sync:: door_mutex:: step::arguments:: --skip pool::replay
 miri -p gpustream --no-default-features --lib -- view:: strided:: launch::
 miri -p gpustream-cuda --lib -- image:: module::
 miri -p gpustream-hip --no-default-features --lib -- arch:: library::

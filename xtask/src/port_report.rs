@@ -149,6 +149,12 @@ impl fmt::Display for Stop {
 }
 
 impl Stop {
+    /// Returns whether the file waits for `Kernels::instantiate`: nothing is wrong with it, but nothing in it says which
+    /// instances of its templates there are to be.
+    fn is_a_choice(&self) -> bool {
+        self.message.ends_with("is a template that nothing instantiates, so it has no launcher")
+    }
+
     fn of(path: &Path, error: &Error) -> Self {
         if let Some(first) = error.diagnostics().first() {
             return Self {
@@ -195,6 +201,8 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
     };
     sum("with kernels".to_owned(), outcomes.len());
     sum("bound".to_owned(), outcomes.iter().filter(|outcome| outcome.is_bound()).count());
+    let waits = |outcome: &&Outcome| outcome.stopped.as_ref().is_some_and(Stop::is_a_choice);
+    sum("bound once build.rs instantiates".to_owned(), outcomes.iter().filter(waits).count());
     for (at, backend) in backends.iter().enumerate() {
         let compiles = |outcome: &&Outcome| outcome.compiled.get(at) == Some(&true);
         sum(format!("compile for {}", backend.name()), outcomes.iter().filter(compiles).count());

@@ -51,6 +51,8 @@ fn report_has_the_first_obstacle_of_each_file_and_sums() {
     assert_eq!(words("kernel `…` is a template").last().unwrap(), "2", "{stdout}");
     assert_eq!(words("with kernels"), ["with", "kernels", "4", "100", "%"], "{stdout}");
     assert_eq!(words("bound"), ["bound", "2", "50", "%"], "{stdout}");
+    let choice = words("bound once build.rs instantiates");
+    assert_eq!(choice[4..], ["2", "50", "%"], "{stdout}");
     assert_eq!(words("compile for cpu"), ["compile", "for", "cpu", "1", "25", "%"], "{stdout}");
     assert!(stdout.ends_with("1 files without a kernel were left out\n"), "{stdout}");
     let left = fs::read_dir(folder.path().join("target")).map_or(0, Iterator::count);

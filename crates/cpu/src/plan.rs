@@ -63,6 +63,8 @@ impl Kind {
 /// A graph's nodes, and the state of its run. Runs of one executable follow each other, so one state is enough.
 pub(crate) struct GraphRun {
     nodes: Vec<RunNode>,
+    /// The nodes that follow no other.
+    roots: Vec<usize>,
     /// The number of nodes that no other node follows. With the last of them all are done.
     ends: usize,
     /// The number of those that are not done.
@@ -97,6 +99,7 @@ impl GraphRun {
             }
         }
         let ends = before.iter().filter(|before| before.is_empty()).count();
+        let roots = (0..plan.len()).filter(|&index| plan[index].after.is_empty()).collect();
         let nodes = plan
             .into_iter()
             .zip(before)
@@ -107,7 +110,7 @@ impl GraphRun {
                 job: Job::new(u32::MAX),
             })
             .collect();
-        Self { nodes, ends, left: AtomicUsize::new(0), stream: Mutex::default() }
+        Self { nodes, roots, ends, left: AtomicUsize::new(0), stream: Mutex::default() }
     }
 
     /// Returns the nodes, in an order that respects their dependencies.
@@ -165,18 +168,16 @@ impl RunNode {
 
 /// Runs a graph for `stream`, which goes on when the last node is done.
 pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Launcher>) {
-    if run.nodes.is_empty() {
+    // Only a graph without nodes has no root: dependencies have smaller indices.
+    let Some((&mine, others)) = run.roots.split_first() else {
         stream.graph_done();
         return;
-    }
+    };
     let level = stream.level();
     run.left.store(run.ends, Ordering::Relaxed);
     *lock(&run.stream) = Some(stream);
     run.reset(0..run.nodes.len());
-    let mut roots = (0..run.nodes.len()).filter(|&index| run.nodes[index].plan.after.is_empty());
-    // The first node is one: dependencies have smaller indices.
-    let mine = roots.next().unwrap_or(0);
-    for root in roots {
+    for &root in others {
         worker.device().scheduler.push(run.clone(), root, level);
     }
     run_node(worker, run, mine);
@@ -243,7 +244,8 @@ impl Task<Shared> for GraphRun {
 /// on.
 fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize> {
     let mut mine = None;
-    for &next in &run.nodes[node].before {
+    let before = &run.nodes[node].before;
+    for &next in before {
         if !run.nodes[next].becomes_ready() {
             continue;
         }
@@ -253,7 +255,7 @@ fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize>
             worker.device().scheduler.push(run.clone(), next, run.level());
         }
     }
-    if run.nodes[node].before.is_empty() && run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+    if before.is_empty() && run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
         let stream = lock(&run.stream).take();
         if let Some(stream) = stream {
             stream.graph_done();

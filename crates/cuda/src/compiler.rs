@@ -220,7 +220,12 @@ fn include_folders(library: Option<&Path>) -> Vec<PathBuf> {
     candidates.push("/opt/cuda/include".into());
     candidates.push("/usr/include".into());
     // The first that has them: mixing versions would be worse than having none.
-    candidates.into_iter().find(|folder| folder.join("cuda_fp16.h").is_file()).into_iter().collect()
+    let Some(folder) = candidates.into_iter().find(|folder| folder.join("cuda_fp16.h").is_file()) else {
+        return Vec::new();
+    };
+    // From 13.0 on the toolkit keeps `cuda/std`, which its own headers include, in a folder below.
+    let below = folder.join("cccl");
+    if below.is_dir() { vec![folder, below] } else { vec![folder] }
 }
 
 #[cfg(test)]

@@ -132,3 +132,29 @@ impl Value {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_have_values_of_their_own() {
+        let sizes: Arc<[usize]> = Arc::new([4, 8, 3, 32]);
+        let (mut a, mut b, mut c, mut d) = (7u32, 8u64, [1u8, 2, 3], [9u64; 4]);
+        let args = [(&raw mut a).cast(), (&raw mut b).cast(), (&raw mut c).cast(), (&raw mut d).cast()];
+        // SAFETY: the arguments have these sizes.
+        unsafe {
+            let mut first = Arguments::new(&sizes, &args);
+            let second = first.clone();
+            for changed in 0..args.len() {
+                args[changed].cast::<u8>().add(sizes[changed] - 1).write(5);
+                assert!(!first.are(&args));
+                first.store(&args);
+                assert!(first.are(&args) && !second.are(&args));
+            }
+            let moved = Box::new(first);
+            assert!(moved.are(&args) && moved.clone().are(moved.pointers()));
+            assert!(moved.pointers().iter().all(|value| value.addr().is_multiple_of(16)));
+        }
+    }
+}

@@ -68,7 +68,8 @@ pub fn compile_for(source: &str, march: &str, checked: bool) -> Vec<u8> {
     let (source, object) = (path("unit.cpp"), path("unit.o"));
     let mut compile = Command::new(&compiler);
     compile.args(flags::COMPILE).args(own).args(if checked { checks } else { &[] });
-    compile.arg(format!("-march={march}")).arg("-I").arg(include);
+    compile.arg(format!("-march={march}")).arg("-I").arg(include.join("gpustream/cpu/vendor"));
+    compile.arg("-I").arg(include);
     run(compile.arg("-c").arg(source).arg("-o").arg(object));
     run(Command::new(&compiler).args(flags::LINK).arg(path("unit.o")).arg("-o").arg(path("unit.so")));
     std::fs::read(path("unit.so")).unwrap()
