@@ -19,7 +19,7 @@ fn cell(i: usize) -> Cell {
     let number = i as u16;
     Cell {
         counts: [[number, number + 1, 2], [3, 4, number + 5]],
-        r#box: Box { name: i as i8, volume: i as f64 / 4.0, open: (i % 2 == 0).into(), ..Box::default() },
+        r#box: Box { name: i as i8, volume: i as f64 / 4.0, open: i.is_multiple_of(2).into(), ..Box::default() },
         mode: if i.is_multiple_of(3) { Mode::ADD } else { Mode::MULTIPLY },
         weight: i as f32 * 0.5,
         ..Cell::default()
@@ -84,12 +84,12 @@ fn bools_and_characters_are_bytes(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let text = b"kernels are found by their names";
     let n = text.len();
-    let mut flags = s.upload(&(0..n).map(|i| Bool::from(i % 3 == 0)).collect::<Vec<_>>())?;
+    let mut flags = s.upload(&(0..n).map(|i| Bool::from(i.is_multiple_of(3))).collect::<Vec<_>>())?;
     let text = s.upload(text)?;
     let mut reversed = s.zeros::<i8>(n)?;
     // SAFETY: every array has n elements.
     unsafe { kernels.turn_over(&s, &SHAPE, &mut flags, &text.cast::<i8>()?, &mut reversed, n as i32)? };
-    assert!(s.download(&flags)?.iter().enumerate().all(|(i, flag)| flag.get() != (i % 3 == 0)));
+    assert!(s.download(&flags)?.iter().enumerate().all(|(i, flag)| flag.get() != i.is_multiple_of(3)));
     let mut back = s.download(&reversed)?;
     back.reverse();
     assert_eq!(back, s.download(&text)?.iter().map(|&byte| byte as i8).collect::<Vec<_>>());
