@@ -77,7 +77,9 @@ fn cooperative_groups_of_a_grid_meet(device: &Device) -> Result<()> {
         kernels.add_the_sum(&s, &launch, &mut x, &mut sums, 5, 1000)?;
         for _ in 0..5 {
             let sum = want.iter().fold(0, |sum: u32, x| sum.wrapping_add(*x));
-            want.iter_mut().for_each(|x| *x = x.wrapping_add(sum));
+            for x in &mut want {
+                *x = x.wrapping_add(sum);
+            }
         }
         assert_eq!(s.download(&x)?, want, "{blocks} blocks of {threads}");
     }
@@ -146,7 +148,7 @@ fn integer_intrinsics_match_plain_rust(device: &Device) -> Result<()> {
             bytes(x, y, &u8::min),
             bytes(x, y, &|x, y| if x as i8 > y as i8 { 255 } else { 0 }),
             halves(x, y, &|x, y| u16::from(x < y)),
-            bytes(x, y, &|x, y| ((u16::from(x) + u16::from(y) + 1) / 2) as u8),
+            bytes(x, y, &|x, y| (u16::from(x) + u16::from(y)).div_ceil(2) as u8),
             bytes(x, 0, &|x, _| (x as i8).wrapping_abs() as u8),
             halves(x, 0, &|x, _| x.wrapping_neg()),
             xb.iter().zip(yb).map(|(&x, y)| u32::from(x.abs_diff(y))).sum(),
@@ -161,10 +163,10 @@ fn integer_intrinsics_match_plain_rust(device: &Device) -> Result<()> {
                 + 64 * y.leading_zeros()
                 + 4096 * x.count_ones(),
             signed_24(x).wrapping_mul(signed_24(y)) as u32,
-            (u64::from(x) * u64::from(y) >> 32) as u32,
+            ((u64::from(x) * u64::from(y)) >> 32) as u32,
             x,
             y,
-            ((u64::from(x) + u64::from(y)) / 2) as u32,
+            u64::midpoint(x.into(), y.into()) as u32,
             x.abs_diff(y).wrapping_add(9),
             x ^ y,
             x.min(y).wrapping_sub(x.max(3)),
