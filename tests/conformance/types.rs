@@ -19,7 +19,12 @@ fn cell(i: usize) -> Cell {
     let number = i as u16;
     Cell {
         counts: [[number, number + 1, 2], [3, 4, number + 5]],
-        r#box: Box { name: i as i8, volume: i as f64 / 4.0, open: i.is_multiple_of(2).into(), ..Box::default() },
+        r#box: Box {
+            name: i as i8,
+            volume: i as f64 / 4.0,
+            open: i.is_multiple_of(2).into(),
+            ..Box::default()
+        },
         mode: if i.is_multiple_of(3) { Mode::ADD } else { Mode::MULTIPLY },
         weight: i as f32 * 0.5,
         ..Cell::default()

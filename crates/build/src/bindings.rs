@@ -10,7 +10,6 @@ use std::fs;
 
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::names::identifier;
 use crate::backend::Backend;
 use crate::compile::assertions::assertions;
 use crate::compile::{Common, Image};

@@ -159,6 +159,7 @@ mod contract;
 mod diagnostic;
 mod headers;
 mod kernels;
+mod names;
 mod parse;
 mod plan;
 mod report;

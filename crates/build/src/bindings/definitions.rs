@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::names::identifier;
 use super::{ALLOW, write_docs};
+use crate::names::identifier;
 use crate::signature::{Definition, Enum, Struct};
 
 pub(super) fn write(text: &mut String, definition: &Definition) {

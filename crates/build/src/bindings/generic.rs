@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::ALLOW;
-use super::names::identifier;
+use crate::names::identifier;
 use crate::signature::{Argument, Kernel, Module, Template};
 use crate::types::ParamType;
 

@@ -9,8 +9,8 @@ use super::constants::{self, Name};
 use super::declared::{Constant, Declared};
 use super::preprocess::{Macros, Part, Parts};
 use super::{children, doc};
-use crate::bindings::identifier;
 use crate::diagnostic::{Diagnostic, SourceFile};
+use crate::names::identifier;
 use crate::signature::{Argument, Definition, Template};
 use crate::types::{Scalar, ValueType, handle_from_cpp, vector_from_cpp};
 
