@@ -3,6 +3,7 @@
 mod definitions;
 mod generic;
 mod launcher;
+mod names;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -72,7 +73,7 @@ fn write_kernels_struct(text: &mut String, unit: &Unit) {
             [] => "::gpustream::Kernel".to_owned(),
             _ => format!("[::gpustream::Kernel; {}]", kernel.instances.len()),
         };
-        let _ = writeln!(text, "    {}: {ty},", crate::names::field(&kernel.name));
+        let _ = writeln!(text, "    {}: {ty},", names::field(&kernel.name));
     }
     text.push_str("}\n\n");
 }
@@ -171,7 +172,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
             [] => loaded.concat(),
             _ => format!("[{}]", loaded.join(", ")),
         };
-        let _ = writeln!(text, "            {}: {loaded},", crate::names::field(&kernel.name));
+        let _ = writeln!(text, "            {}: {loaded},", names::field(&kernel.name));
     }
     text.push_str(
         "            module,\n        })\n    }\n\n    /// Returns the loaded module, for all that has no generated launcher.\n    \

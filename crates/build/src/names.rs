@@ -1,4 +1,4 @@
-//! C++ names in Rust.
+//! C++ names as Rust writes them.
 
 /// Words that cannot be raw identifiers either.
 const NEVER: [&str; 5] = ["self", "Self", "super", "crate", "_"];
@@ -19,26 +19,5 @@ pub(crate) fn identifier(name: &str) -> String {
         format!("r#{name}")
     } else {
         name.to_owned()
-    }
-}
-
-/// Returns the field of `Kernels` that holds a kernel: never a keyword, never `module`.
-pub(crate) fn field(kernel: &str) -> String {
-    format!("kernel_{kernel}")
-}
-
-/// Names for a launcher's own values that no parameter has.
-pub(crate) struct Fresh<'a> {
-    pub(crate) taken: Vec<&'a str>,
-}
-
-impl Fresh<'_> {
-    /// Returns `name`, followed by as many underscores as it takes.
-    pub(crate) fn name(&self, name: &str) -> String {
-        let mut name = name.to_owned();
-        while self.taken.contains(&name.as_str()) {
-            name.push('_');
-        }
-        name
     }
 }

@@ -61,7 +61,7 @@ fn write_struct(text: &mut String, definition: &Struct) {
 /// Writes the member that fills a gap; its name is of its place.
 fn write_padding(text: &mut String, definition: &Struct, from: usize, to: usize) {
     if from < to {
-        let fresh = crate::names::Fresh {
+        let fresh = super::names::Fresh {
             taken: definition.fields.iter().map(|field| field.name.as_str()).collect(),
         };
         let name = fresh.name(&format!("padding_{from}"));

@@ -85,7 +85,7 @@ pub(super) fn bounds(kernel: &Kernel) -> String {
 
 /// Returns the expression of the loaded kernel.
 pub(super) fn loaded(kernel: &Kernel) -> String {
-    let field = crate::names::field(&kernel.name);
+    let field = super::names::field(&kernel.name);
     match &kernel.template[..] {
         [] => format!("self.{field}"),
         _ => format!("self.{field}[<Self as {}<{}>>::INSTANCE]", trait_name(kernel), arguments(kernel)),

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::names::Fresh;
 use super::{generic, write_docs};
 use crate::contract::{Contract, Covers, Expr, LaunchValue, Operator};
-use crate::names::{Fresh, identifier};
+use crate::names::identifier;
 use crate::signature::Kernel;
 use crate::types::{ParamType, Scalar, ValueType};
 
