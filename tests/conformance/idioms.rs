@@ -132,12 +132,12 @@ fn integer_intrinsics_match_plain_rust(device: &Device) -> Result<()> {
         u32::from_le_bytes(std::array::from_fn(|i| f(x[i], y[i])))
     };
     let halves = |x: u32, y: u32, f: &dyn Fn(u16, u16) -> u16| {
-        u32::from(f(x as u16, y as u16)) | u32::from(f((x >> 16) as u16, (y >> 16) as u16)) << 16
+        u32::from(f(x as u16, y as u16)) | (u32::from(f((x >> 16) as u16, (y >> 16) as u16)) << 16)
     };
     for ((&x, &y), got) in a.iter().zip(&b).zip(s.download(&out)?.chunks(28)) {
         let (xb, yb) = (x.to_le_bytes(), y.to_le_bytes());
-        let pair = u64::from(y) << 32 | u64::from(x);
-        let signed_24 = |x: u32| (x as i32) << 8 >> 8;
+        let pair = (u64::from(y) << 32) | u64::from(x);
+        let signed_24 = |x: u32| ((x as i32) << 8) >> 8;
         let want = [
             bytes(x, y, &u8::wrapping_add),
             halves(x, y, &u16::wrapping_sub),
@@ -155,7 +155,7 @@ fn integer_intrinsics_match_plain_rust(device: &Device) -> Result<()> {
             (3 + xb.iter().zip(yb).map(|(&x, y)| i32::from(x as i8) * i32::from(y as i8)).sum::<i32>())
                 as u32,
             3 + xb.iter().zip(yb).map(|(&x, y)| u32::from(x) * u32::from(y)).sum::<u32>(),
-            (pair << 5 >> 32) as u32,
+            ((pair << 5) >> 32) as u32,
             y,
             u32::from_le_bytes([xb[0], yb[0], xb[2], yb[2]]),
             x.reverse_bits(),
@@ -210,7 +210,7 @@ fn pairs_of_halves_match_plain_rust(device: &Device) -> Result<()> {
     let s = device.stream()?;
     // Small multiples of 1/8: every result is exact.
     let pair = |i: u32| [f16::from_f32((i % 23) as f32 / 8.0 - 1.0), f16::from_f32((i % 7) as f32 / 4.0)];
-    let bits = |[low, high]: [f16; 2]| u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16;
+    let bits = |[low, high]: [f16; 2]| u32::from(low.to_bits()) | (u32::from(high.to_bits()) << 16);
     let (a, b): (Vec<_>, Vec<_>) = (0..500).map(|i| (pair(i), pair(i * i + 5))).unzip();
     let (x, y): (Vec<u32>, Vec<u32>) = a.iter().zip(&b).map(|(&a, &b)| (bits(a), bits(b))).unzip();
     let mut z = s.zeros::<u32>(6 * x.len())?;
