@@ -1,8 +1,11 @@
 // A file with macros, overloads and standard headers of its own, as existing files have them, beside its host code.
+#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <vector>
+using namespace std;
+#endif
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <math_constants.h>
@@ -16,8 +19,6 @@
 #define count 5
 #define params 6
 #define table 7
-
-using namespace std;
 
 struct Timer {
     cudaEvent_t begin, end;

@@ -15,6 +15,7 @@ use crate::compile::assertions::assertions;
 use crate::compile::{Common, Image};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{for_devices, write_if_changed};
+use crate::parse::device_part;
 use crate::signature::{Instance, Module};
 use crate::unit::Unit;
 
@@ -112,7 +113,10 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
     );
 
     let sources = common.out_dir.join(format!("{name}.source"));
-    let source = format!("{}{}", unit.source.text, assertions(&unit.module, &unit.source, &file_name(unit)));
+    // Run-time compilers know no host code.
+    let device = device_part(&unit.source)?;
+    let device = device.as_ref().unwrap_or(&unit.source.text);
+    let source = format!("{device}{}", assertions(&unit.module, &unit.source, &file_name(unit)));
     write_if_changed(&sources.join("kernel.cu"), source.as_bytes())?;
     let _ = writeln!(
         text,

@@ -31,6 +31,26 @@ extern "C" __global__ void philox(unsigned int* known, unsigned int* skipped) {
     skipped[2 * threadIdx.x] = curand(&state);
     skipped[2 * threadIdx.x + 1] = curand(&other);
 }
+template <class State>
+__device__ void mixed(unsigned int* out) {
+    State state;
+    curand_init(1234, 7, 5, &state);
+    for (int i = 0; i < 4; ++i) curand_normal(&state);
+    curand_normal2(&state);
+    for (int i = 0; i < 3; ++i) curand_normal_double(&state);
+    curand_normal2_double(&state);
+    curand_log_normal(&state, 0.5f, 2.0f);
+    curand_log_normal_double(&state, 0.5, 2.0);
+    out[0] = curand(&state);
+    skipahead(12345ull, &state);
+    out[1] = curand(&state);
+    skipahead_sequence(3ull, &state);
+    out[2] = curand(&state);
+}
+extern "C" __global__ void every_kind(unsigned int* xorwow, unsigned int* philox) {
+    mixed<curandStateXORWOW_t>(xorwow);
+    mixed<curandStatePhilox4_32_10_t>(philox);
+}
 extern "C" __global__ void normal(double* sums) {
     curandState state;
     curandStatePhilox4_32_10_t other;
@@ -72,6 +92,18 @@ fn philox_gives_the_known_answers_of_its_authors() {
     let pi = [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1];
     assert_eq!(known.as_ref(), [zeros, pi].concat());
     assert!(skipped.as_ref().chunks(2).all(|pair| pair[0] == pair[1]), "{:?}", skipped.as_ref());
+}
+
+/// The numbers are those that cuRAND 13.0 gave on an H200 behind the same calls.
+#[test]
+fn every_kind_draws_as_many_numbers_as_in_curand() {
+    let bench = Bench::new(SOURCE);
+    let stream = bench.stream();
+    let (xorwow, philox) = (bench.memory::<u32>(3), bench.memory::<u32>(3));
+    bench.launch(stream, "every_kind", 1, 1, args![&xorwow, &philox]);
+    bench.sync(stream).unwrap();
+    assert_eq!(xorwow.as_ref(), [0xbcea_13ff, 0x140d_184c, 0x3066_6c6d]);
+    assert_eq!(philox.as_ref(), [0x74a3_4bb7, 0xf1e1_0237, 0xc3c1_fe55]);
 }
 
 #[test]

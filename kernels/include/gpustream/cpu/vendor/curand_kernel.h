@@ -186,14 +186,17 @@ static inline float2 curand_normal2(State* state) {
     const unsigned int x = curand(state), y = curand(state);
     return gs_cpu_box_muller(x, y);
 }
+// Numbers come in pairs, of which the second is kept. As in cuRAND, one kind's is not handed out for the other's.
+enum { gs_cpu_normal = 1, gs_cpu_log_normal = 2 };
+
 template <class State>
 static inline float curand_normal(State* state) {
-    if (state->boxmuller_flag != 0) {
+    if (state->boxmuller_flag == gs_cpu_normal) {
         state->boxmuller_flag = 0;
         return state->boxmuller_extra;
     }
     const float2 pair = curand_normal2(state);
-    state->boxmuller_flag = 1;
+    state->boxmuller_flag = gs_cpu_normal;
     state->boxmuller_extra = pair.y;
     return pair.x;
 }
@@ -204,12 +207,12 @@ static inline double2 curand_normal2_double(State* state) {
 }
 template <class State>
 static inline double curand_normal_double(State* state) {
-    if (state->boxmuller_flag_double != 0) {
+    if (state->boxmuller_flag_double == gs_cpu_normal) {
         state->boxmuller_flag_double = 0;
         return state->boxmuller_extra_double;
     }
     const double2 pair = curand_normal2_double(state);
-    state->boxmuller_flag_double = 1;
+    state->boxmuller_flag_double = gs_cpu_normal;
     state->boxmuller_extra_double = pair.y;
     return pair.x;
 }
@@ -220,11 +223,25 @@ static inline float4 curand_normal4(curandStatePhilox4_32_10_t* state) {
 }
 template <class State>
 static inline float curand_log_normal(State* state, float mean, float deviation) {
-    return ::expf(mean + deviation * curand_normal(state));
+    if (state->boxmuller_flag == gs_cpu_log_normal) {
+        state->boxmuller_flag = 0;
+        return state->boxmuller_extra;
+    }
+    const float2 pair = curand_normal2(state);
+    state->boxmuller_flag = gs_cpu_log_normal;
+    state->boxmuller_extra = ::expf(mean + deviation * pair.y);
+    return ::expf(mean + deviation * pair.x);
 }
 template <class State>
 static inline double curand_log_normal_double(State* state, double mean, double deviation) {
-    return ::exp(mean + deviation * curand_normal_double(state));
+    if (state->boxmuller_flag_double == gs_cpu_log_normal) {
+        state->boxmuller_flag_double = 0;
+        return state->boxmuller_extra_double;
+    }
+    const double2 pair = curand_normal2_double(state);
+    state->boxmuller_flag_double = gs_cpu_log_normal;
+    state->boxmuller_extra_double = ::exp(mean + deviation * pair.y);
+    return ::exp(mean + deviation * pair.x);
 }
 template <class State>
 static inline unsigned int curand_poisson(State*, double) {
