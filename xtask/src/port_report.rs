@@ -66,7 +66,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("no file in {} that ends with .cu or .hip has a `__global__`", args.folder.display());
     }
     files.sort();
-    let out = crate::target_dir().join("port-report");
+    // Two reports at once have a folder each.
+    let out = crate::target_dir().join(format!("port-report-{}", std::process::id()));
     let outcomes = examine(&files, &out, &backends, &args.includes);
     // Only space is lost where this fails.
     let _ = fs::remove_dir_all(&out);
