@@ -15,7 +15,6 @@ use crate::compile::assertions::assertions;
 use crate::compile::{Common, Image};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{for_devices, write_if_changed};
-use crate::parse::device_part;
 use crate::signature::{Instance, Module};
 use crate::unit::Unit;
 
@@ -114,8 +113,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
 
     let sources = common.out_dir.join(format!("{name}.source"));
     // Run-time compilers know no host code.
-    let device = device_part(&unit.source)?;
-    let device = device.as_ref().unwrap_or(&unit.source.text);
+    let device = unit.device_part.as_ref().ok().and_then(Option::as_ref).unwrap_or(&unit.source.text);
     let source = format!("{device}{}", assertions(&unit.module, &unit.source, &file_name(unit)));
     write_if_changed(&sources.join("kernel.cu"), source.as_bytes())?;
     let _ = writeln!(

@@ -14,7 +14,6 @@ use self::assertions::assertions;
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::headers::{vendor, write_if_changed};
-use crate::parse::device_part;
 use crate::report::KernelReport;
 use crate::unit::Unit;
 
@@ -127,7 +126,7 @@ impl Output {
 /// Returns the line that includes the user's file. Where the file has host code, which only its vendor's compiler reads,
 /// the rest of the file stands there instead.
 fn device_code(unit: &Unit) -> Result<String> {
-    let Some(part) = device_part(&unit.source)? else { return include(unit) };
+    let Some(part) = unit.device_part.as_ref().map_err(Error::clone)? else { return include(unit) };
     let path = unit.absolute.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
     Ok(format!("#line 1 \"{path}\"\n{part}\n"))
 }

@@ -14,6 +14,9 @@ pub(crate) struct Unit {
     pub(crate) absolute: PathBuf,
     pub(crate) module: Module,
     pub(crate) headers: Vec<Header>,
+    /// The text without host code, for compilers that know none; `None` where the file has none. Only such a compiler
+    /// meets the error.
+    pub(crate) device_part: Result<Option<String>>,
 }
 
 impl Unit {
@@ -27,6 +30,7 @@ impl Unit {
         });
         let module = parse::parse(&source, &own.collect::<Vec<_>>(), script)?;
         let absolute = std::path::absolute(path)?;
-        Ok(Self { source, absolute, module, headers })
+        let device_part = parse::device_part(&source);
+        Ok(Self { source, absolute, module, headers, device_part })
     }
 }

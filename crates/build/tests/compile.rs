@@ -145,6 +145,19 @@ fn kernels_are_found_by_the_names_that_compilers_give_them() {
     }
 }
 
+/// Only the error of another backend says that such a kernel is for CUDA alone.
+#[test]
+fn kernels_that_launch_kernels_are_built_for_cuda() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "__global__ void child(int* x) { x[0] = 1; }\n__global__ void parent(int* x) { child<<<1, 1>>>(x); }\n";
+    let error = build(dir.path(), text, cpu).unwrap_err().to_string();
+    assert!(error.contains("a kernel that launches kernels is for CUDA alone"), "{error}");
+    if have_nvcc("kernels_that_launch_kernels_are_built_for_cuda") {
+        let cuda = |k: Kernels| k.backend(Backend::Cuda).cuda_arch("sm_90").flag(Backend::Cuda, "-rdc=true");
+        build(dir.path(), text, cuda).unwrap();
+    }
+}
+
 /// Files of which a compiler makes something else than is written, each with the parameter or member that the error
 /// names.
 const LIES: [(&str, &str, &str); 18] = [
