@@ -158,7 +158,7 @@ fn optional_pointers_may_be_null(device: &Device) -> Result<()> {
     assert_eq!(s.download(&out)?, [6.0; N]);
     kernels.scale_and_add(&s, 3.0, &x, Some(&addend), &mut out, Some(&mut counter), N)?;
     assert_eq!((s.download(&out)?, s.download(&counter)?), (vec![6.5; N], vec![N as u32]));
-    // What is there is long enough.
+    // The memory that is there is long enough.
     let short = addend.slice(1..)?;
     let violated = kernels.scale_and_add(&s, 3.0, &x, Some(&short), &mut out, None, N);
     refused(violated, ErrorKind::ContractViolated, &["n <= len(addend)", "99"]);

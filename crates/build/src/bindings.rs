@@ -144,7 +144,7 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         .module
         .functions()
         .filter(|(kernel, _)| !kernel.function.extern_c)
-        .map(|(kernel, instance)| (kernel.key(instance), kernel.address(instance).replace("&::", "&")))
+        .map(|(kernel, instance)| (kernel.key(instance), kernel.address(instance, "")))
         .collect();
     let _ = writeln!(
         text,

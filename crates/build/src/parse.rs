@@ -4,7 +4,7 @@
 //! macro may stand for a type or a number. Everything else of C++ may be used around it.
 
 mod calls;
-mod constants;
+pub(crate) mod constants;
 mod declared;
 mod doc;
 mod enums;
@@ -23,7 +23,7 @@ pub(crate) use self::reach::device_part;
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 
-/// What the build script says about all files.
+/// The build script's wishes for all files.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Script<'a> {
     /// The macros of the build's options.
@@ -242,6 +242,13 @@ fn children(node: Node<'_>) -> Vec<Node<'_>> {
 
 fn child_of_kind<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
     children(node).into_iter().find(|c| c.kind() == kind)
+}
+
+/// Returns whether a declaration is `const` or `constexpr`.
+fn is_constant(text: &str, declaration: Node<'_>) -> bool {
+    children(declaration).into_iter().any(|child| {
+        child.kind() == "type_qualifier" && matches!(&text[child.byte_range()], "const" | "constexpr")
+    })
 }
 
 /// Calls `f` for a node, and for all below those for which `f` is true, in source order.

@@ -53,7 +53,9 @@ pub(crate) struct Kernel {
 impl Module {
     /// Returns whether a template of the file is compiled for `instance`, `path<arguments>`.
     pub(crate) fn instantiates(&self, instance: &str) -> bool {
-        let asked = instance.split('<').next().unwrap_or_default();
+        let Some((asked, _)) = instance.split_once('<').filter(|_| instance.trim_end().ends_with('>')) else {
+            return false;
+        };
         self.kernels.iter().any(|kernel| !kernel.template.is_empty() && kernel.function.is_called(asked))
     }
 
@@ -77,12 +79,21 @@ pub(crate) struct Function {
 }
 
 impl Function {
+    /// Returns the name without namespaces.
+    pub(crate) fn name(&self) -> &str {
+        self.path.rsplit("::").next().unwrap_or_default()
+    }
+
     /// Returns whether a path, as far as it is written, is this function's.
     pub(crate) fn is_called(&self, path: &str) -> bool {
         let path: String = path.split_whitespace().collect();
-        let before = self.path.strip_suffix(path.trim_start_matches("::"));
-        before.is_some_and(|before| before.is_empty() || before.ends_with("::"))
+        ends_in(&self.path, path.trim_start_matches("::"))
     }
+}
+
+/// Returns whether a path is `end`, or `end` within namespaces.
+pub(crate) fn ends_in(path: &str, end: &str) -> bool {
+    path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with("::"))
 }
 
 /// A parameter of a template.
@@ -149,7 +160,7 @@ impl Kernel {
     pub(crate) fn key(&self, instance: &Instance) -> String {
         let Function { path, types, overloaded, .. } = &self.function;
         if self.function.extern_c {
-            path.rsplit("::").next().unwrap_or_default().to_owned()
+            self.function.name().to_owned()
         } else if *overloaded {
             format!("{path}({types})")
         } else {
@@ -157,12 +168,12 @@ impl Kernel {
         }
     }
 
-    /// Returns the C++ expression of an instance's address, which any namespace may contain.
-    pub(crate) fn address(&self, instance: &Instance) -> String {
+    /// Returns the C++ expression of an instance's address. `root` is `::` where namespaces stand around the expression.
+    pub(crate) fn address(&self, instance: &Instance, root: &str) -> String {
         if self.function.overloaded {
-            format!("static_cast<void (*)({})>(&::{})", self.function.types, self.function.path)
+            format!("static_cast<void (*)({})>(&{root}{})", self.function.types, self.function.path)
         } else {
-            format!("&::{}", self.instantiated(instance))
+            format!("&{root}{}", self.instantiated(instance))
         }
     }
 

@@ -145,6 +145,17 @@ fn kernels_are_found_by_the_names_that_compilers_give_them() {
     }
 }
 
+#[test]
+fn instances_that_no_template_has_are_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "/// types: T = float\ntemplate <class T> __global__ void axpy(T* x) { x[0] = 1; }\n";
+    for wrong in ["axpy", "axpy<int", "other<int>", ""] {
+        let error = build(dir.path(), text, |k| cpu(k).instantiate(wrong)).unwrap_err().to_string();
+        assert!(error.contains(&format!("no kernel template for `.instantiate({wrong:?})`")), "{error}");
+    }
+    build(dir.path(), text, |k| cpu(k).instantiate(" axpy<int> ")).unwrap();
+}
+
 /// Only the error of another backend says that such a kernel is for CUDA alone.
 #[test]
 fn kernels_that_launch_kernels_are_built_for_cuda() {

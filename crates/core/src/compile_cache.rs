@@ -48,29 +48,32 @@ fn folder() -> Option<PathBuf> {
 /// length before it, and each list its number of items.
 fn key(source: &Source<'_>, backend: &str, arch: &str, compiler: &str) -> Vec<u8> {
     let mut key = Vec::new();
-    let number = |number: usize, key: &mut Vec<u8>| key.extend_from_slice(&(number as u64).to_le_bytes());
-    let add = |text: &str, key: &mut Vec<u8>| {
-        number(text.len(), key);
-        key.extend_from_slice(text.as_bytes());
-    };
     for text in [backend, compiler, arch, source.name, source.text] {
-        add(text, &mut key);
+        push_sized(&mut key, text.as_bytes());
     }
-    number(source.headers.len(), &mut key);
-    for (name, text) in source.headers {
-        add(name, &mut key);
-        add(text, &mut key);
+    for pairs in [source.headers, source.kernels] {
+        push_number(&mut key, pairs.len());
+        for (name, text) in pairs {
+            push_sized(&mut key, name.as_bytes());
+            push_sized(&mut key, text.as_bytes());
+        }
     }
-    number(source.kernels.len(), &mut key);
-    for (name, address) in source.kernels {
-        add(name, &mut key);
-        add(address, &mut key);
-    }
-    number(source.options.len(), &mut key);
+    push_number(&mut key, source.options.len());
     for option in source.options {
-        add(option, &mut key);
+        push_sized(&mut key, option.as_bytes());
     }
     key
+}
+
+/// Adds a number, which [`number`] takes off.
+fn push_number(to: &mut Vec<u8>, number: usize) {
+    to.extend_from_slice(&(number as u64).to_le_bytes());
+}
+
+/// Adds bytes with their length before them, which [`sized`] takes off.
+fn push_sized(to: &mut Vec<u8>, bytes: &[u8]) {
+    push_number(to, bytes.len());
+    to.extend_from_slice(bytes);
 }
 
 fn entry_name(key: &[u8]) -> String {
@@ -80,11 +83,11 @@ fn entry_name(key: &[u8]) -> String {
 /// Returns an entry: magic, checksum of the rest, the key, the number of symbols, the symbols, the image; the key and each
 /// symbol have their length before them.
 fn encode(key: &[u8], compiled: &Compiled) -> Vec<u8> {
-    let number = |number: usize| (number as u64).to_le_bytes();
-    let mut rest = [&number(key.len()), key, &number(compiled.symbols.len())].concat();
+    let mut rest = Vec::new();
+    push_sized(&mut rest, key);
+    push_number(&mut rest, compiled.symbols.len());
     for symbol in &compiled.symbols {
-        rest.extend_from_slice(&number(symbol.len()));
-        rest.extend_from_slice(symbol.as_bytes());
+        push_sized(&mut rest, symbol.as_bytes());
     }
     rest.extend_from_slice(&compiled.image);
     [MAGIC, &Sha256::digest(&rest), &rest].concat()

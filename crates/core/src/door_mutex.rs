@@ -59,7 +59,7 @@ impl<T> DoorMutex<T> {
 
     #[inline]
     fn guard<'a>(&'a self, held: MutexGuard<'a, ()>) -> DoorMutexGuard<'a, T> {
-        // Nobody changes this without the mutex.
+        // The mutex is needed to change this.
         if self.is_unlocked() {
             self.shut_door();
         }
@@ -85,7 +85,7 @@ impl<T> DoorMutex<T> {
             return None;
         }
         let guard = DoorGuard { mutex: self };
-        // Nobody changes this while we keep the door shut.
+        // The door must be shut to change this, and we keep it shut.
         if self.is_unlocked() { Some(guard) } else { None }
     }
 }

@@ -102,7 +102,7 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
         let _ = writeln!(text, "using namespace ::{namespace};");
     }
     for (kernel, instance) in module.functions() {
-        let (name, address) = (kernel.key(instance), kernel.address(instance));
+        let (name, address) = (kernel.key(instance), kernel.address(instance, "::"));
         let _ = writeln!(
             text,
             "{}static_assert(gs_check_kernel<decltype({address})>::gs_check_count == {}, \"{name}: the compiler sees another \

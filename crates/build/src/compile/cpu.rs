@@ -126,7 +126,7 @@ fn translation_unit(unit: &Unit) -> Result<String> {
     text.push_str("GS_CPU_MODULE(\n");
     for (kernel, instance) in unit.module.functions() {
         let (key, threads, address) =
-            (kernel.key(instance), kernel.max_threads.unwrap_or(0), kernel.address(instance));
+            (kernel.key(instance), kernel.max_threads.unwrap_or(0), kernel.address(instance, "::"));
         let _ = writeln!(text, "  GS_CPU_KERNEL({key:?}, {threads}, {address})");
     }
     text.push_str(")\n");

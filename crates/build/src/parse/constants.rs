@@ -2,7 +2,7 @@
 
 /// A name in an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name<'a> {
+pub(crate) enum Name<'a> {
     /// A name that stands for a value.
     Value(&'a str),
     /// The operand of `defined`.
@@ -13,7 +13,7 @@ pub(super) enum Name<'a> {
 
 /// Returns the value of an expression, or `None` where the expression has no value that is known. `value` answers for
 /// names; one unknown operand does not matter where the other operand of `&&` or `||` decides.
-pub(super) fn evaluate(text: &str, value: &mut dyn FnMut(Name<'_>) -> Option<i128>) -> Option<i128> {
+pub(crate) fn evaluate(text: &str, value: &mut dyn FnMut(Name<'_>) -> Option<i128>) -> Option<i128> {
     let tokens = tokens(text)?;
     let mut parser = Parser { tokens: &tokens, at: 0, depth: 0, value };
     let result = parser.expression(0)?;

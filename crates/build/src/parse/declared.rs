@@ -2,10 +2,10 @@
 
 use tree_sitter::Node;
 
-use super::children;
 use super::types::{Place, Types};
+use super::{children, is_constant};
 
-/// What a name of the file or its headers stands for.
+/// The meaning of a name of the file or its headers.
 #[derive(Clone, Copy)]
 pub(super) enum Declared<'a> {
     Struct(Place<'a>),
@@ -134,10 +134,7 @@ impl<'a> Types<'a> {
     /// Notes constants whose value is written beside them.
     fn gather_constants(&mut self, place: Place<'a>, scope: &str) {
         let node = place.node;
-        let constant = children(node).iter().any(|child| {
-            child.kind() == "type_qualifier" && matches!(place.at(*child).text(), "const" | "constexpr")
-        });
-        if !constant {
+        if !is_constant(&place.source.text, node) {
             return;
         }
         let mut note = |name: Node<'a>, value: Node<'a>| {

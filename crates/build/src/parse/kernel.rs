@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tree_sitter::Node;
 
 use super::templates::Instances;
-use super::types::{Place, Shape};
+use super::types::{Place, Shape, scope};
 use super::{Context, File, child_of_kind, children, doc};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
@@ -127,16 +127,7 @@ impl<'a> File<'a> {
 
     /// Returns the function as C++ names it.
     fn names(&self, node: Node<'a>, declarator: Node<'a>, name: &str, context: Context) -> Function {
-        let mut path = name.to_owned();
-        let mut parent = node.parent();
-        while let Some(outer) = parent {
-            if outer.kind() == "namespace_definition"
-                && let Some(namespace) = outer.child_by_field_name("name")
-            {
-                path = format!("{}::{path}", &self.source.text[namespace.byte_range()]);
-            }
-            parent = outer.parent();
-        }
+        let path = scope(Place { source: self.source, node }) + name;
         let params = declarator.child_by_field_name("parameters").map(children).unwrap_or_default();
         let params = params.into_iter().filter(|param| param.kind().ends_with("parameter_declaration"));
         let types: Vec<String> = params.map(|param| written_type(self.source, param)).collect();
@@ -508,9 +499,8 @@ pub(super) fn tell_apart(kernels: &mut [Kernel]) {
     for i in 0..kernels.len() {
         let others = || kernels.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, other)| other);
         let (name, function) = (&kernels[i].name, &kernels[i].function);
-        let elsewhere = |other: &Kernel| {
-            other.function.path != function.path && last(&other.function.path) == last(&function.path)
-        };
+        let elsewhere =
+            |other: &Kernel| other.function.path != function.path && other.function.name() == function.name();
         let overload =
             |other: &&Kernel| other.function.path == function.path && other.function.types != function.types;
         let mut launcher =
@@ -523,11 +513,6 @@ pub(super) fn tell_apart(kernels: &mut [Kernel]) {
         kernels[i].name = launcher;
         kernels[i].function.overloaded = overloaded;
     }
-}
-
-/// Returns a path's last name.
-fn last(path: &str) -> &str {
-    path.rsplit("::").next().unwrap_or_default()
 }
 
 /// Refuses names that would collide in the generated code.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::calls::identifiers;
-use super::{children, preprocess, tree, visit};
+use super::{children, is_constant, preprocess, tree, visit};
 use crate::diagnostic::{Error, Result, SourceFile};
 
 /// The words that make a declaration one of the device's.
@@ -176,10 +176,7 @@ impl Items<'_> {
             names.insert(self.text[name.byte_range()].to_owned());
         }
         let is_operator = declarators.iter().any(|declarator| contains(*declarator, "operator_name"));
-        let is_constant = children(inner).iter().any(|child| {
-            child.kind() == "type_qualifier"
-                && matches!(&self.text[child.byte_range()], "const" | "constexpr")
-        });
+        let is_constant = is_constant(self.text, inner);
         let function = inner.kind() == "function_definition" && !is_operator;
         let variable = inner.kind() == "declaration" && !is_constant && !is_operator && defined.is_none();
         let kind = if function || variable { Kind::Use } else { Kind::Other };

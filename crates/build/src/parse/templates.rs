@@ -9,7 +9,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::types::{self, Types};
-use super::{File, child_of_kind, children, doc, visit};
+use super::{File, child_of_kind, children, doc, is_constant, visit};
 use crate::contract::LineKind;
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Argument, Function, Template};
@@ -79,9 +79,9 @@ fn launched<'a>(source: &SourceFile, call: Node<'a>) -> Option<Node<'a>> {
         return Some(function);
     }
     match &source.text[function.byte_range()] {
+        // The last may stand around the kernel's name within the others.
         "hipLaunchKernelGGL" | "hipLaunchKernel" | "HIP_KERNEL_NAME" => {
-            let first = call.child_by_field_name("arguments")?.named_child(0)?;
-            if first.kind() == "call_expression" { launched(source, first) } else { Some(first) }
+            call.child_by_field_name("arguments")?.named_child(0)
         }
         _ => None,
     }
@@ -92,10 +92,7 @@ fn constants<'s>(source: &'s SourceFile, root: Node<'_>) -> HashMap<&'s str, Opt
     let mut constants = HashMap::new();
     let text = |node: Node<'_>| &source.text[node.byte_range()];
     visit(root, &mut |node| {
-        let qualifiers = || children(node).into_iter().filter(|child| child.kind() == "type_qualifier");
-        if node.kind() == "declaration"
-            && qualifiers().any(|word| matches!(text(word), "const" | "constexpr"))
-        {
+        if node.kind() == "declaration" && is_constant(&source.text, node) {
             for declarator in children(node).into_iter().filter(|child| child.kind() == "init_declarator") {
                 let name = declarator.child_by_field_name("declarator").map(text);
                 if let (Some(name), Some(value)) = (name, declarator.child_by_field_name("value").map(text)) {
@@ -391,7 +388,7 @@ fn argument(types: &mut Types<'_>, template: &Template, text: &str) -> Result<Ar
             ty if is_type(text) => Ok(Argument::Type { cpp: text.to_owned(), ty }),
             _ => Err(format!("`{text}` for `{}` is no type", template.name)),
         },
-        Some(scalar) => match number(text).or_else(|| types.evaluate(text, "")) {
+        Some(scalar) => match types.evaluate(text, "") {
             Some(value) if scalar == Scalar::Bool => {
                 Ok(Argument::Constant { value: i128::from(value != 0), scalar })
             }
@@ -403,23 +400,4 @@ fn argument(types: &mut Types<'_>, template: &Template, text: &str) -> Result<Ar
 
 fn is_type(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | ':'))
-}
-
-/// Reads an integer or a bool as C++ writes it.
-pub(crate) fn number(text: &str) -> Option<i128> {
-    let text = text.trim();
-    match text {
-        "true" => return Some(1),
-        "false" => return Some(0),
-        _ => {}
-    }
-    if let Some(rest) = text.strip_prefix('-') {
-        return number(rest).map(|value| -value);
-    }
-    let digits = text.trim_end_matches(['u', 'U', 'l', 'L']).replace('\'', "");
-    match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(hex) => i128::from_str_radix(hex, 16).ok(),
-        None if digits.starts_with('0') && digits.len() > 1 => None,
-        None => digits.parse().ok(),
-    }
 }

@@ -2,8 +2,9 @@
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-use crate::parse::templates::{number, split};
-use crate::signature::{Argument, Instance, Kernel, Module};
+use crate::parse::constants::evaluate;
+use crate::parse::templates::split;
+use crate::signature::{Argument, Instance, Kernel, Module, ends_in};
 use crate::types::{ParamType, Scalar, ValueType, vector_from_cpp};
 
 /// Returns the one of an image's `symbols` that is this function.
@@ -13,10 +14,9 @@ pub(crate) fn find<'a>(
     symbols: impl Iterator<Item = &'a String>,
 ) -> Result<&'a str, String> {
     let key = kernel.key(instance);
-    let plain = kernel.function.path.rsplit("::").next().unwrap_or_default();
     let (mut found, mut others) = (Vec::new(), Vec::new());
     for symbol in symbols {
-        match names(symbol, plain, kernel, instance, module) {
+        match names(symbol, kernel, instance, module) {
             Named::It => found.push(&**symbol),
             Named::Other(instance) => others.push(instance),
             Named::Not => {}
@@ -47,8 +47,9 @@ enum Named {
 }
 
 /// Compares a symbol. A kernel that a header has declared `extern "C"` has its plain name.
-fn names(symbol: &str, plain: &str, kernel: &Kernel, instance: &Instance, module: &Module) -> Named {
+fn names(symbol: &str, kernel: &Kernel, instance: &Instance, module: &Module) -> Named {
     let function = &kernel.function;
+    let plain = function.name();
     let when = |is: bool| if is { Named::It } else { Named::Not };
     if function.extern_c || symbol == plain {
         return when(symbol == plain);
@@ -83,13 +84,10 @@ fn names(symbol: &str, plain: &str, kernel: &Kernel, instance: &Instance, module
 fn stands_for(text: &str, argument: &Argument, module: &Module) -> bool {
     match argument {
         Argument::Type { ty: Some(ty), .. } => is(text, ty, module),
-        Argument::Type { cpp, ty: None } => {
-            let (text, cpp) = (text.replace(' ', ""), cpp.replace(' ', ""));
-            text == cpp || text.ends_with(&format!("::{cpp}"))
-        }
+        Argument::Type { cpp, ty: None } => ends_in(&text.replace(' ', ""), &cpp.replace(' ', "")),
         // `(unsigned int)16`
         Argument::Constant { value, .. } => {
-            number(text.rsplit(')').next().unwrap_or_default()) == Some(*value)
+            evaluate(text.rsplit(')').next().unwrap_or_default(), &mut |_| None) == Some(*value)
         }
     }
 }
@@ -127,7 +125,7 @@ fn fits(ty: &str, param: &ParamType, module: &Module) -> bool {
 
 /// Returns whether a type, as a demangler writes it, is this one.
 fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
-    let ends = |name: &str| ty == name || ty.ends_with(&format!("::{name}"));
+    let ends = |name: &str| ends_in(ty, name);
     match value {
         ValueType::Scalar(scalar) if scalar.cpp().is_empty() => {
             // A file may call the type by an alias; compilers do not.

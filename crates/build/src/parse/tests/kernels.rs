@@ -80,7 +80,8 @@ __global__ void over(const float *__restrict__ x, size_t n = 3) {}
 __global__ void over(double*, int n) {}
 "#,
     );
-    let names: Vec<_> = module.functions().map(|(k, i)| (k.name.as_str(), k.key(i), k.address(i))).collect();
+    let names: Vec<_> =
+        module.functions().map(|(k, i)| (k.name.as_str(), k.key(i), k.address(i, "::"))).collect();
     let expected = [
         ("c", "c", "&::c"),
         ("cpp", "cpp", "&::cpp"),
