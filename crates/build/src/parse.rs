@@ -212,13 +212,21 @@ impl<'a> File<'a> {
         for declarator in declarators.into_iter().filter(|declarator| declarator.kind() != "init_declarator")
         {
             let name = declared::declarator_name(types::Place { source: self.source, node: declarator });
-            let (line, column) = self.source.position(declarator.start_byte());
-            self.warnings.push(format!(
-                "{}:{line}:{column}: constant memory `{}` has no values, and no launcher gives it any, so kernels read zeros; \
-                 write its values here, or pass them to the kernel as a struct or a pointer",
-                self.source.path.display(),
+            let warning = format!(
+                "constant memory `{}` has no values, and no launcher gives it any, so kernels read zeros; write its values \
+                 here, or pass them to the kernel as a struct or a pointer",
                 name.unwrap_or_default()
-            ));
+            );
+            self.warn(declarator.start_byte(), &warning);
+        }
+    }
+
+    /// Warns the author of the text at an offset, once: each instance of a template is read.
+    fn warn(&mut self, offset: usize, warning: &str) {
+        let (line, column) = self.source.position(offset);
+        let warning = format!("{}:{line}:{column}: {warning}", self.source.path.display());
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
         }
     }
 

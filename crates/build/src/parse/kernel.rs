@@ -85,12 +85,10 @@ impl<'a> File<'a> {
             self.check_contract(contract, node, name_node, &params, max_threads);
         }
         if let Some(range) = self.docs.ordinary_above(source, outermost(node).start_byte()) {
-            let (line, column) = source.position(range.start);
-            self.warnings.push(format!(
-                "{}:{line}:{column}: this reads like the contract of `{name}`, but nothing reads ordinary comments; begin its \
-                 lines with `///`",
-                source.path.display()
-            ));
+            let warning = format!(
+                "this reads like the contract of `{name}`, but nothing reads ordinary comments; begin its lines with `///`"
+            );
+            self.warn(range.start, &warning);
         }
         let mut contract = contract.unwrap_or_default();
         if contract.safe {
@@ -100,13 +98,11 @@ impl<'a> File<'a> {
         }
         if contract.safe && !contract.cooperative && self.calls.meets(&source.text, node) {
             contract.cooperative = true;
-            let (line, column) = source.position(name_node.start_byte());
-            self.warnings.push(format!(
-                "{}:{line}:{column}: `{name}` can come to a barrier of the whole grid, so its launcher launches it \
-                 cooperatively; say so in its contract: `requires: {COOPERATIVE}, …` (or write `__syncthreads()` where the \
-                 barrier is one of the block)",
-                source.path.display()
-            ));
+            let warning = format!(
+                "`{name}` can come to a barrier of the whole grid, so its launcher launches it cooperatively; say so in its \
+                 contract: `requires: {COOPERATIVE}, …` (or write `__syncthreads()` where the barrier is one of the block)"
+            );
+            self.warn(name_node.start_byte(), &warning);
         }
         let strided = self.calls.loops(&source.text, body);
         self.kernels.push(Kernel {
@@ -371,17 +367,9 @@ impl<'a> File<'a> {
             }
         };
         if let ParamType::Pointer { element: ValueType::Bytes { unknown: Some(why) }, .. } = &ty {
-            let (line, column) = source.position(node.start_byte());
-            let warning = format!(
-                "{}:{line}:{column}: the launcher takes plain bytes for `{name}`: {} ({})",
-                source.path.display(),
-                why.message,
-                why.help
-            );
-            // Each instance of a template is read.
-            if !self.warnings.contains(&warning) {
-                self.warnings.push(warning);
-            }
+            let warning =
+                format!("the launcher takes plain bytes for `{name}`: {} ({})", why.message, why.help);
+            self.warn(node.start_byte(), &warning);
         }
         Ok(Param { name, range: node.byte_range(), ty })
     }
