@@ -1,5 +1,9 @@
 //! Compiles the kernels of the benchmarks.
 
 fn main() {
-    gpustream_build::Kernels::new().file("bench.cu").build().unwrap_or_else(|error| error.exit());
+    gpustream_build::Kernels::new()
+        .file("bench.cu")
+        .file("meetings.cu")
+        .build()
+        .unwrap_or_else(|error| error.exit());
 }

@@ -10,6 +10,7 @@ fn main() {
                 "foreign",
                 "idioms",
                 "library",
+                "meetings",
                 "own_words",
                 "sync",
                 "types",

@@ -4,6 +4,7 @@ use std::fmt;
 
 use text::Bytes;
 
+use crate::meetings::Meeting;
 use crate::{host_loop, plain, raw_cuda};
 
 /// One row of the table.
@@ -65,6 +66,8 @@ pub(crate) enum Case {
     Pipeline(usize),
     /// A barrier of 256 threads, per barrier and thread.
     Barrier,
+    /// A kernel whose threads meet; the loop runs on one thread.
+    Meeting(Meeting),
 }
 
 /// The steps; raw is a graph that the program made beforehand.
@@ -204,6 +207,7 @@ impl Case {
         if is_cpu {
             let floats = if quick { 1 << 20 } else { 1 << 24 };
             cases.extend([Self::Barrier, Self::Add(floats), Self::Saxpy(floats)]);
+            cases.extend(Meeting::all(quick).map(Self::Meeting));
             return cases;
         }
         cases.extend([Self::KernelAndWait, Self::KernelAndAwait, Self::KernelAndAwaitTail]);
@@ -245,6 +249,7 @@ impl Case {
             | Self::KernelAndAwait
             | Self::KernelAndAwaitTail
             | Self::Step(_)
+            | Self::Meeting(_)
             | Self::Round => "us",
             Self::Pipeline(_) => "s",
             _ => "GB/s",
@@ -268,6 +273,8 @@ impl Case {
                 Self::Barrier => Some(Target::AtMost(12.0)),
                 Self::Step(Step::Whole) => Some(Target::AtMostOf(0.5)),
                 Self::Add(_) | Self::Saxpy(_) => Some(Target::AtLeastOf(0.95)),
+                Self::Meeting(Meeting::Product(_)) => Some(Target::AtMostOf(0.5)),
+                Self::Meeting(_) => Some(Target::AtMostOf(1.0)),
                 _ => None,
             };
         }
@@ -341,6 +348,7 @@ impl fmt::Display for Case {
             Self::Transpose(side) => write!(f, "transpose, {side} x {side} (raw: copy)"),
             Self::Pipeline(size) => write!(f, "two-array pipeline, 2 x {size} f64"),
             Self::Barrier => f.write_str("barrier of 256 threads, per thread"),
+            Self::Meeting(meeting) => meeting.fmt(f),
         }
     }
 }

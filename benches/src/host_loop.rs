@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::case::Case;
 use crate::measure::{Contender, Sampler, gigabytes};
+use crate::meetings;
 
 /// The column's title.
 pub(crate) const NAME: &str = "loop";
@@ -31,6 +32,7 @@ impl Contender for HostLoop {
         let (n, body): (_, Loop) = match case {
             Case::Add(n) => (n, add),
             Case::Saxpy(n) => (n, saxpy),
+            Case::Meeting(meeting) => return Ok(Some(meetings::on_host(meeting))),
             _ => return Ok(None),
         };
         let (x, y, mut z) = (vec![1.0f32; n], vec![2.0f32; n], vec![2.0f32; n]);

@@ -7,6 +7,7 @@ mod case;
 mod cudarc_safe;
 mod host_loop;
 mod measure;
+mod meetings;
 mod mix;
 mod ours;
 mod pipeline;

@@ -15,9 +15,9 @@ use smol::future::block_on;
 use crate::case::{Case, PAGE, PAGES, Source, Together};
 use crate::kernels::Kernels;
 use crate::measure::{Contender, Queue, Sampler, call_time, microseconds, nanoseconds, part, rate, tail};
-use crate::mix;
 use crate::pipeline::{PIECES, ROUNDS};
 use crate::report::OURS;
+use crate::{meetings, mix};
 use crate::{rounds, steps};
 
 /// The clock ticks of about 10 µs on a data-centre device.
@@ -97,6 +97,7 @@ impl Contender for Ours {
                 let mut replay = self.device.replay();
                 steps::sampler(step, kernels, stream, move |stream, work| replay.run(stream, work))?
             }
+            Case::Meeting(meeting) => meetings::on_device(&self.device, meeting)?,
             Case::Round => match rounds::decided(&self.device, kernels, stream)? {
                 Some(sampler) => sampler,
                 None => return Ok(None),

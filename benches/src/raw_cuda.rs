@@ -152,7 +152,7 @@ impl Contender for RawCuda {
                 rate(3 * 4 * n, stream, move |stream| kernels.saxpy_plain(stream, x.raw(), y.raw(), n))
             }
             Case::Pipeline(size) => pipeline(kernels, stream, size)?,
-            Case::Round | Case::Add(_) | Case::Barrier => return Ok(None),
+            Case::Round | Case::Add(_) | Case::Barrier | Case::Meeting(_) => return Ok(None),
         }))
     }
 }

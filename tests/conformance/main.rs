@@ -28,6 +28,7 @@ mod kernels;
 mod launch;
 mod lifetimes;
 mod lifetimes_handles;
+mod meetings;
 mod memory;
 mod modules;
 mod multi_device;
@@ -48,6 +49,6 @@ mod types;
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
     staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, foreign, faults,
-    kernels, idioms, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
+    kernels, idioms, meetings, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }

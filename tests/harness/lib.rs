@@ -46,6 +46,11 @@ pub mod idioms {
     gpustream::include_kernels!("idioms");
 }
 
+/// Kernels whose threads meet in every way of which the CPU backend makes loops.
+pub mod meetings {
+    gpustream::include_kernels!("meetings");
+}
+
 /// Kernels with the types of existing CUDA and HIP files.
 pub mod types {
     gpustream::include_kernels!("types");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use gpustream_build::{Backend, Built, KernelReport, Kernels};
+use gpustream_build::{Backend, Built, KernelReport, Kernels, Threads};
 use serde_json::json;
 use text::{FileSize, Table};
 
@@ -98,7 +98,7 @@ fn own_kernels() -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn text(built: &Built) -> String {
-    let titles = "kernel backend arch regs sgprs spills shared wave block occupancy code image time";
+    let titles = "kernel backend arch regs sgprs spills shared wave block occupancy threads code image time";
     let mut table = Table::new(titles.split(' '));
     for kernel in built.files.iter().flat_map(|file| &file.kernels) {
         table.row(cells(kernel));
@@ -110,7 +110,11 @@ fn text(built: &Built) -> String {
         names.dedup();
         files.row([file.path.display().to_string(), names.len().to_string(), seconds(file.compile_time)]);
     }
-    format!("{table}\n\n{files}\n")
+    let reasons = match reasons(built) {
+        none if none.is_empty() => none,
+        reasons => format!("{reasons}\n"),
+    };
+    format!("{table}\n{reasons}\n{files}\n")
 }
 
 fn cells(kernel: &KernelReport) -> Vec<String> {
@@ -130,10 +134,37 @@ fn cells(kernel: &KernelReport) -> Vec<String> {
         number(kernel.wave_size),
         number(kernel.max_threads),
         occupancy.unwrap_or_default(),
+        kernel.threads.as_ref().map(threads).unwrap_or_default(),
         kernel.code_size.map(|size| FileSize(size).to_string()).unwrap_or_default(),
         FileSize(kernel.image_size).to_string(),
         kernel.compile_time.map(seconds).unwrap_or_default(),
     ]
+}
+
+fn threads(threads: &Threads) -> String {
+    match threads {
+        Threads::Alone => "alone".to_owned(),
+        Threads::Loops => "loops".to_owned(),
+        Threads::Fibers { line, .. } => format!("fibers (line {line})"),
+        _ => String::new(),
+    }
+}
+
+/// Returns the reasons why kernels run slower than as loops, each once.
+fn reasons(built: &Built) -> String {
+    let mut reasons: Vec<String> = Vec::new();
+    for kernel in built.files.iter().flat_map(|file| &file.kernels) {
+        if let Some(Threads::Fibers { line, reason }) = &kernel.threads {
+            let (file, name) = (kernel.file.display(), &kernel.kernel);
+            let reason = format!(
+                "{file}:{line}: on the CPU, each thread of `{name}` has a stack of its own: {reason}"
+            );
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
+    }
+    reasons.iter().map(|reason| format!("\n{reason}")).collect()
 }
 
 fn seconds(time: Duration) -> String {
@@ -155,6 +186,7 @@ fn json(built: &Built) -> serde_json::Value {
             "max_threads_per_block": kernel.max_threads,
             "occupancy_percent": kernel.occupancy.map(|o| o.percent),
             "occupancy_limited_by": kernel.occupancy.map(|o| o.limited_by),
+            "threads": kernel.threads.as_ref().map(threads),
             "code_bytes": kernel.code_size,
             "image_bytes": kernel.image_size,
             "compile_seconds": kernel.compile_time.map(|t| t.as_secs_f64()),

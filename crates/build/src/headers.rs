@@ -83,6 +83,11 @@ pub(crate) fn for_devices(header: &Header) -> bool {
     !header.name.starts_with(CPU_ONLY)
 }
 
+/// Returns every header of ours.
+pub(crate) fn all() -> impl Iterator<Item = &'static str> {
+    EMBEDDED.iter().map(|(_, text)| *text)
+}
+
 /// Returns the headers that the CPU's compilation includes around the user's file, which no search from that file
 /// finds.
 pub(crate) fn for_hosts() -> impl Iterator<Item = &'static str> {

@@ -16,7 +16,8 @@ mod structs;
 pub(crate) mod templates;
 mod types;
 
-pub(crate) use preprocess::Helper;
+pub(crate) use calls::identifiers;
+pub(crate) use preprocess::{Helper, readable};
 use tree_sitter::{Node, Tree};
 
 pub(crate) use self::reach::device_part;
@@ -121,7 +122,7 @@ fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>)
     }
 }
 
-fn tree(text: &str) -> Result<Tree> {
+pub(crate) fn tree(text: &str) -> Result<Tree> {
     let mut parser = tree_sitter::Parser::new();
     parser
         .set_language(&tree_sitter_cuda::LANGUAGE.into())
@@ -244,11 +245,11 @@ impl<'a> File<'a> {
     }
 }
 
-fn children(node: Node<'_>) -> Vec<Node<'_>> {
+pub(crate) fn children(node: Node<'_>) -> Vec<Node<'_>> {
     node.children(&mut node.walk()).collect()
 }
 
-fn child_of_kind<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
+pub(crate) fn child_of_kind<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
     children(node).into_iter().find(|c| c.kind() == kind)
 }
 
@@ -260,7 +261,7 @@ fn is_constant(text: &str, declaration: Node<'_>) -> bool {
 }
 
 /// Calls `f` for a node, and for all below those for which `f` is true, in source order.
-fn visit<'a>(node: Node<'a>, f: &mut impl FnMut(Node<'a>) -> bool) {
+pub(crate) fn visit<'a>(node: Node<'a>, f: &mut impl FnMut(Node<'a>) -> bool) {
     if f(node) {
         for child in children(node) {
             visit(child, f);

@@ -33,6 +33,8 @@ pub struct KernelReport {
     pub max_threads: Option<u32>,
     /// The threads resident on a multiprocessor, and their bound.
     pub occupancy: Option<Occupancy>,
+    /// How the threads of a block run (CPU).
+    pub threads: Option<Threads>,
     /// Bytes of the kernel's own code; on the CPU only the image's size is known.
     pub code_size: Option<u64>,
     /// The image's size in bytes; all kernels of a file share one image per target.
@@ -62,11 +64,29 @@ impl KernelReport {
             wave_size: None,
             max_threads: kernel.max_threads,
             occupancy: None,
+            threads: None,
             code_size: None,
             image_size: image.metadata().map_or(0, |m| m.len()),
             compile_time: None,
         }
     }
+}
+
+/// How the threads of a block run on a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Threads {
+    /// One after the other: they never wait for each other.
+    Alone,
+    /// As loops between the places where they wait for each other.
+    Loops,
+    /// Each on a stack of its own, with a switch at each wait.
+    Fibers {
+        /// The line that keeps them from running as loops.
+        line: usize,
+        /// What is there.
+        reason: String,
+    },
 }
 
 /// The part of a multiprocessor that a kernel can fill, by its registers and shared memory.

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use gpustream_build::toolchain::{HipCompiler, Nvcc};
-use gpustream_build::{Backend, Built, Error, KernelReport, Kernels};
+use gpustream_build::{Backend, Built, Error, KernelReport, Kernels, Threads};
 
 /// Every kind of parameter, with gaps before some, as parameter tables can get them wrong.
 const MIXED: &str = r#"#include <gpustream/kernel.cuh>
@@ -81,6 +81,86 @@ fn cpu_levels_are_shared_objects_of_their_own() {
         assert_eq!(checks, *level == checked, "only the image for checked mode checks bounds: {level}");
         assert!(bindings.contains(&format!("include_bytes!(\"k.{level}.so\")")), "{bindings}");
     }
+}
+
+/// Compiles kernels for the CPU. Returns how the threads of each run, in order: `alone`, `loops`, or the line and the
+/// reason.
+fn threads(text: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), text, cpu).unwrap();
+    let say = |kernel: &KernelReport| match kernel.threads.as_ref().unwrap() {
+        Threads::Alone => "alone".to_owned(),
+        Threads::Loops => "loops".to_owned(),
+        Threads::Fibers { line, reason } => format!("{line}: {reason}"),
+        other => panic!("{other:?}"),
+    };
+    built.files[0].kernels.iter().filter(|kernel| !kernel.target.contains("checked")).map(say).collect()
+}
+
+#[test]
+fn threads_that_meet_together_run_as_loops() {
+    let text = "
+#define SYNC __syncthreads()
+#define TID threadIdx.x
+__device__ int twice(int x) { return 2 * x; }
+__global__ void never(int* x) { x[TID] = twice(x[TID]); }
+__global__ void once(int* x) { x[TID] = 1; __syncthreads(); x[0] = twice(x[1]); }
+__global__ void shuffled(int* x) { int v = x[TID]; v += __shfl_xor_sync(~0u, v, 1); x[TID] = v; }
+__global__ void evenly(int* x, int n) { for (int i = 0; i < n / 2; ++i) { x[TID] += i; __syncthreads(); } }
+__global__ void warps(int* x) { int v = 3; if (TID < 32) v = __shfl_sync(~0u, x[TID], 0); else v = 4; x[TID] = v; }
+";
+    assert_eq!(threads(text), ["alone", "loops", "loops", "loops", "loops"]);
+}
+
+#[test]
+fn threads_of_which_it_is_not_plain_that_they_meet_run_on_stacks() {
+    let text = "
+#define SYNC __syncthreads()
+#define TID threadIdx.x
+__device__ void meet() { __syncthreads(); }
+__device__ int count;
+__global__ void hidden(int* x) { meet(); x[0] = 1; }
+__global__ void in_macro(int* x) { SYNC; x[0] = 1; }
+__global__ void some(int* x) { if (threadIdx.x < 32) __syncthreads(); x[0] = 1; }
+__global__ void by_memory(int* x) { for (int i = 0; i < x[0]; ++i) __syncthreads(); }
+__global__ void by_global(int* x) { while (count > 0) __syncthreads(); x[0] = 1; }
+__global__ void by_own(int* x) { int i = threadIdx.x; while (i-- > 0) __syncthreads(); x[0] = 1; }
+__global__ void changed(int* x, int n) { n += x[0]; if (n > 3) __syncthreads(); x[0] = n; }
+__global__ void through(int* x, int n) { int* p = &n; *p = x[0]; if (n > 3) __syncthreads(); x[0] = n; }
+__global__ void some_leave(int* x) { for (int i = 0; i < 9; ++i) { __syncthreads(); if (x[i]) break; } }
+__global__ void lazily(int* x) { int v = x[0]; v = v > 3 && __shfl_sync(~0u, v, 1); x[0] = v; }
+__global__ void declared(int* x) { dim3 v(x[threadIdx.x]); __syncthreads(); x[0] = v.x; }
+__global__ void by_macro(int* x) { if (TID < 32) __syncthreads(); x[0] = 1; }
+__global__ void chosen(int* x) { switch (x[0]) { case 1: __syncthreads(); } }
+";
+    let proof = "no proof that all threads";
+    assert_eq!(
+        threads(text),
+        [
+            "6: its threads meet in `meet()`".to_owned(),
+            "7: its threads meet in `SYNC`".to_owned(),
+            format!("8: {proof} of the block come to this barrier"),
+            format!("9: {proof} run a loop equally often"),
+            format!("10: {proof} run a loop equally often"),
+            format!("11: {proof} run a loop equally often"),
+            format!("12: {proof} of the block come to this barrier"),
+            format!("13: {proof} of the block come to this barrier"),
+            "14: only some threads leave a loop in which threads meet".to_owned(),
+            "15: threads meet in a part of an expression that not all of them evaluate".to_owned(),
+            "16: the declaration of `v` cannot be read".to_owned(),
+            format!("17: {proof} of the block come to this barrier"),
+            "18: its threads meet inside of a `switch statement`".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn a_kernel_whose_loops_do_not_compile_runs_on_stacks() {
+    let text = "
+struct Value { int x; __device__ explicit Value(int x) : x(x) {} };
+__global__ void k(int* x) { Value v = Value(x[threadIdx.x]); __syncthreads(); x[threadIdx.x] = v.x; }
+";
+    assert_eq!(threads(text), ["3: its form as loops does not compile"]);
 }
 
 #[test]

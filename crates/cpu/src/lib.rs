@@ -16,6 +16,10 @@
 //! * A block is a loop over its threads on one fiber (`block.rs`, `fiber.rs`). The first barrier keeps the thread in
 //!   its place (`calls.rs`, `switch.rs`), and another fiber goes on with the next thread; a kernel without barriers
 //!   never notices. Warp operations work the same way.
+//! * A kernel whose text shows that all threads of a block meet in the same places has a second form, which the build
+//!   writes (`loops` in `gpustream-build`): loops over the block's threads between those places, on one fiber. It runs on
+//!   warps of 32 lanes and outside of checked mode. `cargo xtask build-kernels` says which kernels have one, and why others
+//!   have none.
 //! * A stream that waits for a word in memory keeps no worker: one thread looks at the words (`words.rs`).
 //! * A graph is a real dependency graph: a node begins when the last of its dependencies is done, on any
 //!   worker (`plan.rs`).

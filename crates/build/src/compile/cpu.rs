@@ -5,12 +5,15 @@
 //! fast.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use super::{Common, Image, Output, beside, checks, device_code, execute, stamp};
 use crate::backend::Backend;
 use crate::diagnostic::Result;
 use crate::headers::{for_hosts, write_if_changed};
-use crate::report::KernelReport;
+use crate::loops::{self, Form, Loops};
+use crate::report::{KernelReport, Threads};
+use crate::signature::{Instance, Kernel};
 use crate::toolchain::CxxCompiler;
 use crate::unit::Unit;
 
@@ -37,13 +40,19 @@ const LINK: [&str; 8] = [
     "-Wl,--strip-debug",
 ];
 
+/// The most bytes of the frame of a kernel that runs as loops, which holds the variables of all threads of a block: the
+/// backend's stack for it has as many.
+const LARGEST_FRAME: &str = "-Werror=frame-larger-than=4194304";
+
 /// The end, after an instruction level, of the name of the image for checked mode.
 pub(crate) const CHECKED: &str = "-checked";
 
 pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: &Common) -> Result<Output> {
     let name = &unit.module.name;
-    let source = common.out_dir.join(format!("{name}.cpu.cpp"));
-    let text = translation_unit(unit)?;
+    let checked = level.ends_with(CHECKED);
+    let loops = if checked { Loops::none() } else { loops::rewrite(unit)? };
+    let text = translation_unit(unit, &loops)?;
+    let source = common.out_dir.join(format!("{name}.cpu{}.cpp", if checked { CHECKED } else { "" }));
     write_if_changed(&source, text.as_bytes())?;
     let target = level;
     let image = common.out_dir.join(format!("{name}.{target}.so"));
@@ -55,7 +64,6 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     // many is a fault of its kernel and not a write beyond.
     flags.push("-fstack-clash-protection".to_owned());
     let level = level.strip_suffix(CHECKED).unwrap_or(level);
-    let checked = level != target;
     let own: &[&str] = if compiler.clang { &[] } else { &["-fno-gnu-unique", "-fno-extern-tls-init"] };
     let bounds = if compiler.clang { "-fsanitize=array-bounds" } else { "-fsanitize=bounds" };
     let kind: &[&str] = if checked { &["-O1", bounds, "-DGS_CPU_CHECKED"] } else { &["-O3"] };
@@ -65,9 +73,9 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     flags.extend(beside(unit));
 
     let object = image.with_extension("o");
-    let command = || {
+    let command = |source: &Path| {
         let mut command = compiler.command();
-        command.args(&flags).arg("-c").arg(&source).arg("-o").arg(&object);
+        command.args(&flags).arg("-c").arg(source).arg("-o").arg(&object);
         command
     };
     // A step of its own: with -fsanitize the driver would link a run-time library that nothing needs.
@@ -76,29 +84,70 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         command.arg(&object).args(LINK).arg("-o").arg(&image);
         command
     };
-    let commands = format!("{:?} {:?}", command(), link());
+    let commands = format!("{:?} {LARGEST_FRAME} {:?}", command(&source), link());
     let mut parts: Vec<&str> = vec![&commands, &compiler.version, &text];
     parts.extend(for_hosts().map(|text| -> &str { text }));
     let what = format!("the CPU ({level})");
+    // Says, in later builds too, that the image has no loops.
+    let without_loops = image.with_extension("fibers");
     let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
-        let log = execute(command(), unit, &what)? + &execute(link(), unit, &what)?;
+        let mut first = command(&source);
+        first.args(loops.text.is_some().then_some(LARGEST_FRAME));
+        let _ = std::fs::remove_file(&without_loops);
+        let log = match execute(first, unit, &what) {
+            Err(error) if loops.text.is_some() => {
+                // The user's file may be right, and the second forms of its kernels wrong.
+                let text = translation_unit(unit, &Loops::none())?;
+                let source = common.out_dir.join(format!("{name}.cpu-fibers.cpp"));
+                write_if_changed(&source, text.as_bytes())?;
+                write_if_changed(&without_loops, error.to_string().as_bytes())?;
+                let log = execute(command(&source), unit, &what)?;
+                format!(
+                    "{log}warning: each thread of a block runs on its own stack, because the form as loops failed: {error}"
+                )
+            }
+            result => result?,
+        };
+        let log = log + &execute(link(), unit, &what)?;
         let _ = std::fs::remove_file(&object);
         Ok(log)
     })?;
     // The figures of that image would say nothing about the kernels that people run.
     let functions = unit.module.functions().filter(|_| !checked);
-    let reports =
-        functions.map(|function| KernelReport::new(unit, function, Backend::Cpu, target, &image)).collect();
+    let reports = functions
+        .map(|function| report(unit, function, target, &image, (&loops, without_loops.exists())))
+        .collect();
     // The module table has the program's names.
     let image =
         Image { backend: Backend::Cpu, targets: vec![target.to_owned()], path: image, symbols: Vec::new() };
     Ok(Output::new(image, reports, compile_time, log))
 }
 
+/// Returns what is known of a kernel: how the threads of its blocks run, where the forms as loops may have failed.
+fn report(
+    unit: &Unit,
+    function: (&Kernel, &Instance),
+    target: &str,
+    image: &Path,
+    (loops, failed): (&Loops, bool),
+) -> KernelReport {
+    let fibers = |at: usize, reason: &str| Threads::Fibers {
+        line: unit.source.position(at).0,
+        reason: reason.to_owned(),
+    };
+    let threads = match loops.form(function.0) {
+        Form::Plain => Threads::Alone,
+        Form::Loops(_) if failed => fibers(function.0.name_range.start, "its form as loops does not compile"),
+        Form::Loops(_) => Threads::Loops,
+        Form::Fibers(refusal) => fibers(refusal.at, &refusal.reason),
+    };
+    KernelReport { threads: Some(threads), ..KernelReport::new(unit, function, Backend::Cpu, target, image) }
+}
+
 /// Returns the user's file between the prelude and the module table, with the assertions against which the compiler's
 /// idea of the file is held. The headers of ours that the file includes come before it: a macro of the file could change
 /// them.
-fn translation_unit(unit: &Unit) -> Result<String> {
+fn translation_unit(unit: &Unit, loops: &Loops) -> Result<String> {
     let mut text = String::from(
         "// Generated by gpustream-build.\n#include <gpustream/cpu/prelude.cuh>\n#include <gpustream/cpu/export.cuh>\n",
     );
@@ -114,7 +163,10 @@ fn translation_unit(unit: &Unit) -> Result<String> {
     for name in ours.map(|header| &header.name) {
         let _ = writeln!(text, "#include <{name}>");
     }
-    text.push_str(&device_code(unit)?);
+    match &loops.text {
+        Some(rewritten) => text.push_str(rewritten),
+        None => text.push_str(&device_code(unit)?),
+    }
     text.push_str(&checks(unit));
     // The words of the module table, which could be the file's macros.
     for word in ["run", "params", "at", "count", "bytes", "visibility", "used"] {
@@ -127,7 +179,8 @@ fn translation_unit(unit: &Unit) -> Result<String> {
     for (kernel, instance) in unit.module.functions() {
         let (key, threads, address) =
             (kernel.key(instance), kernel.max_threads.unwrap_or(0), kernel.address(instance, "::"));
-        let _ = writeln!(text, "  GS_CPU_KERNEL({key:?}, {threads}, {address})");
+        let second = loops.address(kernel, instance).unwrap_or_else(|| "nullptr".to_owned());
+        let _ = writeln!(text, "  GS_CPU_KERNEL({key:?}, {threads}, ({second}), {address})");
     }
     text.push_str(")\n");
     Ok(text)

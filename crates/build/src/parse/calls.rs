@@ -129,7 +129,7 @@ fn function_name(text: &str, declarator: Node<'_>) -> Option<String> {
     function_name(text, declarator.child_by_field_name("declarator")?)
 }
 
-pub(super) fn identifiers(text: &str, node: Node<'_>, words: &mut Words) {
+pub(crate) fn identifiers(text: &str, node: Node<'_>, words: &mut Words) {
     visit(node, &mut |node| {
         let text = &text[node.byte_range()];
         if node.child_count() > 0 {

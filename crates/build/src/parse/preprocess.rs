@@ -341,7 +341,7 @@ const UNREAD: [(&str, bool); 6] = [
 ];
 
 /// Returns the text with spaces for words that the grammar would stumble over; offsets stay.
-pub(super) fn readable(text: &str) -> String {
+pub(crate) fn readable(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for (word, argument) in UNREAD {
         for (at, _) in text.match_indices(word) {

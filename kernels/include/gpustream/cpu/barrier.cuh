@@ -6,6 +6,7 @@
 // index is restored.
 static inline __attribute__((always_inline)) uint32_t gs_cpu_barrier(uint32_t predicate, const char* file,
                                                                      uint32_t line) {
+    gs_cpu_waits(file, line);
     const uint32_t x = threadIdx.x, y = threadIdx.y, z = threadIdx.z;
     gs_cpu_context* context = gs_cpu_current;
     context->host->barrier(context, gs_cpu_thread(), predicate, file, line);

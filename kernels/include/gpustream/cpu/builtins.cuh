@@ -14,6 +14,8 @@ static thread_local int warpSize;
 static thread_local gs_cpu_context* gs_cpu_current;
 // Whether the running thread has waited, so that its successors run on another fiber.
 static thread_local bool gs_cpu_moved;
+// Whether this OS thread runs a block as loops over its threads, where no single thread can wait.
+static thread_local bool gs_cpu_looping;
 // The symbol table's offsets of shared arrays count from here.
 static thread_local unsigned char gs_cpu_anchor;
 
@@ -35,6 +37,14 @@ extern "C" __attribute__((noreturn, visibility("hidden"), noinline)) void __asse
     char message[256];
     snprintf(message, sizeof message, "assertion `%s` fails", assertion);
     gs_cpu_fail(message, file, line);
+}
+
+// Called by a thread before it waits. The build saw none of the calls that led here, through a function object or a
+// pointer.
+static inline __attribute__((always_inline)) void gs_cpu_waits(const char* file, uint32_t line) {
+    if (gs_cpu_looping) {
+        gs_cpu_fail("waits in a function whose name the build could not see in the kernel: call it by its name", file, line);
+    }
 }
 
 #if defined(GS_CPU_CHECKED)

@@ -2,6 +2,8 @@
 #ifndef GPUSTREAM_CPU_EXPORT_CUH
 #define GPUSTREAM_CPU_EXPORT_CUH
 
+#include "loops.cuh"
+
 // The last of the types that is an integer of 32 or 64 bits, which is mostly the type of a kernel's length.
 template <class Found, class... T>
 struct gs_cpu_index_of {
@@ -14,11 +16,12 @@ struct gs_cpu_index_of<Found, T, Rest...> {
     typedef typename gs_cpu_index_of<typename std::conditional<counts, here, Found>::type, Rest...>::type type;
 };
 
-template <class F, F Kernel>
+// The entry of a kernel, and of its form as loops between the places where its threads meet, if there is one.
+template <class F, F Kernel, class L, L Loops>
 struct gs_cpu_entry_of;
 
-template <class... P, void (*Kernel)(P...)>
-struct gs_cpu_entry_of<void (*)(P...), Kernel> {
+template <class... P, void (*Kernel)(P...), class L, L Loops>
+struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
     static constexpr size_t count = sizeof...(P);
 
     struct table {
@@ -155,6 +158,22 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel> {
         }
         __atomic_store_n(&tried, number + 1, __ATOMIC_RELAXED);
     }
+    static bool runs_as_loops(const gs_cpu_context* context) {
+        const uint32_t most = GS_CPU_LOOPS_GRID_MAX;
+        return context->warp_size == GS_CPU_LOOPS_WARP && context->grid.x <= most && context->grid.y <= most;
+    }
+    // Runs all threads of one block as loops between the places where they meet.
+    template <size_t... I>
+    static void block_of_loops(gs_cpu_context* context, std::index_sequence<I...>) {
+        if constexpr (!std::is_same<L, std::nullptr_t>::value) {
+            blockDim.x = context->block.x, blockDim.y = context->block.y, blockDim.z = context->block.z;
+            gs_cpu_moved = false;
+            gs_cpu_looping = true;
+            gs_cpu_threads threads(context);
+            Loops(threads, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+            gs_cpu_looping = false;
+        }
+    }
     template <size_t... I>
     static __attribute__((noinline)) void general(gs_cpu_context* context, uint32_t first_thread,
                                                   std::index_sequence<I...>) {
@@ -169,6 +188,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel> {
         }
         const uint32_t gx = context->grid.x, gy = context->grid.y;
         gs_cpu_current = context;
+        gs_cpu_looping = false;
         warpSize = (int)context->warp_size;
         gridDim.x = gx, gridDim.y = gy, gridDim.z = context->grid.z;
         uint32_t x = (uint32_t)(first % gx), y = (uint32_t)(first / gx % gy), z = (uint32_t)(first / gx / gy);
@@ -180,12 +200,14 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel> {
 #else
             if (context->wide) {
                 general(context, 0, std::index_sequence_for<P...>());
-            } else {
+            } else if (std::is_same<L, std::nullptr_t>::value || !runs_as_loops(context)) {
                 if constexpr (forms == 2) {
                     best_block(context);
                 } else {
                     whole_block<0>(context);
                 }
+            } else {
+                block_of_loops(context, std::index_sequence_for<P...>());
             }
 #endif
             if (gs_cpu_moved) return;
@@ -201,8 +223,8 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel> {
 };
 
 // A kernel that is declared noexcept has the same entry.
-template <class... P, void (*Kernel)(P...) noexcept>
-struct gs_cpu_entry_of<void (*)(P...) noexcept, Kernel> : gs_cpu_entry_of<void (*)(P...), Kernel> {};
+template <class... P, void (*Kernel)(P...) noexcept, class L, L Loops>
+struct gs_cpu_entry_of<void (*)(P...) noexcept, Kernel, L, Loops> : gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {};
 
 static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
 
@@ -228,12 +250,12 @@ static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
             ".popsection\n");
 
 // One entry of GS_CPU_MODULE, without a comma after it: the name by which programs find the kernel, the bound of its
-// __launch_bounds__ or 0, and its address.
-#define GS_CPU_KERNEL(name, threads, ...)                                                                     \
-    {name, &gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__>::run,                                         \
-     gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__>::params.at,                                          \
-     (uint32_t)gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__>::count,                                    \
-     gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__>::params.bytes, threads, 0},
+// __launch_bounds__ or 0, the address of its form as loops in parentheses, or nullptr, and its address.
+#define GS_CPU_KERNEL(name, threads, loops, ...)                                                              \
+    {name, &gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::run,                 \
+     gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.at,                  \
+     (uint32_t)gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::count,            \
+     gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.bytes, threads, 0},
 
 // The list ends with an entry without a name, so a file without kernels is a module too.
 #define GS_CPU_MODULE(...)                                                                                    \

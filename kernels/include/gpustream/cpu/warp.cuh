@@ -13,6 +13,7 @@ struct gs_cpu_warp_result {
 static inline __attribute__((always_inline)) gs_cpu_warp_result gs_cpu_warp(uint32_t kind, uint32_t source,
                                                                             uint64_t mask, uint64_t value,
                                                                             const char* file, uint32_t line) {
+    gs_cpu_waits(file, line);
     const uint32_t x = threadIdx.x, y = threadIdx.y, z = threadIdx.z, thread = gs_cpu_thread();
     gs_cpu_context* context = gs_cpu_current;
     gs_cpu_lane* lane = context->lanes + thread;

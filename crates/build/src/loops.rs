@@ -1,0 +1,185 @@
+//! Kernels whose threads meet, as loops over the threads of a block.
+//!
+//! On the CPU a block runs on one OS thread. Where threads wait for each other at a barrier or in a shuffle, the usual
+//! way is a stack per thread and a switch at each wait, which costs more than most kernels compute in between. So a
+//! kernel gets a second form, if its text shows that all threads of a block come to the same barriers: the text between
+//! two meetings becomes a loop over the block's threads, a variable that outlives such a loop becomes an array of one
+//! value per thread, and a shuffle reads that array (Stratton et al., "MCUDA", LCPC 2008). A kernel of which this is not
+//! plain stays as it is, and the reason is said.
+
+mod declare;
+mod edits;
+mod emit;
+mod meetings;
+mod steps;
+mod variables;
+mod waits;
+
+use std::collections::HashMap;
+
+use tree_sitter::Node;
+
+use self::declare::declare;
+use self::emit::Emitter;
+pub(crate) use self::steps::Refusal;
+use self::steps::Steps;
+use self::variables::{Kind, Variable, Variables, declared};
+use self::waits::Waits;
+use crate::diagnostic::{Error, Result, SourceFile};
+use crate::parse::{children, readable, tree, visit};
+use crate::signature::{Instance, Kernel};
+use crate::unit::Unit;
+
+/// How the threads of a block run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// They never wait.
+    Plain,
+    /// As loops between the places where they meet; the name of that form.
+    Loops(String),
+    /// Each on a stack of its own.
+    Fibers(Refusal),
+}
+
+/// The second forms of a file's kernels.
+pub(crate) struct Loops {
+    /// The file without its host code, with these forms in it; `None` if there are none.
+    pub(crate) text: Option<String>,
+    /// The forms by the place of the kernel's name.
+    forms: HashMap<usize, Form>,
+}
+
+impl Loops {
+    /// Returns the forms of a file that has none.
+    pub(crate) fn none() -> Self {
+        Self { text: None, forms: HashMap::new() }
+    }
+
+    /// Returns how a kernel's threads run.
+    pub(crate) fn form(&self, kernel: &Kernel) -> &Form {
+        self.forms.get(&kernel.name_range.start).unwrap_or(&Form::Plain)
+    }
+
+    /// Returns the C++ expression of the address of an instance's second form.
+    pub(crate) fn address(&self, kernel: &Kernel, instance: &Instance) -> Option<String> {
+        let Form::Loops(name) = self.form(kernel) else { return None };
+        let path = &kernel.function.path;
+        let scope = path.strip_suffix(kernel.function.name()).unwrap_or_default();
+        Some(format!("&::{}", kernel.instantiated(instance).replacen(path, &format!("{scope}{name}"), 1)))
+    }
+}
+
+/// Writes the second forms of a file's kernels, each behind its kernel.
+pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
+    let source = &unit.source;
+    let readable = readable(&source.text);
+    let tree = tree(&readable)?;
+    let root = tree.root_node();
+    let helpers = unit.headers.iter().filter(|header| header.path.is_some()).map(|header| &*header.text);
+    let waits = Waits::collect(&source.text, root, helpers)?;
+    let path = unit.absolute.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+    let (mut forms, mut insertions) = (HashMap::new(), Vec::new());
+    for (index, kernel) in unit.module.kernels.iter().enumerate() {
+        let form = match form(source, &path, root, &waits, kernel, index) {
+            Ok(None) => Form::Plain,
+            Ok(Some((at, name, code))) => {
+                insertions.push((at, code));
+                Form::Loops(name)
+            }
+            Err(refusal) => Form::Fibers(refusal),
+        };
+        forms.insert(kernel.name_range.start, form);
+    }
+    if insertions.is_empty() {
+        return Ok(Loops { text: None, forms });
+    }
+    insertions.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    let part = unit.device_part.as_ref().map_err(Error::clone)?;
+    let mut text = part.clone().unwrap_or_else(|| source.text.clone());
+    for (at, code) in insertions {
+        let (line, _) = source.position(at);
+        text.insert_str(at, &format!("\n{code}#line {line} \"{path}\"\n"));
+    }
+    Ok(Loops { text: Some(format!("#line 1 \"{path}\"\n{text}\n")), forms })
+}
+
+/// Returns the second form of a kernel: the place behind the kernel, the name and the text. `None` where threads never
+/// wait.
+fn form(
+    source: &SourceFile,
+    path: &str,
+    root: Node<'_>,
+    waits: &Waits,
+    kernel: &Kernel,
+    index: usize,
+) -> std::result::Result<Option<(usize, String, String)>, Refusal> {
+    let text = &*source.text;
+    let at = kernel.name_range.start;
+    let refuse = |reason: &str| Refusal { at, reason: reason.to_owned() };
+    let unreadable = || refuse("the kernel's text cannot be read");
+    let mut function = root.descendant_for_byte_range(at, kernel.name_range.end).ok_or_else(unreadable)?;
+    while function.kind() != "function_definition" {
+        function = function.parent().ok_or_else(unreadable)?;
+    }
+    let body = function.child_by_field_name("body").ok_or_else(unreadable)?;
+    // The usual loop over a row of threads is made for kernels over one dimension.
+    let flat = !["threadIdx.y", "hipThreadIdx_y"].iter().any(|word| text[body.byte_range()].contains(word));
+    if waits.first(text, body).is_none() && (flat || function.has_error()) {
+        return Ok(None);
+    }
+    if function.has_error() {
+        return Err(unreadable());
+    }
+    if waits.in_operators() {
+        return Err(refuse("threads meet in an operator of this file, which is called without its name"));
+    }
+    let mut parameters = None;
+    visit(function, &mut |node| {
+        if node.kind() == "parameter_list" && parameters.is_none() {
+            parameters = Some(node);
+        }
+        parameters.is_none()
+    });
+    let parameters = parameters.ok_or_else(unreadable)?;
+    let mut variables = Variables::new(text, waits);
+    for parameter in children(parameters) {
+        let Some(declarator) = parameter.child_by_field_name("declarator") else { continue };
+        let name = declared(declarator);
+        let parameter_text = &text[parameter.start_byte()..name.start_byte()];
+        let ty = parameter_text
+            .replace("__restrict__", "")
+            .replace("__restrict", "")
+            .replace("const __grid_constant__", "");
+        variables.add(Variable {
+            name: text[name.byte_range()].to_owned(),
+            kind: Kind::Own,
+            declaration: None,
+            declarator,
+            ty: ty.trim().to_owned(),
+            extents: String::new(),
+            storable: true,
+            around: None,
+            scope: function.byte_range(),
+            step: None,
+        });
+    }
+    declare(text, waits, body, None, &mut variables);
+    variables.decide(body);
+    let mut steps = Steps::new(text, waits, &variables);
+    let list = steps.of_body(body)?;
+    let stored = std::mem::take(&mut steps.stored);
+    let body = Emitter::new(source, path, &variables, stored).text(&list).map_err(|variable| Refusal {
+        at: variable.declarator.start_byte(),
+        reason: format!("no loop can keep the variable `{}`", variable.name),
+    })?;
+    let name = format!("gs_loops_{index}_{}", kernel.name);
+    let whole = function.parent().filter(|parent| parent.kind() == "template_declaration");
+    let template = whole.map_or("", |whole| &text[whole.start_byte()..function.start_byte()]);
+    let end = whole.unwrap_or(function).end_byte();
+    let comma = if kernel.params.is_empty() { "" } else { ", " };
+    let list = text[parameters.byte_range()].trim_start_matches('(');
+    let code = format!(
+        "{template}static __attribute__((noinline, flatten)) void {name}(gs_cpu_threads& gs_threads{comma}{list} {{\nGS_CPU_LOOPS_BEGIN;\n{body}}}\n"
+    );
+    Ok(Some((end, name, code)))
+}

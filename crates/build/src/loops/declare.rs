@@ -1,0 +1,112 @@
+//! Finds the variables of a kernel that live where its threads meet.
+
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use super::steps::statements;
+use super::variables::{Kind, Variable, Variables, declared};
+use super::waits::Waits;
+use crate::parse::{child_of_kind, children};
+
+/// Adds the variables that are declared where a kernel's threads meet.
+pub(super) fn declare<'t>(
+    text: &'t str,
+    waits: &Waits,
+    list: Node<'t>,
+    around: Option<usize>,
+    variables: &mut Variables<'_, 't>,
+) {
+    for node in statements(list) {
+        variables.common(node);
+        if node.kind() == "declaration" {
+            declare_one(text, node, list.byte_range(), around, variables);
+        }
+        if waits.first(text, node).is_none() {
+            continue;
+        }
+        match node.kind() {
+            "for_statement" | "while_statement" | "do_statement" => {
+                if let Some(first) =
+                    node.child_by_field_name("initializer").filter(|node| node.kind() == "declaration")
+                {
+                    declare_one(text, first, node.byte_range(), Some(node.id()), variables);
+                }
+                if let Some(body) = node.child_by_field_name("body") {
+                    declare(text, waits, body, Some(node.id()), variables);
+                }
+            }
+            "if_statement" => {
+                if let Some(condition) = node.child_by_field_name("condition") {
+                    variables.branch(node, condition);
+                }
+                for field in ["consequence", "alternative"] {
+                    if let Some(body) = node.child_by_field_name(field) {
+                        declare(text, waits, body, around, variables);
+                    }
+                }
+            }
+            "compound_statement" => declare(text, waits, node, around, variables),
+            _ => {}
+        }
+    }
+}
+
+fn declare_one<'t>(
+    text: &'t str,
+    node: Node<'t>,
+    scope: Range<usize>,
+    around: Option<usize>,
+    variables: &mut Variables<'_, 't>,
+) {
+    let word = |word: &str| children(node).iter().any(|child| &text[child.byte_range()] == word);
+    if word("constexpr") || word("static") && !word("__shared__") {
+        return;
+    }
+    let shared = word("__shared__") || word("extern");
+    let base = node.child_by_field_name("type").map_or("", |ty| &text[ty.byte_range()]);
+    for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+        let name = declared(declarator);
+        if shared {
+            variables.share(&text[name.byte_range()]);
+            continue;
+        }
+        let shape = if declarator.kind() == "init_declarator" {
+            declarator.child_by_field_name("declarator").unwrap_or(declarator)
+        } else {
+            declarator
+        };
+        let (mut stars, mut extents, mut storable, mut inner) =
+            (String::new(), String::new(), base != "auto", shape);
+        while inner != name {
+            match inner.kind() {
+                "pointer_declarator" => stars.push('*'),
+                "array_declarator" => {
+                    let size = inner.child_by_field_name("size").map_or("", |size| &text[size.byte_range()]);
+                    extents.insert_str(0, &format!("[{size}]"));
+                }
+                _ => storable = false,
+            }
+            match inner.child_by_field_name("declarator") {
+                Some(next) => inner = next,
+                None => break,
+            }
+        }
+        let constant =
+            child_of_kind(node, "type_qualifier").is_some_and(|word| &text[word.byte_range()] == "const");
+        let qualifier = if constant && !stars.is_empty() { "const " } else { "" };
+        let variable = Variable {
+            name: text[name.byte_range()].to_owned(),
+            kind: Kind::Own,
+            declaration: Some(node),
+            declarator,
+            ty: format!("{qualifier}{base}{stars}"),
+            extents,
+            storable,
+            around,
+            scope: scope.clone(),
+            step: None,
+        };
+        variables.add(variable);
+    }
+}

@@ -1,0 +1,389 @@
+//! The C++ text of a kernel's steps, in the words of `gpustream/cpu/loops.cuh`.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::Write as _;
+
+use super::steps::{Loop, Piece, Purpose, Rows, Step};
+use super::variables::{Kind, Variable, Variables};
+use crate::diagnostic::SourceFile;
+use crate::parse::identifiers;
+
+/// The loops over threads in which a variable is mentioned.
+#[derive(Default)]
+struct Mentions {
+    loops: BTreeSet<usize>,
+    /// The innermost loop of the kernel around the last of them.
+    around: Option<usize>,
+}
+
+pub(super) struct Emitter<'e, 't> {
+    pub(super) source: &'e SourceFile,
+    pub(super) path: &'e str,
+    pub(super) variables: &'e Variables<'e, 't>,
+    /// Variables that must be arrays: shuffles read them.
+    pub(super) stored: HashSet<usize>,
+    mentions: HashMap<usize, Mentions>,
+    /// Variables that a loop both changes and reads of other threads.
+    twofold: HashSet<usize>,
+    /// Number of loops over threads that have been looked at.
+    count: usize,
+    out: String,
+}
+
+impl<'e, 't> Emitter<'e, 't> {
+    pub(super) fn new(
+        source: &'e SourceFile,
+        path: &'e str,
+        variables: &'e Variables<'e, 't>,
+        stored: HashSet<usize>,
+    ) -> Self {
+        Self {
+            source,
+            path,
+            variables,
+            stored,
+            mentions: HashMap::new(),
+            twofold: HashSet::new(),
+            count: 0,
+            out: String::new(),
+        }
+    }
+
+    /// Returns the text of the steps, or the variable that cannot be kept.
+    pub(super) fn text(mut self, steps: &[Step]) -> Result<String, &'e Variable<'t>> {
+        self.look(steps);
+        for (index, variable) in self.variables.list.iter().enumerate() {
+            let own = variable.kind == Kind::Own;
+            if own && !variable.storable && !self.is_local(index) {
+                return Err(variable);
+            }
+        }
+        for (index, variable) in self.variables.list.iter().enumerate() {
+            if variable.declaration.is_none() && variable.kind == Kind::Own {
+                self.declare(index);
+                let name = &variable.name;
+                let _ = writeln!(
+                    self.out,
+                    "gs_cpu_each(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{ gs_of_{name}.at[gs_turn.thread] = {name}; }});"
+                );
+            }
+        }
+        self.steps(steps);
+        Ok(self.out)
+    }
+
+    /// Notes which loops mention each variable.
+    fn look(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::Loop(Loop { purpose, pieces, around, written, read }) => {
+                    self.mention(pieces, *around);
+                    if let Purpose::Rows(rows) = purpose {
+                        self.mention_head(&rows.head, *around);
+                    }
+                    self.twofold.extend(written.intersection(read));
+                }
+                Step::Common(_) | Step::Declare(_) => {}
+                Step::Inside { body, .. } => self.look(body),
+                Step::Branch { condition, around, body, .. } => {
+                    self.mention(std::slice::from_ref(condition), *around);
+                    self.look(body);
+                }
+            }
+        }
+    }
+
+    fn mention(&mut self, pieces: &[Piece], around: Option<usize>) {
+        self.count += 1;
+        for index in self.needed(pieces) {
+            let mentions = self.mentions.entry(index).or_default();
+            mentions.loops.insert(self.count);
+            mentions.around = around;
+        }
+    }
+
+    /// Notes that the loop that was looked at last mentions more.
+    fn mention_head(&mut self, head: &Piece, around: Option<usize>) {
+        self.count -= 1;
+        self.mention(std::slice::from_ref(head), around);
+    }
+
+    /// Returns the variables that a loop over threads mentions, and those from which these are computed again.
+    fn needed(&self, pieces: &[Piece]) -> Vec<usize> {
+        let list = &self.variables.list;
+        let mut needed = vec![false; list.len()];
+        for piece in pieces {
+            let meant = piece.words.iter().filter_map(|word| self.variables.find(word, piece.at));
+            meant.for_each(|index| needed[index] = true);
+        }
+        for index in (0..list.len()).rev() {
+            if let (true, Kind::Again, Some(value)) = (needed[index], list[index].kind, list[index].value()) {
+                let mut inside = HashSet::new();
+                identifiers(&self.source.text, value, &mut inside);
+                let at = value.start_byte();
+                let meant = inside.iter().filter_map(|word| self.variables.find(word, at));
+                meant.for_each(|index| needed[index] = true);
+            }
+        }
+        (0..list.len()).filter(|&index| needed[index]).collect()
+    }
+
+    /// Returns whether one loop over threads alone uses the variable.
+    fn is_local(&self, index: usize) -> bool {
+        let variable = &self.variables.list[index];
+        variable.declaration.is_some()
+            && !self.stored.contains(&index)
+            && self
+                .mentions
+                .get(&index)
+                .is_none_or(|mentions| mentions.loops.len() == 1 && mentions.around == variable.around)
+    }
+
+    /// Returns whether a loop works on a copy of the variable's value.
+    fn is_copied(&self, index: usize) -> bool {
+        self.variables.list[index].extents.is_empty() && !self.variables.is_addressed(index)
+    }
+
+    /// Writes the place of a variable's values.
+    fn declare(&mut self, index: usize) {
+        let Variable { name, ty, extents, .. } = &self.variables.list[index];
+        let space = if extents.is_empty() { "" } else { " " };
+        let values = if self.twofold.contains(&index) { "twofold" } else { "values" };
+        let _ = writeln!(self.out, "gs_cpu_{values}<{ty}{space}{extents}> gs_of_{name};");
+    }
+
+    /// Returns a variable's own declaration.
+    fn declaration(&self, variable: &Variable<'t>, with_value: bool) -> String {
+        let text = &self.source.text;
+        let Some(declaration) = variable.declaration else { return String::new() };
+        let first = declaration.child_by_field_name("declarator").unwrap_or(variable.declarator);
+        let declarator = match variable.declarator.child_by_field_name("declarator") {
+            Some(inner) if !with_value && variable.value().is_some() => inner,
+            _ => variable.declarator,
+        };
+        format!("{}{};", &text[declaration.start_byte()..first.start_byte()], &text[declarator.byte_range()])
+    }
+
+    /// Returns the declaration of a variable that each loop computes again. A sum with `threadIdx.x` is one of what the
+    /// whole row has in common and a signed number, so that neighbours are seen to be neighbours.
+    fn again(&self, variable: &Variable<'t>) -> String {
+        let (Some(step), Some(value)) = (&variable.step, variable.value()) else {
+            return self.declaration(variable, true);
+        };
+        let text = &self.source.text;
+        let part = &text[step.clone()];
+        let first = if part == "threadIdx.x" { "0u".to_owned() } else { format!("gs_first_{part}") };
+        let (ty, name) = (&variable.ty, &variable.name);
+        let (before, after) = (&text[value.start_byte()..step.start], &text[step.end..value.end_byte()]);
+        format!("const {ty} gs_first_{name} = {before}{first}{after}, {name} = gs_first_{name} + gs_turn.x;")
+    }
+
+    /// Writes the line of the user's file to which the next line belongs.
+    fn place(&mut self, at: usize) {
+        let (line, _) = self.source.position(at);
+        let _ = writeln!(self.out, "#line {line} \"{}\"", self.path);
+    }
+
+    fn steps(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::Loop(one) => self.one(one),
+                Step::Common(piece) => {
+                    self.place(piece.at);
+                    let _ = writeln!(self.out, "{}", piece.text);
+                }
+                Step::Declare(index) => {
+                    let variable = &self.variables.list[*index];
+                    match variable.kind {
+                        Kind::Uniform => {
+                            self.place(variable.declarator.start_byte());
+                            let declaration = self.declaration(variable, true);
+                            let _ = writeln!(self.out, "{declaration}");
+                        }
+                        Kind::Own if !self.is_local(*index) => self.declare(*index),
+                        Kind::Own | Kind::Again => {}
+                    }
+                }
+                Step::Inside { head, body, tail } => {
+                    self.place(head.at);
+                    let _ = writeln!(self.out, "{} {{", head.text);
+                    self.steps(body);
+                    let _ = writeln!(self.out, "}} {tail}");
+                }
+                Step::Branch { side, condition, negated, body, .. } => {
+                    self.branch(*side, condition, *negated, body);
+                }
+            }
+        }
+    }
+
+    fn one(&mut self, Loop { purpose, pieces, written, read, .. }: &Loop) {
+        if let Purpose::Rows(rows) = purpose {
+            return self.rows(rows, pieces, written);
+        }
+        let sets = sets_index(pieces);
+        let (result, over, arguments, tail) = match purpose {
+            Purpose::Run | Purpose::Rows(_) => (String::new(), "each", "const auto gs_turn", "});"),
+            Purpose::Leave => {
+                (String::new(), "each_but", "const auto gs_turn, uint8_t& gs_returns", "gs_returns = 0;\n});")
+            }
+            Purpose::Gather(number) => {
+                (format!("const auto gs_value_{number} = "), "gather", "const auto gs_turn", "});")
+            }
+            Purpose::Vote(number) => {
+                (format!("const auto gs_vote_{number} = "), "vote", "const auto gs_turn", "});")
+            }
+        };
+        let _ =
+            writeln!(self.out, "{result}gs_cpu_{over}<{sets}>(gs_threads, [&]({arguments}) GS_CPU_LOOP {{");
+        self.bind(pieces);
+        let result = matches!(purpose, Purpose::Gather(_) | Purpose::Vote(_));
+        for piece in pieces {
+            self.place(piece.at);
+            match piece.declares {
+                None if result => {
+                    let _ = writeln!(self.out, "return ({});", piece.text);
+                }
+                None => {
+                    let _ = writeln!(self.out, "{}", piece.text);
+                }
+                Some(index) => self.initialise(index, piece),
+            }
+        }
+        self.store(written, read);
+        let _ = writeln!(self.out, "{tail}");
+        let mut renewed: Vec<usize> = written.intersection(read).copied().collect();
+        renewed.sort_unstable();
+        for index in renewed {
+            let _ = writeln!(self.out, "gs_threads.renew(gs_of_{});", self.variables.list[index].name);
+        }
+    }
+
+    /// Writes the stores of the variables that a loop changes.
+    fn store(&mut self, written: &HashSet<usize>, read: &HashSet<usize>) {
+        let mut written: Vec<usize> = written.iter().copied().collect();
+        written.sort_unstable();
+        for index in written {
+            let variable = &self.variables.list[index];
+            if variable.kind == Kind::Own && self.is_copied(index) && !self.is_local(index) {
+                let place = if read.contains(&index) { "next" } else { "at" };
+                let _ = writeln!(self.out, "gs_of_{0}.{place}[gs_turn.thread] = {0};", variable.name);
+            }
+        }
+    }
+
+    /// Writes a loop of the kernel with the threads of a row inside.
+    fn rows(&mut self, rows: &Rows, pieces: &[Piece], written: &HashSet<usize>) {
+        let sets = sets_index(pieces) || sets_index(std::slice::from_ref(&rows.head));
+        let _ = writeln!(
+            self.out,
+            "gs_cpu_each_row<{sets}>(gs_threads, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
+        );
+        self.out.push_str("const gs_cpu_row gs_row = gs_turn;\n");
+        self.bind(std::slice::from_ref(&rows.head));
+        self.place(rows.head.at);
+        let _ = writeln!(
+            self.out,
+            "{} gs_row.each<{sets}>([&](const auto gs_turn) GS_CPU_LOOP {{",
+            rows.head.text
+        );
+        if let Some((counter, _)) = &rows.own {
+            let _ = writeln!(self.out, "{counter}");
+        }
+        self.bind(pieces);
+        for piece in pieces {
+            self.place(piece.at);
+            let condition =
+                rows.own.as_ref().map_or(String::new(), |(_, condition)| format!("if ({condition}) "));
+            let _ = writeln!(self.out, "{condition}{}", piece.text);
+        }
+        self.store(written, &HashSet::new());
+        self.out.push_str("});\n});\n");
+    }
+
+    /// Writes the variables that a loop mentions: references to their values, or new ones.
+    fn bind(&mut self, pieces: &[Piece]) {
+        self.out.push_str("const uint3 threadIdx = gs_turn.index;\n");
+        for index in self.needed(pieces) {
+            let variable = &self.variables.list[index];
+            let name = &variable.name;
+            match variable.kind {
+                Kind::Uniform => {}
+                Kind::Again => {
+                    let declaration = self.again(variable);
+                    self.place(variable.declarator.start_byte());
+                    let _ = writeln!(self.out, "{declaration}");
+                }
+                // A copy, so that the compiler may store it whether or not a branch changes it.
+                Kind::Own if !self.is_local(index) => {
+                    let by = if self.is_copied(index) { "" } else { "&" };
+                    let _ = writeln!(self.out, "auto{by} {name} = gs_of_{name}.at[gs_turn.thread];");
+                }
+                // Declared with its value where the kernel gives one.
+                Kind::Own if pieces.iter().any(|piece| piece.declares == Some(index)) => {}
+                Kind::Own => {
+                    let declaration = self.declaration(variable, false);
+                    let _ = writeln!(self.out, "{declaration}");
+                }
+            }
+        }
+    }
+
+    /// Writes a variable's first value.
+    fn initialise(&mut self, index: usize, piece: &Piece) {
+        let variable = &self.variables.list[index];
+        let name = &variable.name;
+        let value = piece.text.trim();
+        let direct = value.starts_with('(') || value.starts_with('{');
+        let assigned = if direct { value.to_owned() } else { format!(" = {value}") };
+        let line = if self.is_local(index) {
+            let declaration = self.declaration(variable, false);
+            let declaration = declaration.trim_end_matches(';');
+            let equals = self.source.text[variable.declarator.byte_range()].contains('=');
+            if direct && equals {
+                format!("{declaration} = {value};")
+            } else {
+                format!("{declaration}{assigned};")
+            }
+        } else if !variable.extents.is_empty() {
+            format!(
+                "{{ const {} gs_first{}{}; std::memcpy(&{name}, &gs_first, sizeof {name}); }}",
+                variable.ty, variable.extents, assigned
+            )
+        } else {
+            let parenthesised =
+                value.starts_with('(') && !self.source.text[variable.declarator.byte_range()].contains('=');
+            let value = if parenthesised { format!("{}{value}", variable.ty) } else { value.to_owned() };
+            format!("{name} = {value};")
+        };
+        let _ = writeln!(self.out, "{line}");
+    }
+
+    fn branch(&mut self, side: usize, condition: &Piece, negated: bool, body: &[Step]) {
+        // Both sides are told apart before the first changes anything.
+        if negated {
+            let _ = writeln!(
+                self.out,
+                "gs_cpu_threads gs_other_{side} = gs_cpu_branch(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{ return \
+                 !gs_side_{side}.runs[gs_turn.thread]; }});\n{{\ngs_cpu_threads& gs_threads = gs_other_{side};"
+            );
+        } else {
+            let sets = sets_index(std::slice::from_ref(condition));
+            let _ = writeln!(
+                self.out,
+                "gs_cpu_threads gs_side_{side} = gs_cpu_branch<{sets}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
+            );
+            self.bind(std::slice::from_ref(condition));
+            self.place(condition.at);
+            let _ = writeln!(self.out, "return bool{};\n}});", condition.text);
+            let _ = writeln!(self.out, "{{\ngs_cpu_threads& gs_threads = gs_side_{side};");
+        }
+        self.steps(body);
+        let _ = writeln!(self.out, "}}");
+    }
+}
+
+/// Returns whether a function that a loop calls reads `threadIdx`.
+fn sets_index(pieces: &[Piece]) -> bool {
+    pieces.iter().any(|piece| piece.reads_index)
+}

@@ -1,0 +1,202 @@
+//! The calls in which threads meet, and what stands in their place between two loops over threads.
+
+use std::collections::HashSet;
+
+use tree_sitter::Node;
+
+use super::edits::{self, Edit};
+use super::steps::{Loop, Open, Piece, Purpose, Result, Step, Steps, refuse};
+use super::variables::Kind;
+use super::waits::callee;
+use crate::parse::{children, visit};
+
+/// How the threads meet in a call.
+pub(super) enum Meeting {
+    /// A barrier, of the block or of a part of it, without a result.
+    Barrier,
+    /// A shuffle: the method that reads another thread's value.
+    Shuffle(&'static str),
+    /// A vote of a warp: the method that gives its outcome.
+    Vote(&'static str),
+    /// A vote of the block: the expression of its outcome.
+    Count(&'static str),
+}
+
+/// Returns the meeting that a function stands for, and the place of its value among the arguments.
+fn meeting(name: &str) -> Option<(Meeting, usize)> {
+    let (plain, value) = match name.strip_suffix("_sync") {
+        Some(plain) => (plain, 1),
+        None => (name, 0),
+    };
+    Some((
+        match plain {
+            "__shfl" => Meeting::Shuffle("from"),
+            "__shfl_up" => Meeting::Shuffle("up"),
+            "__shfl_down" => Meeting::Shuffle("down"),
+            "__shfl_xor" => Meeting::Shuffle("other"),
+            "__ballot" => Meeting::Vote("ballot"),
+            "__any" => Meeting::Vote("any"),
+            "__all" => Meeting::Vote("every"),
+            "__syncthreads" | "__syncwarp" => Meeting::Barrier,
+            "__syncthreads_count" => Meeting::Count("(int)@.count"),
+            "__syncthreads_or" => Meeting::Count("(@.count != 0)"),
+            "__syncthreads_and" => Meeting::Count("(@.against == 0)"),
+            _ => return None,
+        },
+        value,
+    ))
+}
+
+impl<'t> Steps<'_, 't> {
+    pub(super) fn meeting_of(&self, call: Node<'t>) -> Option<(&'t str, Meeting)> {
+        let name = callee(self.text, call).filter(|_| call.kind() == "call_expression")?;
+        meeting(name).map(|(meeting, _)| (name, meeting))
+    }
+
+    /// Returns the text of `node` with what threads learn from each other in place of the calls.
+    pub(super) fn replaced(&mut self, node: Node<'t>, open: &mut Open) -> Result<Piece> {
+        let mut replacements: Vec<Edit> = Vec::new();
+        let mut calls = Vec::new();
+        visit(node, &mut |node| {
+            if node.kind() == "call_expression" && self.meeting_of(node).is_some() {
+                calls.push(node);
+            }
+            true
+        });
+        for call in calls {
+            if let Some(inner) = conditional(call, node) {
+                return refuse(
+                    inner,
+                    "threads meet in a part of an expression that not all of them evaluate",
+                );
+            }
+            let arguments = call.child_by_field_name("arguments").map(children).unwrap_or_default();
+            let arguments: Vec<_> = arguments.into_iter().filter(Node::is_named).collect();
+            let Some((meeting, place)) = callee(self.text, call).and_then(meeting) else { continue };
+            let Some(&value) = arguments.get(place) else { return refuse(call, "a call lacks arguments") };
+            if !self.variables.written_in(value).is_empty() {
+                return refuse(value, "an argument of a call in which threads meet changes a variable");
+            }
+            if arguments.iter().any(|argument| self.meets(*argument)) {
+                return refuse(call, "threads meet in an argument of a call in which they meet");
+            }
+            let text = match meeting {
+                Meeting::Barrier => return refuse(call, "a barrier is a part of an expression"),
+                Meeting::Shuffle(method) => {
+                    let values = self.values(value, open);
+                    let rest: Vec<_> =
+                        arguments[place + 1..].iter().map(|node| format!("({})", self.str(*node))).collect();
+                    format!("gs_turn.{method}({values}, {})", rest.join(", "))
+                }
+                Meeting::Vote(method) => format!("{}.{method}(gs_turn)", self.vote(value, open)),
+                Meeting::Count(outcome) => outcome.replace('@', &self.vote(value, open)),
+            };
+            replacements.push((call.byte_range(), text));
+        }
+        let mut piece = self.piece(node);
+        let inside = |range: &std::ops::Range<usize>| {
+            replacements.iter().any(|(outer, _)| outer.contains(&range.start))
+        };
+        let edits: Vec<_> = edits::edits(self.text, self.variables, node)
+            .into_iter()
+            .filter(|(range, _)| !inside(range))
+            .collect();
+        replacements.extend(edits);
+        piece.text = edits::apply(self.text, node, replacements);
+        if let Some(left) = self.unknown(node) {
+            return refuse(left, format!("its threads meet in `{}`", first_line(self.str(left))));
+        }
+        Ok(piece)
+    }
+
+    /// Returns the first call in which threads meet, and of which no loop is known.
+    fn unknown(&self, node: Node<'t>) -> Option<Node<'t>> {
+        let mut found = None;
+        visit(node, &mut |node| {
+            let known = node.kind() == "call_expression" && self.meeting_of(node).is_some();
+            let itself = match node.kind() {
+                "call_expression" => callee(self.text, node).is_some_and(|name| self.waits.contains(name)),
+                "identifier" => self.waits.is_waiting_macro(self.str(node)),
+                _ => false,
+            };
+            if found.is_none() && itself && !known {
+                found = Some(node);
+            }
+            !known
+        });
+        found
+    }
+
+    /// Returns the place where every thread's value of an expression is found.
+    fn values(&mut self, value: Node<'t>, open: &mut Open) -> String {
+        let name = self.str(value);
+        let variable = self.variables.find(name, value.start_byte()).filter(|&index| {
+            let variable = &self.variables.list[index];
+            let plain =
+                variable.extents.is_empty() && variable.storable && !self.variables.is_addressed(index);
+            variable.kind == Kind::Own && plain && value.kind() == "identifier"
+        });
+        if let Some(index) = variable {
+            if open.written.contains(&index) {
+                self.close(open);
+            }
+            open.read.insert(index);
+            self.stored.insert(index);
+            return format!("gs_of_{name}");
+        }
+        self.close(open);
+        let number = self.number();
+        let pieces = vec![self.piece(value)];
+        let around = self.around.last().copied();
+        open.done.push(Step::Loop(Loop {
+            purpose: Purpose::Gather(number),
+            pieces,
+            written: HashSet::new(),
+            read: HashSet::new(),
+            around,
+        }));
+        format!("gs_value_{number}")
+    }
+
+    fn vote(&mut self, value: Node<'t>, open: &mut Open) -> String {
+        self.close(open);
+        let number = self.number();
+        let pieces = vec![self.piece(value)];
+        let around = self.around.last().copied();
+        open.done.push(Step::Loop(Loop {
+            purpose: Purpose::Vote(number),
+            pieces,
+            written: HashSet::new(),
+            read: HashSet::new(),
+            around,
+        }));
+        format!("gs_vote_{number}")
+    }
+}
+
+/// Returns the part of `whole` around `call` that not every thread evaluates.
+fn conditional<'t>(call: Node<'t>, whole: Node<'t>) -> Option<Node<'t>> {
+    let mut node = call;
+    while node != whole {
+        let parent = node.parent()?;
+        let some = match parent.kind() {
+            "conditional_expression" => parent.child_by_field_name("condition") != Some(node),
+            "binary_expression" => {
+                let lazy =
+                    parent.child_by_field_name("operator").is_some_and(|op| matches!(op.kind(), "&&" | "||"));
+                lazy && parent.child_by_field_name("right") == Some(node)
+            }
+            "lambda_expression" | "comma_expression" => true,
+            _ => false,
+        };
+        if some {
+            return Some(parent);
+        }
+        node = parent;
+    }
+    None
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}

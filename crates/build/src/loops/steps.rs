@@ -1,0 +1,585 @@
+//! The steps of a block: loops over its threads, and what all threads do at once between them.
+
+use std::collections::HashSet;
+
+use tree_sitter::Node;
+
+use super::edits;
+use super::meetings::Meeting;
+use super::variables::{Kind, Variables, declared};
+use super::waits::{Waits, callee};
+use crate::parse::{children, visit};
+
+/// The reason why a kernel's threads run as fibers, and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) at: usize,
+    pub(crate) reason: String,
+}
+
+pub(super) type Result<T> = std::result::Result<T, Refusal>;
+
+pub(super) fn refuse<T>(node: Node<'_>, reason: impl Into<String>) -> Result<T> {
+    Err(Refusal { at: node.start_byte(), reason: reason.into() })
+}
+
+/// A part of the kernel's text, with the meetings in it replaced.
+pub(super) struct Piece {
+    pub(super) at: usize,
+    pub(super) text: String,
+    pub(super) words: HashSet<String>,
+    /// The variable that the piece declares.
+    pub(super) declares: Option<usize>,
+    /// Whether a function that the piece calls reads `threadIdx`.
+    pub(super) reads_index: bool,
+}
+
+impl Piece {
+    /// Returns a piece that mentions nothing.
+    fn bare(at: usize, text: String) -> Self {
+        Self { at, text, words: HashSet::new(), declares: None, reads_index: false }
+    }
+}
+
+/// What a loop over threads does beside running its pieces.
+pub(super) enum Purpose {
+    Run,
+    /// Some threads return.
+    Leave,
+    /// Stores the value of an expression under a number.
+    Gather(usize),
+    /// Counts the threads for which a predicate holds.
+    Vote(usize),
+    /// Runs its pieces within a loop of the kernel through which the threads of a row go side by side.
+    Rows(Box<Rows>),
+}
+
+/// A loop of the kernel that is the same for all threads of a row, or begins one later for each.
+pub(super) struct Rows {
+    /// The loop's head.
+    pub(super) head: Piece,
+    /// The thread's own counter and the condition on it, where each thread begins one later.
+    pub(super) own: Option<(String, String)>,
+}
+
+/// A loop over the threads of a block.
+pub(super) struct Loop {
+    pub(super) purpose: Purpose,
+    pub(super) pieces: Vec<Piece>,
+    /// The variables that could change in it.
+    pub(super) written: HashSet<usize>,
+    /// Those that it reads of other threads.
+    pub(super) read: HashSet<usize>,
+    /// The innermost loop of the kernel around this one.
+    pub(super) around: Option<usize>,
+}
+
+pub(super) enum Step {
+    Loop(Loop),
+    /// Text that the block executes as it is written.
+    Common(Piece),
+    /// The place from which a variable of the block, or of each thread, is there.
+    Declare(usize),
+    /// A statement of the kernel that all threads enter together: its head, and what follows the body.
+    Inside {
+        head: Piece,
+        body: Vec<Step>,
+        tail: String,
+    },
+    /// A statement that only some threads enter: the side's number, and the condition.
+    Branch {
+        side: usize,
+        condition: Piece,
+        negated: bool,
+        around: Option<usize>,
+        body: Vec<Step>,
+    },
+}
+
+/// The kernel's steps while they are being gathered.
+pub(super) struct Steps<'k, 't> {
+    pub(super) text: &'t str,
+    pub(super) waits: &'k Waits,
+    pub(super) variables: &'k Variables<'k, 't>,
+    /// Variables that a shuffle reads in place.
+    pub(super) stored: HashSet<usize>,
+    /// Numbers for gathered values, votes and branches.
+    count: usize,
+    pub(super) around: Vec<usize>,
+    in_branch: bool,
+}
+
+/// The steps of one statement list, and the loop that is open at its end.
+#[derive(Default)]
+pub(super) struct Open {
+    pub(super) done: Vec<Step>,
+    pieces: Vec<Piece>,
+    leaves: bool,
+    pub(super) written: HashSet<usize>,
+    /// Variables that the open loop reads of other threads.
+    pub(super) read: HashSet<usize>,
+}
+
+impl<'k, 't> Steps<'k, 't> {
+    pub(super) fn new(text: &'t str, waits: &'k Waits, variables: &'k Variables<'k, 't>) -> Self {
+        Self {
+            text,
+            waits,
+            variables,
+            stored: HashSet::new(),
+            count: 0,
+            around: Vec::new(),
+            in_branch: false,
+        }
+    }
+
+    pub(super) fn str(&self, node: Node<'_>) -> &'t str {
+        &self.text[node.byte_range()]
+    }
+
+    pub(super) fn meets(&self, node: Node<'t>) -> bool {
+        self.waits.first(self.text, node).is_some()
+    }
+
+    pub(super) fn number(&mut self) -> usize {
+        self.count += 1;
+        self.count
+    }
+
+    /// Returns the steps of a kernel's body.
+    pub(super) fn of_body(&mut self, body: Node<'t>) -> Result<Vec<Step>> {
+        let mut steps = self.of(body)?;
+        // Nobody asks who returned in the last loop.
+        if let Some(Step::Loop(Loop { purpose: purpose @ Purpose::Leave, .. })) = steps.last_mut() {
+            *purpose = Purpose::Run;
+        }
+        Ok(steps)
+    }
+
+    /// Returns the steps of a statement list, or of one statement.
+    pub(super) fn of(&mut self, node: Node<'t>) -> Result<Vec<Step>> {
+        let mut open = Open::default();
+        for statement in statements(node) {
+            self.statement(statement, &mut open)?;
+        }
+        self.close(&mut open);
+        Ok(open.done)
+    }
+
+    pub(super) fn close(&self, open: &mut Open) {
+        let written = std::mem::take(&mut open.written);
+        let read = std::mem::take(&mut open.read);
+        if open.pieces.is_empty() {
+            return;
+        }
+        let purpose = if std::mem::take(&mut open.leaves) { Purpose::Leave } else { Purpose::Run };
+        let pieces = std::mem::take(&mut open.pieces);
+        open.done.push(Step::Loop(Loop {
+            purpose,
+            pieces,
+            written,
+            read,
+            around: self.around.last().copied(),
+        }));
+    }
+
+    pub(super) fn piece(&self, node: Node<'t>) -> Piece {
+        let words = self.waits.words(self.text, node);
+        let reads_index = self.waits.read_index(self.text, node);
+        Piece {
+            words,
+            reads_index,
+            ..Piece::bare(
+                node.start_byte(),
+                edits::apply(self.text, node, edits::edits(self.text, self.variables, node)),
+            )
+        }
+    }
+
+    /// Adds text to the open loop.
+    fn push(&self, open: &mut Open, node: Node<'t>, piece: Piece) {
+        open.written.extend(self.variables.written_in(node));
+        open.pieces.push(piece);
+    }
+
+    /// Adds text that the block executes at once.
+    fn common(&self, open: &mut Open, piece: Piece) {
+        self.close(open);
+        open.done.push(Step::Common(piece));
+    }
+
+    fn statement(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
+        match node.kind() {
+            // A directive here is `#pragma unroll`, which is advice.
+            "comment" | ";" | "{" | "}" | "preproc_call" => Ok(()),
+            "declaration" => self.declaration(node, open),
+            "type_definition"
+            | "alias_declaration"
+            | "using_declaration"
+            | "static_assert_declaration"
+            | "struct_specifier"
+            | "enum_specifier" => {
+                // Nothing that a thread computes is in it.
+                open.done.push(Step::Common(self.piece(node)));
+                Ok(())
+            }
+            kind if kind.starts_with("preproc") => refuse(node, "its meetings stand beside an `#if`"),
+            "expression_statement" => self.expression(node, open),
+            "if_statement" => self.condition(node, open),
+            "break_statement" | "continue_statement" if !self.in_branch => {
+                self.common(open, self.piece(node));
+                Ok(())
+            }
+            "return_statement" => {
+                self.leave(node, open)?;
+                let piece = self.piece(node);
+                self.push(open, node, piece);
+                Ok(())
+            }
+            "compound_statement" if self.meets(node) => {
+                self.close(open);
+                let body = self.of(node)?;
+                let head = Piece::bare(node.start_byte(), String::new());
+                open.done.push(Step::Inside { head, body, tail: String::new() });
+                Ok(())
+            }
+            "for_statement" | "while_statement" | "do_statement" if self.meets(node) => {
+                self.repeat(node, open)
+            }
+            _ if self.meets(node) => {
+                refuse(node, format!("its threads meet inside of a `{}`", node.kind().replace('_', " ")))
+            }
+            _ => self.plain(node, open),
+        }
+    }
+
+    /// Adds a statement in which no thread waits.
+    fn plain(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
+        if let Some(jump) = jump(node, false) {
+            return refuse(jump, "only some threads leave a loop in which threads meet");
+        }
+        if returns(node) {
+            self.leave(node, open)?;
+        } else if let Some((rows, body)) = self.side_by_side(node) {
+            self.close(open);
+            let pieces = vec![self.piece(body)];
+            let (written, around) = (self.variables.written_in(body), self.around.last().copied());
+            let purpose = Purpose::Rows(Box::new(rows));
+            open.done.push(Step::Loop(Loop { purpose, pieces, written, read: HashSet::new(), around }));
+            return Ok(());
+        }
+        let piece = self.piece(node);
+        self.push(open, node, piece);
+        Ok(())
+    }
+
+    /// Returns how the threads of a row go through a `for` loop side by side, and the loop's body: so neighbours touch
+    /// neighbouring memory one after the other.
+    fn side_by_side(&self, node: Node<'t>) -> Option<(Rows, Node<'t>)> {
+        let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "for_statement");
+        let (first, condition, update, body) =
+            (field("initializer")?, field("condition")?, field("update")?, field("body")?);
+        let declarator = first.child_by_field_name("declarator").filter(|d| d.kind() == "init_declarator")?;
+        let (value, name) = (declarator.child_by_field_name("value")?, self.str(declared(declarator)));
+        let left = condition.child_by_field_name("left").filter(|left| self.str(*left) == name)?;
+        let bound = condition.child_by_field_name("right")?;
+        let below =
+            condition.child_by_field_name("operator").is_some_and(|op| matches!(op.kind(), "<" | "<="));
+        let by = match update.kind() {
+            "update_expression" => Some(update).filter(|update| self.str(*update).contains("++")),
+            _ => update.child_by_field_name("right").filter(|_| self.str(update).contains("+=")),
+        }?;
+        let counted = left.kind() == "identifier" && below && jump(body, true).is_none();
+        let fixed = |node: Node<'t>| self.variables.is_fixed_in_row(node);
+        let step_fixed = update.kind() == "update_expression" || fixed(by);
+        if !counted || !fixed(bound) || !step_fixed || self.text[body.byte_range()].contains("break") {
+            return None;
+        }
+        // Another variable of this name, or a change of the counter in the body, is not looked for but seen by its name.
+        let mut changes = false;
+        visit(body, &mut |node| {
+            let target = match node.kind() {
+                "assignment_expression" => node.child_by_field_name("left"),
+                "update_expression" => node.child_by_field_name("argument"),
+                "pointer_expression" if self.str(node).starts_with('&') => {
+                    node.child_by_field_name("argument")
+                }
+                "init_declarator" => node.child_by_field_name("declarator"),
+                _ => None,
+            };
+            changes |= target.is_some_and(|target| self.str(target) == name);
+            true
+        });
+        if changes {
+            return None;
+        }
+        let words =
+            self.waits.words(self.text, first).into_iter().chain(self.waits.words(self.text, condition));
+        let words = words.chain(self.waits.words(self.text, update)).collect();
+        let reads_index =
+            [first, condition, update].iter().any(|part| self.waits.read_index(self.text, *part));
+        let head = |text| Piece { words, reads_index, ..Piece::bare(node.start_byte(), text) };
+        if fixed(value) {
+            // A sum in a register is better than a sum in an array.
+            if !self.variables.written_in(body).is_empty() {
+                return None;
+            }
+            return Some((
+                Rows { head: head(self.text[node.start_byte()..body.start_byte()].to_owned()), own: None },
+                body,
+            ));
+        }
+        let step = self.variables.step(value)?;
+        let ty = self.str(first.child_by_field_name("type")?);
+        let part = self.str(step);
+        let start = if part == "threadIdx.x" { "0u".to_owned() } else { format!("gs_first_{part}") };
+        let value = edits::apply(self.text, value, vec![(step.byte_range(), start)]);
+        let all = format!("gs_first_{name}");
+        let operator = self.str(condition.child_by_field_name("operator")?);
+        let advance = match update.kind() {
+            "update_expression" => format!("++{all}"),
+            _ => format!("{all} += {}", self.str(by)),
+        };
+        let bound = self.str(bound);
+        let text = format!("for ({ty} {all} = {value}; {all} {operator} {bound}; {advance})");
+        let own = (format!("{ty} {name} = {all} + gs_turn.x;"), format!("{name} {operator} {bound}"));
+        Some((Rows { head: head(text), own: Some(own) }, body))
+    }
+
+    fn leave(&self, node: Node<'t>, open: &mut Open) -> Result<()> {
+        if self.in_branch {
+            return refuse(node, "threads return inside of an `if` that only some threads enter");
+        }
+        open.leaves = true;
+        Ok(())
+    }
+
+    fn declaration(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
+        let word = |word: &str| children(node).iter().any(|child| self.str(*child) == word);
+        if word("__shared__") && !word("extern") {
+            // The block is alone in this function, so its memory is, too.
+            let mut piece = self.piece(node);
+            piece.text = piece.text.replacen("__shared__", "alignas(64)", 1).replacen("static ", "", 1);
+            open.done.push(Step::Common(piece));
+            return Ok(());
+        }
+        if word("extern") && word("__shared__") {
+            // A pointer, because the address of a thread-local array is asked for again and again.
+            for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+                let name = self.str(declared(declarator));
+                let mut piece = self.piece(node);
+                piece.text = format!(
+                    "auto* const {name} = gs_cpu_address([] {{ {} return &{name}[0]; }}());",
+                    piece.text
+                );
+                open.done.push(Step::Common(piece));
+            }
+            return Ok(());
+        }
+        if word("extern") || word("constexpr") {
+            open.done.push(Step::Common(self.piece(node)));
+            return Ok(());
+        }
+        if word("static") {
+            return refuse(node, "a variable is `static`");
+        }
+        for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+            let name = self.str(declared(declarator));
+            // `T v(x)` reads like the declaration of a function.
+            let index = self.variables.find(name, declarator.start_byte());
+            let Some(index) = index.filter(|_| declarator.kind() != "function_declarator") else {
+                return refuse(declarator, format!("the declaration of `{name}` cannot be read"));
+            };
+            let variable = &self.variables.list[index];
+            open.done.push(Step::Declare(index));
+            if variable.kind != Kind::Own {
+                continue;
+            }
+            let Some(value) = variable.value() else { continue };
+            let mut piece = self.replaced(value, open)?;
+            piece.declares = Some(index);
+            piece.words.insert(name.to_owned());
+            self.push(open, declarator, piece);
+            open.written.insert(index);
+        }
+        Ok(())
+    }
+
+    fn expression(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
+        let Some(expression) = node.named_child(0) else { return Ok(()) };
+        if let Some((name, Meeting::Barrier)) = self.meeting_of(expression) {
+            let plain = callee(self.text, expression).is_some_and(|callee| callee == name);
+            if plain {
+                self.close(open);
+                return Ok(());
+            }
+        }
+        let target = match expression.kind() {
+            "assignment_expression" => expression.child_by_field_name("left"),
+            "update_expression" => expression.child_by_field_name("argument"),
+            _ => None,
+        };
+        let uniform = target
+            .filter(|target| target.kind() == "identifier")
+            .and_then(|target| self.variables.find(self.str(target), target.start_byte()))
+            .is_some_and(|index| self.variables.list[index].kind == Kind::Uniform);
+        if uniform && !self.meets(node) {
+            self.common(open, self.piece(node));
+            return Ok(());
+        }
+        let piece = self.replaced(node, open)?;
+        self.push(open, node, piece);
+        Ok(())
+    }
+
+    fn condition(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
+        let (Some(condition), Some(then)) =
+            (node.child_by_field_name("condition"), node.child_by_field_name("consequence"))
+        else {
+            return refuse(node, "an `if` cannot be read");
+        };
+        let otherwise = node.child_by_field_name("alternative");
+        let uniform = self.variables.is_uniform_condition(condition);
+        if !self.meets(node) {
+            // All threads leave a loop together, or none.
+            if uniform && !self.in_branch && jump(node, true).is_some() {
+                self.common(open, self.piece(node));
+                return Ok(());
+            }
+            // What few threads do would keep the compiler from taking the others together.
+            if otherwise.is_none() && self.picks_few(condition) && !returns(then) {
+                self.close(open);
+                self.plain(node, open)?;
+                self.close(open);
+                return Ok(());
+            }
+            return self.plain(node, open);
+        }
+        if self.meets(condition) {
+            return refuse(condition, "threads meet in the condition of an `if`");
+        }
+        self.close(open);
+        if uniform {
+            let body = self.of(then)?;
+            let head = Piece { text: format!("if {}", self.str(condition)), ..self.piece(condition) };
+            open.done.push(Step::Inside { head, body, tail: String::new() });
+            if let Some(otherwise) = otherwise {
+                let body = self.of(otherwise)?;
+                let head = Piece::bare(otherwise.start_byte(), "else".to_owned());
+                open.done.push(Step::Inside { head, body, tail: String::new() });
+            }
+            return Ok(());
+        }
+        let mut barrier = None;
+        visit(node, &mut |node| {
+            let name = callee(self.text, node).filter(|_| node.kind() == "call_expression");
+            if barrier.is_none() && name.is_some_and(|name| name.starts_with("__syncthreads")) {
+                barrier = Some(node);
+            }
+            true
+        });
+        if let Some(barrier) = barrier {
+            return refuse(barrier, "no proof that all threads of the block come to this barrier");
+        }
+        if !self.variables.written_in(condition).is_empty() {
+            return refuse(condition, "the condition of an `if` in which threads meet changes a variable");
+        }
+        let (outside, side) = (std::mem::replace(&mut self.in_branch, true), self.number());
+        let around = self.around.last().copied();
+        let body = self.of(then)?;
+        let condition = self.piece(condition);
+        open.done.push(Step::Branch { side, condition, negated: false, around, body });
+        if let Some(otherwise) = otherwise {
+            let body = self.of(otherwise)?;
+            let empty = Piece::bare(otherwise.start_byte(), String::new());
+            open.done.push(Step::Branch { side, condition: empty, negated: true, around, body });
+        }
+        self.in_branch = outside;
+        Ok(())
+    }
+
+    /// Returns whether a condition holds for few threads, judged by an `==` with the thread's index.
+    fn picks_few(&self, condition: Node<'t>) -> bool {
+        let mut found = false;
+        visit(condition, &mut |node| {
+            let equals = node.child_by_field_name("operator").is_some_and(|operator| operator.kind() == "==");
+            found |= equals && children(node).into_iter().any(|side| self.variables.is_index(side));
+            true
+        });
+        found
+    }
+
+    fn repeat(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
+        let field = |name| node.child_by_field_name(name);
+        let Some(body) = field("body") else { return refuse(node, "a loop cannot be read") };
+        let condition = field("condition");
+        let uniform = condition.is_none_or(|condition| {
+            self.variables.is_uniform(condition)
+                || condition.kind() == "condition_clause" && self.variables.is_uniform_condition(condition)
+        });
+        if !uniform {
+            return refuse(condition.unwrap_or(node), "no proof that all threads run a loop equally often");
+        }
+        for part in [field("initializer"), field("update")].into_iter().flatten() {
+            let mut changed = self.variables.written_in(part);
+            if part.kind() == "declaration" {
+                let mut walk = part.walk();
+                let declarators = part.children_by_field_name("declarator", &mut walk);
+                changed.extend(declarators.filter_map(|declarator| {
+                    self.variables.find(self.str(declared(declarator)), declarator.start_byte())
+                }));
+            }
+            let varies = |index: &usize| self.variables.list[*index].kind != Kind::Uniform;
+            if changed.iter().any(varies) || self.meets(part) {
+                return refuse(part, "no proof that all threads run a loop equally often");
+            }
+        }
+        self.close(open);
+        self.around.push(node.id());
+        let steps = self.of(body);
+        self.around.pop();
+        let body_start = if node.kind() == "do_statement" { node.start_byte() } else { body.start_byte() };
+        let head = if node.kind() == "do_statement" {
+            "do ".to_owned()
+        } else {
+            self.text[node.start_byte()..body_start].to_owned()
+        };
+        let tail = if node.kind() == "do_statement" {
+            self.text[body.end_byte()..node.end_byte()].to_owned()
+        } else {
+            String::new()
+        };
+        let head = Piece::bare(node.start_byte(), head);
+        open.done.push(Step::Inside { head, body: steps?, tail });
+        Ok(())
+    }
+}
+
+/// Returns the statements of a list; a single statement is a list of one.
+pub(super) fn statements(node: Node<'_>) -> Vec<Node<'_>> {
+    match node.kind() {
+        "compound_statement" => children(node).into_iter().filter(Node::is_named).collect(),
+        "else_clause" => children(node).into_iter().filter(Node::is_named).flat_map(statements).collect(),
+        _ => vec![node],
+    }
+}
+
+/// Returns the `break` or `continue` that leaves a loop around the node; with `any`, also a `return`.
+fn jump(node: Node<'_>, any: bool) -> Option<Node<'_>> {
+    match node.kind() {
+        "break_statement" | "continue_statement" | "goto_statement" => Some(node),
+        "return_statement" if any => Some(node),
+        // A `break` belongs to the switch, and a `continue` is rare there.
+        "lambda_expression" | "for_statement" | "while_statement" | "do_statement" | "for_range_loop"
+        | "switch_statement" => None,
+        _ => children(node).into_iter().find_map(|child| jump(child, any)),
+    }
+}
+
+fn returns(node: Node<'_>) -> bool {
+    match node.kind() {
+        "return_statement" => true,
+        "lambda_expression" => false,
+        _ => children(node).into_iter().any(returns),
+    }
+}

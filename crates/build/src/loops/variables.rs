@@ -1,0 +1,465 @@
+//! The variables of a kernel that live where its threads meet, and how each is kept.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use super::waits::{Macro, Waits, callee};
+use crate::parse::{children, identifiers, visit};
+
+/// How a variable is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// All threads have one value at any time: one variable of the block.
+    Uniform,
+    /// Its value follows from the thread's index and uniform variables: each loop computes it again.
+    Again,
+    /// Each thread has its own: an array, or a variable of the one loop that uses it.
+    Own,
+}
+
+/// The integers in which a sum with a small index does not wrap around in any sensible program.
+const WIDE: [&str; 11] = [
+    "int",
+    "int32_t",
+    "long",
+    "long long",
+    "int64_t",
+    "ptrdiff_t",
+    "ssize_t",
+    "size_t",
+    "unsigned long",
+    "unsigned long long",
+    "uint64_t",
+];
+
+/// One variable.
+pub(super) struct Variable<'t> {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// The declaration; a parameter has none.
+    pub(super) declaration: Option<Node<'t>>,
+    /// The declarator, with a value where the kernel gives one.
+    pub(super) declarator: Node<'t>,
+    /// The type as it is written, pointers included.
+    pub(super) ty: String,
+    /// The extents, `[4][4]`.
+    pub(super) extents: String,
+    /// Whether the type is one that an array can hold: no reference and not `auto`.
+    pub(super) storable: bool,
+    /// The innermost loop around the declaration.
+    pub(super) around: Option<usize>,
+    /// The text in which the name means this variable.
+    pub(super) scope: Range<usize>,
+    /// The part of the value that is `threadIdx.x`, where the value is a sum with it.
+    pub(super) step: Option<Range<usize>>,
+}
+
+impl<'t> Variable<'t> {
+    /// Returns the expression that the variable begins with.
+    pub(super) fn value(&self) -> Option<Node<'t>> {
+        (self.declarator.kind() == "init_declarator")
+            .then(|| self.declarator.child_by_field_name("value"))
+            .flatten()
+    }
+}
+
+/// One place where a variable could change.
+struct Write<'t> {
+    variable: usize,
+    /// The statement, where the change is all that it does.
+    statement: Option<usize>,
+    /// The expressions that determine the new value; `None` where it is unknown.
+    from: Option<Vec<Node<'t>>>,
+}
+
+/// The variables of a kernel.
+pub(super) struct Variables<'k, 't> {
+    waits: &'k Waits,
+    text: &'t str,
+    pub(super) list: Vec<Variable<'t>>,
+    by_name: HashMap<String, Vec<usize>>,
+    /// Names that are declared deeper inside, or by the file as memory.
+    varying: HashSet<String>,
+    /// Arrays in shared memory.
+    shared: HashSet<String>,
+    writes: Vec<Write<'t>>,
+    /// Statements that the whole block executes at once, by their identity, with their places.
+    common: HashMap<usize, usize>,
+    /// The `if` statements in which threads meet, and their conditions.
+    branches: Vec<(Node<'t>, Node<'t>)>,
+    /// Those of them that only some threads of the block enter.
+    apart: Vec<Range<usize>>,
+}
+
+/// Functions whose result follows from their arguments.
+const PURE: [&str; 14] = [
+    "min",
+    "max",
+    "abs",
+    "fminf",
+    "fmaxf",
+    "sqrtf",
+    "sqrt",
+    "__popc",
+    "__clz",
+    "__ffs",
+    "size_t",
+    "static_cast",
+    "int",
+    "unsigned",
+];
+
+impl<'k, 't> Variables<'k, 't> {
+    /// Returns no variables.
+    pub(super) fn new(text: &'t str, waits: &'k Waits) -> Self {
+        let memory = waits.memory().clone();
+        Self {
+            waits,
+            text,
+            list: Vec::new(),
+            by_name: HashMap::new(),
+            varying: memory,
+            shared: HashSet::new(),
+            writes: Vec::new(),
+            common: HashMap::new(),
+            branches: Vec::new(),
+            apart: Vec::new(),
+        }
+    }
+
+    /// Returns the variable that a name means at a place.
+    pub(super) fn find(&self, name: &str, at: usize) -> Option<usize> {
+        let named = self.by_name.get(name)?.iter().copied();
+        named
+            .filter(|&index| self.list[index].scope.contains(&at))
+            .min_by_key(|&index| self.list[index].scope.len())
+    }
+
+    fn meant(&self, identifier: Node<'_>) -> Option<usize> {
+        self.find(&self.text[identifier.byte_range()], identifier.start_byte())
+    }
+
+    pub(super) fn add(&mut self, variable: Variable<'t>) {
+        self.by_name.entry(variable.name.clone()).or_default().push(self.list.len());
+        self.list.push(variable);
+    }
+
+    /// Notes an array of the block's shared memory.
+    pub(super) fn share(&mut self, name: &str) {
+        self.shared.insert(name.to_owned());
+        self.varying.insert(name.to_owned());
+    }
+
+    /// Returns whether the name is that of an array in shared memory, and of nothing else.
+    pub(super) fn is_shared(&self, name: &str) -> bool {
+        self.shared.contains(name) && !self.by_name.contains_key(name)
+    }
+
+    /// Notes that the whole block executes a statement at once.
+    pub(super) fn common(&mut self, statement: Node<'t>) {
+        self.common.insert(statement.id(), statement.start_byte());
+    }
+
+    /// Notes an `if` in which threads meet.
+    pub(super) fn branch(&mut self, statement: Node<'t>, condition: Node<'t>) {
+        self.branches.push((statement, condition));
+    }
+
+    /// Decides how each variable is kept, from all that the kernel's body does.
+    pub(super) fn decide(&mut self, body: Node<'t>) {
+        self.nested(body);
+        self.writes = self.writes_in(body);
+        loop {
+            self.find_uniform();
+            // Only some threads execute what stands in a branch that depends on the thread.
+            let uniform = |condition: Node<'t>| self.is_uniform_condition(condition);
+            let apart = self.branches.iter().position(|(_, condition)| !uniform(*condition));
+            let Some(apart) = apart else { break };
+            let (statement, _) = self.branches.swap_remove(apart);
+            self.apart.push(statement.byte_range());
+        }
+        // In order: a value can follow from variables above.
+        for index in 0..self.list.len() {
+            let variable = &self.list[index];
+            let again = variable.kind == Kind::Own
+                && variable.extents.is_empty()
+                && !self.is_written(index)
+                && variable.value().is_some_and(|value| self.follows(value));
+            if again {
+                self.list[index].kind = Kind::Again;
+                let steps = WIDE.contains(&&*self.list[index].ty).then(|| self.list[index].value()).flatten();
+                self.list[index].step =
+                    steps.and_then(|value| self.step(value)).map(|node| node.byte_range());
+            }
+        }
+    }
+
+    /// Returns whether all threads of the block find the same in a condition, with its parentheses.
+    pub(super) fn is_uniform_condition(&self, condition: Node<'t>) -> bool {
+        children(condition).into_iter().filter(Node::is_named).all(|child| self.is_uniform(child))
+    }
+
+    /// Finds the variables of which all threads have one value.
+    fn find_uniform(&mut self) {
+        for variable in &mut self.list {
+            variable.kind = Kind::Uniform;
+        }
+        loop {
+            let varies = |index: usize| {
+                let variable = &self.list[index];
+                variable.kind == Kind::Uniform
+                    && (variable.value().is_some_and(|value| !self.is_uniform(value))
+                        || !variable.extents.is_empty()
+                        || self
+                            .writes
+                            .iter()
+                            .any(|write| write.variable == index && !self.keeps_uniform(write)))
+            };
+            let varying: Vec<usize> = (0..self.list.len()).filter(|&index| varies(index)).collect();
+            if varying.is_empty() {
+                break;
+            }
+            for index in varying {
+                self.list[index].kind = Kind::Own;
+            }
+        }
+    }
+
+    /// Returns the part of an expression that grows by one from thread to thread in x, and by which the expression does.
+    pub(super) fn step<'n>(&self, node: Node<'n>) -> Option<Node<'n>> {
+        match node.kind() {
+            "field_expression" => (&self.text[node.byte_range()] == "threadIdx.x").then_some(node),
+            "identifier" => self.meant(node).filter(|&index| self.list[index].step.is_some()).map(|_| node),
+            "parenthesized_expression" => self.step(node.named_child(0)?),
+            "binary_expression" => {
+                let (left, right) = (node.child_by_field_name("left")?, node.child_by_field_name("right")?);
+                let operator = node.child_by_field_name("operator")?.kind();
+                match (self.depends_on_x(left), self.depends_on_x(right), operator) {
+                    (true, false, "+" | "-") => self.step(left),
+                    (false, true, "+") => self.step(right),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn depends_on_x(&self, node: Node<'_>) -> bool {
+        match node.kind() {
+            "field_expression" => &self.text[node.byte_range()] == "threadIdx.x",
+            "identifier" => self.meant(node).is_some_and(|index| {
+                let variable = &self.list[index];
+                variable.kind == Kind::Again && variable.value().is_some_and(|value| self.depends_on_x(value))
+            }),
+            _ => children(node).into_iter().any(|child| self.depends_on_x(child)),
+        }
+    }
+
+    /// Returns whether something could change the variable after its declaration.
+    fn is_written(&self, variable: usize) -> bool {
+        self.writes.iter().any(|write| write.variable == variable)
+    }
+
+    /// Returns whether something could hold on to the variable's place.
+    pub(super) fn is_addressed(&self, variable: usize) -> bool {
+        self.writes.iter().any(|write| write.variable == variable && write.from.is_none())
+    }
+
+    /// Returns the variables that something inside of `node` could change.
+    pub(super) fn written_in(&self, node: Node<'t>) -> HashSet<usize> {
+        self.writes_in(node).into_iter().map(|write| write.variable).collect()
+    }
+
+    fn keeps_uniform(&self, write: &Write<'t>) -> bool {
+        let declared = self.list[write.variable].scope.start;
+        let together = |place: &usize| {
+            self.apart.iter().all(|branch| !branch.contains(place) || branch.contains(&declared))
+        };
+        write.statement.and_then(|statement| self.common.get(&statement)).is_some_and(together)
+            && write.from.as_ref().is_some_and(|from| from.iter().all(|node| self.is_uniform(*node)))
+    }
+
+    /// Returns whether all threads of the block find the same value.
+    pub(super) fn is_uniform(&self, node: Node<'_>) -> bool {
+        self.is_simple(node, &|name| match self.meant(name) {
+            Some(index) => self.list[index].kind == Kind::Uniform,
+            None => !self.varying.contains(&self.text[name.byte_range()]),
+        })
+    }
+
+    /// Returns whether an expression has one value for all threads of a row.
+    pub(super) fn is_fixed_in_row(&self, node: Node<'_>) -> bool {
+        self.follows(node) && !self.depends_on_x(node)
+    }
+
+    /// Returns whether an expression follows from the thread's index and differs between threads.
+    pub(super) fn is_index(&self, node: Node<'_>) -> bool {
+        self.follows(node) && !self.is_uniform(node)
+    }
+
+    /// Returns whether an expression has the same value whenever a thread evaluates it.
+    fn follows(&self, node: Node<'_>) -> bool {
+        self.is_simple(node, &|name| match self.meant(name).map(|index| (index, self.list[index].kind)) {
+            Some((index, Kind::Uniform)) => !self.is_written(index),
+            Some((_, kind)) => kind == Kind::Again,
+            None => {
+                let name = &self.text[name.byte_range()];
+                name == "threadIdx" || !self.varying.contains(name)
+            }
+        })
+    }
+
+    /// Returns whether an expression only computes, from identifiers that are `allowed`.
+    fn is_simple(&self, node: Node<'_>, allowed: &dyn Fn(Node<'_>) -> bool) -> bool {
+        let all = |nodes: Vec<Node<'_>>| {
+            nodes.into_iter().filter(Node::is_named).all(|node| self.is_simple(node, allowed))
+        };
+        match node.kind() {
+            "number_literal"
+            | "qualified_identifier"
+            | "char_literal"
+            | "true"
+            | "false"
+            | "null"
+            | "sizeof_expression"
+            | "type_descriptor"
+            | "primitive_type"
+            | "comment" => true,
+            "identifier" => match self.waits.macro_of(&self.text[node.byte_range()]) {
+                Macro::None => allowed(node),
+                Macro::Varies => false,
+                // Of constants, if no word means one of the kernel's variables.
+                Macro::Of(words) => {
+                    !words.iter().any(|word| self.by_name.contains_key(word) || self.varying.contains(word))
+                }
+            },
+            "field_expression" => {
+                let argument = node.child_by_field_name("argument");
+                let direct =
+                    node.child_by_field_name("operator").is_none_or(|op| &self.text[op.byte_range()] == ".");
+                direct && argument.is_some_and(|argument| self.is_simple(argument, allowed))
+            }
+            "binary_expression"
+            | "parenthesized_expression"
+            | "conditional_expression"
+            | "cast_expression"
+            | "unary_expression"
+            | "argument_list" => all(children(node)),
+            "call_expression" => {
+                let pure = callee(self.text, node).is_some_and(|name| PURE.contains(&name))
+                    || node.child_by_field_name("function").is_some_and(|f| f.kind() == "primitive_type");
+                pure && node
+                    .child_by_field_name("arguments")
+                    .is_some_and(|node| self.is_simple(node, allowed))
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes the names that are declared inside of loops over threads, which no uniform expression can mean.
+    fn nested(&mut self, body: Node<'t>) {
+        self.varying.insert("threadIdx".to_owned());
+        let mut names = HashSet::new();
+        visit(body, &mut |node| {
+            if node.kind() == "declaration" || node.kind() == "for_range_loop" {
+                for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+                    identifiers(self.text, declared(declarator), &mut names);
+                }
+            }
+            true
+        });
+        names.retain(|name| !self.by_name.contains_key(name));
+        self.varying.extend(names);
+    }
+
+    fn writes_in(&self, body: Node<'t>) -> Vec<Write<'t>> {
+        let text = self.text;
+        let mut writes = Vec::new();
+        visit(body, &mut |node| {
+            let statement = node.parent().filter(|parent| {
+                let header = parent.kind() == "for_statement"
+                    && [parent.child_by_field_name("update"), parent.child_by_field_name("initializer")]
+                        .contains(&Some(node));
+                parent.kind() == "expression_statement" || header
+            });
+            let statement = statement.map(|statement| statement.id());
+            let mut write = |target: Option<Node<'t>>, from: Option<Vec<Node<'t>>>| {
+                if let Some(variable) = target.and_then(|target| self.changed(target)) {
+                    // An element or a field is only a part: its variable has no single value.
+                    let whole = target.is_some_and(|target| target.kind() == "identifier");
+                    writes.push(Write { variable, statement, from: from.filter(|_| whole) });
+                }
+            };
+            match node.kind() {
+                "assignment_expression" => {
+                    let from = node.child_by_field_name("right").into_iter().collect();
+                    write(node.child_by_field_name("left"), Some(from));
+                }
+                "update_expression" => write(node.child_by_field_name("argument"), Some(Vec::new())),
+                "pointer_expression" if text[node.byte_range()].starts_with('&') => {
+                    write(node.child_by_field_name("argument"), None);
+                }
+                "call_expression" => {
+                    // A function could take a reference, and a function object is a variable.
+                    let known = callee(text, node).is_some_and(|name| {
+                        let object = self.by_name.contains_key(name) || self.varying.contains(name);
+                        !object && !self.waits.takes_references(name)
+                    });
+                    let arguments = node.child_by_field_name("arguments").map(children).unwrap_or_default();
+                    for argument in arguments.into_iter().filter(|node| !known && node.kind() == "identifier")
+                    {
+                        write(Some(argument), None);
+                    }
+                    // A method could change its object.
+                    let method =
+                        node.child_by_field_name("function").filter(|f| f.kind() == "field_expression");
+                    write(method.and_then(|method| method.child_by_field_name("argument")), None);
+                }
+                "reference_declarator" => {
+                    let value = node.parent().and_then(|parent| parent.child_by_field_name("value"));
+                    write(value, None);
+                }
+                "lambda_capture_specifier" => {
+                    for name in children(node).into_iter().filter(|node| node.kind() == "identifier") {
+                        write(Some(name), None);
+                    }
+                }
+                "identifier" => {
+                    let names = self.waits.changed_by(&text[node.byte_range()]);
+                    let variables = names.filter_map(|name| self.find(name, node.start_byte()));
+                    writes.extend(variables.map(|variable| Write { variable, statement: None, from: None }));
+                }
+                _ => {}
+            }
+            true
+        });
+        writes
+    }
+
+    /// Returns the variable that changes with what an expression stands for. What a pointer leads to is no part of it.
+    fn changed(&self, target: Node<'_>) -> Option<usize> {
+        match target.kind() {
+            "identifier" => self.meant(target),
+            "parenthesized_expression" => self.changed(target.named_child(0)?),
+            "subscript_expression" | "field_expression" => {
+                let index = self.changed(target.child_by_field_name("argument")?)?;
+                let variable = &self.list[index];
+                (!variable.extents.is_empty() || !variable.ty.contains('*')).then_some(index)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns the name that a declarator declares.
+pub(super) fn declared(declarator: Node<'_>) -> Node<'_> {
+    match declarator.child_by_field_name("declarator") {
+        Some(inner) => declared(inner),
+        None if declarator.kind() == "reference_declarator" => {
+            declarator.named_child(0).map_or(declarator, declared)
+        }
+        None => declarator,
+    }
+}

@@ -1,0 +1,338 @@
+//! The functions and macros by which a thread waits for others.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+use tree_sitter::Node;
+
+use super::variables::declared;
+use crate::diagnostic::Result;
+use crate::headers;
+use crate::parse::{children, identifiers, tree, visit};
+
+/// The functions of the device headers that call the backend to wait, and those that macros define.
+const ROOTS: [&str; 16] = [
+    "gs_cpu_barrier",
+    "gs_cpu_warp",
+    "__shfl",
+    "__shfl_up",
+    "__shfl_down",
+    "__shfl_xor",
+    "__shfl_sync",
+    "__shfl_up_sync",
+    "__shfl_down_sync",
+    "__shfl_xor_sync",
+    "__reduce_add_sync",
+    "__reduce_min_sync",
+    "__reduce_max_sync",
+    "__reduce_and_sync",
+    "__reduce_or_sync",
+    "__reduce_xor_sync",
+];
+
+type Words = HashSet<String>;
+
+/// The names that each function calls and mentions, and the words of each macro.
+#[derive(Clone, Default)]
+struct Names {
+    calls: HashMap<String, Words>,
+    mentions: HashMap<String, Words>,
+    macros: HashMap<String, Words>,
+    /// Functions with a parameter that is a reference.
+    references: Words,
+}
+
+impl Names {
+    fn gather(&mut self, text: &str, root: Node<'_>) {
+        visit(root, &mut |node| {
+            let name = |field| node.child_by_field_name(field);
+            match node.kind() {
+                "function_definition" => {
+                    if let (Some(declarator), Some(body)) = (name("declarator"), name("body"))
+                        && let Some(name) = function_name(text, declarator)
+                    {
+                        called(text, body, self.calls.entry(name.clone()).or_default());
+                        identifiers(text, body, self.mentions.entry(name.clone()).or_default());
+                        if text[declarator.byte_range()].contains('&') {
+                            self.references.insert(name);
+                        }
+                    }
+                }
+                "preproc_def" | "preproc_function_def" => {
+                    if let Some(name) = name("name") {
+                        identifiers(
+                            text,
+                            node,
+                            self.macros.entry(text[name.byte_range()].to_owned()).or_default(),
+                        );
+                    }
+                }
+                _ => {}
+            }
+            true
+        });
+    }
+
+    /// Returns the names of functions and macros that lead to one of the roots.
+    fn leading_to(&self, roots: impl IntoIterator<Item = &'static str>) -> Words {
+        let mut waiting: Words = roots.into_iter().map(str::to_owned).collect();
+        loop {
+            let waits = |word: &String| waiting.contains(word);
+            let waiting_macro = |word: &String| waits(word) && self.macros.contains_key(word);
+            let named = self.calls.iter().chain(&self.macros).filter(|(_, words)| words.iter().any(waits));
+            let mentioned = self.mentions.iter().filter(|(_, words)| words.iter().any(waiting_macro));
+            let leading = named.chain(mentioned).map(|(name, _)| name);
+            let new: Vec<String> = leading.filter(|name| !waits(name)).cloned().collect();
+            if new.is_empty() {
+                return waiting;
+            }
+            waiting.extend(new);
+        }
+    }
+}
+
+/// The meaning of a name as a macro.
+pub(super) enum Macro {
+    /// It is none.
+    None,
+    /// It could read memory or the thread's index.
+    Varies,
+    /// It leads to these words alone, its own name among them.
+    Of(Words),
+}
+
+/// The functions and macros of a file, its headers and ours, by whether a thread can wait in them.
+pub(super) struct Waits {
+    waiting: Words,
+    /// Functions that read `threadIdx`.
+    indexed: Words,
+    macros: HashMap<String, Words>,
+    references: Words,
+    /// The macros of the user's that change something, by the words in them.
+    changing: HashMap<String, Words>,
+    /// Macros that could read memory.
+    reading: Words,
+    /// The variables in memory that kernels can change.
+    memory: Words,
+}
+
+impl Waits {
+    /// Reads a file and the texts of the user's headers.
+    pub(super) fn collect<'a>(
+        text: &str,
+        root: Node<'_>,
+        helpers: impl Iterator<Item = &'a str>,
+    ) -> Result<Self> {
+        let (mut names, mut changing) = (ours()?.clone(), HashMap::new());
+        let (mut reading, mut memory) = (Words::new(), Words::new());
+        let mut gather = |text: &str, root: Node<'_>| {
+            names.gather(text, root);
+            look_into_macros(text, root, &mut changing, &mut reading);
+            gather_memory(text, root, &mut memory);
+        };
+        gather(text, root);
+        for helper in helpers {
+            gather(helper, tree(helper)?.root_node());
+        }
+        let waiting = names.leading_to(ROOTS);
+        let reads = |words: &Words| words.contains("threadIdx");
+        let readers = names.mentions.iter().chain(&names.macros).filter(|(_, words)| reads(words));
+        let mut indexed: Words = readers.map(|(name, _)| name.clone()).collect();
+        loop {
+            let calls = |words: &Words| words.iter().any(|word| indexed.contains(word));
+            let callers = names.calls.iter().filter(|(name, words)| !indexed.contains(*name) && calls(words));
+            let new: Vec<String> = callers.map(|(name, _)| name.clone()).collect();
+            if new.is_empty() {
+                break;
+            }
+            indexed.extend(new);
+        }
+        indexed.retain(|name| names.calls.contains_key(name));
+        Ok(Self {
+            waiting,
+            indexed,
+            macros: names.macros,
+            references: names.references,
+            changing,
+            reading,
+            memory,
+        })
+    }
+
+    /// Returns whether a function of this name could change its arguments.
+    pub(super) fn takes_references(&self, name: &str) -> bool {
+        self.references.contains(name) || matches!(name, "swap" | "exchange")
+    }
+
+    /// Returns the variables in memory that kernels can change.
+    pub(super) fn memory(&self) -> &Words {
+        &self.memory
+    }
+
+    /// Returns what a name means as a macro.
+    pub(super) fn macro_of(&self, name: &str) -> Macro {
+        let Some(mut words) = self.macros.get(name).cloned() else { return Macro::None };
+        let mut new: Vec<String> = words.iter().cloned().collect();
+        while let Some(word) = new.pop() {
+            for next in self.macros.get(&word).into_iter().flatten() {
+                if words.insert(next.clone()) {
+                    new.push(next.clone());
+                }
+            }
+        }
+        words.insert(name.to_owned());
+        let varies =
+            |word: &String| word == "threadIdx" || self.reading.contains(word) || self.memory.contains(word);
+        let calls = |word: &String| self.indexed.contains(word) || self.waiting.contains(word);
+        if words.iter().any(|word| varies(word) || calls(word)) { Macro::Varies } else { Macro::Of(words) }
+    }
+
+    /// Returns the words of a macro that changes something.
+    pub(super) fn changed_by(&self, name: &str) -> impl Iterator<Item = &String> {
+        self.changing.get(name).into_iter().flatten()
+    }
+
+    /// Returns whether a thread can wait in a function or macro of this name.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.waiting.contains(name)
+    }
+
+    /// Returns whether a function that `node` calls, itself or in a macro, reads `threadIdx`.
+    pub(super) fn read_index(&self, text: &str, node: Node<'_>) -> bool {
+        let mut calls = Words::new();
+        called(text, node, &mut calls);
+        let mut own = Words::new();
+        identifiers(text, node, &mut own);
+        let macros = own.iter().filter_map(|word| self.macros.get(word)).flatten();
+        // An operator is called without its name, and a failed assertion names its thread.
+        self.indexed.iter().any(|name| name.starts_with("operator"))
+            || calls.iter().chain(macros).any(|word| word == "assert" || self.indexed.contains(word))
+    }
+
+    /// Returns whether a thread can wait in an operator, which is called without its name.
+    pub(super) fn in_operators(&self) -> bool {
+        self.waiting.iter().any(|name| name.starts_with("operator"))
+    }
+
+    /// Returns whether the name is that of a macro in which a thread can wait.
+    pub(super) fn is_waiting_macro(&self, name: &str) -> bool {
+        self.macros.contains_key(name) && self.contains(name)
+    }
+
+    /// Returns the first call, or use of a macro, in which a thread can wait.
+    pub(super) fn first<'t>(&self, text: &str, node: Node<'t>) -> Option<Node<'t>> {
+        let mut found = None;
+        visit(node, &mut |node| {
+            let waits = match node.kind() {
+                "call_expression" => callee(text, node).is_some_and(|name| self.contains(name)),
+                "identifier" => self.is_waiting_macro(&text[node.byte_range()]),
+                _ => false,
+            };
+            if found.is_none() && waits {
+                found = Some(node);
+            }
+            found.is_none()
+        });
+        found
+    }
+
+    /// Returns the identifiers of `node`, and those of the macros among them.
+    pub(super) fn words(&self, text: &str, node: Node<'_>) -> Words {
+        let mut words = Words::new();
+        identifiers(text, node, &mut words);
+        let mut new: Vec<String> = words.iter().cloned().collect();
+        while let Some(word) = new.pop() {
+            for next in self.macros.get(&word).into_iter().flatten() {
+                if words.insert(next.clone()) {
+                    new.push(next.clone());
+                }
+            }
+        }
+        words
+    }
+}
+
+/// Returns what the device headers of this crate define.
+fn ours() -> Result<&'static Names> {
+    static OURS: OnceLock<Names> = OnceLock::new();
+    if let Some(names) = OURS.get() {
+        return Ok(names);
+    }
+    let mut names = Names::default();
+    for text in headers::all() {
+        names.gather(text, tree(text)?.root_node());
+    }
+    Ok(OURS.get_or_init(|| names))
+}
+
+/// Returns the name of the function that an expression calls.
+pub(super) fn callee<'t>(text: &'t str, call: Node<'_>) -> Option<&'t str> {
+    let mut function = call.child_by_field_name("function")?;
+    loop {
+        function = match function.kind() {
+            "identifier" | "field_identifier" => return Some(&text[function.byte_range()]),
+            "field_expression" => function.child_by_field_name("field")?,
+            "template_function" | "template_method" | "qualified_identifier" => {
+                function.child_by_field_name("name")?
+            }
+            _ => return None,
+        };
+    }
+}
+
+fn called(text: &str, body: Node<'_>, words: &mut Words) {
+    visit(body, &mut |node| {
+        if node.kind() == "call_expression" {
+            words.extend(callee(text, node).map(str::to_owned));
+        }
+        true
+    });
+}
+
+fn function_name(text: &str, declarator: Node<'_>) -> Option<String> {
+    if declarator.kind() == "function_declarator" {
+        let name = declarator.child_by_field_name("declarator")?;
+        return Some(text[name.byte_range()].rsplit("::").next()?.to_owned());
+    }
+    let inner = declarator.child_by_field_name("declarator");
+    inner
+        .or_else(|| children(declarator).into_iter().find(|c| c.kind() == "function_declarator"))
+        .and_then(|d| function_name(text, d))
+}
+
+/// Notes the macros in which something is assigned, and those that could read memory.
+fn look_into_macros(text: &str, root: Node<'_>, changing: &mut HashMap<String, Words>, reading: &mut Words) {
+    visit(root, &mut |node| {
+        if let "preproc_def" | "preproc_function_def" = node.kind()
+            && let (Some(name), Some(value)) =
+                (node.child_by_field_name("name"), node.child_by_field_name("value"))
+        {
+            let name = text[name.byte_range()].to_owned();
+            let value = &text[value.byte_range()];
+            let compares =
+                ["==", "<=", ">=", "!="].iter().fold(value.to_owned(), |value, op| value.replace(op, ""));
+            if compares.contains('=') || value.contains("++") || value.contains("--") {
+                identifiers(text, node, changing.entry(name.clone()).or_default());
+            }
+            if value.contains('[') || value.contains("->") {
+                reading.insert(name);
+            }
+        }
+        true
+    });
+}
+
+/// Notes the variables of a file in memory that kernels can change.
+fn gather_memory(text: &str, root: Node<'_>, memory: &mut Words) {
+    visit(root, &mut |node| {
+        if node.kind() == "declaration" {
+            let word = |word: &str| children(node).iter().any(|child| &text[child.byte_range()] == word);
+            if !["constexpr", "const", "__constant__"].into_iter().any(word) {
+                for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+                    memory.insert(text[declared(declarator).byte_range()].to_owned());
+                }
+            }
+        }
+        node.kind() != "function_definition"
+    });
+}

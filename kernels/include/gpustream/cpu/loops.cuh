@@ -1,0 +1,331 @@
+// Kernels whose threads meet, as loops over the threads of a block between the places where they meet.
+//
+// gpustream-build writes the second form of such a kernel with the names of this header. Each thread's variables that
+// live longer than one loop are arrays of one value per thread; a shuffle reads another thread's value in them.
+#ifndef GPUSTREAM_CPU_LOOPS_CUH
+#define GPUSTREAM_CPU_LOOPS_CUH
+
+// A grid with at most this many blocks in each direction can run as loops, on warps of this many lanes: the index of a
+// thread then is a number that the compiler can see to grow by one from thread to thread.
+#define GS_CPU_LOOPS_GRID_MAX (1u << 20)
+#define GS_CPU_LOOPS_WARP 32
+
+#define GS_CPU_LOOP __attribute__((always_inline))
+
+#define GS_CPU_AT_MOST(value, bound) \
+    if ((value) > (bound)) __builtin_unreachable()
+
+// Begins such a form: the indices of the block as constants that hide the thread-local variables, which the compiler
+// would read again after each store.
+#define GS_CPU_LOOPS_BEGIN                                                                    \
+    const uint3 blockIdx = ::blockIdx, blockDim = ::blockDim, gridDim = ::gridDim;            \
+    constexpr int warpSize = GS_CPU_LOOPS_WARP;                                               \
+    GS_CPU_AT_MOST(blockIdx.x, GS_CPU_LOOPS_GRID_MAX);                                        \
+    GS_CPU_AT_MOST(blockIdx.y, GS_CPU_LOOPS_GRID_MAX);                                        \
+    GS_CPU_AT_MOST(blockDim.x, 1024u);                                                        \
+    GS_CPU_AT_MOST(blockDim.y, 1024u);                                                        \
+    (void)blockIdx, (void)blockDim, (void)gridDim, (void)warpSize
+
+// One value for each thread of a block. A shuffle may look at a warp before the first thread and after the last, and
+// ignores what it finds there.
+template <class T>
+struct gs_cpu_values {
+    T before[64];
+    T at[1024];
+    T after[64];
+};
+
+// The same of a variable that a loop both changes and reads of other threads: these read the values from before the loop.
+template <class T>
+struct gs_cpu_twofold : gs_cpu_values<T> {
+    T next[1024];
+};
+
+// The threads of a block that run: all of them, or those that have not returned and take the way that the block takes.
+struct gs_cpu_threads {
+    static constexpr uint32_t warp = GS_CPU_LOOPS_WARP;
+    uint32_t x, y, z;  // the block's extents
+    uint32_t count;    // the block's threads
+    bool all;          // all threads run, and no warp lacks lanes
+    // Where not all run: whether each thread does, with zeros beyond the block, and the lanes of each warp that do.
+    uint8_t runs[1024 + 2 * warp];
+    uint32_t lanes[32];
+
+    explicit gs_cpu_threads(const gs_cpu_context* context)
+        : x(context->block.x), y(context->block.y), z(context->block.z), count(x * y * z), all(count % warp == 0) {
+        if (!all) {
+            fill(1);
+            settle();
+        }
+    }
+    void fill(uint8_t value) {
+        std::memset(runs, value, count);
+        std::memset(runs + count, 0, sizeof runs - count);
+    }
+    // Counts the lanes that run after `runs` has changed.
+    void settle() {
+        for (uint32_t first = 0, number = 0; first < count; first += warp, ++number) {
+            uint32_t sum = 0;
+            for (uint32_t lane = 0; lane < warp; ++lane) sum += runs[first + lane];
+            lanes[number] = sum;
+        }
+        all = false;
+    }
+    // Ends a loop that changed such a variable.
+    template <class T>
+    void renew(gs_cpu_twofold<T>& values) const {
+        if (all) {
+            std::memcpy(values.at, values.next, count * sizeof(T));
+            return;
+        }
+        for (uint32_t first = 0; first < count; first += warp) {
+            if (lanes[first / warp] == warp) {
+                std::memcpy(values.at + first, values.next + first, warp * sizeof(T));
+            } else if (lanes[first / warp] != 0) {
+                for (uint32_t thread = first; thread < first + warp; ++thread) {
+                    if (runs[thread]) values.at[thread] = values.next[thread];
+                }
+            }
+        }
+    }
+    // Whether the whole warp of a thread runs.
+    bool whole_warp(size_t thread) const { return all || lanes[thread / warp] == warp; }
+};
+
+// One thread in a loop over the threads of a block.
+template <bool WholeWarp>
+struct gs_cpu_turn {
+    const gs_cpu_threads& threads;
+    size_t thread;   // number in the block
+    uint32_t lane;   // and in the warp
+    uint3 index;     // its threadIdx
+    int x;           // the same in x, in a type whose sums do not wrap around
+
+    bool takes_part(size_t other) const { return WholeWarp || threads.runs[other] != 0; }
+    uint32_t width_of(int width) const {
+        return width > 0 && (uint32_t)width < threads.warp ? (uint32_t)width : threads.warp;
+    }
+    // The results of shuffles: as in warp.cuh, the thread's own value where the source takes no part. Both values are
+    // loaded whatever the outcome, at addresses that grow by one from thread to thread: so the loop can be vectorised.
+    template <class Values>
+    GS_CPU_LOOP auto up(const Values& values, unsigned delta, int width = 0) const {
+        const uint32_t segment = width_of(width), at = lane & (segment - 1);
+        const uint32_t step = delta < segment ? delta : 0;
+        const auto far = (values.at - step)[thread], own = values.at[thread];
+        return at >= step && (WholeWarp || threads.runs[at >= step ? thread - step : thread]) ? far : own;
+    }
+    template <class Values>
+    GS_CPU_LOOP auto down(const Values& values, unsigned delta, int width = 0) const {
+        const uint32_t segment = width_of(width), at = lane & (segment - 1);
+        const uint32_t step = delta < segment ? delta : 0;
+        const auto far = (values.at + step)[thread], own = values.at[thread];
+        return at + step < segment && (WholeWarp || threads.runs[thread + step]) ? far : own;
+    }
+    template <class Values>
+    GS_CPU_LOOP auto other(const Values& values, int lane_mask, int width = 0) const {
+        const uint32_t segment = width_of(width), at = lane;
+        const uint32_t mask = (uint32_t)lane_mask;
+        const auto own = values.at[thread];
+        if (mask < threads.warp && (mask & (mask - 1)) == 0 && segment == threads.warp) {
+            const auto below = (values.at - mask)[thread], above = (values.at + mask)[thread];
+            const bool is_above = (at & mask) != 0;
+            return WholeWarp || threads.runs[thread ^ mask] ? (is_above ? below : above) : own;
+        }
+        const uint32_t from = at ^ mask;
+        if (from >= (at & ~(segment - 1)) + segment) return own;
+        const size_t source = thread - at + from;
+        return takes_part(source) ? values.at[source] : own;
+    }
+    template <class Values>
+    GS_CPU_LOOP auto from(const Values& values, int of, int width = 0) const {
+        const uint32_t segment = width_of(width);
+        const size_t source = (thread & ~(size_t)(segment - 1)) + ((uint32_t)of & (segment - 1));
+        return takes_part(source) ? values.at[source] : values.at[thread];
+    }
+};
+
+// A row of a block's threads.
+struct gs_cpu_row {
+    const gs_cpu_threads& threads;
+    size_t first;  // number of the first of them in the block
+    uint3 index;   // its threadIdx
+    int x;
+
+    // Runs the body for each thread of a part of the row. Threads between two meetings are not ordered, so the compiler
+    // may take several at once. `threadIdx` itself is set only for functions outside of the kernel that read it.
+    template <bool SetsIndex, bool WholeWarp, class Body>
+    GS_CPU_LOOP void part(uint32_t begin, uint32_t end, Body body) const {
+        const uint32_t y = index.y, z = index.z;
+        GS_CPU_AT_MOST(begin, 1023u);
+        GS_CPU_AT_MOST(end, 1024u);
+        const int last = (int)end;
+#pragma GCC ivdep
+        for (int x = (int)begin; x < last; ++x) {
+            const uint32_t number = (uint32_t)x;
+            GS_CPU_AT_MOST(number, 1023u);
+            if (SetsIndex) ::threadIdx.x = number;
+            if (WholeWarp || threads.runs[first + number]) {
+                const uint32_t lane = ((uint32_t)first + number) % threads.warp;
+                body(gs_cpu_turn<WholeWarp>{threads, first + number, lane, {number, y, z}, x});
+            }
+        }
+    }
+    template <bool SetsIndex, class Body>
+    GS_CPU_LOOP void each(Body body) const {
+        const uint32_t length = threads.x, warp = threads.warp;
+        // The whole row, or the part of a warp that lies in it.
+        for (uint32_t begin = 0, end; begin < length; begin = end) {
+            const size_t thread = first + begin;
+            end = threads.all ? length : begin + warp - (uint32_t)(thread % warp);
+            if (end > length) end = length;
+            if (threads.whole_warp(thread)) {
+                part<SetsIndex, true>(begin, end, body);
+            } else if (threads.lanes[thread / warp] != 0) {
+                part<SetsIndex, false>(begin, end, body);
+            }
+        }
+    }
+};
+template <bool SetsIndex = false, class Body>
+static inline GS_CPU_LOOP void gs_cpu_each_row(const gs_cpu_threads& threads, Body body) {
+    const uint32_t y = threads.y, z = threads.z;
+    size_t first = 0;
+    for (uint32_t k = 0; k < z; ++k) {
+        for (uint32_t j = 0; j < y; ++j, first += threads.x) {
+            GS_CPU_AT_MOST(j, 1023u);
+            GS_CPU_AT_MOST(k, 63u);
+            if (SetsIndex) ::threadIdx.y = j, ::threadIdx.z = k;
+            body(gs_cpu_row{threads, first, {0, j, k}, 0});
+        }
+    }
+}
+// Runs the body for each thread that runs.
+template <bool SetsIndex = false, class Body>
+static inline GS_CPU_LOOP void gs_cpu_each(const gs_cpu_threads& threads, Body body) {
+    gs_cpu_each_row<SetsIndex>(threads, [&](const gs_cpu_row row) GS_CPU_LOOP { row.each<SetsIndex>(body); });
+}
+
+// Stores what the body returns for each thread.
+template <bool SetsIndex = false, class Body, class T = typename std::decay<decltype(std::declval<Body>()(
+                          std::declval<const gs_cpu_turn<true>&>()))>::type>
+static inline GS_CPU_LOOP gs_cpu_values<T> gs_cpu_gather(const gs_cpu_threads& threads, Body body) {
+    gs_cpu_values<T> values;
+    gs_cpu_each<SetsIndex>(threads, [&](const auto turn) GS_CPU_LOOP { values.at[turn.thread] = body(turn); });
+    return values;
+}
+
+// The outcome of a vote: for each warp, the lanes that run and those whose predicate holds.
+struct gs_cpu_votes {
+    uint64_t active[32], held[32];
+    uint32_t count = 0, against = 0;
+
+    template <bool WholeWarp>
+    uint64_t ballot(const gs_cpu_turn<WholeWarp>& turn) const { return held[turn.thread / turn.threads.warp]; }
+    template <bool WholeWarp>
+    int any(const gs_cpu_turn<WholeWarp>& turn) const { return ballot(turn) != 0; }
+    template <bool WholeWarp>
+    int every(const gs_cpu_turn<WholeWarp>& turn) const {
+        return ballot(turn) == active[turn.thread / turn.threads.warp];
+    }
+};
+template <bool SetsIndex = false, class Body>
+static inline GS_CPU_LOOP gs_cpu_votes gs_cpu_vote(const gs_cpu_threads& threads, Body body) {
+    gs_cpu_values<uint8_t> holds;
+    gs_cpu_each<SetsIndex>(threads, [&](const auto turn) GS_CPU_LOOP { holds.at[turn.thread] = body(turn) != 0; });
+    gs_cpu_votes votes;
+    for (uint32_t first = 0, warp = 0; first < threads.count; first += threads.warp, ++warp) {
+        uint64_t active = 0, held = 0;
+        for (uint32_t lane = 0; lane < threads.warp && first + lane < threads.count; ++lane) {
+            const uint64_t runs = threads.all || threads.runs[first + lane];
+            active |= runs << lane;
+            held |= (runs & holds.at[first + lane]) << lane;
+        }
+        votes.active[warp] = active, votes.held[warp] = held;
+        votes.count += (uint32_t)__builtin_popcountll(held);
+        votes.against += (uint32_t)__builtin_popcountll(active & ~held);
+    }
+    return votes;
+}
+
+// Returns the threads that take one side of a branch.
+template <bool SetsIndex = false, class Body>
+static inline GS_CPU_LOOP gs_cpu_threads gs_cpu_branch(const gs_cpu_threads& threads, Body body) {
+    gs_cpu_threads side = threads;
+    side.fill(0);
+    gs_cpu_each<SetsIndex>(threads, [&](const auto turn) GS_CPU_LOOP { side.runs[turn.thread] = body(turn) ? 1 : 0; });
+    side.settle();
+    return side;
+}
+
+// Takes the threads out that return.
+template <bool SetsIndex = false, class Body>
+static inline GS_CPU_LOOP void gs_cpu_each_but(gs_cpu_threads& threads, Body body) {
+    gs_cpu_values<uint8_t> returns;
+    std::memset(returns.at, 1, threads.count);
+    gs_cpu_each<SetsIndex>(threads, [&](const auto turn) GS_CPU_LOOP { body(turn, returns.at[turn.thread]); });
+    uint32_t gone = 0;
+    for (uint32_t thread = 0; thread < threads.count; ++thread) gone += returns.at[thread];
+    if (gone == 0) return;
+    if (threads.all) threads.fill(1);
+    for (uint32_t thread = 0; thread < threads.count; ++thread) threads.runs[thread] &= (uint8_t)!returns.at[thread];
+    threads.settle();
+}
+
+// Returns an address that the compiler keeps instead of finding it anew.
+template <class T>
+static inline GS_CPU_LOOP T* gs_cpu_address(T* address) {
+    __asm__("" : "+r"(address));
+    return address;
+}
+
+// Sums in an index. A sum of signed numbers may not overflow; GCC forgets that of a sum in a branch, and could no longer
+// tell that neighbours touch neighbouring memory.
+template <class Left, class Right>
+static inline GS_CPU_LOOP constexpr auto gs_cpu_sum(Left a, Right b) {
+    if constexpr (std::is_signed<Left>::value && std::is_signed<Right>::value) {
+        return (ptrdiff_t)a + (ptrdiff_t)b;
+    } else {
+        return a + b;
+    }
+}
+template <class Left, class Right>
+static inline GS_CPU_LOOP constexpr auto gs_cpu_difference(Left a, Right b) {
+    if constexpr (std::is_signed<Left>::value && std::is_signed<Right>::value) {
+        return (ptrdiff_t)a - (ptrdiff_t)b;
+    } else {
+        return a - b;
+    }
+}
+
+// Atomics on the shared memory of a block, which one OS thread has for itself. The empty statement keeps the compiler
+// from taking several threads at once, whose places may be one.
+namespace gs_cpu_own {
+template <class T, class Step>
+static inline GS_CPU_LOOP T update(T* place, Step step) {
+    const T old = *place;
+    *place = step(old);
+    __asm__ volatile("" : "+m"(*place));
+    return old;
+}
+#define GS_CPU_OWN(name, expression)                                                                      \
+    template <class T, class V>                                                                           \
+    static inline GS_CPU_LOOP T name(T* place, V with) {                                                  \
+        const T v = (T)with;                                                                              \
+        return update(place, [v](T old) -> T { return expression; });                                     \
+    }
+GS_CPU_OWN(atomicAdd, old + v)
+GS_CPU_OWN(atomicSub, old - v)
+GS_CPU_OWN(atomicAnd, old & v)
+GS_CPU_OWN(atomicOr, old | v)
+GS_CPU_OWN(atomicXor, old ^ v)
+GS_CPU_OWN(atomicExch, v)
+GS_CPU_OWN(atomicMin, old < v ? old : v)
+GS_CPU_OWN(atomicMax, old < v ? v : old)
+#undef GS_CPU_OWN
+template <class T, class U, class V>
+static inline GS_CPU_LOOP T atomicCAS(T* place, U compare, V with) {
+    return update(place, [=](T old) -> T { return old == (T)compare ? (T)with : old; });
+}
+}  // namespace gs_cpu_own
+
+#endif

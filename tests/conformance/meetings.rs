@@ -1,0 +1,148 @@
+//! Kernels whose threads meet mean the same whether the threads run together, as loops, or on stacks of their own.
+
+use conformance::meetings::Kernels;
+use gpustream::{Device, Launch, Result};
+
+conformance::tests! {
+    Plain: sums_by_halves_are_right, own_arrays_live_across_barriers, bytes_are_counted_in_shared_memory;
+    Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
+        values_are_held_across_meetings;
+}
+
+fn values(n: i32) -> Vec<i32> {
+    (0..n).map(|i| i.wrapping_mul(7919) % 1000 - 300).collect()
+}
+
+fn sums_by_halves_are_right(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (n, blocks) in [(0, 1), (1, 1), (128, 1), (1000, 3), (100_000, 7)] {
+        let x = values(n);
+        let mut out = s.zeros::<i32>(blocks as usize)?;
+        kernels.halves(&s, &Launch::new([blocks, 1, 1], [128, 1, 1]), &s.upload(&x)?, &mut out, n)?;
+        let share = |block: usize| x.chunks(128).skip(block).step_by(blocks as usize).flatten().sum::<i32>();
+        let expected: Vec<i32> = (0..blocks as usize).map(share).collect();
+        assert_eq!(s.download(&out)?, expected, "{n} values in {blocks} blocks");
+    }
+    Ok(())
+}
+
+fn sums_by_shuffles_are_right(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (n, block) in [(1, 1), (31, 31), (1000, 48), (1000, 64), (5000, 1000), (5000, 1024)] {
+        let x = values(n);
+        let blocks = (n as u32).div_ceil(block);
+        let launch = Launch::new([blocks, 1, 1], [block, 1, 1]);
+        let mut out = s.zeros::<i32>(blocks as usize)?;
+        kernels.warps_of(&s, &launch, &s.upload(&x)?, &mut out, n)?;
+        let expected: Vec<i32> = x.chunks(block as usize).map(|share| share.iter().sum()).collect();
+        assert_eq!(s.download(&out)?, expected, "{n} integers in blocks of {block}");
+        let x: Vec<f64> = x.into_iter().map(f64::from).collect();
+        let mut out = s.zeros::<f64>(blocks as usize)?;
+        kernels.warps_of(&s, &launch, &s.upload(&x)?, &mut out, n)?;
+        let expected: Vec<f64> = expected.into_iter().map(f64::from).collect();
+        assert_eq!(s.download(&out)?, expected, "{n} numbers in blocks of {block}");
+    }
+    Ok(())
+}
+
+fn votes_count_the_threads_that_are_left(device: &Device) -> Result<()> {
+    if device.info().warp_size != 32 {
+        return Ok(());
+    }
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (block, stays) in
+        [([64, 1, 1], 64), ([64, 1, 1], 40), ([5, 7, 3], 105), ([8, 8, 2], 33), ([96, 1, 1], 1)]
+    {
+        let threads = block.iter().product::<u32>() as i32;
+        let mut out = s.full(8 * threads as usize, -7)?;
+        kernels.votes(&s, &Launch::new([1; 3], block), &mut out, stays)?;
+        let got = s.download(&out)?;
+        let value = |of: i32| of * of;
+        for (me, got) in (0..threads).zip(got.chunks(8)) {
+            if me >= stays {
+                assert_eq!(got, [-7; 8], "thread {me} of {block:?}, of which {stays} stay");
+                continue;
+            }
+            let warp = (me / 32 * 32..me / 32 * 32 + 32).filter(|&lane| lane < stays);
+            let up = |by: i32| if me % 16 >= by { value(me - by) } else { value(me) };
+            let third = me / 8 * 8 + 3;
+            let want = [
+                (stays + 2) / 3,
+                1,
+                0,
+                i32::from(warp.clone().any(|lane| lane % 32 == 7)),
+                i32::from(warp.clone().all(|lane| lane < 40)),
+                warp.clone().filter(|lane| lane % 5 == 0).fold(0, |votes, lane| votes | 1 << (lane % 32)),
+                // The result of a lane that is gone is not defined.
+                if third < stays { value(third) + 1 } else { got[6] },
+                up(1) + up(2),
+            ];
+            assert_eq!(got, want, "thread {me} of {block:?}, of which {stays} stay");
+        }
+    }
+    Ok(())
+}
+
+fn own_arrays_live_across_barriers(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for n in [1, 128, 300] {
+        let x = values(n);
+        let mut y = s.zeros::<i32>(n as usize)?;
+        let launch = Launch::new([(n as u32).div_ceil(128), 1, 1], [128, 1, 1]).shared(512);
+        kernels.windows(&s, &launch, &s.upload(&x)?, &mut y, n)?;
+        let expected: Vec<i32> = (0..n)
+            .map(|i| {
+                let near = |d: i32| {
+                    let at = i % 128 + d - 1;
+                    let inside = (0..128).contains(&at);
+                    if inside { x.get((i + d - 1) as usize).copied().unwrap_or(0) + d } else { 0 }
+                };
+                1 + near(0) + near(1) + near(2)
+            })
+            .collect();
+        assert_eq!(s.download(&y)?, expected, "{n} values");
+    }
+    Ok(())
+}
+
+fn bytes_are_counted_in_shared_memory(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (n, rounds, block) in [(1, 1, 32), (1000, 3, 256), (777, 2, 100)] {
+        let bytes: Vec<u8> = (0..n * rounds).map(|i| (i * i % 251) as u8).collect();
+        let mut bins = s.zeros::<u32>(256)?;
+        let launch = Launch::new([1; 3], [block, 1, 1]);
+        kernels.counted(&s, &launch, &s.upload(&bytes)?, &mut bins, n, rounds)?;
+        let mut expected = vec![0u32; 256];
+        bytes.iter().for_each(|&byte| expected[byte as usize] += 1);
+        expected[255] = *expected.iter().max().unwrap_or(&0);
+        assert_eq!(s.download(&bins)?, expected, "{rounds} rounds of {n} bytes by {block} threads");
+    }
+    Ok(())
+}
+
+fn values_are_held_across_meetings(device: &Device) -> Result<()> {
+    if device.info().warp_size != 32 {
+        return Ok(());
+    }
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (block, n) in [(32, 3), (128, 0), (64, 20)] {
+        let mut out = s.zeros::<i32>(4 * block as usize)?;
+        kernels.held(&s, &Launch::new([1; 3], [block, 1, 1]), &mut out, n)?;
+        let rounds = if n < 10 { 0..=n } else { 0..=9 };
+        for (me, got) in (0..block as i32).zip(s.download(&out)?.chunks(4)) {
+            let value = me + n;
+            // The last lane keeps its own value.
+            let three = if me < 32 { 6 + if me % 32 < 31 { me + 1 } else { me } } else { 0 };
+            let second = 1 + (me / 32 * 32 + 1 + n) + value;
+            let want = [value, value + three, second, rounds.clone().sum()];
+            assert_eq!(got, want, "thread {me} of {block}, n = {n}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+// Kernels whose threads meet in every way of which the CPU backend makes loops: on every backend they mean the same.
+#include <gpustream/kernel.cuh>
+
+#define THREADS 128
+#define LAST(n) ((n) - 1)
+
+/// out[b] = sum of block b's share of x
+/// requires: grid.x <= len(out), n <= len(x), block.x == 128, block.y * block.z == 1
+__global__ void halves(const int* x, int* out, int n) {
+    __shared__ int partial[THREADS];
+    const int t = threadIdx.x;
+    partial[t] = 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) partial[t] += x[i];
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half >>= 1) {
+        if (t < half) partial[t] += partial[t + half];
+        __syncthreads();
+    }
+    if (t == 0) out[blockIdx.x] = partial[LAST(1)];
+}
+
+/// The same through a sum that each thread carries from loop to loop, and shuffles under a branch of one warp.
+/// requires: grid.x <= len(out), n <= len(x), block.x <= 1024, block.y * block.z == 1, grid.x * block.x >= n
+template <class T>
+__global__ void warps_of(const T* x, T* out, int n) {
+    __shared__ T of_warp[32];
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    T sum = i < n ? x[i] : T(0);
+    for (int step = 16; step > 0; step /= 2) {
+        T other = __shfl_down_sync(0xffffffffu, sum, step, 32);
+        if (threadIdx.x + step < blockDim.x && lane + step < 32) sum += other;
+    }
+    if (lane == 0) of_warp[warp] = sum;
+    __syncthreads();
+    if (warp == 0) {
+        sum = lane < (blockDim.x + 31) / 32 ? of_warp[lane] : T(0);
+        for (int step = 1; step < 32; step *= 2) {
+            const T other = __shfl_xor_sync(0xffffffffu, sum, step, 32);
+            sum += (lane ^ step) < blockDim.x ? other : T(0);
+        }
+        if (lane == 0) out[blockIdx.x] = sum;
+    } else {
+        // Nothing waits here, but the threads are no longer together.
+        const int other = __shfl_sync(0xffffffffu, warp, 0, 32);
+        if (other != warp) out[blockIdx.x] = T(-1);
+    }
+}
+template __global__ void warps_of<int>(const int* x, int* out, int n);
+template __global__ void warps_of<double>(const double* x, double* out, int n);
+
+/// What each thread of a block of three dimensions learns from votes and shuffles, of which some threads return before.
+/// requires: grid.x * grid.y * grid.z == 1, 8 * block.x * block.y * block.z <= len(out)
+__global__ void votes(int* out, int stays) {
+    const int me = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    int* mine = out + 8 * me;
+    if (me >= stays) return;
+    const unsigned all = 0xffffffffu;
+    mine[0] = __syncthreads_count(me % 3 == 0);
+    mine[1] = __syncthreads_or(me == stays - 1) != 0;
+    mine[2] = __syncthreads_and(me < stays - 1) != 0;
+    const int any = __any_sync(all, me % 32 == 7);
+    mine[3] = any != 0;
+    mine[4] = __all_sync(all, me < 40) != 0;
+    mine[5] = (int)__ballot_sync(all, me % 5 == 0);
+    int value = me * me;
+    mine[6] = __shfl_sync(all, value + 1, 3, 8);
+    value = __shfl_up_sync(all, value, 1, 16) + __shfl_up_sync(all, value, 2, 16);
+    mine[7] = value;
+}
+
+/// y[i] = sums of the x[j] around i, through an array of each thread's own and memory whose size the launch gives.
+/// requires: n <= len(x), n <= len(y), block.x == 128, grid.x * 128 >= n, shared >= 128 * 4
+__global__ void windows(const int* x, int* y, int n) {
+    extern __shared__ int near[];
+    int parts[3] = {0, 1};
+    int i = blockIdx.x * THREADS + threadIdx.x;
+    near[threadIdx.x] = i < n ? x[i] : 0;
+    __syncthreads();
+    for (int d = 0; d < 3; ++d) {
+        const int at = threadIdx.x + d - 1;
+        parts[d] += at >= 0 && at < THREADS ? near[at] : 0;
+        __syncthreads();
+        atomicAdd(&near[threadIdx.x], 1);
+        __syncthreads();
+    }
+    {
+        int i = parts[0] + parts[1];
+        parts[2] += i;
+    }
+    if (i < n) y[i] = parts[2];
+}
+
+/// Counts bytes in shared memory; `rounds` changes on its way, and the pointer, too.
+/// requires: grid.x * grid.y * grid.z == 1, 256 <= len(bins), n * rounds <= len(bytes)
+__global__ void counted(const unsigned char* bytes, unsigned* bins, int n, int rounds) {
+    __shared__ unsigned mine[256];
+    __shared__ int most;
+    for (int bin = threadIdx.x; bin < 256; bin += blockDim.x) mine[bin] = 0;
+    if (threadIdx.x == 0) most = 0;
+    __syncthreads();
+    while (rounds > 0) {
+        for (int i = threadIdx.x; i < n; i += blockDim.x) {
+            const unsigned before = atomicAdd(&mine[bytes[i]], 1u);
+            atomicMax(&most, (int)before + 1);
+        }
+        bytes += n;
+        --rounds;
+        __syncthreads();
+        if (rounds == 100) break;
+    }
+    for (int bin = threadIdx.x; bin < 256; bin += blockDim.x) bins[bin] = mine[bin] + (bin == 0 ? 0 : 0 * most);
+    if (threadIdx.x == 0) atomicMax(&bins[255], (unsigned)most);
+}
+
+#define ME threadIdx.x
+struct Pair {
+    int first, second;
+};
+__device__ void add_to(int& sum, int what) { sum += what; }
+
+/// Values that threads hold by address, in structures and behind macros, across the places where they meet.
+/// requires: grid.x * grid.y * grid.z == 1, 4 * block.x <= len(out), block.y * block.z == 1, block.x % 32 == 0
+__global__ void held(int* out, int n) {
+    __shared__ int last;
+    int value = ME, sum = 0, count = 0;
+    int* at = &value;
+    Pair pair = {1, (int)ME};
+    if (ME == blockDim.x - 1) last = n;
+    __syncthreads();
+    *at += last;
+    pair.first += __shfl_sync(0xffffffffu, value, 1, 32);
+    __syncthreads();
+    add_to(sum, *at);
+    pair.second = pair.first + value;
+    for (int round = 0; round < 10; ++round) {
+        __syncthreads();
+        count += round;
+        if (round == n) {
+            __syncthreads();
+            break;
+        }
+        if (round == n + 1) continue;
+    }
+    if (ME < 32) {
+        int three = 3;
+        three += __shfl_down_sync(0xffffffffu, three + (int)ME, 1, 32);
+        sum += three;
+    }
+    out[4 * ME] = *at, out[4 * ME + 1] = sum, out[4 * ME + 2] = pair.second, out[4 * ME + 3] = count;
+}
