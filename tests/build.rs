@@ -6,8 +6,10 @@ fn main() {
             [
                 "args",
                 "clusters",
+                "constants",
                 "faults",
                 "foreign",
+                "globals",
                 "idioms",
                 "library",
                 "own_words",

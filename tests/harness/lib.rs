@@ -36,6 +36,16 @@ pub mod clusters {
     gpustream::include_kernels!("clusters");
 }
 
+/// Kernels that read a constant.
+pub mod constants {
+    gpustream::include_kernels!("constants");
+}
+
+/// Kernels that reach variables by name.
+pub mod globals {
+    gpustream::include_kernels!("globals");
+}
+
 /// Kernels as existing programs have them: `kernels/foreign.cu`.
 pub mod foreign {
     gpustream::include_kernels!("foreign");

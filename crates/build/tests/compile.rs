@@ -146,6 +146,45 @@ fn kernels_are_found_by_the_names_that_compilers_give_them() {
 }
 
 #[test]
+fn variables_are_found_by_the_names_that_compilers_give_them() {
+    let test = "variables_are_found_by_the_names_that_compilers_give_them";
+    let dir = tempfile::tempdir().unwrap();
+    let text = "__constant__ float plain[3];\nnamespace ns { __device__ int within; static __device__ int internal = 3; }\n\
+                namespace { __constant__ int own; }\nextern \"C\" { __device__ unsigned c; }\n\
+                extern \"C\" __global__ void k(int* y) { y[0] = plain[0] + ns::within + ns::internal++ + own + c; }\n";
+    let bindings = |backend| {
+        let built = build(dir.path(), text, |k: Kernels| {
+            k.backend(backend).cuda_arch("sm_80").cuda_arch("sm_90").hip_arch("gfx90a")
+        });
+        fs::read_to_string(&built.unwrap().files[0].bindings).unwrap()
+    };
+    let on_cpu = bindings(Backend::Cpu);
+    assert!(on_cpu.contains(r#"kernels: &[("ns::within", "&ns::within")]"#), "{on_cpu}");
+    if have_nvcc(test) {
+        let on_cuda = bindings(Backend::Cuda);
+        for symbol in [r#"("ns::within", "_ZN2ns6withinE")"#, r#"("ns::internal", "_ZN"#, r#"("own", "_ZN"#] {
+            assert!(on_cuda.contains(symbol), "{symbol}: {on_cuda}");
+        }
+    }
+    if have_hip(test, &["gfx90a"]) {
+        let on_hip = bindings(Backend::Hip);
+        assert!(on_hip.contains(r#"symbols: &[("ns::within", "_ZN2ns6withinE")]"#), "{on_hip}");
+    }
+}
+
+#[test]
+fn variables_of_other_types_than_are_written_are_caught() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "#include \"wide.h\"\n__constant__ float x[3];\n#undef float\n__global__ void k(int y) {}\n";
+    let headers = dir.path().join("headers");
+    fs::create_dir_all(&headers).unwrap();
+    fs::write(headers.join("wide.h"), "#define float double\n").unwrap();
+    let built = build(dir.path(), text, |k| cpu(k).include(headers));
+    let error = built.unwrap_err().to_string();
+    assert!(error.contains("x: the compiler sees another type of variable"), "{error}");
+}
+
+#[test]
 fn instances_that_no_template_has_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let text = "/// types: T = float\ntemplate <class T> __global__ void axpy(T* x) { x[0] = 1; }\n";

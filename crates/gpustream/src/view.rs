@@ -84,7 +84,12 @@ impl<T> Copy for View<'_, T> {}
 
 impl<'a, T: Pod> View<'a, T> {
     pub(crate) fn new(block: &'a Arc<Block>, device: &'a Device, len: usize) -> Self {
-        Self { block, device, start: 0, len, element: PhantomData }
+        Self::at(block, device, 0, len)
+    }
+
+    /// Makes a view of `len` elements from byte `start` of a block on, which has them all.
+    pub(crate) fn at(block: &'a Arc<Block>, device: &'a Device, start: usize, len: usize) -> Self {
+        Self { block, device, start, len, element: PhantomData }
     }
 
     /// Returns the number of elements.

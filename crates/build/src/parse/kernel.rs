@@ -16,7 +16,7 @@ use crate::types::{Hazard, Param, ParamType, ValueType};
 const MAX_PARAMS: usize = 64;
 
 /// Methods that every generated `Kernels` has.
-const RESERVED: [&str; 2] = ["load", "module"];
+pub(super) const RESERVED: [&str; 2] = ["load", "module"];
 
 impl<'a> File<'a> {
     /// Reads a function definition or declaration with `__global__`.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use object::{Object as _, ObjectSection as _};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
 use super::ParamTable;
 
@@ -34,6 +34,13 @@ pub(crate) fn kernels(cubin: &[u8]) -> Result<HashMap<String, Kernel>, String> {
         }
     }
     Ok(kernels)
+}
+
+/// Returns the symbols of a cubin's variables.
+pub(crate) fn variables(cubin: &[u8]) -> Vec<String> {
+    let Ok(file) = object::File::parse(cubin) else { return Vec::new() };
+    let data = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Data && !symbol.is_undefined());
+    data.filter_map(|symbol| Some(symbol.name().ok()?.to_owned())).collect()
 }
 
 fn records(mut data: &[u8]) -> Option<ParamTable> {

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define GS_CPU_ABI 4u
+#define GS_CPU_ABI 5u
 
 // The one symbol that a module exports, of type `const gs_cpu_module`.
 #define GS_CPU_MODULE_SYMBOL gpustream_cpu_module
@@ -107,10 +107,19 @@ typedef struct gs_cpu_kernel {
     uint32_t reserved;
 } gs_cpu_kernel;
 
+// A __constant__ or __device__ variable, whose memory is the module's own.
+typedef struct gs_cpu_global {
+    const char* name;
+    void* address;
+    uint64_t size;  // bytes
+} gs_cpu_global;
+
 typedef struct gs_cpu_module {
     uint32_t abi;  // GS_CPU_ABI
     uint32_t kernel_count;
     const gs_cpu_kernel* kernels;
+    const gs_cpu_global* globals;
+    uint64_t global_count;
     // Address of the calling thread's gs_cpu_anchor, from which the symbol table's offsets of shared arrays count.
     unsigned char* (*anchor)(void);
 } gs_cpu_module;
