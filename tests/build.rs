@@ -11,6 +11,7 @@ fn main() {
                 "foreign",
                 "globals",
                 "idioms",
+                "large",
                 "library",
                 "own_words",
                 "sync",

@@ -56,6 +56,11 @@ pub mod idioms {
     gpustream::include_kernels!("idioms");
 }
 
+/// Kernels with much to pass by value.
+pub mod large {
+    gpustream::include_kernels!("large");
+}
+
 /// Kernels with the types of existing CUDA and HIP files.
 pub mod types {
     gpustream::include_kernels!("types");

@@ -8,7 +8,7 @@ use std::thread;
 use fake_cuda::codes;
 use gpustream::{
     Arg, AsViewMut, Buffer, CopyBatch, Device, Error, ErrorKind, GlobalMemory, GlobalVariable, Image, Kernel,
-    Launch, ModuleSource, Result, Stream, ViewMut, WaitPolicy, WaitValue,
+    Launch, ModuleSource, ParamInfo, Result, Stream, ViewMut, WaitPolicy, WaitValue,
 };
 use recorder::{Call, Live, Recorder};
 
@@ -66,6 +66,30 @@ fn a_launch_is_one_call_beside_the_context_check() {
         let (checks, work): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.is_context_check());
         assert!(checks.len() <= 1, "{calls:?}");
         assert_eq!(work.iter().map(|call| call.word()).collect::<Vec<_>>(), ["launch"]);
+    });
+}
+
+/// CUDA takes 32764 bytes from 12.1 on; HIP states no limit.
+#[test]
+fn parameters_that_the_device_does_not_take_are_refused() {
+    on_both::<0>(|scene, fake, []| {
+        let bytes = recorder::module(&[("fits", &[32_752, 8]), ("large", &[32_760, 8])]);
+        let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];
+        let source = ModuleSource { name: "test", images: &images, source: None, globals: &[] };
+        // SAFETY: the driver is a fake, and the image is its own.
+        let module = unsafe { scene.device.load_module(&source) }.unwrap();
+        let param = |offset, size| ParamInfo { offset, size };
+        module.kernel_with("fits", &[param(0, 32_752), param(32_752, 8)]).unwrap();
+        let params = [param(0, 32_760), param(32_760, 8)];
+        for found in [module.kernel("large"), module.kernel_with("large", &params)] {
+            match found {
+                Ok(_) => assert_eq!(fake.name, "hip"),
+                Err(error) => {
+                    assert_eq!((fake.name, error.kind()), ("cuda", ErrorKind::Unsupported));
+                    assert!(error.to_string().contains("takes 32768 bytes of parameters"), "{error}");
+                }
+            }
+        }
     });
 }
 

@@ -16,7 +16,7 @@ pub const DYNAMIC_SHARED_MAX: u32 = 232_448;
 pub const MAX_THREADS: usize = 1024;
 
 /// Most bytes of all parameters of a kernel.
-pub const PARAMS_MAX: usize = 4096;
+pub const PARAMS_MAX: u32 = 32_764;
 
 /// A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
 pub const NARROW_MAX: u64 = 0x7fff_0000;

@@ -136,7 +136,7 @@ impl Module {
     /// each kernel that was found.
     ///
     /// # Errors
-    /// [`ErrorKind::KernelNotFound`].
+    /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::Unsupported`] for more bytes of parameters than the device takes.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         inside::check_outside()?;
         if name.is_empty() {
@@ -155,10 +155,28 @@ impl Module {
             let declared = lock(&self.0.declared);
             declared.iter().find(|&&(other, _)| other == name).map(|(_, sizes)| sizes.clone())
         };
+        self.check_parameters(name, params.as_deref().unwrap_or_default())?;
         let params = params.map(|params| params.iter().map(|param| param.size).collect()).or_else(declared);
         let name = kept(name);
         let (may_share_most, globals, module) = (Arc::default(), self.0.globals.clone(), self.clone());
         Ok(Kernel { raw, name, info, params, may_share_most, globals, module })
+    }
+
+    /// Checks that the device takes as many bytes of parameters.
+    fn check_parameters(&self, kernel: &str, params: &[ParamInfo]) -> Result<()> {
+        let bytes = params.iter().map(|param| param.offset.saturating_add(param.size)).max().unwrap_or(0);
+        let info = self.0.device.info();
+        if bytes <= info.parameter_bytes as usize {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "kernel `{kernel}` of module `{}` takes {bytes} bytes of parameters, and {}:{} takes at most {} (CUDA more \
+                 than 4096 from driver 12.1 on); pass a buffer",
+                self.0.name, info.backend, info.ordinal, info.parameter_bytes
+            ),
+        ))
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -177,8 +195,10 @@ impl Module {
     /// ones (HIP; CUDA before 12.4), launches are checked against the caller's from here on.
     ///
     /// # Errors
-    /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::ArgumentMismatch`] where the two differ.
+    /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::Unsupported`] for more bytes of parameters than the device takes;
+    /// [`ErrorKind::ArgumentMismatch`] where the two differ.
     pub fn kernel_with(&self, name: &str, params: &[ParamInfo]) -> Result<Kernel> {
+        self.check_parameters(name, params)?;
         let mut kernel = self.kernel(name)?;
         let expected = || params.iter().map(|param| param.size);
         if let Some(found) = &kernel.params

@@ -13,8 +13,8 @@
 // The most bytes of dynamic shared memory that a block can have: as many as an H100 offers after opting in.
 #define GS_CPU_DYNAMIC_SHARED_MAX 232448
 
-// The most bytes of all parameters of a kernel.
-#define GS_CPU_PARAMS_MAX 4096
+// The most bytes of all parameters of a kernel: as many as CUDA allows from 12.1 on.
+#define GS_CPU_PARAMS_MAX 32764
 
 // A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
 #define GS_CPU_NARROW_MAX 0x7fff0000u

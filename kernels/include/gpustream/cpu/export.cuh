@@ -40,7 +40,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel> {
         return t;
     }
     static constexpr table params = lay_out();
-    static_assert(params.bytes <= GS_CPU_PARAMS_MAX, "a kernel's parameters have at most 4096 bytes");
+    static_assert(params.bytes <= GS_CPU_PARAMS_MAX, "a kernel's parameters have at most 32764 bytes");
     static_assert((std::is_trivially_copyable<P>::value && ... && true),
                   "a kernel's parameters must be trivially copyable");
 

@@ -128,6 +128,18 @@ fn too_many_parameters_are_refused() {
 }
 
 #[test]
+fn too_many_bytes_of_parameters_are_refused() {
+    let text = |n: usize| {
+        format!("struct S {{ char c[{n}]; }};\nextern \"C\" __global__ void k(S s, char c, float* x) {{}}\n")
+    };
+    assert_eq!(
+        read(&text(32_740)).kernels[0].instances[0].param_table(),
+        [(0, 32_740), (32_740, 1), (32_744, 8)]
+    );
+    refused(&text(32_760), "2:28", &["`k` have 32776 bytes; the most is 32764"]);
+}
+
+#[test]
 fn variables_of_the_device_are_found() {
     let module = read(
         "struct Pair { int a; float b[2]; };\n/// The table.\n__constant__ float table[3];\n\
