@@ -14,6 +14,7 @@ fn main() {
                 "large",
                 "library",
                 "own_words",
+                "printing",
                 "sync",
                 "types",
                 "types-half2",

@@ -37,6 +37,7 @@ mod notify_stress;
 mod pipeline;
 mod pipeline_in_place;
 mod pool;
+mod printing;
 mod replay;
 mod replay_random;
 mod staging;
@@ -49,6 +50,6 @@ mod types;
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
     staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, globals, bad_input, foreign, faults,
-    kernels, idioms, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
+    kernels, idioms, printing, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }

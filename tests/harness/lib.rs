@@ -61,6 +61,11 @@ pub mod large {
     gpustream::include_kernels!("large");
 }
 
+/// Kernels that print.
+pub mod printing {
+    gpustream::include_kernels!("printing");
+}
+
 /// Kernels with the types of existing CUDA and HIP files.
 pub mod types {
     gpustream::include_kernels!("types");
