@@ -156,12 +156,20 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         "            ],\n            options: &{options:?},\n            kernels: &{addresses:?},\n        }};"
     );
 
+    // The source of a file for some backends would not compile for others.
+    let source = match &unit.only {
+        None => "Some(SOURCE)".to_owned(),
+        Some(only) => {
+            let names: Vec<_> = only.iter().map(|backend| backend.name()).collect();
+            format!("{names:?}.contains(&device.info().backend).then_some(SOURCE)")
+        }
+    };
     if kernels.iter().any(|kernel| !kernel.params.is_empty()) {
         let _ = writeln!(text, "        use ::gpustream::codegen::param;");
     }
     let _ = writeln!(
         text,
-        "        let source = ::gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, source: Some(SOURCE), globals: &[{}] }};\n        \
+        "        let source = ::gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, source: {source}, globals: &[{}] }};\n        \
          // SAFETY: the images are those that were built from the source, as their checksums show.\n        let module = \
          ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::load(device, &source, &CHECKSUMS) }})?;\n        Ok(Self {{",
         globals::list(&unit.module)

@@ -50,6 +50,9 @@
 //! is no reason to fail: the run-time compiler stands in. A choice of backends, by [`Kernels::backend`] or the
 //! environment, makes a missing compiler an error, and uses any compiler that is found.
 //!
+//! These variables replace what the build script says, but for files that it names backends for ([`Kernels::file_for`]);
+//! [`Kernels::environment_overrides`] turns that around.
+//!
 //! | variable | meaning |
 //! |---|---|
 //! | `GPUSTREAM_BACKENDS` | comma list of `cpu`, `cuda`, `hip`, or `none` to embed the source alone |
