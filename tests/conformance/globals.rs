@@ -18,7 +18,7 @@ tests! {
         readers_wait_for_writes_of_other_streams, readers_of_constants_run_at_once,
         kernels_that_may_write_variables_are_ordered, strict_order_counts_variables,
         graphs_read_the_values_of_their_launch, graphs_keep_the_module_loaded,
-        nodes_copy_to_variables, steps_follow_variables, module_dropped_in_use_finishes,
+        nodes_copy_to_variables, steps_follow_variables, unchanged_step_is_one_launch, module_dropped_in_use_finishes,
         forgotten_handles_break_nothing, what_does_not_fit_is_refused, threads_lose_no_update,
         threads_never_see_half_a_value;
 }
@@ -330,6 +330,28 @@ fn steps_follow_variables(device: &Device) -> Result<()> {
         assert_eq!(s.download(&x)?, applied(factors, round.saturating_sub(1)), "round {round}");
         assert_eq!(s.download(&y)?, applied(factors, round), "round {round}");
         assert_eq!(kernels.counter()?.download(&s)?, [want], "round {round}");
+    }
+    Ok(())
+}
+
+fn unchanged_step_is_one_launch(device: &Device) -> Result<()> {
+    let (kernels, [s]) = loaded(device)?;
+    let (mut y, source) = (s.zeros(N)?, s.upload(&[6u32])?);
+    let mut step = device.replay();
+    let mut want = 0;
+    for round in 0..6 {
+        step.run(&s, |s| {
+            kernels.offset()?.copy_from(s, &source)?;
+            apply(&kernels, s, &mut y)?;
+            kernels.count(s, &ONE, round)
+        })?;
+        want = next(want, round);
+    }
+    assert_eq!(s.download(&y)?, applied([1, 2, 3, 4], 6));
+    assert_eq!(kernels.counter()?.download(&s)?, [want]);
+    if step.fallback().is_none() {
+        let stats = step.stats();
+        assert_eq!((stats.runs, stats.launches, stats.recordings, stats.plain), (6, 5, 1, 3), "{stats:?}");
     }
     Ok(())
 }

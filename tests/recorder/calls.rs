@@ -140,6 +140,16 @@ fn variables_are_looked_up_at_load_and_cost_a_hand_over() {
         assert_eq!(scene.calls(|| table.fill(&b, 3).unwrap()), ["record", "wait", "fill"]);
         assert_eq!(sum.download(&a).unwrap(), [7]);
         assert_eq!(table.download(&a).unwrap(), [3; 4]);
+        launch(&b);
+        let dropping = scene.calls(|| drop((module.clone(), kernel, sum, table)));
+        assert!(!dropping.contains(&"unload"), "the module is in use: {dropping:?}");
+        let unloading = scene.calls(|| {
+            drop(module);
+            b.synchronize().unwrap();
+            // Looks for what can be given back.
+            drop(scene.device.stream().unwrap());
+        });
+        assert!(unloading.contains(&"unload"), "{unloading:?}");
     });
 }
 

@@ -49,7 +49,8 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.device.park(Box::new(self.core.clone()), false);
+        // The blocks of variables too, which keep the module loaded.
+        self.device.park(Box::new((self.core.clone(), self.globals.take())), false);
     }
 }
 
