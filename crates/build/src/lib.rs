@@ -153,11 +153,13 @@ pub mod fuzzing {
     /// Reads any bytes as a cubin.
     pub fn cubin(bytes: &[u8]) {
         let _ = crate::tables::nvidia::kernels(bytes);
+        let _ = crate::tables::nvidia::variables(bytes);
     }
 
     /// Reads any bytes as a code object.
     pub fn code_object(bytes: &[u8]) {
         let _ = crate::tables::amdgpu::kernels(bytes);
+        let _ = crate::tables::amdgpu::variables(bytes);
     }
 }
 

@@ -207,7 +207,8 @@ impl Module {
         let Some(Tracked { block, .. }) = globals.and_then(|globals| globals.tracked(variable.memory)) else {
             return mismatch("the variable is not tracked".to_owned());
         };
-        let start = address - block.address.0;
+        // One without bytes may lie elsewhere.
+        let start = if bytes == 0 { 0 } else { address - block.address.0 };
         let (module, len) = (self.clone(), bytes / size_of::<T>());
         Ok(Global { module, block: block.clone(), start, len, element: PhantomData })
     }

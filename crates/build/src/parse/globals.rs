@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::kernel::is_plain_name;
 use super::preprocess::Parts;
 use super::types::{Place, Shape, Type, scope};
 use super::{Context, File, children, declared, is_constant, is_include_guard};
@@ -65,7 +66,10 @@ impl<'a> File<'a> {
         let declarators: Vec<_> = node.children_by_field_name("declarator", &mut node.walk()).collect();
         for declarator in declarators {
             let at = place.at(declarator);
-            let Some(name) = declared::declarator_name(at) else { continue };
+            // A static member of a class has a path, and may be private.
+            let Some(name) = declared::declarator_name(at).filter(|name| is_plain_name(name)) else {
+                continue;
+            };
             let ty = self.types.declaration(place, Some(declarator));
             let read = match &ty {
                 Ok(Type { shape: Shape::Function | Shape::Reference, .. }) => continue,

@@ -158,6 +158,7 @@ mod tests {
         #[test]
         fn damage_ends_in_an_answer(damaged in damaged(code_object())) {
             let _ = kernels(&damaged);
+            let _ = variables(&damaged);
         }
     }
 }

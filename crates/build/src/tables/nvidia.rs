@@ -198,6 +198,7 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
         #[test]
         fn damage_ends_in_an_answer(damaged in damaged(cubin())) {
             let _ = kernels(&damaged);
+            let _ = variables(&damaged);
         }
 
         #[test]

@@ -147,7 +147,7 @@ fn variables_of_the_device_are_found() {
          extern __constant__ int other;\nextern \"C\" __device__ int elsewhere;\nextern \"C\" { __device__ int third; }\n\
          __constant__ const int fixed[2] = {1, 2};\n__device__ constexpr int seven = 7;\n__device__ float twice(float x);\n\
          #ifdef __CUDA_ARCH__\n__device__ int sometimes;\n#endif\n__device__ volatile int moving;\n__device__ float* address;\n\
-         __managed__ __device__ int managed;\n__global__ void k() { __shared__ int x[4]; static __device__ int y; }\n",
+         __managed__ __device__ int managed;\nclass C { static __device__ int member; };\n__device__ int C::member;\n__global__ void k() { __shared__ int x[4]; static __device__ int y; }\n",
     );
     let found: Vec<_> = module
         .globals
