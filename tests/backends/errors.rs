@@ -59,6 +59,7 @@ const CASES: &[Case] = cases! { |device|
     ["cuModuleLoadDataEx", "hipModuleLoadData"]: device.module_load(b"fake module\n").map(drop),
     ["cuModuleUnload", "hipModuleUnload"]: device.module_unload(RawModule(0)),
     ["cuModuleGetFunction", "hipModuleGetFunction"]: device.module_function(RawModule(0), "k").map(drop),
+    ["cuModuleGetGlobal_v2", "hipModuleGetGlobal"]: device.module_global(RawModule(0), "v").map(drop),
     ["cuFuncGetAttribute", "hipFuncGetAttribute"]: device.function_info(RawFunction(0)).map(drop),
     ["cuLaunchKernel", "hipModuleLaunchKernel"]: device.launch(RawFunction(0), &LaunchConfig::new([1; 3], [1; 3]), &[], RawStream(0)),
     ["cuOccupancyMaxActiveBlocksPerMultiprocessor", "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"]: device.occupancy(RawFunction(0), 64, 0).map(drop),

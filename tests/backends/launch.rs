@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use gpustream_hal::{ErrorKind, LaunchConfig, Occupancy};
 
 use super::{Vendor, assert_one, names, pick, scale, start, stream};
-use crate::{VENDOR, backend, image};
+use crate::{VENDOR, backend, image, image_with_globals};
 
 #[test]
 fn module_is_loaded_asked_and_unloaded() {
@@ -42,6 +42,32 @@ fn module_is_loaded_asked_and_unloaded() {
 
         let ((), calls) = recorder.record(|| device.module_unload(module).unwrap());
         assert_one(&calls, ["cuModuleUnload", "hipModuleUnload"], &of_module);
+    }
+    assert_eq!(recorder.violations(), [""; 0]);
+}
+
+#[test]
+fn variables_are_found_by_one_call_each() {
+    let (recorder, device) = start();
+    let image = image_with_globals(&[("scale", &[8])], &[("factors", 16), ("_ZN2ns1vE", 4)]);
+    // SAFETY: the driver is a fake, which reads images safely; the module is loaded until the last call.
+    unsafe {
+        let module = device.module_load(&image).unwrap();
+        let of_module = [("module", module.0 as u64)];
+        let mut seen = Vec::new();
+        for (name, size) in [("factors", 16), ("_ZN2ns1vE", 4), ("factors", 16)] {
+            let ((address, bytes), calls) = recorder.record(|| device.module_global(module, name).unwrap());
+            assert_one(&calls, ["cuModuleGetGlobal_v2", "hipModuleGetGlobal"], &of_module);
+            assert_eq!(bytes, size);
+            seen.push(address);
+        }
+        assert!(seen[0] == seen[2] && seen[0] != seen[1]);
+        for name in ["no_such", "scale", "with\0zero"] {
+            let error = device.module_global(module, name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::GlobalNotFound);
+            assert!(error.message().contains(name), "{error}");
+        }
+        device.module_unload(module).unwrap();
     }
     assert_eq!(recorder.violations(), [""; 0]);
 }

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use conformance::args::{Kernels, Mixed, Nested};
-use conformance::{assert_all, kernels_and_streams, next, on_threads, refused, sync, tests, warps};
+use conformance::large::{Most, Table};
+use conformance::{assert_all, kernels_and_streams, large, next, on_threads, refused, sync, tests, warps};
 use gpustream::half::{bf16, f16};
-use gpustream::{Arg, Device, ErrorKind, Launch, Result, SuggestedLaunch};
+use gpustream::{Arg, Buffer, Device, ErrorKind, Launch, Result, SuggestedLaunch};
 
 tests! {
     Plain: every_scalar_type_arrives, structs_arrive_by_value, structs_in_memory_have_the_same_layout,
@@ -15,7 +16,7 @@ tests! {
         kernels_tell_their_limits, attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet,
         early_launches_keep_the_order, occupancy_is_reported,
         threads_launch_with_much_and_little_shared_memory_at_once, kernels_are_found_by_names_made_at_run_time,
-        cloned_kernels_outlive_the_original;
+        cloned_kernels_outlive_the_original, large_structs_arrive_by_value;
     Warps: warps_report_their_lanes, block_sums_count_every_thread, voting_barriers_count_every_thread;
 }
 
@@ -43,6 +44,45 @@ fn structs_arrive_by_value(device: &Device) -> Result<()> {
     kernels.by_value(&s, &ONE, 7, Nested { inner, last: -5 }, 8, &mut out)?;
     assert_eq!(s.download(&out)?, [7.0, 1.5, 2.5, -3.0, 4.0, -5.0, 8.0]);
     Ok(())
+}
+
+/// More than the 4096 bytes of parameters that every device takes.
+fn large_structs_arrive_by_value(device: &Device) -> Result<()> {
+    let most = device.info().parameter_bytes;
+    if most < 32_764 {
+        refused(
+            large::Kernels::load(device),
+            ErrorKind::Unsupported,
+            &["bytes of parameters", &most.to_string()],
+        );
+        return Ok(());
+    }
+    let kernels = large::Kernels::load(device)?;
+    let s = device.stream()?;
+    let mut step = device.replay();
+    let (mut first, mut second) = (s.zeros::<u32>(2048)?, s.zeros::<u32>(8188)?);
+    let table = |from: u32| Table { cells: std::array::from_fn(|i| from + i as u32) };
+    let all = |from: u32| Most { cells: std::array::from_fn(|i| from + 3 * i as u32) };
+    let check = |first: &Buffer<u32>, second: &Buffer<u32>, from: u32| {
+        assert_eq!(s.download(first)?, (0..2048).map(|i| from + i + 12).collect::<Vec<_>>());
+        assert_eq!(s.download(second)?, (0..8188).map(|i| from + 3 * i + 9).collect::<Vec<_>>());
+        Ok(())
+    };
+    for from in 0..5 {
+        step.run(&s, |s| {
+            kernels.spread(s, 5, table(from * 100), 7, &mut first)?;
+            kernels.spread_most(s, all(from * 100), &mut second, 9)
+        })?;
+        check(&first, &second, from * 100)?;
+    }
+    let graph = s.capture(|s| {
+        kernels.spread(s, 5, table(70), 7, &mut first)?;
+        kernels.spread_most(s, all(70), &mut second, 9)
+    })?;
+    s.fill(&mut first, 0)?;
+    s.fill(&mut second, 0)?;
+    graph.launch(&s)?;
+    check(&first, &second, 70)
 }
 
 fn structs_in_memory_have_the_same_layout(device: &Device) -> Result<()> {

@@ -15,6 +15,7 @@ mod exit;
 mod faults;
 mod flags;
 mod foreign;
+mod globals;
 mod graphs;
 mod graphs_alloc;
 mod graphs_capture;
@@ -37,6 +38,7 @@ mod notify_stress;
 mod pipeline;
 mod pipeline_in_place;
 mod pool;
+mod printing;
 mod replay;
 mod replay_random;
 mod staging;
@@ -48,7 +50,7 @@ mod types;
 
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
-    staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, bad_input, foreign, faults,
-    kernels, idioms, meetings, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
+    staging, strided, memory, pool, host_memory, pipeline, pipeline_in_place, modules, globals, bad_input, foreign, faults,
+    kernels, idioms, meetings, printing, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }

@@ -46,7 +46,7 @@ fn images_for_other_devices_are_refused(device: &Device) -> Result<()> {
             symbols: &[],
         },
     ];
-    let source = ModuleSource { name: "elsewhere", images: &images, source: None };
+    let source = ModuleSource { name: "elsewhere", images: &images, source: None, globals: &[] };
     let arch = device.info().arch.as_str();
     refused(
         // SAFETY: none of the images is for any device.
@@ -58,7 +58,7 @@ fn images_for_other_devices_are_refused(device: &Device) -> Result<()> {
 }
 
 fn a_module_without_images_is_refused(device: &Device) -> Result<()> {
-    let source = ModuleSource { name: "empty", images: &[], source: None };
+    let source = ModuleSource { name: "empty", images: &[], source: None, globals: &[] };
     // SAFETY: the source has no image.
     let loaded = unsafe { device.load_module(&source) };
     refused(loaded, ErrorKind::NoImageForDevice, &["empty", "no images"]);
@@ -72,7 +72,7 @@ fn damaged_images_are_refused(device: &Device) -> Result<()> {
     let elf = [&b"\x7fELF\x02\x01\x01"[..], &[0; 500]].concat();
     for bytes in [&b""[..], b"not a module", &[0; 4096], &elf] {
         let images = [Image { backend, targets: &targets, bytes, symbols: &[] }];
-        let source = ModuleSource { name: "damaged", images: &images, source: None };
+        let source = ModuleSource { name: "damaged", images: &images, source: None, globals: &[] };
         // SAFETY: none of the images has code that a loader could run.
         let Err(error) = (unsafe { device.load_module(&source) }) else {
             panic!("{} damaged bytes were loaded", bytes.len())
@@ -91,7 +91,7 @@ fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
     let targets = [device.info().arch.as_str()];
     let load = |bytes: &[u8]| {
         let images = [Image { backend: device.info().backend, targets: &targets, bytes, symbols: &[] }];
-        let source = ModuleSource { name: "embedded", images: &images, source: None };
+        let source = ModuleSource { name: "embedded", images: &images, source: None, globals: &[] };
         // SAFETY: neither of the two images has code that a loader could run.
         unsafe { codegen::load(device, &source, &CHECKSUMS) }
     };
@@ -109,7 +109,7 @@ fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
 fn source_that_does_not_compile_is_refused(device: &Device) -> Result<()> {
     let text = "extern \"C\" __global__ void k(int* x) { *x = undeclared_thing; }";
     let source = Source { name: "wrong.cu", text, headers: &[], options: &[], kernels: &[] };
-    let source = ModuleSource { name: "wrong", images: &[], source: Some(source) };
+    let source = ModuleSource { name: "wrong", images: &[], source: Some(source), globals: &[] };
     // SAFETY: the source has no image, and its text does not compile.
     let Err(error) = (unsafe { device.load_module(&source) }) else { panic!("it compiled") };
     match error.kind() {

@@ -36,6 +36,16 @@ pub mod clusters {
     gpustream::include_kernels!("clusters");
 }
 
+/// Kernels that read a constant.
+pub mod constants {
+    gpustream::include_kernels!("constants");
+}
+
+/// Kernels that reach variables by name.
+pub mod globals {
+    gpustream::include_kernels!("globals");
+}
+
 /// Kernels as existing programs have them: `kernels/foreign.cu`.
 pub mod foreign {
     gpustream::include_kernels!("foreign");
@@ -49,6 +59,16 @@ pub mod idioms {
 /// Kernels whose threads meet in every way of which the CPU backend makes loops.
 pub mod meetings {
     gpustream::include_kernels!("meetings");
+}
+
+/// Kernels with much to pass by value.
+pub mod large {
+    gpustream::include_kernels!("large");
+}
+
+/// Kernels that print.
+pub mod printing {
+    gpustream::include_kernels!("printing");
 }
 
 /// Kernels with the types of existing CUDA and HIP files.

@@ -162,7 +162,7 @@ impl Toolbox {
         note("Device::open", Device::open(device.info().backend).map(drop));
         note("Device::best", Device::best().map(drop));
         note("Device::all", Device::all().into_iter().collect::<Result<Vec<_>>>().map(drop));
-        let source = ModuleSource { name: "test", images: &[], source: None };
+        let source = ModuleSource { name: "test", images: &[], source: None, globals: &[] };
         // SAFETY: the source has no image.
         note("Device::load_module", unsafe { device.load_module(&source) }.map(drop));
         note("Device::graph_builder", device.graph_builder().map(drop));

@@ -7,8 +7,8 @@ use std::thread;
 
 use fake_cuda::codes;
 use gpustream::{
-    Arg, AsViewMut, Buffer, CopyBatch, Device, Error, ErrorKind, Kernel, Launch, Result, Stream, ViewMut,
-    WaitPolicy, WaitValue,
+    Arg, AsViewMut, Buffer, CopyBatch, Device, Error, ErrorKind, GlobalMemory, GlobalVariable, Image, Kernel,
+    Launch, ModuleSource, ParamInfo, Result, Stream, ViewMut, WaitPolicy, WaitValue,
 };
 use recorder::{Call, Live, Recorder};
 
@@ -66,6 +66,90 @@ fn a_launch_is_one_call_beside_the_context_check() {
         let (checks, work): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.is_context_check());
         assert!(checks.len() <= 1, "{calls:?}");
         assert_eq!(work.iter().map(|call| call.word()).collect::<Vec<_>>(), ["launch"]);
+    });
+}
+
+/// CUDA takes 32764 bytes from 12.1 on; HIP states no limit.
+#[test]
+fn parameters_that_the_device_does_not_take_are_refused() {
+    on_both::<0>(|scene, fake, []| {
+        let bytes = recorder::module(&[("fits", &[32_752, 8]), ("large", &[32_760, 8])]);
+        let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];
+        let source = ModuleSource { name: "test", images: &images, source: None, globals: &[] };
+        // SAFETY: the driver is a fake, and the image is its own.
+        let module = unsafe { scene.device.load_module(&source) }.unwrap();
+        let param = |offset, size| ParamInfo { offset, size };
+        module.kernel_with("fits", &[param(0, 32_752), param(32_752, 8)]).unwrap();
+        let params = [param(0, 32_760), param(32_760, 8)];
+        for found in [module.kernel("large"), module.kernel_with("large", &params)] {
+            match found {
+                Ok(_) => assert_eq!(fake.name, "hip"),
+                Err(error) => {
+                    assert_eq!((fake.name, error.kind()), ("cuda", ErrorKind::Unsupported));
+                    assert!(error.to_string().contains("takes 32768 bytes of parameters"), "{error}");
+                }
+            }
+        }
+    });
+}
+
+/// A module's variables cost a look at its load, and nothing on one stream. Streams whose launches may write them are
+/// ordered, as are copies.
+#[test]
+fn variables_are_looked_up_at_load_and_cost_a_hand_over() {
+    on_both::<2>(|scene, fake, [a, b]| {
+        let bytes = recorder::module_with_globals(&[("count", &[])], &[("sum", 4), ("_ZN2ns5tableE", 16)]);
+        let symbols = [("ns::table", "_ZN2ns5tableE")];
+        let images =
+            [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &symbols }];
+        let variable = |name, memory| GlobalVariable { name, memory };
+        let globals = [
+            variable("sum", GlobalMemory::Device),
+            variable("ns::table", GlobalMemory::Constant),
+            variable("missing", GlobalMemory::Constant),
+        ];
+        let source = ModuleSource { name: "test", images: &images, source: None, globals: &globals };
+        let mut module = None;
+        let loading = scene.calls(|| {
+            // SAFETY: the driver is a fake, and the image is its own.
+            module = Some(unsafe { scene.device.load_module(&source) }.unwrap());
+        });
+        // CUDA says why there is no third one.
+        assert_eq!(loading[..4], ["load", "ModuleGetGlobal", "ModuleGetGlobal", "ModuleGetGlobal"]);
+        let module = module.unwrap();
+        let kernel = module.kernel("count").unwrap();
+        // SAFETY: the fake's kernel does nothing.
+        let launch = |s: &Stream| unsafe { kernel.launch(s, &ONE, &[]) }.unwrap();
+        // SAFETY: no kernel reads them.
+        let (sum, table) =
+            unsafe { (module.global::<u32>("sum").unwrap(), module.global::<u32>("ns::table").unwrap()) };
+        assert_eq!(table.len(), 4);
+        // SAFETY: nothing is written.
+        let missing = unsafe { module.global::<u32>("missing") }.unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::GlobalNotFound);
+        let before = a.upload(&[7u32]).unwrap();
+        a.synchronize().unwrap();
+        let own = scene.calls(|| {
+            launch(&a);
+            sum.copy_from(&a, &before).unwrap();
+            launch(&a);
+        });
+        assert_eq!(own, ["launch", "on device", "launch"]);
+        assert_eq!(scene.calls(|| launch(&b)), ["record", "wait", "launch"]);
+        assert_eq!(scene.calls(|| launch(&a)), ["record", "wait", "launch"]);
+        assert_eq!(scene.calls(|| table.fill(&b, 3).unwrap()), ["record", "wait", "fill"]);
+        assert_eq!(sum.download(&a).unwrap(), [7]);
+        assert_eq!(table.download(&a).unwrap(), [3; 4]);
+        launch(&b);
+        let dropping = scene.calls(|| drop((module.clone(), kernel, sum, table)));
+        assert!(!dropping.contains(&"unload"), "the module is in use: {dropping:?}");
+        let unloading = scene.calls(|| {
+            drop(module);
+            b.synchronize().unwrap();
+            // Looks for what can be given back.
+            drop(scene.device.stream().unwrap());
+        });
+        assert!(unloading.contains(&"unload"), "{unloading:?}");
     });
 }
 

@@ -11,7 +11,7 @@ use recorder::{Recorder, module};
 pub(crate) struct Fake {
     pub(crate) name: &'static str,
     pub(crate) load: fn() -> Recorder,
-    target: &'static str,
+    pub(crate) target: &'static str,
     /// The name of the driver function that launches.
     pub(crate) launch: &'static str,
 }
@@ -79,7 +79,7 @@ pub(crate) fn load_kernel(fake: &Fake, device: &Device) -> Result<Kernel> {
 pub(crate) fn load_module(fake: &Fake, device: &Device) -> Result<Module> {
     let bytes = module(&[("increment", &[8, 8])]);
     let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];
-    let source = ModuleSource { name: "test", images: &images, source: None };
+    let source = ModuleSource { name: "test", images: &images, source: None, globals: &[] };
     // SAFETY: the driver is a fake, and the image is its own.
     unsafe { device.load_module(&source) }
 }

@@ -11,10 +11,10 @@ use text::{FileSize, Table};
 /// Compile kernels and show registers, spills, shared memory, size and time of each
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Backends to compile for: cpu, cuda, hip [default: cpu]
-    #[arg(long, value_delimiter = ',', default_value = "cpu", hide_default_value = true)]
+    /// Backends to compile for, whatever the environment says: cpu, cuda, hip [default: `GPUSTREAM_BACKENDS`, or cpu]
+    #[arg(long, value_delimiter = ',')]
     backend: Vec<String>,
-    /// Targets: `sm_90`, `gfx942`, `x86-64-v3`, … (each goes to the backend it belongs to)
+    /// Targets, whatever the environment says: `sm_90`, `gfx942`, `x86-64-v3`, … (each goes to the backend it belongs to)
     #[arg(long, value_delimiter = ',')]
     arch: Vec<String>,
     /// Folder for the results [default: target/kernels]
@@ -36,9 +36,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(out) => out.clone(),
         None => crate::target_dir().join("kernels"),
     };
+    let named = !args.backend.is_empty();
     let mut kernels = Kernels::new().files(files).out_dir(out).rebuild(true);
+    // The environment replaces the default, and nothing that was asked for here.
+    kernels = kernels.environment_overrides(!named && args.arch.is_empty());
     let mut backends = Vec::new();
-    for name in &args.backend {
+    let default = ["cpu".to_owned()];
+    for name in if named { &args.backend[..] } else { &default[..] } {
         let backend: Backend = name.parse()?;
         kernels = kernels.backend(backend);
         backends.push(backend);

@@ -120,7 +120,7 @@ fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], includes: &[Path
 /// Reads one file, and compiles it for each backend if it can be bound.
 fn outcome(path: &Path, out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Outcome {
     let kernels = || {
-        let kernels = Kernels::new().file(path).out_dir(out).jobs(1);
+        let kernels = Kernels::new().file(path).out_dir(out).jobs(1).environment_overrides(false);
         includes.iter().fold(kernels, Kernels::include)
     };
     let (mut stopped, mut compiled) = (None, Vec::new());

@@ -125,3 +125,16 @@ fn a_rocm_installation_comes_before_a_plain_clang() {
     let (_, stderr) = text(&output);
     assert!(!output.status.success() && stderr.contains("gfx1201") && stderr.contains(rocm_path), "{stderr}");
 }
+
+#[test]
+fn what_is_asked_for_is_built_whatever_the_environment_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let (level, other) =
+        if cfg!(target_arch = "aarch64") { ("aarch64", "sm_80") } else { ("x86-64-v2", "x86-64-v3") };
+    let env = [("GPUSTREAM_BACKENDS", "none"), ("GPUSTREAM_CPU_LEVELS", other)];
+    let (stdout, stderr) =
+        text(&build_kernels(dir.path(), KERNEL, &["--backend", "cpu", "--arch", level], &env));
+    assert!(stdout.contains(level) && !stdout.contains(other), "{stdout}{stderr}");
+    let (stdout, stderr) = text(&build_kernels(dir.path(), KERNEL, &[], &env));
+    assert!(!stdout.contains(" cpu "), "nothing was asked for: {stdout}{stderr}");
+}

@@ -2,6 +2,7 @@
 
 mod definitions;
 mod generic;
+mod globals;
 mod launcher;
 mod names;
 
@@ -41,6 +42,9 @@ pub(crate) fn generate(unit: &Unit, images: &[Image], common: &Common) -> Result
     for kernel in &module.kernels {
         let (line, _) = unit.source.position(kernel.name_range.start);
         launcher::write(&mut text, kernel, &format!("`{}`, line {line}", file_name(unit)));
+    }
+    for global in &module.globals {
+        globals::write(&mut text, global);
     }
     text.push_str("}\n");
     Ok(text)
@@ -145,20 +149,30 @@ fn write_load(text: &mut String, unit: &Unit, images: &[Image], common: &Common)
         .functions()
         .filter(|(kernel, _)| !kernel.function.extern_c)
         .map(|(kernel, instance)| (kernel.key(instance), kernel.address(instance, "")))
+        .chain(globals::addresses(&unit.module))
         .collect();
     let _ = writeln!(
         text,
         "            ],\n            options: &{options:?},\n            kernels: &{addresses:?},\n        }};"
     );
 
+    // The source of a file for some backends would not compile for others.
+    let source = match &unit.only {
+        None => "Some(SOURCE)".to_owned(),
+        Some(only) => {
+            let names: Vec<_> = only.iter().map(|backend| backend.name()).collect();
+            format!("{names:?}.contains(&device.info().backend).then_some(SOURCE)")
+        }
+    };
     if kernels.iter().any(|kernel| !kernel.params.is_empty()) {
         let _ = writeln!(text, "        use ::gpustream::codegen::param;");
     }
     let _ = writeln!(
         text,
-        "        let source = ::gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, source: Some(SOURCE) }};\n        \
+        "        let source = ::gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, source: {source}, globals: &[{}] }};\n        \
          // SAFETY: the images are those that were built from the source, as their checksums show.\n        let module = \
-         ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::load(device, &source, &CHECKSUMS) }})?;\n        Ok(Self {{"
+         ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::load(device, &source, &CHECKSUMS) }})?;\n        Ok(Self {{",
+        globals::list(&unit.module)
     );
     for kernel in kernels {
         let load = |instance: &Instance| {

@@ -15,6 +15,8 @@ use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::headers::{vendor, write_if_changed};
 use crate::report::KernelReport;
+use crate::signature::Module;
+use crate::tables::symbols::find_variable;
 use crate::unit::Unit;
 
 /// The settings that all compilations of a build share.
@@ -92,6 +94,19 @@ impl Image {
                 Ok(())
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Image {
+    /// Notes the symbols of variables that have others than their names, among `symbols` of a target's image. A variable
+    /// that this or another target calls otherwise has none.
+    fn add_globals(&mut self, module: &Module, symbols: &[String]) {
+        for global in &module.globals {
+            if let Some(symbol) = find_variable(global, symbols) {
+                // Loading then fails to find it, and says so.
+                let _ = self.add(&global.path, symbol);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The builder: the files to compile, their targets, and the folder of the results.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs};
@@ -22,6 +23,8 @@ use crate::unit::Unit;
 #[derive(Default)]
 pub struct Kernels {
     files: Vec<PathBuf>,
+    /// Files that are compiled for these backends alone.
+    limited: Vec<(PathBuf, BTreeSet<Backend>)>,
     includes: Vec<PathBuf>,
     defines: Vec<(String, Option<String>)>,
     flags: Vec<(Backend, String)>,
@@ -45,6 +48,22 @@ impl Kernels {
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
         self.files.push(path.into());
         self
+    }
+
+    /// Adds a kernel file that is compiled for these backends alone, such as one with PTX or AMD assembly in it, whatever the
+    /// build compiles its other files for: [`backend`](Self::backend) and the environment choose among these. On a device of
+    /// another backend its `Kernels::load` is an error.
+    ///
+    /// ```no_run
+    /// use gpustream_build::{Backend, Kernels};
+    /// Kernels::new().file("kernels/any.cu").file_for("kernels/ptx.cu", [Backend::Cuda]).build()?;
+    /// # Ok::<(), gpustream_build::Error>(())
+    /// ```
+    #[must_use]
+    pub fn file_for(mut self, path: impl Into<PathBuf>, backends: impl IntoIterator<Item = Backend>) -> Self {
+        let path = path.into();
+        self.limited.push((path.clone(), backends.into_iter().collect()));
+        self.file(path)
     }
 
     /// Adds several kernel files.
@@ -84,7 +103,8 @@ impl Kernels {
     }
 
     /// Compiles for this backend, and for no other that is not named by such a call. A missing compiler is then an
-    /// error. `GPUSTREAM_BACKENDS` in the environment overrides these calls.
+    /// error. `GPUSTREAM_BACKENDS` in the environment overrides these calls, unless
+    /// [`environment_overrides`](Self::environment_overrides) says otherwise.
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
         self.wanted.backends.insert(backend);
@@ -112,6 +132,14 @@ impl Kernels {
     #[must_use]
     pub fn cpu_level(mut self, level: impl Into<String>) -> Self {
         self.wanted.cpu_levels.push(level.into());
+        self
+    }
+
+    /// Sets whether the environment's lists of backends and targets (`GPUSTREAM_BACKENDS` and its kin) replace those of this
+    /// builder, as they do by default. Otherwise the environment decides only what no call names.
+    #[must_use]
+    pub fn environment_overrides(mut self, overrides: bool) -> Self {
+        self.wanted.own_first = !overrides;
         self
     }
 
@@ -180,7 +208,7 @@ impl Kernels {
         let include_dir = out_dir.join("gpustream-include");
         headers::unpack(&include_dir)?;
 
-        let plan = Plan::of(&self.wanted)?;
+        let plan = Plan::of(&self.wanted, &units)?;
         for warning in &plan.warnings {
             cargo.warn(warning);
         }
@@ -251,7 +279,8 @@ impl Kernels {
         let mut failed: Option<Error> = None;
         let script = Script { defines: &self.defines, instances: &self.instances };
         for path in &self.files {
-            let unit = Unit::read(path, &includes, script);
+            let limit = self.limited.iter().find(|(limited, _)| limited == path);
+            let unit = Unit::read(path, limit.map(|(_, backends)| backends), &includes, script);
             match unit {
                 Ok(unit) => {
                     for header in unit.headers.iter().filter_map(|h| h.path.as_ref()) {

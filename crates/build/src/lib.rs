@@ -50,6 +50,9 @@
 //! is no reason to fail: the run-time compiler stands in. A choice of backends, by [`Kernels::backend`] or the
 //! environment, makes a missing compiler an error, and uses any compiler that is found.
 //!
+//! These variables replace what the build script says, but for files that it names backends for ([`Kernels::file_for`]);
+//! [`Kernels::environment_overrides`] turns that around.
+//!
 //! | variable | meaning |
 //! |---|---|
 //! | `GPUSTREAM_BACKENDS` | comma list of `cpu`, `cuda`, `hip`, or `none` to embed the source alone |
@@ -78,8 +81,8 @@
 //!   checks them in 128-bit arithmetic; where that overflows, or divides by zero, the condition does not hold. A
 //!   condition that does not hold is an error, and nothing is launched.
 //! * A kernel with a `requires:` line (or `requires: nothing`) gets a safe launcher: **the line is the author's promise
-//!   that the kernel touches nothing beyond its arguments when the conditions hold**. Without such a line the launcher
-//!   is an `unsafe fn`.
+//!   that the kernel touches nothing beyond its arguments and the file's variables when the conditions hold**, whatever
+//!   values a program sets variables to. Without such a line the launcher is an `unsafe fn`.
 //! * Such a kernel says of every pointer how long its memory must be: some condition bounds `len(pointer)` from below.
 //!   `0 <= len(pointer)` does for memory that is not touched. A pointer without such a condition is an error.
 //! * `reads: a, b` lists pointers that are not `const` and through which the kernel only reads: the launcher then shares
@@ -100,6 +103,12 @@
 //! * A line goes on in the next ones, until the other kind of line begins or the comment ends. So the contract comes
 //!   last in its comment, and text behind the contract that is no part of it is an error. So is a line that looks like
 //!   a contract's and is none (`- requires:`, `Requires:`), and a contract line in an ordinary comment above.
+//!
+//! # Variables
+//!
+//! A `__constant__` or `__device__` variable `name` of the file, or of a header of the user's, is a method `name` of
+//! `Kernels` that returns a `gpustream::Global`; a constant also has `set_name`. Variables that are `const`, that hold
+//! pointers or `bool`s, or whose types Rust has no name for have no methods. A name that another method has is an error.
 //!
 //! # Arguments of pointers
 //!
@@ -144,11 +153,13 @@ pub mod fuzzing {
     /// Reads any bytes as a cubin.
     pub fn cubin(bytes: &[u8]) {
         let _ = crate::tables::nvidia::kernels(bytes);
+        let _ = crate::tables::nvidia::variables(bytes);
     }
 
     /// Reads any bytes as a code object.
     pub fn code_object(bytes: &[u8]) {
         let _ = crate::tables::amdgpu::kernels(bytes);
+        let _ = crate::tables::amdgpu::variables(bytes);
     }
 }
 

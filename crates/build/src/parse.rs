@@ -8,6 +8,7 @@ pub(crate) mod constants;
 mod declared;
 mod doc;
 mod enums;
+mod globals;
 mod kernel;
 mod preprocess;
 mod reach;
@@ -65,6 +66,7 @@ pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>)
     }
     kernel::tell_apart(&mut file.kernels);
     kernel::check_names(source, &file.kernels, &mut file.diagnostics);
+    let globals = file.globals(&parts);
     let mut diagnostics = file.diagnostics;
     diagnostics.sort_by_key(|d| (d.line, d.column));
     diagnostics.dedup();
@@ -77,6 +79,7 @@ pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>)
         halves,
         assumed: parts.macros.assumed(),
         kernels: file.kernels,
+        globals,
         dynamic_shared: file.dynamic_shared,
         warnings: file.warnings,
     })
@@ -165,7 +168,6 @@ impl<'a> File<'a> {
                     self.kernel(node, keyword, context);
                     return;
                 }
-                self.check_constant(node);
                 // A broken declaration may have swallowed a kernel; a sound one cannot contain any.
                 if !node.has_error() {
                     return;
@@ -202,30 +204,15 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Warns of constant memory that stays zero: the file gives no values, and launchers cannot.
-    fn check_constant(&mut self, node: Node<'a>) {
-        let text = |node: Node<'_>| &self.source.text[node.byte_range()];
-        let has = |word| children(node).iter().any(|child| text(*child) == word);
-        if !has("__constant__") || has("extern") {
-            return;
-        }
-        let declarators: Vec<_> = node.children_by_field_name("declarator", &mut node.walk()).collect();
-        for declarator in declarators.into_iter().filter(|declarator| declarator.kind() != "init_declarator")
-        {
-            let name = declared::declarator_name(types::Place { source: self.source, node: declarator });
-            let warning = format!(
-                "constant memory `{}` has no values, and no launcher gives it any, so kernels read zeros; write its values \
-                 here, or pass them to the kernel as a struct or a pointer",
-                name.unwrap_or_default()
-            );
-            self.warn(declarator.start_byte(), &warning);
-        }
-    }
-
     /// Warns the author of the text at an offset, once: each instance of a template is read.
     fn warn(&mut self, offset: usize, warning: &str) {
-        let (line, column) = self.source.position(offset);
-        let warning = format!("{}:{line}:{column}: {warning}", self.source.path.display());
+        self.warn_in(self.source, offset, warning);
+    }
+
+    /// Warns as [`warn`](Self::warn) does, in the file or one of its headers.
+    fn warn_in(&mut self, source: &SourceFile, offset: usize, warning: &str) {
+        let (line, column) = source.position(offset);
+        let warning = format!("{}:{line}:{column}: {warning}", source.path.display());
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }

@@ -8,6 +8,7 @@ use crate::backend::Backend;
 use crate::compile::cpu::CHECKED;
 use crate::diagnostic::{Error, Result};
 use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
+use crate::unit::Unit;
 
 /// The backends to compile for, a comma list, or `none`; replaces the default.
 const BACKENDS: &str = "GPUSTREAM_BACKENDS";
@@ -46,6 +47,19 @@ pub(crate) struct Wanted {
     pub(crate) cuda_archs: Vec<String>,
     pub(crate) hip_archs: Vec<String>,
     pub(crate) cpu_levels: Vec<String>,
+    /// Whether the environment decides only what the build script leaves open.
+    pub(crate) own_first: bool,
+}
+
+impl Wanted {
+    /// Returns the targets of the environment, else of the build script (`own`), else the default; or those of the build
+    /// script first.
+    fn targets(&self, variable: &str, own: &[String], default: &[&str]) -> Vec<String> {
+        let of_environment = list(variable).filter(|_| own.is_empty() || !self.own_first);
+        of_environment.unwrap_or_else(|| {
+            if own.is_empty() { default.iter().map(|&t| t.to_owned()).collect() } else { own.to_vec() }
+        })
+    }
 }
 
 /// Compilers and targets of one build.
@@ -59,18 +73,26 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Finds the compilers that the build script and the environment ask for.
+    /// Finds the compilers that the build script and the environment ask for, and that a file needs.
     ///
     /// # Errors
     /// Every compiler that was asked for and is missing.
-    pub(crate) fn of(choices: &Wanted) -> Result<Self> {
-        let (backends, explicit) = match list(BACKENDS) {
+    pub(crate) fn of(choices: &Wanted, units: &[Unit]) -> Result<Self> {
+        let own = choices.own_first && !choices.backends.is_empty();
+        let of_environment = list(BACKENDS).filter(|_| !own);
+        let named = of_environment.is_some();
+        let (backends, explicit) = match of_environment {
             Some(names) if names == ["none"] => (BTreeSet::new(), true),
             Some(names) => (names.iter().map(|n| n.parse()).collect::<Result<_>>()?, true),
             None => (choices.backends.clone(), !choices.backends.is_empty()),
         };
-        let wanted = |backend| !explicit || backends.contains(&backend);
+        let wanted = |backend| {
+            (!explicit || backends.contains(&backend)) && units.iter().any(|unit| unit.is_for(backend))
+        };
         let mut plan = Self::default();
+        if named {
+            plan.warnings.extend(units.iter().filter_map(|unit| limit(unit, &backends)));
+        }
         let mut failed = None;
         if wanted(Backend::Cpu) {
             match plan_cpu(choices) {
@@ -81,7 +103,7 @@ impl Plan {
         // Without being asked, only what the machine is set up for: other compilers cost time at every build,
         // and run-time compilation is there.
         if wanted(Backend::Cuda) {
-            let archs = targets(CUDA_ARCHS, &choices.cuda_archs, &DEFAULT_CUDA);
+            let archs = choices.targets(CUDA_ARCHS, &choices.cuda_archs, &DEFAULT_CUDA);
             match Nvcc::find() {
                 Ok(nvcc) if explicit || nvcc.system || has_gpu(Backend::Cuda) => {
                     plan.cuda = Some((nvcc, archs));
@@ -132,7 +154,7 @@ fn plan_cpu(choices: &Wanted) -> Result<(CxxCompiler, Vec<String>)> {
             compiler.target
         )));
     }
-    let mut levels = targets(CPU_LEVELS, &choices.cpu_levels, known);
+    let mut levels = choices.targets(CPU_LEVELS, &choices.cpu_levels, known);
     if let Some(level) = levels.iter().find(|level| !known.contains(&level.as_str())) {
         return Err(Error::message(format!(
             "no instruction level `{level}` for {}: there are {}",
@@ -150,7 +172,7 @@ fn plan_cpu(choices: &Wanted) -> Result<(CxxCompiler, Vec<String>)> {
 /// not left out. `any`: a compiler that is not the system's own will do.
 fn plan_hip(choices: &Wanted, any: bool) -> Result<(HipCompiler, Vec<String>, Vec<String>)> {
     let chosen = list(HIP_ARCHS).is_some() || !choices.hip_archs.is_empty();
-    let archs = targets(HIP_ARCHS, &choices.hip_archs, &DEFAULT_HIP);
+    let archs = choices.targets(HIP_ARCHS, &choices.hip_archs, &DEFAULT_HIP);
     let names: Vec<_> = archs.iter().map(String::as_str).collect();
     let (compiler, left_out) = match (chosen, any) {
         (true, true) => (HipCompiler::find(&names)?, Vec::new()),
@@ -171,11 +193,19 @@ fn has_gpu(backend: Backend) -> bool {
     devices.iter().any(|device| Path::new(device).exists())
 }
 
-/// Returns the targets of the environment, else of the build script, else the default.
-fn targets(variable: &str, own: &[String], default: &[&str]) -> Vec<String> {
-    list(variable).unwrap_or_else(|| {
-        if own.is_empty() { default.iter().map(|&t| t.to_owned()).collect() } else { own.to_vec() }
-    })
+/// Returns the note about a file that is not for all of the environment's backends.
+fn limit(unit: &Unit, asked: &BTreeSet<Backend>) -> Option<String> {
+    let names = |backends: &mut dyn Iterator<Item = &Backend>| {
+        let names: Vec<_> = backends.map(|backend| backend.name()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let left_out = names(&mut asked.iter().filter(|backend| !unit.is_for(**backend)))?;
+    let compiled = names(&mut asked.iter().filter(|backend| unit.is_for(**backend)));
+    let outcome = compiled.map_or("no image".to_owned(), |names| format!("images for {names} alone"));
+    Some(format!(
+        "{}: {outcome}, since the build script names its backends ({BACKENDS} also asks for {left_out})",
+        unit.source.path.display()
+    ))
 }
 
 /// Returns an environment variable's comma list, if the variable is set.

@@ -50,15 +50,15 @@ pub(crate) fn run(
         let mut add = |backend, what: &str, run| {
             jobs.push(Job { unit: number, backend, label: format!("{} {what}", unit.module.name), run });
         };
-        if let Some((compiler, levels)) = &plan.cpu {
+        if let Some((compiler, levels)) = plan.cpu.as_ref().filter(|_| unit.is_for(Backend::Cpu)) {
             for level in levels {
                 add(Backend::Cpu, level, Box::new(move || cpu::compile(unit, compiler, level, common)));
             }
         }
-        if let Some((nvcc, archs)) = &plan.cuda {
+        if let Some((nvcc, archs)) = plan.cuda.as_ref().filter(|_| unit.is_for(Backend::Cuda)) {
             add(Backend::Cuda, "cuda", Box::new(move || cuda::compile(unit, nvcc, archs, common)));
         }
-        if let Some((compiler, archs)) = &plan.hip {
+        if let Some((compiler, archs)) = plan.hip.as_ref().filter(|_| unit.is_for(Backend::Hip)) {
             let libs = device_libs.as_deref();
             for arch in archs {
                 add(Backend::Hip, arch, Box::new(move || hip::compile(unit, compiler, libs, arch, common)));

@@ -19,6 +19,7 @@ pub(crate) struct Module {
     /// Macros that were taken for undefined where an `#if` asks for them.
     pub(crate) assumed: Vec<String>,
     pub(crate) kernels: Vec<Kernel>,
+    pub(crate) globals: Vec<Global>,
     /// Names of `extern __shared__` arrays, which the CPU's translation unit has to define.
     pub(crate) dynamic_shared: Vec<String>,
     /// Warnings for the author.
@@ -62,6 +63,42 @@ impl Module {
     /// Returns every function that is compiled, with its kernel.
     pub(crate) fn functions(&self) -> impl Iterator<Item = (&Kernel, &Instance)> {
         self.kernels.iter().flat_map(|kernel| kernel.instances.iter().map(move |instance| (kernel, instance)))
+    }
+}
+
+/// A `__constant__` or `__device__` variable of the file or its headers that is not `const`.
+#[derive(Debug)]
+pub(crate) struct Global {
+    /// The launchers' name for it: its own, or one made of its path where several variables have that.
+    pub(crate) name: String,
+    /// The name with its namespaces, by which a program finds the variable. Namespaces without a name are left out.
+    pub(crate) path: String,
+    /// Whether kernels only read it.
+    pub(crate) constant: bool,
+    /// Whether its symbol is known to the compiler alone: it is `static`, or in a namespace without a name.
+    pub(crate) internal: bool,
+    /// `None` where the host cannot write good values by their type.
+    pub(crate) ty: Option<GlobalType>,
+    pub(crate) docs: Vec<String>,
+    /// The file and line, for documentation.
+    pub(crate) place: String,
+}
+
+/// The type of a variable.
+#[derive(Debug)]
+pub(crate) struct GlobalType {
+    pub(crate) element: ValueType,
+    /// The number of elements; `None` for one that is no array.
+    pub(crate) len: Option<usize>,
+}
+
+impl GlobalType {
+    /// Returns the type of the whole variable.
+    pub(crate) fn whole(&self) -> ValueType {
+        match self.len {
+            Some(len) => ValueType::Array { element: Box::new(self.element.clone()), len },
+            None => self.element.clone(),
+        }
     }
 }
 

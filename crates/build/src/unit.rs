@@ -1,7 +1,9 @@
 //! One kernel file, read and parsed.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crate::backend::Backend;
 use crate::diagnostic::{Result, SourceFile};
 use crate::headers::{self, Header};
 use crate::parse::{self, Script};
@@ -14,14 +16,21 @@ pub(crate) struct Unit {
     pub(crate) absolute: PathBuf,
     pub(crate) module: Module,
     pub(crate) headers: Vec<Header>,
+    /// The backends that the file is for; `None` for all.
+    pub(crate) only: Option<BTreeSet<Backend>>,
     /// The text without host code, for compilers that know none; `None` where the file has none. Only such a compiler
     /// meets the error.
     pub(crate) device_part: Result<Option<String>>,
 }
 
 impl Unit {
-    /// Reads a file; `script` is what the build script says about all files.
-    pub(crate) fn read(path: &Path, includes: &[PathBuf], script: Script<'_>) -> Result<Self> {
+    /// Reads a file, which is for these backends `only`; `script` is what the build script says about all files.
+    pub(crate) fn read(
+        path: &Path,
+        only: Option<&BTreeSet<Backend>>,
+        includes: &[PathBuf],
+        script: Script<'_>,
+    ) -> Result<Self> {
         let source = SourceFile::read(path)?;
         let headers = headers::closure(&source, includes);
         let own = headers.iter().filter_map(|header| {
@@ -31,6 +40,11 @@ impl Unit {
         let module = parse::parse(&source, &own.collect::<Vec<_>>(), script)?;
         let absolute = std::path::absolute(path)?;
         let device_part = parse::device_part(&source);
-        Ok(Self { source, absolute, module, headers, device_part })
+        Ok(Self { source, absolute, module, headers, only: only.cloned(), device_part })
+    }
+
+    /// Returns whether the file is for a backend.
+    pub(crate) fn is_for(&self, backend: Backend) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&backend))
     }
 }

@@ -31,7 +31,7 @@ extern "C" __global__ void nothing() {}
 fn build(dir: &Path, text: &str, configure: impl FnOnce(Kernels) -> Kernels) -> Result<Built, Error> {
     let file = dir.join("k.cu");
     fs::write(&file, text).unwrap();
-    configure(Kernels::new().file(file).out_dir(dir.join("out"))).build()
+    configure(Kernels::new().file(file).out_dir(dir.join("out")).environment_overrides(false)).build()
 }
 
 fn kernel<'a>(built: &'a Built, kernel: &str, target: &str) -> &'a KernelReport {
@@ -222,6 +222,90 @@ fn kernels_are_found_by_the_names_that_compilers_give_them() {
         ] {
             assert!(bindings.contains(symbol), "{symbol}: {bindings}");
         }
+    }
+}
+
+#[test]
+fn variables_are_found_by_the_names_that_compilers_give_them() {
+    let test = "variables_are_found_by_the_names_that_compilers_give_them";
+    let dir = tempfile::tempdir().unwrap();
+    let text = "__constant__ float plain[3];\nnamespace ns { __device__ int within; static __device__ int internal = 3; }\n\
+                namespace { __constant__ int own; }\nextern \"C\" { __device__ unsigned c; }\n\
+                extern \"C\" __global__ void k(int* y) { y[0] = plain[0] + ns::within + ns::internal++ + own + c; }\n";
+    let bindings = |backend| {
+        let built = build(dir.path(), text, |k: Kernels| {
+            k.backend(backend).cuda_arch("sm_80").cuda_arch("sm_90").hip_arch("gfx90a")
+        });
+        fs::read_to_string(&built.unwrap().files[0].bindings).unwrap()
+    };
+    let on_cpu = bindings(Backend::Cpu);
+    assert!(on_cpu.contains(r#"kernels: &[("ns::within", "&ns::within")]"#), "{on_cpu}");
+    if have_nvcc(test) {
+        let on_cuda = bindings(Backend::Cuda);
+        for symbol in [r#"("ns::within", "_ZN2ns6withinE")"#, r#"("ns::internal", "_ZN"#, r#"("own", "_ZN"#] {
+            assert!(on_cuda.contains(symbol), "{symbol}: {on_cuda}");
+        }
+    }
+    if have_hip(test, &["gfx90a"]) {
+        let on_hip = bindings(Backend::Hip);
+        assert!(on_hip.contains(r#"symbols: &[("ns::within", "_ZN2ns6withinE")]"#), "{on_hip}");
+    }
+}
+
+#[test]
+fn variables_of_other_types_than_are_written_are_caught() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "#include \"wide.h\"\n__constant__ float x[3];\n#undef float\n__global__ void k(int y) {}\n";
+    let headers = dir.path().join("headers");
+    fs::create_dir_all(&headers).unwrap();
+    fs::write(headers.join("wide.h"), "#define float double\n").unwrap();
+    let built = build(dir.path(), text, |k| cpu(k).include(headers));
+    let error = built.unwrap_err().to_string();
+    assert!(error.contains("x: the compiler sees another type of variable"), "{error}");
+}
+
+/// Builds a file with PTX, and another, under the environment of `files_for_some_backends_limit_the_environment`.
+#[test]
+#[ignore = "a part of another test"]
+fn files_for_some_backends() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let ptx = "__global__ void k(unsigned* x) { asm(\"mov.u32 %0, %%smid;\" : \"=r\"(*x)); }\n";
+    let kernels = Kernels::new()
+        .file_for(file("ptx.cu", ptx), [Backend::Cuda])
+        .file_for(file("plain.cu", "__global__ void k(int x) {}\n"), [Backend::Cpu, Backend::Cuda]);
+    let built = kernels.cpu_level("aarch64").out_dir(dir.path().join("out")).build().unwrap();
+    let images: Vec<_> = built.files.iter().map(|file| file.images.len()).collect();
+    println!("images: {images:?}");
+    let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
+    assert!(
+        bindings.contains(r#"source: ["cuda"].contains(&device.info().backend).then_some(SOURCE)"#),
+        "{bindings}"
+    );
+}
+
+#[test]
+fn files_for_some_backends_limit_the_environment() {
+    let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "--ignored", "--nocapture", "files_for_some_backends"]);
+    // No file is for HIP, so that its compiler is not sought.
+    let command =
+        command.env("GPUSTREAM_BACKENDS", "cpu,hip").env("GPUSTREAM_CPU_LEVELS", level).env("HIPCC", "/none");
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let all = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "{all}");
+    for expected in [
+        "images: [0, 2]",
+        "ptx.cu: no image, since the build script names its backends (GPUSTREAM_BACKENDS also asks for cpu, hip)",
+        "plain.cu: images for cpu alone, since the build script names its backends (GPUSTREAM_BACKENDS also asks for hip)",
+    ] {
+        assert!(all.contains(expected), "{expected}: {all}");
     }
 }
 

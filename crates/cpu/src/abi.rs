@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Version of this interface; a module states the one it was compiled with.
-pub const ABI: u32 = 4;
+pub const ABI: u32 = 5;
 
 /// The one symbol a module exports: a [`Module`].
 pub const MODULE_SYMBOL: &str = "gpustream_cpu_module";
@@ -16,7 +16,7 @@ pub const DYNAMIC_SHARED_MAX: u32 = 232_448;
 pub const MAX_THREADS: usize = 1024;
 
 /// Most bytes of all parameters of a kernel.
-pub const PARAMS_MAX: usize = 4096;
+pub const PARAMS_MAX: u32 = 32_764;
 
 /// A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
 pub const NARROW_MAX: u64 = 0x7fff_0000;
@@ -206,6 +206,17 @@ pub struct Kernel {
     pub reserved: u32,
 }
 
+/// A variable of a module (`gs_cpu_global`).
+#[repr(C)]
+pub struct Global {
+    /// The program's name, nul-terminated.
+    pub name: *const c_char,
+    /// The first byte of the variable.
+    pub address: *mut u8,
+    /// Bytes of the variable.
+    pub size: u64,
+}
+
 /// The export of a module (`gs_cpu_module`).
 #[repr(C)]
 pub struct Module {
@@ -215,6 +226,10 @@ pub struct Module {
     pub kernel_count: u32,
     /// `kernel_count` entries.
     pub kernels: *const Kernel,
+    /// `global_count` entries.
+    pub globals: *const Global,
+    /// Number of variables.
+    pub global_count: u64,
     /// Address of the calling thread's [`ANCHOR_SYMBOL`].
     pub anchor: unsafe extern "C" fn() -> *mut u8,
 }

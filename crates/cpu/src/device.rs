@@ -54,6 +54,7 @@ impl CpuDevice {
         info.max_threads_per_multiprocessor = abi::MAX_THREADS as u32;
         info.max_block = [abi::MAX_THREADS as u32; 3];
         info.max_grid = [i32::MAX as u32, MAX_GRID_YZ, MAX_GRID_YZ];
+        info.parameter_bytes = abi::PARAMS_MAX;
         info.shared_memory_per_block = 48 << 10;
         info.shared_memory_per_block_optin = abi::DYNAMIC_SHARED_MAX;
         info.shared_memory_per_multiprocessor = abi::DYNAMIC_SHARED_MAX;

@@ -5,7 +5,7 @@ use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, SymbolKind, elf};
 
 use crate::error::error;
-use crate::{abi, arch};
+use crate::{abi, arch, print};
 
 /// A thread-local variable of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(crate) struct SharedArray {
 /// A shared object, checked as far as is possible without loading it.
 pub(crate) struct Image {
     pub(crate) arrays: Vec<SharedArray>,
+    /// Whether kernels can print.
+    pub(crate) prints: bool,
 }
 
 impl Image {
@@ -62,7 +64,9 @@ impl Image {
                 Some(SharedArray { symbol: s.name().ok()?.into(), offset: s.address(), size: s.size() })
             })
             .collect();
-        Ok(Self { arrays })
+        let mut imports = file.dynamic_symbols().filter(ObjectSymbol::is_undefined);
+        let prints = imports.any(|s| s.name().is_ok_and(|name| print::SYMBOLS.contains(&name)));
+        Ok(Self { arrays, prints })
     }
 
     /// Returns the offset of a variable in the thread-local block.

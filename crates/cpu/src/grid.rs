@@ -10,6 +10,7 @@ use crate::check::SharedGuard;
 use crate::error::error;
 use crate::failure::Failure;
 use crate::kernel::Function;
+use crate::print;
 use crate::shared::Shared;
 
 /// Most blocks in y and z.
@@ -136,6 +137,10 @@ pub(crate) unsafe fn run_blocks(
         // SAFETY: passed on to the caller.
         unsafe { Runner::run(runner, kernel.entry, first, end) }
     };
+    // Before the launch is done, as a GPU's driver does at the latest when the host has waited for it.
+    if kernel.prints && result.is_ok() {
+        print::flush();
+    }
     result.map_err(|failure| {
         // SAFETY: no kernel runs on the runner any more.
         let (context, address) = unsafe {

@@ -17,6 +17,8 @@ pub(crate) struct Function {
     max_threads: u32,
     pub(crate) static_shared: u32,
     pub(crate) locals: Arc<Locals>,
+    /// Whether the module's kernels can print.
+    pub(crate) prints: bool,
 }
 
 /// The places of a module's thread-local variables, relative to its anchor.
@@ -81,6 +83,7 @@ impl Function {
             params_size: kernel.params_size as usize,
             max_threads: kernel.max_threads,
             locals: locals.clone(),
+            prints: image.prints,
         }
     }
 

@@ -110,6 +110,7 @@ cfg_if::cfg_if! {
         mod module;
         mod options;
         mod plan;
+        mod print;
         mod progress;
         mod queue;
         mod shared;

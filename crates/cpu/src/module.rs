@@ -1,12 +1,15 @@
 //! Modules: shared objects, loaded from memory.
 
+use std::ffi::CStr;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gpustream_hal::{Error, ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result};
+use gpustream_hal::{
+    Error, ErrorKind, FunctionInfo, Modules, ParamInfo, RawBuffer, RawFunction, RawModule, Result,
+};
 use libloading::os::unix::Library;
 
 use crate::abi;
@@ -19,8 +22,27 @@ use crate::kernel::{Function, Locals};
 /// A loaded shared object. Dropped, and so closed, before the file it came from.
 struct Module {
     functions: Vec<Function>,
+    globals: Vec<Global>,
     _library: Library,
     _file: ImageFile,
+}
+
+/// A variable, whose memory lies in the shared object.
+struct Global {
+    name: String,
+    address: RawBuffer,
+    /// In bytes.
+    size: usize,
+}
+
+impl Global {
+    /// # Safety
+    /// The entry is of a loaded module's table.
+    unsafe fn new(entry: &abi::Global) -> Self {
+        // SAFETY: names are nul-terminated strings of the module.
+        let name = unsafe { CStr::from_ptr(entry.name) }.to_string_lossy().into_owned();
+        Self { name, address: RawBuffer(entry.address as usize), size: entry.size as usize }
+    }
 }
 
 /// The place of a module's file while the module is loaded. The loader knows modules by path, so one path must not
@@ -73,7 +95,11 @@ impl Module {
             // SAFETY: the table has this many entries.
             .map(|index| unsafe { Function::new(&*table.kernels.add(index), &image, &locals) })
             .collect();
-        Ok(Self { functions, _library: library, _file: file })
+        let globals = (0..table.global_count as usize)
+            // SAFETY: the table has this many entries.
+            .map(|index| unsafe { Global::new(&*table.globals.add(index)) })
+            .collect();
+        Ok(Self { functions, globals, _library: library, _file: file })
     }
 }
 
@@ -155,6 +181,15 @@ unsafe impl Modules for CpuDevice {
         let names: Vec<_> = module.functions.iter().map(|f| f.name.as_str()).collect();
         let message = format!("the module has no kernel `{name}`; it has: {}", names.join(", "));
         Err(error(ErrorKind::KernelNotFound, message))
+    }
+
+    unsafe fn module_global(&self, module: RawModule, name: &str) -> Result<(RawBuffer, usize)> {
+        // SAFETY: alive by the caller's promise.
+        let module = unsafe { &*(module.0 as *const Module) };
+        let found = module.globals.iter().find(|global| global.name == name);
+        found.map(|global| (global.address, global.size)).ok_or_else(|| {
+            error(ErrorKind::GlobalNotFound, format!("the module's table has no variable `{name}`"))
+        })
     }
 
     unsafe fn function_params(&self, function: RawFunction) -> Result<Option<Vec<ParamInfo>>> {

@@ -96,6 +96,7 @@ functions! {
         );
         cuModuleUnload(module: CUmodule);
         cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+        cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
         cuFuncGetAttribute(value: *mut c_int, attribute: CUfunction_attribute, function: CUfunction);
         cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int);
 

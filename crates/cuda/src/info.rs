@@ -57,6 +57,10 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
     info.cooperative_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)?;
     info.cluster_launch = ability(Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH)?;
     info.early_dependent_launch = major >= 9;
+    // From the GPUs and the drivers on that know more than 4096.
+    if major >= 7 && driver.version >= Version(12_010) {
+        info.parameter_bytes = 32_764;
+    }
     info.free_synchronizes = true;
     info.inline_copies = if driver.api.cuMemcpyBatchAsync.is_some() { INLINE_COPIES } else { 0 };
     // Every device does, by these functions; only the older ones of the same names had an attribute.

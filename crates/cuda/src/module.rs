@@ -6,7 +6,7 @@ use std::ptr;
 use cudarc::driver::sys::{CUfunction_attribute as Attribute, CUjit_option};
 use gpustream_hal::driver::Status;
 use gpustream_hal::{
-    Compiled, ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result, Source,
+    Compiled, ErrorKind, FunctionInfo, Modules, ParamInfo, RawBuffer, RawFunction, RawModule, Result, Source,
 };
 
 use crate::arch::rank;
@@ -79,6 +79,23 @@ unsafe impl Modules for CudaDevice {
             _ => failure,
         })?;
         Ok(RawFunction(function as usize))
+    }
+
+    unsafe fn module_global(&self, module: RawModule, name: &str) -> Result<(RawBuffer, usize)> {
+        let api = self.enter()?;
+        let not_found = || error(ErrorKind::GlobalNotFound, format!("the image has no variable `{name}`"));
+        let symbol = CString::new(name).map_err(|_| not_found())?;
+        let (mut address, mut bytes) = (0, 0);
+        // SAFETY: the first two pointers are to locals, the name is NUL-terminated; the caller vouches for the module.
+        let answer = unsafe {
+            api.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module_of(module), symbol.as_ptr())
+        };
+        let call = answer.function.name;
+        answer.ok().map_err(|failure| match failure.kind() {
+            ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
+            _ => failure,
+        })?;
+        Ok((RawBuffer(address as usize), bytes))
     }
 
     unsafe fn function_params(&self, function: RawFunction) -> Result<Option<Vec<ParamInfo>>> {

@@ -5,7 +5,7 @@
 mod backends;
 mod own;
 
-pub(crate) use fake_cuda::{Call, Current, Options, Recorder, image, load_with};
+pub(crate) use fake_cuda::{Call, Current, Options, Recorder, image, image_with_globals, load_with};
 pub(crate) use gpustream_cuda::backend;
 
 pub(crate) const VENDOR: backends::Vendor = backends::Vendor::Cuda;

@@ -289,10 +289,11 @@ impl Kernel {
         if stream.core.is_in_step() && unsafe { self.follow(stream, config, args, operation) } {
             return Ok(());
         }
+        let globals = self.globals.as_ref().map(|globals| globals.accesses()).unwrap_or_default();
         let mut lowered = Lowered::new();
         let checked = self
             .check_device(stream)
-            .and_then(|()| lowered.fill(self, stream, args))
+            .and_then(|()| lowered.fill(self, stream, args, &globals))
             .and_then(|lowered| self.check_shape(stream, config).map(|()| lowered));
         let (pointers, accesses) = checked.map_err(|error| error.with_operation(operation))?;
         let submission = Submission {
@@ -337,6 +338,7 @@ pub mod codegen {
         Arg, Error, ErrorKind, Kernel, Launch, LaunchConfig, Location, Operation, ParamInfo, Result, Stream,
     };
 
+    pub use crate::global::global_of as global;
     pub use crate::module::load_built as load;
     pub use gpustream_core::checksum::Checksum;
 

@@ -66,6 +66,7 @@ mod device;
 mod dot;
 mod event;
 mod flag;
+mod global;
 mod graph;
 mod graph_builder;
 pub mod guide;
@@ -116,6 +117,7 @@ pub use copy::batch::CopyBatch;
 pub use device::{Device, backends};
 pub use event::{Event, TimedEvent};
 pub use flag::Flag;
+pub use global::{Global, GlobalMemory, GlobalVariable};
 /// Options of [`Device::open_with`], [`Device::best_with`] and [`Device::open_on`].
 ///
 /// ```

@@ -15,6 +15,7 @@ use gpustream_hal::{
 };
 
 use crate::device::Device;
+use crate::global::{GlobalVariable, Globals};
 
 /// The images and the source that a module can be loaded from, on any backend; `gpustream-build` embeds one in a
 /// program.
@@ -26,6 +27,8 @@ pub struct ModuleSource<'a> {
     pub images: &'a [Image<'a>],
     /// The source, for devices that no image suits and whose backend can compile at run time.
     pub source: Option<Source<'a>>,
+    /// The variables that the source declares as `__constant__` or `__device__` and that are not `const`.
+    pub globals: &'a [GlobalVariable<'a>],
 }
 
 /// The sizes of a kernel's parameters, in bytes.
@@ -36,15 +39,18 @@ struct Shared {
     core: Arc<ModuleCore>,
     device: Device,
     name: String,
-    /// The kernels that have another name in the loaded image: the program's name, and the image's symbol.
+    /// The kernels and variables that have another name in the loaded image: the program's name, and the image's symbol.
     symbols: Vec<(String, String)>,
     /// Sizes of kernels' parameters as bindings declare them, for drivers that cannot say.
     declared: Mutex<Vec<(&'static str, Sizes)>>,
+    /// `None` where the source declares no variables.
+    globals: Option<Arc<Globals>>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.device.park(Box::new(self.core.clone()), false);
+        // The blocks of variables too, which keep the module loaded.
+        self.device.park(Box::new((self.core.clone(), self.globals.take())), false);
     }
 }
 
@@ -67,6 +73,8 @@ pub struct Kernel {
     pub(crate) params: Option<Arc<[usize]>>,
     /// Set once the driver lets the kernel have all of the device's dynamic shared memory.
     pub(crate) may_share_most: Arc<AtomicBool>,
+    /// The variables that each launch may use; `None` where the module has none.
+    pub(crate) globals: Option<Arc<Globals>>,
     module: Module,
 }
 
@@ -108,18 +116,18 @@ impl Module {
                 None => Err(no_image(device, source, None)),
             },
         };
-        let (raw, symbols) = loaded.map_err(|error| {
+        let (raw, symbols): (_, Vec<(String, String)>) = loaded.map_err(|error| {
             error.with_context(format_args!("loading module `{}`", source.name)).with_backend(backend)
         })?;
         // SAFETY: the device has just loaded the module, which belongs to nobody else.
-        let core = unsafe { ModuleCore::new(raw, raw_device.clone()) };
-        let shared = Shared {
-            core: Arc::new(core),
-            device: device.clone(),
-            name: source.name.to_owned(),
-            symbols,
-            declared: Mutex::default(),
-        };
+        let core = Arc::new(unsafe { ModuleCore::new(raw, raw_device.clone()) });
+        let globals = Globals::find(device, &core, source.globals, |name| symbol_of(&symbols, name));
+        let globals = globals.map_err(|error| {
+            error.with_context(format_args!("finding the variables of module `{}`", source.name))
+        })?;
+        let device = device.clone();
+        let (name, declared) = (source.name.to_owned(), Mutex::default());
+        let shared = Shared { core, device, name, symbols, declared, globals };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -129,7 +137,7 @@ impl Module {
     /// each kernel that was found.
     ///
     /// # Errors
-    /// [`ErrorKind::KernelNotFound`].
+    /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::Unsupported`] for more bytes of parameters than the device takes.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         inside::check_outside()?;
         if name.is_empty() {
@@ -138,33 +146,60 @@ impl Module {
         }
         let device = &self.0.device.0.raw;
         // SAFETY: the module is loaded as long as `self`.
-        let raw =
-            unsafe { device.module_function(self.0.core.raw(), self.symbol(name)) }.map_err(|error| {
-                error.with_context(format_args!("looking for kernel `{name}` in module `{}`", self.0.name))
-            })?;
+        let raw = unsafe { device.module_function(self.0.core.raw(), symbol_of(&self.0.symbols, name)) };
+        let raw = raw.map_err(|error| {
+            error.with_context(format_args!("looking for kernel `{name}` in module `{}`", self.0.name))
+        })?;
         // SAFETY: the function is of this module, which is loaded as long as `self`.
         let (params, info) = unsafe { (device.function_params(raw)?, device.function_info(raw)?) };
         let declared = || {
             let declared = lock(&self.0.declared);
             declared.iter().find(|&&(other, _)| other == name).map(|(_, sizes)| sizes.clone())
         };
+        self.check_parameters(name, params.as_deref().unwrap_or_default())?;
         let params = params.map(|params| params.iter().map(|param| param.size).collect()).or_else(declared);
         let name = kept(name);
-        Ok(Kernel { raw, name, info, params, may_share_most: Arc::default(), module: self.clone() })
+        let (may_share_most, globals, module) = (Arc::default(), self.0.globals.clone(), self.clone());
+        Ok(Kernel { raw, name, info, params, may_share_most, globals, module })
     }
 
-    /// Returns the loaded image's name of a kernel.
-    fn symbol<'a>(&'a self, name: &'a str) -> &'a str {
-        let mut symbols = self.0.symbols.iter();
-        symbols.find(|(known, _)| known == name).map_or(name, |(_, symbol)| symbol)
+    /// Checks that the device takes as many bytes of parameters.
+    fn check_parameters(&self, kernel: &str, params: &[ParamInfo]) -> Result<()> {
+        let bytes = params.iter().map(|param| param.offset.saturating_add(param.size)).max().unwrap_or(0);
+        let info = self.0.device.info();
+        if bytes <= info.parameter_bytes as usize {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "kernel `{kernel}` of module `{}` takes {bytes} bytes of parameters, and {}:{} takes at most {} (CUDA more \
+                 than 4096 from driver 12.1 on); pass a buffer",
+                self.0.name, info.backend, info.ordinal, info.parameter_bytes
+            ),
+        ))
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(crate) fn globals(&self) -> Option<&Arc<Globals>> {
+        self.0.globals.as_ref()
     }
 
     /// Finds a kernel and compares its compiled parameters with the caller's. Where the driver cannot tell the compiled
     /// ones (HIP; CUDA before 12.4), launches are checked against the caller's from here on.
     ///
     /// # Errors
-    /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::ArgumentMismatch`] where the two differ.
+    /// [`ErrorKind::KernelNotFound`]; [`ErrorKind::Unsupported`] for more bytes of parameters than the device takes;
+    /// [`ErrorKind::ArgumentMismatch`] where the two differ.
     pub fn kernel_with(&self, name: &str, params: &[ParamInfo]) -> Result<Kernel> {
+        self.check_parameters(name, params)?;
         let mut kernel = self.kernel(name)?;
         let expected = || params.iter().map(|param| param.size);
         if let Some(found) = &kernel.params
@@ -187,6 +222,11 @@ impl Module {
         }
         Ok(kernel)
     }
+}
+
+/// Returns the loaded image's name of a kernel or variable.
+fn symbol_of<'a>(symbols: &'a [(String, String)], name: &'a str) -> &'a str {
+    symbols.iter().find(|(known, _)| known == name).map_or(name, |(_, symbol)| symbol)
 }
 
 /// Returns the process's copy of a kernel's name. Errors, graphs and logs name operations long after a module is gone.

@@ -48,7 +48,8 @@ pub struct ViewMut<'a, T> {
     label = "a `&Buffer<{T}>`, a `&Pinned<{T}>` or a view of one goes here",
     note = "upload a slice or a vector first, and pass the buffer: `let buffer = stream.upload(&slice)?;`",
     note = "memory of other elements is cast: `buffer.cast::<{T}>()?`",
-    note = "a `Flag` is read by `volatile` parameters alone"
+    note = "a `Flag` is read by `volatile` parameters alone",
+    note = "kernels reach a `Global` by its name; copy it for anything else: `global.copy_to(&stream, &mut buffer)?`"
 )]
 pub trait AsView<T: Pod>: sealed::Sealed {
     /// Returns a view of all the memory.
@@ -84,7 +85,12 @@ impl<T> Copy for View<'_, T> {}
 
 impl<'a, T: Pod> View<'a, T> {
     pub(crate) fn new(block: &'a Arc<Block>, device: &'a Device, len: usize) -> Self {
-        Self { block, device, start: 0, len, element: PhantomData }
+        Self::at(block, device, 0, len)
+    }
+
+    /// Makes a view of `len` elements from byte `start` of a block on, which has them all.
+    pub(crate) fn at(block: &'a Arc<Block>, device: &'a Device, start: usize, len: usize) -> Self {
+        Self { block, device, start, len, element: PhantomData }
     }
 
     /// Returns the number of elements.

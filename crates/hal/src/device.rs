@@ -181,6 +181,8 @@ pub struct DeviceInfo {
     pub max_block: [u32; 3],
     /// Most blocks of a grid in each dimension.
     pub max_grid: [u32; 3],
+    /// Most bytes of a kernel's parameters.
+    pub parameter_bytes: u32,
     /// Shared memory a block may use without asking.
     pub shared_memory_per_block: u32,
     /// Shared memory a block may use after opting in; at least the field above.
@@ -249,6 +251,7 @@ impl DeviceInfo {
             max_threads_per_multiprocessor: 1024,
             max_block: [1024, 1024, 64],
             max_grid: [0x7fff_ffff, 65_535, 65_535],
+            parameter_bytes: 4096,
             shared_memory_per_block: 48 << 10,
             shared_memory_per_block_optin: 48 << 10,
             shared_memory_per_multiprocessor: 48 << 10,

@@ -20,6 +20,8 @@ pub enum ErrorKind {
     InvalidLaunch,
     /// The module has no kernel of that name.
     KernelNotFound,
+    /// The module has no variable of that name.
+    GlobalNotFound,
     /// The module holds no image this device can run.
     NoImageForDevice,
     /// The image is damaged, or the compiler refused the source.

@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 
+use crate::handle::RawBuffer;
 pub use crate::handle::{RawFunction, RawModule};
 
 /// One compiled form of a module.
@@ -14,8 +15,8 @@ pub struct Image<'a> {
     pub targets: &'a [&'a str],
     /// The file's contents.
     pub bytes: &'a [u8],
-    /// The kernels that have another name in the image than in the program: the program's name (`solver::step`,
-    /// `axpy<float>`), and the image's symbol. Kernels that are `extern "C"` need no entry.
+    /// The kernels and variables that have another name in the image than in the program: the program's name
+    /// (`solver::step`, `axpy<float>`), and the image's symbol. Kernels that are `extern "C"` need no entry.
     pub symbols: &'a [(&'a str, &'a str)],
 }
 
@@ -30,8 +31,8 @@ pub struct Source<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// Further compiler options.
     pub options: &'a [&'a str],
-    /// The kernels that are not `extern "C"`: the program's name of each, and the C++ expression of its address, such as
-    /// `&solver::step` or `&axpy<float>`, which is instantiated.
+    /// The kernels that are not `extern "C"`, and the variables within namespaces: the program's name of each, and the
+    /// C++ expression of its address, such as `&solver::step` or `&axpy<float>`, which is instantiated.
     pub kernels: &'a [(&'a str, &'a str)],
 }
 
@@ -102,6 +103,20 @@ pub unsafe trait Modules {
     /// # Safety
     /// `module` is loaded.
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction>;
+
+    /// Finds a `__constant__` or `__device__` variable by its symbol (`cuModuleGetGlobal`, `hipModuleGetGlobal`); on the
+    /// CPU, by the program's name. Returns the variable's address, which is valid until the module is unloaded, and its
+    /// size in bytes.
+    ///
+    /// # Errors
+    /// `GlobalNotFound`.
+    ///
+    /// # Safety
+    /// `module` is loaded.
+    unsafe fn module_global(&self, module: RawModule, name: &str) -> Result<(RawBuffer, usize)> {
+        let _ = (module, name);
+        Err(Error::unsupported("a variable of a module"))
+    }
 
     /// Returns the kernel's parameters as the compiled module has them (`cuFuncGetParamInfo`), or `None` where the
     /// driver cannot say.

@@ -109,6 +109,9 @@ functions! {
         hipModuleLoadData(module: *mut hipModule_t, image: *const c_void);
         hipModuleUnload(module: hipModule_t);
         hipModuleGetFunction(function: *mut hipFunction_t, module: hipModule_t, name: *const c_char);
+        hipModuleGetGlobal(
+            address: *mut hipDeviceptr_t, bytes: *mut usize, module: hipModule_t, name: *const c_char
+        );
         hipFuncGetAttribute(value: *mut c_int, attribute: hipFunction_attribute, function: hipFunction_t);
 
         hipModuleLaunchKernel(

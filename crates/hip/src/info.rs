@@ -55,6 +55,8 @@ pub(crate) fn read(driver: &Driver, arch: &Arch, ordinal: usize, count: usize) -
     info.managed_memory =
         ability(hipDeviceAttributeManagedMemory) && ability(hipDeviceAttributeConcurrentManagedAccess);
     info.cooperative_launch = ability(hipDeviceAttributeCooperativeLaunch);
+    // HIP states no limit: a code object says how many bytes its kernels take.
+    info.parameter_bytes = u32::MAX;
     info.free_synchronizes = true;
     info.graph_fault = driver.version.graph_fault();
     info.stream_wait_value =

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::PoisonError;
 
 use gpustream_hal::{
-    Compiled, ErrorKind, FunctionInfo, Modules, ParamInfo, RawFunction, RawModule, Result, Source,
+    Compiled, ErrorKind, FunctionInfo, Modules, ParamInfo, RawBuffer, RawFunction, RawModule, Result, Source,
 };
 
 use crate::compiler::Hiprtc;
@@ -60,6 +60,26 @@ unsafe impl Modules for HipDevice {
             _ => failure,
         })?;
         Ok(RawFunction(function as usize))
+    }
+
+    unsafe fn module_global(&self, module: RawModule, name: &str) -> Result<(RawBuffer, usize)> {
+        let api = self.enter()?;
+        let not_found = || {
+            let message = format!("the image has no variable `{name}`: HIP finds none that is `static`");
+            error(ErrorKind::GlobalNotFound, message)
+        };
+        let symbol = CString::new(name).map_err(|_| not_found())?;
+        let (mut address, mut bytes) = (ptr::null_mut(), 0);
+        // SAFETY: the first two pointers are to locals, the name is NUL-terminated; the caller vouches for the module.
+        let answer = unsafe {
+            api.hipModuleGetGlobal(&raw mut address, &raw mut bytes, module_of(module), symbol.as_ptr())
+        };
+        let call = answer.function.name;
+        answer.ok().map_err(|failure| match failure.kind() {
+            ErrorKind::KernelNotFound => not_found().with_call(call, failure.code().unwrap_or(0)),
+            _ => failure,
+        })?;
+        Ok((RawBuffer(address as usize), bytes))
     }
 
     /// HIP cannot be asked; `gpustream-build` has compared the table with the code object's notes.

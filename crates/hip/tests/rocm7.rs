@@ -5,7 +5,7 @@
 mod backends;
 mod own;
 
-pub(crate) use fake_hip::{Call, Current, Options, Recorder, image, load_with};
+pub(crate) use fake_hip::{Call, Current, Options, Recorder, image, image_with_globals, load_with};
 pub(crate) use gpustream_hip::backend;
 
 pub(crate) const VENDOR: backends::Vendor = backends::Vendor::Rocm(7);

@@ -10,7 +10,9 @@ use std::{future::Future, pin::pin};
 
 use driver::{COPY, Driver};
 use gpustream::hal::{Image, ParamInfo};
-use gpustream::{Arg, Buffer, ErrorKind, Launch, ModuleSource, Result, Stream};
+use gpustream::{
+    Arg, Buffer, ErrorKind, GlobalMemory, GlobalVariable, Kernel, Launch, ModuleSource, Result, Stream,
+};
 use shuttle::thread;
 
 /// Runs the program in random orders, and in orders with few but decisive switches between threads.
@@ -338,7 +340,7 @@ fn kernels_held_back_are_ordered_with_another_threads_graph() {
         let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
         let streams = [a.as_raw(), b.as_raw()];
         let image = Image { backend: "model", targets: &["model"], bytes: &[], symbols: &[] };
-        let source = ModuleSource { name: "model", images: &[image], source: None };
+        let source = ModuleSource { name: "model", images: &[image], source: None, globals: &[] };
         // SAFETY: the model runs no code.
         let module = unsafe { device.load_module(&source) }.unwrap();
         let params = [ParamInfo { offset: 0, size: 8 }, ParamInfo { offset: 8, size: 4 }];
@@ -369,6 +371,37 @@ fn kernels_held_back_are_ordered_with_another_threads_graph() {
         let steps: Vec<u32> = driver.steps().into_iter().filter(|step| *step != 9).collect();
         assert_eq!(steps, [1, 2, 3, 1, 2, 3, 1, 2, 3]);
         drop(kept);
+    });
+}
+
+/// Kernels reach their module's variables without a borrow. Of two launches at once one runs before the other.
+#[test]
+fn launches_that_share_variables_are_ordered() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let streams = [a.as_raw(), b.as_raw()];
+        let image = Image { backend: "model", targets: &["model"], bytes: &[], symbols: &[] };
+        let variables = [GlobalVariable { name: "counter", memory: GlobalMemory::Device }];
+        let source = ModuleSource { name: "model", images: &[image], source: None, globals: &variables };
+        // SAFETY: the model runs no code.
+        let module = unsafe { device.load_module(&source) }.unwrap();
+        let params = [ParamInfo { offset: 0, size: 8 }, ParamInfo { offset: 8, size: 4 }];
+        let kernel = module.kernel_with("write", &params).unwrap();
+        let launch = |stream: &Stream, kernel: &Kernel, value: u32| {
+            let mut own = stream.alloc::<u32>(4).unwrap();
+            let args = [Arg::write(&mut own), Arg::value(&value)];
+            // SAFETY: the model's kernels touch nothing.
+            unsafe { kernel.launch(stream, &Launch::covering(4), &args) }.unwrap();
+            own
+        };
+        let of_thread = kernel.clone();
+        let launching = thread::spawn(move || (launch(&a, &of_thread, 1), a));
+        let kept = (launch(&b, &kernel, 2), b);
+        let others = launching.join().unwrap();
+        assert!(driver.are_ordered(streams));
+        drop((kept, others));
     });
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::diagnostic::SourceFile;
-use crate::signature::{Definition, Enum, Module, Struct};
+use crate::signature::{Definition, Enum, Global, Module, Struct};
 use crate::types::{ParamType, ValueType};
 
 /// The text of types and their comparison. `gs_check_any` stands for any one of several types,
@@ -121,6 +121,15 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
                 param.name
             );
         }
+    }
+    for Global { path, ty, .. } in &module.globals {
+        let Some(ty) = ty else { continue };
+        let _ = writeln!(
+            text,
+            "static_assert(gs_check_fits<decltype(::{path}), {}>::gs_check_holds, \"{path}: the compiler sees another type of \
+             variable than its declaration has as written: does a macro or an #if change it?\");",
+            value(&ty.whole(), module)
+        );
     }
     text.push_str(end);
     let undefined =

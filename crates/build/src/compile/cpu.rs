@@ -13,7 +13,7 @@ use crate::diagnostic::Result;
 use crate::headers::{for_hosts, write_if_changed};
 use crate::loops::{self, Form, Loops};
 use crate::report::{KernelReport, Threads};
-use crate::signature::{Instance, Kernel};
+use crate::signature::{Global, Instance, Kernel};
 use crate::toolchain::CxxCompiler;
 use crate::unit::Unit;
 
@@ -175,7 +175,11 @@ fn translation_unit(unit: &Unit, loops: &Loops) -> Result<String> {
     for name in &unit.module.dynamic_shared {
         let _ = writeln!(text, "GS_CPU_DYNAMIC_SHARED({name})");
     }
-    text.push_str("GS_CPU_MODULE(\n");
+    text.push_str("GS_CPU_GLOBALS(\n");
+    for Global { path, .. } in &unit.module.globals {
+        let _ = writeln!(text, "  GS_CPU_GLOBAL({path:?}, ::{path})");
+    }
+    text.push_str(")\nGS_CPU_MODULE(\n");
     for (kernel, instance) in unit.module.functions() {
         let (key, threads, address) =
             (kernel.key(instance), kernel.max_threads.unwrap_or(0), kernel.address(instance, "::"));

@@ -64,8 +64,10 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         let target = format!("sm_{number}");
         let path = cubin(&keep, number)
             .ok_or_else(|| Error::message(format!("nvcc left no cubin for {target} of {name}")))?;
-        let tables = nvidia::kernels(&fs::read(&path)?)
-            .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
+        let cubin = fs::read(&path)?;
+        image.add_globals(&unit.module, &nvidia::variables(&cubin));
+        let tables =
+            nvidia::kernels(&cubin).map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
         for function in unit.module.functions() {
             let (kernel, instance) = function;
             let symbol = tables::symbols::find(function, &unit.module, tables.keys())

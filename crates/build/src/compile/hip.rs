@@ -58,9 +58,11 @@ pub(crate) fn compile(
         execute(command(), unit, &format!("HIP ({arch})"))
     })?;
     let failed = |e| Error::message(format!("{}: {e}", image.display()));
-    let compiled = amdgpu::kernels(&fs::read(&image)?).map_err(failed)?;
+    let bytes = fs::read(&image)?;
+    let compiled = amdgpu::kernels(&bytes).map_err(failed)?;
     let targets = vec![arch.to_owned()];
     let mut object = Image { backend: Backend::Hip, targets, path: image.clone(), symbols: Vec::new() };
+    object.add_globals(&unit.module, &amdgpu::variables(&bytes));
     let mut reports = Vec::new();
     let mut diagnostics = Vec::new();
     for function in unit.module.functions() {

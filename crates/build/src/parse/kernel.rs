@@ -15,8 +15,11 @@ use crate::types::{Hazard, Param, ParamType, ValueType};
 /// The most parameters that fit the launcher's argument array on the stack.
 const MAX_PARAMS: usize = 64;
 
+/// The most bytes of parameters: as many as CUDA allows, from 12.1 on.
+const MAX_PARAM_BYTES: usize = 32_764;
+
 /// Methods that every generated `Kernels` has.
-const RESERVED: [&str; 2] = ["load", "module"];
+pub(super) const RESERVED: [&str; 2] = ["load", "module"];
 
 impl<'a> File<'a> {
     /// Reads a function definition or declaration with `__global__`.
@@ -76,6 +79,7 @@ impl<'a> File<'a> {
             instances.insert(0, Instance { arguments, params: types, written });
         }
         self.types.substitute(&[], &[]);
+        self.check_size(&name, name_node, &instances);
         let generics: Vec<_> =
             params.iter().map(|param| generic(source, function, param, &template, &instances)).collect();
         let contract = self.contract(&name, &params, &doc_lines);
@@ -119,6 +123,24 @@ impl<'a> File<'a> {
             function: names,
             name,
         });
+    }
+
+    /// Refuses a kernel with more bytes of parameters than any backend takes.
+    fn check_size(&mut self, kernel: &str, name_node: Node<'a>, instances: &[Instance]) {
+        let ends = instances.iter().filter_map(|instance| {
+            let (offset, size) = *instance.param_table().last()?;
+            Some(offset.saturating_add(size))
+        });
+        let bytes = ends.max().unwrap_or(0);
+        if bytes > MAX_PARAM_BYTES {
+            self.diagnostics.push(self.source.diagnostic(
+                name_node.byte_range(),
+                format!(
+                    "the parameters of kernel `{kernel}` have {bytes} bytes; the most is {MAX_PARAM_BYTES}"
+                ),
+                "pass a pointer, or set a `__constant__` variable",
+            ));
+        }
     }
 
     /// Returns the function as C++ names it.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _};
-use object::{Endianness, Object as _, ObjectSymbol as _};
+use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 use rmpv::Value;
 
 use super::ParamTable;
@@ -45,6 +45,14 @@ pub(crate) fn kernels(code_object: &[u8]) -> Result<HashMap<String, Kernel>, Str
         }
     }
     Err("the code object has no notes".to_owned())
+}
+
+/// Returns the symbols of a code object's variables that the driver finds.
+pub(crate) fn variables(code_object: &[u8]) -> Vec<String> {
+    let Ok(file) = ElfFile64::<Endianness>::parse(code_object) else { return Vec::new() };
+    let data =
+        file.dynamic_symbols().filter(|symbol| symbol.kind() == SymbolKind::Data && !symbol.is_undefined());
+    data.filter_map(|symbol| Some(symbol.name().ok()?.to_owned())).collect()
 }
 
 fn from_metadata(metadata: &Value) -> HashMap<String, Kernel> {
@@ -150,6 +158,7 @@ mod tests {
         #[test]
         fn damage_ends_in_an_answer(damaged in damaged(code_object())) {
             let _ = kernels(&damaged);
+            let _ = variables(&damaged);
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
-use object::{Object as _, ObjectSection as _};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
 use super::ParamTable;
 
 /// `EIATTR_KPARAM_INFO`: one record per parameter.
 const KPARAM_INFO: u8 = 0x17;
+/// `EIATTR_KPARAM_INFO_V2`: the same, of kernels with more than 4096 bytes of parameters.
+const KPARAM_INFO_V2: u8 = 0x45;
 /// `EIFMT_SVAL`: the record's 16-bit value is the length of a payload that follows.
 const FORMAT_SVAL: u8 = 4;
 
@@ -36,16 +38,25 @@ pub(crate) fn kernels(cubin: &[u8]) -> Result<HashMap<String, Kernel>, String> {
     Ok(kernels)
 }
 
+/// Returns the symbols of a cubin's variables.
+pub(crate) fn variables(cubin: &[u8]) -> Vec<String> {
+    let Ok(file) = object::File::parse(cubin) else { return Vec::new() };
+    let data = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Data && !symbol.is_undefined());
+    data.filter_map(|symbol| Some(symbol.name().ok()?.to_owned())).collect()
+}
+
 fn records(mut data: &[u8]) -> Option<ParamTable> {
     let mut params = Vec::new();
     while let Some((head, rest)) = data.split_first_chunk::<4>() {
         let [format, attribute, low, high] = *head;
         let length = if format == FORMAT_SVAL { usize::from(u16::from_le_bytes([low, high])) } else { 0 };
         let payload = rest.get(..length)?;
-        if attribute == KPARAM_INFO {
+        if matches!(attribute, KPARAM_INFO | KPARAM_INFO_V2) {
             let half = |at: usize| Some(u16::from_le_bytes(payload.get(at..at + 2)?.try_into().ok()?));
-            let flags = u32::from_le_bytes(payload.get(8..12)?.try_into().ok()?);
-            params.push((half(4)?, usize::from(half(6)?), (flags >> 18) as usize));
+            let last = u32::from_le_bytes(payload.get(8..12)?.try_into().ok()?);
+            // The first version has flags below the size.
+            let size = if attribute == KPARAM_INFO { last >> 18 } else { last };
+            params.push((half(4)?, usize::from(half(6)?), size as usize));
         }
         data = &rest[length..];
     }
@@ -145,6 +156,18 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
         assert_eq!(records(&[1, 2, 3, 4]), Some(Vec::new()));
     }
 
+    /// The table of nvcc 13.0 on a kernel that takes a struct of 8192 bytes, a pointer and an int.
+    const LARGE: [u8; 56] = [
+        4, 0x37, 4, 0, 0x82, 0, 0, 0, 4, 0x45, 12, 0, 0, 0, 0, 0, 2, 0, 8, 0x20, 4, 0, 0, 0, 4, 0x45, 12, 0,
+        0, 0, 0, 0, 1, 0, 0, 0x20, 8, 0, 0, 0, 4, 0x45, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0,
+    ];
+
+    #[test]
+    fn more_than_4096_bytes_of_parameters_have_records_of_their_own() {
+        assert_eq!(records(&LARGE), Some(vec![(0, 8192), (8192, 8), (8200, 4)]));
+        assert_eq!(records(&LARGE[..55]), None);
+    }
+
     /// Returns a cubin with one kernel of two parameters.
     fn cubin() -> Vec<u8> {
         let mut info = Vec::new();
@@ -175,6 +198,7 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
         #[test]
         fn damage_ends_in_an_answer(damaged in damaged(cubin())) {
             let _ = kernels(&damaged);
+            let _ = variables(&damaged);
         }
 
         #[test]

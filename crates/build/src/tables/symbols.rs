@@ -4,7 +4,7 @@ use cpp_demangle::{DemangleOptions, Symbol};
 
 use crate::parse::constants::evaluate;
 use crate::parse::templates::split;
-use crate::signature::{Argument, Instance, Kernel, Module, ends_in};
+use crate::signature::{Argument, Global, Instance, Kernel, Module, ends_in};
 use crate::types::{ParamType, Scalar, ValueType, vector_from_cpp};
 
 /// Returns the one of an image's `symbols` that is this function.
@@ -35,6 +35,26 @@ pub(crate) fn find<'a>(
         }
         _ => Err(format!("several kernels `{key}` in it: {}", found.join(", "))),
     }
+}
+
+/// Returns the one of an image's `symbols` of variables that is this variable, if there is just one. nvcc puts internal
+/// variables into namespaces of their own.
+pub(crate) fn find_variable<'a>(global: &Global, symbols: &'a [String]) -> Option<&'a str> {
+    let is = |symbol: &&String| {
+        if !symbol.starts_with("_Z") {
+            return global.path.ends_with(&***symbol) && ends_in(&global.path, symbol);
+        }
+        demangled(symbol, DemangleOptions::new()).is_some_and(|path| {
+            let own = |part: &&str| {
+                !["(anonymous namespace)", "_INTERNAL_", "_GLOBAL__N_"]
+                    .iter()
+                    .any(|start| part.starts_with(start))
+            };
+            path.split("::").filter(own).eq(global.path.split("::"))
+        })
+    };
+    let mut found = symbols.iter().filter(is);
+    found.next().filter(|_| found.next().is_none()).map(|symbol| &**symbol)
 }
 
 /// The relation of a symbol to a function.

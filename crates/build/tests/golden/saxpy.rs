@@ -64,7 +64,7 @@ impl Kernels {
             kernels: &[],
         };
         use ::gpustream::codegen::param;
-        let source = ::gpustream::ModuleSource { name: "k", images: IMAGES, source: Some(SOURCE) };
+        let source = ::gpustream::ModuleSource { name: "k", images: IMAGES, source: Some(SOURCE), globals: &[] };
         // SAFETY: the images are those that were built from the source, as their checksums show.
         let module = ::gpustream::__generated!(unsafe { ::gpustream::codegen::load(device, &source, &CHECKSUMS) })?;
         Ok(Self {

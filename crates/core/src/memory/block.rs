@@ -7,6 +7,7 @@ use gpustream_hal::{HostPtr, RawBuffer, Result};
 
 use super::guard::Guards;
 use super::registration::Registration;
+use crate::module_core::ModuleCore;
 use crate::sync::Latch;
 use crate::track::{History, Uses};
 
@@ -48,7 +49,9 @@ pub(crate) enum Place {
     /// Memory of the driver's own pool.
     Driver,
     /// The program's own memory, which is unlocked and freed when the place is dropped.
-    Registered(Box<Registration>),
+    Registered { _memory: Box<Registration> },
+    /// Variables of a module, which stays loaded until the place is dropped.
+    Module { _loaded: Arc<ModuleCore> },
 }
 
 /// A range to fill a block with.
@@ -138,9 +141,18 @@ impl Block {
     /// Fills an empty block with registered memory of `bytes` bytes.
     pub(crate) fn fill_registered(&mut self, registration: Registration, bytes: usize) -> Result<()> {
         let (start, host) = (registration.device_address()?.0, registration.host() as usize);
-        let place = Place::Registered(Box::new(registration));
+        let place = Place::Registered { _memory: Box::new(registration) };
         self.fill(Filling { place, start, host, size: bytes, uses: None }, bytes);
         Ok(())
+    }
+
+    /// Fills an empty block with variables of a loaded module: `bytes` bytes from `start` on. Kernels reach the variables
+    /// without a borrow, as graphs reach their memory; loading gave the variables values.
+    pub(crate) fn fill_module(&mut self, module: Arc<ModuleCore>, start: usize, bytes: usize) {
+        let place = Place::Module { _loaded: module };
+        self.fill(Filling { place, start, host: 0, size: bytes, uses: None }, bytes);
+        self.history.get_mut().set_written(&(0..bytes));
+        *self.in_graph.get_mut() = true;
     }
 
     /// Empties the block and returns its range, which must be given back; `None` if the block was empty.

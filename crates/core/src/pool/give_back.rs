@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::Result;
+use gpustream_hal::{RawBuffer, Result};
 
 use super::arena::{Owner, Slab};
 use super::{Pools, are_done};
-use crate::memory::{Block, Home, Kind, Place, Registration, Returned};
+use crate::memory::{self, Block, Home, Kind, Place, Registration, Returned};
+use crate::module_core::ModuleCore;
 use crate::queue::{StreamTable, known_done};
 use crate::sync::lock;
 use crate::track::{StreamId, Uses};
@@ -46,8 +47,9 @@ impl Pools {
                 }
                 return;
             }
-            Place::Registered(registration) => {
-                lock(&self.orphans).push((uses.unwrap_or_default(), registration));
+            Place::Module { .. } | Place::Registered { .. } => {
+                memory::note_return();
+                lock(&self.orphans).push((uses.unwrap_or_default(), place));
                 return self.sweep();
             }
         };
@@ -74,7 +76,22 @@ impl Pools {
         Ok(Arc::new(block))
     }
 
-    /// Drops registered memory that nothing uses any more.
+    /// Makes a block of variables of a loaded module: `bytes` bytes from `start` on.
+    ///
+    /// # Safety
+    /// The memory is the module's, and whatever else reaches it counts as a use of the block.
+    pub unsafe fn of_module(
+        self: &Arc<Self>,
+        module: Arc<ModuleCore>,
+        start: RawBuffer,
+        bytes: usize,
+    ) -> Arc<Block> {
+        let mut block = Block::empty(self.clone(), Kind::Device);
+        block.fill_module(module, start.0, bytes);
+        Arc::new(block)
+    }
+
+    /// Drops registered memory and modules that nothing uses any more.
     fn sweep(&self) {
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| are_done(uses)).collect();
         // Dropped with no lock held, because this calls the driver.

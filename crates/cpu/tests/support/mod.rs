@@ -52,7 +52,7 @@ pub fn compile_for(source: &str, march: &str, checked: bool) -> Vec<u8> {
     for name in between(source, "extern __shared__ ", "[]") {
         unit += &format!("GS_CPU_DYNAMIC_SHARED({})\n", name.rsplit(' ').next().unwrap());
     }
-    unit += "GS_CPU_MODULE(\n";
+    unit += "GS_CPU_GLOBALS()\nGS_CPU_MODULE(\n";
     for name in between(source, "__global__ void ", "(") {
         unit += &format!("GS_CPU_KERNEL(\"{name}\", 0, &{name})\n");
     }

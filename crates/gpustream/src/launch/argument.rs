@@ -18,6 +18,9 @@ use crate::volatile::{Volatile, VolatileMut};
 /// The most parameters that a kernel may have.
 const MAX_ARGS: usize = 64;
 
+/// The most uses of a module's variables that a launch counts as.
+const MAX_GLOBALS: usize = 2;
+
 /// One argument of a launch.
 ///
 /// An `Arg` is neither `Send` nor `Sync`: it points to a value of the calling thread. Dropping it does nothing.
@@ -97,8 +100,8 @@ impl<'a> Arg<'a> {
 pub(super) struct Lowered<'a> {
     /// The addresses that the driver reads the arguments from.
     pointers: [MaybeUninit<*mut c_void>; MAX_ARGS],
-    /// The memory that the kernel touches.
-    accesses: [MaybeUninit<&'a Access<'a>>; MAX_ARGS],
+    /// The memory that the kernel touches: behind arguments, and variables of its module.
+    accesses: [MaybeUninit<&'a Access<'a>>; MAX_ARGS + MAX_GLOBALS],
 }
 
 impl<'a> Lowered<'a> {
@@ -106,17 +109,19 @@ impl<'a> Lowered<'a> {
     pub(super) const fn new() -> Self {
         Self {
             pointers: [const { MaybeUninit::uninit() }; MAX_ARGS],
-            accesses: [const { MaybeUninit::uninit() }; MAX_ARGS],
+            accesses: [const { MaybeUninit::uninit() }; MAX_ARGS + MAX_GLOBALS],
         }
     }
 
-    /// Checks the arguments of `kernel` and returns them as the driver and as the tracker take them, in one walk.
+    /// Checks the arguments of `kernel` and returns them as the driver and as the tracker take them, in one walk. The
+    /// tracker also gets `globals`, of which no more than [`MAX_GLOBALS`] count.
     #[inline]
     pub(super) fn fill(
         &mut self,
         kernel: &Kernel,
         stream: &Stream,
         args: &'a [Arg<'_>],
+        globals: &'a [Access<'a>],
     ) -> Result<(&[*mut c_void], &[&'a Access<'a>])> {
         let sizes = kernel.params.as_deref();
         let mut matches = args.len() <= MAX_ARGS && sizes.is_none_or(|sizes| sizes.len() == args.len());
@@ -139,6 +144,10 @@ impl<'a> Lowered<'a> {
         }
         if !matches {
             return Err(argument_mismatch(kernel, args));
+        }
+        for (access, to) in globals.iter().zip(&mut self.accesses[touched..]) {
+            to.write(access);
+            touched += 1;
         }
         // SAFETY: the loop wrote as many pointers as there are arguments, of which there are no more than fit, and
         // `touched` accesses.

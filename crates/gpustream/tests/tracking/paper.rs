@@ -378,7 +378,7 @@ pub(crate) fn open<const STREAMS: usize>(
 pub(crate) fn kernel(device: &Device) -> Kernel {
     let images =
         [Image { backend: device.info().backend, targets: &["paper"], bytes: b"paper", symbols: &[] }];
-    let source = ModuleSource { name: "paper", images: &images, source: None };
+    let source = ModuleSource { name: "paper", images: &images, source: None, globals: &[] };
     // SAFETY: the driver is a fake that runs nothing.
     unsafe { device.load_module(&source) }.unwrap().kernel("touch").unwrap()
 }

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define GS_CPU_ABI 4u
+#define GS_CPU_ABI 5u
 
 // The one symbol that a module exports, of type `const gs_cpu_module`.
 #define GS_CPU_MODULE_SYMBOL gpustream_cpu_module
@@ -13,8 +13,8 @@
 // The most bytes of dynamic shared memory that a block can have: as many as an H100 offers after opting in.
 #define GS_CPU_DYNAMIC_SHARED_MAX 232448
 
-// The most bytes of all parameters of a kernel.
-#define GS_CPU_PARAMS_MAX 4096
+// The most bytes of all parameters of a kernel: as many as CUDA allows from 12.1 on.
+#define GS_CPU_PARAMS_MAX 32764
 
 // A grid whose x extent in threads is at most this can use the entry with 32-bit index hints.
 #define GS_CPU_NARROW_MAX 0x7fff0000u
@@ -107,10 +107,19 @@ typedef struct gs_cpu_kernel {
     uint32_t reserved;
 } gs_cpu_kernel;
 
+// A __constant__ or __device__ variable, whose memory is the module's own.
+typedef struct gs_cpu_global {
+    const char* name;
+    void* address;
+    uint64_t size;  // bytes
+} gs_cpu_global;
+
 typedef struct gs_cpu_module {
     uint32_t abi;  // GS_CPU_ABI
     uint32_t kernel_count;
     const gs_cpu_kernel* kernels;
+    const gs_cpu_global* globals;
+    uint64_t global_count;
     // Address of the calling thread's gs_cpu_anchor, from which the symbol table's offsets of shared arrays count.
     unsigned char* (*anchor)(void);
 } gs_cpu_module;

@@ -43,7 +43,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         return t;
     }
     static constexpr table params = lay_out();
-    static_assert(params.bytes <= GS_CPU_PARAMS_MAX, "a kernel's parameters have at most 4096 bytes");
+    static_assert(params.bytes <= GS_CPU_PARAMS_MAX, "a kernel's parameters have at most 32764 bytes");
     static_assert((std::is_trivially_copyable<P>::value && ... && true),
                   "a kernel's parameters must be trivially copyable");
 
@@ -257,11 +257,20 @@ static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
      (uint32_t)gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::count,            \
      gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.bytes, threads, 0},
 
-// The list ends with an entry without a name, so a file without kernels is a module too.
+// One entry of GS_CPU_GLOBALS, without a comma after it: the name by which programs find the variable, and the variable.
+#define GS_CPU_GLOBAL(name, ...) {name, (void*)__builtin_addressof(__VA_ARGS__), sizeof(__VA_ARGS__)},
+
+// Both lists end with an entry without a name, so a file without variables or kernels is a module too.
+#define GS_CPU_GLOBALS(...) static const gs_cpu_global gs_cpu_globals[] = {__VA_ARGS__{nullptr, nullptr, 0}};
+
 #define GS_CPU_MODULE(...)                                                                                    \
     static const gs_cpu_kernel gs_cpu_kernels[] = {__VA_ARGS__{nullptr, nullptr, nullptr, 0, 0, 0, 0}};       \
     extern "C" __attribute__((visibility("default"), used)) const gs_cpu_module GS_CPU_MODULE_SYMBOL = {      \
-        GS_CPU_ABI, (uint32_t)(sizeof(gs_cpu_kernels) / sizeof(gs_cpu_kernels[0]) - 1), gs_cpu_kernels,       \
+        GS_CPU_ABI,                                                                                           \
+        (uint32_t)(sizeof(gs_cpu_kernels) / sizeof(gs_cpu_kernels[0]) - 1),                                   \
+        gs_cpu_kernels,                                                                                       \
+        gs_cpu_globals,                                                                                       \
+        sizeof(gs_cpu_globals) / sizeof(gs_cpu_globals[0]) - 1,                                               \
         &gs_cpu_anchor_address};
 
 #endif

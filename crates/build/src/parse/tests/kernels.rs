@@ -128,13 +128,76 @@ fn too_many_parameters_are_refused() {
 }
 
 #[test]
-fn constant_memory_without_values_is_pointed_out() {
+fn too_many_bytes_of_parameters_are_refused() {
+    let text = |n: usize| {
+        format!("struct S {{ char c[{n}]; }};\nextern \"C\" __global__ void k(S s, char c, float* x) {{}}\n")
+    };
+    assert_eq!(
+        read(&text(32_740)).kernels[0].instances[0].param_table(),
+        [(0, 32_740), (32_740, 1), (32_744, 8)]
+    );
+    refused(&text(32_760), "2:28", &["`k` have 32776 bytes; the most is 32764"]);
+}
+
+#[test]
+fn variables_of_the_device_are_found() {
     let module = read(
-        "__constant__ float table[3];\nnamespace a { __constant__ int one = 1, two; }\nextern __constant__ int other;\n\
-         __global__ void k() { __shared__ int x[4]; }\n",
+        "struct Pair { int a; float b[2]; };\n/// The table.\n__constant__ float table[3];\n\
+         namespace a { static __constant__ int one = 1, two[2][4]; namespace { __device__ Pair pair; } }\n\
+         extern __constant__ int other;\nextern \"C\" __device__ int elsewhere;\nextern \"C\" { __device__ int third; }\n\
+         __constant__ const int fixed[2] = {1, 2};\n__device__ constexpr int seven = 7;\n__device__ float twice(float x);\n\
+         #ifdef __CUDA_ARCH__\n__device__ int sometimes;\n#endif\n__device__ volatile int moving;\n__device__ float* address;\n\
+         __managed__ __device__ int managed;\nclass C { static __device__ int member; };\n__device__ int C::member;\n__global__ void k() { __shared__ int x[4]; static __device__ int y; }\n",
+    );
+    let found: Vec<_> = module
+        .globals
+        .iter()
+        .map(|global| {
+            let ty = global.ty.as_ref().map(|ty| (ty.element.rust(), ty.len));
+            (&*global.path, global.constant, global.internal, ty, &*global.place)
+        })
+        .collect();
+    let ty = |element: &str, len| Some((element.to_owned(), len));
+    let want = [
+        ("table", true, false, ty("f32", Some(3)), "`k.cu`, line 3"),
+        ("a::one", true, true, ty("i32", None), "`k.cu`, line 4"),
+        ("a::two", true, true, ty("[i32; 4]", Some(2)), "`k.cu`, line 4"),
+        ("a::pair", false, true, ty("Pair", None), "`k.cu`, line 4"),
+        ("third", false, false, ty("i32", None), "`k.cu`, line 7"),
+        ("moving", false, false, None, "`k.cu`, line 14"),
+        ("address", false, false, None, "`k.cu`, line 15"),
+    ];
+    assert_eq!(found, want);
+    assert_eq!(module.globals[0].docs, ["The table."]);
+    assert!(module.warnings.is_empty(), "{:?}", module.warnings);
+}
+
+#[test]
+fn constant_memory_that_nothing_fills_is_pointed_out() {
+    let module = read(
+        "__constant__ float* table[3];\n__constant__ int* filled = 0;\n#ifdef __CUDA_ARCH__\n__constant__ int two;\n#endif\n\
+         __constant__ float good;\n__global__ void k() {}\n",
     );
     let places: Vec<_> =
         module.warnings.iter().map(|warning| &warning[..warning.find("constant").unwrap()]).collect();
-    assert_eq!(places, ["k.cu:1:20: ", "k.cu:2:41: "]);
-    assert!(module.warnings[1].contains("`two` has no values"), "{:?}", module.warnings);
+    assert_eq!(places, ["k.cu:1:19: ", "k.cu:4:18: "]);
+    for (warning, text) in module
+        .warnings
+        .iter()
+        .zip(["`table` has no values and no setter, since it holds addresses", "in an `#if`"])
+    {
+        assert!(warning.contains(text), "{warning}");
+    }
+}
+
+#[test]
+fn variables_with_names_of_other_methods_are_refused() {
+    let kernel = "__global__ void set_x(int x) {}\n";
+    refused(&format!("__constant__ int x;\n{kernel}"), "1:18", &["`set_x`", "kernel `set_x` has a launcher"]);
+    refused(&format!("__device__ int module;\n{kernel}"), "1:16", &["`Kernels` has its own `module`"]);
+    refused(&format!("__device__ int set_y;\n__constant__ int y;\n{kernel}"), "2:18", &["variable `set_y`"]);
+    let module =
+        read(&format!("namespace a {{ __device__ int v; }}\nnamespace b {{ __device__ int v; }}\n{kernel}"));
+    let names: Vec<_> = module.globals.iter().map(|global| &*global.name).collect();
+    assert_eq!(names, ["a_v", "b_v"]);
 }

@@ -1,0 +1,83 @@
+//! The methods of variables: one that finds the variable, and for constants one that sets it.
+
+use std::fmt::Write as _;
+
+use super::write_docs;
+use crate::names::identifier;
+use crate::signature::{Global, GlobalType, Module};
+
+/// Returns the list of a module's variables, to be written between brackets.
+pub(super) fn list(module: &Module) -> String {
+    let entry = |global: &Global| {
+        let memory = if global.constant { "Constant" } else { "Device" };
+        format!(
+            "::gpustream::GlobalVariable {{ name: {:?}, memory: ::gpustream::GlobalMemory::{memory} }}",
+            global.path
+        )
+    };
+    module.globals.iter().map(entry).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the variables of which a run-time compiler must tell the symbols, with the C++ expressions of their addresses.
+/// The others have their names, or symbols of which no compiler tells.
+pub(super) fn addresses(module: &Module) -> impl Iterator<Item = (String, String)> {
+    let within = module.globals.iter().filter(|global| global.path.contains("::") && !global.internal);
+    within.map(|Global { path, .. }| (path.clone(), format!("&{path}")))
+}
+
+/// Writes the methods of a variable. One without a type has none.
+pub(super) fn write(text: &mut String, global: &Global) {
+    let Some(GlobalType { element, len }) = &global.ty else { return };
+    let Global { name, path, constant, docs, place, .. } = global;
+    let (element, kind) = (element.rust(), if *constant { "__constant__" } else { "__device__" });
+    let (count, size) = (len.unwrap_or(1), len.map_or(String::new(), |len| format!(" of {len} elements")));
+    let mut about = docs.clone();
+    if !about.is_empty() {
+        about.push(String::new());
+    }
+    about.push(format!("Returns the `{kind}` variable `{path}`{size}, which is in {place}."));
+    about.extend(
+        [
+            "",
+            "# Errors",
+            "`GlobalNotFound` where the loaded image has no such variable: a compiler may leave out a `static` one, or hide \
+             it from the driver.",
+        ]
+        .map(str::to_owned),
+    );
+    text.push('\n');
+    write_docs(text, "    ", &about, "");
+    let _ = writeln!(
+        text,
+        "    pub fn {}(&self) -> ::gpustream::Result<::gpustream::Global<{element}>> {{\n        // SAFETY: every compiler has \
+         asserted the type, and kernels' authors vouch for all values of it.\n        \
+         ::gpustream::__generated!(unsafe {{ ::gpustream::codegen::global::<{element}>(&self.module, {path:?}, {count}) }})\n    }}",
+        identifier(name),
+    );
+    if !constant {
+        return;
+    }
+    let (parameter, values, what) = match len {
+        Some(_) => (format!("values: &[{element}]"), "values", "`values`"),
+        None => (format!("value: {element}"), "&[value]", "`value`"),
+    };
+    let mut about = vec![
+        format!(
+            "Copies {what} to the `{kind}` variable `{path}`{size}, in stream order. The variable is in {place}."
+        ),
+        String::new(),
+        "# Errors".to_owned(),
+        format!("As for [`{name}`](Self::{name}) and [`Global::upload`](::gpustream::Global::upload)."),
+    ];
+    if len.is_some() {
+        about.push("`ArgumentMismatch` for another number of values.".to_owned());
+    }
+    text.push('\n');
+    write_docs(text, "    ", &about, "");
+    let _ = writeln!(
+        text,
+        "    #[track_caller]\n    pub fn set_{name}(&self, stream: &::gpustream::Stream, {parameter}) -> ::gpustream::Result<()> \
+         {{\n        self.{}()?.upload(stream, {values})\n    }}",
+        identifier(name)
+    );
+}

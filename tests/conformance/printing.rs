@@ -1,0 +1,54 @@
+//! Text that kernels print is out once the host has waited for them.
+
+use conformance::{Child, Ended, printing, tests};
+use gpustream::{Device, Launch, Result};
+
+tests! {
+    Plain: text_comes_in_the_order_of_what_is_waited_for;
+    Part: print;
+}
+
+const ROUNDS: u32 = 4;
+const THREADS: u32 = 3;
+
+fn text_comes_in_the_order_of_what_is_waited_for(device: &Device) -> Result<()> {
+    let Ended { code, output } = Child::of(device, "printing::print").run()?;
+    assert_eq!(code, Some(0), "{output}");
+    let of = |start: &str| output.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(of("kernel "), (ROUNDS * 2 * THREADS) as usize, "{output}");
+    let round = |line: &str| line.split([' ', ':']).nth(1).and_then(|round| round.parse::<u32>().ok());
+    // Launches print in their stream's order; the threads of one launch in any.
+    let kernels: Vec<_> =
+        output.lines().filter(|line| line.starts_with("kernel ")).filter_map(round).collect();
+    assert!(kernels.is_sorted(), "{output}");
+    // The text of a GPU's kernel goes through a buffer of the C library's, which the program's own text does not.
+    if device.info().backend == "cpu" {
+        let all: Vec<_> = output
+            .lines()
+            .filter(|line| line.starts_with("kernel ") || line.starts_with("host "))
+            .filter_map(round)
+            .collect();
+        assert!(all.is_sorted(), "{output}");
+        assert_eq!(of("host "), ROUNDS as usize, "{output}");
+    }
+    Ok(())
+}
+
+/// Writes a line behind each wait for two launches. Rounds count by four: the host's, and one each for the launches.
+fn print(device: &Device) -> Result<()> {
+    let kernels = printing::Kernels::load(device)?;
+    let s = device.stream()?;
+    let block = Launch::new([1; 3], [THREADS, 1, 1]);
+    for round in 0..ROUNDS {
+        println!("host {}: waits", 4 * round);
+        kernels.say(&s, &block, 4 * round + 1)?;
+        kernels.say(&s, &Launch::new([THREADS, 1, 1], [1; 3]), 4 * round + 2)?;
+        match round {
+            0 => s.synchronize()?,
+            1 => s.record()?.synchronize()?,
+            2 => drop(s.download(&s.zeros::<u32>(1)?)?),
+            _ => conformance::synchronize(device)?,
+        }
+    }
+    Ok(())
+}
