@@ -12,6 +12,7 @@ fn main() {
                 "library",
                 "own_words",
                 "sync",
+                "textures",
                 "types",
                 "types-half2",
                 "warps",

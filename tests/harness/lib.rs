@@ -46,6 +46,11 @@ pub mod idioms {
     gpustream::include_kernels!("idioms");
 }
 
+/// Kernels that fetch from textures and write surfaces.
+pub mod textures {
+    gpustream::include_kernels!("textures");
+}
+
 /// Kernels with the types of existing CUDA and HIP files.
 pub mod types {
     gpustream::include_kernels!("types");

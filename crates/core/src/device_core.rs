@@ -86,8 +86,8 @@ impl DeviceCore {
             return Ok(false);
         }
         let ordinal = other.info.ordinal;
-        // Memory of the driver's pool is not among the memory that access is turned on for.
-        if ordinal != self.info.ordinal && other.pools.is_of_driver(kind) {
+        // Memory of the driver's pool is not among the memory that access is turned on for, and arrays have no addresses.
+        if ordinal != self.info.ordinal && (other.pools.is_of_driver(kind) || kind == Kind::Array) {
             return Ok(false);
         }
         let mut peers = lock(&self.peers);

@@ -112,6 +112,7 @@ cfg_if::cfg_if! {
         mod stream;
         mod switch;
         mod sync;
+        mod texture;
         mod thread;
         mod together;
         mod warp;

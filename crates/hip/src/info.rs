@@ -55,6 +55,7 @@ pub(crate) fn read(driver: &Driver, arch: &Arch, ordinal: usize, count: usize) -
     info.managed_memory =
         ability(hipDeviceAttributeManagedMemory) && ability(hipDeviceAttributeConcurrentManagedAccess);
     info.cooperative_launch = ability(hipDeviceAttributeCooperativeLaunch);
+    info.textures = driver.api.hipTexObjectCreate.is_some() && ability(hipDeviceAttributeImageSupport);
     info.free_synchronizes = true;
     info.graph_fault = driver.version.graph_fault();
     info.stream_wait_value =

@@ -7,7 +7,7 @@ use super::{generic, write_docs};
 use crate::contract::{Contract, Covers, Expr, LaunchValue, Operator};
 use crate::names::identifier;
 use crate::signature::Kernel;
-use crate::types::{ParamType, Scalar, ValueType};
+use crate::types::{Object, ParamType, Scalar, ValueType};
 
 /// The names that a launcher uses for itself.
 struct Names {
@@ -130,6 +130,9 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
 
 fn argument_type(kernel: &Kernel, param: usize) -> String {
     let ty = generic::element(kernel, param);
+    if let Some(object) = kernel.params[param].ty.object() {
+        return object.argument().to_owned();
+    }
     match &kernel.params[param].ty {
         ParamType::Value(_) => ty,
         ParamType::Pointer { volatile, .. } => {
@@ -290,8 +293,16 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
         let violated = violated(kernel, &clause.text, &[&clause.left, &clause.right], names);
         let _ = writeln!(text, "        if !({holds}) {{\n            return Err({violated});\n        }}");
     }
+    write_apart(text, kernel, names);
     let mut args = Vec::new();
     for (number, (param, arg)) in kernel.params.iter().zip(&names.args).enumerate() {
+        if let Some(object) = param.ty.object() {
+            args.push(match object {
+                Object::Texture => format!("::gpustream::Arg::texture({arg})"),
+                Object::Surface => format!("::gpustream::Arg::surface({arg})"),
+            });
+            continue;
+        }
         args.push(match &param.ty {
             ParamType::Value(ValueType::Scalar(Scalar::Bool)) => {
                 // C++ and Rust agree on a bool's two values; as a byte it is plain data.
@@ -332,6 +343,21 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
     };
     let _ = writeln!(text, "        ::gpustream::__generated!(unsafe {{ {call} }})\n    }}");
     write_tail(text, kernel);
+}
+
+/// Writes the checks that no array which the kernel writes is another argument's too: a device does not keep the caches of
+/// textures and surfaces coherent within a kernel.
+fn write_apart(text: &mut String, kernel: &Kernel, names: &Names) {
+    let objects: Vec<_> = (kernel.params.iter().zip(&names.args))
+        .filter_map(|(param, arg)| Some((param.ty.object()?, arg)))
+        .collect();
+    for (at, (object, arg)) in objects.iter().enumerate() {
+        for (other, other_arg) in &objects[at + 1..] {
+            if [*object, *other].contains(&Object::Surface) {
+                let _ = writeln!(text, "        ::gpustream::codegen::check_apart(&*{arg}, &*{other_arg})?;");
+            }
+        }
+    }
 }
 
 /// Returns the template's arguments for a call of the other launcher.

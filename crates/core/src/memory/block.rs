@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use gpustream_hal::{HostPtr, RawBuffer, Result};
 
+use super::array::ArrayMemory;
 use super::guard::Guards;
 use super::registration::Registration;
 use crate::sync::Latch;
@@ -22,6 +23,8 @@ pub enum Kind {
     Managed,
     /// The program's own memory, page-locked in place.
     Registered,
+    /// An array of the driver's, which has no address.
+    Array,
 }
 
 impl Kind {
@@ -35,6 +38,7 @@ impl Kind {
             Self::WriteCombined => "write-combined memory",
             Self::Managed => "managed memory",
             Self::Registered => "registered memory",
+            Self::Array => "an array",
         }
     }
 }
@@ -49,6 +53,8 @@ pub(crate) enum Place {
     Driver,
     /// The program's own memory, which is unlocked and freed when the place is dropped.
     Registered(Box<Registration>),
+    /// An array of the driver's, which is destroyed when the place is dropped.
+    Array(Box<ArrayMemory>),
 }
 
 /// A range to fill a block with.
@@ -95,7 +101,8 @@ pub struct Block {
     /// Size in bytes as allocated.
     pub(crate) capacity: usize,
     pub history: Latch<History>,
-    /// Whether a graph has referred to this allocation; if so, launches touch its memory without a borrow.
+    /// Whether a graph has referred to this allocation, or the block is an array; if so, operations touch its memory
+    /// without a borrow.
     pub(crate) in_graph: AtomicBool,
     pub(super) guards: Latch<Guards>,
     place: Place,
@@ -141,6 +148,22 @@ impl Block {
         let place = Place::Registered(Box::new(registration));
         self.fill(Filling { place, start, host, size: bytes, uses: None }, bytes);
         Ok(())
+    }
+
+    /// Fills an empty block with an array of `bytes` bytes. Its textures hold no borrow, as graphs hold none.
+    pub(crate) fn fill_array(&mut self, array: ArrayMemory, bytes: usize) {
+        let start = array.raw().0;
+        let place = Place::Array(Box::new(array));
+        self.fill(Filling { place, start, host: 0, size: bytes, uses: None }, bytes);
+        *self.in_graph.get_mut() = true;
+    }
+
+    /// Returns the array that the block is.
+    pub fn array(&self) -> Option<&ArrayMemory> {
+        match &self.place {
+            Place::Array(array) => Some(array),
+            _ => None,
+        }
     }
 
     /// Empties the block and returns its range, which must be given back; `None` if the block was empty.

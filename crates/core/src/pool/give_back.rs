@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::Result;
+use gpustream_hal::{ArrayShape, ErrorKind, Result, TexelFormat};
 
 use super::arena::{Owner, Slab};
-use super::{Pools, are_done};
-use crate::memory::{Block, Home, Kind, Place, Registration, Returned};
+use super::{Pools, Users, are_done};
+use crate::memory::{ArrayMemory, Block, Home, Kind, Place, Registration, Returned};
 use crate::queue::{StreamTable, known_done};
 use crate::sync::lock;
 use crate::track::{StreamId, Uses};
@@ -50,6 +50,10 @@ impl Pools {
                 lock(&self.orphans).push((uses.unwrap_or_default(), registration));
                 return self.sweep();
             }
+            Place::Array(array) => {
+                lock(&self.orphans).push((uses.unwrap_or_default(), array));
+                return self.sweep();
+            }
         };
         let owner = uses.as_mut().map_or(Owner::Idle, owner_of);
         let uses = uses.filter(|uses| !uses.is_empty());
@@ -74,7 +78,30 @@ impl Pools {
         Ok(Arc::new(block))
     }
 
-    /// Drops registered memory that nothing uses any more.
+    /// Allocates an array of `bytes` bytes. Where the driver has no room, memory that was freed goes back to it first, and
+    /// that is waited for.
+    pub fn array(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        shape: ArrayShape,
+        format: TexelFormat,
+        bytes: usize,
+    ) -> Result<Arc<Block>> {
+        self.sweep();
+        let array = match ArrayMemory::new(&self.device, shape, format) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                users.settle()?;
+                self.trim_all();
+                ArrayMemory::new(&self.device, shape, format)
+            }
+            outcome => outcome,
+        }?;
+        let mut block = Block::empty(self.clone(), Kind::Array);
+        block.fill_array(array, bytes);
+        Ok(Arc::new(block))
+    }
+
+    /// Drops registered memory and arrays that nothing uses any more.
     fn sweep(&self) {
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| are_done(uses)).collect();
         // Dropped with no lock held, because this calls the driver.

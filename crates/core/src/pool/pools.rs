@@ -13,7 +13,7 @@ use super::stats::{Bytes, MemorySnapshot, MemoryStats};
 use super::upstream::Upstream;
 use super::{GRANULE, Holder, Users};
 use crate::lint;
-use crate::memory::{Block, Kind, Registration};
+use crate::memory::{Block, Kind};
 use crate::operation::Rules;
 use crate::queue::{StreamCore, known_done};
 use crate::sync::{Mutex, lock};
@@ -25,8 +25,8 @@ pub struct Pools {
     states: [Mutex<PoolState>; Kind::ALL.len()],
     pub(super) driver: DriverPool,
     pub(super) upstream: Upstream,
-    /// Registered memory whose owner is gone, with the uses that may still go on.
-    pub(super) orphans: Mutex<Vec<(Uses, Box<Registration>)>>,
+    /// Registered memory and arrays whose owners are gone, with the uses that may still go on.
+    pub(super) orphans: Mutex<Vec<(Uses, Box<dyn Send>)>>,
     policy: PoolPolicy,
     pub(super) rules: Rules,
     /// Set when the device is gone: from then on memory that nobody holds goes back to the driver. Set before the

@@ -12,6 +12,8 @@ use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::module::Kernel;
 use crate::stream::Stream;
+use crate::surface::Surface;
+use crate::texture::Texture;
 use crate::view::{AsView, AsViewMut, View};
 use crate::volatile::{Volatile, VolatileMut};
 
@@ -65,6 +67,20 @@ impl<'a> Arg<'a> {
     #[allow(clippy::needless_pass_by_value)] // It is the only one there is.
     pub fn volatile_mut<T: Pod>(memory: VolatileMut<'a, T>) -> Self {
         Self::memory(memory.0.view, memory.0.access(Mode::Write))
+    }
+
+    /// Passes a texture (`cudaTextureObject_t`), whose array the kernel reads.
+    #[inline]
+    pub fn texture(texture: &'a Texture) -> Self {
+        let (address, access, device) = texture.argument();
+        Self { kind: ArgKind::Memory { address, access, device } }
+    }
+
+    /// Passes a surface (`cudaSurfaceObject_t`), whose array the kernel reads and writes.
+    #[inline]
+    pub fn surface(surface: &'a mut Surface) -> Self {
+        let (address, access, device) = surface.argument();
+        Self { kind: ArgKind::Memory { address, access, device } }
     }
 
     #[inline]
