@@ -12,6 +12,7 @@ tests! {
     Plain: arrays_bring_back_the_same_values, boxes_of_arrays_are_copied, points_of_every_shape_are_fetched,
         linear_filtering_is_the_weighted_mean, every_address_mode_gives_its_value, layers_are_fetched_apart,
         every_type_of_texel_arrives, integers_are_read_as_normalised_numbers, halves_are_filtered,
+        linear_memory_is_fetched_by_number, linear_memory_is_written_between_fetches, a_write_and_a_fetch_of_one_memory_are_refused,
         surfaces_of_every_shape_are_written, every_type_of_texel_is_stored, boundary_modes_say_what_is_beside,
         a_fetch_waits_for_a_write_elsewhere, a_write_waits_for_a_fetch_elsewhere,
         strict_order_is_checked_for_textures, dropped_textures_finish_their_work, graphs_keep_arrays_and_textures,
@@ -418,6 +419,82 @@ fn halves_are_filtered(device: &Device) -> Result<()> {
     Ok(())
 }
 
+fn linear_memory_is_fetched_by_number(device: &Device) -> Result<()> {
+    if !has_textures(device) {
+        return Ok(());
+    }
+    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    macro_rules! each {
+        ($($value:expr, $zero:expr;)*) => {$({
+            let values = (0..300).map($value).collect::<Vec<_>>();
+            let mut buffer = device.texel_buffer(300)?;
+            s.upload_into(&values, &mut buffer)?;
+            let mut out = s.full(302, values[7])?;
+            kernels.elements(&s, &buffer.texture(TextureOptions::default())?, &mut out, 300)?;
+            assert_eq!(s.download(&out)?, [&[$zero], &*values, &[$zero]].concat());
+            assert_eq!(s.download(&buffer.slice(5..9)?)?, values[5..9]);
+        })*};
+    }
+    each!(
+        |i| i as u8, 0;
+        |i| 7 - i as i32, 0;
+        |i| i as f32, 0.0;
+        |i| [i as f32, 1.0, 2.0, -3.0], [0.0; 4];
+    );
+    let mut bytes = device.texel_buffer::<u8>(3)?;
+    s.upload_into(&[0, 51, 255], &mut bytes)?;
+    let texture = bytes.texture(TextureOptions::default().normalized_values(true))?;
+    let mut out = s.full(5, 9.0f32)?;
+    kernels.elements(&s, &texture, &mut out, 3)?;
+    assert_eq!(s.download(&out)?, [0.0, 0.0, 0.2, 1.0, 0.0]);
+    Ok(())
+}
+
+/// A kernel writes through the buffer's address what a later one fetches, on another stream, and in a graph.
+fn linear_memory_is_written_between_fetches(device: &Device) -> Result<()> {
+    if !has_textures(device) {
+        return Ok(());
+    }
+    let (kernels, a, b) = (Kernels::load(device)?, device.stream()?, device.stream()?);
+    let source = a.upload_array(&[5.0f32; 21], IMAGE)?.texture(TextureOptions::default())?;
+    let mut buffer = device.texel_buffer::<f32>(21)?;
+    let texture = buffer.texture(TextureOptions::default())?;
+    let mut out = b.zeros::<f32>(23)?;
+    kernels.texels(&a, &source, &mut buffer, 7, 3)?;
+    kernels.elements(&b, &texture, &mut out, 21)?;
+    assert_eq!(b.download(&out)?[1..22], [5.0; 21]);
+    let graph = a.capture(|s| {
+        s.fill(&mut buffer, 6.0)?;
+        kernels.elements(s, &texture, &mut out, 21)
+    })?;
+    drop((buffer, texture));
+    graph.launch(&b)?;
+    assert_eq!(b.download(&out)?[1..22], [6.0; 21]);
+    Ok(())
+}
+
+fn a_write_and_a_fetch_of_one_memory_are_refused(device: &Device) -> Result<()> {
+    if !has_textures(device) {
+        return Ok(());
+    }
+    let (kernels, s) = (Kernels::load(device)?, device.stream()?);
+    let mut buffer = device.texel_buffer::<f32>(23)?;
+    s.fill(&mut buffer, 1.0)?;
+    let texture = buffer.texture(TextureOptions::default())?;
+    let both = kernels.elements(&s, &texture, &mut buffer, 21);
+    refused(both, ErrorKind::InvalidArgument, &["elements", "among its other arguments"]);
+    let part = kernels.elements(&s, &texture, &mut buffer.slice_mut(20..)?, 1);
+    refused(part, ErrorKind::InvalidArgument, &["among its other arguments"]);
+    assert_eq!(s.download(&buffer)?, [1.0; 23]);
+    let linear = buffer.texture(TextureOptions::default().filter(FilterMode::Linear));
+    refused(linear, ErrorKind::InvalidArgument, &["tex1Dfetch"]);
+    let border = buffer.texture(TextureOptions::default().address(AddressMode::Border));
+    refused(border, ErrorKind::InvalidArgument, &["tex1Dfetch"]);
+    refused(device.texel_buffer::<u8>(0), ErrorKind::InvalidArgument, &["no texels"]);
+    refused(buffer.slice(..1)?.read().map(drop), ErrorKind::Unsupported, &["the host cannot reach"]);
+    Ok(())
+}
+
 fn surfaces_of_every_shape_are_written(device: &Device) -> Result<()> {
     if !has_textures(device) {
         return Ok(());
@@ -536,8 +613,9 @@ fn a_fetch_waits_for_a_write_elsewhere(device: &Device) -> Result<()> {
     gate.open();
     assert_eq!(b.download(&out)?, [2.0; 21]);
     // And so does a download of what a surface's kernel writes.
+    let mut surface = array.surface()?;
     let gate = Gate::on(&waiting, &a)?;
-    kernels.add_two(&a, &mut array.surface()?, 7, 3)?;
+    kernels.add_two(&a, &mut surface, 7, 3)?;
     let values = gate.open_during(|| b.download_array(&array))?;
     assert_eq!(values, [4.0; 21]);
     Ok(())
@@ -589,29 +667,33 @@ fn dropped_textures_finish_their_work(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let (waiting, [s]) = kernels_and_streams(device)?;
     let mut outs = Vec::new();
+    let rounds = (0..20u8).map(|round| {
+        let array = device.array::<f32>(IMAGE)?;
+        let (texture, surface) = (array.texture(TextureOptions::default())?, array.surface()?);
+        Ok((round, s.full(21, f32::from(round))?, s.zeros::<f32>(21)?, array, texture, surface))
+    });
+    let rounds = rounds.collect::<Result<Vec<_>>>()?;
     conformance::synchronize(device)?;
     let gate = Gate::on(&waiting, &s)?;
-    for round in 0..20u8 {
-        // The memory of an array that was freed too early would be the next one's.
-        let array = device.array::<f32>(IMAGE)?;
-        let values = s.full(21, f32::from(round))?;
-        let mut array = array;
+    for (round, values, mut out, mut array, texture, mut surface) in rounds {
         s.copy_to_array(&values, &mut array)?;
-        let texture = array.texture(TextureOptions::default())?;
         if round % 2 == 0 {
             drop(array);
-            outs.push(sampled(&kernels, &s, &texture)?);
         } else {
-            let mut surface = array.surface()?;
             kernels.add_two(&s, &mut surface, 7, 3)?;
-            drop((surface, array));
-            outs.push(sampled(&kernels, &s, &texture.clone())?);
         }
+        kernels.texels(&s, &texture.clone(), &mut out, 7, 3)?;
+        outs.push(out);
     }
     gate.open();
+    // The memory of an array that was freed too early would be the next one's.
+    let others = (0..20).map(|_| s.upload_array(&[9.0f32; 21], IMAGE)).collect::<Result<Vec<_>>>()?;
     for (round, out) in outs.iter().enumerate() {
         let added = if round % 2 == 0 { 0.0 } else { 2.0 };
         assert_eq!(s.download(out)?, [round as f32 + added; 21]);
+    }
+    for other in &others {
+        assert_eq!(s.download_array(other)?, [9.0; 21]);
     }
     Ok(())
 }
@@ -668,8 +750,8 @@ fn nodes_copy_to_arrays(device: &Device) -> Result<()> {
             graph.launch(&s)?;
             assert_eq!(s.download(&out)?, [2.0; 21]);
         }
-        // HIP sets no copies of arrays in graphs that are there.
-        Err(error) => assert_ne!(device.info().backend, "cuda", "{error}"),
+        // Drivers set no copy of several dimensions in a graph that is there.
+        Err(error) => assert_ne!(device.info().backend, "cpu", "{error}"),
     }
     Ok(())
 }
@@ -734,8 +816,8 @@ fn textures_of_another_handle_work_and_outlive_it(device: &Device) -> Result<()>
     let array = theirs.upload_array(&[3.0f32; 21], IMAGE)?;
     let texture = array.texture(TextureOptions::default())?;
     theirs.synchronize()?;
-    let gate = Gate::on(&waiting, &s)?;
     let mut out = s.zeros::<f32>(21)?;
+    let gate = Gate::on(&waiting, &s)?;
     kernels.texels(&s, &texture, &mut out, 7, 3)?;
     let graph = s.capture(|s| kernels.texels(s, &texture, &mut out, 7, 3))?;
     let closing = std::thread::spawn(move || drop((texture, array, theirs, other)));
@@ -769,7 +851,7 @@ fn a_surface_and_a_texture_of_one_array_are_refused(device: &Device) -> Result<(
     let array = s.upload_array(&[1.0f32; 21], IMAGE)?;
     let texture = array.texture(TextureOptions::default())?;
     let both = kernels.transfer(&s, &texture, &mut array.surface()?, 7, 3);
-    refused(both, ErrorKind::InvalidArgument, &["of the same array"]);
+    refused(both, ErrorKind::InvalidArgument, &["transfer", "among its other arguments"]);
     assert_eq!(s.download_array(&array)?, [1.0; 21]);
     Ok(())
 }

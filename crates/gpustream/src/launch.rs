@@ -338,7 +338,6 @@ pub mod codegen {
     };
 
     pub use crate::module::load_built as load;
-    pub use crate::surface::check_apart;
     pub use gpustream_core::checksum::Checksum;
 
     /// Describes a parameter of `size` bytes at `offset`.

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use gpustream_core::memory::{Access, Block};
+use gpustream_core::memory::Access;
 use gpustream_core::track::Mode;
-use gpustream_hal::{Error, ErrorKind, RawSurface, Result};
+use gpustream_hal::RawSurface;
 
 use crate::buffer::Owned;
 use crate::device::Device;
-use crate::texture::{Texture, access};
+use crate::texture::access;
 
 /// A surface: an array that kernels read and write. Made by [`Array::surface`](crate::Array::surface).
 ///
@@ -17,8 +17,8 @@ use crate::texture::{Texture, access};
 /// `surf2Dwrite(value, surface, x * sizeof value, y)`. An access beside the array is what its boundary mode says: an error
 /// that ends the kernel (the device is then lost), nothing, or the texel at the edge. AMD's devices do nothing.
 ///
-/// A launch writes all of the array: the library puts it in order with everything else that uses the array. One
-/// launch does not take two objects of an array of which one is a surface, since no device keeps them coherent.
+/// A launch writes all of the array: the library puts it in order with everything else that uses the array. A launch that
+/// is given the array by another argument too is refused, since no device keeps the two coherent.
 ///
 /// A `Surface` is `Send` and `Sync`. Dropping it returns at once, also with work pending.
 pub struct Surface {
@@ -53,40 +53,4 @@ impl fmt::Debug for Surface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.raw)
     }
-}
-
-/// A texture or a surface.
-pub trait ArrayObject {
-    #[doc(hidden)]
-    fn block(&self) -> *const Block;
-}
-
-impl ArrayObject for Texture {
-    fn block(&self) -> *const Block {
-        Arc::as_ptr(self.memory.block())
-    }
-}
-
-impl ArrayObject for Surface {
-    fn block(&self) -> *const Block {
-        Arc::as_ptr(self.memory.block())
-    }
-}
-
-/// Checks that two arguments of a launch are of different arrays.
-///
-/// # Errors
-/// [`ErrorKind::InvalidArgument`].
-#[inline]
-pub fn check_apart(one: &impl ArrayObject, other: &impl ArrayObject) -> Result<()> {
-    if one.block() == other.block() { Err(of_one_array()) } else { Ok(()) }
-}
-
-#[cold]
-fn of_one_array() -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        "one launch got a surface and another object of the same array; a kernel does not see its own writes through \
-         another object, so read through the surface, or write another array",
-    )
 }

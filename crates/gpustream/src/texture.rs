@@ -98,9 +98,7 @@ impl Device {
 
     fn array_for<T: Texel>(&self, shape: ArrayShape) -> Result<Array<T>> {
         inside::check_outside()?;
-        if !self.info().textures {
-            return Err(no_textures(self));
-        }
+        check_textures(self)?;
         let texels = check_shape(shape)?;
         let bytes = texels.checked_mul(T::FORMAT.size()).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or_else(|| {
@@ -132,6 +130,11 @@ fn check_shape(shape: ArrayShape) -> Result<usize> {
             Err(Error::new(ErrorKind::OutOfMemory, "an array of so many texels exceeds the address space"))
         }
     }
+}
+
+/// Checks that the device has textures.
+pub(crate) fn check_textures(device: &Device) -> Result<()> {
+    if device.info().textures { Ok(()) } else { Err(no_textures(device)) }
 }
 
 #[cold]
@@ -175,8 +178,8 @@ impl<T: Texel> Array<T> {
     #[track_caller]
     pub fn texture(&self, options: TextureOptions) -> Result<Texture> {
         check_options(T::FORMAT, options)
-            .and_then(|()| self.array().and_then(|array| array.texture(&options)))
-            .map(|raw| Texture { memory: self.memory.clone(), raw, bytes: self.view().bytes().len() })
+            .and_then(|()| memory_of(&self.memory)?.texture(&options))
+            .map(|raw| Texture::new(self.memory.clone(), raw, self.view().bytes().len()))
             .map_err(|error| error.with_operation(operation("texture")))
     }
 
@@ -187,13 +190,9 @@ impl<T: Texel> Array<T> {
     /// [`ErrorKind::OutOfMemory`].
     #[track_caller]
     pub fn surface(&self) -> Result<Surface> {
-        (self.array().and_then(ArrayMemory::surface))
+        (memory_of(&self.memory).and_then(ArrayMemory::surface))
             .map(|raw| Surface::new(self.memory.clone(), raw, self.view().bytes().len()))
             .map_err(|error| error.with_operation(operation("surface")))
-    }
-
-    fn array(&self) -> Result<&ArrayMemory> {
-        self.memory.block().array().ok_or_else(|| Error::new(ErrorKind::Driver, "the block is no array"))
     }
 
     /// Returns a view for checks and accesses alone: an array has no address.
@@ -202,7 +201,12 @@ impl<T: Texel> Array<T> {
     }
 }
 
-fn check_options(format: TexelFormat, options: TextureOptions) -> Result<()> {
+pub(crate) fn memory_of(memory: &Owned) -> Result<&ArrayMemory> {
+    memory.block().array().ok_or_else(|| Error::new(ErrorKind::Driver, "no texture is of this memory"))
+}
+
+/// Checks that options go together.
+pub(crate) fn check_options(format: TexelFormat, options: TextureOptions) -> Result<()> {
     let TexelFormat { channel, .. } = format;
     let refused = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
     if options.normalized_values && !(channel.is_integer() && channel.size() < 4) {
@@ -228,24 +232,29 @@ fn check_options(format: TexelFormat, options: TextureOptions) -> Result<()> {
     Ok(())
 }
 
-/// A texture: an array, and the way in which kernels read it. Made by [`Array::texture`].
+/// A texture: an array, or texels in a row, and the way in which kernels read them. Made by [`Array::texture`] and
+/// [`TexelBuffer::texture`](crate::TexelBuffer::texture).
 ///
 /// Kernels take a texture as `cudaTextureObject_t` or `hipTextureObject_t`. The handle does not say of what type the texels
 /// are, and how many dimensions there are; that is for the kernel to know. A kernel that fetches otherwise gets
 /// unspecified values on a GPU, and ends with an error on the CPU.
 ///
-/// A launch reads all of the array: the library puts it in order with what writes there. A texture keeps its array. A
+/// A launch reads all of the memory: the library puts it in order with what writes there. A texture keeps its memory. A
 /// clone is the same texture.
 ///
 /// A `Texture` is `Send` and `Sync`. Dropping it returns at once, also with work pending.
 #[derive(Clone)]
 pub struct Texture {
-    pub(crate) memory: Arc<Owned>,
+    memory: Arc<Owned>,
     raw: RawTexture,
     bytes: usize,
 }
 
 impl Texture {
+    pub(crate) fn new(memory: Arc<Owned>, raw: RawTexture, bytes: usize) -> Self {
+        Self { memory, raw, bytes }
+    }
+
     /// Returns the device that the texture belongs to.
     pub fn device(&self) -> &Device {
         &self.memory.device
@@ -400,7 +409,7 @@ impl Stream {
         } else {
             self.check_source(&texels, operation)?;
         }
-        let end = CopyEnd::Array { array: array.array()?.raw(), texel: size_of::<T>(), at };
+        let end = CopyEnd::Array { array: memory_of(&array.memory)?.raw()?, texel: size_of::<T>(), at };
         let (dst, src) = if writes { (end, copied.end) } else { (copied.end, end) };
         let [width, height, depth] = extent;
         let copy = Copy3d {

@@ -293,7 +293,6 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
         let violated = violated(kernel, &clause.text, &[&clause.left, &clause.right], names);
         let _ = writeln!(text, "        if !({holds}) {{\n            return Err({violated});\n        }}");
     }
-    write_apart(text, kernel, names);
     let mut args = Vec::new();
     for (number, (param, arg)) in kernel.params.iter().zip(&names.args).enumerate() {
         if let Some(object) = param.ty.object() {
@@ -343,21 +342,6 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
     };
     let _ = writeln!(text, "        ::gpustream::__generated!(unsafe {{ {call} }})\n    }}");
     write_tail(text, kernel);
-}
-
-/// Writes the checks that no array which the kernel writes is another argument's too: a device does not keep the caches of
-/// textures and surfaces coherent within a kernel.
-fn write_apart(text: &mut String, kernel: &Kernel, names: &Names) {
-    let objects: Vec<_> = (kernel.params.iter().zip(&names.args))
-        .filter_map(|(param, arg)| Some((param.ty.object()?, arg)))
-        .collect();
-    for (at, (object, arg)) in objects.iter().enumerate() {
-        for (other, other_arg) in &objects[at + 1..] {
-            if [*object, *other].contains(&Object::Surface) {
-                let _ = writeln!(text, "        ::gpustream::codegen::check_apart(&*{arg}, &*{other_arg})?;");
-            }
-        }
-    }
 }
 
 /// Returns the template's arguments for a call of the other launcher.

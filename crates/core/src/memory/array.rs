@@ -1,19 +1,21 @@
-//! An array of the driver's, with the textures and the surface that were made of it.
+//! Memory that textures are of: an array of the driver's, or texels in a row, with the textures and the surface that were
+//! made of it.
 
 use std::sync::Arc;
 
 use gpustream_hal::{
-    self as hal, ArrayShape, RawArray, RawSurface, RawTexture, Result, TexelFormat, TextureOptions,
-    TextureSource,
+    self as hal, ArrayShape, Error, ErrorKind, RawArray, RawSurface, RawTexture, Result, TexelFormat,
+    TextureOptions, TextureSource,
 };
 
 use crate::inside;
 use crate::sync::{Mutex, lock};
 
-/// An array. Its textures and its surface live as long as the array: work that uses one of them is work that touches the
-/// array's block, and outlives neither. Textures of the same options are one, so that their number has a bound.
+/// An array, or texels in a row. Textures and the surface live as long as the memory: work that uses one of them is work
+/// that touches the memory's block, and outlives neither. Textures of the same options are one, so that their number has a
+/// bound.
 pub struct ArrayMemory {
-    raw: RawArray,
+    source: TextureSource,
     format: TexelFormat,
     objects: Mutex<Objects>,
     device: Arc<dyn hal::Device>,
@@ -27,12 +29,32 @@ struct Objects {
 
 impl ArrayMemory {
     pub(crate) fn new(device: &Arc<dyn hal::Device>, shape: ArrayShape, format: TexelFormat) -> Result<Self> {
-        let raw = device.array_create(shape, format)?;
-        Ok(Self { raw, format, objects: Mutex::default(), device: device.clone() })
+        let source = TextureSource::Array(device.array_create(shape, format)?);
+        Ok(Self { source, format, objects: Mutex::default(), device: device.clone() })
     }
 
-    pub fn raw(&self) -> RawArray {
-        self.raw
+    /// Allocates texels in a row, `bytes` bytes of them, at an address of their own.
+    pub(crate) fn linear(device: &Arc<dyn hal::Device>, format: TexelFormat, bytes: usize) -> Result<Self> {
+        let source = TextureSource::Linear { buffer: device.alloc(bytes)?, bytes };
+        Ok(Self { source, format, objects: Mutex::default(), device: device.clone() })
+    }
+
+    /// Returns the address of texels in a row; of an array its handle.
+    pub(crate) fn address(&self) -> usize {
+        match self.source {
+            TextureSource::Array(array) => array.0,
+            TextureSource::Linear { buffer, .. } => buffer.0,
+        }
+    }
+
+    /// Returns the array, if it is one.
+    pub fn raw(&self) -> Result<RawArray> {
+        match self.source {
+            TextureSource::Array(array) => Ok(array),
+            TextureSource::Linear { .. } => {
+                Err(Error::new(ErrorKind::Driver, "texels in a row are no array"))
+            }
+        }
     }
 
     /// Returns the texture of these options, which go together.
@@ -42,9 +64,8 @@ impl ArrayMemory {
         if let Some((_, known)) = textures.iter().find(|(known, _)| known == options) {
             return Ok(*known);
         }
-        // SAFETY: the array is alive and of this format; the handles check the options.
-        let texture =
-            unsafe { self.device.texture_create(TextureSource::Array(self.raw), self.format, options) }?;
+        // SAFETY: the memory is alive and of this format; the handles check the options.
+        let texture = unsafe { self.device.texture_create(self.source, self.format, options) }?;
         textures.push((*options, texture));
         Ok(texture)
     }
@@ -52,22 +73,23 @@ impl ArrayMemory {
     /// Returns the surface.
     pub fn surface(&self) -> Result<RawSurface> {
         inside::check_outside()?;
+        let array = self.raw()?;
         let Objects { surface, .. } = &mut *lock(&self.objects);
         if let Some(known) = surface {
             return Ok(*known);
         }
         // SAFETY: the array is alive.
-        Ok(*surface.insert(unsafe { self.device.surface_create(self.raw) }?))
+        Ok(*surface.insert(unsafe { self.device.surface_create(array) }?))
     }
 }
 
 impl Drop for ArrayMemory {
     fn drop(&mut self) {
         super::note_return();
-        let (device, raw) = (self.device.clone(), self.raw);
+        let (device, source) = (self.device.clone(), self.source);
         let Objects { textures, surface } = std::mem::take(&mut *lock(&self.objects));
         inside::outside(move || {
-            // SAFETY: the block's last holder gave the array back, and all uses are done. A failure leaves nothing to do.
+            // SAFETY: the block's last holder gave the memory back, and all uses are done. A failure leaves nothing to do.
             unsafe {
                 for (_, texture) in textures {
                     let _ = device.texture_destroy(texture);
@@ -75,7 +97,10 @@ impl Drop for ArrayMemory {
                 if let Some(surface) = surface {
                     let _ = device.surface_destroy(surface);
                 }
-                let _ = device.array_destroy(raw);
+                let _ = match source {
+                    TextureSource::Array(array) => device.array_destroy(array),
+                    TextureSource::Linear { buffer, .. } => device.free(buffer),
+                };
             }
         });
     }

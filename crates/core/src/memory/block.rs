@@ -25,6 +25,8 @@ pub enum Kind {
     Registered,
     /// An array of the driver's, which has no address.
     Array,
+    /// Device memory with an address of its own, of which textures are made.
+    Texels,
 }
 
 impl Kind {
@@ -39,6 +41,7 @@ impl Kind {
             Self::Managed => "managed memory",
             Self::Registered => "registered memory",
             Self::Array => "an array",
+            Self::Texels => "memory of a texture",
         }
     }
 }
@@ -53,7 +56,7 @@ pub(crate) enum Place {
     Driver,
     /// The program's own memory, which is unlocked and freed when the place is dropped.
     Registered(Box<Registration>),
-    /// An array of the driver's, which is destroyed when the place is dropped.
+    /// Memory that textures are of, which is freed when the place is dropped.
     Array(Box<ArrayMemory>),
 }
 
@@ -101,7 +104,7 @@ pub struct Block {
     /// Size in bytes as allocated.
     pub(crate) capacity: usize,
     pub history: Latch<History>,
-    /// Whether a graph has referred to this allocation, or the block is an array; if so, operations touch its memory
+    /// Whether a graph has referred to this allocation, or textures may be of it; if so, operations touch its memory
     /// without a borrow.
     pub(crate) in_graph: AtomicBool,
     pub(super) guards: Latch<Guards>,
@@ -150,15 +153,15 @@ impl Block {
         Ok(())
     }
 
-    /// Fills an empty block with an array of `bytes` bytes. Its textures hold no borrow, as graphs hold none.
+    /// Fills an empty block with memory that textures are of, `bytes` bytes. They hold no borrow, as graphs hold none.
     pub(crate) fn fill_array(&mut self, array: ArrayMemory, bytes: usize) {
-        let start = array.raw().0;
+        let start = array.address();
         let place = Place::Array(Box::new(array));
         self.fill(Filling { place, start, host: 0, size: bytes, uses: None }, bytes);
         *self.in_graph.get_mut() = true;
     }
 
-    /// Returns the array that the block is.
+    /// Returns the block's memory as one that textures are of.
     pub fn array(&self) -> Option<&ArrayMemory> {
         match &self.place {
             Place::Array(array) => Some(array),

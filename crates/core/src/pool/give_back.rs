@@ -87,17 +87,36 @@ impl Pools {
         format: TexelFormat,
         bytes: usize,
     ) -> Result<Arc<Block>> {
+        self.textured(users, (Kind::Array, bytes), || ArrayMemory::new(&self.device, shape, format))
+    }
+
+    /// Allocates texels in a row, `bytes` bytes of them, as [`array`](Self::array) does an array.
+    pub fn texels(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        format: TexelFormat,
+        bytes: usize,
+    ) -> Result<Arc<Block>> {
+        self.textured(users, (Kind::Texels, bytes), || ArrayMemory::linear(&self.device, format, bytes))
+    }
+
+    fn textured(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        (kind, bytes): (Kind, usize),
+        create: impl Fn() -> Result<ArrayMemory>,
+    ) -> Result<Arc<Block>> {
         self.sweep();
-        let array = match ArrayMemory::new(&self.device, shape, format) {
+        let memory = match create() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 users.settle()?;
                 self.trim_all();
-                ArrayMemory::new(&self.device, shape, format)
+                create()
             }
             outcome => outcome,
         }?;
-        let mut block = Block::empty(self.clone(), Kind::Array);
-        block.fill_array(array, bytes);
+        let mut block = Block::empty(self.clone(), kind);
+        block.fill_array(memory, bytes);
         Ok(Arc::new(block))
     }
 
