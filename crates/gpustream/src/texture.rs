@@ -21,7 +21,7 @@ use crate::device::Device;
 use crate::stream::Stream;
 use crate::strided::Pitched;
 use crate::surface::Surface;
-use crate::view::{AsView, AsViewMut, View, sealed};
+use crate::view::{AsView, AsViewMut, View};
 
 /// A type of texels: `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, [`f16`](half::f16) and `f32`, and arrays of two or four of
 /// one of them (`uchar4`, `float2`).
@@ -29,9 +29,13 @@ use crate::view::{AsView, AsViewMut, View, sealed};
     message = "`{Self}` is no type of texels",
     note = "texels are `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, `f16`, `f32`, or `[T; 2]` and `[T; 4]` of one of them"
 )]
-pub trait Texel: Pod + sealed::Sealed {
+pub trait Texel: Pod + sealed::Texel {
     /// The texel as drivers know it.
     const FORMAT: TexelFormat;
+}
+
+mod sealed {
+    pub trait Texel {}
 }
 
 macro_rules! texels {
@@ -41,7 +45,7 @@ macro_rules! texels {
         texels!(@ [$lane; 4], $channel, 4);
     )*};
     (@ $ty:ty, $channel:ident, $channels:literal) => {
-        impl sealed::Sealed for $ty {}
+        impl sealed::Texel for $ty {}
         impl Texel for $ty {
             const FORMAT: TexelFormat = TexelFormat { channel: Channel::$channel, channels: $channels };
         }
