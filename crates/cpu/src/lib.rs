@@ -99,6 +99,7 @@ cfg_if::cfg_if! {
         mod fork;
         mod graph;
         mod grid;
+        mod image;
         mod job;
         mod kernel;
         mod launch;

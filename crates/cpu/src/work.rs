@@ -8,8 +8,8 @@ use std::time::Instant;
 use gpustream_hal::{BatchCopy, Copy3d, FillPattern, HostFn, Result};
 
 use crate::grid::{self, Launch};
+use crate::image;
 use crate::shared::Worker;
-use crate::texture;
 use crate::together;
 use crate::words;
 
@@ -94,8 +94,8 @@ impl Strided {
         // SAFETY: by this function's contract.
         let ends = unsafe {
             [
-                texture::resolve(copy.dst, copy.dst_pitch, copy.dst_rows),
-                texture::resolve(copy.src, copy.src_pitch, copy.src_rows),
+                image::resolve(copy.dst, copy.dst_pitch, copy.dst_rows),
+                image::resolve(copy.src, copy.src_pitch, copy.src_rows),
             ]
         };
         let [(dst, dst_pitch, dst_rows), (src, src_pitch, src_rows)] = ends;

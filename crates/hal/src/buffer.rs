@@ -1,6 +1,7 @@
 //! Memory of the device, memory of the host that the device can reach, and copies between them.
 
-use crate::{Error, RawArray, RawStream, Result};
+use crate::handle::RawArray;
+use crate::{Error, RawStream, Result};
 
 pub use crate::handle::RawBuffer;
 

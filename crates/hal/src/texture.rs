@@ -1,6 +1,7 @@
 //! Arrays, which a device lays out for itself, and the objects by which kernels reach them: textures and surfaces.
 
-use crate::{Error, RawBuffer, Result};
+use crate::handle::RawBuffer;
+use crate::{Error, Result};
 
 pub use crate::handle::{RawArray, RawSurface, RawTexture};
 
