@@ -89,15 +89,18 @@ impl Drop for ArrayMemory {
         let (device, source) = (self.device.clone(), self.source);
         let Objects { textures, surface } = std::mem::take(&mut *lock(&self.objects));
         inside::outside(move || {
-            // SAFETY: the block's last holder gave the memory back, and all uses are done. A failure leaves nothing to do.
+            // SAFETY: the block's last holder gave the memory back, and all uses are done. Memory whose objects the driver
+            // refuses to destroy stays with them; another failure leaves nothing to do.
             unsafe {
+                let mut destroyed = true;
                 for (_, texture) in textures {
-                    let _ = device.texture_destroy(texture);
+                    destroyed &= device.texture_destroy(texture).is_ok();
                 }
                 if let Some(surface) = surface {
-                    let _ = device.surface_destroy(surface);
+                    destroyed &= device.surface_destroy(surface).is_ok();
                 }
                 let _ = match source {
+                    _ if !destroyed => Ok(()),
                     TextureSource::Array(array) => device.array_destroy(array),
                     TextureSource::Linear { buffer, .. } => device.free(buffer),
                 };
