@@ -437,7 +437,7 @@ fn linear_memory_is_fetched_by_number(device: &Device) -> Result<()> {
     }
     each!(
         |i| i as u8, 0;
-        |i| 7 - i as i32, 0;
+        |i: i32| 7 - i, 0;
         |i| i as f32, 0.0;
         |i| [i as f32, 1.0, 2.0, -3.0], [0.0; 4];
     );
