@@ -165,6 +165,9 @@ fn round_trip<T: Texel + PartialEq + std::fmt::Debug>(s: &Stream, value: impl Fn
         let array = s.upload_array(&values, shape)?;
         assert_eq!((array.shape(), array.len()), (shape, values.len()));
         assert_eq!(s.download_array(&array)?, values, "{shape:?}");
+        let mut other = s.device().array(shape)?;
+        s.copy_array(&array, &mut other)?;
+        assert_eq!(s.download_array(&other)?, values, "{shape:?}");
     }
     Ok(())
 }
@@ -877,6 +880,9 @@ fn nonsense_is_refused(device: &Device) -> Result<()> {
     refused(s.upload_array(&[1u8; 3], IMAGE), ErrorKind::ArgumentMismatch, &["3 elements", "21"]);
     let (unwritten, mut bytes) = (device.array::<u8>(IMAGE)?, s.upload_array(&[1u8; 21], IMAGE)?);
     refused(s.download_array(&unwritten), ErrorKind::Uninitialized, &[]);
+    let mut other = device.array::<u8>(ArrayShape::new_2d(3, 7))?;
+    refused(s.copy_array(&bytes, &mut other), ErrorKind::ArgumentMismatch, &["different shapes"]);
+    refused(s.copy_array(&unwritten, &mut bytes), ErrorKind::Uninitialized, &[]);
     let short = s.zeros::<u8>(20)?;
     refused(s.copy_to_array(&short, &mut bytes), ErrorKind::ArgumentMismatch, &["20 elements"]);
     let of = |options| bytes.texture(options);

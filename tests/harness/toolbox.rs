@@ -18,7 +18,7 @@ const N: usize = 1000;
 /// The number of calls that [`Toolbox::call_everything`] makes on every device; managed memory and kernels add to it.
 const CALLS: usize = 62;
 const CALLS_ON_MANAGED_MEMORY: usize = 3;
-const CALLS_ON_ARRAYS: usize = 8;
+const CALLS_ON_ARRAYS: usize = 9;
 const CALLS_ON_KERNELS: usize = 4;
 
 /// Objects whose methods a test calls, with work pending on `stream`.
@@ -34,7 +34,7 @@ pub struct Toolbox {
     builder: Option<GraphBuilder>,
     built: (Graph, Node),
     managed: Option<Managed<u32>>,
-    array: Option<Array<u32>>,
+    arrays: Option<[Array<u32>; 2]>,
     kernels: Option<(sync::Kernels, Kernel)>,
     behind: Option<Behind>,
 }
@@ -66,7 +66,12 @@ impl Toolbox {
             builder: Some(device.graph_builder()?),
             built: (builder.build()?, node),
             managed: device.info().managed_memory.then(|| device.managed(N)).transpose()?,
-            array: device.info().textures.then(|| device.array(ArrayShape::new_1d(N))).transpose()?,
+            arrays: (device.info().textures)
+                .then(|| {
+                    let shape = ArrayShape::new_1d(N);
+                    Ok::<_, Error>([stream.upload_array(&[1; N], shape)?, device.array(shape)?])
+                })
+                .transpose()?,
             kernels: None,
             other: device.stream()?,
             x,
@@ -95,7 +100,7 @@ impl Toolbox {
     pub fn calls(&self) -> usize {
         CALLS
             + if self.managed.is_some() { CALLS_ON_MANAGED_MEMORY } else { 0 }
-            + if self.array.is_some() { CALLS_ON_ARRAYS } else { 0 }
+            + if self.arrays.is_some() { CALLS_ON_ARRAYS } else { 0 }
             + if self.kernels.is_some() { CALLS_ON_KERNELS } else { 0 }
     }
 
@@ -193,7 +198,7 @@ impl Toolbox {
             note("Managed::advise", managed.advise(ManagedAdvice::ReadMostly));
             note("Stream::prefetch", other.prefetch(managed, Place::Device));
         }
-        if let Some(array) = &mut self.array {
+        if let Some([array, second]) = &mut self.arrays {
             let shape = array.shape();
             note("Device::array", device.array::<u32>(shape).map(drop));
             note("Device::texel_buffer", device.texel_buffer::<u32>(N).map(drop));
@@ -201,6 +206,7 @@ impl Toolbox {
             note("Array::surface", array.surface().map(drop));
             note("Stream::upload_array", stream.upload_array(&[1u32; N], shape).map(drop));
             note("Stream::copy_to_array", other.copy_to_array(y, array));
+            note("Stream::copy_array", other.copy_array(array, second));
             note("Stream::copy_from_array", other.copy_from_array(array, x));
             note("Stream::download_array", stream.download_array(array).map(drop));
         }

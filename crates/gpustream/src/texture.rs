@@ -343,6 +343,41 @@ impl Stream {
         )
     }
 
+    /// Copies an array to another one of the same shape in stream order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where the shapes differ; otherwise as for [`copy_to_array`](Self::copy_to_array).
+    #[track_caller]
+    pub fn copy_array<T: Texel>(&self, src: &Array<T>, dst: &mut Array<T>) -> Result<()> {
+        let operation = operation("copy_array");
+        let (from, to) = (src.view(), dst.view());
+        self.check_memory(&to)
+            .and_then(|()| check_shapes(src.shape, dst.shape))
+            .map_err(|error| error.with_operation(operation))?;
+        self.check_source(&from, operation)?;
+        let end = |array: &Array<T>| {
+            let array = memory_of(&array.memory)?.raw()?;
+            Ok::<_, Error>(CopyEnd::Array { array, texel: size_of::<T>(), at: [0; 3] })
+        };
+        let (_, [width, height, depth]) = whole(src.shape);
+        let (width, none) = (width * size_of::<T>(), 0);
+        let copy = Copy3d {
+            dst: end(dst)?,
+            dst_pitch: none,
+            dst_rows: none,
+            src: end(src)?,
+            src_pitch: none,
+            src_rows: none,
+            width,
+            height,
+            depth,
+        };
+        let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
+        // SAFETY: the arrays are two of one shape, since one is borrowed exclusively; neither is freed before this use is
+        // done.
+        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(copy))) }
+    }
+
     /// Copies a box of `[width, height, depth]` elements of device or pinned memory to the texels of an array from `at` on,
     /// in stream order. The third number counts planes or layers.
     ///
@@ -438,6 +473,15 @@ impl Stream {
 /// Returns all of an array as a box of memory without gaps, and its extent.
 fn whole(shape: ArrayShape) -> (Pitched, [usize; 3]) {
     (Pitched::new_3d(shape.width(), shape.height()), [shape.width(), shape.height(), shape.slices()])
+}
+
+fn check_shapes(src: ArrayShape, dst: ArrayShape) -> Result<()> {
+    if src == dst {
+        return Ok(());
+    }
+    let message =
+        format!("the arrays have different shapes, {src:?} and {dst:?}; copy a box through a buffer");
+    Err(Error::new(ErrorKind::ArgumentMismatch, message))
 }
 
 fn check_inside(shape: ArrayShape, at: [usize; 3], extent: [usize; 3]) -> Result<()> {
