@@ -17,6 +17,7 @@ fn main() {
                 "own_words",
                 "printing",
                 "sync",
+                "textures",
                 "types",
                 "types-half2",
                 "warps",

@@ -9,6 +9,7 @@ mod launch;
 pub(crate) mod memory;
 pub(crate) mod startup;
 mod stream;
+mod texture;
 mod threads;
 
 use std::ffi::c_void;

@@ -71,6 +71,11 @@ pub mod printing {
     gpustream::include_kernels!("printing");
 }
 
+/// Kernels that fetch from textures and write surfaces.
+pub mod textures {
+    gpustream::include_kernels!("textures");
+}
+
 /// Kernels with the types of existing CUDA and HIP files.
 pub mod types {
     gpustream::include_kernels!("types");

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use gpustream::{
-    Buffer, CopyBatch, DefaultStream, Device, Error, ErrorKind, Event, Flag, Graph, GraphBuilder, Kernel,
-    Managed, ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched, Place, Result, Stream, Synchronize,
-    TimedEvent, ViewMut, WaitValue,
+    Array, ArrayShape, Buffer, CopyBatch, DefaultStream, Device, Error, ErrorKind, Event, Flag, Graph,
+    GraphBuilder, Kernel, Managed, ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched, Place, Result,
+    Stream, Synchronize, TextureOptions, TimedEvent, ViewMut, WaitValue,
 };
 
 use crate::sync;
@@ -18,6 +18,7 @@ const N: usize = 1000;
 /// The number of calls that [`Toolbox::call_everything`] makes on every device; managed memory and kernels add to it.
 const CALLS: usize = 62;
 const CALLS_ON_MANAGED_MEMORY: usize = 3;
+const CALLS_ON_ARRAYS: usize = 9;
 const CALLS_ON_KERNELS: usize = 4;
 
 /// Objects whose methods a test calls, with work pending on `stream`.
@@ -33,6 +34,7 @@ pub struct Toolbox {
     builder: Option<GraphBuilder>,
     built: (Graph, Node),
     managed: Option<Managed<u32>>,
+    arrays: Option<[Array<u32>; 2]>,
     kernels: Option<(sync::Kernels, Kernel)>,
     behind: Option<Behind>,
 }
@@ -64,6 +66,12 @@ impl Toolbox {
             builder: Some(device.graph_builder()?),
             built: (builder.build()?, node),
             managed: device.info().managed_memory.then(|| device.managed(N)).transpose()?,
+            arrays: (device.info().textures)
+                .then(|| {
+                    let shape = ArrayShape::new_1d(N);
+                    Ok::<_, Error>([stream.upload_array(&[1; N], shape)?, device.array(shape)?])
+                })
+                .transpose()?,
             kernels: None,
             other: device.stream()?,
             x,
@@ -92,6 +100,7 @@ impl Toolbox {
     pub fn calls(&self) -> usize {
         CALLS
             + if self.managed.is_some() { CALLS_ON_MANAGED_MEMORY } else { 0 }
+            + if self.arrays.is_some() { CALLS_ON_ARRAYS } else { 0 }
             + if self.kernels.is_some() { CALLS_ON_KERNELS } else { 0 }
     }
 
@@ -188,6 +197,18 @@ impl Toolbox {
             note("Device::managed", device.managed::<u32>(N).map(drop));
             note("Managed::advise", managed.advise(ManagedAdvice::ReadMostly));
             note("Stream::prefetch", other.prefetch(managed, Place::Device));
+        }
+        if let Some([array, second]) = &mut self.arrays {
+            let shape = array.shape();
+            note("Device::array", device.array::<u32>(shape).map(drop));
+            note("Device::texel_buffer", device.texel_buffer::<u32>(N).map(drop));
+            note("Array::texture", array.texture(TextureOptions::default()).map(drop));
+            note("Array::surface", array.surface().map(drop));
+            note("Stream::upload_array", stream.upload_array(&[1u32; N], shape).map(drop));
+            note("Stream::copy_to_array", other.copy_to_array(y, array));
+            note("Stream::copy_array", other.copy_array(array, second));
+            note("Stream::copy_from_array", other.copy_from_array(array, x));
+            note("Stream::download_array", stream.download_array(array).map(drop));
         }
         if let Some((kernels, step)) = &self.kernels {
             note("Kernel::launch", kernels.step(other, x, 1, N));

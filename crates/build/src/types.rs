@@ -31,9 +31,16 @@ impl ParamType {
     /// Returns the reason for which no condition makes a launcher with such a parameter safe.
     pub(crate) fn hazard(&self) -> Option<Hazard> {
         match self {
+            Self::Value(_) if self.object().is_some() => None,
             Self::Value(value) => value.hazard(),
             Self::Pointer { element, .. } => element.hazard(),
         }
+    }
+
+    /// Returns the object that the parameter is a handle of, where launchers take the object.
+    pub(crate) fn object(&self) -> Option<Object> {
+        let Self::Value(ValueType::Handle { cpp }) = self else { return None };
+        OBJECTS.iter().find(|(name, _)| name == cpp).map(|(_, object)| *object)
     }
 
     /// Returns size and alignment in bytes, as a kernel parameter.
@@ -41,6 +48,23 @@ impl ParamType {
         match self {
             Self::Value(value) => value.layout(),
             Self::Pointer { .. } => (8, 8),
+        }
+    }
+}
+
+/// An object that a kernel knows by a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Object {
+    Texture,
+    Surface,
+}
+
+impl Object {
+    /// Returns the type of a launcher's argument.
+    pub(crate) const fn argument(self) -> &'static str {
+        match self {
+            Self::Texture => "&::gpustream::Texture",
+            Self::Surface => "&mut ::gpustream::Surface",
         }
     }
 }
@@ -282,20 +306,23 @@ const VECTORS: [(&str, Scalar, usize, usize); 13] = [
     ("hipFloatComplex", Scalar::F32, 2, 8),
 ];
 
-/// Types of the vendors that are handles of 64 bits.
-const HANDLES: [&str; 7] = [
-    "cudaTextureObject_t",
-    "cudaSurfaceObject_t",
-    "cudaGraphConditionalHandle",
-    "CUtexObject",
-    "CUsurfObject",
-    "hipTextureObject_t",
-    "hipSurfaceObject_t",
+/// Types of the vendors that are handles of 64 bits, of objects that launchers take.
+const OBJECTS: [(&str, Object); 6] = [
+    ("cudaTextureObject_t", Object::Texture),
+    ("cudaSurfaceObject_t", Object::Surface),
+    ("CUtexObject", Object::Texture),
+    ("CUsurfObject", Object::Surface),
+    ("hipTextureObject_t", Object::Texture),
+    ("hipSurfaceObject_t", Object::Surface),
 ];
+
+/// Types of the vendors that are other handles of 64 bits.
+const HANDLES: [&str; 1] = ["cudaGraphConditionalHandle"];
 
 /// Returns the type of a vendor's handle.
 pub(crate) fn handle_from_cpp(name: &str) -> Option<ValueType> {
-    HANDLES.contains(&name).then(|| ValueType::Handle { cpp: name.to_owned() })
+    let known = HANDLES.contains(&name) || OBJECTS.iter().any(|(object, _)| *object == name);
+    known.then(|| ValueType::Handle { cpp: name.to_owned() })
 }
 
 /// Returns the type of `float4` and its kin: lane type, lanes, alignment.

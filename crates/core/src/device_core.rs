@@ -86,8 +86,10 @@ impl DeviceCore {
             return Ok(false);
         }
         let ordinal = other.info.ordinal;
-        // Memory of the driver's pool is not among the memory that access is turned on for.
-        if ordinal != self.info.ordinal && other.pools.is_of_driver(kind) {
+        // Memory of the driver's pool is not among the memory that access is turned on for, and textures are one device's.
+        if ordinal != self.info.ordinal
+            && (other.pools.is_of_driver(kind) || matches!(kind, Kind::Array | Kind::Texels))
+        {
             return Ok(false);
         }
         let mut peers = lock(&self.peers);

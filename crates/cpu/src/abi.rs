@@ -119,6 +119,60 @@ impl Lane {
     };
 }
 
+/// An array, a texture or a surface, as kernels know it by its address (`gs_cpu_image`).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Image {
+    /// The first texel.
+    pub data: *mut u8,
+    /// Bytes from one row to the next.
+    pub row: u64,
+    /// Bytes from one plane or layer to the next.
+    pub slice: u64,
+    /// Texels of a row, rows, and planes or layers; none is zero, except the texels of linear memory.
+    pub extent: [u64; 3],
+    /// 1 to 3, without the layers.
+    pub dimensions: u8,
+    /// 1 where the slices are layers.
+    pub layered: u8,
+    /// 1 for a texture of linear memory.
+    pub linear: u8,
+    /// 1 for a surface.
+    pub surface: u8,
+    /// `gs_cpu_channel`.
+    pub channel: u8,
+    /// 1, 2 or 4.
+    pub channels: u8,
+    /// `gs_cpu_address`, along x, y and z.
+    pub address: [u8; 3],
+    /// 1 for linear filtering.
+    pub filter: u8,
+    /// 1 where coordinates run from 0 to 1.
+    pub normalized_coordinates: u8,
+    /// 1 where integers are read as numbers from 0 or -1 to 1.
+    pub normalized_values: u8,
+}
+
+impl Image {
+    /// An image without texels.
+    pub const EMPTY: Self = Self {
+        data: std::ptr::null_mut(),
+        row: 0,
+        slice: 0,
+        extent: [0; 3],
+        dimensions: 0,
+        layered: 0,
+        linear: 0,
+        surface: 0,
+        channel: 0,
+        channels: 0,
+        address: [0; 3],
+        filter: 0,
+        normalized_coordinates: 0,
+        normalized_values: 0,
+    };
+}
+
 /// The calls that a kernel can make to the backend (`gs_cpu_host`).
 #[repr(C)]
 pub struct Host {

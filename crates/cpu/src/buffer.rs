@@ -162,7 +162,9 @@ unsafe impl Buffers for CpuDevice {
     }
 
     unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()> {
-        if copy.width > copy.dst_pitch.min(copy.src_pitch) && copy.height * copy.depth > 1 {
+        // SAFETY: passed on to the caller.
+        let strided = unsafe { Strided::new(copy) };
+        if !strided.is_apart() {
             return Err(error(
                 ErrorKind::InvalidArgument,
                 format!("rows of {} bytes do not fit a pitch of fewer", copy.width),
@@ -170,6 +172,6 @@ unsafe impl Buffers for CpuDevice {
         }
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
-        stream.submit(Work::Copy3d(Box::new(Strided::new(copy))))
+        stream.submit(Work::Copy3d(Box::new(strided)))
     }
 }

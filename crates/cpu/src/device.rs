@@ -72,6 +72,7 @@ impl CpuDevice {
         info.concurrent_host_functions = true;
         info.stream_wait_value = true;
         info.conditional_nodes = true;
+        info.textures = true;
         Self { shared, streams, info }
     }
 }

@@ -132,7 +132,8 @@ unsafe fn work(work: &hal::Work<'_>, workers: usize) -> Result<Work> {
         hal::Work::CopyToDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src as usize, bytes },
         hal::Work::CopyToHost { dst, src, bytes } => Work::Copy { dst: dst as usize, src: src.0, bytes },
         hal::Work::CopyOnDevice { dst, src, bytes } => Work::Copy { dst: dst.0, src: src.0, bytes },
-        hal::Work::Copy3d(ref copy) => Work::Copy3d(Box::new(Strided::new(copy))),
+        // SAFETY: passed on to the caller.
+        hal::Work::Copy3d(ref copy) => Work::Copy3d(Box::new(unsafe { Strided::new(copy) })),
         hal::Work::Fill { dst, pattern, count } => Work::Fill { dst: dst.0, pattern, count },
         hal::Work::Host { function, data } => Work::Host { function, data: data as usize },
         _ => return Err(unsupported("this kind of graph node")),

@@ -103,6 +103,7 @@ cfg_if::cfg_if! {
         mod fork;
         mod graph;
         mod grid;
+        mod image;
         mod job;
         mod kernel;
         mod launch;
@@ -117,6 +118,7 @@ cfg_if::cfg_if! {
         mod stream;
         mod switch;
         mod sync;
+        mod texture;
         mod thread;
         mod together;
         mod warp;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use gpustream_hal::{BatchCopy, Copy3d, FillPattern, HostFn, Result};
 
 use crate::grid::{self, Launch};
+use crate::image;
 use crate::shared::Worker;
 use crate::together;
 use crate::words;
@@ -86,8 +87,27 @@ pub(crate) struct Strided {
 }
 
 impl Strided {
-    pub(crate) fn new(copy: &Copy3d) -> Self {
-        Self { dst: copy.dst.address().0, src: copy.src.address().0, copy: *copy }
+    /// # Safety
+    /// An array among the copy's ends is alive.
+    pub(crate) unsafe fn new(copy: &Copy3d) -> Self {
+        let mut copy = *copy;
+        // SAFETY: by this function's contract.
+        let ends = unsafe {
+            [
+                image::resolve(copy.dst, copy.dst_pitch, copy.dst_rows),
+                image::resolve(copy.src, copy.src_pitch, copy.src_rows),
+            ]
+        };
+        let [(dst, dst_pitch, dst_rows), (src, src_pitch, src_rows)] = ends;
+        (copy.dst_pitch, copy.dst_rows, copy.src_pitch, copy.src_rows) =
+            (dst_pitch, dst_rows, src_pitch, src_rows);
+        Self { dst, src, copy }
+    }
+
+    /// Returns whether the rows do not overlap.
+    pub(crate) fn is_apart(&self) -> bool {
+        let Copy3d { width, height, depth, dst_pitch, src_pitch, .. } = self.copy;
+        width <= dst_pitch.min(src_pitch) || height * depth <= 1
     }
 }
 

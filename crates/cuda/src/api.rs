@@ -90,6 +90,16 @@ functions! {
         );
         cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream);
 
+        cuArray3DCreate_v2(array: *mut CUarray, description: *const CUDA_ARRAY3D_DESCRIPTOR);
+        cuArrayDestroy(array: CUarray);
+        cuTexObjectCreate(
+            texture: *mut CUtexObject, resource: *const CUDA_RESOURCE_DESC, description: *const CUDA_TEXTURE_DESC,
+            view: *const CUDA_RESOURCE_VIEW_DESC
+        );
+        cuTexObjectDestroy(texture: CUtexObject);
+        cuSurfObjectCreate(surface: *mut CUsurfObject, resource: *const CUDA_RESOURCE_DESC);
+        cuSurfObjectDestroy(surface: CUsurfObject);
+
         cuModuleLoadDataEx(
             module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut CUjit_option,
             values: *mut *mut c_void

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::sys::{
-    self, CUDA_MEMCPY3D, CUdevice, CUdeviceptr, CUmem_advise, CUmemLocation, CUmemLocationType,
+    self, CUDA_MEMCPY3D, CUarray, CUdevice, CUdeviceptr, CUmem_advise, CUmemLocation, CUmemLocationType,
     CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUmemorytype,
 };
 use gpustream_hal::{
@@ -15,7 +15,7 @@ use gpustream_hal::{
 use crate::api::Api;
 use crate::device::CudaDevice;
 use crate::error::error;
-use crate::handle::{address_of, is_legacy, stream_of};
+use crate::handle::{address_of, array_of, is_legacy, stream_of};
 
 /// `CU_DEVICE_CPU`, a macro and so not in the bindings.
 const HOST: CUdevice = -1;
@@ -281,36 +281,58 @@ unsafe fn batch(
     answer.ok()
 }
 
+/// One end of a strided copy as the driver describes it.
+struct End {
+    kind: CUmemorytype,
+    host: *mut c_void,
+    device: CUdeviceptr,
+    array: CUarray,
+    /// Bytes along x, rows, and planes or layers.
+    at: [usize; 3],
+}
+
+impl End {
+    fn new(end: CopyEnd) -> Self {
+        let (kind, host, array) = (CUmemorytype::CU_MEMORYTYPE_DEVICE, ptr::null_mut(), ptr::null_mut());
+        let device = Self { kind, host, device: 0, array, at: [0; 3] };
+        match end {
+            CopyEnd::Device(buffer) => Self { device: address_of(buffer), ..device },
+            CopyEnd::Host(host) => {
+                Self { kind: CUmemorytype::CU_MEMORYTYPE_HOST, host: host.cast(), ..device }
+            }
+            CopyEnd::Array { array, texel, at: [x, y, z] } => Self {
+                kind: CUmemorytype::CU_MEMORYTYPE_ARRAY,
+                array: array_of(array),
+                at: [x * texel, y, z],
+                ..device
+            },
+        }
+    }
+}
+
 /// Returns a strided copy as the driver describes it.
 pub(crate) fn copy_params(copy: &Copy3d) -> CUDA_MEMCPY3D {
-    let (src_type, src_host, src_device) = match copy.src {
-        CopyEnd::Device(buffer) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, ptr::null_mut(), address_of(buffer)),
-        CopyEnd::Host(host) => (CUmemorytype::CU_MEMORYTYPE_HOST, host.cast::<c_void>(), 0),
-    };
-    let (dst_type, dst_host, dst_device) = match copy.dst {
-        CopyEnd::Device(buffer) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, ptr::null_mut(), address_of(buffer)),
-        CopyEnd::Host(host) => (CUmemorytype::CU_MEMORYTYPE_HOST, host.cast::<c_void>(), 0),
-    };
+    let (src, dst) = (End::new(copy.src), End::new(copy.dst));
     CUDA_MEMCPY3D {
-        srcXInBytes: 0,
-        srcY: 0,
-        srcZ: 0,
+        srcXInBytes: src.at[0],
+        srcY: src.at[1],
+        srcZ: src.at[2],
         srcLOD: 0,
-        srcMemoryType: src_type,
-        srcHost: src_host,
-        srcDevice: src_device,
-        srcArray: ptr::null_mut(),
+        srcMemoryType: src.kind,
+        srcHost: src.host,
+        srcDevice: src.device,
+        srcArray: src.array,
         reserved0: ptr::null_mut(),
         srcPitch: copy.src_pitch,
         srcHeight: copy.src_rows,
-        dstXInBytes: 0,
-        dstY: 0,
-        dstZ: 0,
+        dstXInBytes: dst.at[0],
+        dstY: dst.at[1],
+        dstZ: dst.at[2],
         dstLOD: 0,
-        dstMemoryType: dst_type,
-        dstHost: dst_host,
-        dstDevice: dst_device,
-        dstArray: ptr::null_mut(),
+        dstMemoryType: dst.kind,
+        dstHost: dst.host,
+        dstDevice: dst.device,
+        dstArray: dst.array,
         reserved1: ptr::null_mut(),
         dstPitch: copy.dst_pitch,
         dstHeight: copy.dst_rows,

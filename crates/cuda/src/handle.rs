@@ -1,10 +1,10 @@
 //! The handles of [`gpustream_hal`] as CUDA's own.
 
 use cudarc::driver::sys::{
-    CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmodule, CUstream,
+    CUarray, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmodule, CUstream,
 };
 use gpustream_hal::{
-    RawBuffer, RawEvent, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawModule, RawStream,
+    RawArray, RawBuffer, RawEvent, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawModule, RawStream,
 };
 
 pub(crate) fn stream_of(stream: RawStream) -> CUstream {
@@ -22,6 +22,10 @@ pub(crate) fn event_of(event: RawEvent) -> CUevent {
 
 pub(crate) fn address_of(buffer: RawBuffer) -> CUdeviceptr {
     buffer.0 as CUdeviceptr
+}
+
+pub(crate) fn array_of(array: RawArray) -> CUarray {
+    array.0 as CUarray
 }
 
 pub(crate) fn module_of(module: RawModule) -> CUmodule {

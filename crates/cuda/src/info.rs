@@ -65,6 +65,7 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
     info.inline_copies = if driver.api.cuMemcpyBatchAsync.is_some() { INLINE_COPIES } else { 0 };
     // Every device does, by these functions; only the older ones of the same names had an attribute.
     info.stream_wait_value = true;
+    info.textures = true;
     // Before 12.4 a body could hold kernels alone.
     info.conditional_nodes = driver.version >= Version(12_040)
         && driver.api.cuGraphAddNode.is_some()

@@ -52,6 +52,7 @@ mod library;
 mod log;
 mod module;
 mod stream;
+mod texture;
 mod version;
 
 pub use backend::backend;

@@ -80,6 +80,9 @@ mod plain;
 mod replay;
 mod stream;
 mod strided;
+mod surface;
+mod texel_buffer;
+mod texture;
 mod view;
 mod volatile;
 
@@ -138,9 +141,9 @@ pub use gpustream_core::track::Tracking;
 pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
 pub use hal::{
-    Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FunctionInfo, GraphUpdate, Image, ManagedAdvice,
-    MemoryInfo, Operation, ParamInfo, PinnedOptions, Result, Source, StreamOptions, StreamPriorities,
-    SuggestedLaunch, WaitPolicy, WaitValue,
+    AddressMode, ArrayShape, Backend, DefaultStream, DeviceInfo, Error, ErrorKind, FilterMode, FunctionInfo,
+    GraphUpdate, Image, ManagedAdvice, MemoryInfo, Operation, ParamInfo, PinnedOptions, Result, Source,
+    StreamOptions, StreamPriorities, SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
 };
 #[doc(hidden)]
 pub use launch::codegen;
@@ -154,6 +157,9 @@ pub use plain::{Bool, Padding};
 pub use replay::{Replay, ReplayStats};
 pub use stream::Stream;
 pub use strided::Pitched;
+pub use surface::Surface;
+pub use texel_buffer::TexelBuffer;
+pub use texture::{Array, Texel, Texture};
 pub use view::{AsView, AsViewMut, View, ViewMut};
 pub use volatile::{AsVolatile, AsVolatileMut, Volatile, VolatileMut};
 

@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 use gpustream_core::operation::{Call, operation};
 use gpustream_core::track::Mode;
-use gpustream_hal::{Copy3d, CopyEnd, Error, ErrorKind, Result, Work};
+use gpustream_hal::{Copy3d, CopyEnd, Error, ErrorKind, Operation, Result, Work};
 
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View};
@@ -100,38 +100,22 @@ impl Stream {
         let dst = dst.view();
         self.check_memory(&src)?;
         self.check_memory(&dst)?;
-        let from = span(&src, src_box, extent, "source")?;
-        let to = span(&dst, dst_box, extent, "destination")?;
+        let from = src_box.span(&src, extent, "source")?;
+        let to = dst_box.span(&dst, extent, "destination")?;
         let [width, height, depth] = extent;
         if width == 0 || height == 0 || depth == 0 || size_of::<T>() == 0 {
             return Ok(());
         }
-        if self.check_source(&from, operation).is_err() {
-            // Elements between the rows need not be written.
-            for (y, z) in (0..depth).flat_map(|z| (0..height).map(move |y| (y, z))) {
-                let start = src_box.row(y, z);
-                self.check_source(&src.slice(start..start + width)?, operation)?;
-            }
-        }
-        let size = size_of::<T>();
-        let end = |view: &View<'_, T>| {
-            Ok::<_, Error>(if view.block.is_host() {
-                CopyEnd::Host(view.host()?)
-            } else {
-                CopyEnd::Device(view.as_raw())
-            })
-        };
-        // With one row, or one plane, the distance does not matter; the driver wants a valid one.
-        let pitch = |given: &Pitched| if height * depth > 1 { given.pitch } else { width } * size;
-        let rows = |given: &Pitched| if depth > 1 { given.rows } else { height };
+        self.check_box(&src, &from, src_box, extent, operation)?;
+        let (dst, src) = (dst_box.end_of(&to, extent)?, src_box.end_of(&from, extent)?);
         let copy = Copy3d {
-            dst: end(&to)?,
-            dst_pitch: pitch(&dst_box),
-            dst_rows: rows(&dst_box),
-            src: end(&from)?,
-            src_pitch: pitch(&src_box),
-            src_rows: rows(&src_box),
-            width: width * size,
+            dst: dst.end,
+            dst_pitch: dst.pitch,
+            dst_rows: dst.rows,
+            src: src.end,
+            src_pitch: src.pitch,
+            src_rows: src.rows,
+            width: width * size_of::<T>(),
             height,
             depth,
         };
@@ -140,32 +124,74 @@ impl Stream {
         // borrows rule out overlap, and host access waits for the use entered with the tracker.
         unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(copy))) }
     }
+
+    /// Checks that a box's elements, which lie within `span` of `memory`, were written.
+    pub(crate) fn check_box<T: Pod>(
+        &self,
+        memory: &View<'_, T>,
+        span: &View<'_, T>,
+        given: Pitched,
+        [width, height, depth]: [usize; 3],
+        operation: Operation,
+    ) -> Result<()> {
+        if self.check_source(span, operation).is_err() {
+            // Elements between the rows need not be written.
+            for (y, z) in (0..depth).flat_map(|z| (0..height).map(move |y| (y, z))) {
+                let start = given.row(y, z);
+                self.check_source(&memory.slice(start..start + width)?, operation)?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Returns the part of a view from a box's first element to its last.
-fn span<'a, T: Pod>(
-    view: &View<'a, T>,
-    given: Pitched,
-    extent: [usize; 3],
-    which: &str,
-) -> Result<View<'a, T>> {
-    if extent.contains(&0) {
-        return view.slice(..0);
+/// One end of a strided copy, as drivers take it: pitch in bytes, and rows of a plane.
+pub(crate) struct StridedEnd {
+    pub(crate) end: CopyEnd,
+    pub(crate) pitch: usize,
+    pub(crate) rows: usize,
+}
+
+impl Pitched {
+    /// Returns the end of a copy of a box that lies in `span`.
+    pub(crate) fn end_of<T: Pod>(
+        &self,
+        span: &View<'_, T>,
+        [width, height, depth]: [usize; 3],
+    ) -> Result<StridedEnd> {
+        let end =
+            if span.block.is_host() { CopyEnd::Host(span.host()?) } else { CopyEnd::Device(span.as_raw()) };
+        // With one row, or one plane, the distance does not matter; the driver wants a valid one.
+        let pitch = if height * depth > 1 { self.pitch } else { width } * size_of::<T>();
+        let rows = if depth > 1 { self.rows } else { height };
+        Ok(StridedEnd { end, pitch, rows })
     }
-    let [width, height, depth] = extent;
-    if !given.is_apart(extent) {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!(
-                "a box of {width} by {height} by {depth} elements does not fit planes of {} rows of {} elements in the \
-                 {which}: its rows would overlap",
-                given.rows, given.pitch
-            ),
-        ));
+
+    /// Returns the part of a view from a box's first element to its last.
+    pub(crate) fn span<'a, T: Pod>(
+        &self,
+        view: &View<'a, T>,
+        extent: [usize; 3],
+        which: &str,
+    ) -> Result<View<'a, T>> {
+        if extent.contains(&0) {
+            return view.slice(..0);
+        }
+        let [width, height, depth] = extent;
+        if !self.is_apart(extent) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "a box of {width} by {height} by {depth} elements does not fit planes of {} rows of {} elements in \
+                     the {which}: its rows would overlap",
+                    self.rows, self.pitch
+                ),
+            ));
+        }
+        view.slice(self.offset..self.end(extent)).map_err(|error| {
+            error.with_context(format!("a box of {width} by {height} by {depth} elements in the {which}"))
+        })
     }
-    view.slice(given.offset..given.end(extent)).map_err(|error| {
-        error.with_context(format!("a box of {width} by {height} by {depth} elements in the {which}"))
-    })
 }
 
 #[cfg(test)]

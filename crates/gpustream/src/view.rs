@@ -235,7 +235,7 @@ impl<'a, T: Pod> View<'a, T> {
 
     /// Returns the address of the first element as the host sees it.
     pub(crate) fn host(&self) -> Result<HostPtr> {
-        if self.block.kind == Kind::Device {
+        if matches!(self.block.kind, Kind::Device | Kind::Texels | Kind::Array) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "the host cannot reach device memory; use `stream.download`, or copy to pinned memory first",

@@ -3,9 +3,10 @@
 use std::marker::PhantomData;
 
 use gpustream::{
-    Arg, Buffer, CopyBatch, Device, DeviceOptions, Download, Error, Event, Flag, Graph, GraphBuilder, Kernel,
-    Launch, Managed, MemorySnapshot, MemoryStats, Module, ModuleSource, Node, Piece, Pinned, Pipeline,
-    ReadGuard, Replay, Stream, Synchronize, TimedEvent, View, ViewMut, Volatile, VolatileMut, WriteGuard,
+    Arg, Array, Buffer, CopyBatch, Device, DeviceOptions, Download, Error, Event, Flag, Graph, GraphBuilder,
+    Kernel, Launch, Managed, MemorySnapshot, MemoryStats, Module, ModuleSource, Node, Piece, Pinned,
+    Pipeline, ReadGuard, Replay, Stream, Surface, Synchronize, TexelBuffer, Texture, TimedEvent, View,
+    ViewMut, Volatile, VolatileMut, WriteGuard,
 };
 
 fn send_and_sync<T: Send + Sync>() {}
@@ -14,6 +15,7 @@ fn send_and_sync<T: Send + Sync>() {}
 fn types_go_to_other_threads() {
     send_and_sync::<(Device, DeviceOptions, Stream, Event, TimedEvent, Synchronize, Download<f32>)>();
     send_and_sync::<(Buffer<f32>, Pinned<f32>, Managed<f32>, Flag, MemoryStats, MemorySnapshot)>();
+    send_and_sync::<(Array<f32>, TexelBuffer<f32>, Texture, Surface)>();
     send_and_sync::<(CopyBatch<'_>, View<'_, f32>, ViewMut<'_, f32>, Volatile<'_, f32>, VolatileMut<'_, f32>)>(
     );
     send_and_sync::<(ReadGuard<'_, f32>, WriteGuard<'_, f32>, Piece<'_, f32, f32>)>();

@@ -1,5 +1,6 @@
 //! Memory of the device, memory of the host that the device can reach, and copies between them.
 
+use crate::handle::RawArray;
 use crate::{Error, RawStream, Result};
 
 pub use crate::handle::RawBuffer;
@@ -63,14 +64,24 @@ pub enum CopyEnd {
     Device(RawBuffer),
     /// Pinned host memory.
     Host(HostPtr),
+    /// An array, in strided copies alone; the copy's pitch and rows of this end mean nothing.
+    Array {
+        /// The array.
+        array: RawArray,
+        /// Bytes of a texel.
+        texel: usize,
+        /// The first texel: along x, along y, and the plane or layer.
+        at: [usize; 3],
+    },
 }
 
 impl CopyEnd {
-    /// Returns the address, in the one address space of host and devices.
+    /// Returns the address, in the one address space of host and devices; of an array its handle.
     pub fn address(self) -> RawBuffer {
         match self {
             Self::Device(buffer) => buffer,
             Self::Host(pointer) => RawBuffer(pointer.expose_provenance()),
+            Self::Array { array, .. } => RawBuffer(array.0),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Buffers, Events, Graphs, Launch, Modules, RawStream, Result, Streams, Work};
+use crate::{Buffers, Events, Graphs, Launch, Modules, RawStream, Result, Streams, Textures, Work};
 
 /// Device memory at a moment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,9 @@ pub struct StreamPriorities {
 /// [`synchronize`](Self::synchronize) succeeds, or answers [`DeviceLost`](crate::ErrorKind::DeviceLost), only when
 /// nothing of this device touches memory any more; the facts in [`info`](Self::info) never change;
 /// [`can_access_peer`](Self::can_access_peer) is true only of devices whose handles this one understands.
-pub unsafe trait Device: Streams + Events + Buffers + Modules + Launch + Graphs + Send + Sync {
+pub unsafe trait Device:
+    Streams + Events + Buffers + Textures + Modules + Launch + Graphs + Send + Sync
+{
     /// Returns the facts about the device, which were read once, at opening.
     fn info(&self) -> &DeviceInfo;
 
@@ -233,6 +235,8 @@ pub struct DeviceInfo {
     pub stream_wait_value: bool,
     /// Whether graphs can have conditional nodes (`CU_GRAPH_NODE_TYPE_CONDITIONAL`).
     pub conditional_nodes: bool,
+    /// Whether kernels can use textures and surfaces (`hipDeviceAttributeImageSupport`).
+    pub textures: bool,
 }
 
 impl DeviceInfo {
@@ -274,6 +278,7 @@ impl DeviceInfo {
             graph_fault: None,
             stream_wait_value: false,
             conditional_nodes: false,
+            textures: false,
         }
     }
 }

@@ -33,6 +33,12 @@ handles! {
     RawGraphExec
     /// A node of a graph: `CUgraphNode`, `hipGraphNode_t`.
     RawGraphNode
+    /// An array, whose layout is the device's: `CUarray`, `hipArray_t`.
+    RawArray
+    /// A texture, as kernels take it: `cudaTextureObject_t`, `hipTextureObject_t`.
+    RawTexture
+    /// A surface, as kernels take it: `cudaSurfaceObject_t`, `hipSurfaceObject_t`.
+    RawSurface
 }
 
 impl RawBuffer {

@@ -1,7 +1,7 @@
 //! The traits between gpustream's safe crate and its backends, and the plain data they exchange.
 //!
 //! A backend implements [`Device`], which is the sum of one trait per noun ([`Streams`], [`Events`],
-//! [`Buffers`], [`Modules`], [`Launch`], [`Graphs`]), and [`Backend`], which finds and opens devices.
+//! [`Buffers`], [`Textures`], [`Modules`], [`Launch`], [`Graphs`]), and [`Backend`], which finds and opens devices.
 //! All are object safe: the safe crate holds an `Arc<dyn Device>` and users write no type parameter.
 //!
 //! # Checks
@@ -65,6 +65,7 @@ pub mod library;
 pub mod module;
 pub mod share;
 pub mod stream;
+pub mod texture;
 pub mod work;
 
 pub use buffer::{
@@ -81,4 +82,8 @@ pub use graph::{
 pub use launch::{Launch, LaunchConfig, Occupancy, SuggestedLaunch};
 pub use module::{Compiled, FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
 pub use stream::{DefaultStream, HostFn, RawStream, StreamOptions, Streams, WaitValue};
+pub use texture::{
+    AddressMode, ArrayShape, Channel, FilterMode, RawArray, RawSurface, RawTexture, TexelFormat,
+    TextureOptions, TextureSource, Textures,
+};
 pub use work::Work;

@@ -2,7 +2,7 @@
 //!
 //! `required` functions exist in every version from 5.0 on; a library without one is refused when it is opened.
 //! `optional` ones may be absent: calling one then answers `Unsupported`, or the caller has another way.
-//! `unbound` ones are optional and newer than hip-runtime-sys; `dropped` ones are optional, and ROCm's headers no
+//! `unbound` ones are optional, and hip-runtime-sys lacks them; `dropped` ones are optional, and ROCm's headers no
 //! longer have them, though its libraries do. A test compares all but the dropped ones with newer bindings
 //! (`tests/newer_bindings.rs`).
 
@@ -173,6 +173,18 @@ functions! {
 
     optional "4.2" {
         hipExtStreamCreateWithCUMask(stream: *mut hipStream_t, words: u32, mask: *const u32);
+        hipArray3DCreate(array: *mut hipArray_t, description: *const HIP_ARRAY3D_DESCRIPTOR);
+        hipArrayDestroy(array: hipArray_t);
+        hipTexObjectCreate(
+            texture: *mut hipTextureObject_t, resource: *const HIP_RESOURCE_DESC, description: *const HIP_TEXTURE_DESC,
+            view: *const HIP_RESOURCE_VIEW_DESC
+        );
+        hipTexObjectDestroy(texture: hipTextureObject_t);
+    }
+
+    unbound "4.2" {
+        hipCreateSurfaceObject(surface: *mut hipSurfaceObject_t, resource: *const hipResourceDesc);
+        hipDestroySurfaceObject(surface: hipSurfaceObject_t);
     }
 
     optional "4.4" {

@@ -12,7 +12,7 @@ use crate::device::HipDevice;
 use crate::error::error;
 #[allow(clippy::wildcard_imports)] // Flags and structs under HIP's own names.
 use crate::ffi::*;
-use crate::handle::{address_of, is_default, stream_of};
+use crate::handle::{address_of, array_of, is_default, stream_of};
 use crate::version::Version;
 
 impl HipDevice {
@@ -253,27 +253,39 @@ unsafe impl Buffers for HipDevice {
 
 /// Returns a strided copy as HIP describes it.
 pub(crate) fn copy_params(copy: &Copy3d) -> hipMemcpy3DParms {
-    let origin = hipPos { x: 0, y: 0, z: 0 };
+    let nowhere = (ptr::null_mut(), hipPos { x: 0, y: 0, z: 0 });
     let end = |end: CopyEnd, pitch, rows| {
-        let ptr = match end {
-            CopyEnd::Device(buffer) => address_of(buffer),
-            CopyEnd::Host(pointer) => pointer.cast(),
-        };
-        hipPitchedPtr { ptr, pitch, xsize: copy.width, ysize: rows }
+        let pitched = |ptr| hipPitchedPtr { ptr, pitch, xsize: copy.width, ysize: rows };
+        match end {
+            CopyEnd::Device(buffer) => (nowhere, pitched(address_of(buffer))),
+            CopyEnd::Host(pointer) => (nowhere, pitched(pointer.cast())),
+            CopyEnd::Array { array, at: [x, y, z], .. } => {
+                let none = hipPitchedPtr { ptr: ptr::null_mut(), pitch: 0, xsize: 0, ysize: 0 };
+                ((array_of(array), hipPos { x, y, z }), none)
+            }
+        }
     };
+    let ((src_array, src_at), src) = end(copy.src, copy.src_pitch, copy.src_rows);
+    let ((dst_array, dst_at), dst) = end(copy.dst, copy.dst_pitch, copy.dst_rows);
+    // Beside an array the width counts texels.
+    let unit = match (copy.src, copy.dst) {
+        (CopyEnd::Array { texel, .. }, _) | (_, CopyEnd::Array { texel, .. }) => texel,
+        _ => 1,
+    };
+    let is_host = |end| matches!(end, CopyEnd::Host(_));
     hipMemcpy3DParms {
-        srcArray: ptr::null_mut(),
-        srcPos: origin,
-        srcPtr: end(copy.src, copy.src_pitch, copy.src_rows),
-        dstArray: ptr::null_mut(),
-        dstPos: origin,
-        dstPtr: end(copy.dst, copy.dst_pitch, copy.dst_rows),
-        extent: hipExtent { width: copy.width, height: copy.height, depth: copy.depth },
-        kind: match (copy.src, copy.dst) {
-            (CopyEnd::Host(_), CopyEnd::Host(_)) => hipMemcpyHostToHost,
-            (CopyEnd::Host(_), CopyEnd::Device(_)) => hipMemcpyHostToDevice,
-            (CopyEnd::Device(_), CopyEnd::Host(_)) => hipMemcpyDeviceToHost,
-            (CopyEnd::Device(_), CopyEnd::Device(_)) => hipMemcpyDeviceToDevice,
+        srcArray: src_array,
+        srcPos: src_at,
+        srcPtr: src,
+        dstArray: dst_array,
+        dstPos: dst_at,
+        dstPtr: dst,
+        extent: hipExtent { width: copy.width / unit, height: copy.height, depth: copy.depth },
+        kind: match (is_host(copy.src), is_host(copy.dst)) {
+            (true, true) => hipMemcpyHostToHost,
+            (true, false) => hipMemcpyHostToDevice,
+            (false, true) => hipMemcpyDeviceToHost,
+            (false, false) => hipMemcpyDeviceToDevice,
         },
     }
 }

@@ -21,6 +21,8 @@ pub(crate) type hipGraph_t = *mut c_void;
 pub(crate) type hipGraphNode_t = *mut c_void;
 pub(crate) type hipGraphExec_t = *mut c_void;
 pub(crate) type hipArray_t = *mut c_void;
+pub(crate) type hipTextureObject_t = *mut c_void;
+pub(crate) type hipSurfaceObject_t = *mut c_void;
 pub(crate) type hipDeviceptr_t = *mut c_void;
 pub(crate) type hipDevice_t = c_int;
 pub(crate) type hipHostFn_t = Option<unsafe extern "C" fn(*mut c_void)>;
@@ -28,6 +30,9 @@ pub(crate) type hipStreamCallback_t = Option<unsafe extern "C" fn(hipStream_t, h
 
 /// The attributes of a batch's copies, which HIP's headers up to 7.14 call unsupported.
 pub(crate) enum hipMemcpyAttributes {}
+
+/// The part of its memory that a texture reads; nothing here asks for one.
+pub(crate) enum HIP_RESOURCE_VIEW_DESC {}
 
 /// Declares an enumeration's type and those of its values that are used.
 macro_rules! enumeration {
@@ -103,6 +108,7 @@ enumeration!(hipDeviceAttribute_t {
     hipDeviceAttributeMemoryPoolsSupported = 88,
     hipDeviceAttributeMaxSharedMemoryPerMultiprocessor = 10002,
     hipDeviceAttributeCanUseStreamWaitValue = 10013,
+    hipDeviceAttributeImageSupport = 10014,
     hipDeviceAttributePhysicalMultiProcessorCount = 10015,
 });
 
@@ -111,6 +117,30 @@ enumeration!(hipMemcpyKind {
     hipMemcpyHostToDevice = 1,
     hipMemcpyDeviceToHost = 2,
     hipMemcpyDeviceToDevice = 3,
+});
+
+enumeration!(hipArray_Format {
+    HIP_AD_FORMAT_UNSIGNED_INT8 = 1,
+    HIP_AD_FORMAT_UNSIGNED_INT16 = 2,
+    HIP_AD_FORMAT_UNSIGNED_INT32 = 3,
+    HIP_AD_FORMAT_SIGNED_INT8 = 8,
+    HIP_AD_FORMAT_SIGNED_INT16 = 9,
+    HIP_AD_FORMAT_SIGNED_INT32 = 10,
+    HIP_AD_FORMAT_HALF = 16,
+    HIP_AD_FORMAT_FLOAT = 32,
+});
+
+// The bindings have these numbers under other names.
+pub(crate) const HIP_TR_ADDRESS_MODE_WRAP: c_uint = 0;
+pub(crate) const HIP_TR_ADDRESS_MODE_CLAMP: c_uint = 1;
+pub(crate) const HIP_TR_ADDRESS_MODE_MIRROR: c_uint = 2;
+pub(crate) const HIP_TR_ADDRESS_MODE_BORDER: c_uint = 3;
+pub(crate) const HIP_TR_FILTER_MODE_POINT: c_uint = 0;
+pub(crate) const HIP_TR_FILTER_MODE_LINEAR: c_uint = 1;
+
+enumeration!(hipResourceType {
+    hipResourceTypeArray = 0,
+    hipResourceTypeLinear = 2,
 });
 
 enumeration!(hipMemoryAdvise {
@@ -154,6 +184,10 @@ flags! {
     hipHostRegisterPortable = 0x1,
     hipHostRegisterMapped = 0x2,
     hipMemAttachGlobal = 0x1,
+    hipArrayLayered = 0x1,
+    hipArraySurfaceLoadStore = 0x2,
+    HIP_TRSF_READ_AS_INTEGER = 0x1,
+    HIP_TRSF_NORMALIZED_COORDINATES = 0x2,
     hipStreamWaitValueGte = 0x0,
     hipStreamWaitValueEq = 0x1,
     hipStreamWaitValueAnd = 0x2,
@@ -178,6 +212,42 @@ structure!(hipMemcpy3DParms {
     extent: hipExtent,
     kind: hipMemcpyKind,
 });
+structure!(HIP_ARRAY3D_DESCRIPTOR {
+    Width: usize,
+    Height: usize,
+    Depth: usize,
+    Format: hipArray_Format,
+    NumChannels: c_uint,
+    Flags: c_uint,
+});
+structure!(HIP_TEXTURE_DESC {
+    addressMode: [c_uint; 3],
+    filterMode: c_uint,
+    flags: c_uint,
+    maxAnisotropy: c_uint,
+    mipmapFilterMode: c_uint,
+    mipmapLevelBias: f32,
+    minMipmapLevelClamp: f32,
+    maxMipmapLevelClamp: f32,
+    borderColor: [f32; 4],
+    reserved: [c_int; 12],
+});
+structure!(
+    /// The memory of a texture. `res` is a union: of an array its handle; of linear memory the address, format and number of
+    /// channels in one word, and the length.
+    HIP_RESOURCE_DESC {
+        resType: hipResourceType,
+        res: [u64; 16],
+        flags: c_uint,
+    }
+);
+structure!(
+    /// The memory of a surface, for which `res` is the handle of an array.
+    hipResourceDesc {
+        resType: hipResourceType,
+        res: [u64; 7],
+    }
+);
 structure!(hipHostNodeParams { fn_: hipHostFn_t, userData: *mut c_void });
 structure!(hipKernelNodeParams {
     blockDim: dim3,

@@ -1,12 +1,12 @@
 //! The handles of [`gpustream_hal`] as HIP's own.
 
 use gpustream_hal::{
-    RawBuffer, RawEvent, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawModule, RawStream,
+    RawArray, RawBuffer, RawEvent, RawFunction, RawGraph, RawGraphExec, RawGraphNode, RawModule, RawStream,
 };
 
 use crate::ffi::{
-    hipDeviceptr_t, hipEvent_t, hipFunction_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipModule_t,
-    hipStream_t,
+    hipArray_t, hipDeviceptr_t, hipEvent_t, hipFunction_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t,
+    hipModule_t, hipStream_t,
 };
 
 pub(crate) fn stream_of(stream: RawStream) -> hipStream_t {
@@ -24,6 +24,10 @@ pub(crate) fn event_of(event: RawEvent) -> hipEvent_t {
 
 pub(crate) fn address_of(buffer: RawBuffer) -> hipDeviceptr_t {
     buffer.0 as hipDeviceptr_t
+}
+
+pub(crate) fn array_of(array: RawArray) -> hipArray_t {
+    array.0 as hipArray_t
 }
 
 pub(crate) fn module_of(module: RawModule) -> hipModule_t {

@@ -57,6 +57,7 @@ pub(crate) fn read(driver: &Driver, arch: &Arch, ordinal: usize, count: usize) -
     info.cooperative_launch = ability(hipDeviceAttributeCooperativeLaunch);
     // HIP states no limit: a code object says how many bytes its kernels take.
     info.parameter_bytes = u32::MAX;
+    info.textures = driver.api.hipTexObjectCreate.is_some() && ability(hipDeviceAttributeImageSupport);
     info.free_synchronizes = true;
     info.graph_fault = driver.version.graph_fault();
     info.stream_wait_value =

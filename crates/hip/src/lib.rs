@@ -48,6 +48,7 @@ mod library;
 mod memset;
 mod module;
 mod stream;
+mod texture;
 mod version;
 
 pub use backend::{Hip, backend};

@@ -12,6 +12,7 @@ use driver::{COPY, Driver};
 use gpustream::hal::{Image, ParamInfo};
 use gpustream::{
     Arg, Buffer, ErrorKind, GlobalMemory, GlobalVariable, Kernel, Launch, ModuleSource, Result, Stream,
+    TextureOptions,
 };
 use shuttle::thread;
 
@@ -235,6 +236,35 @@ fn graphs_that_write_the_same_memory_are_ordered() {
         let steps = driver.steps();
         assert_eq!((steps.len(), steps.last()), (4, Some(&COPY)), "{steps:?}");
         drop(first);
+    });
+}
+
+/// A texture shares its memory, so that one thread may write what another one's kernel fetches.
+#[test]
+fn a_write_is_ordered_with_another_threads_fetch() {
+    in_many_orders(|| {
+        let driver = Driver::default();
+        let device = driver.open();
+        let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+        let streams = [a.as_raw(), b.as_raw()];
+        let image = Image { backend: "model", targets: &["model"], bytes: &[], symbols: &[] };
+        let source = ModuleSource { name: "model", images: &[image], globals: &[], source: None };
+        // SAFETY: the model runs no code.
+        let module = unsafe { device.load_module(&source) }.unwrap();
+        let params = [ParamInfo { offset: 0, size: 8 }, ParamInfo { offset: 8, size: 4 }];
+        let kernel = module.kernel_with("fetch", &params).unwrap();
+        let mut buffer = device.texel_buffer::<u32>(4).unwrap();
+        let texture = buffer.texture(TextureOptions::default()).unwrap();
+        let writing = thread::spawn(move || {
+            a.fill(&mut buffer, 2).unwrap();
+            (a, buffer)
+        });
+        let args = [Arg::texture(&texture), Arg::value(&3u32)];
+        // SAFETY: the model's kernels touch nothing.
+        unsafe { kernel.launch(&b, &Launch::covering(4), &args) }.unwrap();
+        let kept = writing.join().unwrap();
+        assert!(driver.are_ordered(streams));
+        drop(kept);
     });
 }
 

@@ -115,7 +115,7 @@ macro_rules! scenes {
     )*};
 }
 scenes! {
-    opening, streams_and_events, host_closures, device_memory, scarce_memory, host_memory, short_copies, long_copies,
+    opening, streams_and_events, host_closures, device_memory, scarce_memory, arrays, host_memory, short_copies, long_copies,
     boxes, pipelines, pipelines_in_place, kernels, replayed_steps, conditions, conversions, captures, built_graphs, futures, peers, batches, parts_of_the_device,
     allocations_inside_recordings,
 }

@@ -4,8 +4,8 @@
 use gpustream::hal::{DefaultStream, StreamOptions, WaitPolicy};
 use gpustream::half::f16;
 use gpustream::{
-    Buffer, CopyBatch, Device, Error, ErrorKind, GraphUpdate, Launch, ManagedAdvice, ParamInfo,
-    PinnedOptions, Pitched, Place, Result, Stream, WaitValue,
+    AddressMode, ArrayShape, Buffer, CopyBatch, Device, Error, ErrorKind, GraphUpdate, Launch, ManagedAdvice,
+    ParamInfo, PinnedOptions, Pitched, Place, Result, Stream, TextureOptions, WaitValue,
 };
 
 use gpustream_kernels::convert::Convert;
@@ -119,6 +119,25 @@ pub(crate) fn scarce_memory(it: &mut Stage) -> Result<u64> {
         Err(error) if error.kind() == ErrorKind::OutOfMemory => Ok(got),
         other => other.map(|_| 0),
     }
+}
+
+/// Copies arrays, makes textures and surfaces of them, and drops all of it. HIP's device has none.
+pub(crate) fn arrays(it: &mut Stage) -> Result<u64> {
+    if !it.device.info().textures {
+        return Ok(0);
+    }
+    let shape = ArrayShape::new_2d(N / 10, 10);
+    let mut array = it.a.upload_array(&numbers(N), shape)?;
+    let (texture, surface) = (array.texture(TextureOptions::default())?, array.surface()?);
+    array.texture(TextureOptions::default().address(AddressMode::Border))?;
+    it.b.copy_to_array(&it.x, &mut array)?;
+    let mut table = it.device.texel_buffer::<u32>(N)?;
+    it.a.copy_from_array(&array, &mut table)?;
+    let second = table.texture(TextureOptions::default())?;
+    let got = sum(&it.b.download(&table)?) + sum(&it.a.download_array(&array)?);
+    drop((array, texture, surface, table, second));
+    it.device.trim();
+    Ok(got)
 }
 
 pub(crate) fn host_memory(it: &mut Stage) -> Result<u64> {

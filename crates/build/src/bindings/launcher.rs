@@ -7,7 +7,7 @@ use super::{generic, write_docs};
 use crate::contract::{Contract, Covers, Expr, LaunchValue, Operator};
 use crate::names::identifier;
 use crate::signature::Kernel;
-use crate::types::{ParamType, Scalar, ValueType};
+use crate::types::{Object, ParamType, Scalar, ValueType};
 
 /// The names that a launcher uses for itself.
 struct Names {
@@ -130,6 +130,9 @@ fn write_head(text: &mut String, kernel: &Kernel, method: &str, takes_launch: bo
 
 fn argument_type(kernel: &Kernel, param: usize) -> String {
     let ty = generic::element(kernel, param);
+    if let Some(object) = kernel.params[param].ty.object() {
+        return object.argument().to_owned();
+    }
     match &kernel.params[param].ty {
         ParamType::Value(_) => ty,
         ParamType::Pointer { volatile, .. } => {
@@ -292,6 +295,13 @@ fn write_with(text: &mut String, kernel: &Kernel, method: &str, names: &Names) {
     }
     let mut args = Vec::new();
     for (number, (param, arg)) in kernel.params.iter().zip(&names.args).enumerate() {
+        if let Some(object) = param.ty.object() {
+            args.push(match object {
+                Object::Texture => format!("::gpustream::Arg::texture({arg})"),
+                Object::Surface => format!("::gpustream::Arg::surface({arg})"),
+            });
+            continue;
+        }
         args.push(match &param.ty {
             ParamType::Value(ValueType::Scalar(Scalar::Bool)) => {
                 // C++ and Rust agree on a bool's two values; as a byte it is plain data.

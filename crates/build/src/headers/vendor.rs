@@ -18,10 +18,11 @@ const CUDA_RUNTIME: &str = "cuda.h cuda_runtime.h cuda_runtime_api.h driver_type
 const HIP_RUNTIME: &str = "hip/hip_runtime.h hip/hip_runtime_api.h hip/driver_types.h";
 const CUDA_WORDS: &str = "device_launch_parameters.h vector_types.h vector_functions.h device_functions.h \
     math_functions.h device_atomic_functions.h sm_20_intrinsics.h sm_30_intrinsics.h sm_35_intrinsics.h \
-    sm_60_atomic_functions.h sm_61_intrinsics.h host_defines.h builtin_types.h device_types.h crt/host_defines.h \
+    sm_60_atomic_functions.h sm_61_intrinsics.h texture_types.h surface_types.h texture_indirect_functions.h \
+    surface_indirect_functions.h cuda_texture_types.h cuda_surface_types.h host_defines.h builtin_types.h device_types.h crt/host_defines.h \
     crt/device_functions.h";
-const HIP_WORDS: &str =
-    "hip/hip_vector_types.h hip/hip_common.h hip/hip_ext.h hip/device_functions.h hip/math_functions.h";
+const HIP_WORDS: &str = "hip/hip_vector_types.h hip/hip_common.h hip/hip_ext.h hip/device_functions.h hip/math_functions.h \
+     hip/texture_types.h hip/hip_texture_types.h hip/surface_types.h";
 /// Libraries that host code alone uses.
 const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsExt.h cudaEGL.h cusparse.h cusolverDn.h cusolverSp.h curand.h \
     nvrtc.h cuda_gl_interop.h cudaGL.h npp.h nppi.h hipblas/hipblas.h rocblas/rocblas.h hipfft/hipfft.h hip/hiprtc.h \
@@ -95,8 +96,10 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
         add(Backend::Hip, names, "#include <hip/hip_runtime.h>");
     }
     add(Backend::Hip, "cuda_fp16.h", "#include <hip/hip_fp16.h>");
+    let objects = "#include <cuda_runtime.h>\ntypedef cudaTextureObject_t hipTextureObject_t;\ntypedef cudaSurfaceObject_t \
+                   hipSurfaceObject_t;";
     for names in [HIP_RUNTIME, HIP_WORDS] {
-        add(Backend::Cuda, names, "#include <cuda_runtime.h>");
+        add(Backend::Cuda, names, objects);
     }
     add(Backend::Cuda, "hip/hip_fp16.h", "#include <cuda_fp16.h>");
     add(Backend::Cuda, "hip/hip_bf16.h hip/hip_bfloat16.h", "#include <cuda_bf16.h>");

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use gpustream_hal::{HostPtr, RawBuffer, Result};
 
+use super::array::ArrayMemory;
 use super::guard::Guards;
 use super::registration::Registration;
 use crate::module_core::ModuleCore;
@@ -23,6 +24,10 @@ pub enum Kind {
     Managed,
     /// The program's own memory, page-locked in place.
     Registered,
+    /// An array of the driver's, which has no address.
+    Array,
+    /// Device memory with an address of its own, of which textures are made.
+    Texels,
 }
 
 impl Kind {
@@ -36,6 +41,8 @@ impl Kind {
             Self::WriteCombined => "write-combined memory",
             Self::Managed => "managed memory",
             Self::Registered => "registered memory",
+            Self::Array => "an array",
+            Self::Texels => "memory of a texture",
         }
     }
 }
@@ -52,6 +59,8 @@ pub(crate) enum Place {
     Registered { _memory: Box<Registration> },
     /// Variables of a module, which stays loaded until the place is dropped.
     Module { _loaded: Arc<ModuleCore> },
+    /// Memory that textures are of, which is freed when the place is dropped.
+    Array(Box<ArrayMemory>),
 }
 
 /// A range to fill a block with.
@@ -98,7 +107,8 @@ pub struct Block {
     /// Size in bytes as allocated.
     pub(crate) capacity: usize,
     pub history: Latch<History>,
-    /// Whether a graph has referred to this allocation; if so, launches touch its memory without a borrow.
+    /// Whether a graph has referred to this allocation, or textures may be of it; if so, operations touch its memory
+    /// without a borrow.
     pub(crate) in_graph: AtomicBool,
     pub(super) guards: Latch<Guards>,
     place: Place,
@@ -153,6 +163,22 @@ impl Block {
         self.fill(Filling { place, start, host: 0, size: bytes, uses: None }, bytes);
         self.history.get_mut().set_written(&(0..bytes));
         *self.in_graph.get_mut() = true;
+    }
+
+    /// Fills an empty block with memory that textures are of, `bytes` bytes. They hold no borrow, as graphs hold none.
+    pub(crate) fn fill_array(&mut self, array: ArrayMemory, bytes: usize) {
+        let start = array.address();
+        let place = Place::Array(Box::new(array));
+        self.fill(Filling { place, start, host: 0, size: bytes, uses: None }, bytes);
+        *self.in_graph.get_mut() = true;
+    }
+
+    /// Returns the block's memory as one that textures are of.
+    pub fn array(&self) -> Option<&ArrayMemory> {
+        match &self.place {
+            Place::Array(array) => Some(array),
+            _ => None,
+        }
     }
 
     /// Empties the block and returns its range, which must be given back; `None` if the block was empty.

@@ -8,6 +8,7 @@
 //! pools but for [`Home`].
 
 mod access;
+mod array;
 mod block;
 mod guard;
 mod page_locked;
@@ -21,6 +22,7 @@ use smallvec::SmallVec;
 
 use crate::track::{Mode, Point};
 pub use access::Access;
+pub use array::ArrayMemory;
 pub use block::{Block, Kind};
 pub(crate) use block::{Filling, Home, Place, Returned};
 pub use guard::{HostGuard, HostReplay};

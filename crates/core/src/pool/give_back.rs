@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gpustream_hal::{RawBuffer, Result};
+use gpustream_hal::{ArrayShape, ErrorKind, RawBuffer, Result, TexelFormat};
 
 use super::arena::{Owner, Slab};
-use super::{Pools, are_done};
-use crate::memory::{self, Block, Home, Kind, Place, Registration, Returned};
+use super::{Pools, Users, are_done};
+use crate::memory::{self, ArrayMemory, Block, Home, Kind, Place, Registration, Returned};
 use crate::module_core::ModuleCore;
 use crate::queue::{StreamTable, known_done};
 use crate::sync::lock;
@@ -47,7 +47,7 @@ impl Pools {
                 }
                 return;
             }
-            Place::Module { .. } | Place::Registered { .. } => {
+            Place::Module { .. } | Place::Registered { .. } | Place::Array(_) => {
                 memory::note_return();
                 lock(&self.orphans).push((uses.unwrap_or_default(), place));
                 return self.sweep();
@@ -91,7 +91,49 @@ impl Pools {
         Arc::new(block)
     }
 
-    /// Drops registered memory and modules that nothing uses any more.
+    /// Allocates an array of `bytes` bytes. Where the driver has no room, memory that was freed goes back to it first, and
+    /// that is waited for.
+    pub fn array(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        shape: ArrayShape,
+        format: TexelFormat,
+        bytes: usize,
+    ) -> Result<Arc<Block>> {
+        self.textured(users, (Kind::Array, bytes), || ArrayMemory::new(&self.device, shape, format))
+    }
+
+    /// Allocates texels in a row, `bytes` bytes of them, as [`array`](Self::array) does an array.
+    pub fn texels(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        format: TexelFormat,
+        bytes: usize,
+    ) -> Result<Arc<Block>> {
+        self.textured(users, (Kind::Texels, bytes), || ArrayMemory::linear(&self.device, format, bytes))
+    }
+
+    fn textured(
+        self: &Arc<Self>,
+        users: &dyn Users,
+        (kind, bytes): (Kind, usize),
+        create: impl Fn() -> Result<ArrayMemory>,
+    ) -> Result<Arc<Block>> {
+        self.sweep();
+        let memory = match create() {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                users.settle()?;
+                self.trim_all();
+                create()
+            }
+            outcome => outcome,
+        }?;
+        let mut block = Block::empty(self.clone(), kind);
+        block.fill_array(memory, bytes);
+        Ok(Arc::new(block))
+    }
+
+    /// Drops registered memory, arrays and modules that nothing uses any more.
     fn sweep(&self) {
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| are_done(uses)).collect();
         // Dropped with no lock held, because this calls the driver.

@@ -25,7 +25,7 @@ pub struct Pools {
     states: [Mutex<PoolState>; Kind::ALL.len()],
     pub(super) driver: DriverPool,
     pub(super) upstream: Upstream,
-    /// Registered memory and modules' variables whose owner is gone, with the uses that may still go on.
+    /// Registered memory, arrays and modules' variables whose owners are gone, with the uses that may still go on.
     pub(super) orphans: Mutex<Vec<(Uses, Place)>>,
     policy: PoolPolicy,
     pub(super) rules: Rules,

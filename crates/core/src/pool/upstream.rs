@@ -74,7 +74,7 @@ impl Upstream {
                 PAGE_LOCKED.include(start, size);
                 return Ok(Slab { start, size, host: start });
             }
-            Kind::Pinned | Kind::Registered => PinnedOptions::default(),
+            Kind::Pinned | Kind::Registered | Kind::Array | Kind::Texels => PinnedOptions::default(),
             Kind::WriteCombined => PinnedOptions::default().write_combined(true),
         };
         let host = self.device.pinned_alloc(bytes, options)?;
@@ -100,7 +100,7 @@ impl Upstream {
             let _ = unsafe {
                 match kind {
                     Kind::Device | Kind::Managed => device.free(RawBuffer(slab.start)),
-                    Kind::Pinned | Kind::WriteCombined | Kind::Registered => {
+                    Kind::Pinned | Kind::WriteCombined | Kind::Registered | Kind::Array | Kind::Texels => {
                         device.pinned_free(slab.host as HostPtr)
                     }
                 }
@@ -115,9 +115,12 @@ pub(super) fn slab_size(kind: Kind, size: usize, reserved: usize) -> usize {
     let (small, least, most) = match kind {
         Kind::Device => (2 << 20, 16 << 20, 512 << 20),
         // Page-locking takes time in proportion to the size.
-        Kind::Pinned | Kind::WriteCombined | Kind::Managed | Kind::Registered => {
-            (256 << 10, 1 << 20, 64 << 20)
-        }
+        Kind::Pinned
+        | Kind::WriteCombined
+        | Kind::Managed
+        | Kind::Registered
+        | Kind::Array
+        | Kind::Texels => (256 << 10, 1 << 20, 64 << 20),
     };
     if size <= SMALL {
         return small;

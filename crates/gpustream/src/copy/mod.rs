@@ -385,7 +385,7 @@ impl Stream {
     }
 }
 
-fn check_lengths(src: usize, dst: usize) -> Result<()> {
+pub(crate) fn check_lengths(src: usize, dst: usize) -> Result<()> {
     if src == dst {
         return Ok(());
     }

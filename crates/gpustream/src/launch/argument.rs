@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use gpustream_core::memory::Access;
@@ -12,6 +13,8 @@ use gpustream_hal::{Error, ErrorKind, Result};
 
 use crate::module::Kernel;
 use crate::stream::Stream;
+use crate::surface::Surface;
+use crate::texture::Texture;
 use crate::view::{AsView, AsViewMut, View};
 use crate::volatile::{Volatile, VolatileMut};
 
@@ -30,7 +33,16 @@ pub struct Arg<'a> {
 
 enum ArgKind<'a> {
     Value { bytes: *const u8, size: usize, lifetime: PhantomData<&'a ()> },
-    Memory { address: usize, access: Access<'a>, device: &'a crate::Device },
+    Memory { address: usize, access: Access<'a>, device: &'a crate::Device, borrow: Borrow },
+}
+
+/// The borrow behind an argument's memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Borrow {
+    /// The memory's own: arguments that are written are apart from all others.
+    Memory,
+    /// That of a texture or a surface, which shares its memory.
+    Object,
 }
 
 impl<'a> Arg<'a> {
@@ -70,9 +82,27 @@ impl<'a> Arg<'a> {
         Self::memory(memory.0.view, memory.0.access(Mode::Write))
     }
 
+    /// Passes a texture (`cudaTextureObject_t`), whose array the kernel reads.
+    #[inline]
+    pub fn texture(texture: &'a Texture) -> Self {
+        Self::object(texture.argument())
+    }
+
+    /// Passes a surface (`cudaSurfaceObject_t`), whose array the kernel reads and writes.
+    #[inline]
+    pub fn surface(surface: &'a mut Surface) -> Self {
+        Self::object(surface.argument())
+    }
+
+    #[inline]
+    fn object((address, access, device): (usize, Access<'a>, &'a crate::Device)) -> Self {
+        Self { kind: ArgKind::Memory { address, access, device, borrow: Borrow::Object } }
+    }
+
     #[inline]
     fn memory<T: Pod>(view: View<'a, T>, access: Access<'a>) -> Self {
-        Self { kind: ArgKind::Memory { address: view.as_raw().0, access, device: view.device } }
+        let (address, device) = (view.as_raw().0, view.device);
+        Self { kind: ArgKind::Memory { address, access, device, borrow: Borrow::Memory } }
     }
 
     /// Returns the argument as the core knows it, unless it is memory of another device.
@@ -81,7 +111,7 @@ impl<'a> Arg<'a> {
     pub(super) fn on(&self, device: &crate::Device) -> Option<Argument<'_>> {
         match &self.kind {
             &ArgKind::Value { bytes, size, .. } => Some(Argument::Value { bytes, size }),
-            ArgKind::Memory { address, access, device: own } => {
+            ArgKind::Memory { address, access, device: own, .. } => {
                 own.is_same(device).then_some(Argument::Memory { address, access })
             }
         }
@@ -126,16 +156,17 @@ impl<'a> Lowered<'a> {
         let sizes = kernel.params.as_deref();
         let mut matches = args.len() <= MAX_ARGS && sizes.is_none_or(|sizes| sizes.len() == args.len());
         let sizes = sizes.unwrap_or_default();
-        let mut touched = 0;
+        let (mut touched, mut objects) = (0, false);
         for (index, (arg, to)) in args.iter().zip(&mut self.pointers).enumerate() {
             let (pointer, size) = match &arg.kind {
                 ArgKind::Value { bytes, size, .. } => (*bytes, *size),
-                ArgKind::Memory { address, access, device } => {
+                ArgKind::Memory { address, access, device, borrow } => {
                     if !stream.device.0.reaches(&device.0, access.block.kind)? {
                         return Err(stream.foreign("a memory argument"));
                     }
                     self.accesses[touched].write(access);
                     touched += 1;
+                    objects |= *borrow == Borrow::Object;
                     (std::ptr::from_ref(address).cast(), size_of::<usize>())
                 }
             };
@@ -149,6 +180,9 @@ impl<'a> Lowered<'a> {
             to.write(access);
             touched += 1;
         }
+        if objects {
+            check_objects(args)?;
+        }
         // SAFETY: the loop wrote as many pointers as there are arguments, of which there are no more than fit, and
         // `touched` accesses.
         Ok(unsafe {
@@ -158,6 +192,33 @@ impl<'a> Lowered<'a> {
             )
         })
     }
+}
+
+/// Checks that no memory which a kernel writes is that of a texture or a surface among the other arguments. No device keeps
+/// the two ways to it coherent within a kernel, and a compiler may fetch twice.
+#[inline(never)]
+fn check_objects(args: &[Arg<'_>]) -> Result<()> {
+    let memory = |arg: &'_ Arg<'_>| match &arg.kind {
+        ArgKind::Memory { access, borrow, .. } => {
+            Some((Arc::as_ptr(access.block), access.mode == Mode::Write, *borrow))
+        }
+        ArgKind::Value { .. } => None,
+    };
+    for (at, (block, written, borrow)) in
+        args.iter().enumerate().filter_map(|(at, arg)| Some((at, memory(arg)?)))
+    {
+        for (other, other_written, other_borrow) in args[..at].iter().filter_map(memory) {
+            let is_object = [borrow, other_borrow].contains(&Borrow::Object);
+            if block == other && is_object && (written || other_written) {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "the launch writes memory that a texture or a surface among its other arguments is of; a kernel does \
+                     not see its own writes there, so read what is written, or write other memory",
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cold]

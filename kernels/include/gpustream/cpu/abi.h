@@ -51,6 +51,42 @@ typedef struct gs_cpu_lane {
     uint32_t reserved;
 } gs_cpu_lane;
 
+enum gs_cpu_channel {
+    GS_CPU_CHANNEL_U8 = 0,
+    GS_CPU_CHANNEL_I8 = 1,
+    GS_CPU_CHANNEL_U16 = 2,
+    GS_CPU_CHANNEL_I16 = 3,
+    GS_CPU_CHANNEL_U32 = 4,
+    GS_CPU_CHANNEL_I32 = 5,
+    GS_CPU_CHANNEL_F16 = 6,
+    GS_CPU_CHANNEL_F32 = 7
+};
+
+enum gs_cpu_address {
+    GS_CPU_ADDRESS_WRAP = 0,
+    GS_CPU_ADDRESS_CLAMP = 1,
+    GS_CPU_ADDRESS_MIRROR = 2,
+    GS_CPU_ADDRESS_BORDER = 3
+};
+
+// A texture or a surface; kernels get its address as the object's handle.
+typedef struct gs_cpu_image {
+    unsigned char* data;             // the first texel
+    uint64_t row;                    // bytes from one row to the next
+    uint64_t slice;                  // bytes from one plane or layer to the next
+    uint64_t extent[3];              // texels of a row, rows, and planes or layers
+    uint8_t dimensions;              // 1 to 3, without the layers
+    uint8_t layered;                 // the slices are layers
+    uint8_t linear;                  // a texture of linear memory
+    uint8_t surface;                 // a surface
+    uint8_t channel;                 // gs_cpu_channel
+    uint8_t channels;                // 1, 2 or 4
+    uint8_t address[3];              // gs_cpu_address, along x, y and z
+    uint8_t filter;                  // linear filtering
+    uint8_t normalized_coordinates;  // coordinates run from 0 to 1
+    uint8_t normalized_values;       // integers are read as numbers from 0 or -1 to 1
+} gs_cpu_image;
+
 // The place where the blocks of a cooperative launch meet.
 typedef struct gs_cpu_meeting {
     uint64_t state;   // number of blocks that run, times 2^32, and number of those that wait

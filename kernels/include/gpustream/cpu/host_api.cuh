@@ -60,7 +60,6 @@ GS_CPU_HOST_API(cuda)
 GS_CPU_HOST_API(hip)
 
 typedef cudaError_t cudaError;
-enum cudaSurfaceBoundaryMode { cudaBoundaryModeZero, cudaBoundaryModeClamp, cudaBoundaryModeTrap };
 enum cudaTextureReadMode { cudaReadModeElementType, cudaReadModeNormalizedFloat };
 struct cudaExtent { size_t width, height, depth; };
 struct cudaArray;

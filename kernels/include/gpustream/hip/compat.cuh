@@ -10,6 +10,35 @@
 
 #include <gpustream/intrinsics.cuh>
 
+// CUDA's names of textures and surfaces, as HIP declares its own.
+struct __hip_texture;
+struct __hip_surface;
+typedef struct __hip_texture* cudaTextureObject_t;
+typedef struct __hip_surface* cudaSurfaceObject_t;
+// The devices have one mode: an access beside a surface does nothing, and reads zero.
+enum cudaSurfaceBoundaryMode { cudaBoundaryModeZero, cudaBoundaryModeClamp, cudaBoundaryModeTrap };
+#if !defined(__HIPCC_RTC__) && !__HIP_NO_IMAGE_SUPPORT
+#define GS_HIP_SURFACE_READ(name, parameters, ...)                                          \
+    template <class T>                                                                      \
+    static __device__ __forceinline__ T name(cudaSurfaceObject_t surface, parameters int mode = 0) { \
+        T value;                                                                            \
+        name(&value, surface, __VA_ARGS__, mode);                                           \
+        return value;                                                                       \
+    }
+#define GS_HIP_COORDINATES_1(x) int x,
+#define GS_HIP_COORDINATES_2(x, y) int x, int y,
+#define GS_HIP_COORDINATES_3(x, y, z) int x, int y, int z,
+GS_HIP_SURFACE_READ(surf1Dread, GS_HIP_COORDINATES_1(x), x)
+GS_HIP_SURFACE_READ(surf2Dread, GS_HIP_COORDINATES_2(x, y), x, y)
+GS_HIP_SURFACE_READ(surf3Dread, GS_HIP_COORDINATES_3(x, y, z), x, y, z)
+GS_HIP_SURFACE_READ(surf1DLayeredread, GS_HIP_COORDINATES_2(x, layer), x, layer)
+GS_HIP_SURFACE_READ(surf2DLayeredread, GS_HIP_COORDINATES_3(x, y, layer), x, y, layer)
+#undef GS_HIP_SURFACE_READ
+#undef GS_HIP_COORDINATES_1
+#undef GS_HIP_COORDINATES_2
+#undef GS_HIP_COORDINATES_3
+#endif
+
 #define GS_HIP_FN template <int = 0> static __host__ __device__ __forceinline__
 #define GS_HIP_MIN_MAX(T)                               \
     GS_HIP_FN T min(T a, T b) { return b < a ? b : a; } \

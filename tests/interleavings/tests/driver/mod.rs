@@ -108,7 +108,9 @@ pub(crate) struct Driver(Arc<Mutex<World>>);
 
 impl Driver {
     pub(crate) fn open(&self) -> gpustream::Device {
-        let backend = Noop::new(self.clone(), DeviceInfo::new("model", 0));
+        let mut info = DeviceInfo::new("model", 0);
+        info.textures = true;
+        let backend = Noop::new(self.clone(), info);
         gpustream::Device::open_on(&backend, 0, DeviceOptions::default()).unwrap()
     }
 
@@ -247,7 +249,7 @@ unsafe impl Model for Driver {
                 address
             }),
             Call::PinnedDeviceAddress(address) => Ok(address.addr()),
-            Call::ModuleLoad | Call::ModuleFunction => self.call(World::new_handle),
+            Call::ModuleLoad | Call::ModuleFunction | Call::TextureCreate => self.call(World::new_handle),
             Call::Submit(stream, work) => self.tell(|world| world.step(stream, step_of(&work))),
             Call::GraphCreate => self.call(|world| {
                 let graph = world.new_handle();
@@ -283,6 +285,7 @@ unsafe impl Model for Driver {
             }
             Call::EventDestroy(_)
             | Call::ModuleUnload
+            | Call::TextureDestroy
             | Call::Free(_)
             | Call::PinnedFree(_)
             | Call::GraphDestroy

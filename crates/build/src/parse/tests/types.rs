@@ -300,15 +300,19 @@ fn memory_of_unknown_types_is_bytes_and_said_to_be() {
 fn safe_launchers_take_no_memory_of_unknown_contents() {
     let at = |declaration: &str| {
         format!(
-            "struct B {{ bool b; }};\nstruct P {{ int* p; }};\n/// requires: 1 <= n\nextern \"C\" __global__ void k(int n, {declaration}) {{}}"
+            "struct B {{ bool b; }};\nstruct P {{ int* p; }}; struct T {{ cudaTextureObject_t t; }};\n/// requires: 1 <= n\nextern \"C\" __global__ void k(int n, {declaration}) {{}}"
         )
     };
     for (declaration, part) in [
         ("B b", "`b` has a bool"),
         ("P p", "holds addresses"),
-        ("cudaTextureObject_t t", "holds addresses or handles"),
+        ("cudaGraphConditionalHandle t", "holds addresses or handles"),
+        ("T t", "holds addresses or handles"),
     ] {
         refused(&at(declaration), "4:37", &[part, "unsafe fn"]);
+    }
+    for object in ["cudaTextureObject_t t", "hipSurfaceObject_t t"] {
+        assert!(read(&at(object)).kernels[0].contract.safe, "{object}");
     }
     let at = |declaration: &str| at(declaration).replace("1 <= n", "1 <= len(x)");
     for (declaration, part) in [

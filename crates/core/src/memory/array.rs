@@ -1,0 +1,110 @@
+//! Memory that textures are of: an array of the driver's, or texels in a row, with the textures and the surface that were
+//! made of it.
+
+use std::sync::Arc;
+
+use gpustream_hal::{
+    self as hal, ArrayShape, Error, ErrorKind, RawArray, RawSurface, RawTexture, Result, TexelFormat,
+    TextureOptions, TextureSource,
+};
+
+use crate::inside;
+use crate::sync::{Mutex, lock};
+
+/// An array, or texels in a row. Textures and the surface live as long as the memory: work that uses one of them is work
+/// that touches the memory's block, and outlives neither. Textures of the same options are one, so that their number has a
+/// bound.
+pub struct ArrayMemory {
+    source: TextureSource,
+    format: TexelFormat,
+    objects: Mutex<Objects>,
+    device: Arc<dyn hal::Device>,
+}
+
+#[derive(Default)]
+struct Objects {
+    textures: Vec<(TextureOptions, RawTexture)>,
+    surface: Option<RawSurface>,
+}
+
+impl ArrayMemory {
+    pub(crate) fn new(device: &Arc<dyn hal::Device>, shape: ArrayShape, format: TexelFormat) -> Result<Self> {
+        let source = TextureSource::Array(device.array_create(shape, format)?);
+        Ok(Self { source, format, objects: Mutex::default(), device: device.clone() })
+    }
+
+    /// Allocates texels in a row, `bytes` bytes of them, at an address of their own.
+    pub(crate) fn linear(device: &Arc<dyn hal::Device>, format: TexelFormat, bytes: usize) -> Result<Self> {
+        let source = TextureSource::Linear { buffer: device.alloc(bytes)?, bytes };
+        Ok(Self { source, format, objects: Mutex::default(), device: device.clone() })
+    }
+
+    /// Returns the address of texels in a row; of an array its handle.
+    pub(crate) fn address(&self) -> usize {
+        match self.source {
+            TextureSource::Array(array) => array.0,
+            TextureSource::Linear { buffer, .. } => buffer.0,
+        }
+    }
+
+    /// Returns the array, if it is one.
+    pub fn raw(&self) -> Result<RawArray> {
+        match self.source {
+            TextureSource::Array(array) => Ok(array),
+            TextureSource::Linear { .. } => {
+                Err(Error::new(ErrorKind::Driver, "texels in a row are no array"))
+            }
+        }
+    }
+
+    /// Returns the texture of these options, which go together.
+    pub fn texture(&self, options: &TextureOptions) -> Result<RawTexture> {
+        inside::check_outside()?;
+        let Objects { textures, .. } = &mut *lock(&self.objects);
+        if let Some((_, known)) = textures.iter().find(|(known, _)| known == options) {
+            return Ok(*known);
+        }
+        // SAFETY: the memory is alive and of this format; the handles check the options.
+        let texture = unsafe { self.device.texture_create(self.source, self.format, options) }?;
+        textures.push((*options, texture));
+        Ok(texture)
+    }
+
+    /// Returns the surface.
+    pub fn surface(&self) -> Result<RawSurface> {
+        inside::check_outside()?;
+        let array = self.raw()?;
+        let Objects { surface, .. } = &mut *lock(&self.objects);
+        if let Some(known) = surface {
+            return Ok(*known);
+        }
+        // SAFETY: the array is alive.
+        Ok(*surface.insert(unsafe { self.device.surface_create(array) }?))
+    }
+}
+
+impl Drop for ArrayMemory {
+    fn drop(&mut self) {
+        super::note_return();
+        let (device, source) = (self.device.clone(), self.source);
+        let Objects { textures, surface } = std::mem::take(&mut *lock(&self.objects));
+        inside::outside(move || {
+            // SAFETY: the block's last holder gave the memory back, and all uses are done. Memory whose objects the driver
+            // refuses to destroy stays with them; another failure leaves nothing to do.
+            unsafe {
+                let mut destroyed = true;
+                for (_, texture) in textures {
+                    destroyed &= device.texture_destroy(texture).is_ok();
+                }
+                if let Some(surface) = surface {
+                    destroyed &= device.surface_destroy(surface).is_ok();
+                }
+                let _ = match source {
+                    _ if !destroyed => Ok(()),
+                    TextureSource::Array(array) => device.array_destroy(array),
+                    TextureSource::Linear { buffer, .. } => device.free(buffer),
+                };
+            }
+        });
+    }
+}

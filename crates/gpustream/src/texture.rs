@@ -1,0 +1,507 @@
+//! Arrays, and the textures by which kernels read them.
+
+use std::any::type_name;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use gpustream_core::inside;
+use gpustream_core::memory::{Access, ArrayMemory};
+use gpustream_core::operation::{Call, operation};
+use gpustream_core::track::Mode;
+use gpustream_hal::{
+    ArrayShape, Channel, Copy3d, CopyEnd, Error, ErrorKind, FilterMode, Operation, RawTexture, Result,
+    TexelFormat, TextureOptions, Work,
+};
+
+use crate::buffer::Owned;
+use crate::copy::check_lengths;
+use crate::device::Device;
+use crate::stream::Stream;
+use crate::strided::Pitched;
+use crate::surface::Surface;
+use crate::view::{AsView, AsViewMut, View};
+
+/// A type of texels: `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, [`f16`](half::f16) and `f32`, and arrays of two or four of
+/// one of them (`uchar4`, `float2`).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no type of texels",
+    note = "texels are `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, `f16`, `f32`, or `[T; 2]` and `[T; 4]` of one of them"
+)]
+pub trait Texel: Pod + sealed::Texel {
+    /// The texel as drivers know it.
+    const FORMAT: TexelFormat;
+}
+
+mod sealed {
+    pub trait Texel {}
+}
+
+macro_rules! texels {
+    ($($lane:ty: $channel:ident),*) => {$(
+        texels!(@ $lane, $channel, 1);
+        texels!(@ [$lane; 2], $channel, 2);
+        texels!(@ [$lane; 4], $channel, 4);
+    )*};
+    (@ $ty:ty, $channel:ident, $channels:literal) => {
+        impl sealed::Texel for $ty {}
+        impl Texel for $ty {
+            const FORMAT: TexelFormat = TexelFormat { channel: Channel::$channel, channels: $channels };
+        }
+    };
+}
+texels!(u8: U8, i8: I8, u16: U16, i16: I16, u32: U32, i32: I32, half::f16: F16, f32: F32);
+
+/// An array of texels of one, two or three dimensions, or layers of one or two, made by [`Device::array`] and
+/// [`Stream::upload_array`].
+///
+/// A device lays an array out for itself, so that neighbours in every dimension are near each other. Kernels read an
+/// array through a [`Texture`] and write it through a [`Surface`].
+///
+/// ```
+/// use gpustream::{ArrayShape, FilterMode, TextureOptions};
+/// # let device = gpustream::Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// let values: Vec<f32> = (0..64 * 48).map(|i| i as f32).collect();
+/// let mut image = stream.upload_array(&values, ArrayShape::new_2d(64, 48))?;
+/// let texture = image.texture(TextureOptions::default().filter(FilterMode::Linear))?;
+/// // kernels.blur(&stream, &texture, &mut out, 64, 48)?;
+/// let frame = stream.upload(&vec![0.0f32; 64 * 48])?;
+/// stream.copy_to_array(&frame, &mut image)?;        // after the kernel, of whatever stream
+/// assert_eq!(stream.download_array(&image)?, vec![0.0; 64 * 48]);
+/// # let _ = texture;
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+///
+/// The library orders operations on an array as it does those on other memory, textures included; an array is one
+/// piece of memory for that, whatever part of it an operation touches.
+///
+/// An `Array` is `Send` and `Sync`. Dropping it returns at once: the array stays as long as a texture, a graph or work
+/// that uses it. Arrays are the driver's own allocations, and do not count in [`MemoryStats`](crate::MemoryStats) nor
+/// against [`DeviceOptions::memory_limit`](crate::DeviceOptions::memory_limit).
+pub struct Array<T> {
+    memory: Arc<Owned>,
+    shape: ArrayShape,
+    texels: usize,
+    element: PhantomData<T>,
+}
+
+impl Device {
+    /// Allocates an array (`cuArray3DCreate`, `hipArray3DCreate`). Its contents are unspecified.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where [`DeviceInfo::textures`](crate::DeviceInfo) says no: AMD's gfx90a, gfx942 and
+    /// gfx950 have no image instructions. [`ErrorKind::InvalidArgument`] where an extent is zero or more than the
+    /// device takes, and for layers of a volume. [`ErrorKind::OutOfMemory`], after memory that was freed went back to the
+    /// driver.
+    #[track_caller]
+    pub fn array<T: Texel>(&self, shape: ArrayShape) -> Result<Array<T>> {
+        self.array_for(shape).map_err(|error| error.with_operation(operation("array")))
+    }
+
+    fn array_for<T: Texel>(&self, shape: ArrayShape) -> Result<Array<T>> {
+        inside::check_outside()?;
+        check_textures(self)?;
+        let texels = check_shape(shape)?;
+        let bytes = texels.checked_mul(T::FORMAT.size()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or_else(|| {
+            Error::new(
+                ErrorKind::OutOfMemory,
+                format!("an array of {texels} texels exceeds the address space"),
+            )
+        })?;
+        let block = self.0.pools.array(&*self.0, shape, T::FORMAT, bytes)?;
+        Ok(Array { memory: Arc::new(Owned::new(self, block)), shape, texels, element: PhantomData })
+    }
+}
+
+/// Returns the number of texels.
+fn check_shape(shape: ArrayShape) -> Result<usize> {
+    let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
+    if shape.dimensions() == 3 && shape.layer_count().is_some() {
+        return invalid("an array of layers of three dimensions; layers have one or two".into());
+    }
+    match shape.texels() {
+        Some(0) => invalid(format!(
+            "an array of {} by {} by {} texels is empty; give each axis a texel",
+            shape.width(),
+            shape.height(),
+            shape.slices()
+        )),
+        Some(texels) => Ok(texels),
+        None => {
+            Err(Error::new(ErrorKind::OutOfMemory, "an array of so many texels exceeds the address space"))
+        }
+    }
+}
+
+/// Checks that the device has textures.
+pub(crate) fn check_textures(device: &Device) -> Result<()> {
+    if device.info().textures { Ok(()) } else { Err(no_textures(device)) }
+}
+
+#[cold]
+fn no_textures(device: &Device) -> Error {
+    let info = device.info();
+    let message = format!(
+        "{} ({}) has no textures and surfaces: its processors lack image instructions; have the kernel read a buffer there",
+        info.name, info.arch
+    );
+    Error::new(ErrorKind::Unsupported, message).with_backend(info.backend)
+}
+
+impl<T: Texel> Array<T> {
+    /// Returns the extent.
+    pub fn shape(&self) -> ArrayShape {
+        self.shape
+    }
+
+    /// Returns the number of texels.
+    pub fn len(&self) -> usize {
+        self.texels
+    }
+
+    /// Returns whether there are no texels, which is never so.
+    pub fn is_empty(&self) -> bool {
+        self.texels == 0
+    }
+
+    /// Returns the device that the array belongs to.
+    pub fn device(&self) -> &Device {
+        &self.memory.device
+    }
+
+    /// Makes a texture of the array (`cuTexObjectCreate`, `hipTexObjectCreate`). The driver's object lives as long as the
+    /// array, and textures of the same options share it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for options that devices do not have together: linear filtering of integers that
+    /// are read as such, normalised values of 32 bits or of floating-point numbers, and wrapping or mirroring without
+    /// normalised coordinates.
+    #[track_caller]
+    pub fn texture(&self, options: TextureOptions) -> Result<Texture> {
+        check_options(T::FORMAT, options)
+            .and_then(|()| memory_of(&self.memory)?.texture(&options))
+            .map(|raw| Texture::new(self.memory.clone(), raw, self.view().bytes().len()))
+            .map_err(|error| error.with_operation(operation("texture")))
+    }
+
+    /// Makes a surface of the array, by which kernels write texels (`cuSurfObjectCreate`, `hipCreateSurfaceObject`). The
+    /// driver's object lives as long as the array, and all surfaces of the array share it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    #[track_caller]
+    pub fn surface(&self) -> Result<Surface> {
+        (memory_of(&self.memory).and_then(ArrayMemory::surface))
+            .map(|raw| Surface::new(self.memory.clone(), raw, self.view().bytes().len()))
+            .map_err(|error| error.with_operation(operation("surface")))
+    }
+
+    /// Returns a view for checks and accesses alone: an array has no address.
+    fn view(&self) -> View<'_, T> {
+        View::new(self.memory.block(), &self.memory.device, self.texels)
+    }
+}
+
+pub(crate) fn memory_of(memory: &Owned) -> Result<&ArrayMemory> {
+    memory.block().array().ok_or_else(|| Error::new(ErrorKind::Driver, "no texture is of this memory"))
+}
+
+/// Checks that options go together.
+pub(crate) fn check_options(format: TexelFormat, options: TextureOptions) -> Result<()> {
+    let TexelFormat { channel, .. } = format;
+    let refused = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
+    if options.normalized_values && !(channel.is_integer() && channel.size() < 4) {
+        return refused(format!(
+            "texels of {channel:?} cannot be read as normalised numbers; integers of 8 and 16 bits can"
+        ));
+    }
+    if options.filter == FilterMode::Linear && channel.is_integer() && !options.normalized_values {
+        return refused(format!(
+            "texels of {channel:?} that are read as integers cannot be filtered; set `normalized_values`, or use `f16` or \
+             `f32`"
+        ));
+    }
+    let repeats =
+        |mode: &crate::AddressMode| matches!(mode, crate::AddressMode::Wrap | crate::AddressMode::Mirror);
+    if !options.normalized_coordinates && options.address.iter().any(repeats) {
+        return refused(
+            "wrapping and mirroring need normalised coordinates: set `normalized_coordinates`, and have the kernel divide \
+             by the extent"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+/// A texture: an array, or texels in a row, and the way in which kernels read them. Made by [`Array::texture`] and
+/// [`TexelBuffer::texture`](crate::TexelBuffer::texture).
+///
+/// Kernels take a texture as `cudaTextureObject_t` or `hipTextureObject_t`. The handle does not say of what type the texels
+/// are, and how many dimensions there are; that is for the kernel to know. A kernel that fetches otherwise gets
+/// unspecified values on a GPU, and ends with an error on the CPU.
+///
+/// A launch reads all of the memory: the library puts it in order with what writes there. A texture keeps its memory. A
+/// clone is the same texture.
+///
+/// A `Texture` is `Send` and `Sync`. Dropping it returns at once, also with work pending.
+#[derive(Clone)]
+pub struct Texture {
+    memory: Arc<Owned>,
+    raw: RawTexture,
+    bytes: usize,
+}
+
+impl Texture {
+    pub(crate) fn new(memory: Arc<Owned>, raw: RawTexture, bytes: usize) -> Self {
+        Self { memory, raw, bytes }
+    }
+
+    /// Returns the device that the texture belongs to.
+    pub fn device(&self) -> &Device {
+        &self.memory.device
+    }
+
+    /// Returns the handle as kernels see it (`cudaTextureObject_t`). Fetches through the handle are not tracked.
+    pub fn as_raw(&self) -> u64 {
+        self.raw.0 as u64
+    }
+
+    /// Returns the handle's parameter, the use that a launch makes of the array, and the array's device.
+    #[inline]
+    pub(crate) fn argument(&self) -> (usize, Access<'_>, &Device) {
+        (self.raw.0, access(&self.memory, self.bytes, Mode::Read), &self.memory.device)
+    }
+}
+
+pub(crate) fn access(memory: &Owned, bytes: usize, mode: Mode) -> Access<'_> {
+    Access { block: memory.block(), range: 0..bytes, mode }
+}
+
+impl Stream {
+    /// Allocates an array and copies `values` into it: row by row, plane by plane. The host has read the slice when the
+    /// call returns, as for [`upload`](Self::upload).
+    ///
+    /// # Errors
+    /// As for [`Device::array`] and [`upload`](Self::upload); [`ErrorKind::ArgumentMismatch`] where there are not as many
+    /// values as texels.
+    #[track_caller]
+    pub fn upload_array<T: Texel>(&self, values: &[T], shape: ArrayShape) -> Result<Array<T>> {
+        check_lengths(values.len(), check_shape(shape)?)?;
+        let staged = self.upload(values)?;
+        let mut array = self.device.array(shape)?;
+        self.copy_to_array(&staged, &mut array)?;
+        Ok(array)
+    }
+
+    /// Copies an array to the host. Blocks until this copy is done, with the work that it depends on and no other.
+    ///
+    /// # Errors
+    /// As for [`download`](Self::download).
+    #[track_caller]
+    pub fn download_array<T: Texel>(&self, src: &Array<T>) -> Result<Vec<T>> {
+        let mut staged = self.alloc(src.len())?;
+        self.copy_from_array(src, &mut staged)?;
+        self.download(&staged)
+    }
+
+    /// Copies device or pinned memory to an array in stream order (`cuMemcpy3DAsync`): row by row, plane by plane.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where there are not as many elements as texels, [`ErrorKind::Uninitialized`] where
+    /// nothing has written some of `src`, [`ErrorKind::DeviceMismatch`] for objects of another device.
+    #[track_caller]
+    pub fn copy_to_array<T: Texel>(&self, src: &(impl AsView<T> + ?Sized), dst: &mut Array<T>) -> Result<()> {
+        let src = src.view();
+        check_lengths(src.len(), dst.len())?;
+        let (dense, extent) = whole(dst.shape);
+        self.copy_texels((&src, dense), (dst, [0; 3]), extent, Mode::Write, operation("copy_to_array"))
+    }
+
+    /// Copies an array to device or pinned memory in stream order, as [`copy_to_array`](Self::copy_to_array) does the other
+    /// way.
+    ///
+    /// # Errors
+    /// As for [`copy_to_array`](Self::copy_to_array).
+    #[track_caller]
+    pub fn copy_from_array<T: Texel>(
+        &self,
+        src: &Array<T>,
+        dst: &mut (impl AsViewMut<T> + ?Sized),
+    ) -> Result<()> {
+        let dst = dst.view_mut();
+        check_lengths(src.len(), dst.len())?;
+        let (dense, extent) = whole(src.shape);
+        self.copy_texels(
+            (&dst.view(), dense),
+            (src, [0; 3]),
+            extent,
+            Mode::Read,
+            operation("copy_from_array"),
+        )
+    }
+
+    /// Copies an array to another one of the same shape in stream order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`] where the shapes differ; otherwise as for [`copy_to_array`](Self::copy_to_array).
+    #[track_caller]
+    pub fn copy_array<T: Texel>(&self, src: &Array<T>, dst: &mut Array<T>) -> Result<()> {
+        let operation = operation("copy_array");
+        let (from, to) = (src.view(), dst.view());
+        self.check_memory(&to)
+            .and_then(|()| check_shapes(src.shape, dst.shape))
+            .map_err(|error| error.with_operation(operation))?;
+        self.check_source(&from, operation)?;
+        let end = |array: &Array<T>| {
+            let array = memory_of(&array.memory)?.raw()?;
+            Ok::<_, Error>(CopyEnd::Array { array, texel: size_of::<T>(), at: [0; 3] })
+        };
+        let (_, [width, height, depth]) = whole(src.shape);
+        let (width, none) = (width * size_of::<T>(), 0);
+        let copy = Copy3d {
+            dst: end(dst)?,
+            dst_pitch: none,
+            dst_rows: none,
+            src: end(src)?,
+            src_pitch: none,
+            src_rows: none,
+            width,
+            height,
+            depth,
+        };
+        let accesses = [&from.access(Mode::Read), &to.access(Mode::Write)];
+        // SAFETY: the arrays are two of one shape, since one is borrowed exclusively; neither is freed before this use is
+        // done.
+        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(copy))) }
+    }
+
+    /// Copies a box of `[width, height, depth]` elements of device or pinned memory to the texels of an array from `at` on,
+    /// in stream order. The third number counts planes or layers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfBounds`] where a box reaches beyond its memory or array, [`ErrorKind::InvalidArgument`] where its
+    /// rows or planes overlap; otherwise as for [`copy_to_array`](Self::copy_to_array).
+    #[track_caller]
+    pub fn copy_box_to_array<T: Texel>(
+        &self,
+        src: &(impl AsView<T> + ?Sized),
+        src_box: Pitched,
+        dst: &mut Array<T>,
+        at: [usize; 3],
+        extent: [usize; 3],
+    ) -> Result<()> {
+        self.copy_texels(
+            (&src.view(), src_box),
+            (dst, at),
+            extent,
+            Mode::Write,
+            operation("copy_box_to_array"),
+        )
+    }
+
+    /// Copies texels of an array from `at` on to a box of device or pinned memory, in stream order.
+    ///
+    /// # Errors
+    /// As for [`copy_box_to_array`](Self::copy_box_to_array).
+    #[track_caller]
+    pub fn copy_box_from_array<T: Texel>(
+        &self,
+        src: &Array<T>,
+        at: [usize; 3],
+        dst: &mut (impl AsViewMut<T> + ?Sized),
+        dst_box: Pitched,
+        extent: [usize; 3],
+    ) -> Result<()> {
+        let dst = dst.view_mut();
+        self.copy_texels(
+            (&dst.view(), dst_box),
+            (src, at),
+            extent,
+            Mode::Read,
+            operation("copy_box_from_array"),
+        )
+    }
+
+    /// Copies between memory and an array, which the copy reads or writes.
+    fn copy_texels<T: Texel>(
+        &self,
+        (memory, place): (&View<'_, T>, Pitched),
+        (array, at): (&Array<T>, [usize; 3]),
+        extent: [usize; 3],
+        mode: Mode,
+        operation: Operation,
+    ) -> Result<()> {
+        let texels = array.view();
+        let located = |error: Error| error.with_operation(operation);
+        self.check_memory(memory).and_then(|()| self.check_memory(&texels)).map_err(located)?;
+        let span = place.span(memory, extent, "memory").map_err(located)?;
+        check_inside(array.shape, at, extent).map_err(located)?;
+        if extent.contains(&0) {
+            return Ok(());
+        }
+        let (copied, writes) = (place.end_of(&span, extent)?, mode == Mode::Write);
+        if writes {
+            self.check_box(memory, &span, place, extent, operation)?;
+        } else {
+            self.check_source(&texels, operation)?;
+        }
+        let end = CopyEnd::Array { array: memory_of(&array.memory)?.raw()?, texel: size_of::<T>(), at };
+        let (dst, src) = if writes { (end, copied.end) } else { (copied.end, end) };
+        let [width, height, depth] = extent;
+        let copy = Copy3d {
+            dst,
+            dst_pitch: copied.pitch,
+            dst_rows: copied.rows,
+            src,
+            src_pitch: copied.pitch,
+            src_rows: copied.rows,
+            width: width * size_of::<T>(),
+            height,
+            depth,
+        };
+        let other = if writes { Mode::Read } else { Mode::Write };
+        let accesses = [&span.access(other), &texels.access(mode)];
+        // SAFETY: every row lies in the span, which lies in a live block, and in the array; neither is freed before this use
+        // is done, and host access waits for the use entered with the tracker.
+        unsafe { self.submit(operation, &accesses, Call::Work(Work::Copy3d(copy))) }
+    }
+}
+
+/// Returns all of an array as a box of memory without gaps, and its extent.
+fn whole(shape: ArrayShape) -> (Pitched, [usize; 3]) {
+    (Pitched::new_3d(shape.width(), shape.height()), [shape.width(), shape.height(), shape.slices()])
+}
+
+fn check_shapes(src: ArrayShape, dst: ArrayShape) -> Result<()> {
+    if src == dst {
+        return Ok(());
+    }
+    let message =
+        format!("the arrays have different shapes, {src:?} and {dst:?}; copy a box through a buffer");
+    Err(Error::new(ErrorKind::ArgumentMismatch, message))
+}
+
+fn check_inside(shape: ArrayShape, at: [usize; 3], extent: [usize; 3]) -> Result<()> {
+    let (_, all) = whole(shape);
+    let is_inside = |axis: usize| at[axis].checked_add(extent[axis]).is_some_and(|end| end <= all[axis]);
+    if (0..3).all(is_inside) {
+        return Ok(());
+    }
+    let message = format!("a box of {extent:?} texels at {at:?} is not inside an array of {all:?}");
+    Err(Error::new(ErrorKind::OutOfBounds, message))
+}
+
+impl<T: Texel> fmt::Debug for Array<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Array<{}>({:?})", type_name::<T>(), self.shape)
+    }
+}
+
+impl fmt::Debug for Texture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.raw)
+    }
+}
