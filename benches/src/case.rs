@@ -271,9 +271,8 @@ impl Case {
             return match self {
                 Self::Launch => Some(Target::AtMost(1000.0)),
                 Self::Barrier => Some(Target::AtMost(12.0)),
-                Self::Step(Step::Whole) => Some(Target::AtMostOf(0.5)),
+                Self::Step(Step::Whole) | Self::Meeting(Meeting::Product(_)) => Some(Target::AtMostOf(0.5)),
                 Self::Add(_) | Self::Saxpy(_) => Some(Target::AtLeastOf(0.95)),
-                Self::Meeting(Meeting::Product(_)) => Some(Target::AtMostOf(0.5)),
                 Self::Meeting(_) => Some(Target::AtMostOf(1.0)),
                 _ => None,
             };

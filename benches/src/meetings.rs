@@ -7,7 +7,6 @@ use gpustream::{Buffer, Device, Launch, Stream};
 
 use crate::measure::{Sampler, microseconds};
 
-#[allow(clippy::all, clippy::pedantic, reason = "generated")]
 mod kernels {
     gpustream::include_kernels!("meetings");
 }
@@ -81,11 +80,14 @@ struct Work {
     stream: Stream,
 }
 
+/// One run of a case on a device.
+type Run = Box<dyn FnMut(&Work) -> Result<()>>;
+
 /// Returns the sampler of a case on a device: microseconds from the launch to the end.
 pub(crate) fn on_device(device: &Device, meeting: Meeting) -> Result<Sampler> {
     let work = Work { kernels: Kernels::load(device)?, stream: device.stream()? };
     let Work { stream, .. } = &work;
-    let mut run: Box<dyn FnMut(&Work) -> Result<()>> = match meeting {
+    let mut run: Run = match meeting {
         Meeting::Jacobi(side) => {
             let (grid, mut next) = (stream.upload(&floats(side * side))?, stream.zeros::<f32>(side * side)?);
             let blocks = (side as u32 - 2).div_ceil(32);
