@@ -143,6 +143,15 @@ fn fits(ty: &str, param: &ParamType, module: &Module) -> bool {
     }
 }
 
+/// Returns whether a type is HIP's template of vectors, with these lanes: `HIP_vector_type<unsigned char, 4u>`.
+fn is_hip_vector(ty: &str, lane: Scalar, lanes: usize) -> bool {
+    let inner = ty.strip_prefix("HIP_vector_type<").and_then(|rest| rest.strip_suffix('>'));
+    let Some((of, count)) = inner.and_then(|inner| inner.rsplit_once(',')) else { return false };
+    let (of, count) = (of.trim(), count.rsplit(')').next().unwrap_or_default());
+    let is_lane = lane.cpp().contains(&of) || lane.cpp().is_empty() || lane == Scalar::I8 && of == "char";
+    is_lane && count.trim().trim_end_matches('u') == lanes.to_string()
+}
+
 /// Returns whether a type, as a demangler writes it, is this one.
 fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
     let ends = |name: &str| ends_in(ty, name);
@@ -158,9 +167,9 @@ fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
         }
         ValueType::Scalar(scalar) => scalar.cpp().contains(&ty),
         // A vector may be a typedef of another.
-        ValueType::Vector { cpp, .. } => {
+        ValueType::Vector { cpp, lane, lanes, .. } => {
             ends(cpp)
-                || ty.starts_with("HIP_vector_type<")
+                || is_hip_vector(ty, *lane, *lanes)
                 || vector_from_cpp(ty).is_some_and(|other| other.rust() == value.rust())
         }
         ValueType::Struct { cpp, .. } | ValueType::Enum { cpp, .. } => {
