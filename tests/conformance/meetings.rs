@@ -118,7 +118,9 @@ fn bytes_are_counted_in_shared_memory(device: &Device) -> Result<()> {
         let launch = Launch::new([1; 3], [block, 1, 1]);
         kernels.counted(&s, &launch, &s.upload(&bytes)?, &mut bins, n, rounds)?;
         let mut expected = vec![0u32; 256];
-        bytes.iter().for_each(|&byte| expected[byte as usize] += 1);
+        for &byte in &bytes {
+            expected[byte as usize] += 1;
+        }
         expected[255] = *expected.iter().max().unwrap_or(&0);
         assert_eq!(s.download(&bins)?, expected, "{rounds} rounds of {n} bytes by {block} threads");
     }
