@@ -116,7 +116,7 @@ fn text(built: &Built) -> String {
     }
     let reasons = match reasons(built) {
         none if none.is_empty() => none,
-        reasons => format!("{reasons}\n"),
+        reasons => format!("\n{reasons}\n"),
     };
     format!("{table}\n{reasons}\n{files}\n")
 }
@@ -168,7 +168,7 @@ fn reasons(built: &Built) -> String {
             }
         }
     }
-    reasons.iter().map(|reason| format!("\n{reason}")).collect()
+    reasons.join("\n")
 }
 
 fn seconds(time: Duration) -> String {
