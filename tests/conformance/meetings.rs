@@ -4,7 +4,8 @@ use conformance::meetings::Kernels;
 use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
-    Plain: sums_by_halves_are_right, own_arrays_live_across_barriers, bytes_are_counted_in_shared_memory;
+    Plain: sums_by_halves_are_right, own_arrays_live_across_barriers, bytes_are_counted_in_shared_memory,
+        threads_leave_a_loop_without_an_end;
     Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
         values_are_held_across_meetings;
 }
@@ -145,6 +146,18 @@ fn values_are_held_across_meetings(device: &Device) -> Result<()> {
             let want = [value, value + three, second, rounds.clone().sum()];
             assert_eq!(got, want, "thread {me} of {block}, n = {n}");
         }
+    }
+    Ok(())
+}
+
+fn threads_leave_a_loop_without_an_end(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for block in [1, 32, 50] {
+        let mut out = s.full(block as usize, -1)?;
+        kernels.leave(&s, &Launch::new([1; 3], [block, 1, 1]), &mut out)?;
+        let expected: Vec<i32> = (0..block as i32).rev().collect();
+        assert_eq!(s.download(&out)?, expected, "a block of {block}");
     }
     Ok(())
 }

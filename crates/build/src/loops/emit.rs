@@ -224,9 +224,13 @@ impl<'e, 't> Emitter<'e, 't> {
         let sets = sets_index(pieces);
         let (result, over, arguments, tail) = match purpose {
             Purpose::Run | Purpose::Rows(_) => (String::new(), "each", "const auto gs_turn", "});"),
-            Purpose::Leave => {
-                (String::new(), "each_but", "const auto gs_turn, uint8_t& gs_returns", "gs_returns = 0;\n});")
-            }
+            // Without threads a loop of the kernel might never end.
+            Purpose::Leave => (
+                "if (!".to_owned(),
+                "each_but",
+                "const auto gs_turn, uint8_t& gs_returns",
+                "gs_returns = 0;\n})) return;",
+            ),
             Purpose::Gather(number) => {
                 (format!("const auto gs_value_{number} = "), "gather", "const auto gs_turn", "});")
             }

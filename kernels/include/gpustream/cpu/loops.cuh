@@ -257,18 +257,21 @@ static inline GS_CPU_LOOP gs_cpu_threads gs_cpu_branch(const gs_cpu_threads& thr
     return side;
 }
 
-// Takes the threads out that return.
+// Takes the threads out that return. Returns whether any are left.
 template <bool SetsIndex = false, class Body>
-static inline GS_CPU_LOOP void gs_cpu_each_but(gs_cpu_threads& threads, Body body) {
+static inline GS_CPU_LOOP bool gs_cpu_each_but(gs_cpu_threads& threads, Body body) {
     gs_cpu_values<uint8_t> returns;
     std::memset(returns.at, 1, threads.count);
     gs_cpu_each<SetsIndex>(threads, [&](const auto turn) GS_CPU_LOOP { body(turn, returns.at[turn.thread]); });
+    // A thread that returned before counts here, too.
     uint32_t gone = 0;
     for (uint32_t thread = 0; thread < threads.count; ++thread) gone += returns.at[thread];
-    if (gone == 0) return;
+    if (gone == 0) return true;
+    if (gone == threads.count) return false;
     if (threads.all) threads.fill(1);
     for (uint32_t thread = 0; thread < threads.count; ++thread) threads.runs[thread] &= (uint8_t)!returns.at[thread];
     threads.settle();
+    return true;
 }
 
 // Returns an address that the compiler keeps instead of finding it anew.
