@@ -201,6 +201,8 @@ impl Waits {
     pub(super) fn read_index(&self, text: &str, node: Node<'_>) -> bool {
         let mut calls = Words::new();
         called(text, node, &mut calls);
+        // In place of a call in which threads meet, something else comes to stand.
+        calls.retain(|name| !self.waiting.contains(name));
         let mut own = Words::new();
         identifiers(text, node, &mut own);
         let macros = own.iter().filter_map(|word| self.macros.get(word)).flatten();
