@@ -16,12 +16,13 @@ struct Mentions {
     around: Option<usize>,
 }
 
+/// The text while it is being written.
 pub(super) struct Emitter<'e, 't> {
-    pub(super) source: &'e SourceFile,
-    pub(super) path: &'e str,
-    pub(super) variables: &'e Variables<'e, 't>,
+    source: &'e SourceFile,
+    path: &'e str,
+    variables: &'e Variables<'e, 't>,
     /// Variables that must be arrays: shuffles read them.
-    pub(super) stored: HashSet<usize>,
+    stored: HashSet<usize>,
     mentions: HashMap<usize, Mentions>,
     /// Variables that a loop both changes and reads of other threads.
     twofold: HashSet<usize>,
@@ -53,13 +54,14 @@ impl<'e, 't> Emitter<'e, 't> {
     pub(super) fn text(mut self, steps: &[Step]) -> Result<String, &'e Variable<'t>> {
         self.look(steps);
         for (index, variable) in self.variables.list.iter().enumerate() {
-            let own = variable.kind == Kind::Own;
-            if own && !variable.storable && !self.is_local(index) {
+            if variable.kind != Kind::Own {
+                continue;
+            }
+            if !variable.storable && !self.is_local(index) {
                 return Err(variable);
             }
-        }
-        for (index, variable) in self.variables.list.iter().enumerate() {
-            if variable.declaration.is_none() && variable.kind == Kind::Own {
+            // A parameter that threads change.
+            if variable.declaration.is_none() {
                 self.declare(index);
                 let name = &variable.name;
                 let _ = writeln!(
