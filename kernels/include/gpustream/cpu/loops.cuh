@@ -193,7 +193,7 @@ static inline GS_CPU_LOOP void gs_cpu_each_row(const gs_cpu_threads& threads, Bo
     for (uint32_t k = 0; k < z; ++k) {
         for (uint32_t j = 0; j < y; ++j, first += threads.x) {
             GS_CPU_AT_MOST(j, 1023u);
-            GS_CPU_AT_MOST(k, 63u);
+            GS_CPU_AT_MOST(k, 1023u);
             if (SetsIndex) ::threadIdx.y = j, ::threadIdx.z = k;
             body(gs_cpu_row{threads, first, {0, j, k}, 0});
         }
