@@ -184,7 +184,7 @@ fn translation_unit(unit: &Unit, loops: &Loops) -> Result<String> {
         let (key, threads, address) =
             (kernel.key(instance), kernel.max_threads.unwrap_or(0), kernel.address(instance, "::"));
         let second = loops.address(kernel, instance).unwrap_or_else(|| "nullptr".to_owned());
-        let _ = writeln!(text, "  GS_CPU_KERNEL({key:?}, {threads}, ({second}), {address})");
+        let _ = writeln!(text, "  GS_CPU_KERNEL_WITH({key:?}, {threads}, ({second}), {address})");
     }
     text.push_str(")\n");
     Ok(text)

@@ -251,11 +251,14 @@ static unsigned char* gs_cpu_anchor_address() { return &gs_cpu_anchor; }
 
 // One entry of GS_CPU_MODULE, without a comma after it: the name by which programs find the kernel, the bound of its
 // __launch_bounds__ or 0, the address of its form as loops in parentheses, or nullptr, and its address.
-#define GS_CPU_KERNEL(name, threads, loops, ...)                                                              \
+#define GS_CPU_KERNEL_WITH(name, threads, loops, ...)                                                         \
     {name, &gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::run,                 \
      gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.at,                  \
      (uint32_t)gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::count,            \
      gs_cpu_entry_of<decltype(__VA_ARGS__), __VA_ARGS__, decltype(loops), loops>::params.bytes, threads, 0},
+
+// The same of a kernel without such a form.
+#define GS_CPU_KERNEL(name, threads, ...) GS_CPU_KERNEL_WITH(name, threads, nullptr, __VA_ARGS__)
 
 // One entry of GS_CPU_GLOBALS, without a comma after it: the name by which programs find the variable, and the variable.
 #define GS_CPU_GLOBAL(name, ...) {name, (void*)__builtin_addressof(__VA_ARGS__), sizeof(__VA_ARGS__)},
