@@ -25,10 +25,6 @@ const STAGGER_SPAN: usize = 128 << 10;
 /// Bytes of one fiber's stack. Pages that are never touched cost nothing.
 const STACK_BYTES: usize = LOCALS_BYTES + FRAMES_BYTES + STAGGER_SPAN;
 
-/// Bytes that the first fiber has beyond that: there a kernel can run as loops over the threads of a block, with the
-/// variables of all of them. The build lets no such kernel have a larger frame.
-const LOOPS_BYTES: usize = 4 << 20;
-
 /// Bytes below a stack that nothing may touch. A kernel is compiled so that it touches its stack in steps of at most 64
 /// KiB as it goes down, however large a frame is; the stack pointer may then be a step further.
 const GUARD_BYTES: usize = 128 << 10;
@@ -43,7 +39,7 @@ struct FiberStack {
 impl FiberStack {
     /// Maps a stack; `index` tells neighbouring stacks apart.
     fn new(index: usize) -> io::Result<Self> {
-        let len = STACK_BYTES + GUARD_BYTES + if index == 0 { LOOPS_BYTES } else { 0 };
+        let len = STACK_BYTES + GUARD_BYTES;
         let map = map(len, libc::MAP_NORESERVE | libc::MAP_STACK)?;
         // 320 is a multiple of the 64 bytes of a cache line.
         let top = map as usize + len - index * STAGGER % STAGGER_SPAN;

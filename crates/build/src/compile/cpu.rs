@@ -40,9 +40,9 @@ const LINK: [&str; 8] = [
     "-Wl,--strip-debug",
 ];
 
-/// The most bytes of the frame of a kernel that runs as loops, which holds the variables of all threads of a block: the
-/// backend's stack for it has as many.
-const LARGEST_FRAME: &str = "-Werror=frame-larger-than=4194304";
+/// The most bytes of the frame of a kernel that runs as loops, which holds the variables of all threads of a block: as many
+/// as the backend's stack has for the variables of one.
+const LARGEST_FRAME: &str = "-Werror=frame-larger-than=524288";
 
 /// The end, after an instruction level, of the name of the image for checked mode.
 pub(crate) const CHECKED: &str = "-checked";
