@@ -515,7 +515,7 @@ fn surfaces_of_every_shape_are_written(device: &Device) -> Result<()> {
     kernels.double_layer(&s, &mut layers.surface()?, 1, 4, 3)?;
     let want = [values[..12].to_vec(), doubled(&values[12..])].concat();
     assert_eq!(s.download_array(&layers)?, want);
-    // What a kernel wrote through a surface, a later one fetches.
+    // A kernel fetches the values that an earlier one wrote through a surface.
     let (from, to) =
         (s.upload_array(&values, ArrayShape::new_2d(6, 4))?, device.array::<f32>(ArrayShape::new_2d(6, 4))?);
     kernels.transfer(&s, &from.texture(TextureOptions::default())?, &mut to.surface()?, 6, 4)?;

@@ -142,8 +142,7 @@ impl Output {
 /// the rest of the file stands there instead.
 fn device_code(unit: &Unit) -> Result<String> {
     let Some(part) = unit.device_part.as_ref().map_err(Error::clone)? else { return include(unit) };
-    let path = unit.absolute.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
-    Ok(format!("#line 1 \"{path}\"\n{part}\n"))
+    Ok(unit.in_place(part))
 }
 
 /// The characters that mean something to a shell.

@@ -77,7 +77,7 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     let root = tree.root_node();
     let helpers = unit.headers.iter().filter(|header| header.path.is_some()).map(|header| &*header.text);
     let waits = Waits::collect(&source.text, root, helpers)?;
-    let path = unit.absolute.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+    let path = unit.quoted_path();
     let (mut forms, mut insertions) = (HashMap::new(), Vec::new());
     for (index, kernel) in unit.module.kernels.iter().enumerate() {
         let form = match form(source, &path, root, &waits, kernel, index) {
@@ -100,7 +100,7 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
         let (line, _) = source.position(at);
         text.insert_str(at, &format!("\n{code}#line {line} \"{path}\"\n"));
     }
-    Ok(Loops { text: Some(format!("#line 1 \"{path}\"\n{text}\n")), forms })
+    Ok(Loops { text: Some(unit.in_place(&text)), forms })
 }
 
 /// Returns the second form of a kernel: the place behind the kernel, the name and the text. `None` where threads never

@@ -17,7 +17,7 @@ mod structs;
 pub(crate) mod templates;
 mod types;
 
-pub(crate) use calls::identifiers;
+pub(crate) use calls::{identifiers, reach};
 pub(crate) use preprocess::{Helper, readable};
 use tree_sitter::{Node, Tree};
 

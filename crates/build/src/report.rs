@@ -84,7 +84,7 @@ pub enum Threads {
     Fibers {
         /// The line that keeps them from running as loops.
         line: usize,
-        /// What is there.
+        /// The obstacle in that line.
         reason: String,
     },
 }

@@ -24,6 +24,16 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
+    /// Returns the path as C++ writes it between quotes.
+    pub(crate) fn quoted_path(&self) -> String {
+        self.absolute.display().to_string().replace('\\', "\\\\").replace('"', "\\\"")
+    }
+
+    /// Returns a text that stands for the file, so that compilers name the file's lines.
+    pub(crate) fn in_place(&self, text: &str) -> String {
+        format!("#line 1 \"{}\"\n{text}\n", self.quoted_path())
+    }
+
     /// Reads a file, which is for these backends `only`; `script` is what the build script says about all files.
     pub(crate) fn read(
         path: &Path,

@@ -79,23 +79,21 @@ impl<'e, 't> Emitter<'e, 't> {
         for step in steps {
             match step {
                 Step::Loop(Loop { purpose, pieces, around, written, read }) => {
-                    self.mention(pieces, *around);
-                    if let Purpose::Rows(rows) = purpose {
-                        self.mention_head(&rows.head, *around);
-                    }
+                    let head = if let Purpose::Rows(rows) = purpose { Some(&rows.head) } else { None };
+                    self.mention(pieces.iter().chain(head), *around);
                     self.twofold.extend(written.intersection(read));
                 }
                 Step::Common(_) | Step::Declare(_) => {}
                 Step::Inside { body, .. } => self.look(body),
                 Step::Branch { condition, around, body, .. } => {
-                    self.mention(std::slice::from_ref(condition), *around);
+                    self.mention([condition], *around);
                     self.look(body);
                 }
             }
         }
     }
 
-    fn mention(&mut self, pieces: &[Piece], around: Option<usize>) {
+    fn mention<'p>(&mut self, pieces: impl IntoIterator<Item = &'p Piece>, around: Option<usize>) {
         self.count += 1;
         for index in self.needed(pieces) {
             let mentions = self.mentions.entry(index).or_default();
@@ -104,14 +102,8 @@ impl<'e, 't> Emitter<'e, 't> {
         }
     }
 
-    /// Notes that the loop that was looked at last mentions more.
-    fn mention_head(&mut self, head: &Piece, around: Option<usize>) {
-        self.count -= 1;
-        self.mention(std::slice::from_ref(head), around);
-    }
-
     /// Returns the variables that a loop over threads mentions, and those from which these are computed again.
-    fn needed(&self, pieces: &[Piece]) -> Vec<usize> {
+    fn needed<'p>(&self, pieces: impl IntoIterator<Item = &'p Piece>) -> Vec<usize> {
         let list = &self.variables.list;
         let mut needed = vec![false; list.len()];
         for piece in pieces {

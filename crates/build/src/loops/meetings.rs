@@ -103,28 +103,11 @@ impl<'t> Steps<'_, 't> {
             .collect();
         replacements.extend(edits);
         piece.text = edits::apply(self.text, node, replacements);
-        if let Some(left) = self.unknown(node) {
+        let known = |node: Node<'t>| self.meeting_of(node).is_some();
+        if let Some(left) = self.waits.first_beside(self.text, node, known) {
             return refuse(left, format!("its threads meet in `{}`", first_line(self.str(left))));
         }
         Ok(piece)
-    }
-
-    /// Returns the first call in which threads meet, and of which no loop is known.
-    fn unknown(&self, node: Node<'t>) -> Option<Node<'t>> {
-        let mut found = None;
-        visit(node, &mut |node| {
-            let known = node.kind() == "call_expression" && self.meeting_of(node).is_some();
-            let itself = match node.kind() {
-                "call_expression" => callee(self.text, node).is_some_and(|name| self.waits.contains(name)),
-                "identifier" => self.waits.is_waiting_macro(self.str(node)),
-                _ => false,
-            };
-            if found.is_none() && itself && !known {
-                found = Some(node);
-            }
-            !known
-        });
-        found
     }
 
     /// Returns the place where every thread's value of an expression is found.

@@ -41,7 +41,7 @@ impl Piece {
     }
 }
 
-/// What a loop over threads does beside running its pieces.
+/// The purpose of a loop over threads, beside running its pieces.
 pub(super) enum Purpose {
     Run,
     /// Some threads return.
@@ -149,7 +149,7 @@ impl<'k, 't> Steps<'k, 't> {
     /// Returns the steps of a kernel's body.
     pub(super) fn of_body(&mut self, body: Node<'t>) -> Result<Vec<Step>> {
         let mut steps = self.of(body)?;
-        // Nobody asks who returned in the last loop.
+        // No later loop asks for the threads that returned.
         if let Some(Step::Loop(Loop { purpose: purpose @ Purpose::Leave, .. })) = steps.last_mut() {
             *purpose = Purpose::Run;
         }
@@ -446,7 +446,7 @@ impl<'k, 't> Steps<'k, 't> {
                 self.common(open, self.piece(node));
                 return Ok(());
             }
-            // What few threads do would keep the compiler from taking the others together.
+            // A statement of few threads would keep the compiler from taking the others together.
             if otherwise.is_none() && self.picks_few(condition) && !returns(then) {
                 self.close(open);
                 self.plain(node, open)?;

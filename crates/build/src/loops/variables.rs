@@ -330,7 +330,7 @@ impl<'k, 't> Variables<'k, 't> {
             "identifier" => match self.waits.macro_of(&self.text[node.byte_range()]) {
                 Macro::None => allowed(node),
                 Macro::Varies => false,
-                // Of constants, if no word means one of the kernel's variables.
+                // Constants alone, if no word means one of the kernel's variables.
                 Macro::Of(words) => {
                     !words.iter().any(|word| self.by_name.contains_key(word) || self.varying.contains(word))
                 }

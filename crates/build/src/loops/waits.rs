@@ -8,7 +8,7 @@ use tree_sitter::Node;
 use super::variables::declared;
 use crate::diagnostic::Result;
 use crate::headers;
-use crate::parse::{children, identifiers, tree, visit};
+use crate::parse::{children, identifiers, reach, tree, visit};
 
 /// The functions of the device headers that call the backend to wait, and those that macros define.
 const ROOTS: [&str; 16] = [
@@ -172,14 +172,7 @@ impl Waits {
     /// Returns what a name means as a macro.
     pub(super) fn macro_of(&self, name: &str) -> Macro {
         let Some(mut words) = self.macros.get(name).cloned() else { return Macro::None };
-        let mut new: Vec<String> = words.iter().cloned().collect();
-        while let Some(word) = new.pop() {
-            for next in self.macros.get(&word).into_iter().flatten() {
-                if words.insert(next.clone()) {
-                    new.push(next.clone());
-                }
-            }
-        }
+        reach(&mut words, &self.macros);
         words.insert(name.to_owned());
         let varies =
             |word: &String| word == "threadIdx" || self.reading.contains(word) || self.memory.contains(word);
@@ -193,7 +186,7 @@ impl Waits {
     }
 
     /// Returns whether a thread can wait in a function or macro of this name.
-    pub(super) fn contains(&self, name: &str) -> bool {
+    fn contains(&self, name: &str) -> bool {
         self.waiting.contains(name)
     }
 
@@ -216,24 +209,33 @@ impl Waits {
         self.waiting.iter().any(|name| name.starts_with("operator"))
     }
 
-    /// Returns whether the name is that of a macro in which a thread can wait.
-    pub(super) fn is_waiting_macro(&self, name: &str) -> bool {
-        self.macros.contains_key(name) && self.contains(name)
-    }
-
     /// Returns the first call, or use of a macro, in which a thread can wait.
     pub(super) fn first<'t>(&self, text: &str, node: Node<'t>) -> Option<Node<'t>> {
+        self.first_beside(text, node, |_| false)
+    }
+
+    /// Returns the same beside the nodes that are `known`, with all that is in them.
+    pub(super) fn first_beside<'t>(
+        &self,
+        text: &str,
+        node: Node<'t>,
+        known: impl Fn(Node<'t>) -> bool,
+    ) -> Option<Node<'t>> {
         let mut found = None;
         visit(node, &mut |node| {
+            if found.is_some() || known(node) {
+                return false;
+            }
             let waits = match node.kind() {
                 "call_expression" => callee(text, node).is_some_and(|name| self.contains(name)),
-                "identifier" => self.is_waiting_macro(&text[node.byte_range()]),
+                "identifier" => {
+                    let name = &text[node.byte_range()];
+                    self.macros.contains_key(name) && self.contains(name)
+                }
                 _ => false,
             };
-            if found.is_none() && waits {
-                found = Some(node);
-            }
-            found.is_none()
+            found = waits.then_some(node);
+            !waits
         });
         found
     }
@@ -242,14 +244,7 @@ impl Waits {
     pub(super) fn words(&self, text: &str, node: Node<'_>) -> Words {
         let mut words = Words::new();
         identifiers(text, node, &mut words);
-        let mut new: Vec<String> = words.iter().cloned().collect();
-        while let Some(word) = new.pop() {
-            for next in self.macros.get(&word).into_iter().flatten() {
-                if words.insert(next.clone()) {
-                    new.push(next.clone());
-                }
-            }
-        }
+        reach(&mut words, &self.macros);
         words
     }
 }

@@ -99,6 +99,12 @@ impl Calls {
 fn reached(text: &str, node: Node<'_>, named: &HashMap<String, Words>) -> Words {
     let mut words = Words::new();
     identifiers(text, node, &mut words);
+    reach(&mut words, named);
+    words
+}
+
+/// Adds everything that the words stand for.
+pub(crate) fn reach(words: &mut Words, named: &HashMap<String, Words>) {
     let mut new: Vec<String> = words.iter().cloned().collect();
     while let Some(word) = new.pop() {
         for next in named.get(&word).into_iter().flatten() {
@@ -107,7 +113,6 @@ fn reached(text: &str, node: Node<'_>, named: &HashMap<String, Words>) -> Words 
             }
         }
     }
-    words
 }
 
 /// Returns the names of the variables that a declaration gives a value.

@@ -270,7 +270,7 @@ GS_CPU_FETCH(tex3DLod, 3, false, (float x, float y, float z, float), (x, y, z, 0
 #undef GS_CPU_FETCH
 #undef GS_CPU_BOTH
 
-// What an access beside a surface does: one of CUDA's modes, or one of HIP's, whose numbers differ.
+// The mode of an access beside a surface: one of CUDA's modes, or one of HIP's, whose numbers differ.
 enum cudaSurfaceBoundaryMode { cudaBoundaryModeZero, cudaBoundaryModeClamp, cudaBoundaryModeTrap };
 enum hipSurfaceBoundaryMode { hipBoundaryModeZero, hipBoundaryModeTrap, hipBoundaryModeClamp };
 struct gs_cpu_boundary {
