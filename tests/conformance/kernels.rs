@@ -7,6 +7,7 @@ use std::any::type_name;
 use conformance::{library, refused};
 use gpustream::half::{bf16, f16};
 use gpustream::{AsView, Device, ErrorKind, Launch, Result};
+use gpustream_kernels::convert::Convert;
 use gpustream_kernels::elementwise::{self, HasAdd, HasAxpy, HasFill, HasScale};
 use gpustream_kernels::reduce::{self, Reduce, Reducible};
 use gpustream_kernels::scan::{self, Scan, Scannable};
@@ -21,6 +22,7 @@ conformance::tests! {
     Warps: device_headers_warp_functions_match_plain_rust, device_headers_block_functions_match_plain_rust,
         device_headers_atomics_lose_no_update, reductions_match_plain_rust, sums_take_each_element_once,
         min_and_max_pass_over_nan, scans_match_plain_rust, reductions_are_right_in_any_shape,
+        launches_of_algorithms_have_the_place_of_the_call,
         scans_are_right_in_any_shape, histograms_match_plain_rust;
     Alone: kernels_are_right_beyond_32_bits;
 }
@@ -221,6 +223,32 @@ fn different_lengths_are_refused(device: &Device) -> Result<()> {
     refused(kernels.axpy(&s, 1.0, &x, &mut y, 10), ErrorKind::ContractViolated, &[]);
     // The kernels still work after the refusals.
     kernels.axpy(&s, 1.0, &x, &mut y, 9)
+}
+
+fn launches_of_algorithms_have_the_place_of_the_call(device: &Device) -> Result<()> {
+    let (reduce, scan, convert) = (Reduce::load(device)?, Scan::load(device)?, Convert::load(device)?);
+    let s = device.stream()?;
+    let (x, mut y) = (s.full(100_003, 1.0_f64)?, s.alloc(100_003)?);
+    let mut narrow = s.alloc::<f32>(100_003)?;
+    let first = line!() + 2;
+    let graph = s.capture(|s| {
+        reduce.sum(s, &x)?;
+        reduce.min(s, &x)?;
+        reduce.max(s, &x)?;
+        reduce.dot(s, &x, &x)?;
+        scan.inclusive(s, &x, &mut y)?;
+        convert.copy(s, &x, &mut narrow)
+    })?;
+    let dot = graph.dot();
+    let kernels = ["sum", "min", "max", "dot"].map(|name| format!("block_{name}<double"));
+    let kernels = kernels.into_iter().chain(["scan_".to_owned(), "convert<double, float>".to_owned()]);
+    for (line, kernel) in (first..).zip(kernels) {
+        let place = format!("{}:{line}\"", file!().escape_default());
+        let found = dot.lines().filter(|node| node.contains(&kernel) && node.contains(&place));
+        assert!(found.count() >= if kernel == "scan_" { 3 } else { 1 }, "{kernel} at {place} in {dot}");
+    }
+    assert!(dot.lines().all(|node| !node.contains("label") || node.contains(file!())), "{dot}");
+    Ok(())
 }
 
 /// Returns launch shapes and their numbers of blocks: single threads, parts of warps, three dimensions, full blocks.
