@@ -218,8 +218,11 @@ impl<'a> File<'a> {
             failed.extend(list(source, text, range.clone(), (&mut self.types, &parameters), &mut lists));
         }
         let mut instances: Vec<(Vec<Argument>, bool)> = Vec::new();
-        let mut add = |arguments, written| match instances.iter_mut().find(|(known, _)| *known == arguments) {
-            Some((_, known)) => *known |= written,
+        let mut add = |arguments: Vec<Argument>, written| match instances
+            .iter_mut()
+            .find(|(known, _)| in_rust(known).eq(in_rust(&arguments)))
+        {
+            Some((known, is_written)) => *is_written |= written && *known == arguments,
             None => instances.push((arguments, written)),
         };
         if let Some(range) = listed.first()
@@ -438,6 +441,14 @@ fn arguments(
 ) -> Result<Vec<Argument>, String> {
     let pairs = parameters.iter().zip(texts);
     pairs.map(|(parameter, text)| argument(types, &parameter.template, text)).collect()
+}
+
+/// Returns arguments as launchers tell them apart: `long` and `long long` are one type in Rust.
+fn in_rust(arguments: &[Argument]) -> impl Iterator<Item = String> {
+    arguments.iter().map(|argument| match argument {
+        Argument::Type { ty: Some(ty), .. } => ty.rust(),
+        other => other.cpp(),
+    })
 }
 
 /// Reads an argument for a parameter of a template.

@@ -58,6 +58,20 @@ fn parameters_in_parentheses_are_chosen_together() {
 }
 
 #[test]
+fn types_that_are_one_in_rust_are_one_instance() {
+    let template = "template <class T> __global__ void k(T* x) {}\n";
+    let text = format!("/// types: T = long, int, int64_t, long long, signed char, char\n{template}");
+    assert_eq!(
+        keys(&text, &["k<int8_t>", "k<unsigned>"]),
+        ["k<long>", "k<int>", "k<signed char>", "k<unsigned>"]
+    );
+    let text = format!("/// types: T = long\n{template}template __global__ void k<long long>(long long*);\n");
+    let module = read(&text);
+    let [only] = &module.kernels[0].instances[..] else { panic!("{module:?}") };
+    assert!(!only.written, "the file instantiates another function");
+}
+
+#[test]
 fn mistakes_in_parentheses_are_said_where_they_stand() {
     let after = |line: &str| {
         format!(
