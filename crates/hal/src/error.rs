@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::sync::Arc;
+
+use crate::fault::{EARLIER, FirstReport};
 
 /// The result of every fallible call of the project.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -85,6 +88,8 @@ struct Inner {
     call: Option<&'static str>,
     code: Option<i64>,
     operation: Option<Operation>,
+    /// Present where this is the first report of a device's fault.
+    first: Option<Arc<FirstReport>>,
 }
 
 impl Error {
@@ -92,7 +97,15 @@ impl Error {
     #[cold]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Inner { kind, message, backend: None, call: None, code: None, operation: None }))
+        Self(Box::new(Inner {
+            kind,
+            message,
+            backend: None,
+            call: None,
+            code: None,
+            operation: None,
+            first: None,
+        }))
     }
 
     /// Returns an error of kind [`ErrorKind::Unsupported`]; `what` names the missing ability.
@@ -124,22 +137,53 @@ impl Error {
         self
     }
 
-    /// Puts `context` before the message.
+    /// Puts `context` before the message, but behind the words that the device failed earlier.
     #[must_use]
     pub fn with_context(mut self, context: impl fmt::Display) -> Self {
-        self.0.message = format!("{context}: {}", self.0.message);
+        self.0.message = match self.0.message.strip_prefix(EARLIER) {
+            Some(message) => format!("{EARLIER}{context}: {message}"),
+            None => format!("{context}: {}", self.0.message),
+        };
         self
+    }
+
+    /// Says that the device failed earlier.
+    #[cold]
+    pub(crate) fn after_fault(mut self) -> Self {
+        self.0.message.insert_str(0, EARLIER);
+        self
+    }
+
+    /// Makes this the first report of a device's fault.
+    #[cold]
+    pub(crate) fn with_first_report(mut self, first: FirstReport) -> Self {
+        self.0.first = Some(Arc::new(first));
+        self
+    }
+
+    /// Returns whether the device of the call is lost.
+    pub(crate) fn is_loss(&self) -> bool {
+        self.0.kind == ErrorKind::DeviceLost
+    }
+
+    /// Notes that somebody looks at this error.
+    #[inline]
+    fn look(&self) -> &Inner {
+        if let Some(first) = &self.0.first {
+            first.set_seen();
+        }
+        &self.0
     }
 
     /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
-        self.0.kind
+        self.look().kind
     }
 
     /// Returns what happened and what to do, in part in the driver's words, without the call and operation that
     /// [`Display`](fmt::Display) adds.
     pub fn message(&self) -> &str {
-        &self.0.message
+        &self.look().message
     }
 
     /// Returns the backend that the error came from: `cpu`, `cuda`, `hip`.
@@ -168,7 +212,7 @@ impl fmt::Display for Error {
         if let Some(backend) = self.0.backend {
             write!(f, "{backend}: ")?;
         }
-        f.write_str(&self.0.message)?;
+        f.write_str(self.message())?;
         if let (Some(call), Some(code)) = (self.0.call, self.0.code) {
             write!(f, " ({call} returned {code})")?;
         }
