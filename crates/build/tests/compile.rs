@@ -288,6 +288,28 @@ fn files_for_some_backends() {
     );
 }
 
+/// The advice on a header that one backend's compiler does not find names the others.
+#[test]
+fn a_missing_header_says_how_to_leave_the_backend_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "#include <vendor_only.h>\n__global__ void k(int* x) { *x = 1; }\n";
+    let refused = |of: fn(Kernels) -> Kernels| build(dir.path(), text, of).unwrap_err().to_string();
+    let mut said = vec![(refused(cpu), "Backend::Cuda, Backend::Hip", "GPUSTREAM_BACKENDS=cuda,hip")];
+    if have_nvcc("a_missing_header_says_how_to_leave_the_backend_out") {
+        let error = refused(|k| k.backend(Backend::Cuda).cuda_arch("sm_80"));
+        said.push((error, "Backend::Cpu, Backend::Hip", "GPUSTREAM_BACKENDS=cpu,hip"));
+    }
+    if have_hip("a_missing_header_says_how_to_leave_the_backend_out", &["gfx90a"]) {
+        let error = refused(|k| k.backend(Backend::Hip).hip_arch("gfx90a"));
+        said.push((error, "Backend::Cpu, Backend::Cuda", "GPUSTREAM_BACKENDS=cpu,cuda"));
+    }
+    for (error, others, variable) in said {
+        for part in ["`vendor_only.h`", ".include(FOLDER)", ".file_for(", others, variable] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+}
+
 #[test]
 fn files_for_some_backends_limit_the_environment() {
     let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
