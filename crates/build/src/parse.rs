@@ -37,6 +37,26 @@ pub(crate) struct Script<'a> {
 /// Parses a file, or returns every reason why it cannot be bound. `headers` are the user's own, read for their types
 /// and to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid.
 pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
+    let mut module = read(source, headers, script)?;
+    let assumed = std::mem::take(&mut module.assumed);
+    // Headers that are not read here define macros, too: where such a macro makes no difference, it may be one of theirs.
+    let changes = |names: &[String]| {
+        let names = names.iter().map(|name| (name.clone(), None));
+        let defines: Vec<_> = script.defines.iter().cloned().chain(names).collect();
+        let other = read(source, headers, Script { defines: &defines, ..script });
+        other.map_or(true, |other| Module { assumed: Vec::new(), ..other } != module)
+    };
+    let (mut told, rest): (Vec<_>, Vec<_>) =
+        assumed.into_iter().partition(|name| changes(std::slice::from_ref(name)));
+    if rest.len() > 1 && changes(&rest) {
+        told.extend(rest);
+    }
+    module.assumed = told;
+    Ok(module)
+}
+
+/// Parses a file as [`parse`] does, and takes every macro that it does not know for undefined.
+fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
     let helpers: &[String] = &headers.iter().map(|header| header.source.text.clone()).collect::<Vec<_>>();
     let parts = preprocess::Parts::read(source, headers, script.defines)?;
     let name = module_name(source);

@@ -6,7 +6,7 @@ use crate::contract::Contract;
 use crate::types::{Hazard, Param, ParamType, Scalar, ValueType};
 
 /// The declarations of one file, as the bindings need them.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Module {
     /// The file's stem, `saxpy` for `saxpy.cu`, with `_` for characters that mean something in paths and strings.
     pub(crate) name: String,
@@ -16,7 +16,7 @@ pub(crate) struct Module {
     pub(crate) halves: Vec<(Scalar, String)>,
     /// The names that compilers have for some of these: names in C++, and tags.
     pub(crate) tags: Vec<(String, String)>,
-    /// Macros that were taken for undefined where an `#if` asks for them.
+    /// Macros that were taken for undefined where an `#if` asks for them, and that would change what was read.
     pub(crate) assumed: Vec<String>,
     pub(crate) kernels: Vec<Kernel>,
     pub(crate) globals: Vec<Global>,
@@ -26,7 +26,7 @@ pub(crate) struct Module {
     pub(crate) warnings: Vec<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Kernel {
     /// The launcher's name: the function's own, or one made of it where several functions have it.
     pub(crate) name: String,
@@ -67,7 +67,7 @@ impl Module {
 }
 
 /// A `__constant__` or `__device__` variable of the file or its headers that is not `const`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Global {
     /// The launchers' name for it: its own, or one made of its path where several variables have that.
     pub(crate) name: String,
@@ -85,7 +85,7 @@ pub(crate) struct Global {
 }
 
 /// The type of a variable.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct GlobalType {
     pub(crate) element: ValueType,
     /// The number of elements; `None` for one that is no array.
@@ -103,7 +103,7 @@ impl GlobalType {
 }
 
 /// A function as C++ names it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Function {
     /// The name with its namespaces: `solver::step`. Namespaces without a name are left out.
     pub(crate) path: String,
@@ -134,7 +134,7 @@ pub(crate) fn ends_in(path: &str, end: &str) -> bool {
 }
 
 /// A parameter of a template.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Template {
     pub(crate) name: String,
     /// The type of a number; `None` for a type.
@@ -166,7 +166,7 @@ impl Argument {
 }
 
 /// A function that is compiled.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Instance {
     /// The template's arguments; none of an ordinary function.
     pub(crate) arguments: Vec<Argument>,
@@ -235,7 +235,7 @@ impl Kernel {
 }
 
 /// A type of the file or its headers that kernels take by value or by pointer.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Definition {
     Struct(Struct),
     Enum(Enum),
@@ -269,7 +269,7 @@ impl Definition {
 }
 
 /// A struct or a union.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Struct {
     pub(crate) name: String,
     /// The name in C++, with its namespaces.
@@ -281,7 +281,7 @@ pub(crate) struct Struct {
     pub(crate) hazard: Option<Hazard>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Enum {
     pub(crate) name: String,
     /// The name in C++, with its namespaces.
@@ -291,7 +291,7 @@ pub(crate) struct Enum {
     pub(crate) values: Vec<(String, i128)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) docs: Vec<String>,

@@ -288,6 +288,24 @@ fn files_for_some_backends() {
     );
 }
 
+/// A macro that only the compiler sees defined, behind an `#error` of the file that it therefore does not reach.
+#[test]
+fn an_error_that_only_the_reader_would_see_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("inc")).unwrap();
+    fs::write(dir.path().join("inc/vendor.h"), "#define VENDOR_NAME \"x\"\n").unwrap();
+    let text = "#include VENDOR\n#ifndef VENDOR_NAME\n#error \"no vendor\"\n#endif\n\
+                __global__ void k(int* x) { *x = 1; }\n";
+    let include = dir.path().join("inc");
+    let configure = |k: Kernels| k.include(&include).define("VENDOR", "<vendor.h>");
+    build(dir.path(), text, |k| configure(cpu(k))).unwrap();
+    let error = build(dir.path(), text, |k| cpu(k).define("VENDOR", "<stddef.h>")).unwrap_err().to_string();
+    assert!(error.contains("no vendor") && !error.contains("was read as if"), "the compiler's own: {error}");
+    if have_nvcc("an_error_that_only_the_reader_would_see_is_no_error") {
+        build(dir.path(), text, |k| configure(k).backend(Backend::Cuda).cuda_arch("sm_80")).unwrap();
+    }
+}
+
 /// The advice on a header that one backend's compiler does not find names the others.
 #[test]
 fn a_missing_header_says_how_to_leave_the_backend_out() {

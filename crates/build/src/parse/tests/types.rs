@@ -287,6 +287,19 @@ fn macros_of_the_build_choose_types() {
     assert_eq!(read(&text).assumed, ["DOUBLE"]);
 }
 
+/// Headers that are not read may define such a macro, which is no reason to refuse the file.
+#[test]
+fn macros_that_change_nothing_may_be_defined() {
+    let kernel = "extern \"C\" __global__ void k(int n) {}\n";
+    let host = "#ifndef GLX_EXTENSION_NAME\n#error \"no GL\"\nvoid draw();\n#endif\n#if defined(A) && defined(B)\n#error \"both\"\n#endif\n";
+    assert!(read(&format!("{host}{kernel}")).assumed.is_empty());
+    // Neither changes anything alone.
+    let both = "#if defined(A) && defined(B)\nextern \"C\" __global__ void more(int n) {}\n#endif\n";
+    assert_eq!(read(&format!("{both}{kernel}")).assumed, ["A", "B"]);
+    let other = format!("#ifdef A\n{kernel}#else\n{}#endif\n", kernel.replace("int n", "float n"));
+    assert_eq!(read(&other).assumed, ["A"]);
+}
+
 #[test]
 fn memory_of_unknown_types_is_bytes_and_said_to_be() {
     let text = "template <class T> struct V { T x; };\nextern \"C\" __global__ void k(const V<float>* v, curandState* s) {}";
