@@ -17,6 +17,8 @@ mod structs;
 pub(crate) mod templates;
 mod types;
 
+use std::collections::HashSet;
+
 pub(crate) use calls::{identifiers, reach};
 pub(crate) use preprocess::{Helper, readable};
 use tree_sitter::{Node, Tree};
@@ -68,6 +70,7 @@ fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<M
         calls: calls::Calls::collect(&source.text, root, helpers)?,
         dynamic_shared: shared::dynamic_arrays(&source.text, root, helpers)?,
         wanted: templates::wanted(source, root, script.instances),
+        functions: kernel::functions(&parts),
         kernels: Vec::new(),
         unused: Vec::new(),
         diagnostics: Vec::new(),
@@ -163,6 +166,8 @@ struct File<'a> {
     dynamic_shared: Vec<String>,
     /// The instances of templates that someone asks for.
     wanted: Vec<templates::Wanted>,
+    /// Names of functions that are no kernels.
+    functions: HashSet<String>,
     kernels: Vec<crate::signature::Kernel>,
     /// Templates that are compiled for nothing.
     unused: Vec<Diagnostic>,

@@ -111,8 +111,10 @@ pub(crate) struct Function {
     pub(crate) extern_c: bool,
     /// The types of the parameters as written: `const float*, size_t`.
     pub(crate) types: String,
-    /// Whether the file has another function of this path.
+    /// Whether the file has another kernel of this path.
     pub(crate) overloaded: bool,
+    /// Whether a function that is no kernel has this name, too.
+    pub(crate) shares_name: bool,
 }
 
 impl Function {
@@ -207,11 +209,38 @@ impl Kernel {
 
     /// Returns the C++ expression of an instance's address. `root` is `::` where namespaces stand around the expression.
     pub(crate) fn address(&self, instance: &Instance, root: &str) -> String {
-        if self.function.overloaded {
-            format!("static_cast<void (*)({})>(&{root}{})", self.function.types, self.function.path)
+        let function = self.instantiated(instance);
+        if self.function.overloaded || self.function.shares_name {
+            format!("static_cast<void (*)({})>(&{root}{function})", self.types(instance))
         } else {
-            format!("&{root}{}", self.instantiated(instance))
+            format!("&{root}{function}")
         }
+    }
+
+    /// Returns the instantiation of a template.
+    pub(crate) fn instantiation(&self, instance: &Instance) -> String {
+        let function = self.instantiated(instance);
+        if self.function.shares_name {
+            format!("template __global__ void {function}({});", self.types(instance))
+        } else {
+            format!("template __global__ decltype({function}) {function};")
+        }
+    }
+
+    /// Returns the types of an instance's parameters: those of the function as written, with the template's arguments.
+    fn types(&self, instance: &Instance) -> String {
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        let names = || self.template.iter().map(|parameter| &parameter.name).zip(&instance.arguments);
+        let of = |word: &str| names().find(|(name, _)| *name == word).map(|(_, argument)| argument.cpp());
+        let mut types = String::new();
+        let mut rest = &*self.function.types;
+        while let Some(start) = rest.find(is_name) {
+            let end = rest[start..].find(|c| !is_name(c)).map_or(rest.len(), |end| start + end);
+            types += &rest[..start];
+            types += &of(&rest[start..end]).unwrap_or_else(|| rest[start..end].to_owned());
+            rest = &rest[end..];
+        }
+        types + rest
     }
 
     /// Returns the path with the template's arguments.

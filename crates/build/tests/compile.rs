@@ -40,9 +40,11 @@ fn kernel<'a>(built: &'a Built, kernel: &str, target: &str) -> &'a KernelReport 
         .unwrap_or_else(|| panic!("no {kernel} for {target}"))
 }
 
+/// One level that every machine of the architecture has.
+const CPU_LEVEL: &str = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
+
 fn cpu(kernels: Kernels) -> Kernels {
-    let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
-    kernels.backend(Backend::Cpu).cpu_level(level)
+    kernels.backend(Backend::Cpu).cpu_level(CPU_LEVEL)
 }
 
 /// Returns whether the compiler was found; if not, the test is reported as skipped.
@@ -221,6 +223,53 @@ fn kernels_are_found_by_the_names_that_compilers_give_them() {
             r#"("solver::hidden", "_ZN6solver"#,
         ] {
             assert!(bindings.contains(symbol), "{symbol}: {bindings}");
+        }
+    }
+}
+
+/// Host functions that launch kernels have the kernels' names in many programs.
+#[test]
+fn a_kernel_may_share_its_name_with_other_functions() {
+    const TEXT: &str = "
+#include <stddef.h>
+struct P { int at; };
+void copy(float* x, size_t n, int blocks);
+__global__ void copy(float* x, const P* p) { x[p->at] = 1; }
+void copy(float* x, size_t n, int blocks) { }
+inline int& twice(int& x, int y) { return x += y; }
+__device__ float* twice(float* x, float* y) { return x < y ? x : y; }
+extern \"C\" __global__ void twice(float* x) { *twice(x, x + 1) = 2; }
+template <class T> void scale(T* x, T by, size_t n) { }
+template <class T, int N> __global__ void scale(const T* x, T* __restrict__ y, T by) { y[0] = x[N - 1] * by; }
+template <class T> __global__ void once(T* x) { x[0] = 1; }
+template <class T> T once(T x, int n) { return x; }
+template __global__ void once<double>(double* x);
+namespace solver {
+void step(int* x, int blocks) { }
+__global__ void step(int* x) { x[0] = 1; }
+}
+template <class A, class B> void any(A a, B b) { }
+__global__ void any(int* x, int y) { x[0] = y; }
+";
+    let test = "a_kernel_may_share_its_name_with_other_functions";
+    let mut backends = vec![Backend::Cpu];
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let dir = tempfile::tempdir().unwrap();
+        let built = build(dir.path(), TEXT, |k| {
+            let k = k.backend(backend).cuda_arch("sm_80").hip_arch("gfx90a").cpu_level(CPU_LEVEL);
+            k.instantiate("scale<float, 4>").instantiate("scale<int, 2>")
+        });
+        let names: Vec<_> = built.unwrap().files[0].kernels.iter().map(|k| k.kernel.clone()).collect();
+        for name in
+            ["copy", "twice", "scale<float, 4>", "scale<int, 2>", "once<double>", "step", "any"]
+        {
+            assert!(names.iter().any(|known| known == name), "{backend}: {name} of {names:?}");
         }
     }
 }

@@ -149,8 +149,7 @@ fn instantiations(module: &Module, place: &dyn Fn(usize) -> String) -> String {
     let mut text = String::new();
     for (kernel, instance) in module.functions() {
         if !kernel.template.is_empty() && !instance.written {
-            let (place, function) = (place(kernel.name_range.start), kernel.instantiated(instance));
-            let _ = writeln!(text, "{place}template __global__ decltype({function}) {function};");
+            let _ = writeln!(text, "{}{}", place(kernel.name_range.start), kernel.instantiation(instance));
         }
     }
     text

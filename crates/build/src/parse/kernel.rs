@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
+use super::preprocess::Parts;
 use super::templates::Instances;
 use super::types::{Place, Shape, scope};
 use super::{Context, File, child_of_kind, children, doc};
@@ -149,7 +150,8 @@ impl<'a> File<'a> {
         let params = declarator.child_by_field_name("parameters").map(children).unwrap_or_default();
         let params = params.into_iter().filter(|param| param.kind().ends_with("parameter_declaration"));
         let types: Vec<String> = params.map(|param| written_type(self.source, param)).collect();
-        Function { path, extern_c: context.extern_c, types: types.join(", "), overloaded: false }
+        let (extern_c, shares_name) = (context.extern_c, self.functions.contains(name));
+        Function { path, extern_c, types: types.join(", "), overloaded: false, shares_name }
     }
 
     /// Reads the contract; a contract with mistakes is not looked at further.
@@ -523,6 +525,36 @@ pub(super) fn tell_apart(kernels: &mut [Kernel]) {
         kernels[i].name = launcher;
         kernels[i].function.overloaded = overloaded;
     }
+}
+
+/// Returns the names of all functions that are no kernels and no methods, without their namespaces.
+pub(super) fn functions(parts: &Parts<'_>) -> HashSet<String> {
+    let mut names = HashSet::new();
+    for part in &parts.files {
+        super::visit(part.tree.root_node(), &mut |node| {
+            if matches!(node.kind(), "function_definition" | "declaration")
+                && child_of_kind(node, "__global__").is_none()
+                && let Some(name) = function_name(node)
+            {
+                let path = &part.source.text[name.byte_range()];
+                names.insert(path.rsplit("::").next().unwrap_or(path).trim().to_owned());
+            }
+            // What stands in bodies are no functions that a kernel's name could mean.
+            !matches!(node.kind(), "compound_statement" | "field_declaration_list")
+        });
+    }
+    names
+}
+
+/// Returns the name in the declaration of a function.
+fn function_name(declaration: Node<'_>) -> Option<Node<'_>> {
+    let mut at = declaration.child_by_field_name("declarator")?;
+    while at.kind() != "function_declarator" {
+        // A reference's declarator has no name for what it refers to.
+        let inner = || children(at).into_iter().find(|child| child.kind().ends_with("declarator"));
+        at = at.child_by_field_name("declarator").or_else(inner)?;
+    }
+    at.child_by_field_name("declarator")
 }
 
 /// Refuses names that would collide in the generated code.
