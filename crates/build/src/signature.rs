@@ -141,27 +141,25 @@ pub(crate) struct Template {
     pub(crate) name: String,
     /// The type of a number; `None` for a type.
     pub(crate) constant: Option<Scalar>,
+    /// The enum in C++ that the number is of.
+    pub(crate) of_enum: Option<String>,
 }
 
 /// An argument for a parameter of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Argument {
     /// A type as it is written, and as it is known: no kernel takes one that is unknown as a parameter.
-    Type {
-        cpp: String,
-        ty: Option<ValueType>,
-    },
-    Constant {
-        value: i128,
-        scalar: Scalar,
-    },
+    Type { cpp: String, ty: Option<ValueType> },
+    /// A number, and the enum in C++ that it is of.
+    Constant { value: i128, scalar: Scalar, of_enum: Option<String> },
 }
 
 impl Argument {
     pub(crate) fn cpp(&self) -> String {
         match self {
             Self::Type { cpp, .. } => cpp.clone(),
-            Self::Constant { value, scalar: Scalar::Bool } => (*value != 0).to_string(),
+            Self::Constant { value, of_enum: Some(of_enum), .. } => format!("({of_enum}){value}"),
+            Self::Constant { value, scalar: Scalar::Bool, .. } => (*value != 0).to_string(),
             Self::Constant { value, .. } => value.to_string(),
         }
     }

@@ -227,6 +227,61 @@ fn kernels_are_found_by_the_names_that_compilers_give_them() {
     }
 }
 
+/// Kernels that are defined by their path, and templates whose parameters are enumerators.
+#[test]
+fn kernels_of_other_forms_compile_for_every_backend() {
+    const TEXT: &str = "
+namespace shapes { struct Point { float x, y; }; __global__ void move_by(Point* p, Point by); }
+__global__ void shapes::move_by(Point* p, Point by) {
+    __shared__ float sum[32];
+    sum[threadIdx.x] = by.x;
+    __syncthreads();
+    p[threadIdx.x].x += sum[31 - threadIdx.x];
+}
+enum Op { Add, Multiply = 5 };
+namespace modes { enum class Mode : unsigned char { Shared, Global = 200 }; }
+typedef int Number;
+template <class T, Op op, modes::Mode mode = modes::Mode::Global> __global__ void apply(T* x, T by) {
+    x[threadIdx.x] = op == Add ? x[threadIdx.x] + by : x[threadIdx.x] * by;
+    if (mode == modes::Mode::Global) x[threadIdx.x] += 1;
+}
+template __global__ void apply<int, Add, modes::Mode::Shared>(int* x, int by);
+template <Number N, bool B> __global__ void fill(int* x) { x[threadIdx.x] = B ? N : -N; }
+void host(float* x, int* y) { apply<float, Multiply><<<1, 32>>>(x, 2.0f); fill<3, true><<<1, 32>>>(y); }
+";
+    let test = "kernels_of_other_forms_compile_for_every_backend";
+    let mut backends = vec![Backend::Cpu];
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let dir = tempfile::tempdir().unwrap();
+        let built = build(dir.path(), TEXT, |k| {
+            k.backend(backend).cuda_arch("sm_80").hip_arch("gfx90a").cpu_level(CPU_LEVEL)
+        });
+        let file = &built.unwrap().files[0];
+        let names: Vec<_> = file.kernels.iter().map(|k| k.kernel.clone()).collect();
+        for name in [
+            "move_by",
+            "apply<int, (Op)0, (modes::Mode)0>",
+            "apply<float, (Op)5, (modes::Mode)200>",
+            "fill<3, true>",
+        ] {
+            assert!(names.iter().any(|known| known == name), "{backend}: {name} of {names:?}");
+        }
+        let bindings = fs::read_to_string(&file.bindings).unwrap();
+        for part in ["const op: i32, const mode: u8", "<f32, 5, 200>] for Kernels", "Multiply: Self = Self(5"]
+        {
+            assert!(bindings.contains(part), "{part}: {bindings}");
+        }
+        let forms = file.kernels.iter().filter(|k| k.kernel == "move_by").filter_map(|k| k.threads.as_ref());
+        assert!(forms.clone().all(|form| matches!(form, Threads::Loops)), "{:?}", forms.collect::<Vec<_>>());
+    }
+}
+
 /// Host functions that launch kernels have the kernels' names in many programs.
 #[test]
 fn a_kernel_may_share_its_name_with_other_functions() {
@@ -266,9 +321,7 @@ __global__ void any(int* x, int y) { x[0] = y; }
             k.instantiate("scale<float, 4>").instantiate("scale<int, 2>")
         });
         let names: Vec<_> = built.unwrap().files[0].kernels.iter().map(|k| k.kernel.clone()).collect();
-        for name in
-            ["copy", "twice", "scale<float, 4>", "scale<int, 2>", "once<double>", "step", "any"]
-        {
+        for name in ["copy", "twice", "scale<float, 4>", "scale<int, 2>", "once<double>", "step", "any"] {
             assert!(names.iter().any(|known| known == name), "{backend}: {name} of {names:?}");
         }
     }

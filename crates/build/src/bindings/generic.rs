@@ -57,7 +57,7 @@ pub(super) fn write_trait(text: &mut String, kernel: &Kernel) {
 
 /// Returns the generic parameters of launchers, to be written between angle brackets.
 pub(super) fn parameters(kernel: &Kernel) -> String {
-    let parameter = |Template { name, constant }: &Template| match constant {
+    let parameter = |Template { name, constant, .. }: &Template| match constant {
         Some(scalar) => format!("const {}: {}", identifier(name), scalar.rust()),
         None => identifier(name),
     };
@@ -116,6 +116,7 @@ fn rust(argument: &Argument) -> String {
     match argument {
         Argument::Type { ty: Some(ty), .. } => ty.rust(),
         Argument::Type { cpp, ty: None } => named(cpp),
+        Argument::Constant { value, of_enum: Some(_), .. } => value.to_string(),
         Argument::Constant { .. } => argument.cpp(),
     }
 }

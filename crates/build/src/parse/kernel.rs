@@ -52,8 +52,9 @@ impl<'a> File<'a> {
             }
             return;
         };
-        let name = source.text[name_node.byte_range()].to_owned();
-        let names = self.names(node, function, &name, context);
+        let path = source.text[name_node.byte_range()].split_whitespace().collect::<String>();
+        let names = self.names(node, function, &path, context);
+        let name = names.name().to_owned();
         self.check_place(keyword, name_node, &name, context);
         let doc_lines = self.docs.above(source, outermost(node).start_byte());
         if context.class {
@@ -145,8 +146,9 @@ impl<'a> File<'a> {
     }
 
     /// Returns the function as C++ names it.
-    fn names(&self, node: Node<'a>, declarator: Node<'a>, name: &str, context: Context) -> Function {
-        let path = scope(Place { source: self.source, node }) + name;
+    fn names(&self, node: Node<'a>, declarator: Node<'a>, written: &str, context: Context) -> Function {
+        let path = scope(Place { source: self.source, node }) + written.trim_start_matches("::");
+        let name = path.rsplit("::").next().unwrap_or_default();
         let params = declarator.child_by_field_name("parameters").map(children).unwrap_or_default();
         let params = params.into_iter().filter(|param| param.kind().ends_with("parameter_declaration"));
         let types: Vec<String> = params.map(|param| written_type(self.source, param)).collect();
@@ -547,7 +549,7 @@ pub(super) fn functions(parts: &Parts<'_>) -> HashSet<String> {
 }
 
 /// Returns the name in the declaration of a function.
-fn function_name(declaration: Node<'_>) -> Option<Node<'_>> {
+pub(super) fn function_name(declaration: Node<'_>) -> Option<Node<'_>> {
     let mut at = declaration.child_by_field_name("declarator")?;
     while at.kind() != "function_declarator" {
         // A reference's declarator has no name for what it refers to.

@@ -292,6 +292,17 @@ impl<'a> Types<'a> {
         }
     }
 
+    /// Returns the integer type, bool or enum that a type node stands for: the scalar, and the enum in C++.
+    pub(super) fn number(&mut self, place: Place<'a>) -> Option<(Scalar, Option<String>)> {
+        match self.resolve_type(place).ok()?.shape {
+            Shape::Value(ValueType::Scalar(scalar)) if scalar.is_integer() || scalar == Scalar::Bool => {
+                Some((scalar, None))
+            }
+            Shape::Value(ValueType::Enum { cpp, repr, .. }) => Some((repr, Some(cpp))),
+            _ => None,
+        }
+    }
+
     /// Returns the type that a type node stands for.
     pub(super) fn resolve_type(&mut self, place: Place<'a>) -> Result<Type, Diagnostic> {
         let node = place.node;
@@ -533,14 +544,16 @@ pub(super) fn scope(place: Place<'_>) -> String {
         if named && let Some(name) = outer.child_by_field_name("name") {
             scope = format!("{}::{scope}", place.at(name).text());
         }
+        // A function may be defined outside of its namespace, by its path.
+        if outer.kind() == "function_definition"
+            && let Some(name) = super::kernel::function_name(outer)
+            && let Some((path, _)) = place.at(name).text().rsplit_once("::")
+        {
+            scope = format!("{path}::{scope}");
+        }
         node = outer;
     }
     scope
-}
-
-/// Returns the scalar of this name.
-pub(super) fn scalar(text: &str) -> Option<Scalar> {
-    Scalar::from_cpp(&canonical(text))
 }
 
 /// Returns the name without `std::` and `gs::`, its integer words in one order: `long unsigned int` is `unsigned long`.
