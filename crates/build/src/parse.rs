@@ -9,6 +9,7 @@ mod declared;
 mod doc;
 mod enums;
 mod globals;
+mod instances;
 mod kernel;
 mod preprocess;
 mod reach;

@@ -227,6 +227,45 @@ fn kernels_are_found_by_the_names_that_compilers_give_them() {
     }
 }
 
+/// Instances of struct templates by value, which every compiler's checks compare with what was read.
+#[test]
+fn instances_of_struct_templates_compile_for_every_backend() {
+    const TEXT: &str = "
+namespace m {
+enum Kind { Small = 3 };
+template <class T, int N = 2> struct Vec {
+    typedef T value;
+    value x[N];
+    static const int n = N;
+    __host__ __device__ T at(int i) const { return x[i]; }
+};
+template <class T, Kind K> struct Pair { Vec<T> first; const T* end; Vec<char, K> last; T** all; };
+}
+__global__ void plain(m::Vec<float, 2 + 1> v, m::Pair<double, m::Small> p, m::Vec<int>* memory, m::Vec<int*> w) {
+    memory->x[0] = (int)v.at(2) + (int)p.first.at(1) + p.last.x[2] + *w.x[0];
+}
+template <class T> __global__ void generic(m::Vec<T, 4> v, T* y) { y[0] = v.at(3); }
+template __global__ void generic<float>(m::Vec<float, 4> v, float* y);
+";
+    let test = "instances_of_struct_templates_compile_for_every_backend";
+    let mut backends = vec![Backend::Cpu];
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |k: Kernels| k.backend(backend).cuda_arch("sm_80").hip_arch("gfx90a").cpu_level(CPU_LEVEL);
+        let built = build(dir.path(), TEXT, of).unwrap();
+        let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
+        for part in ["struct Pair_double_m_Kind_3 {", "struct Vec_float_4 {", "pub x: [f32; 4]"] {
+            assert!(bindings.contains(part), "{part}: {bindings}");
+        }
+    }
+}
+
 /// Kernels that are defined by their path, and templates whose parameters are enumerators.
 #[test]
 fn kernels_of_other_forms_compile_for_every_backend() {

@@ -84,6 +84,7 @@ impl<'a> File<'a> {
         self.check_size(&name, name_node, &instances);
         let generics: Vec<_> =
             params.iter().map(|param| generic(source, function, param, &template, &instances)).collect();
+        self.check_instances(&mut params, &generics, &mut instances);
         let contract = self.contract(&name, &params, &doc_lines);
         self.check_generic(contract.as_ref(), &params, &generics);
         let max_threads = launch_bounds(source, node);
@@ -125,6 +126,34 @@ impl<'a> File<'a> {
             function: names,
             name,
         });
+    }
+
+    /// Refuses parameters that one launcher cannot take for all instances of a template. Memory is bytes then.
+    fn check_instances(
+        &mut self,
+        params: &mut [Param],
+        generics: &[Option<usize>],
+        instances: &mut [Instance],
+    ) {
+        for (number, (param, generic)) in params.iter_mut().zip(generics).enumerate() {
+            let differs = |instance: &Instance| instance.params.get(number) != Some(&param.ty);
+            if generic.is_some() || !instances.iter().any(differs) {
+                continue;
+            }
+            let why = format!("`{}` has another type in each instance of the template", param.name);
+            let ParamType::Pointer { mutable, volatile, .. } = param.ty else {
+                self.diagnostics.push(self.source.diagnostic(
+                    param.range.clone(),
+                    why,
+                    "name its type by a parameter of the template, or instantiate the template once",
+                ));
+                continue;
+            };
+            self.warn(param.range.start, &format!("the launcher takes plain bytes: {why}"));
+            let element = ValueType::Bytes { unknown: None };
+            param.ty = ParamType::Pointer { element, mutable, volatile };
+            instances.iter_mut().for_each(|instance| instance.params[number] = param.ty.clone());
+        }
     }
 
     /// Refuses a kernel with more bytes of parameters than any backend takes.
@@ -455,6 +484,10 @@ fn generic(
     template: &[Template],
     instances: &[Instance],
 ) -> Option<usize> {
+    // Elements that are arrays of the type are counted as arrays.
+    if matches!(param.ty, ParamType::Pointer { element: ValueType::Array { .. }, .. }) {
+        return None;
+    }
     let list = function.child_by_field_name("parameters")?;
     let node = children(list).into_iter().find(|node| node.byte_range() == param.range)?;
     let ty = &source.text[node.child_by_field_name("type")?.byte_range()];

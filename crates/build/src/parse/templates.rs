@@ -139,10 +139,10 @@ pub(crate) fn split(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A parameter of a template, with the values that it has where nobody gives others.
-struct Parameter {
-    template: Template,
+pub(super) struct Parameter {
+    pub(super) template: Template,
     listed: Vec<String>,
-    default: Option<String>,
+    pub(super) default: Option<String>,
 }
 
 impl<'a> File<'a> {
@@ -280,7 +280,7 @@ impl<'a> File<'a> {
     }
 }
 
-fn parameter<'a>(types: &mut Types<'a>, place: types::Place<'a>) -> Result<Parameter, Diagnostic> {
+pub(super) fn parameter<'a>(types: &mut Types<'a>, place: types::Place<'a>) -> Result<Parameter, Diagnostic> {
     let node = place.node;
     let text = |node: Node<'a>| place.at(node).text().to_owned();
     let field = |name| node.child_by_field_name(name);
@@ -375,17 +375,22 @@ fn arguments(
     texts: &[String],
 ) -> Result<Vec<Argument>, String> {
     let pairs = parameters.iter().zip(texts);
-    pairs.map(|(parameter, text)| argument(types, &parameter.template, text)).collect()
+    pairs.map(|(parameter, text)| argument(types, &parameter.template, text, types.end)).collect()
 }
 
-/// Reads an argument for a parameter of a template.
-fn argument(types: &mut Types<'_>, template: &Template, text: &str) -> Result<Argument, String> {
+/// Reads an argument for a parameter of a template, which is written at `place`.
+pub(super) fn argument<'a>(
+    types: &mut Types<'a>,
+    template: &Template,
+    text: &str,
+    place: types::Place<'a>,
+) -> Result<Argument, String> {
     match template.constant {
-        None => match types.named(text) {
-            ty if is_type(text) => Ok(Argument::Type { cpp: text.to_owned(), ty }),
+        None => match types.named(text, place) {
+            (cpp, ty) if is_type(text) => Ok(Argument::Type { cpp, ty }),
             _ => Err(format!("`{text}` for `{}` is no type", template.name)),
         },
-        Some(scalar) => match types.evaluate(text, "") {
+        Some(scalar) => match types.evaluate(text, &types::scope(place)) {
             Some(value) => {
                 let value = if scalar == Scalar::Bool { i128::from(value != 0) } else { value };
                 Ok(Argument::Constant { value, scalar, of_enum: template.of_enum.clone() })
