@@ -266,6 +266,36 @@ template __global__ void generic<float>(m::Vec<float, 4> v, float* y);
     }
 }
 
+/// HIP's older word for dynamic shared memory, a type that is aligned to more than CUDA's parameters are, and a host
+/// function of a kernel's name that launches the kernel.
+#[test]
+fn files_of_hip_compile_for_every_backend() {
+    const TEXT: &str = "
+#include <hip/hip_runtime.h>
+typedef struct alignas(64) { double s[8]; } double8;
+__global__ void k(float* x, const double8 by) {
+    HIP_DYNAMIC_SHARED(float, cache);
+    cache[threadIdx.x] = (float)by.s[7];
+    __syncthreads();
+    x[threadIdx.x] = cache[31 - threadIdx.x];
+}
+void k(float* x, int n) { double8 by = {}; hipLaunchKernelGGL(k, 1, n, 128, 0, x, by); k<<<1, n, 128>>>(x, by); }
+";
+    let test = "files_of_hip_compile_for_every_backend";
+    let mut backends = vec![Backend::Cpu];
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |k: Kernels| k.backend(backend).cuda_arch("sm_80").cuda_arch("sm_90").hip_arch("gfx90a");
+        build(dir.path(), TEXT, |k| of(k).cpu_level(CPU_LEVEL)).unwrap();
+    }
+}
+
 /// Kernels that are defined by their path, and templates whose parameters are enumerators.
 #[test]
 fn kernels_of_other_forms_compile_for_every_backend() {

@@ -7,7 +7,7 @@ use tree_sitter::Node;
 use super::preprocess::Parts;
 use super::templates::Instances;
 use super::types::{Place, Shape, scope};
-use super::{Context, File, child_of_kind, children, doc};
+use super::{Context, File, child_of_kind, children, doc, shared};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Argument, Function, Instance, Kernel, Template};
@@ -121,7 +121,7 @@ impl<'a> File<'a> {
             instances,
             contract,
             strided,
-            shares: source.text[body.byte_range()].contains("__shared__"),
+            shares: shared::is_in(&source.text[body.byte_range()]),
             max_threads,
             function: names,
             name,
