@@ -5,7 +5,7 @@ use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
     Plain: sums_by_halves_are_right, own_arrays_live_across_barriers, bytes_are_counted_in_shared_memory,
-        threads_leave_a_loop_without_an_end;
+        threads_leave_a_loop_without_an_end, rows_of_every_length_have_few_threads_apart;
     Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
         values_are_held_across_meetings;
 }
@@ -158,6 +158,33 @@ fn threads_leave_a_loop_without_an_end(device: &Device) -> Result<()> {
         kernels.leave(&s, &Launch::new([1; 3], [block, 1, 1]), &mut out)?;
         let expected: Vec<i32> = (0..block as i32).rev().collect();
         assert_eq!(s.download(&out)?, expected, "a block of {block}");
+    }
+    Ok(())
+}
+
+fn rows_of_every_length_have_few_threads_apart(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (x, y) in
+        [(256, 1), (64, 2), (32, 8), (16, 16), (48, 3), (40, 5), (10, 6), (8, 8), (1, 64), (1024, 1)]
+    {
+        for width in [x, x - x / 3, 1] {
+            let (first, second) = (width as i32 - 1, width / 2);
+            let mut out = s.full(x * y, -1)?;
+            let launch = Launch::new([1, 1, 1], [x as u32, y as u32, 1]);
+            kernels.columns(&s, &launch, &mut out, width as u32, first, second as u32)?;
+            let own = |row: usize, column: usize| {
+                (row * x + column) as i32 + if column as i32 == first { 100 } else { 0 }
+            };
+            let value = |row: usize, column: usize| {
+                own(row, column) + if column == second && row > 0 { own(row - 1, column) } else { 0 }
+            };
+            let expected: Vec<i32> = (0..x * y)
+                .map(|thread| thread % x)
+                .map(|column| if column < width { (0..y).map(|row| value(row, column)).sum() } else { -1 })
+                .collect();
+            assert_eq!(s.download(&out)?, expected, "{width} of {x} columns, {y} rows");
+        }
     }
     Ok(())
 }

@@ -164,3 +164,26 @@ __global__ void held(int* out, int n) {
     }
     out[4 * ME] = *at, out[4 * ME + 1] = sum, out[4 * ME + 2] = pair.second, out[4 * ME + 3] = count;
 }
+
+/// out[thread] = the values of the threads in its column, where one thread of each row adds 100 to its own and another
+/// that of the row before; threads beyond `width` return at once.
+/// requires: block.x * block.y <= len(out), grid.x * grid.y * grid.z * block.z == 1
+__global__ void columns(int* out, unsigned width, int first, unsigned second) {
+    if (threadIdx.x >= width) return;
+    __shared__ int values[1024];
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    int value = thread;
+    if ((int)threadIdx.x == first) value += 100;
+    values[thread] = value;
+    __syncthreads();
+    if (threadIdx.x == second && threadIdx.y > 0) {
+        const int before = thread - (int)blockDim.x;
+        value += values[before];
+    }
+    __syncthreads();
+    values[thread] = value;
+    __syncthreads();
+    int sum = 0;
+    for (unsigned row = 0; row < blockDim.y; ++row) sum += values[row * blockDim.x + threadIdx.x];
+    out[thread] = sum;
+}

@@ -79,8 +79,7 @@ impl<'e, 't> Emitter<'e, 't> {
         for step in steps {
             match step {
                 Step::Loop(Loop { purpose, pieces, around, written, read }) => {
-                    let head = if let Purpose::Rows(rows) = purpose { Some(&rows.head) } else { None };
-                    self.mention(pieces.iter().chain(head), *around);
+                    self.mention(pieces.iter().chain(purpose.head()), *around);
                     self.twofold.extend(written.intersection(read));
                 }
                 Step::Common(_) | Step::Declare(_) => {}
@@ -212,12 +211,16 @@ impl<'e, 't> Emitter<'e, 't> {
     }
 
     fn one(&mut self, Loop { purpose, pieces, written, read, .. }: &Loop) {
-        if let Purpose::Rows(rows) = purpose {
-            return self.rows(rows, pieces, written);
+        match purpose {
+            Purpose::Rows(rows) => return self.rows(rows, pieces, written),
+            Purpose::Few(condition) => return self.few(condition, pieces, written),
+            _ => {}
         }
         let sets = sets_index(pieces);
         let (result, over, arguments, tail) = match purpose {
-            Purpose::Run | Purpose::Rows(_) => (String::new(), "each", "const auto gs_turn", "});"),
+            Purpose::Run | Purpose::Rows(_) | Purpose::Few(_) => {
+                (String::new(), "each", "const auto gs_turn", "});")
+            }
             // Without threads a loop of the kernel might never end.
             Purpose::Leave => (
                 "if (!".to_owned(),
@@ -225,6 +228,9 @@ impl<'e, 't> Emitter<'e, 't> {
                 "const auto gs_turn, uint8_t& gs_returns",
                 "gs_returns = 0;\n})) return;",
             ),
+            Purpose::Guard => {
+                ("if (!".to_owned(), "each_but", "const auto gs_turn, uint8_t& gs_returns", "})) return;")
+            }
             Purpose::Gather(number) => {
                 (format!("const auto gs_value_{number} = "), "gather", "const auto gs_turn", "});")
             }
@@ -241,6 +247,9 @@ impl<'e, 't> Emitter<'e, 't> {
             match piece.declares {
                 None if result => {
                     let _ = writeln!(self.out, "return ({});", piece.text);
+                }
+                None if matches!(purpose, Purpose::Guard) => {
+                    let _ = writeln!(self.out, "gs_returns = bool{};", piece.text);
                 }
                 None => {
                     let _ = writeln!(self.out, "{}", piece.text);
@@ -297,6 +306,31 @@ impl<'e, 't> Emitter<'e, 't> {
         }
         self.store(written, &HashSet::new());
         self.out.push_str("});\n});\n");
+    }
+
+    /// Writes a loop over the threads for which a condition holds.
+    fn few(&mut self, condition: &Piece, pieces: &[Piece], written: &HashSet<usize>) {
+        let sets = sets_index(pieces) || sets_index(std::slice::from_ref(condition));
+        let _ = writeln!(
+            self.out,
+            "gs_cpu_each_of_few<{sets}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
+        );
+        self.holds(condition);
+        self.out.push_str("}, [&](const auto gs_turn) GS_CPU_LOOP {\n");
+        self.bind(pieces);
+        for piece in pieces {
+            self.place(piece.at);
+            let _ = writeln!(self.out, "{}", piece.text);
+        }
+        self.store(written, &HashSet::new());
+        self.out.push_str("});\n");
+    }
+
+    /// Writes the value of a condition for one thread.
+    fn holds(&mut self, condition: &Piece) {
+        self.bind(std::slice::from_ref(condition));
+        self.place(condition.at);
+        let _ = writeln!(self.out, "return bool{};", condition.text);
     }
 
     /// Writes the variables that a loop mentions: references to their values, or new ones.
@@ -371,10 +405,8 @@ impl<'e, 't> Emitter<'e, 't> {
                 self.out,
                 "gs_cpu_threads gs_side_{side} = gs_cpu_branch<{sets}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
             );
-            self.bind(std::slice::from_ref(condition));
-            self.place(condition.at);
-            let _ = writeln!(self.out, "return bool{};\n}});", condition.text);
-            let _ = writeln!(self.out, "{{\ngs_cpu_threads& gs_threads = gs_side_{side};");
+            self.holds(condition);
+            let _ = writeln!(self.out, "}});\n{{\ngs_cpu_threads& gs_threads = gs_side_{side};");
         }
         self.steps(body);
         let _ = writeln!(self.out, "}}");

@@ -46,12 +46,27 @@ pub(super) enum Purpose {
     Run,
     /// Some threads return.
     Leave,
+    /// The threads return for which a condition holds.
+    Guard,
     /// Stores the value of an expression under a number.
     Gather(usize),
     /// Counts the threads for which a predicate holds.
     Vote(usize),
     /// Runs its pieces within a loop of the kernel through which the threads of a row go side by side.
     Rows(Box<Rows>),
+    /// Runs its pieces for the few threads for which a condition holds.
+    Few(Piece),
+}
+
+impl Purpose {
+    /// Returns the piece that the loop evaluates before its other ones.
+    pub(super) fn head(&self) -> Option<&Piece> {
+        match self {
+            Self::Rows(rows) => Some(&rows.head),
+            Self::Few(condition) => Some(condition),
+            Self::Run | Self::Leave | Self::Guard | Self::Gather(_) | Self::Vote(_) => None,
+        }
+    }
 }
 
 /// A loop of the kernel that is the same for all threads of a row, or begins one later for each.
@@ -259,18 +274,27 @@ impl<'k, 't> Steps<'k, 't> {
             return refuse(jump, "only some threads leave a loop in which threads meet");
         }
         if returns(node) {
+            if let Some(condition) = guard(node).filter(|_| open.pieces.is_empty() && !self.in_branch) {
+                // The next loop then needs no mask where all threads stay.
+                self.alone(Purpose::Guard, condition, open);
+                return Ok(());
+            }
             self.leave(node, open)?;
         } else if let Some((rows, body)) = self.side_by_side(node) {
-            self.close(open);
-            let pieces = vec![self.piece(body)];
-            let (written, around) = (self.variables.written_in(body), self.around.last().copied());
-            let purpose = Purpose::Rows(Box::new(rows));
-            open.done.push(Step::Loop(Loop { purpose, pieces, written, read: HashSet::new(), around }));
+            self.alone(Purpose::Rows(Box::new(rows)), body, open);
             return Ok(());
         }
         let piece = self.piece(node);
         self.push(open, node, piece);
         Ok(())
+    }
+
+    /// Adds a loop over threads for one statement.
+    fn alone(&self, purpose: Purpose, body: Node<'t>, open: &mut Open) {
+        self.close(open);
+        let pieces = vec![self.piece(body)];
+        let (written, around) = (self.variables.written_in(body), self.around.last().copied());
+        open.done.push(Step::Loop(Loop { purpose, pieces, written, read: HashSet::new(), around }));
     }
 
     /// Returns how the threads of a row go through a `for` loop side by side, and the loop's body: so neighbours touch
@@ -446,11 +470,9 @@ impl<'k, 't> Steps<'k, 't> {
                 self.common(open, self.piece(node));
                 return Ok(());
             }
-            // A statement of few threads would keep the compiler from taking the others together.
-            if otherwise.is_none() && self.picks_few(condition) && !returns(then) {
-                self.close(open);
-                self.plain(node, open)?;
-                self.close(open);
+            let plain = otherwise.is_none() && jump(then, true).is_none() && !returns(then);
+            if plain && self.picks_few(condition) {
+                self.alone(Purpose::Few(self.piece(condition)), then, open);
                 return Ok(());
             }
             return self.plain(node, open);
@@ -498,7 +520,8 @@ impl<'k, 't> Steps<'k, 't> {
         Ok(())
     }
 
-    /// Returns whether a condition holds for few threads, judged by an `==` with the thread's index.
+    /// Returns whether an expression holds for few threads, judged by an `==` with the thread's index, and changes
+    /// nothing.
     fn picks_few(&self, condition: Node<'t>) -> bool {
         let mut found = false;
         visit(condition, &mut |node| {
@@ -506,7 +529,7 @@ impl<'k, 't> Steps<'k, 't> {
             found |= equals && children(node).into_iter().any(|side| self.variables.is_index(side));
             true
         });
-        found
+        found && is_plain(condition) && self.variables.written_in(condition).is_empty()
     }
 
     fn repeat(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
@@ -574,6 +597,20 @@ fn jump(node: Node<'_>, any: bool) -> Option<Node<'_>> {
         | "switch_statement" => None,
         _ => children(node).into_iter().find_map(|child| jump(child, any)),
     }
+}
+
+/// Returns the condition of an `if` that holds nothing but a `return`.
+fn guard(node: Node<'_>) -> Option<Node<'_>> {
+    let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "if_statement");
+    let (condition, then) = (field("condition")?, field("consequence")?);
+    let only = |node: Node<'_>| matches!(&statements(node)[..], [one] if one.kind() == "return_statement");
+    (is_plain(condition) && only(then) && field("alternative").is_none()).then_some(condition)
+}
+
+/// Returns whether the parentheses of an `if` hold an expression and nothing else.
+fn is_plain(condition: Node<'_>) -> bool {
+    let value = condition.named_child(0).filter(|_| condition.named_child_count() == 1);
+    value.is_some_and(|value| !value.kind().ends_with("declaration"))
 }
 
 fn returns(node: Node<'_>) -> bool {

@@ -30,7 +30,7 @@
 // ignores what it finds there.
 template <class T>
 struct gs_cpu_values {
-    T before[64];
+    alignas(64) T before[64];
     T at[1024];
     T after[64];
 };
@@ -46,13 +46,15 @@ struct gs_cpu_threads {
     static constexpr uint32_t warp = GS_CPU_LOOPS_WARP;
     uint32_t x, y, z;  // the block's extents
     uint32_t count;    // the block's threads
-    bool all;          // all threads run, and no warp lacks lanes
+    bool all;          // all threads run, and rows consist of halves of warps
     // Where not all run: whether each thread does, with zeros beyond the block, and the lanes of each warp that do.
     uint8_t runs[1024 + 2 * warp];
     uint32_t lanes[32];
 
+    gs_cpu_threads(uint32_t x, uint32_t y, uint32_t z)
+        : x(x), y(y), z(z), count(x * y * z), all(x % (warp / 2) == 0 && count % warp == 0) {}
     explicit gs_cpu_threads(const gs_cpu_context* context)
-        : x(context->block.x), y(context->block.y), z(context->block.z), count(x * y * z), all(count % warp == 0) {
+        : gs_cpu_threads(context->block.x, context->block.y, context->block.z) {
         if (!all) {
             fill(1);
             settle();
@@ -60,7 +62,7 @@ struct gs_cpu_threads {
     }
     void fill(uint8_t value) {
         std::memset(runs, value, count);
-        std::memset(runs + count, 0, sizeof runs - count);
+        std::memset(runs + count, 0, 2 * warp);
     }
     // Counts the lanes that run after `runs` has changed.
     void settle() {
@@ -144,46 +146,89 @@ struct gs_cpu_turn {
     }
 };
 
-// A row of a block's threads.
-struct gs_cpu_row {
+// One bit for each lane, in memory, because older processors cannot shift each number of a vector by its own count.
+struct gs_cpu_bit_of {
+    uint32_t at[GS_CPU_LOOPS_WARP];
+    constexpr gs_cpu_bit_of() : at() {
+        for (uint32_t lane = 0; lane < GS_CPU_LOOPS_WARP; ++lane) at[lane] = uint32_t(1) << lane;
+    }
+    constexpr uint32_t operator[](size_t lane) const { return at[lane]; }
+};
+alignas(64) static constexpr gs_cpu_bit_of gs_cpu_lane_bit;
+
+// Neighbours in a row of the block, in one warp: `Length` threads, which all run, or some of `length`, if `Length` is 0.
+template <uint32_t Length>
+struct gs_cpu_part {
+    static constexpr bool whole = Length != 0;
     const gs_cpu_threads& threads;
     size_t first;  // number of the first of them in the block
     uint3 index;   // its threadIdx
+    uint32_t length;
+
+    // Runs the body for each thread. Threads between two meetings are not ordered, so the compiler may take several at
+    // once, and a constant number of them without a rest. `threadIdx` itself is set only for functions outside of the
+    // kernel that read it.
+    template <bool SetsIndex, class Body>
+    GS_CPU_LOOP void each(Body body) const {
+        const uint32_t y = index.y, z = index.z;
+        const size_t before = first - index.x;
+        // The empty statement hides what the loop begins with: GCC would move half of its first turn out.
+        int begin = (int)index.x;
+        __asm__("" : "+r"(begin));
+        GS_CPU_AT_MOST((uint32_t)begin, 1023u);
+        GS_CPU_AT_MOST(length, (uint32_t)GS_CPU_LOOPS_WARP);
+        const int end = begin + (whole ? (int)Length : (int)length);
+#pragma GCC ivdep
+#pragma GCC unroll 1
+        for (int x = begin; x < end; ++x) {
+            const uint32_t number = (uint32_t)x;
+            if (SetsIndex) ::threadIdx.x = number;
+            if (whole || threads.runs[before + number]) {
+                const uint32_t lane = ((uint32_t)before + number) % threads.warp;
+                body(gs_cpu_turn<whole>{threads, before + number, lane, {number, y, z}, x});
+            }
+        }
+    }
+    // Runs the body for the thread at this place in the part.
+    template <bool SetsIndex, class Body>
+    GS_CPU_LOOP void one(uint32_t place, Body body) const {
+        const uint32_t number = index.x + place, lane = (uint32_t)(first + place) % threads.warp;
+        if (SetsIndex) ::threadIdx.x = number;
+        body(gs_cpu_turn<whole>{threads, first + place, lane, {number, index.y, index.z}, (int)number});
+    }
+};
+
+// A row of a block's threads.
+struct gs_cpu_row {
+    const gs_cpu_threads& threads;
+    size_t first;
+    uint3 index;
     int x;
 
-    // Runs the body for each thread of a part of the row. Threads between two meetings are not ordered, so the compiler
-    // may take several at once. `threadIdx` itself is set only for functions outside of the kernel that read it.
-    template <bool SetsIndex, bool WholeWarp, class Body>
-    GS_CPU_LOOP void part(uint32_t begin, uint32_t end, Body body) const {
-        const uint32_t y = index.y, z = index.z;
-        GS_CPU_AT_MOST(begin, 1023u);
-        GS_CPU_AT_MOST(end, 1024u);
-        const int last = (int)end;
-#pragma GCC ivdep
-        for (int x = (int)begin; x < last; ++x) {
-            const uint32_t number = (uint32_t)x;
-            GS_CPU_AT_MOST(number, 1023u);
-            if (SetsIndex) ::threadIdx.x = number;
-            if (WholeWarp || threads.runs[first + number]) {
-                const uint32_t lane = ((uint32_t)first + number) % threads.warp;
-                body(gs_cpu_turn<WholeWarp>{threads, first + number, lane, {number, y, z}, x});
+    // Runs the body for each part of the row in which threads run.
+    template <class Body>
+    GS_CPU_LOOP void parts(Body body) const {
+        constexpr uint32_t warp = GS_CPU_LOOPS_WARP, half = warp / 2;
+        const uint32_t length = threads.x;
+        for (uint32_t begin = 0, count; begin < length; begin += count) {
+            const size_t thread = first + begin;
+            const uint3 index = {begin, this->index.y, this->index.z};
+            if (length % warp == 0 && threads.whole_warp(thread)) {
+                count = warp;
+                body(gs_cpu_part<warp>{threads, thread, index, warp});
+            } else if (threads.all) {
+                count = half;
+                body(gs_cpu_part<half>{threads, thread, index, half});
+            } else {
+                count = warp - (uint32_t)thread % warp;
+                if (count > length - begin) count = length - begin;
+                if (threads.lanes[thread / warp] != 0) body(gs_cpu_part<0>{threads, thread, index, count});
             }
         }
     }
     template <bool SetsIndex, class Body>
     GS_CPU_LOOP void each(Body body) const {
-        const uint32_t length = threads.x, warp = threads.warp;
-        // The whole row, or the part of a warp that lies in it.
-        for (uint32_t begin = 0, end; begin < length; begin = end) {
-            const size_t thread = first + begin;
-            end = threads.all ? length : begin + warp - (uint32_t)(thread % warp);
-            if (end > length) end = length;
-            if (threads.whole_warp(thread)) {
-                part<SetsIndex, true>(begin, end, body);
-            } else if (threads.lanes[thread / warp] != 0) {
-                part<SetsIndex, false>(begin, end, body);
-            }
-        }
+        parts([&](const auto part) GS_CPU_LOOP { part.template each<SetsIndex>(body); });
     }
 };
 template <bool SetsIndex = false, class Body>
@@ -203,6 +248,19 @@ static inline GS_CPU_LOOP void gs_cpu_each_row(const gs_cpu_threads& threads, Bo
 template <bool SetsIndex = false, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each(const gs_cpu_threads& threads, Body body) {
     gs_cpu_each_row<SetsIndex>(threads, [&](const gs_cpu_row row) GS_CPU_LOOP { row.each<SetsIndex>(body); });
+}
+// Runs the body for the few threads that fulfil a condition.
+template <bool SetsIndex = false, class Condition, class Body>
+static inline GS_CPU_LOOP void gs_cpu_each_of_few(const gs_cpu_threads& threads, Condition condition, Body body) {
+    gs_cpu_each_row<SetsIndex>(threads, [&](const gs_cpu_row row) GS_CPU_LOOP {
+        row.parts([&](const auto part) GS_CPU_LOOP {
+            uint32_t found = 0;
+            part.template each<SetsIndex>([&](const auto turn) GS_CPU_LOOP {
+                found |= condition(turn) ? gs_cpu_lane_bit[turn.thread - part.first] : 0;
+            });
+            for (; found != 0; found &= found - 1) part.template one<SetsIndex>((uint32_t)__builtin_ctz(found), body);
+        });
+    });
 }
 
 // Stores what the body returns for each thread.
@@ -250,7 +308,7 @@ static inline GS_CPU_LOOP gs_cpu_votes gs_cpu_vote(const gs_cpu_threads& threads
 // Returns the threads that take one side of a branch.
 template <bool SetsIndex = false, class Body>
 static inline GS_CPU_LOOP gs_cpu_threads gs_cpu_branch(const gs_cpu_threads& threads, Body body) {
-    gs_cpu_threads side = threads;
+    gs_cpu_threads side(threads.x, threads.y, threads.z);
     side.fill(0);
     gs_cpu_each<SetsIndex>(threads, [&](const auto turn) GS_CPU_LOOP { side.runs[turn.thread] = body(turn) ? 1 : 0; });
     side.settle();
