@@ -152,7 +152,9 @@ impl<'a> File<'a> {
             self.warn(param.range.start, &format!("the launcher takes plain bytes: {why}"));
             let element = ValueType::Bytes { unknown: None };
             param.ty = ParamType::Pointer { element, mutable, volatile };
-            instances.iter_mut().for_each(|instance| instance.params[number] = param.ty.clone());
+            for instance in instances.iter_mut() {
+                instance.params[number] = param.ty.clone();
+            }
         }
     }
 
