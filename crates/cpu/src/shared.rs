@@ -75,7 +75,7 @@ impl Shared {
         match self.is_lost() {
             false => Ok(()),
             true if self.is_forked() => Err(self.loss()),
-            true => Err(self.fault.report(self.loss())),
+            true => Err(self.loss().with_fault(&self.fault)),
         }
     }
 

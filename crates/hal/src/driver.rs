@@ -153,7 +153,7 @@ impl<A: Codes> Answer<'_, A> {
         }
         let error = Error::new(kind, message).with_backend(A::BACKEND).with_call(name, i64::from(status.0));
         match self.api.fault() {
-            Some(fault) => fault.report(error),
+            Some(fault) => error.with_fault(fault),
             None => error,
         }
     }

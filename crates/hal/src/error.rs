@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::fault::{EARLIER, FirstReport};
+use crate::fault::{Fault, FirstReport};
 
 /// The result of every fallible call of the project.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -60,6 +60,9 @@ pub enum ErrorKind {
     /// Any other failure the driver reported.
     Driver,
 }
+
+/// The words in front of an error that comes after the first report of the device's fault.
+const EARLIER: &str = "the device failed earlier: ";
 
 /// The operation that an error belongs to: its name, and the line where the user asked for the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,23 +150,19 @@ impl Error {
         self
     }
 
-    /// Says that the device failed earlier.
+    /// Says that the device failed earlier, where its fault was reported before. Otherwise a
+    /// [`DeviceLost`](ErrorKind::DeviceLost) is the first report of the fault, unless it is dropped before anybody has
+    /// looked at it.
+    #[must_use]
     #[cold]
-    pub(crate) fn after_fault(mut self) -> Self {
-        self.0.message.insert_str(0, EARLIER);
+    pub fn with_fault(mut self, fault: &Fault) -> Self {
+        if self.0.kind == ErrorKind::DeviceLost {
+            self.0.first = fault.first_report().map(Arc::new);
+        }
+        if self.0.first.is_none() && fault.is_reported() {
+            self.0.message.insert_str(0, EARLIER);
+        }
         self
-    }
-
-    /// Makes this the first report of a device's fault.
-    #[cold]
-    pub(crate) fn with_first_report(mut self, first: FirstReport) -> Self {
-        self.0.first = Some(Arc::new(first));
-        self
-    }
-
-    /// Returns whether the device of the call is lost.
-    pub(crate) fn is_loss(&self) -> bool {
-        self.0.kind == ErrorKind::DeviceLost
     }
 
     /// Notes that somebody looks at this error.
@@ -262,5 +261,32 @@ mod tests {
     #[test]
     fn result_is_one_pointer() {
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+
+    fn loss() -> Error {
+        Error::new(ErrorKind::DeviceLost, "illegal address")
+    }
+
+    #[test]
+    fn second_report_says_that_the_device_failed_earlier() {
+        let fault = Fault::default();
+        assert_eq!(Error::unsupported("x").with_fault(&fault).message(), "x is not supported here");
+        let first = loss().with_fault(&fault);
+        assert_eq!(first.clone().message(), "illegal address");
+        assert_eq!(loss().with_fault(&fault).message(), "the device failed earlier: illegal address");
+        let other = Error::unsupported("x").with_fault(&fault.clone()).with_context("opening");
+        assert_eq!(other.message(), "the device failed earlier: opening: x is not supported here");
+        assert_eq!(loss().with_fault(&Fault::default()).message(), "illegal address", "of another device");
+    }
+
+    #[test]
+    fn an_error_that_nobody_looks_at_is_no_report() {
+        let fault = Fault::default();
+        drop(loss().with_fault(&fault));
+        let first = loss().with_fault(&fault);
+        drop(first.clone());
+        assert_eq!(first.kind(), ErrorKind::DeviceLost);
+        drop(first);
+        assert_eq!(loss().with_fault(&fault).message(), "the device failed earlier: illegal address");
     }
 }
