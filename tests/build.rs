@@ -15,6 +15,7 @@ fn main() {
                 "library",
                 "meetings",
                 "own_words",
+                "patterns",
                 "printing",
                 "sync",
                 "textures",

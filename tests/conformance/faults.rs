@@ -13,6 +13,7 @@ use gpustream::{
 
 tests! {
     Isolated: an_illegal_address_reaches_every_wait, a_failed_assertion_is_reported, a_trap_is_reported, a_fault_inside_a_replayed_step_is_reported,
+        errors_after_the_first_report_say_that_the_device_failed_earlier,
         a_fault_ends_a_loop_of_a_graph,
         waiting_for_closures_after_a_fault_is_an_error, everything_can_be_dropped_after_a_fault,
         memory_stays_while_work_beside_a_fault_may_run, memory_that_a_lost_device_was_to_write_is_refused_for_good,
@@ -96,6 +97,45 @@ fn an_illegal_address_reaches_every_wait(device: &Device) -> Result<()> {
     // The driver may still accept a launch, but no wait may say that it succeeded.
     let later = kernels.step(&other, &mut x, 1, 10).and_then(|()| other.synchronize());
     lost(later, "later work");
+    Ok(())
+}
+
+/// The first report has the fault's own words; each error after that begins with the same ones.
+fn errors_after_the_first_report_say_that_the_device_failed_earlier(device: &Device) -> Result<()> {
+    const EARLIER: &str = "the device failed earlier: ";
+    let (kernels, breaker) = (sync::Kernels::load(device)?, Breaker::new(device)?);
+    let s = device.stream()?;
+    let mut x = s.full(1000, 1u32)?;
+    let event = s.record()?;
+    let Err(first) = breaker.break_device() else { panic!("the wait does not report the fault") };
+    assert!(!first.message().starts_with(EARLIER), "the first report: {first}");
+    let waits = [
+        ("the same stream", breaker.1.synchronize()),
+        ("a query", s.is_done().map(drop)),
+        ("a download", s.download(&x).map(drop)),
+        ("the device", device.synchronize()),
+    ];
+    for (what, result) in waits {
+        let Err(error) = result else { panic!("{what} does not report the fault") };
+        assert!(error.message().starts_with(EARLIER), "{what}: {error}");
+    }
+    // The driver may accept these after a fault, and the CPU starts the device anew.
+    let again = open_again(device, DeviceOptions::default());
+    let others = [
+        ("another handle of the device", again.and_then(|device| device.synchronize())),
+        ("a launch", kernels.step(&s, &mut x, 1, 1000)),
+        ("a record", s.record().map(drop)),
+        ("an event", event.synchronize()),
+        ("an allocation", s.alloc::<u32>(5 << 20).map(drop)),
+        ("pinned memory", device.pinned::<u32>(5 << 20).map(drop)),
+        ("a stream", device.stream().map(drop)),
+        ("a module", faulty::Kernels::load(device).map(drop)),
+    ];
+    for (what, result) in others {
+        if let Err(error) = result {
+            assert!(error.message().starts_with(EARLIER), "{what}: {error}");
+        }
+    }
     Ok(())
 }
 

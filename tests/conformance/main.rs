@@ -35,6 +35,7 @@ mod modules;
 mod multi_device;
 mod notify;
 mod notify_stress;
+mod patterns;
 mod pipeline;
 mod pipeline_in_place;
 mod pool;
@@ -52,6 +53,6 @@ mod types;
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
     staging, strided, textures, memory, pool, host_memory, pipeline, pipeline_in_place, modules, globals, bad_input, foreign, faults,
-    kernels, idioms, meetings, printing, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
+    kernels, idioms, patterns, meetings, printing, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }

@@ -48,20 +48,33 @@ fn images_for_other_devices_are_refused(device: &Device) -> Result<()> {
     ];
     let source = ModuleSource { name: "elsewhere", images: &images, source: None, globals: &[] };
     let arch = device.info().arch.as_str();
+    let (method, variable) = how_to_build_for(device);
     refused(
         // SAFETY: none of the images is for any device.
         unsafe { device.load_module(&source) },
         ErrorKind::NoImageForDevice,
-        &["elsewhere", "vulkan", "pdp-11", arch],
+        &["elsewhere", "vulkan", "pdp-11", arch, &format!(".{method}(\"{arch}\")"), variable],
     );
     Ok(())
+}
+
+/// Returns the method and the variable that name a build's targets for the device's backend.
+fn how_to_build_for(device: &Device) -> (&'static str, &'static str) {
+    match device.info().backend {
+        "cuda" => ("cuda_arch", "GPUSTREAM_CUDA_ARCHS"),
+        "hip" => ("hip_arch", "GPUSTREAM_HIP_ARCHS"),
+        _ => ("cpu_level", "GPUSTREAM_CPU_LEVELS"),
+    }
 }
 
 fn a_module_without_images_is_refused(device: &Device) -> Result<()> {
     let source = ModuleSource { name: "empty", images: &[], source: None, globals: &[] };
     // SAFETY: the source has no image.
     let loaded = unsafe { device.load_module(&source) };
-    refused(loaded, ErrorKind::NoImageForDevice, &["empty", "no images"]);
+    let (method, variable) = how_to_build_for(device);
+    let backend = device.info().backend;
+    let asked = [".backend(Backend::", "GPUSTREAM_BACKENDS", backend, method, variable];
+    refused(loaded, ErrorKind::NoImageForDevice, &[&["empty", "no images"], &asked[..]].concat());
     Ok(())
 }
 

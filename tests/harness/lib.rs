@@ -56,6 +56,11 @@ pub mod idioms {
     gpustream::include_kernels!("idioms");
 }
 
+/// Kernels that share memory out, count, lock, look up and choose as existing programs do.
+pub mod patterns {
+    gpustream::include_kernels!("patterns");
+}
+
 /// Kernels whose threads meet in every way of which the CPU backend makes loops.
 pub mod meetings {
     gpustream::include_kernels!("meetings");

@@ -24,6 +24,37 @@ impl Backend {
             Self::Hip => "hip",
         }
     }
+
+    /// Returns the other backends.
+    fn others(self) -> impl Iterator<Item = Self> {
+        [Self::Cpu, Self::Cuda, Self::Hip].into_iter().filter(move |&other| other != self)
+    }
+
+    /// Returns the value of `GPUSTREAM_BACKENDS` that leaves this backend alone out.
+    fn variable_without(self) -> String {
+        let others: Vec<_> = self.others().map(Self::name).collect();
+        format!("GPUSTREAM_BACKENDS={}", others.join(","))
+    }
+
+    /// Returns how a build does without this backend.
+    pub(crate) fn leave_out(self) -> String {
+        format!(
+            "To leave {self} out, name the others that you want: `.backend(…)` in the build script, or `{}` in the \
+             environment, where `none` embeds the source alone.",
+            self.variable_without()
+        )
+    }
+
+    /// Returns how a build does without this backend for one file.
+    pub(crate) fn leave_out_for(self, file: &str) -> String {
+        let others: Vec<_> = self.others().map(|other| format!("Backend::{other:?}")).collect();
+        format!(
+            "`.file_for({file:?}, [{}])` in the build script leaves {self} out for this file, and `{}` in the environment \
+             for all",
+            others.join(", "),
+            self.variable_without()
+        )
+    }
 }
 
 impl fmt::Display for Backend {

@@ -179,8 +179,8 @@ fn include(unit: &Unit) -> Result<String> {
     Ok(if has(&['"']) { format!("#include <{path}>\n") } else { format!("#include \"{path}\"\n") })
 }
 
-/// Runs a compiler. Returns its messages.
-fn execute(mut command: Command, unit: &Unit, what: &str) -> Result<String> {
+/// Runs a compiler of `backend`. Returns its messages.
+fn execute(mut command: Command, unit: &Unit, backend: Backend, what: &str) -> Result<String> {
     let program = Path::new(command.get_program()).display().to_string();
     let output = command
         .stdin(std::process::Stdio::null())
@@ -195,5 +195,41 @@ fn execute(mut command: Command, unit: &Unit, what: &str) -> Result<String> {
     let text = text.trim_end();
     let text =
         if text.is_empty() { format!("{program} failed ({})", output.status) } else { text.to_owned() };
-    Err(Error::message(format!("{} does not compile for {what}:\n{text}", unit.source.path.display())))
+    let file = unit.source.path.display().to_string();
+    let help = missing_header(&text).map_or_else(String::new, |header| {
+        format!(
+            "\nhelp: no folder that is searched for {backend} has `{header}`: `.include(FOLDER)` in the build script adds \
+             one; {}",
+            backend.leave_out_for(&file)
+        )
+    });
+    Err(Error::message(format!("{file} does not compile for {what}:\n{text}{help}")))
+}
+
+/// Returns the header that a compiler says it does not find, in the words of GCC, Clang and nvcc's own front end.
+fn missing_header(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let (_, error) = line.split_once("error: ")?;
+        let of_gcc = || error.strip_suffix(": No such file or directory");
+        let of_clang = || error.strip_prefix('\'')?.strip_suffix("' file not found");
+        let of_nvcc = || error.strip_prefix("cannot open source file \"")?.strip_suffix('"');
+        of_gcc().or_else(of_clang).or_else(of_nvcc)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_missing_header_is_named_in_each_compilers_words() {
+        for text in [
+            "k.cu:1:10: fatal error: cublas_v2.h: No such file or directory\n    1 | #include",
+            "k.cu:1:10: fatal error: 'cublas_v2.h' file not found\n",
+            "k.cu(1): catastrophic error: cannot open source file \"cublas_v2.h\"\n",
+        ] {
+            assert_eq!(missing_header(text), Some("cublas_v2.h"), "{text}");
+        }
+        assert_eq!(missing_header("k.cu:1:10: error: 'x' was not declared in this scope"), None);
+    }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Text<'a> {
 }
 
 /// The promises and requests of a kernel's author.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Contract {
     /// Whether there is a `requires:` line: the launcher is then safe.
     pub(crate) safe: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Contract {
 }
 
 /// One comparison of a `requires:` line.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Clause {
     pub(crate) text: String,
     pub(crate) left: Expr,
@@ -55,7 +55,7 @@ impl Clause {
 }
 
 /// The default launch shape.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Covers {
     pub(crate) text: String,
     /// One to three extents, x first.

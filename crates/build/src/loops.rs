@@ -191,5 +191,10 @@ fn form(
     let code = format!(
         "{template}static __attribute__((noinline, flatten)) void {name}(gs_cpu_threads& gs_threads{comma}{list} {{\nGS_CPU_LOOPS_BEGIN;\n{body}}}\n"
     );
+    // A kernel may be defined outside of its namespace, by its path.
+    let code = match text[kernel.name_range.clone()].rsplit_once("::") {
+        Some((namespace, _)) => format!("namespace {} {{\n{code}}}\n", namespace.trim_start_matches("::")),
+        None => code,
+    };
     Ok(Some((end, name, code)))
 }

@@ -9,6 +9,7 @@ mod declared;
 mod doc;
 mod enums;
 mod globals;
+mod instances;
 mod kernel;
 mod preprocess;
 mod reach;
@@ -16,6 +17,8 @@ mod shared;
 mod structs;
 pub(crate) mod templates;
 mod types;
+
+use std::collections::HashSet;
 
 pub(crate) use calls::{identifiers, reach};
 pub(crate) use preprocess::{Helper, readable};
@@ -37,6 +40,26 @@ pub(crate) struct Script<'a> {
 /// Parses a file, or returns every reason why it cannot be bound. `headers` are the user's own, read for their types
 /// and to learn which of their functions loop with `GS_FOR_EACH` or come to a barrier of the grid.
 pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
+    let mut module = read(source, headers, script)?;
+    let assumed = std::mem::take(&mut module.assumed);
+    // Headers that are not read here define macros, too: where such a macro makes no difference, it may be one of theirs.
+    let changes = |names: &[String]| {
+        let names = names.iter().map(|name| (name.clone(), None));
+        let defines: Vec<_> = script.defines.iter().cloned().chain(names).collect();
+        let other = read(source, headers, Script { defines: &defines, ..script });
+        other.map_or(true, |other| Module { assumed: Vec::new(), ..other } != module)
+    };
+    let (mut told, rest): (Vec<_>, Vec<_>) =
+        assumed.into_iter().partition(|name| changes(std::slice::from_ref(name)));
+    if rest.len() > 1 && changes(&rest) {
+        told.extend(rest);
+    }
+    module.assumed = told;
+    Ok(module)
+}
+
+/// Parses a file as [`parse`] does, and takes every macro that it does not know for undefined.
+fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
     let helpers: &[String] = &headers.iter().map(|header| header.source.text.clone()).collect::<Vec<_>>();
     let parts = preprocess::Parts::read(source, headers, script.defines)?;
     let name = module_name(source);
@@ -48,6 +71,7 @@ pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>)
         calls: calls::Calls::collect(&source.text, root, helpers)?,
         dynamic_shared: shared::dynamic_arrays(&source.text, root, helpers)?,
         wanted: templates::wanted(source, root, script.instances),
+        functions: kernel::functions(&parts),
         kernels: Vec::new(),
         unused: Vec::new(),
         diagnostics: Vec::new(),
@@ -143,6 +167,8 @@ struct File<'a> {
     dynamic_shared: Vec<String>,
     /// The instances of templates that someone asks for.
     wanted: Vec<templates::Wanted>,
+    /// Names of functions that are no kernels.
+    functions: HashSet<String>,
     kernels: Vec<crate::signature::Kernel>,
     /// Templates that are compiled for nothing.
     unused: Vec<Diagnostic>,

@@ -97,7 +97,7 @@ impl Plan {
         if wanted(Backend::Cpu) {
             match plan_cpu(choices) {
                 Ok(cpu) => plan.cpu = Some(cpu),
-                Err(error) => failed = Error::join(failed, error),
+                Err(error) => failed = Error::join(failed, missing(error, Backend::Cpu)),
             }
         }
         // Without being asked, only what the machine is set up for: other compilers cost time at every build,
@@ -108,7 +108,7 @@ impl Plan {
                 Ok(nvcc) if explicit || nvcc.system || has_gpu(Backend::Cuda) => {
                     plan.cuda = Some((nvcc, archs));
                 }
-                Err(missing) if explicit => failed = Error::join(failed, missing.into()),
+                Err(error) if explicit => failed = Error::join(failed, missing(error, Backend::Cuda)),
                 _ => {}
             }
         }
@@ -124,7 +124,7 @@ impl Plan {
                     }
                     plan.hip = Some((compiler, archs));
                 }
-                Err(error) if explicit => failed = Error::join(failed, error),
+                Err(error) if explicit => failed = Error::join(failed, missing(error, Backend::Hip)),
                 _ => {}
             }
         }
@@ -145,12 +145,17 @@ impl Plan {
     }
 }
 
+/// Returns the error of a backend whose compiler or targets are missing, with the way to do without the backend.
+fn missing(error: impl Into<Error>, backend: Backend) -> Error {
+    Error::message(format!("{}\n{}", error.into(), backend.leave_out()))
+}
+
 fn plan_cpu(choices: &Wanted) -> Result<(CxxCompiler, Vec<String>)> {
     let compiler = CxxCompiler::find(None)?;
     let known = compiler.levels();
     if known.is_empty() {
         return Err(Error::message(format!(
-            "the CPU backend knows no instruction level of {}; set {BACKENDS} to leave it out",
+            "the CPU backend knows no instruction level of {}",
             compiler.target
         )));
     }

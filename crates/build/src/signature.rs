@@ -6,7 +6,7 @@ use crate::contract::Contract;
 use crate::types::{Hazard, Param, ParamType, Scalar, ValueType};
 
 /// The declarations of one file, as the bindings need them.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Module {
     /// The file's stem, `saxpy` for `saxpy.cu`, with `_` for characters that mean something in paths and strings.
     pub(crate) name: String,
@@ -16,7 +16,7 @@ pub(crate) struct Module {
     pub(crate) halves: Vec<(Scalar, String)>,
     /// The names that compilers have for some of these: names in C++, and tags.
     pub(crate) tags: Vec<(String, String)>,
-    /// Macros that were taken for undefined where an `#if` asks for them.
+    /// Macros that were taken for undefined where an `#if` asks for them, and that would change what was read.
     pub(crate) assumed: Vec<String>,
     pub(crate) kernels: Vec<Kernel>,
     pub(crate) globals: Vec<Global>,
@@ -26,7 +26,7 @@ pub(crate) struct Module {
     pub(crate) warnings: Vec<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Kernel {
     /// The launcher's name: the function's own, or one made of it where several functions have it.
     pub(crate) name: String,
@@ -67,7 +67,7 @@ impl Module {
 }
 
 /// A `__constant__` or `__device__` variable of the file or its headers that is not `const`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Global {
     /// The launchers' name for it: its own, or one made of its path where several variables have that.
     pub(crate) name: String,
@@ -85,7 +85,7 @@ pub(crate) struct Global {
 }
 
 /// The type of a variable.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct GlobalType {
     pub(crate) element: ValueType,
     /// The number of elements; `None` for one that is no array.
@@ -103,7 +103,7 @@ impl GlobalType {
 }
 
 /// A function as C++ names it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Function {
     /// The name with its namespaces: `solver::step`. Namespaces without a name are left out.
     pub(crate) path: String,
@@ -111,8 +111,10 @@ pub(crate) struct Function {
     pub(crate) extern_c: bool,
     /// The types of the parameters as written: `const float*, size_t`.
     pub(crate) types: String,
-    /// Whether the file has another function of this path.
+    /// Whether the file has another kernel of this path.
     pub(crate) overloaded: bool,
+    /// Whether a function that is no kernel has this name, too.
+    pub(crate) shares_name: bool,
 }
 
 impl Function {
@@ -134,39 +136,37 @@ pub(crate) fn ends_in(path: &str, end: &str) -> bool {
 }
 
 /// A parameter of a template.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Template {
     pub(crate) name: String,
     /// The type of a number; `None` for a type.
     pub(crate) constant: Option<Scalar>,
+    /// The enum in C++ that the number is of.
+    pub(crate) of_enum: Option<String>,
 }
 
 /// An argument for a parameter of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Argument {
     /// A type as it is written, and as it is known: no kernel takes one that is unknown as a parameter.
-    Type {
-        cpp: String,
-        ty: Option<ValueType>,
-    },
-    Constant {
-        value: i128,
-        scalar: Scalar,
-    },
+    Type { cpp: String, ty: Option<ValueType> },
+    /// A number, and the enum in C++ that it is of.
+    Constant { value: i128, scalar: Scalar, of_enum: Option<String> },
 }
 
 impl Argument {
     pub(crate) fn cpp(&self) -> String {
         match self {
             Self::Type { cpp, .. } => cpp.clone(),
-            Self::Constant { value, scalar: Scalar::Bool } => (*value != 0).to_string(),
+            Self::Constant { value, of_enum: Some(of_enum), .. } => format!("({of_enum}){value}"),
+            Self::Constant { value, scalar: Scalar::Bool, .. } => (*value != 0).to_string(),
             Self::Constant { value, .. } => value.to_string(),
         }
     }
 }
 
 /// A function that is compiled.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Instance {
     /// The template's arguments; none of an ordinary function.
     pub(crate) arguments: Vec<Argument>,
@@ -207,11 +207,38 @@ impl Kernel {
 
     /// Returns the C++ expression of an instance's address. `root` is `::` where namespaces stand around the expression.
     pub(crate) fn address(&self, instance: &Instance, root: &str) -> String {
-        if self.function.overloaded {
-            format!("static_cast<void (*)({})>(&{root}{})", self.function.types, self.function.path)
+        let function = self.instantiated(instance);
+        if self.function.overloaded || self.function.shares_name {
+            format!("static_cast<void (*)({})>(&{root}{function})", self.types(instance))
         } else {
-            format!("&{root}{}", self.instantiated(instance))
+            format!("&{root}{function}")
         }
+    }
+
+    /// Returns the instantiation of a template.
+    pub(crate) fn instantiation(&self, instance: &Instance) -> String {
+        let function = self.instantiated(instance);
+        if self.function.shares_name {
+            format!("template __global__ void {function}({});", self.types(instance))
+        } else {
+            format!("template __global__ decltype({function}) {function};")
+        }
+    }
+
+    /// Returns the types of an instance's parameters: those of the function as written, with the template's arguments.
+    fn types(&self, instance: &Instance) -> String {
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        let names = || self.template.iter().map(|parameter| &parameter.name).zip(&instance.arguments);
+        let of = |word: &str| names().find(|(name, _)| *name == word).map(|(_, argument)| argument.cpp());
+        let mut types = String::new();
+        let mut rest = &*self.function.types;
+        while let Some(start) = rest.find(is_name) {
+            let end = rest[start..].find(|c| !is_name(c)).map_or(rest.len(), |end| start + end);
+            types += &rest[..start];
+            types += &of(&rest[start..end]).unwrap_or_else(|| rest[start..end].to_owned());
+            rest = &rest[end..];
+        }
+        types + rest
     }
 
     /// Returns the path with the template's arguments.
@@ -235,7 +262,7 @@ impl Kernel {
 }
 
 /// A type of the file or its headers that kernels take by value or by pointer.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Definition {
     Struct(Struct),
     Enum(Enum),
@@ -269,7 +296,7 @@ impl Definition {
 }
 
 /// A struct or a union.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Struct {
     pub(crate) name: String,
     /// The name in C++, with its namespaces.
@@ -281,7 +308,7 @@ pub(crate) struct Struct {
     pub(crate) hazard: Option<Hazard>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Enum {
     pub(crate) name: String,
     /// The name in C++, with its namespaces.
@@ -291,7 +318,7 @@ pub(crate) struct Enum {
     pub(crate) values: Vec<(String, i128)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) docs: Vec<String>,

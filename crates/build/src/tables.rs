@@ -18,7 +18,10 @@ pub(crate) fn compare(
     target: &str,
 ) -> Option<Diagnostic> {
     let parsed = instance.param_table();
-    if parsed == *compiled {
+    let sizes = |table: &ParamTable| table.iter().map(|(_, size)| *size).collect::<Vec<_>>();
+    // CUDA aligns a parameter's address among all constants, and not its offset; the driver is given each one apart.
+    let by_address = target.starts_with("sm_") && instance.params.iter().any(|ty| ty.layout().1 > 16);
+    if parsed == *compiled || by_address && sizes(&parsed) == sizes(compiled) {
         return None;
     }
     let (range, what) = if parsed.len() == compiled.len() {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::diagnostic::Diagnostic;
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Param {
     /// The name in the source; `arg0` and so on where it has none.
     pub(crate) name: String,

@@ -40,9 +40,11 @@ fn kernel<'a>(built: &'a Built, kernel: &str, target: &str) -> &'a KernelReport 
         .unwrap_or_else(|| panic!("no {kernel} for {target}"))
 }
 
+/// One level that every machine of the architecture has.
+const CPU_LEVEL: &str = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
+
 fn cpu(kernels: Kernels) -> Kernels {
-    let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v2" };
-    kernels.backend(Backend::Cpu).cpu_level(level)
+    kernels.backend(Backend::Cpu).cpu_level(CPU_LEVEL)
 }
 
 /// Returns whether the compiler was found; if not, the test is reported as skipped.
@@ -257,6 +259,175 @@ fn kernels_are_found_by_the_names_that_compilers_give_them() {
     }
 }
 
+/// Instances of struct templates by value, which every compiler's checks compare with what was read.
+#[test]
+fn instances_of_struct_templates_compile_for_every_backend() {
+    const TEXT: &str = "
+namespace m {
+enum Kind { Small = 3 };
+template <class T, int N = 2> struct Vec {
+    typedef T value;
+    value x[N];
+    static const int n = N;
+    __host__ __device__ T at(int i) const { return x[i]; }
+};
+template <class T, Kind K> struct Pair { Vec<T> first; const T* end; Vec<char, K> last; T** all; };
+}
+__global__ void plain(m::Vec<float, 2 + 1> v, m::Pair<double, m::Small> p, m::Vec<int>* memory, m::Vec<int*> w) {
+    memory->x[0] = (int)v.at(2) + (int)p.first.at(1) + p.last.x[2] + *w.x[0];
+}
+template <class T> __global__ void generic(m::Vec<T, 4> v, T* y) { y[0] = v.at(3); }
+template __global__ void generic<float>(m::Vec<float, 4> v, float* y);
+";
+    let test = "instances_of_struct_templates_compile_for_every_backend";
+    let mut backends = vec![Backend::Cpu];
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |k: Kernels| k.backend(backend).cuda_arch("sm_80").hip_arch("gfx90a").cpu_level(CPU_LEVEL);
+        let built = build(dir.path(), TEXT, of).unwrap();
+        let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
+        for part in ["struct Pair_double_m_Kind_3 {", "struct Vec_float_4 {", "pub x: [f32; 4]"] {
+            assert!(bindings.contains(part), "{part}: {bindings}");
+        }
+    }
+}
+
+/// HIP's older word for dynamic shared memory, a type that is aligned to more than CUDA's parameters are, and a host
+/// function of a kernel's name that launches the kernel.
+#[test]
+fn files_of_hip_compile_for_every_backend() {
+    const TEXT: &str = "
+#include <hip/hip_runtime.h>
+typedef struct alignas(64) { double s[8]; } double8;
+__global__ void k(float* x, const double8 by) {
+    HIP_DYNAMIC_SHARED(float, cache);
+    cache[threadIdx.x] = (float)by.s[7];
+    __syncthreads();
+    x[threadIdx.x] = cache[31 - threadIdx.x];
+}
+void k(float* x, int n) { double8 by = {}; hipLaunchKernelGGL(k, 1, n, 128, 0, x, by); k<<<1, n, 128>>>(x, by); }
+";
+    let test = "files_of_hip_compile_for_every_backend";
+    let mut backends = vec![Backend::Cpu];
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |k: Kernels| k.backend(backend).cuda_arch("sm_80").cuda_arch("sm_90").hip_arch("gfx90a");
+        build(dir.path(), TEXT, |k| of(k).cpu_level(CPU_LEVEL)).unwrap();
+    }
+}
+
+/// Kernels that are defined by their path, and templates whose parameters are enumerators.
+#[test]
+fn kernels_of_other_forms_compile_for_every_backend() {
+    const TEXT: &str = "
+namespace shapes { struct Point { float x, y; }; __global__ void move_by(Point* p, Point by); }
+__global__ void shapes::move_by(Point* p, Point by) {
+    __shared__ float sum[32];
+    sum[threadIdx.x] = by.x;
+    __syncthreads();
+    p[threadIdx.x].x += sum[31 - threadIdx.x];
+}
+enum Op { Add, Multiply = 5 };
+namespace modes { enum class Mode : unsigned char { Shared, Global = 200 }; }
+typedef int Number;
+template <class T, Op op, modes::Mode mode = modes::Mode::Global> __global__ void apply(T* x, T by) {
+    x[threadIdx.x] = op == Add ? x[threadIdx.x] + by : x[threadIdx.x] * by;
+    if (mode == modes::Mode::Global) x[threadIdx.x] += 1;
+}
+template __global__ void apply<int, Add, modes::Mode::Shared>(int* x, int by);
+template <Number N, bool B> __global__ void fill(int* x) { x[threadIdx.x] = B ? N : -N; }
+void host(float* x, int* y) { apply<float, Multiply><<<1, 32>>>(x, 2.0f); fill<3, true><<<1, 32>>>(y); }
+";
+    let test = "kernels_of_other_forms_compile_for_every_backend";
+    let mut backends = vec![Backend::Cpu];
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let dir = tempfile::tempdir().unwrap();
+        let built = build(dir.path(), TEXT, |k| {
+            k.backend(backend).cuda_arch("sm_80").hip_arch("gfx90a").cpu_level(CPU_LEVEL)
+        });
+        let file = &built.unwrap().files[0];
+        let names: Vec<_> = file.kernels.iter().map(|k| k.kernel.clone()).collect();
+        for name in [
+            "move_by",
+            "apply<int, (Op)0, (modes::Mode)0>",
+            "apply<float, (Op)5, (modes::Mode)200>",
+            "fill<3, true>",
+        ] {
+            assert!(names.iter().any(|known| known == name), "{backend}: {name} of {names:?}");
+        }
+        let bindings = fs::read_to_string(&file.bindings).unwrap();
+        for part in ["const op: i32, const mode: u8", "<f32, 5, 200>] for Kernels", "Multiply: Self = Self(5"]
+        {
+            assert!(bindings.contains(part), "{part}: {bindings}");
+        }
+        let forms = file.kernels.iter().filter(|k| k.kernel == "move_by").filter_map(|k| k.threads.as_ref());
+        assert!(forms.clone().all(|form| matches!(form, Threads::Loops)), "{:?}", forms.collect::<Vec<_>>());
+    }
+}
+
+/// Host functions that launch kernels have the kernels' names in many programs.
+#[test]
+fn a_kernel_may_share_its_name_with_other_functions() {
+    const TEXT: &str = "
+#include <stddef.h>
+struct P { int at; };
+void copy(float* x, size_t n, int blocks);
+__global__ void copy(float* x, const P* p) { x[p->at] = 1; }
+void copy(float* x, size_t n, int blocks) { }
+inline int& twice(int& x, int y) { return x += y; }
+__device__ float* twice(float* x, float* y) { return x < y ? x : y; }
+extern \"C\" __global__ void twice(float* x) { *twice(x, x + 1) = 2; }
+template <class T> void scale(T* x, T by, size_t n) { }
+template <class T, int N> __global__ void scale(const T* x, T* __restrict__ y, T by) { y[0] = x[N - 1] * by; }
+template <class T> __global__ void once(T* x) { x[0] = 1; }
+template <class T> T once(T x, int n) { return x; }
+template __global__ void once<double>(double* x);
+namespace solver {
+void step(int* x, int blocks) { }
+__global__ void step(int* x) { x[0] = 1; }
+}
+template <class A, class B> void any(A a, B b) { }
+__global__ void any(int* x, int y) { x[0] = y; }
+";
+    let test = "a_kernel_may_share_its_name_with_other_functions";
+    let mut backends = vec![Backend::Cpu];
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a"]) {
+        backends.push(Backend::Hip);
+    }
+    for backend in backends {
+        let dir = tempfile::tempdir().unwrap();
+        let built = build(dir.path(), TEXT, |k| {
+            let k = k.backend(backend).cuda_arch("sm_80").hip_arch("gfx90a").cpu_level(CPU_LEVEL);
+            k.instantiate("scale<float, 4>").instantiate("scale<int, 2>")
+        });
+        let names: Vec<_> = built.unwrap().files[0].kernels.iter().map(|k| k.kernel.clone()).collect();
+        for name in ["copy", "twice", "scale<float, 4>", "scale<int, 2>", "once<double>", "step", "any"] {
+            assert!(names.iter().any(|known| known == name), "{backend}: {name} of {names:?}");
+        }
+    }
+}
+
 #[test]
 fn variables_are_found_by_the_names_that_compilers_give_them() {
     let test = "variables_are_found_by_the_names_that_compilers_give_them";
@@ -318,6 +489,46 @@ fn files_for_some_backends() {
         bindings.contains(r#"source: ["cuda"].contains(&device.info().backend).then_some(SOURCE)"#),
         "{bindings}"
     );
+}
+
+/// A macro that only the compiler sees defined, behind an `#error` of the file that it therefore does not reach.
+#[test]
+fn an_error_that_only_the_reader_would_see_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("inc")).unwrap();
+    fs::write(dir.path().join("inc/vendor.h"), "#define VENDOR_NAME \"x\"\n").unwrap();
+    let text = "#include VENDOR\n#ifndef VENDOR_NAME\n#error \"no vendor\"\n#endif\n\
+                __global__ void k(int* x) { *x = 1; }\n";
+    let include = dir.path().join("inc");
+    let configure = |k: Kernels| k.include(&include).define("VENDOR", "<vendor.h>");
+    build(dir.path(), text, |k| configure(cpu(k))).unwrap();
+    let error = build(dir.path(), text, |k| cpu(k).define("VENDOR", "<stddef.h>")).unwrap_err().to_string();
+    assert!(error.contains("no vendor") && !error.contains("was read as if"), "the compiler's own: {error}");
+    if have_nvcc("an_error_that_only_the_reader_would_see_is_no_error") {
+        build(dir.path(), text, |k| configure(k).backend(Backend::Cuda).cuda_arch("sm_80")).unwrap();
+    }
+}
+
+/// The advice on a header that one backend's compiler does not find names the others.
+#[test]
+fn a_missing_header_says_how_to_leave_the_backend_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "#include <vendor_only.h>\n__global__ void k(int* x) { *x = 1; }\n";
+    let refused = |of: fn(Kernels) -> Kernels| build(dir.path(), text, of).unwrap_err().to_string();
+    let mut said = vec![(refused(cpu), "Backend::Cuda, Backend::Hip", "GPUSTREAM_BACKENDS=cuda,hip")];
+    if have_nvcc("a_missing_header_says_how_to_leave_the_backend_out") {
+        let error = refused(|k| k.backend(Backend::Cuda).cuda_arch("sm_80"));
+        said.push((error, "Backend::Cpu, Backend::Hip", "GPUSTREAM_BACKENDS=cpu,hip"));
+    }
+    if have_hip("a_missing_header_says_how_to_leave_the_backend_out", &["gfx90a"]) {
+        let error = refused(|k| k.backend(Backend::Hip).hip_arch("gfx90a"));
+        said.push((error, "Backend::Cpu, Backend::Cuda", "GPUSTREAM_BACKENDS=cpu,cuda"));
+    }
+    for (error, others, variable) in said {
+        for part in ["`vendor_only.h`", ".include(FOLDER)", ".file_for(", others, variable] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
 }
 
 #[test]

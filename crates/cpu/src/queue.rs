@@ -327,7 +327,8 @@ impl Stream {
     /// Loses this device where the mark is of a device that was lost: operations that follow the mark would work on
     /// data that is half done.
     fn came_after(&self, mark: &Mark) {
-        if let Err(error) = mark.outcome() {
+        if mark.has_failed() {
+            let error = mark.stream.shared.loss();
             let (here, there) = (self.shared.ordinal, mark.stream.shared.ordinal);
             let context = format!("CPU device {here} waited for CPU device {there}");
             self.shared.lose(error.with_context(context));
@@ -338,8 +339,11 @@ impl Stream {
 impl Mark {
     /// Succeeds if all operations before this point, which has been reached, were done.
     fn outcome(&self) -> Result<()> {
-        let failed = self.number >= self.stream.failed_from.load(Ordering::Relaxed);
-        if failed { self.stream.shared.alive() } else { Ok(()) }
+        if self.has_failed() { self.stream.shared.alive() } else { Ok(()) }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.number >= self.stream.failed_from.load(Ordering::Relaxed) && self.stream.shared.is_lost()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{Error, ErrorKind, Fault, Result};
 
 use crate::error::error;
 use crate::memory::{self, Memory};
@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     forked: AtomicBool,
     /// The error that ended the device, and when.
     end: OnceLock<(Error, Instant)>,
+    fault: Fault,
 }
 
 impl Shared {
@@ -61,6 +62,7 @@ impl Shared {
             lost: AtomicBool::new(false),
             forked: AtomicBool::new(false),
             end: OnceLock::new(),
+            fault: Fault::default(),
         }
     }
 
@@ -70,11 +72,16 @@ impl Shared {
 
     /// Fails with the error that ended the device, for every call after that.
     pub(crate) fn alive(&self) -> Result<()> {
-        if self.is_lost() { Err(self.loss()) } else { Ok(()) }
+        match self.is_lost() {
+            false => Ok(()),
+            true if self.is_forked() => Err(self.loss()),
+            true => Err(self.loss().with_fault(&self.fault)),
+        }
     }
 
+    /// Returns the error that ended the device, which this is no report of.
     #[cold]
-    fn loss(&self) -> Error {
+    pub(crate) fn loss(&self) -> Error {
         if self.is_forked() {
             return error(
                 ErrorKind::DeviceLost,

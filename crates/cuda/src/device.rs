@@ -14,7 +14,7 @@ use crate::version::Version;
 /// A device and its primary context.
 pub(crate) struct CudaDevice {
     pub(crate) driver: &'static Driver,
-    pub(crate) context: Context,
+    pub(crate) context: &'static Context,
     pub(crate) info: DeviceInfo,
     pub(crate) shares: Shares<Green>,
 }
@@ -23,16 +23,16 @@ impl CudaDevice {
     /// Opens device `ordinal` on its primary context, and reads its description.
     pub(crate) fn open(driver: &'static Driver, ordinal: usize) -> Result<Self> {
         let context = driver.context(ordinal)?;
-        driver.make_current(context.raw)?;
-        let info = info::read(driver, context.device, ordinal)?;
+        context.make_current()?;
+        let info = info::read(driver, context, ordinal)?;
         Ok(Self { driver, context, info, shares: Shares::default() })
     }
 
     /// Makes the device's context current on this thread: the first thing that nearly every method does.
     #[inline]
     pub(crate) fn enter(&self) -> Result<&'static Api> {
-        self.driver.make_current(self.context.raw)?;
-        Ok(&self.driver.api)
+        self.context.make_current()?;
+        Ok(&self.context.api)
     }
 
     /// Returns the driver's functions, for a short call whose handles name the context by themselves: a look at the
@@ -42,7 +42,7 @@ impl CudaDevice {
     pub(crate) fn enter_for(&self, stream: RawStream) -> Result<&'static Api> {
         const LAST_DEFAULT_STREAM: usize = 2;
         if self.driver.version >= Version(13_000) && stream.0 > LAST_DEFAULT_STREAM {
-            Ok(&self.driver.api)
+            Ok(&self.context.api)
         } else {
             self.enter()
         }
@@ -74,7 +74,7 @@ unsafe impl Device for CudaDevice {
     }
 
     fn can_access_peer(&self, other: usize) -> Result<bool> {
-        let (api, mut peer, mut can) = (&self.driver.api, 0, 0);
+        let (api, mut peer, mut can) = (&self.context.api, 0, 0);
         // SAFETY: both pointers are to locals; an ordinal out of range is an error of cuDeviceGet.
         unsafe {
             api.cuDeviceGet(&raw mut peer, other as i32).ok()?;

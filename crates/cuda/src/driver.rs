@@ -3,10 +3,8 @@
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
-use std::ptr;
 use std::sync::{Mutex, OnceLock};
 
-use cudarc::driver::sys::CUcontext;
 use gpustream_hal::driver::{Status, list_missing};
 use gpustream_hal::library::{Library, Search, file_of};
 use gpustream_hal::{Error, ErrorKind, RawFunction, Result};
@@ -123,7 +121,7 @@ impl Driver {
     }
 
     /// Returns the primary context of device `ordinal`, retained on first use.
-    pub(crate) fn context(&self, ordinal: usize) -> Result<Context> {
+    pub(crate) fn context(&self, ordinal: usize) -> Result<&Context> {
         let count = self.device_count()?;
         let Some(slot) = self.contexts.get(ordinal) else {
             let message =
@@ -131,27 +129,11 @@ impl Driver {
             return Err(error(ErrorKind::NoDevice, message));
         };
         if let Some(context) = slot.get() {
-            return Ok(*context);
+            return Ok(context);
         }
         let context = Context::retain(&self.api, ordinal)?;
         // Two threads that come here at once hold the same context, retained twice.
-        Ok(*slot.get_or_init(|| context))
-    }
-
-    /// Makes `context` current on this thread (`cuCtxGetCurrent`, and `cuCtxSetCurrent` only where it is not).
-    ///
-    /// The driver is asked at every call: another library may have switched the thread's context since the last one,
-    /// and no cache of ours would know. The question is a read of the driver's thread-local state.
-    #[inline]
-    pub(crate) fn make_current(&self, context: CUcontext) -> Result<()> {
-        let mut current = ptr::null_mut();
-        // SAFETY: the pointer is to a local.
-        unsafe { self.api.cuCtxGetCurrent(&raw mut current) }.ok()?;
-        if current == context {
-            return Ok(());
-        }
-        // SAFETY: the context is retained for good.
-        unsafe { self.api.cuCtxSetCurrent(context) }.ok()
+        Ok(slot.get_or_init(|| context))
     }
 
     fn without_device(&self, failure: Error) -> Error {

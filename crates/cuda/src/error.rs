@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::ptr;
 
 use gpustream_hal::driver::{Codes, Status, text};
-use gpustream_hal::{Error, ErrorKind};
+use gpustream_hal::{Error, ErrorKind, Fault};
 
 use crate::api::Api;
 use crate::log;
@@ -43,6 +43,10 @@ impl Codes for Api {
             220 | 226 | 227 | 721 | 911 => ErrorKind::DeviceLost,
             code => ErrorKind::from_driver_code(code as i64),
         }
+    }
+
+    fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
     }
 
     fn describe(&self, status: Status) -> String {

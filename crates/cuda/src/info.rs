@@ -6,24 +6,26 @@ use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};
 use gpustream_hal::driver::Status;
 use gpustream_hal::{DeviceInfo, Result, StreamPriorities};
 
+use crate::api::Api;
+use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::BACKEND;
 use crate::version::Version;
 
 /// Reads everything once. The device's context is current, which the priority range needs.
-pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<DeviceInfo> {
-    let attribute =
-        |which| attribute_of(driver, which, device).map(|value| u32::try_from(value).unwrap_or(0));
+pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result<DeviceInfo> {
+    let &Context { ref api, device, .. } = context;
+    let attribute = |which| attribute_of(api, which, device).map(|value| u32::try_from(value).unwrap_or(0));
     let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
     let mut info = DeviceInfo::new(BACKEND, ordinal);
-    info.name = name(driver, device)?;
+    info.name = name(api, device)?;
     info.arch = format!("sm_{major}{minor}");
     info.driver = match kernel_driver() {
         Some(version) => format!("{version}, CUDA {}", driver.version),
         None => format!("CUDA {}", driver.version),
     };
-    info.total_memory = total_memory(driver, device)?;
+    info.total_memory = total_memory(api, device)?;
     info.multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
     info.warp_size = attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
     info.max_threads_per_block = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
@@ -62,16 +64,16 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
         info.parameter_bytes = 32_764;
     }
     info.free_synchronizes = true;
-    info.inline_copies = if driver.api.cuMemcpyBatchAsync.is_some() { INLINE_COPIES } else { 0 };
+    info.inline_copies = if api.cuMemcpyBatchAsync.is_some() { INLINE_COPIES } else { 0 };
     // Every device does, by these functions; only the older ones of the same names had an attribute.
     info.stream_wait_value = true;
     info.textures = true;
     // Before 12.4 a body could hold kernels alone.
     info.conditional_nodes = driver.version >= Version(12_040)
-        && driver.api.cuGraphAddNode.is_some()
-        && driver.api.cuGraphConditionalHandleCreate.is_some();
-    info.stream_priorities = stream_priorities(driver)?;
-    info.peer_access = any_peer(driver, device, ordinal)?;
+        && api.cuGraphAddNode.is_some()
+        && api.cuGraphConditionalHandleCreate.is_some();
+    info.stream_priorities = stream_priorities(api)?;
+    info.peer_access = any_peer(driver, context, ordinal)?;
     Ok(info)
 }
 
@@ -79,36 +81,37 @@ pub(crate) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<
 /// µs for 4 KiB and 2.3 µs for 16 KiB; one through page-locked memory takes 2.3 to 3 µs, and less from 64 KiB on.
 const INLINE_COPIES: usize = 32 << 10;
 
-fn name(driver: &Driver, device: CUdevice) -> Result<String> {
+fn name(api: &Api, device: CUdevice) -> Result<String> {
     let mut name: [c_char; 256] = [0; 256];
     let room = name.len() as c_int - 1;
     // SAFETY: the buffer has that room, and a zero after it.
-    unsafe { driver.api.cuDeviceGetName(name.as_mut_ptr(), room, device) }.ok()?;
+    unsafe { api.cuDeviceGetName(name.as_mut_ptr(), room, device) }.ok()?;
     // SAFETY: the last byte is zero whatever was written before it.
     Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
 }
 
-fn total_memory(driver: &Driver, device: CUdevice) -> Result<u64> {
+fn total_memory(api: &Api, device: CUdevice) -> Result<u64> {
     let mut bytes = 0;
     // SAFETY: the pointer is to a local.
-    unsafe { driver.api.cuDeviceTotalMem_v2(&raw mut bytes, device) }.ok()?;
+    unsafe { api.cuDeviceTotalMem_v2(&raw mut bytes, device) }.ok()?;
     Ok(bytes as u64)
 }
 
-fn stream_priorities(driver: &Driver) -> Result<StreamPriorities> {
+fn stream_priorities(api: &Api) -> Result<StreamPriorities> {
     let (mut least, mut greatest) = (0, 0);
     // SAFETY: both pointers are to locals.
-    unsafe { driver.api.cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest) }.ok()?;
+    unsafe { api.cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest) }.ok()?;
     Ok(StreamPriorities { least, greatest })
 }
 
-fn any_peer(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<bool> {
+fn any_peer(driver: &Driver, context: &Context, ordinal: usize) -> Result<bool> {
+    let &Context { ref api, device, .. } = context;
     for other in (0..driver.contexts.len()).filter(|&other| other != ordinal) {
         let (mut peer, mut can): (CUdevice, c_int) = (0, 0);
         // SAFETY: both pointers are to locals; the ordinals are ones that the driver counted.
         unsafe {
-            driver.api.cuDeviceGet(&raw mut peer, other as c_int).ok()?;
-            driver.api.cuDeviceCanAccessPeer(&raw mut can, device, peer).ok()?;
+            api.cuDeviceGet(&raw mut peer, other as c_int).ok()?;
+            api.cuDeviceCanAccessPeer(&raw mut can, device, peer).ok()?;
         }
         if can != 0 {
             return Ok(true);
@@ -117,10 +120,10 @@ fn any_peer(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<bool> {
     Ok(false)
 }
 
-fn attribute_of(driver: &Driver, which: Attribute, device: CUdevice) -> Result<c_int> {
+fn attribute_of(api: &Api, which: Attribute, device: CUdevice) -> Result<c_int> {
     let mut value: c_int = 0;
     // SAFETY: the pointer is to a local; the device was counted by the driver.
-    let answer = unsafe { driver.api.cuDeviceGetAttribute(&raw mut value, which, device) };
+    let answer = unsafe { api.cuDeviceGetAttribute(&raw mut value, which, device) };
     // An attribute that the driver does not know is an ability that the driver does not have.
     if !matches!(answer.status, Some(Status::INVALID_VALUE | Status::NOT_SUPPORTED)) {
         answer.ok()?;

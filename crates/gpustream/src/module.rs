@@ -339,14 +339,36 @@ fn no_image(device: &Device, source: &ModuleSource<'_>, compiler: Option<&Error>
         .map(|image| format!("{} ({})", image.backend, image.targets.join(", ")))
         .collect();
     let has = if has.is_empty() { "no images".to_owned() } else { has.join("; ") };
+    let built = source.images.iter().any(|image| image.backend == info.backend);
     let mut message = format!(
-        "the module has {has}, and the device {}:{} wants {}; build it with `--backend {} --arch {}`",
-        info.backend, info.ordinal, info.arch, info.backend, info.arch
+        "the module has {has}, and the device {}:{} wants {}; {}",
+        info.backend,
+        info.ordinal,
+        info.arch,
+        build_too(info.backend, &info.arch, built)
     );
     if let Some(error) = compiler {
-        message += &format!(", or make its source compile at run time ({})", error.message());
+        message += &format!("; or make its source compile at run time ({})", error.message());
     }
     Error::new(ErrorKind::NoImageForDevice, message)
+}
+
+/// Returns how to have an image for `arch` of `backend`, whose other targets were `built` or not.
+fn build_too(backend: &str, arch: &str, built: bool) -> String {
+    let (name, method, variable) = match backend {
+        "cpu" => ("Cpu", "cpu_level", "GPUSTREAM_CPU_LEVELS"),
+        "cuda" => ("Cuda", "cuda_arch", "GPUSTREAM_CUDA_ARCHS"),
+        "hip" => ("Hip", "hip_arch", "GPUSTREAM_HIP_ARCHS"),
+        _ => return format!("build the kernels for {backend} and {arch} too"),
+    };
+    let target = format!("`.{method}(\"{arch}\")` in the build script, or {arch} in the list `{variable}`");
+    if built {
+        return format!("build the kernels for {arch} too: {target} in the environment");
+    }
+    format!(
+        "build the kernels for {backend} and {arch} too: `.backend(Backend::{name})` and {target} and {backend} in the \
+         list `GPUSTREAM_BACKENDS` in the environment"
+    )
 }
 
 impl fmt::Debug for Module {

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Fault, Result};
 
 /// A function's return code, read as an integer: newer libraries return codes that the bindings' enumeration lacks, and
 /// a Rust enumeration may not hold those. HIP took over CUDA's numbers.
@@ -51,6 +51,11 @@ pub trait Codes {
 
     /// Returns the kind of failure that `status` stands for.
     fn kind(status: Status) -> ErrorKind;
+
+    /// Returns the fault of the device that the calls are for; `None` where they are for no device.
+    fn fault(&self) -> Option<&Fault> {
+        None
+    }
 
     /// Returns the library's own words for `status`.
     fn describe(&self, status: Status) -> String;
@@ -146,7 +151,11 @@ impl<A: Codes> Answer<'_, A> {
             message.push_str("; ");
             message.push_str(advice);
         }
-        Error::new(kind, message).with_backend(A::BACKEND).with_call(name, i64::from(status.0))
+        let error = Error::new(kind, message).with_backend(A::BACKEND).with_call(name, i64::from(status.0));
+        match self.api.fault() {
+            Some(fault) => error.with_fault(fault),
+            None => error,
+        }
     }
 }
 
@@ -190,7 +199,10 @@ macro_rules! functions {
     ) => {
         $(#[$meta])*
         #[allow(non_snake_case)]
+        #[derive(Clone)]
         pub(crate) struct $table {
+            /// The fault of the device that the calls are for; `None` where they are for no device.
+            pub(crate) fault: Option<$crate::Fault>,
             $( $text: Option<unsafe extern "C" fn($result) -> *const std::ffi::c_char>, )*
             $($( pub(crate) $name: Option<unsafe extern "C" fn($($ty),*) -> $result>, )*)*
         }
@@ -206,6 +218,7 @@ macro_rules! functions {
                 // is read and passed as the integer that it is.
                 let table = unsafe {
                     Self {
+                        fault: None,
                         $( $text: $crate::library::symbol(library, stringify!($text)), )*
                         $($( $name: $crate::library::symbol(library, stringify!($name)), )*)*
                     }
@@ -217,6 +230,11 @@ macro_rules! functions {
                     }
                 )*)*
                 (table, missing)
+            }
+
+            /// Returns the table for calls on the device of this fault.
+            pub(crate) fn for_device(&self, fault: $crate::Fault) -> Self {
+                Self { fault: Some(fault), ..self.clone() }
             }
 
             $(

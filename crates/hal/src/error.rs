@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::sync::Arc;
+
+use crate::fault::{Fault, FirstReport};
 
 /// The result of every fallible call of the project.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -58,6 +61,9 @@ pub enum ErrorKind {
     Driver,
 }
 
+/// The words in front of an error that comes after the first report of the device's fault.
+const EARLIER: &str = "the device failed earlier: ";
+
 /// The operation that an error belongs to: its name, and the line where the user asked for the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
@@ -85,6 +91,8 @@ struct Inner {
     call: Option<&'static str>,
     code: Option<i64>,
     operation: Option<Operation>,
+    /// Present where this is the first report of a device's fault.
+    first: Option<Arc<FirstReport>>,
 }
 
 impl Error {
@@ -92,7 +100,15 @@ impl Error {
     #[cold]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Inner { kind, message, backend: None, call: None, code: None, operation: None }))
+        Self(Box::new(Inner {
+            kind,
+            message,
+            backend: None,
+            call: None,
+            code: None,
+            operation: None,
+            first: None,
+        }))
     }
 
     /// Returns an error of kind [`ErrorKind::Unsupported`]; `what` names the missing ability.
@@ -124,22 +140,49 @@ impl Error {
         self
     }
 
-    /// Puts `context` before the message.
+    /// Puts `context` before the message, but behind the words that the device failed earlier.
     #[must_use]
     pub fn with_context(mut self, context: impl fmt::Display) -> Self {
-        self.0.message = format!("{context}: {}", self.0.message);
+        self.0.message = match self.0.message.strip_prefix(EARLIER) {
+            Some(message) => format!("{EARLIER}{context}: {message}"),
+            None => format!("{context}: {}", self.0.message),
+        };
         self
+    }
+
+    /// Says that the device failed earlier, where its fault was reported before. Otherwise a
+    /// [`DeviceLost`](ErrorKind::DeviceLost) is the first report of the fault, unless it is dropped before anybody has
+    /// looked at it.
+    #[must_use]
+    #[cold]
+    pub fn with_fault(mut self, fault: &Fault) -> Self {
+        if self.0.kind == ErrorKind::DeviceLost {
+            self.0.first = fault.first_report().map(Arc::new);
+        }
+        if self.0.first.is_none() && fault.is_reported() {
+            self.0.message.insert_str(0, EARLIER);
+        }
+        self
+    }
+
+    /// Notes that somebody looks at this error.
+    #[inline]
+    fn look(&self) -> &Inner {
+        if let Some(first) = &self.0.first {
+            first.set_seen();
+        }
+        &self.0
     }
 
     /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
-        self.0.kind
+        self.look().kind
     }
 
     /// Returns what happened and what to do, in part in the driver's words, without the call and operation that
     /// [`Display`](fmt::Display) adds.
     pub fn message(&self) -> &str {
-        &self.0.message
+        &self.look().message
     }
 
     /// Returns the backend that the error came from: `cpu`, `cuda`, `hip`.
@@ -168,7 +211,7 @@ impl fmt::Display for Error {
         if let Some(backend) = self.0.backend {
             write!(f, "{backend}: ")?;
         }
-        f.write_str(&self.0.message)?;
+        f.write_str(self.message())?;
         if let (Some(call), Some(code)) = (self.0.call, self.0.code) {
             write!(f, " ({call} returned {code})")?;
         }
@@ -218,5 +261,32 @@ mod tests {
     #[test]
     fn result_is_one_pointer() {
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+
+    fn loss() -> Error {
+        Error::new(ErrorKind::DeviceLost, "illegal address")
+    }
+
+    #[test]
+    fn second_report_says_that_the_device_failed_earlier() {
+        let fault = Fault::default();
+        assert_eq!(Error::unsupported("x").with_fault(&fault).message(), "x is not supported here");
+        let first = loss().with_fault(&fault);
+        assert_eq!(first.clone().message(), "illegal address");
+        assert_eq!(loss().with_fault(&fault).message(), "the device failed earlier: illegal address");
+        let other = Error::unsupported("x").with_fault(&fault.clone()).with_context("opening");
+        assert_eq!(other.message(), "the device failed earlier: opening: x is not supported here");
+        assert_eq!(loss().with_fault(&Fault::default()).message(), "illegal address", "of another device");
+    }
+
+    #[test]
+    fn an_error_that_nobody_looks_at_is_no_report() {
+        let fault = Fault::default();
+        drop(loss().with_fault(&fault));
+        let first = loss().with_fault(&fault);
+        drop(first.clone());
+        assert_eq!(first.kind(), ErrorKind::DeviceLost);
+        drop(first);
+        assert_eq!(loss().with_fault(&fault).message(), "the device failed earlier: illegal address");
     }
 }

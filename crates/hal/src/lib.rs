@@ -31,8 +31,8 @@
 //!
 //! # After a loss
 //!
-//! A device whose work failed answers [`DeviceLost`](ErrorKind::DeviceLost) to every later call. That says nothing
-//! about what ran beside the failure. CUDA and HIP report a fault as soon as one kernel has failed, while kernels and
+//! A device whose work failed answers [`DeviceLost`](ErrorKind::DeviceLost) to every later call, in the words of
+//! [`Error::with_fault`]. That says nothing about what ran beside the failure. CUDA and HIP report a fault as soon as one kernel has failed, while kernels and
 //! copies of other streams may be at work until the driver has torn the context down, and no driver says when that is.
 //! So nothing is freed, unloaded or handed to others on the strength of such an error. The safe crate asks
 //! [`Device::has_stopped`] instead. While the answer is no, all that pending work could reach stays with the process:
@@ -58,6 +58,7 @@ pub mod device;
 pub mod driver;
 pub mod error;
 pub mod event;
+mod fault;
 pub mod graph;
 mod handle;
 pub mod launch;
@@ -75,6 +76,7 @@ pub use buffer::{
 pub use device::{Backend, Device, DeviceInfo, MemoryInfo, Probe, StreamPriorities};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event::{EventOptions, Events, RawEvent, WaitPolicy};
+pub use fault::Fault;
 pub use graph::{
     Conditional, GraphNode, GraphSize, GraphUpdate, Graphs, NodePlace, RawGraph, RawGraphExec, RawGraphNode,
     Repeat,

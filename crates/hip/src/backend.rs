@@ -70,7 +70,7 @@ unsafe impl Backend for Hip {
         match &found.driver {
             Ok(driver) => {
                 probe.library = Some(driver.path.clone());
-                probe.driver_version = kernel_driver(driver);
+                probe.driver_version = kernel_driver(&driver.api);
                 probe.runtime_version = Some(driver.version.to_string());
                 probe.runtime_compiler = driver.hiprtc().ok().map(Hiprtc::description);
                 probe.problem = driver.device_count().err().map(|error| error.to_string());

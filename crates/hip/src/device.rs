@@ -16,6 +16,8 @@ use crate::info;
 /// A device, and the library that it is used through.
 pub(crate) struct HipDevice {
     pub(crate) driver: Arc<Driver>,
+    /// The driver's functions, for calls on this device.
+    pub(crate) api: Api,
     pub(crate) arch: Arch,
     pub(crate) info: DeviceInfo,
     /// Images of loaded modules: HIP keeps pointing into the memory it was given until the module is unloaded.
@@ -26,16 +28,17 @@ pub(crate) struct HipDevice {
 impl HipDevice {
     /// Opens device `ordinal` of `count`, and reads its description.
     pub(crate) fn open(driver: Arc<Driver>, ordinal: usize, count: usize) -> Result<Self> {
-        let arch = info::read_arch(&driver, ordinal as c_int)?;
-        let info = info::read(&driver, &arch, ordinal, count)?;
-        Ok(Self { driver, arch, info, images: Mutex::default(), shares: Shares::default() })
+        let api = driver.api_of(ordinal);
+        let arch = info::read_arch(&driver, &api, ordinal as c_int)?;
+        let info = info::read(&driver, &api, &arch, ordinal, count)?;
+        Ok(Self { driver, api, arch, info, images: Mutex::default(), shares: Shares::default() })
     }
 
     /// Makes this the calling thread's device: the first thing that nearly every method does.
     #[inline]
     pub(crate) fn enter(&self) -> Result<&Api> {
-        self.driver.make_current(self.ordinal())?;
-        Ok(&self.driver.api)
+        self.api.make_current(self.ordinal())?;
+        Ok(&self.api)
     }
 
     /// Returns the number by which HIP knows the device.
@@ -71,7 +74,7 @@ unsafe impl Device for HipDevice {
     }
 
     fn can_access_peer(&self, other: usize) -> Result<bool> {
-        let (api, mut can) = (&self.driver.api, 0);
+        let (api, mut can) = (&self.api, 0);
         // SAFETY: the pointer is to a local.
         unsafe { api.hipDeviceCanAccessPeer(&raw mut can, self.ordinal(), other as c_int) }.ok()?;
         Ok(can != 0)

@@ -1,13 +1,14 @@
 //! Opening libamdhip64.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gpustream_hal::driver::{Status, list_missing};
 use gpustream_hal::library::{Library, Search, file_of};
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{Error, ErrorKind, Fault, Result};
 
 use crate::api::Api;
 use crate::compiler::Hiprtc;
@@ -30,6 +31,8 @@ pub(crate) struct Driver {
     /// The outcome of `hipInit(0)`: a machine without a device fails here on some versions, later on others.
     initialised: Result<()>,
     hiprtc: OnceLock<Result<Hiprtc>>,
+    /// The faults of devices, by their ordinals.
+    faults: Mutex<HashMap<usize, Fault>>,
 }
 
 /// The outcome of looking for libamdhip64; kept for [`Probe`](gpustream_hal::Probe).
@@ -94,7 +97,8 @@ impl Driver {
             ));
         }
         let memset_order = MemsetOrder::of(version);
-        Ok(Self { api, version, path, library, memset_order, initialised, hiprtc: OnceLock::new() })
+        let (hiprtc, faults) = (OnceLock::new(), Mutex::default());
+        Ok(Self { api, version, path, library, memset_order, initialised, hiprtc, faults })
     }
 
     /// Returns the number of devices, which is not zero.
@@ -116,20 +120,10 @@ impl Driver {
         self.hiprtc.get_or_init(open).as_ref().map_err(Error::clone)
     }
 
-    /// Makes `device` the calling thread's (`hipGetDevice`, and `hipSetDevice` only where it is not).
-    ///
-    /// HIP asks this of nearly every call. The question reads a thread-local, so a thread that stays with one device
-    /// pays that alone.
-    #[inline]
-    pub(crate) fn make_current(&self, device: c_int) -> Result<()> {
-        let mut current: c_int = -1;
-        // SAFETY: the pointer is to a local.
-        unsafe { self.api.hipGetDevice(&raw mut current) }.ok()?;
-        if current == device {
-            return Ok(());
-        }
-        // SAFETY: no requirement.
-        unsafe { self.api.hipSetDevice(device) }.ok()
+    /// Returns the functions for calls on device `ordinal`; all handles of the device share its fault.
+    pub(crate) fn api_of(&self, ordinal: usize) -> Api {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        self.api.for_device(faults.entry(ordinal).or_default().clone())
     }
 
     fn without_device(&self, failure: Error) -> Error {
@@ -145,5 +139,23 @@ impl Driver {
             self.path.display(),
         );
         error(ErrorKind::NoDevice, message)
+    }
+}
+
+impl Api {
+    /// Makes `device` the calling thread's (`hipGetDevice`, and `hipSetDevice` only where it is not).
+    ///
+    /// HIP asks this of nearly every call. The question reads a thread-local, so a thread that stays with one device
+    /// pays that alone.
+    #[inline]
+    pub(crate) fn make_current(&self, device: c_int) -> Result<()> {
+        let mut current: c_int = -1;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.hipGetDevice(&raw mut current) }.ok()?;
+        if current == device {
+            return Ok(());
+        }
+        // SAFETY: no requirement.
+        unsafe { self.hipSetDevice(device) }.ok()
     }
 }

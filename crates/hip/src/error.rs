@@ -1,7 +1,7 @@
 //! From HIP's return codes to errors.
 
 use gpustream_hal::driver::{Codes, Status};
-use gpustream_hal::{Error, ErrorKind};
+use gpustream_hal::{Error, ErrorKind, Fault};
 
 use crate::api::Api;
 
@@ -29,6 +29,10 @@ impl Codes for Api {
 
     fn kind(status: Status) -> ErrorKind {
         ErrorKind::from_driver_code(i64::from(status.0))
+    }
+
+    fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
     }
 
     fn describe(&self, status: Status) -> String {

@@ -28,7 +28,7 @@ unsafe impl Events for HipDevice {
     }
 
     unsafe fn event_destroy(&self, event: RawEvent) -> Result<()> {
-        let api = &self.driver.api;
+        let api = &self.api;
         // SAFETY: the caller vouches for the handle.
         unsafe { api.hipEventDestroy(event_of(event)) }.ok()
     }
@@ -40,19 +40,19 @@ unsafe impl Events for HipDevice {
     }
 
     unsafe fn event_query(&self, event: RawEvent) -> Result<bool> {
-        let api = &self.driver.api;
+        let api = &self.api;
         // SAFETY: the caller vouches for the handle.
         unsafe { api.hipEventQuery(event_of(event)) }.ready()
     }
 
     unsafe fn event_synchronize(&self, event: RawEvent) -> Result<()> {
-        let api = &self.driver.api;
+        let api = &self.api;
         // SAFETY: the caller vouches for the handle.
         unsafe { api.hipEventSynchronize(event_of(event)) }.ok()
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> Result<Duration> {
-        let api = &self.driver.api;
+        let api = &self.api;
         let mut milliseconds = 0_f32;
         // SAFETY: the pointer is to a local; the caller vouches for both handles.
         unsafe { api.hipEventElapsedTime(&raw mut milliseconds, event_of(start), event_of(end)) }.ok()?;

@@ -168,7 +168,7 @@ unsafe impl Graphs for HipDevice {
     }
 
     fn graph_create(&self) -> Result<RawGraph> {
-        let api = &self.driver.api;
+        let api = &self.api;
         let mut graph = ptr::null_mut();
         // SAFETY: the pointer is to a local.
         unsafe { api.hipGraphCreate(&raw mut graph, 0) }.ok()?;
@@ -231,7 +231,7 @@ unsafe impl Graphs for HipDevice {
     }
 
     unsafe fn graph_size(&self, graph: RawGraph) -> Result<GraphSize> {
-        let api = &self.driver.api;
+        let api = &self.api;
         let (graph, null) = (graph_of(graph), ptr::null_mut());
         let (mut nodes, mut edges) = (0, 0);
         // SAFETY: null arrays ask for the numbers alone, which go to locals; the caller vouches for the graph.
@@ -243,7 +243,7 @@ unsafe impl Graphs for HipDevice {
     }
 
     unsafe fn graph_destroy(&self, graph: RawGraph) -> Result<()> {
-        let api = &self.driver.api;
+        let api = &self.api;
         // SAFETY: the caller vouches for the handle.
         unsafe { api.hipGraphDestroy(graph_of(graph)) }.ok()
     }
@@ -266,7 +266,7 @@ unsafe impl Graphs for HipDevice {
 
     /// Does nothing before HIP 5.3, which brought `hipGraphUpload`: the first launch then prepares.
     unsafe fn graph_upload(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
-        if self.driver.api.hipGraphUpload.is_none() {
+        if self.api.hipGraphUpload.is_none() {
             return Ok(());
         }
         let api = self.enter()?;
@@ -310,7 +310,7 @@ unsafe impl Graphs for HipDevice {
     }
 
     unsafe fn graph_exec_destroy(&self, exec: RawGraphExec) -> Result<()> {
-        let api = &self.driver.api;
+        let api = &self.api;
         // SAFETY: the caller vouches for the handle.
         unsafe { api.hipGraphExecDestroy(exec_of(exec)) }.ok()
     }

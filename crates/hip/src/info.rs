@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use gpustream_hal::{DeviceInfo, ErrorKind, Result, StreamPriorities};
 
+use crate::api::Api;
 use crate::arch::Arch;
 use crate::driver::Driver;
 use crate::error::{BACKEND, error};
@@ -12,15 +13,20 @@ use crate::ffi::*;
 use crate::version::Version;
 
 /// Reads everything once.
-pub(crate) fn read(driver: &Driver, arch: &Arch, ordinal: usize, count: usize) -> Result<DeviceInfo> {
+pub(crate) fn read(
+    driver: &Driver,
+    api: &Api,
+    arch: &Arch,
+    ordinal: usize,
+    count: usize,
+) -> Result<DeviceInfo> {
     let device = ordinal as c_int;
-    let attribute =
-        |which| attribute_of(driver, which, device).map(|value| u32::try_from(value).unwrap_or(0));
+    let attribute = |which| attribute_of(api, which, device).map(|value| u32::try_from(value).unwrap_or(0));
     let mut info = DeviceInfo::new(BACKEND, ordinal);
-    info.name = name(driver, device)?;
+    info.name = name(api, device)?;
     arch.processor().clone_into(&mut info.arch);
     info.driver = driver.version.to_string();
-    info.total_memory = total_memory(driver, device)?;
+    info.total_memory = total_memory(api, device)?;
     info.multiprocessors = attribute(hipDeviceAttributeMultiprocessorCount)?;
     info.warp_size = attribute(hipDeviceAttributeWarpSize)?;
     info.max_threads_per_block = attribute(hipDeviceAttributeMaxThreadsPerBlock)?;
@@ -57,47 +63,46 @@ pub(crate) fn read(driver: &Driver, arch: &Arch, ordinal: usize, count: usize) -
     info.cooperative_launch = ability(hipDeviceAttributeCooperativeLaunch);
     // HIP states no limit: a code object says how many bytes its kernels take.
     info.parameter_bytes = u32::MAX;
-    info.textures = driver.api.hipTexObjectCreate.is_some() && ability(hipDeviceAttributeImageSupport);
+    info.textures = api.hipTexObjectCreate.is_some() && ability(hipDeviceAttributeImageSupport);
     info.free_synchronizes = true;
     info.graph_fault = driver.version.graph_fault();
     info.stream_wait_value =
-        driver.api.hipStreamWaitValue32.is_some() && ability(hipDeviceAttributeCanUseStreamWaitValue);
+        api.hipStreamWaitValue32.is_some() && ability(hipDeviceAttributeCanUseStreamWaitValue);
     info.hardware_queues = hardware_queues(std::env::var("GPU_MAX_HW_QUEUES").ok().as_deref());
-    info.stream_priorities = stream_priorities(driver, device).unwrap_or_default();
-    info.peer_access = any_peer(driver, ordinal, count);
+    info.stream_priorities = stream_priorities(api, device).unwrap_or_default();
+    info.peer_access = any_peer(api, ordinal, count);
     Ok(info)
 }
 
-fn name(driver: &Driver, device: c_int) -> Result<String> {
+fn name(api: &Api, device: c_int) -> Result<String> {
     let mut name: [c_char; 256] = [0; 256];
     let room = name.len() as c_int - 1;
     // SAFETY: the buffer has that room, and a zero after it.
-    unsafe { driver.api.hipDeviceGetName(name.as_mut_ptr(), room, device) }.ok()?;
+    unsafe { api.hipDeviceGetName(name.as_mut_ptr(), room, device) }.ok()?;
     // SAFETY: the last byte is zero whatever was written before it.
     Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
 }
 
-fn total_memory(driver: &Driver, device: c_int) -> Result<u64> {
+fn total_memory(api: &Api, device: c_int) -> Result<u64> {
     let mut bytes = 0;
     // SAFETY: the pointer is to a local.
-    unsafe { driver.api.hipDeviceTotalMem(&raw mut bytes, device) }.ok()?;
+    unsafe { api.hipDeviceTotalMem(&raw mut bytes, device) }.ok()?;
     Ok(bytes as u64)
 }
 
-fn stream_priorities(driver: &Driver, device: c_int) -> Result<StreamPriorities> {
-    driver.make_current(device)?;
+fn stream_priorities(api: &Api, device: c_int) -> Result<StreamPriorities> {
+    api.make_current(device)?;
     let (mut least, mut greatest) = (0, 0);
     // SAFETY: both pointers are to locals.
-    unsafe { driver.api.hipDeviceGetStreamPriorityRange(&raw mut least, &raw mut greatest) }.ok()?;
+    unsafe { api.hipDeviceGetStreamPriorityRange(&raw mut least, &raw mut greatest) }.ok()?;
     Ok(StreamPriorities { least, greatest })
 }
 
-fn any_peer(driver: &Driver, ordinal: usize, count: usize) -> bool {
+fn any_peer(api: &Api, ordinal: usize, count: usize) -> bool {
     (0..count).filter(|&other| other != ordinal).any(|other| {
         let mut can: c_int = 0;
         // SAFETY: the pointer is to a local.
-        let answer =
-            unsafe { driver.api.hipDeviceCanAccessPeer(&raw mut can, ordinal as c_int, other as c_int) };
+        let answer = unsafe { api.hipDeviceCanAccessPeer(&raw mut can, ordinal as c_int, other as c_int) };
         answer.ok().is_ok() && can != 0
     })
 }
@@ -109,15 +114,15 @@ fn hardware_queues(variable: Option<&str>) -> u32 {
 }
 
 /// Returns the number of units that masks of streams have a bit for: compute units, or workgroup processors on RDNA.
-pub(crate) fn maskable_units(driver: &Driver, device: c_int) -> Result<u32> {
-    attribute_of(driver, hipDeviceAttributeMultiprocessorCount, device)
+pub(crate) fn maskable_units(api: &Api, device: c_int) -> Result<u32> {
+    attribute_of(api, hipDeviceAttributeMultiprocessorCount, device)
         .map(|units| u32::try_from(units).unwrap_or(0).max(1))
 }
 
-fn attribute_of(driver: &Driver, which: hipDeviceAttribute_t, device: c_int) -> Result<c_int> {
+fn attribute_of(api: &Api, which: hipDeviceAttribute_t, device: c_int) -> Result<c_int> {
     let mut value: c_int = 0;
     // SAFETY: the pointer is to a local.
-    unsafe { driver.api.hipDeviceGetAttribute(&raw mut value, which, device) }.ok()?;
+    unsafe { api.hipDeviceGetAttribute(&raw mut value, which, device) }.ok()?;
     Ok(value)
 }
 
@@ -125,10 +130,10 @@ fn attribute_of(driver: &Driver, which: hipDeviceAttribute_t, device: c_int) -> 
 ///
 /// Their layout changed in 6.0: `hipGetDevicePropertiesR0600` fills the new one, `hipGetDeviceProperties` the old
 /// one in every version. A layout is believed only if two numbers read through it equal the attributes.
-pub(crate) fn read_arch(driver: &Driver, device: c_int) -> Result<Arch> {
-    let warp_size = attribute_of(driver, hipDeviceAttributeWarpSize, device)?;
-    let multiprocessors = attribute_of(driver, hipDeviceAttributeMultiprocessorCount, device)?;
-    let layouts: &[PropertyLayout] = if driver.api.hipGetDevicePropertiesR0600.is_some() {
+pub(crate) fn read_arch(driver: &Driver, api: &Api, device: c_int) -> Result<Arch> {
+    let warp_size = attribute_of(api, hipDeviceAttributeWarpSize, device)?;
+    let multiprocessors = attribute_of(api, hipDeviceAttributeMultiprocessorCount, device)?;
+    let layouts: &[PropertyLayout] = if api.hipGetDevicePropertiesR0600.is_some() {
         &[PropertyLayout::R0600, PropertyLayout::R0000]
     } else {
         &[PropertyLayout::R0000]
@@ -139,9 +144,9 @@ pub(crate) fn read_arch(driver: &Driver, device: c_int) -> Result<Arch> {
         // SAFETY: the buffer is larger than the struct of any version, and as aligned.
         let answer = unsafe {
             if *layout == PropertyLayout::R0600 {
-                driver.api.hipGetDevicePropertiesR0600(target, device)
+                api.hipGetDevicePropertiesR0600(target, device)
             } else {
-                driver.api.hipGetDeviceProperties(target, device)
+                api.hipGetDeviceProperties(target, device)
             }
         };
         answer.ok()?;
@@ -172,10 +177,10 @@ fn text(bytes: &[u8], offset: usize) -> Option<&str> {
 }
 
 /// Returns the version of the kernel's driver, where HIP tells it.
-pub(crate) fn kernel_driver(driver: &Driver) -> Option<String> {
+pub(crate) fn kernel_driver(api: &Api) -> Option<String> {
     let mut version: c_int = 0;
     // SAFETY: the pointer is to a local.
-    unsafe { driver.api.hipDriverGetVersion(&raw mut version) }.ok().ok()?;
+    unsafe { api.hipDriverGetVersion(&raw mut version) }.ok().ok()?;
     Some(Version::from(version).to_string())
 }
 

@@ -48,7 +48,7 @@ impl HipDevice {
             ));
         }
         let api = self.enter()?;
-        let units = info::maskable_units(&self.driver, self.ordinal())?;
+        let units = info::maskable_units(&self.api, self.ordinal())?;
         // RDNA's units are workgroup processors, of two compute units each.
         let in_unit = (self.info.multiprocessors / units).max(1);
         let group = least.div_ceil(in_unit).next_multiple_of(TOGETHER).min(units);

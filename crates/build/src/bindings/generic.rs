@@ -79,7 +79,7 @@ fn listed(all: impl Iterator<Item = String>, but: Option<usize>) -> String {
     rest.collect::<Vec<_>>().join(", ")
 }
 
-fn parameter(Template { name, constant }: &Template) -> String {
+fn parameter(Template { name, constant, .. }: &Template) -> String {
     match constant {
         Some(scalar) => format!("const {}: {}", identifier(name), scalar.rust()),
         None => identifier(name),
@@ -153,6 +153,7 @@ fn rust(argument: &Argument) -> String {
     match argument {
         Argument::Type { ty: Some(ty), .. } => ty.rust(),
         Argument::Type { cpp, ty: None } => named(cpp),
+        Argument::Constant { value, of_enum: Some(_), .. } => value.to_string(),
         Argument::Constant { .. } => argument.cpp(),
     }
 }

@@ -85,9 +85,9 @@ pub(crate) fn assertions(module: &Module, source: &SourceFile, file: &str) -> St
             "static_assert(sizeof({name}) == 2 && alignof({name}) <= 2, \"{name}: to this compiler it is no type of 16 bits\");"
         );
     }
-    for definition in &module.definitions {
+    for (number, definition) in module.definitions.iter().enumerate() {
         match definition {
-            Definition::Struct(definition) => write_struct(&mut text, definition, module),
+            Definition::Struct(definition) => write_struct(&mut text, number, definition, module),
             Definition::Enum(definition) => write_enum(&mut text, definition),
         }
     }
@@ -149,8 +149,7 @@ fn instantiations(module: &Module, place: &dyn Fn(usize) -> String) -> String {
     let mut text = String::new();
     for (kernel, instance) in module.functions() {
         if !kernel.template.is_empty() && !instance.written {
-            let (place, function) = (place(kernel.name_range.start), kernel.instantiated(instance));
-            let _ = writeln!(text, "{place}template __global__ decltype({function}) {function};");
+            let _ = writeln!(text, "{}{}", place(kernel.name_range.start), kernel.instantiation(instance));
         }
     }
     text
@@ -188,8 +187,14 @@ fn literal(value: i128) -> String {
     if bits == i64::MIN { format!("{}ll - 1", bits + 1) } else { format!("{bits}ll") }
 }
 
-fn write_struct(text: &mut String, definition: &Struct, module: &Module) {
+fn write_struct(text: &mut String, number: usize, definition: &Struct, module: &Module) {
     let name = &definition.cpp;
+    let mut word = name.clone();
+    if name.contains('<') {
+        // A macro would take the commas between the arguments for its own.
+        word = format!("gs_check_struct_{number}");
+        let _ = writeln!(text, "typedef {name} {word};");
+    }
     let _ = writeln!(
         text,
         "static_assert(sizeof({name}) == {} && alignof({name}) == {}, \"{name}: the compiler lays it out \
@@ -200,7 +205,7 @@ fn write_struct(text: &mut String, definition: &Struct, module: &Module) {
         let extents = field.extents.iter().map(|extent| format!("[{extent}]")).collect::<Vec<_>>().concat();
         let _ = writeln!(
             text,
-            "static_assert(gs_check_offset({name}, {0}) == {1}, \"{name}::{0}: the compiler places it \
+            "static_assert(gs_check_offset({word}, {0}) == {1}, \"{name}::{0}: the compiler places it \
              elsewhere\");\nstatic_assert(gs_check_fits<decltype({name}::{0}), {2}{extents}>::gs_check_holds, \
              \"{name}::{0}: the compiler sees another type than is written\");",
             field.name,

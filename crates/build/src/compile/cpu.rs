@@ -94,21 +94,21 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
         let mut first = command(&source);
         first.args(loops.text.is_some().then_some(LARGEST_FRAME));
         let _ = std::fs::remove_file(&without_loops);
-        let log = match execute(first, unit, &what) {
+        let log = match execute(first, unit, Backend::Cpu, &what) {
             Err(error) if loops.text.is_some() => {
                 // The user's file may be right, and the second forms of its kernels wrong.
                 let text = translation_unit(unit, &Loops::none())?;
                 let source = common.out_dir.join(format!("{name}.cpu-fibers.cpp"));
                 write_if_changed(&source, text.as_bytes())?;
                 write_if_changed(&without_loops, error.to_string().as_bytes())?;
-                let log = execute(command(&source), unit, &what)?;
+                let log = execute(command(&source), unit, Backend::Cpu, &what)?;
                 format!(
                     "{log}warning: each thread of a block runs on its own stack, because the form as loops failed: {error}"
                 )
             }
             result => result?,
         };
-        let log = log + &execute(link(), unit, &what)?;
+        let log = log + &execute(link(), unit, Backend::Cpu, &what)?;
         let _ = std::fs::remove_file(&object);
         Ok(log)
     })?;

@@ -50,7 +50,7 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     let (compile_time, log) = stamp::unless_good((&image, complete), unit, common, &parts, || {
         let _ = fs::remove_dir_all(&keep);
         fs::create_dir_all(&keep)?;
-        let log = execute(command(), unit, &format!("CUDA ({})", archs.join(", ")))?;
+        let log = execute(command(), unit, Backend::Cuda, &format!("CUDA ({})", archs.join(", ")))?;
         drop_intermediates(&keep);
         Ok(log)
     })?;

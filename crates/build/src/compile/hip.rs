@@ -55,7 +55,7 @@ pub(crate) fn compile(
     let compat = for_hip().collect::<String>();
     let parts = [&*format!("{:?}", command()), &compiler.version, &text, &compat];
     let (compile_time, log) = stamp::unless_good((&image, true), unit, common, &parts, || {
-        execute(command(), unit, &format!("HIP ({arch})"))
+        execute(command(), unit, Backend::Hip, &format!("HIP ({arch})"))
     })?;
     let failed = |e| Error::message(format!("{}: {e}", image.display()));
     let bytes = fs::read(&image)?;

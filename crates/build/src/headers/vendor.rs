@@ -26,14 +26,17 @@ const HIP_WORDS: &str = "hip/hip_vector_types.h hip/hip_common.h hip/hip_ext.h h
 /// Libraries that host code alone uses.
 const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsExt.h cudaEGL.h cusparse.h cusolverDn.h cusolverSp.h curand.h \
     nvrtc.h cuda_gl_interop.h cudaGL.h npp.h nppi.h hipblas/hipblas.h rocblas/rocblas.h hipfft/hipfft.h hip/hiprtc.h \
-    hiprtc.h";
+    hiprtc.h hipsparse/hipsparse.h hipsolver/hipsolver.h hiprand/hiprand.h hipblaslt/hipblaslt.h rocsparse/rocsparse.h \
+    rocsolver/rocsolver.h nccl.h rccl/rccl.h cusolver_common.h cufftw.h";
 /// Parts of CUDA's C++ library that kernels use. A folder of the user's may have them.
 const CCCL: &str = "cuda/barrier cuda/pipeline cuda/atomic cuda/semaphore cuda/latch";
 /// The parts of Thrust that host code uses; kernels have nothing of it on the CPU.
 const THRUST: &str = "host_vector device_vector device_ptr copy fill sequence sort reduce scan transform \
     transform_reduce functional generate random device_malloc device_free for_each unique count extrema inner_product \
     execution_policy tuple pair swap iterator/zip_iterator iterator/counting_iterator iterator/transform_iterator \
-    iterator/constant_iterator system/cuda/execution_policy";
+    iterator/constant_iterator iterator/permutation_iterator iterator/discard_iterator iterator/reverse_iterator \
+    adjacent_difference binary_search gather scatter partition remove replace set_operations merge tabulate logical \
+    mismatch equal find detail/config system/cuda/execution_policy system/hip/execution_policy";
 
 /// Cooperative groups are in one header of ours, where they are not nvcc's.
 const CUDA_GROUPS: &str = "cooperative_groups.h cooperative_groups/reduce.h cooperative_groups/scan.h \
@@ -97,7 +100,8 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     }
     add(Backend::Hip, "cuda_fp16.h", "#include <hip/hip_fp16.h>");
     let objects = "#include <cuda_runtime.h>\ntypedef cudaTextureObject_t hipTextureObject_t;\ntypedef cudaSurfaceObject_t \
-                   hipSurfaceObject_t;";
+                   hipSurfaceObject_t;\n#define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];\n\
+                   #define HIP_DYNAMIC_SHARED_ATTRIBUTE";
     for names in [HIP_RUNTIME, HIP_WORDS] {
         add(Backend::Cuda, names, objects);
     }

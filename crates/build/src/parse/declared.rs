@@ -67,7 +67,7 @@ impl<'a> Types<'a> {
             }
             // A function's own types mean nothing outside, nor do a template's. Broken text is read like any other.
             "function_definition" if !node.has_error() => {}
-            "template_declaration" => {}
+            "template_declaration" => self.gather_template(place, scope),
             _ => self.gather_children(place, scope),
         }
     }

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
+use super::preprocess::Parts;
 use super::templates::Instances;
 use super::types::{Place, Shape, scope};
-use super::{Context, File, child_of_kind, children, doc};
+use super::{Context, File, child_of_kind, children, doc, shared};
 use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Argument, Function, Instance, Kernel, Template};
@@ -51,8 +52,9 @@ impl<'a> File<'a> {
             }
             return;
         };
-        let name = source.text[name_node.byte_range()].to_owned();
-        let names = self.names(node, function, &name, context);
+        let path = source.text[name_node.byte_range()].split_whitespace().collect::<String>();
+        let names = self.names(node, function, &path, context);
+        let name = names.name().to_owned();
         self.check_place(keyword, name_node, &name, context);
         let doc_lines = self.docs.above(source, outermost(node).start_byte());
         if context.class {
@@ -82,6 +84,7 @@ impl<'a> File<'a> {
         self.check_size(&name, name_node, &instances);
         let generics: Vec<_> =
             params.iter().map(|param| generic(source, function, param, &template, &instances)).collect();
+        self.check_instances(&mut params, &generics, &mut instances);
         let contract = self.contract(&name, &params, &doc_lines);
         self.check_generic(contract.as_ref(), &params, &generics);
         let max_threads = launch_bounds(source, node);
@@ -118,11 +121,41 @@ impl<'a> File<'a> {
             instances,
             contract,
             strided,
-            shares: source.text[body.byte_range()].contains("__shared__"),
+            shares: shared::is_in(&source.text[body.byte_range()]),
             max_threads,
             function: names,
             name,
         });
+    }
+
+    /// Refuses parameters that one launcher cannot take for all instances of a template. Memory is bytes then.
+    fn check_instances(
+        &mut self,
+        params: &mut [Param],
+        generics: &[Option<usize>],
+        instances: &mut [Instance],
+    ) {
+        for (number, (param, generic)) in params.iter_mut().zip(generics).enumerate() {
+            let differs = |instance: &Instance| instance.params.get(number) != Some(&param.ty);
+            if generic.is_some() || !instances.iter().any(differs) {
+                continue;
+            }
+            let why = format!("`{}` has another type in each instance of the template", param.name);
+            let ParamType::Pointer { mutable, volatile, .. } = param.ty else {
+                self.diagnostics.push(self.source.diagnostic(
+                    param.range.clone(),
+                    why,
+                    "name its type by a parameter of the template, or instantiate the template once",
+                ));
+                continue;
+            };
+            self.warn(param.range.start, &format!("the launcher takes plain bytes: {why}"));
+            let element = ValueType::Bytes { unknown: None };
+            param.ty = ParamType::Pointer { element, mutable, volatile };
+            for instance in instances.iter_mut() {
+                instance.params[number] = param.ty.clone();
+            }
+        }
     }
 
     /// Refuses a kernel with more bytes of parameters than any backend takes.
@@ -144,12 +177,14 @@ impl<'a> File<'a> {
     }
 
     /// Returns the function as C++ names it.
-    fn names(&self, node: Node<'a>, declarator: Node<'a>, name: &str, context: Context) -> Function {
-        let path = scope(Place { source: self.source, node }) + name;
+    fn names(&self, node: Node<'a>, declarator: Node<'a>, written: &str, context: Context) -> Function {
+        let path = scope(Place { source: self.source, node }) + written.trim_start_matches("::");
+        let name = path.rsplit("::").next().unwrap_or_default();
         let params = declarator.child_by_field_name("parameters").map(children).unwrap_or_default();
         let params = params.into_iter().filter(|param| param.kind().ends_with("parameter_declaration"));
         let types: Vec<String> = params.map(|param| written_type(self.source, param)).collect();
-        Function { path, extern_c: context.extern_c, types: types.join(", "), overloaded: false }
+        let (extern_c, shares_name) = (context.extern_c, self.functions.contains(name));
+        Function { path, extern_c, types: types.join(", "), overloaded: false, shares_name }
     }
 
     /// Reads the contract; a contract with mistakes is not looked at further.
@@ -451,6 +486,10 @@ fn generic(
     template: &[Template],
     instances: &[Instance],
 ) -> Option<usize> {
+    // Elements that are arrays of the type are counted as arrays.
+    if matches!(param.ty, ParamType::Pointer { element: ValueType::Array { .. }, .. }) {
+        return None;
+    }
     let list = function.child_by_field_name("parameters")?;
     let node = children(list).into_iter().find(|node| node.byte_range() == param.range)?;
     let ty = &source.text[node.child_by_field_name("type")?.byte_range()];
@@ -523,6 +562,36 @@ pub(super) fn tell_apart(kernels: &mut [Kernel]) {
         kernels[i].name = launcher;
         kernels[i].function.overloaded = overloaded;
     }
+}
+
+/// Returns the names of all functions that are no kernels and no methods, without their namespaces.
+pub(super) fn functions(parts: &Parts<'_>) -> HashSet<String> {
+    let mut names = HashSet::new();
+    for part in &parts.files {
+        super::visit(part.tree.root_node(), &mut |node| {
+            if matches!(node.kind(), "function_definition" | "declaration")
+                && child_of_kind(node, "__global__").is_none()
+                && let Some(name) = function_name(node)
+            {
+                let path = &part.source.text[name.byte_range()];
+                names.insert(path.rsplit("::").next().unwrap_or(path).trim().to_owned());
+            }
+            // What stands in bodies are no functions that a kernel's name could mean.
+            !matches!(node.kind(), "compound_statement" | "field_declaration_list")
+        });
+    }
+    names
+}
+
+/// Returns the name in the declaration of a function.
+pub(super) fn function_name(declaration: Node<'_>) -> Option<Node<'_>> {
+    let mut at = declaration.child_by_field_name("declarator")?;
+    while at.kind() != "function_declarator" {
+        // A reference's declarator has no name for what it refers to.
+        let inner = || children(at).into_iter().find(|child| child.kind().ends_with("declarator"));
+        at = at.child_by_field_name("declarator").or_else(inner)?;
+    }
+    at.child_by_field_name("declarator")
 }
 
 /// Refuses names that would collide in the generated code.

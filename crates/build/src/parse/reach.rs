@@ -99,6 +99,8 @@ struct Item {
     kind: Kind,
     names: HashSet<String>,
     words: HashSet<String>,
+    /// Whether it launches kernels, so that a name that device code says, too, is another's.
+    launches: bool,
 }
 
 struct Items<'a> {
@@ -181,7 +183,8 @@ impl Items<'_> {
         let variable = inner.kind() == "declaration" && !is_constant && !is_operator && defined.is_none();
         let kind = if function || variable { Kind::Use } else { Kind::Other };
         let end = node.next_sibling().filter(|next| next.kind() == ";").unwrap_or(node).end_byte();
-        self.list.push(Item { range: node.start_byte()..end, kind, names, words });
+        let launches = kind == Kind::Use && text.contains("<<<");
+        self.list.push(Item { range: node.start_byte()..end, kind, names, words, launches });
     }
 
     /// Returns the ranges of the declarations that are left out.
@@ -198,6 +201,9 @@ impl Items<'_> {
             }
             new.extend(self.macros.get(word).into_iter().flatten().map(String::as_str));
             for &index in by_name.get(word).into_iter().flatten() {
+                if self.list[index].launches {
+                    continue;
+                }
                 kept[index] = true;
                 new.extend(self.list[index].words.iter().map(String::as_str));
             }
@@ -298,6 +304,12 @@ namespace host {
 #define LATER 1
 }";
         assert_eq!(rest(text), left);
+    }
+
+    #[test]
+    fn a_function_that_launches_kernels_is_none_of_the_devices() {
+        let text = "__global__ void run(int* x) { *x = 1; }\nvoid run(int* x, int n) { run<<<1, n>>>(x); }\n";
+        assert_eq!(rest(text), "__global__ void run(int* x) { *x = 1; }");
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Finds `extern __shared__ T name[]`, the array of dynamic shared memory.
+//! Finds `extern __shared__ T name[]`, the array of dynamic shared memory, and HIP's older macro for it.
 
 use std::collections::BTreeSet;
 
 use tree_sitter::Node;
 
+use super::kernel::is_plain_name;
 use super::{child_of_kind, children, tree, visit};
 use crate::diagnostic::Result;
 
@@ -13,14 +14,29 @@ pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, helpers: &[String]) -> 
     gather(text, root, &mut names);
     for helper in helpers {
         // Parsing is the slow part: skip headers that cannot matter.
-        if helper.contains("extern") && helper.contains("__shared__") {
+        if helper.contains("extern") && helper.contains("__shared__") || helper.contains(MACRO) {
             gather(helper, tree(helper)?.root_node(), &mut names);
         }
     }
     Ok(names.into_iter().collect())
 }
 
+/// HIP's macro, which takes the type and the name.
+const MACRO: &str = "HIP_DYNAMIC_SHARED";
+
+/// Returns whether a text declares shared memory.
+pub(super) fn is_in(text: &str) -> bool {
+    text.contains("__shared__") || text.contains(MACRO)
+}
+
 fn gather(text: &str, root: Node<'_>, names: &mut BTreeSet<String>) {
+    for (at, _) in text.match_indices(MACRO) {
+        let arguments =
+            text[at + MACRO.len()..].trim_start().strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        let name =
+            arguments.and_then(|(arguments, _)| arguments.rsplit_once(',')).map(|(_, name)| name.trim());
+        names.extend(name.filter(|name| is_plain_name(name)).map(str::to_owned));
+    }
     visit(root, &mut |node| {
         if node.kind() != "declaration" || !is_extern_shared(text, node) {
             return true;

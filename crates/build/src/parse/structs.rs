@@ -23,8 +23,20 @@ impl<'a> Types<'a> {
         let explicit_align = self.alignment(place)?;
         let mut fields: Vec<Field> = Vec::new();
         let body = node.child_by_field_name("body").unwrap_or(node);
+        let mut private = node.kind() == "class_specifier";
         for member in children(body) {
-            fields.extend(self.member(place.at(member), cpp)?);
+            let members = self.member(place.at(member), cpp)?;
+            if member.kind() == "access_specifier" {
+                private = !place.at(member).text().starts_with("public");
+            } else if private && !members.is_empty() {
+                return Err(place.at(member).refuse(
+                    format!(
+                        "this member of `{cpp}` is private, so no check could tell where a compiler places it"
+                    ),
+                    "make it public",
+                ));
+            }
+            fields.extend(members);
         }
         if fields.is_empty() {
             return Err(place.refuse(format!("`{cpp}` has no members"), "drop the parameter"));

@@ -139,9 +139,9 @@ pub(crate) fn split(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A parameter of a template, with the value that it has where nobody gives another.
-struct Parameter {
-    template: Template,
-    default: Option<String>,
+pub(super) struct Parameter {
+    pub(super) template: Template,
+    pub(super) default: Option<String>,
 }
 
 /// What `types:` lines list for a parameter, or for several parameters that are chosen together.
@@ -206,7 +206,7 @@ impl<'a> File<'a> {
         let mut parameters = Vec::new();
         for node in declaration.child_by_field_name("parameters").map(children).unwrap_or_default() {
             if node.is_named() && node.kind() != "comment" {
-                match parameter(source, node) {
+                match parameter(&mut self.types, types::Place { source, node }) {
                     Ok(parameter) => parameters.push(parameter),
                     Err(diagnostic) => failed.push(diagnostic),
                 }
@@ -279,34 +279,31 @@ impl<'a> File<'a> {
     }
 }
 
-fn parameter(source: &SourceFile, node: Node<'_>) -> Result<Parameter, Diagnostic> {
-    let text = |node: Node<'_>| source.text[node.byte_range()].to_owned();
+pub(super) fn parameter<'a>(types: &mut Types<'a>, place: types::Place<'a>) -> Result<Parameter, Diagnostic> {
+    let node = place.node;
+    let text = |node: Node<'a>| place.at(node).text().to_owned();
     let field = |name| node.child_by_field_name(name);
-    let refuse = |message: &str, help: &str| Err(source.diagnostic(node.byte_range(), message, help));
-    let named = |name: Option<Node<'_>>| match name {
+    let refuse = |message: &str, help: &str| Err(place.refuse(message, help));
+    let named = |name: Option<Node<'a>>| match name {
         Some(name) => Ok(text(name)),
-        None => {
-            Err(source.diagnostic(node.byte_range(), "a template parameter without a name", "give it a name"))
-        }
+        None => Err(place.refuse("a template parameter without a name", "give it a name")),
     };
+    let of_type = |name| Template { name, constant: None, of_enum: None };
     let (template, default) = match node.kind() {
-        "type_parameter_declaration" => {
-            (Template { name: named(child_of_kind(node, "type_identifier"))?, constant: None }, None)
-        }
+        "type_parameter_declaration" => (of_type(named(child_of_kind(node, "type_identifier"))?), None),
         "optional_type_parameter_declaration" => {
-            (Template { name: named(field("name"))?, constant: None }, field("default_type").map(text))
+            (of_type(named(field("name"))?), field("default_type").map(text))
         }
         "parameter_declaration" | "optional_parameter_declaration" => {
             let name = named(field("declarator").filter(|declarator| declarator.kind() == "identifier"))?;
-            let ty = field("type").map(text).unwrap_or_default();
-            let constant = types::scalar(&ty).filter(|ty| ty.is_integer() || *ty == Scalar::Bool);
-            let Some(constant) = constant else {
+            let Some((constant, of_enum)) = field("type").and_then(|ty| types.number(place.at(ty))) else {
                 return refuse(
-                    &format!("`{name}` is no integer, bool or type"),
+                    &format!("`{name}` is no integer, bool, enum or type"),
                     "such a parameter has no counterpart in Rust: choose by an integer",
                 );
             };
-            (Template { name, constant: Some(constant) }, field("default_value").map(text))
+            let template = Template { name, constant: Some(constant), of_enum };
+            (template, field("default_value").map(text))
         }
         _ => {
             return refuse(
@@ -376,7 +373,7 @@ fn list(
         }
         let mut choice = Vec::new();
         for (at, value) in chosen.iter().zip(values) {
-            match argument(types, &parameters[*at].template, value) {
+            match argument(types, &parameters[*at].template, value, types.end) {
                 Ok(argument) => choice.push(argument),
                 Err(message) => return Some(source.diagnostic(place(value), message, NO_ARGUMENT)),
             }
@@ -410,7 +407,7 @@ fn products(
                 let help = format!("add `{name} = …`: the types or numbers to compile the kernel for");
                 (format!("`types:` lists nothing for `{name}`"), help)
             };
-            let default = argument(types, template, default.as_ref().ok_or_else(missing)?);
+            let default = argument(types, template, default.as_ref().ok_or_else(missing)?, types.end);
             let default = default.map_err(|message| (message, NO_ARGUMENT.to_owned()))?;
             lists.push(List { parameters: vec![at], choices: vec![vec![default]] });
         }
@@ -440,7 +437,7 @@ fn arguments(
     texts: &[String],
 ) -> Result<Vec<Argument>, String> {
     let pairs = parameters.iter().zip(texts);
-    pairs.map(|(parameter, text)| argument(types, &parameter.template, text)).collect()
+    pairs.map(|(parameter, text)| argument(types, &parameter.template, text, types.end)).collect()
 }
 
 /// Returns arguments as launchers tell them apart: `long` and `long long` are one type in Rust.
@@ -451,18 +448,23 @@ fn in_rust(arguments: &[Argument]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Reads an argument for a parameter of a template.
-fn argument(types: &mut Types<'_>, template: &Template, text: &str) -> Result<Argument, String> {
+/// Reads an argument for a parameter of a template, which is written at `place`.
+pub(super) fn argument<'a>(
+    types: &mut Types<'a>,
+    template: &Template,
+    text: &str,
+    place: types::Place<'a>,
+) -> Result<Argument, String> {
     match template.constant {
-        None => match types.named(text) {
-            ty if is_type(text) => Ok(Argument::Type { cpp: text.to_owned(), ty }),
+        None => match types.named(text, place) {
+            (cpp, ty) if is_type(text) => Ok(Argument::Type { cpp, ty }),
             _ => Err(format!("`{text}` for `{}` is no type", template.name)),
         },
-        Some(scalar) => match types.evaluate(text, "") {
-            Some(value) if scalar == Scalar::Bool => {
-                Ok(Argument::Constant { value: i128::from(value != 0), scalar })
+        Some(scalar) => match types.evaluate(text, &types::scope(place)) {
+            Some(value) => {
+                let value = if scalar == Scalar::Bool { i128::from(value != 0) } else { value };
+                Ok(Argument::Constant { value, scalar, of_enum: template.of_enum.clone() })
             }
-            Some(value) => Ok(Argument::Constant { value, scalar }),
             None => Err(format!("`{text}` for `{}` is no number", template.name)),
         },
     }

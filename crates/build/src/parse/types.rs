@@ -7,6 +7,7 @@ use tree_sitter::Node;
 
 use super::constants::{self, Name};
 use super::declared::{Constant, Declared};
+use super::instances::StructTemplate;
 use super::preprocess::{Macros, Part, Parts};
 use super::{children, doc};
 use crate::diagnostic::{Diagnostic, SourceFile};
@@ -57,7 +58,7 @@ pub(super) enum Shape {
 }
 
 impl Type {
-    fn of(shape: Shape) -> Self {
+    pub(super) fn of(shape: Shape) -> Self {
         Self { shape, constant: false, volatile: false }
     }
 
@@ -101,18 +102,21 @@ pub(super) struct Types<'a> {
     /// The headers that were read and those in quotes that were not found.
     headers: (Vec<String>, Vec<String>),
     docs: Vec<(&'a SourceFile, doc::Docs)>,
-    used: Vec<Definition>,
+    pub(super) used: Vec<Definition>,
     halves: Vec<(Scalar, String)>,
     /// The names that are being resolved, against cycles.
-    open: Vec<String>,
-    /// The types for which a template's parameters stand while an instance's declaration is read.
-    substituted: HashMap<String, ValueType>,
+    pub(super) open: Vec<String>,
+    /// Struct templates, by their names; `None` for one with a specialisation or a second definition.
+    pub(super) templates: HashMap<String, Option<StructTemplate<'a>>>,
+    /// The arguments for which a template's parameters stand while an instance's declaration is read, and the types that
+    /// the names of a struct template's own stand for.
+    pub(super) substituted: HashMap<String, Argument>,
     /// The file's own scope.
-    end: Place<'a>,
+    pub(super) end: Place<'a>,
 }
 
 /// The depth of constants that stand for constants at which an expression is given up.
-const MAX_DEPTH: usize = 32;
+pub(super) const MAX_DEPTH: usize = 32;
 
 impl<'a> Types<'a> {
     pub(super) fn collect(source: &'a SourceFile, parts: &'a Parts<'a>) -> Self {
@@ -130,6 +134,7 @@ impl<'a> Types<'a> {
             used: Vec::new(),
             halves: Vec::new(),
             open: Vec::new(),
+            templates: HashMap::new(),
             substituted: HashMap::new(),
             end: Place { source, node: parts.root() },
         };
@@ -171,6 +176,9 @@ impl<'a> Types<'a> {
         }
         constants::evaluate(text, &mut |name| match name {
             Name::Value(name) => {
+                if let Some(Argument::Constant { value, .. }) = self.substituted.get(name) {
+                    return Some(*value);
+                }
                 if let Some(text) = self.macros.text(name) {
                     return self.evaluate_to(text, scope, depth + 1);
                 }
@@ -187,7 +195,7 @@ impl<'a> Types<'a> {
     }
 
     /// Looks a name up in `scope`, in those around it, and in those that a `using` opens. Returns its full name too.
-    fn in_scope<T>(
+    pub(super) fn in_scope<T>(
         &self,
         name: &str,
         scope: &str,
@@ -277,17 +285,35 @@ impl<'a> Types<'a> {
 
     /// Has a template's parameters stand for these types from here on.
     pub(super) fn substitute(&mut self, template: &[Template], arguments: &[Argument]) {
-        let known = template.iter().zip(arguments).filter_map(|(parameter, argument)| match argument {
-            Argument::Type { ty: Some(ty), .. } => Some((parameter.name.clone(), ty.clone())),
-            _ => None,
-        });
-        self.substituted = known.collect();
+        let names = template.iter().map(|parameter| parameter.name.clone());
+        self.substituted = names.zip(arguments.iter().cloned()).collect();
     }
 
-    /// Returns the type of this name at the end of the file, if it is one that a kernel can take.
-    pub(super) fn named(&mut self, text: &str) -> Option<ValueType> {
-        match self.resolve_name(text, self.end).ok()?.shape {
-            Shape::Value(value) => Some(value.stored()),
+    /// Returns the type that is written at `place`, if it is one that a kernel can take, and its name at the end of the file.
+    pub(super) fn named(&mut self, text: &str, place: Place<'a>) -> (String, Option<ValueType>) {
+        let ty = match self.resolve_name(text, place).map(|ty| ty.shape) {
+            Ok(Shape::Value(value)) => Some(value.stored()),
+            _ => None,
+        };
+        let scope = scope(place);
+        let cpp = match &ty {
+            Some(ValueType::Struct { cpp, .. }) if text.contains('<') => cpp.clone(),
+            _ if scope.is_empty() => text.to_owned(),
+            _ => {
+                let declared = |types: &Self, name: &str| types.declared.contains_key(name).then_some(());
+                self.in_scope(text, &scope, declared).map_or_else(|| text.to_owned(), |(full, ())| full)
+            }
+        };
+        (cpp, ty)
+    }
+
+    /// Returns the integer type, bool or enum that a type node stands for: the scalar, and the enum in C++.
+    pub(super) fn number(&mut self, place: Place<'a>) -> Option<(Scalar, Option<String>)> {
+        match self.resolve_type(place).ok()?.shape {
+            Shape::Value(ValueType::Scalar(scalar)) if scalar.is_integer() || scalar == Scalar::Bool => {
+                Some((scalar, None))
+            }
+            Shape::Value(ValueType::Enum { cpp, repr, .. }) => Some((repr, Some(cpp))),
             _ => None,
         }
     }
@@ -316,10 +342,7 @@ impl<'a> Types<'a> {
                 qualify(&mut ty, place);
                 self.declarator(ty, place, node.child_by_field_name("declarator"))
             }
-            "template_type" => Err(place.refuse(
-                format!("`{text}` is a template"),
-                "write a struct of this file with the members it needs",
-            )),
+            "template_type" => self.resolve_name(text, place),
             "placeholder_type_specifier" | "auto" | "decltype" => {
                 Err(place.refuse("a deduced type cannot be bound", "write the type"))
             }
@@ -334,7 +357,7 @@ impl<'a> Types<'a> {
     fn resolve_name(&mut self, text: &str, place: Place<'a>) -> Result<Type, Diagnostic> {
         let name = canonical(text);
         let value = |value| Ok(Type::of(Shape::Value(value)));
-        if let Some(known) = self.substituted.get(&name) {
+        if let Some(Argument::Type { ty: Some(known), .. }) = self.substituted.get(&name) {
             return value(known.clone());
         }
         let ambiguous = self.in_scope(&name, &scope(place), |types, name| types.ambiguous.get(name).copied());
@@ -371,12 +394,7 @@ impl<'a> Types<'a> {
         match name.as_str() {
             "void" => return Ok(Type::of(Shape::Void)),
             "long double" => return Err(place.refuse("GPUs have no `long double`", "write `double`")),
-            _ if name.contains('<') => {
-                return Err(place.refuse(
-                    format!("`{text}` is a template"),
-                    "write a struct of this file with the members it needs",
-                ));
-            }
+            _ if name.contains('<') => return self.instance_of(&name, place),
             _ => {}
         }
         if let Some((full, declared)) = declared {
@@ -460,6 +478,8 @@ impl<'a> Types<'a> {
 
     /// Returns the name of a type in Rust, which no other type that kernels use has.
     pub(super) fn rust_name(&self, cpp: &str, place: Place<'a>) -> Result<String, Diagnostic> {
+        // The arguments of a template become parts of the name.
+        let cpp = if cpp.contains('<') { &super::instances::rust_name(cpp) } else { cpp };
         let last = cpp.rsplit("::").next().unwrap_or(cpp);
         let taken = |name: &str| self.used.iter().any(|used| used.name() == name);
         let name =
@@ -533,14 +553,16 @@ pub(super) fn scope(place: Place<'_>) -> String {
         if named && let Some(name) = outer.child_by_field_name("name") {
             scope = format!("{}::{scope}", place.at(name).text());
         }
+        // A function may be defined outside of its namespace, by its path.
+        if outer.kind() == "function_definition"
+            && let Some(name) = super::kernel::function_name(outer)
+            && let Some((path, _)) = place.at(name).text().rsplit_once("::")
+        {
+            scope = format!("{path}::{scope}");
+        }
         node = outer;
     }
     scope
-}
-
-/// Returns the scalar of this name.
-pub(super) fn scalar(text: &str) -> Option<Scalar> {
-    Scalar::from_cpp(&canonical(text))
 }
 
 /// Returns the name without `std::` and `gs::`, its integer words in one order: `long unsigned int` is `unsigned long`.

@@ -10,7 +10,7 @@ use crate::headers::write_if_changed;
 const HOW: &str = "Install ROCm (hipcc or amdclang++), or on Debian a newer clang beside its HIP packages: \
                    `scripts/setup.sh hip` of this project, or `apt-get install hipcc rocm-device-libs \
                    libamdhip64-dev clang-19 lld-19`. The variables HIPCC and ROCM_PATH name another place. Without \
-                   a compiler, leave `hip` out of the backends: kernels are then compiled at run time by HIPRTC.";
+                   a compiler, kernels are compiled at run time by HIPRTC.";
 
 /// The oldest Clang that is tried under its own name; older ones lack most of the targets.
 const OLDEST_CLANG: u32 = 17;

@@ -6,8 +6,7 @@ use super::{Missing, ask, entries, is_program, on_path, program, toolchains_dir,
 
 const HOW: &str = "Install the CUDA toolkit (12.4 or newer), or without root from Python wheels: `scripts/setup.sh cuda` of this \
      project, or `pip install 'cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.*'` in an active virtual environment. \
-     The variables NVCC and CUDA_HOME name another place. Without nvcc, leave `cuda` out of the backends: \
-     kernels are then compiled at run time by NVRTC.";
+     The variables NVCC and CUDA_HOME name another place. Without nvcc, kernels are compiled at run time by NVRTC.";
 
 /// NVIDIA's `nvcc`.
 #[derive(Clone, Debug)]

@@ -287,13 +287,80 @@ fn macros_of_the_build_choose_types() {
     assert_eq!(read(&text).assumed, ["DOUBLE"]);
 }
 
+/// Headers that are not read may define such a macro, which is no reason to refuse the file.
+#[test]
+fn macros_that_change_nothing_may_be_defined() {
+    let kernel = "extern \"C\" __global__ void k(int n) {}\n";
+    let host = "#ifndef GLX_EXTENSION_NAME\n#error \"no GL\"\nvoid draw();\n#endif\n#if defined(A) && defined(B)\n#error \"both\"\n#endif\n";
+    assert!(read(&format!("{host}{kernel}")).assumed.is_empty());
+    // Neither changes anything alone.
+    let both = "#if defined(A) && defined(B)\nextern \"C\" __global__ void more(int n) {}\n#endif\n";
+    assert_eq!(read(&format!("{both}{kernel}")).assumed, ["A", "B"]);
+    let other = format!("#ifdef A\n{kernel}#else\n{}#endif\n", kernel.replace("int n", "float n"));
+    assert_eq!(read(&other).assumed, ["A"]);
+}
+
 #[test]
 fn memory_of_unknown_types_is_bytes_and_said_to_be() {
-    let text = "template <class T> struct V { T x; };\nextern \"C\" __global__ void k(const V<float>* v, curandState* s) {}";
+    let text =
+        "template <class T> struct V;\nextern \"C\" __global__ void k(const V<float>* v, curandState* s) {}";
     let module = read(text);
     assert_eq!(module.warnings.len(), 2, "{:#?}", module.warnings);
     assert!(module.warnings[0].contains("k.cu:2:30") && module.warnings[0].contains("is a template"));
     assert!(module.warnings[1].contains("plain bytes for `s`: unknown type `curandState`"));
+}
+
+/// The layout of a struct template's instance is that of the struct with the arguments in place.
+#[test]
+fn instances_of_struct_templates_are_structs() {
+    let text = "namespace m { typedef float real; enum Kind { Small = 3 };\n\
+                template <class T, int N = 2> struct Vec { typedef T value; value x[N]; static const int n = N; T at(int i); };\n\
+                template <class T, Kind K> struct Pair { Vec<T> first; const T* const end; Vec<char, K> last; T** all; };\n\
+                extern \"C\" __global__ void k(Vec<real, 2 + 1> v, Pair<double, Small> p, const Vec<float>* memory, Vec<int*> w) {} }";
+    let module = read(text);
+    let found: Vec<_> = structs(&module).iter().map(|it| (&*it.name, &*it.cpp, it.size)).collect();
+    let expected = [
+        ("Vec_m_real_3", "m::Vec<m::real, 3>", 12),
+        ("Vec_double_2", "m::Vec<double, 2>", 16),
+        ("Vec_char_3", "m::Vec<char, 3>", 3),
+        ("Pair_double_m_Kind_3", "m::Pair<double, (m::Kind)3>", 40),
+        ("Vec_float_2", "m::Vec<float, 2>", 8),
+        ("Vec_int_2", "m::Vec<int*, 2>", 16),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(module.kernels[0].instances[0].param_table(), [(0, 12), (16, 40), (56, 8), (64, 16)]);
+    // Of a kernel's template, too, for each of its instances.
+    let generic = "template <class T> struct Dims { T sizes[4]; };\n\
+                   /// types: I = int, long\ntemplate <class I> __global__ void k(const Dims<I>* d, I n) {}";
+    let module = read(generic);
+    assert!(
+        module.warnings[0].contains("plain bytes: `d` has another type in each instance"),
+        "{:?}",
+        module.warnings
+    );
+    let one = read(&generic.replace("int, long", "long").replace("const Dims<I>* d", "Dims<I> d"));
+    assert_eq!(one.kernels[0].instances[0].param_table(), [(0, 32), (32, 8)]);
+}
+
+#[test]
+fn struct_templates_that_cannot_be_read_are_refused() {
+    let kernel = "extern \"C\" __global__ void k(V<float> v) {}";
+    for (declared, why) in [
+        (
+            "template <class T> struct V { T x; };\ntemplate <> struct V<int> { char x; };\n",
+            "a specialisation",
+        ),
+        ("template <class T> struct V;\n", "`V<float>` is a template"),
+        ("template <class T, template <class> class C> struct V { T x; };\n", "parameters cannot be read"),
+        ("template <class T, int N> struct V { T x[N]; };\n", "with 2 parameters"),
+        ("template <class T> class V { T x; };\n", "is private"),
+        ("template <class T> struct V { V<T> x; };\n", "refers to itself"),
+    ] {
+        let errors = errors(&format!("{declared}{kernel}"));
+        assert!(errors[0].contains(why), "{declared}: {errors:?}");
+    }
+    let two = "template <class T> struct V { T x; };\n/// types: T = int, float\ntemplate <class T> __global__ void k(V<T> v) {}";
+    assert!(errors(two)[0].contains("another type in each instance"), "{:?}", errors(two));
 }
 
 #[test]

@@ -1,0 +1,157 @@
+//! Struct templates, and the structs that they are for some arguments: `Vec<float, 3>`.
+
+use std::collections::HashMap;
+
+use tree_sitter::Node;
+
+use super::templates::{Parameter, argument, parameter, split};
+use super::types::{MAX_DEPTH, Place, Shape, Type, Types, scope};
+use super::{child_of_kind, children};
+use crate::diagnostic::Diagnostic;
+use crate::signature::{Argument, Definition};
+use crate::types::ValueType;
+
+/// A struct template of the file or its headers.
+#[derive(Clone, Copy)]
+pub(super) struct StructTemplate<'a> {
+    /// The struct's own declaration.
+    declaration: Place<'a>,
+    /// The list of the template's parameters.
+    parameters: Node<'a>,
+}
+
+impl<'a> Types<'a> {
+    /// Notes a struct template.
+    pub(super) fn gather_template(&mut self, place: Place<'a>, scope: &str) {
+        let declared = children(place.node)
+            .into_iter()
+            .find(|child| matches!(child.kind(), "struct_specifier" | "class_specifier" | "union_specifier"));
+        let (Some(node), Some(parameters)) = (declared, place.node.child_by_field_name("parameters")) else {
+            return;
+        };
+        let Some(name) = node.child_by_field_name("name") else { return };
+        // A specialisation may have other members.
+        let is_special = name.kind() == "template_type";
+        if node.child_by_field_name("body").is_none() && !is_special {
+            return;
+        }
+        let declaration = place.at(node);
+        let path = place.at(name).text().split('<').next().unwrap_or_default().trim();
+        let path = format!("{scope}{path}");
+        let same = |known: &Option<StructTemplate<'_>>| {
+            known.is_some_and(|known| known.declaration.text() == declaration.text())
+        };
+        let only = !is_special && self.templates.get(&path).is_none_or(same);
+        self.templates.insert(path, only.then_some(StructTemplate { declaration, parameters }));
+    }
+
+    /// Returns the struct that a template is for the arguments that are written.
+    pub(super) fn instance_of(&mut self, text: &str, place: Place<'a>) -> Result<Type, Diagnostic> {
+        let refuse = |why: &str| {
+            place.refuse(
+                format!("`{text}` is a template{why}"),
+                "write a struct of this file with the members it needs",
+            )
+        };
+        let written = text.strip_suffix('>').and_then(|text| text.split_once('<'));
+        let Some((path, arguments)) = written else { return Err(refuse("")) };
+        let found =
+            self.in_scope(path.trim(), &scope(place), |types, name| types.templates.get(name).copied());
+        let Some((path, template)) = found else { return Err(refuse("")) };
+        let Some(template) = template else {
+            return Err(refuse(" with a specialisation or more than one definition"));
+        };
+        let parameters =
+            self.parameters(template).ok_or_else(|| refuse(" whose parameters cannot be read"))?;
+        let arguments = self.arguments(&parameters, arguments, place).map_err(|why| refuse(&why))?;
+        let list: Vec<_> = arguments.iter().map(Argument::cpp).collect();
+        let full = format!("{path}<{}>", list.join(", "));
+        if let Some(known) = self.used.iter().find(|known| known.cpp() == full) {
+            return Ok(Type::of(Shape::Value(known.value())));
+        }
+        if self.open.contains(&full) || self.open.len() > MAX_DEPTH {
+            return Err(place.refuse(format!("`{full}` refers to itself"), "spell the type out"));
+        }
+        // Within the struct its own names count, and none of a kernel's template.
+        let names = parameters.into_iter().map(|parameter| parameter.template.name);
+        let own: HashMap<_, _> = names.zip(arguments).collect();
+        let outer = std::mem::replace(&mut self.substituted, own);
+        self.open.push(full.clone());
+        self.own_types(template.declaration);
+        let defined = self.define(&full, template.declaration);
+        self.open.pop();
+        self.substituted = outer;
+        let definition = Definition::Struct(defined?);
+        let ty = Type::of(Shape::Value(definition.value()));
+        self.used.push(definition);
+        Ok(ty)
+    }
+
+    fn parameters(&mut self, template: StructTemplate<'a>) -> Option<Vec<Parameter>> {
+        let list = children(template.parameters).into_iter();
+        let nodes = list.filter(|node| node.is_named() && node.kind() != "comment");
+        nodes.map(|node| parameter(self, template.declaration.at(node)).ok()).collect()
+    }
+
+    /// Reads the arguments as they are written at `place`, and those that are left out.
+    fn arguments(
+        &mut self,
+        parameters: &[Parameter],
+        written: &str,
+        place: Place<'a>,
+    ) -> Result<Vec<Argument>, String> {
+        let mut texts: Vec<_> = split(written).map(str::to_owned).collect();
+        texts.extend(parameters.iter().skip(texts.len()).map_while(|parameter| parameter.default.clone()));
+        if texts.len() != parameters.len() {
+            return Err(format!(" with {} parameters", parameters.len()));
+        }
+        let pairs = parameters.iter().zip(&texts);
+        pairs
+            .map(|(parameter, text)| {
+                let pointee = text.trim_end_matches(['*', ' ']);
+                let read = match self.substituted.get(pointee) {
+                    Some(known @ Argument::Type { .. }) => Ok(known.clone()),
+                    _ => argument(self, &parameter.template, pointee, place),
+                };
+                match read.map_err(|why| format!(", and {why}"))? {
+                    Argument::Type { cpp, .. } if pointee.len() < text.len() => {
+                        let cpp = cpp + &text[pointee.len()..];
+                        Ok(Argument::Type { cpp, ty: Some(ValueType::Address) })
+                    }
+                    read => Ok(read),
+                }
+            })
+            .collect()
+    }
+
+    /// Notes the types that the names of a struct template's own stand for, as far as they are known.
+    fn own_types(&mut self, template: Place<'a>) {
+        let body = template.node.child_by_field_name("body").map(children).unwrap_or_default();
+        for alias in
+            body.into_iter().filter(|node| matches!(node.kind(), "alias_declaration" | "type_definition"))
+        {
+            let Some(aliased) = alias.child_by_field_name("type") else { continue };
+            let declarator =
+                alias.child_by_field_name("declarator").filter(|it| it.kind() == "type_identifier");
+            let name = alias.child_by_field_name("name").or(declarator);
+            let plain = child_of_kind(alias, "type_qualifier").is_none();
+            let Some(name) = name.filter(|_| plain).map(|name| template.at(name).text().to_owned()) else {
+                continue;
+            };
+            if let Ok(Type { shape: Shape::Value(ty), constant: false, volatile: false }) =
+                self.resolve_type(template.at(aliased))
+            {
+                let cpp = template.at(aliased).text().to_owned();
+                self.substituted.insert(name, Argument::Type { cpp, ty: Some(ty) });
+            }
+        }
+    }
+}
+
+/// Returns the name of an instance, with its arguments as parts of it: `ns::Vec_float_3` of `ns::Vec<float, 3>`.
+pub(super) fn rust_name(cpp: &str) -> String {
+    let (path, arguments) = cpp.split_once('<').unwrap_or((cpp, ""));
+    let words = arguments.replace('-', "minus ");
+    let words = words.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+    words.fold(path.to_owned(), |name, word| name + "_" + word)
+}

@@ -1,0 +1,45 @@
+//! The fault of a device: whether the program was told of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether a device's fault was reported; shared by all handles of the device. [`Error::with_fault`](crate::Error::with_fault)
+/// makes the reports.
+#[derive(Clone, Debug, Default)]
+pub struct Fault(Arc<AtomicBool>);
+
+impl Fault {
+    /// Returns whether the fault was reported.
+    pub(crate) fn is_reported(&self) -> bool {
+        // The flag alone is shared, and nothing is ordered by it.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns the first report of the fault, unless there was one.
+    pub(crate) fn first_report(&self) -> Option<FirstReport> {
+        let known = self.0.swap(true, Ordering::Relaxed);
+        (!known).then(|| FirstReport { fault: self.clone(), seen: AtomicBool::new(false) })
+    }
+}
+
+/// The first report of a fault, which an error and its clones own together. Where nobody has looked at any of these, it
+/// was no report.
+#[derive(Debug)]
+pub(crate) struct FirstReport {
+    fault: Fault,
+    seen: AtomicBool,
+}
+
+impl FirstReport {
+    pub(crate) fn set_seen(&self) {
+        self.seen.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for FirstReport {
+    fn drop(&mut self) {
+        if !*self.seen.get_mut() {
+            self.fault.0.store(false, Ordering::Relaxed);
+        }
+    }
+}
