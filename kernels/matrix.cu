@@ -57,9 +57,25 @@ GS_INLINE void transpose_one(const T* __restrict__ in, T* __restrict__ out, size
     __syncthreads();
 }
 
+// A block computes one tile of the product at a time; each of its threads computes a square of `own` by `own` elements,
+// kept in registers. On the CPU one thread computes the whole tile, in loops that are vectorised.
+#if defined(GS_SERIAL)
+constexpr unsigned int matmul_own = 64;
+#else
+constexpr unsigned int matmul_own = 4;
+#endif
+constexpr unsigned int matmul_tile = 64, matmul_depth = 16;
+
+}  // namespace
+
+/// out[c][r] = in[r][c], for `rows` rows of `cols` elements
+/// types: T = float, double
+/// requires: rows * cols <= len(in), rows * cols <= len(out)
+/// covers: rows * cols
 template <class T>
-GS_INLINE void transpose_all(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
-                                          T (*tile)[transpose_tile + 1]) {
+__global__ void transpose(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols) {
+    __shared__ T shared[transpose_tile][transpose_tile + 1];
+    T(*tile)[transpose_tile + 1] = gs::shared_address(shared);
     constexpr unsigned int side = transpose_tile;
     const unsigned int threads = gs::threads_in_block(), thread = gs::thread_in_block();
     const Groups by = groups_for_rows_of(side);
@@ -84,19 +100,17 @@ GS_INLINE void transpose_all(const T* __restrict__ in, T* __restrict__ out, size
     }
 }
 
-// A block computes one tile of the product at a time; each of its threads computes a square of `own` by `own` elements,
-// kept in registers. On the CPU one thread computes the whole tile, in loops that are vectorised.
-#if defined(GS_SERIAL)
-constexpr unsigned int matmul_own = 64;
-#else
-constexpr unsigned int matmul_own = 4;
-#endif
-constexpr unsigned int matmul_tile = 64, matmul_depth = 16;
-
+/// c = a * b: c has m rows of n, a has m rows of k, b has k rows of n elements
+/// types: T = float, double
+/// requires: m * k <= len(a), k * n <= len(b), m * n <= len(c)
+/// covers: m * n
 template <class T>
-GS_INLINE void multiply(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, size_t m,
-                                       size_t k, size_t n, T (*left)[matmul_tile + 4],
-                                       T (*right)[matmul_tile]) {
+__global__ void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, size_t m, size_t k,
+                       size_t n) {
+    __shared__ T of_a[matmul_depth][matmul_tile + 4];
+    __shared__ T of_b[matmul_depth][matmul_tile];
+    T(*left)[matmul_tile + 4] = gs::shared_address(of_a);
+    T(*right)[matmul_tile] = gs::shared_address(of_b);
     constexpr unsigned int side = matmul_tile, depth = matmul_depth, own = matmul_own, squares = side / own;
     const unsigned int threads = gs::threads_in_block(), thread = gs::thread_in_block();
     const Groups by_a = groups_for_rows_of(depth), by_b = groups_for_rows_of(side);
@@ -143,28 +157,4 @@ GS_INLINE void multiply(const T* __restrict__ a, const T* __restrict__ b, T* __r
             }
         }
     }
-}
-
-}  // namespace
-
-/// out[c][r] = in[r][c], for `rows` rows of `cols` elements
-/// types: T = float, double
-/// requires: rows * cols <= len(in), rows * cols <= len(out)
-/// covers: rows * cols
-template <class T>
-__global__ void transpose(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols) {
-    __shared__ T tile[transpose_tile][transpose_tile + 1];
-    transpose_all(in, out, rows, cols, gs::shared_address(tile));
-}
-
-/// c = a * b: c has m rows of n, a has m rows of k, b has k rows of n elements
-/// types: T = float, double
-/// requires: m * k <= len(a), k * n <= len(b), m * n <= len(c)
-/// covers: m * n
-template <class T>
-__global__ void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, size_t m, size_t k,
-                       size_t n) {
-    __shared__ T left[matmul_depth][matmul_tile + 4];
-    __shared__ T right[matmul_depth][matmul_tile];
-    multiply(a, b, c, m, k, n, gs::shared_address(left), gs::shared_address(right));
 }

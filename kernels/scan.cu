@@ -38,31 +38,6 @@ GS_INLINE T strided_sum(const T* x, size_t i, size_t end, size_t step) {
     return acc[0];
 }
 
-template <class T>
-GS_INLINE void totals_of_chunks(const T* x, T* totals, size_t n) {
-    const size_t b = gs::block_in_grid(), begin = chunk_begin<T>(n, b), end = chunk_begin<T>(n, b + 1);
-    const unsigned int thread = gs::thread_in_block(), threads = gs::threads_in_block();
-    if (threads == 1) {
-        // The CPU backend launches this case: with a constant step, the sum is vectorised.
-        totals[b] = strided_sum(x, begin, end, 1);
-        return;
-    }
-    const T total = gs::block_reduce(strided_sum(x, begin + thread, end, threads), gs::Sum());
-    if (thread == 0) totals[b] = total;
-}
-
-template <class T>
-GS_INLINE void offsets_of_chunks(T* totals, size_t count) {
-    if (gs::block_in_grid() != 0) return;
-    T carry = 0;
-    for (size_t first = 0; first < count; first += gs::threads_in_block()) {
-        const size_t i = first + gs::thread_in_block();
-        const gs::BlockScan<T> scan = gs::block_scan(i < count ? totals[i] : T(0), T(0), gs::Sum());
-        if (i < count) totals[i] = carry + scan.before;
-        carry += scan.total;
-    }
-}
-
 // Load and store elements first .. first + Items of x; from `end` on, a load gives 0 and a store does nothing.
 template <class T>
 GS_INLINE void load_items(const T* x, size_t first, size_t end, bool wide, T* item) {
@@ -98,8 +73,44 @@ GS_INLINE void store_items(T* y, size_t first, size_t end, bool wide, const T* i
     }
 }
 
+}  // namespace
+
+/// totals[b] = sum of chunk b of x, where block b has chunk b
+/// types: T = float, double, unsigned int, unsigned long long
+/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
 template <class T>
-GS_INLINE void scan_of_chunks(const T* x, const T* offsets, T* y, size_t n) {
+__global__ void scan_totals(const T* __restrict__ x, T* __restrict__ totals, size_t n) {
+    const size_t b = gs::block_in_grid(), begin = chunk_begin<T>(n, b), end = chunk_begin<T>(n, b + 1);
+    const unsigned int thread = gs::thread_in_block(), threads = gs::threads_in_block();
+    if (threads == 1) {
+        // The CPU backend launches this case: with a constant step, the sum is vectorised.
+        totals[b] = strided_sum(x, begin, end, 1);
+        return;
+    }
+    const T total = gs::block_reduce(strided_sum(x, begin + thread, end, threads), gs::Sum());
+    if (thread == 0) totals[b] = total;
+}
+
+/// totals[b] = sum of totals[0..b]
+/// types: T = float, double, unsigned int, unsigned long long
+/// requires: count <= len(totals)
+template <class T>
+__global__ void scan_offsets(T* __restrict__ totals, size_t count) {
+    if (gs::block_in_grid() != 0) return;
+    T carry = 0;
+    for (size_t first = 0; first < count; first += gs::threads_in_block()) {
+        const size_t i = first + gs::thread_in_block();
+        const gs::BlockScan<T> scan = gs::block_scan(i < count ? totals[i] : T(0), T(0), gs::Sum());
+        if (i < count) totals[i] = carry + scan.before;
+        carry += scan.total;
+    }
+}
+
+/// y[i] = offsets[b] + sum of chunk b of x up to and with i
+/// types: T = float, double, unsigned int, unsigned long long
+/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(offsets)
+template <class T>
+__global__ void scan_chunks(const T* __restrict__ x, const T* __restrict__ offsets, T* __restrict__ y, size_t n) {
     const size_t b = gs::block_in_grid(), begin = chunk_begin<T>(n, b), end = chunk_begin<T>(n, b + 1);
     constexpr int items = Items<T>::count;
     const bool wide = gs::on_boundary(x, y);
@@ -121,30 +132,4 @@ GS_INLINE void scan_of_chunks(const T* x, const T* offsets, T* y, size_t n) {
         store_items(y, first, end, wide, item);
         carry += scan.total;
     }
-}
-
-}  // namespace
-
-/// totals[b] = sum of chunk b of x, where block b has chunk b
-/// types: T = float, double, unsigned int, unsigned long long
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
-template <class T>
-__global__ void scan_totals(const T* __restrict__ x, T* __restrict__ totals, size_t n) {
-    totals_of_chunks(x, totals, n);
-}
-
-/// totals[b] = sum of totals[0..b]
-/// types: T = float, double, unsigned int, unsigned long long
-/// requires: count <= len(totals)
-template <class T>
-__global__ void scan_offsets(T* __restrict__ totals, size_t count) {
-    offsets_of_chunks(totals, count);
-}
-
-/// y[i] = offsets[b] + sum of chunk b of x up to and with i
-/// types: T = float, double, unsigned int, unsigned long long
-/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(offsets)
-template <class T>
-__global__ void scan_chunks(const T* __restrict__ x, const T* __restrict__ offsets, T* __restrict__ y, size_t n) {
-    scan_of_chunks(x, offsets, y, n);
 }
