@@ -46,13 +46,14 @@ struct gs_cpu_threads {
     static constexpr uint32_t warp = GS_CPU_LOOPS_WARP;
     uint32_t x, y, z;  // the block's extents
     uint32_t count;    // the block's threads
+    uint32_t end;      // behind the last warp of which a thread runs
     bool all;          // all threads run, and rows consist of halves of warps
     // Where not all run: whether each thread does, with zeros beyond the block, and the lanes of each warp that do.
     uint8_t runs[1024 + 2 * warp];
     uint32_t lanes[32];
 
     gs_cpu_threads(uint32_t x, uint32_t y, uint32_t z)
-        : x(x), y(y), z(z), count(x * y * z), all(x % (warp / 2) == 0 && count % warp == 0) {}
+        : x(x), y(y), z(z), count(x * y * z), end(count), all(x % (warp / 2) == 0 && count % warp == 0) {}
     explicit gs_cpu_threads(const gs_cpu_context* context)
         : gs_cpu_threads(context->block.x, context->block.y, context->block.z) {
         if (!all) {
@@ -66,18 +67,16 @@ struct gs_cpu_threads {
     }
     // Counts the lanes that run after `runs` has changed.
     void settle() {
+        end = 0;
         for (uint32_t first = 0, number = 0; first < count; first += warp, ++number) {
             uint32_t sum = 0;
             for (uint32_t lane = 0; lane < warp; ++lane) sum += runs[first + lane];
             lanes[number] = sum;
+            if (sum != 0) end = first + warp;
         }
         all = false;
     }
-    bool any() const {
-        uint32_t sum = all;
-        for (uint32_t first = 0; !all && first < count; first += warp) sum |= lanes[first / warp];
-        return sum != 0;
-    }
+    bool any() const { return end != 0; }
     // Ends a loop that changed such a variable.
     template <class T>
     void renew(gs_cpu_twofold<T>& values) const {
@@ -161,7 +160,9 @@ struct gs_cpu_bit_of {
 };
 alignas(64) static constexpr gs_cpu_bit_of gs_cpu_lane_bit;
 
-// Neighbours in a row of the block, in one warp: `Length` threads, which all run, or some of `length`, if `Length` is 0.
+// Neighbours in a row of the block. All of them run: `Length` threads, or whole warps of them, if `Length` is
+// GS_CPU_LOOPS_WARPS; or some of at most a warp run, if `Length` is 0.
+#define GS_CPU_LOOPS_WARPS 1
 template <uint32_t Length>
 struct gs_cpu_part {
     static constexpr bool whole = Length != 0;
@@ -181,8 +182,10 @@ struct gs_cpu_part {
         int begin = (int)index.x;
         __asm__("" : "+r"(begin));
         GS_CPU_AT_MOST((uint32_t)begin, 1023u);
-        GS_CPU_AT_MOST(length, (uint32_t)GS_CPU_LOOPS_WARP);
-        const int end = begin + (whole ? (int)Length : (int)length);
+        GS_CPU_AT_MOST(length, Length == GS_CPU_LOOPS_WARPS ? 1024u : (uint32_t)GS_CPU_LOOPS_WARP);
+        const int end = begin + (Length == GS_CPU_LOOPS_WARPS ? (int)(length & ~(GS_CPU_LOOPS_WARP - 1u))
+                                 : whole                      ? (int)Length
+                                                              : (int)length);
 #pragma GCC ivdep
 #pragma GCC unroll 1
         for (int x = begin; x < end; ++x) {
@@ -210,12 +213,12 @@ struct gs_cpu_row {
     uint3 index;
     int x;
 
-    // Runs the body for each part of the row in which threads run.
+    // Runs the body for each part of the row, of at most a warp, in which threads run.
     template <class Body>
     GS_CPU_LOOP void parts(Body body) const {
         constexpr uint32_t warp = GS_CPU_LOOPS_WARP, half = warp / 2;
         const uint32_t length = threads.x;
-        for (uint32_t begin = 0, count; begin < length; begin += count) {
+        for (uint32_t begin = 0, count; begin < length && first + begin < threads.end; begin += count) {
             const size_t thread = first + begin;
             const uint3 index = {begin, this->index.y, this->index.z};
             if (length % warp == 0 && threads.whole_warp(thread)) {
@@ -233,6 +236,10 @@ struct gs_cpu_row {
     }
     template <bool SetsIndex, class Body>
     GS_CPU_LOOP void each(Body body) const {
+        const uint32_t length = threads.x;
+        if (threads.all && length > GS_CPU_LOOPS_WARP && length % GS_CPU_LOOPS_WARP == 0) {
+            return gs_cpu_part<GS_CPU_LOOPS_WARPS>{threads, first, index, length}.template each<SetsIndex>(body);
+        }
         parts([&](const auto part) GS_CPU_LOOP { part.template each<SetsIndex>(body); });
     }
 };
