@@ -59,7 +59,7 @@ fn run() -> Result<()> {
         |stream, frame| {
             replay.run(stream, |s| {
                 for _ in 0..steps {
-                    kernels.heat_f32(s, &now, &mut next, size, size, K)?;
+                    kernels.heat(s, &now, &mut next, size, size, K)?;
                     std::mem::swap(&mut now, &mut next);
                 }
                 Ok(())

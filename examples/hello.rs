@@ -29,7 +29,7 @@ fn run() -> Result<()> {
 
     let numbers = examples::values(args.size, |i| i as f32)?;
     let mut x = stream.upload(&numbers)?;
-    kernels.scale_f32(&stream, 2.0, &mut x, args.size)?;
+    kernels.scale(&stream, 2.0, &mut x, args.size)?;
     let doubled = stream.download(&x)?; // the one call that waits
 
     ensure!(doubled.iter().zip(&numbers).all(|(y, x)| *y == 2.0 * x), "wrong result");

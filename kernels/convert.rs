@@ -1,13 +1,12 @@
 //! Copies that change the element type: `f32` from and to `f16`, `bf16` and `f64`.
 
 use bytemuck::Pod;
-use gpustream::half::{bf16, f16};
-use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Result, Stream, View, ViewMut};
+use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Result, Stream};
 
 mod bindings {
     gpustream::include_kernels!("convert");
 }
-pub use bindings::Kernels;
+pub use bindings::{HasConvert, Kernels};
 
 /// Converting copies, loaded on one device.
 ///
@@ -49,13 +48,13 @@ impl Convert {
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.
     #[track_caller]
-    pub fn copy<T: ConvertTo<U>, U: Pod>(
+    pub fn copy<T: HasConvert<U>, U: Pod>(
         &self,
         stream: &Stream,
         src: &(impl AsView<T> + ?Sized),
         dst: &mut (impl AsViewMut<U> + ?Sized),
     ) -> Result<()> {
-        let (src, dst) = (src.view(), dst.view_mut());
+        let (src, mut dst) = (src.view(), dst.view_mut());
         if src.len() != dst.len() {
             return Err(Error::new(
                 ErrorKind::ArgumentMismatch,
@@ -66,7 +65,7 @@ impl Convert {
                 ),
             ));
         }
-        T::convert(&self.kernels, stream, src, dst)
+        self.kernels.convert(stream, &src, &mut dst, src.len())
     }
 
     /// Uploads `values` as elements of another type. The call has read the slice when it returns; the device converts
@@ -75,7 +74,7 @@ impl Convert {
     /// # Errors
     /// The errors of [`Stream::upload`].
     #[track_caller]
-    pub fn upload<T: ConvertTo<U>, U: Pod>(&self, stream: &Stream, values: &[T]) -> Result<Buffer<U>> {
+    pub fn upload<T: HasConvert<U>, U: Pod>(&self, stream: &Stream, values: &[T]) -> Result<Buffer<U>> {
         let source = stream.upload(values)?;
         let mut converted = stream.alloc(values.len())?;
         self.copy(stream, &source, &mut converted)?;
@@ -87,7 +86,7 @@ impl Convert {
     /// # Errors
     /// The errors of [`Stream::download`].
     #[track_caller]
-    pub fn download<T: ConvertTo<U>, U: Pod>(
+    pub fn download<T: HasConvert<U>, U: Pod>(
         &self,
         stream: &Stream,
         src: &(impl AsView<T> + ?Sized),
@@ -99,34 +98,4 @@ impl Convert {
         self.copy(stream, &src, &mut converted)?;
         stream.download(&converted)
     }
-}
-
-/// Element types that [`Convert`] converts to `U`. Call the methods of [`Convert`], not the one here.
-pub trait ConvertTo<U: Pod>: Pod + sealed::Sealed<U> {
-    #[doc(hidden)]
-    #[track_caller]
-    fn convert(k: &Kernels, s: &Stream, x: View<'_, Self>, y: ViewMut<'_, U>) -> Result<()>;
-}
-
-mod sealed {
-    pub trait Sealed<U> {}
-}
-
-macro_rules! converts {
-    ($($from:ty => $to:ty: $kernel:ident;)*) => {$(
-        impl sealed::Sealed<$to> for $from {}
-        impl ConvertTo<$to> for $from {
-            fn convert(k: &Kernels, s: &Stream, x: View<'_, Self>, mut y: ViewMut<'_, $to>) -> Result<()> {
-                k.$kernel(s, &x, &mut y, x.len())
-            }
-        }
-    )*};
-}
-converts! {
-    f32 => f16: f32_to_f16;
-    f32 => bf16: f32_to_bf16;
-    f16 => f32: f16_to_f32;
-    bf16 => f32: bf16_to_f32;
-    f64 => f32: f64_to_f32;
-    f32 => f64: f32_to_f64;
 }

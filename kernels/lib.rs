@@ -1,6 +1,7 @@
 //! gpustream's own kernels, with their bindings.
 //!
-//! Each module holds the bindings of one `.cu` file: load its `Kernels` once per device, then call them.
+//! Each module holds the bindings of one `.cu` file: load its `Kernels` once per device, then call them. A launcher is
+//! generic over the element type; its trait ([`HasAxpy`](elementwise::HasAxpy) for `axpy`) is a bound for generic code.
 //! [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) are algorithms of several launches, and
 //! [`Convert`](convert::Convert) copies between element types.
 //!
@@ -14,7 +15,7 @@
 //! let stream = device.stream()?;
 //! let x = stream.upload(&[1.0f32; 1000])?;
 //! let mut y = stream.full(1000, 2.0f32)?;
-//! kernels.axpy_f32(&stream, 3.0, &x, &mut y, 1000)?;
+//! kernels.axpy(&stream, 3.0, &x, &mut y, 1000)?;
 //! let sum = reduce.sum(&stream, &y)?;
 //! assert_eq!(stream.download(&sum)?, [5000.0]);
 //! # Ok::<(), gpustream::Error>(())

@@ -58,7 +58,7 @@ GS_INLINE void transpose_one(const T* __restrict__ in, T* __restrict__ out, size
 }
 
 template <class T>
-GS_INLINE void transpose(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
+GS_INLINE void transpose_all(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols,
                                           T (*tile)[transpose_tile + 1]) {
     constexpr unsigned int side = transpose_tile;
     const unsigned int threads = gs::threads_in_block(), thread = gs::thread_in_block();
@@ -94,7 +94,7 @@ constexpr unsigned int matmul_own = 4;
 constexpr unsigned int matmul_tile = 64, matmul_depth = 16;
 
 template <class T>
-GS_INLINE void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, size_t m,
+GS_INLINE void multiply(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, size_t m,
                                        size_t k, size_t n, T (*left)[matmul_tile + 4],
                                        T (*right)[matmul_tile]) {
     constexpr unsigned int side = matmul_tile, depth = matmul_depth, own = matmul_own, squares = side / own;
@@ -148,37 +148,23 @@ GS_INLINE void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __res
 }  // namespace
 
 /// out[c][r] = in[r][c], for `rows` rows of `cols` elements
+/// types: T = float, double
 /// requires: rows * cols <= len(in), rows * cols <= len(out)
 /// covers: rows * cols
-extern "C" __global__ void transpose_f32(const float* __restrict__ in, float* __restrict__ out, size_t rows, size_t cols) {
-    __shared__ float tile[transpose_tile][transpose_tile + 1];
-    transpose(in, out, rows, cols, gs::shared_address(tile));
-}
-
-/// out[c][r] = in[r][c], for `rows` rows of `cols` elements
-/// requires: rows * cols <= len(in), rows * cols <= len(out)
-/// covers: rows * cols
-extern "C" __global__ void transpose_f64(const double* __restrict__ in, double* __restrict__ out, size_t rows, size_t cols) {
-    __shared__ double tile[transpose_tile][transpose_tile + 1];
-    transpose(in, out, rows, cols, gs::shared_address(tile));
+template <class T>
+__global__ void transpose(const T* __restrict__ in, T* __restrict__ out, size_t rows, size_t cols) {
+    __shared__ T tile[transpose_tile][transpose_tile + 1];
+    transpose_all(in, out, rows, cols, gs::shared_address(tile));
 }
 
 /// c = a * b: c has m rows of n, a has m rows of k, b has k rows of n elements
+/// types: T = float, double
 /// requires: m * k <= len(a), k * n <= len(b), m * n <= len(c)
 /// covers: m * n
-extern "C" __global__ void matmul_f32(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c,
-                                      size_t m, size_t k, size_t n) {
-    __shared__ float left[matmul_depth][matmul_tile + 4];
-    __shared__ float right[matmul_depth][matmul_tile];
-    matmul(a, b, c, m, k, n, gs::shared_address(left), gs::shared_address(right));
-}
-
-/// c = a * b: c has m rows of n, a has m rows of k, b has k rows of n elements
-/// requires: m * k <= len(a), k * n <= len(b), m * n <= len(c)
-/// covers: m * n
-extern "C" __global__ void matmul_f64(const double* __restrict__ a, const double* __restrict__ b, double* __restrict__ c,
-                                      size_t m, size_t k, size_t n) {
-    __shared__ double left[matmul_depth][matmul_tile + 4];
-    __shared__ double right[matmul_depth][matmul_tile];
-    matmul(a, b, c, m, k, n, gs::shared_address(left), gs::shared_address(right));
+template <class T>
+__global__ void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, size_t m, size_t k,
+                       size_t n) {
+    __shared__ T left[matmul_depth][matmul_tile + 4];
+    __shared__ T right[matmul_depth][matmul_tile];
+    multiply(a, b, c, m, k, n, gs::shared_address(left), gs::shared_address(right));
 }

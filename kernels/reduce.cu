@@ -8,6 +8,10 @@
 
 namespace {
 
+// The type in which elements are computed: float, or double for double.
+template <class T>
+using Computed = decltype(gs::to_float(T()));
+
 // Writes the block's combination of all its threads' values.
 template <class T, class Acc, class Op>
 GS_INLINE void write_block(T* partial, Acc value, Op op) {
@@ -22,107 +26,38 @@ GS_INLINE void reduce(const T* x, Partial* partial, size_t n, Acc identity, Op o
     write_block(partial, value, op);
 }
 
-template <class Acc, class T>
-GS_INLINE void dot(const T* x, const T* y, Acc* partial, size_t n) {
-    const Acc value = gs::fold_wide(
-        n, Acc(0), gs::Sum(), [](T x, T y) { return gs::to_float(x) * gs::to_float(y); }, x, y);
-    write_block(partial, value, gs::Sum());
-}
-
 }  // namespace
 
-/// partial[b] = sum of the x[i] of block b
+/// partial[b] = sum of the x[i] of block b, computed as `Sum`
+/// types: (T, Sum) = (float, float), (double, double), (gs::half, float), (gs::bfloat16, float)
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void sum_f32(const float* __restrict__ x, float* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, float(0), gs::Sum());
+template <class T, class Sum>
+__global__ void block_sum(const T* __restrict__ x, Sum* __restrict__ partial, size_t n) {
+    reduce(x, partial, n, Sum(0), gs::Sum());
 }
 
 /// partial[b] = minimum of the x[i] of block b
+/// types: T = float, double, gs::half, gs::bfloat16
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void min_f32(const float* __restrict__ x, float* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, gs::infinity<float>(), gs::Min());
+template <class T>
+__global__ void block_min(const T* __restrict__ x, T* __restrict__ partial, size_t n) {
+    reduce(x, partial, n, gs::infinity<Computed<T>>(), gs::Min());
 }
 
 /// partial[b] = maximum of the x[i] of block b
+/// types: T = float, double, gs::half, gs::bfloat16
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void max_f32(const float* __restrict__ x, float* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, -gs::infinity<float>(), gs::Max());
+template <class T>
+__global__ void block_max(const T* __restrict__ x, T* __restrict__ partial, size_t n) {
+    reduce(x, partial, n, -gs::infinity<Computed<T>>(), gs::Max());
 }
 
-/// partial[b] = sum of x[i] * y[i] over the i of block b
+/// partial[b] = sum of x[i] * y[i] over the i of block b, computed as `Sum`
+/// types: (T, Sum) = (float, float), (double, double), (gs::half, float), (gs::bfloat16, float)
 /// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void dot_f32(const float* __restrict__ x, const float* __restrict__ y, float* __restrict__ partial, size_t n) {
-    dot(x, y, partial, n);
-}
-
-/// partial[b] = sum of the x[i] of block b
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void sum_f64(const double* __restrict__ x, double* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, double(0), gs::Sum());
-}
-
-/// partial[b] = minimum of the x[i] of block b
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void min_f64(const double* __restrict__ x, double* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, gs::infinity<double>(), gs::Min());
-}
-
-/// partial[b] = maximum of the x[i] of block b
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void max_f64(const double* __restrict__ x, double* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, -gs::infinity<double>(), gs::Max());
-}
-
-/// partial[b] = sum of x[i] * y[i] over the i of block b
-/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void dot_f64(const double* __restrict__ x, const double* __restrict__ y, double* __restrict__ partial, size_t n) {
-    dot(x, y, partial, n);
-}
-
-/// partial[b] = sum of the x[i] of block b in float
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void sum_f16(const gs::half* __restrict__ x, float* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, float(0), gs::Sum());
-}
-
-/// partial[b] = minimum of the x[i] of block b
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void min_f16(const gs::half* __restrict__ x, gs::half* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, gs::infinity<float>(), gs::Min());
-}
-
-/// partial[b] = maximum of the x[i] of block b
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void max_f16(const gs::half* __restrict__ x, gs::half* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, -gs::infinity<float>(), gs::Max());
-}
-
-/// partial[b] = sum of x[i] * y[i] over the i of block b in float
-/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void dot_f16(const gs::half* __restrict__ x, const gs::half* __restrict__ y, float* __restrict__ partial, size_t n) {
-    dot(x, y, partial, n);
-}
-
-/// partial[b] = sum of the x[i] of block b in float
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void sum_bf16(const gs::bfloat16* __restrict__ x, float* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, float(0), gs::Sum());
-}
-
-/// partial[b] = minimum of the x[i] of block b
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void min_bf16(const gs::bfloat16* __restrict__ x, gs::bfloat16* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, gs::infinity<float>(), gs::Min());
-}
-
-/// partial[b] = maximum of the x[i] of block b
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void max_bf16(const gs::bfloat16* __restrict__ x, gs::bfloat16* __restrict__ partial, size_t n) {
-    reduce(x, partial, n, -gs::infinity<float>(), gs::Max());
-}
-
-/// partial[b] = sum of x[i] * y[i] over the i of block b in float
-/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(partial)
-extern "C" __global__ void dot_bf16(const gs::bfloat16* __restrict__ x, const gs::bfloat16* __restrict__ y, float* __restrict__ partial, size_t n) {
-    dot(x, y, partial, n);
+template <class T, class Sum>
+__global__ void block_dot(const T* __restrict__ x, const T* __restrict__ y, Sum* __restrict__ partial, size_t n) {
+    const Sum value = gs::fold_wide(
+        n, Sum(0), gs::Sum(), [](T x, T y) { return gs::to_float(x) * gs::to_float(y); }, x, y);
+    write_block(partial, value, gs::Sum());
 }

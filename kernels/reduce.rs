@@ -1,15 +1,14 @@
 //! Sum, minimum, maximum and dot product: each block reduces its share, then one block reduces the blocks' results.
 
-use bytemuck::Pod;
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, AsViewMut, Buffer, Device, Error, ErrorKind, Result, Stream, View, ViewMut};
+use gpustream::{AsView, Buffer, Device, Error, ErrorKind, Launch, Result, Stream};
 
-use crate::call::{self, shares};
+use crate::call::shares;
 
 mod bindings {
     gpustream::include_kernels!("reduce");
 }
-pub use bindings::Kernels;
+pub use bindings::{HasBlockDot, HasBlockMax, HasBlockMin, HasBlockSum, Kernels};
 
 /// Reductions of whole arrays, loaded on one device.
 ///
@@ -38,7 +37,11 @@ impl Reduce {
         stream: &Stream,
         x: &(impl AsView<T> + ?Sized),
     ) -> Result<Buffer<T::Sum>> {
-        self.in_two_steps(stream, x.view(), T::sum, T::Sum::sum)
+        let x = x.view();
+        let (blocks, launch) = shares(stream, x.len())?;
+        let mut partial = stream.alloc(blocks)?;
+        self.kernels.block_sum(stream, &launch(blocks), &x, &mut partial, x.len())?;
+        self.total(stream, partial, &launch(1))
     }
 
     /// Finds the smallest element, or +∞ if there are none. NaN is skipped, as in `f32::min`; of −0 and 0, either may
@@ -48,7 +51,16 @@ impl Reduce {
     /// The errors of [`sum`](Self::sum).
     #[track_caller]
     pub fn min<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
-        self.in_two_steps(stream, x.view(), T::min, T::min)
+        let x = x.view();
+        let (blocks, launch) = shares(stream, x.len())?;
+        let mut partial = stream.alloc(blocks)?;
+        self.kernels.block_min(stream, &launch(blocks), &x, &mut partial, x.len())?;
+        if blocks == 1 {
+            return Ok(partial);
+        }
+        let mut result = stream.alloc(1)?;
+        self.kernels.block_min(stream, &launch(1), &partial, &mut result, blocks)?;
+        Ok(result)
     }
 
     /// Finds the largest element, or −∞ if there are none. NaN is skipped, as in `f32::max`; of −0 and 0, either may
@@ -58,7 +70,16 @@ impl Reduce {
     /// The errors of [`sum`](Self::sum).
     #[track_caller]
     pub fn max<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
-        self.in_two_steps(stream, x.view(), T::max, T::max)
+        let x = x.view();
+        let (blocks, launch) = shares(stream, x.len())?;
+        let mut partial = stream.alloc(blocks)?;
+        self.kernels.block_max(stream, &launch(blocks), &x, &mut partial, x.len())?;
+        if blocks == 1 {
+            return Ok(partial);
+        }
+        let mut result = stream.alloc(1)?;
+        self.kernels.block_max(stream, &launch(1), &partial, &mut result, blocks)?;
+        Ok(result)
     }
 
     /// Computes the sum of all products `x[i] * y[i]`, or 0 if there are none. `f16` and `bf16` are multiplied and
@@ -80,89 +101,46 @@ impl Reduce {
                 format!("a dot product of {} and {} elements: give views of one length", x.len(), y.len()),
             ));
         }
-        self.in_two_steps(stream, x, |call, x, partial| T::dot(call, x, y, partial), T::Sum::sum)
+        let (blocks, launch) = shares(stream, x.len())?;
+        let mut partial = stream.alloc(blocks)?;
+        self.kernels.block_dot(stream, &launch(blocks), &x, &y, &mut partial, x.len())?;
+        self.total(stream, partial, &launch(1))
     }
 
-    /// Runs `first` over all elements, and `second` over its blocks' results if there are several.
+    /// Sums the blocks' results, if there are several.
     #[track_caller]
-    fn in_two_steps<T: Pod, U: Pod>(
+    fn total<T: Reducible<Sum = T>>(
         &self,
         stream: &Stream,
-        x: View<'_, T>,
-        first: impl FnOnce(&Call<'_>, View<'_, T>, ViewMut<'_, U>) -> Result<()>,
-        second: impl FnOnce(&Call<'_>, View<'_, U>, ViewMut<'_, U>) -> Result<()>,
-    ) -> Result<Buffer<U>> {
-        let (blocks, call) = shares(&self.kernels, stream, x.len())?;
-        let mut partial = stream.alloc::<U>(blocks)?;
-        first(&call(blocks), x, partial.view_mut())?;
-        if blocks == 1 {
+        partial: Buffer<T>,
+        one_block: &Launch,
+    ) -> Result<Buffer<T>> {
+        if partial.len() == 1 {
             return Ok(partial);
         }
-        let mut result = stream.alloc::<U>(1)?;
-        second(&call(1), partial.view(), result.view_mut())?;
+        let mut result = stream.alloc(1)?;
+        self.kernels.block_sum(stream, one_block, &partial, &mut result, partial.len())?;
         Ok(result)
     }
 }
 
-#[doc(hidden)]
-pub type Call<'a> = call::Call<'a, Kernels>;
-
-/// Element types that [`Reduce`] takes: `f32`, `f64`, `f16`, `bf16`. The methods launch one kernel each; call those
-/// of [`Reduce`].
-pub trait Reducible: Pod + sealed::Sealed {
+/// Element types that [`Reduce`] takes: `f32`, `f64`, `f16`, `bf16`.
+pub trait Reducible:
+    HasBlockMin + HasBlockMax + HasBlockSum<<Self as Reducible>::Sum> + HasBlockDot<<Self as Reducible>::Sum>
+{
     /// The type in which sums are computed: `f64` for `f64`, otherwise `f32`.
     type Sum: Reducible<Sum = Self::Sum>;
-
-    #[doc(hidden)]
-    #[track_caller]
-    fn sum(call: &Call<'_>, x: View<'_, Self>, partial: ViewMut<'_, Self::Sum>) -> Result<()>;
-    #[doc(hidden)]
-    #[track_caller]
-    fn min(call: &Call<'_>, x: View<'_, Self>, partial: ViewMut<'_, Self>) -> Result<()>;
-    #[doc(hidden)]
-    #[track_caller]
-    fn max(call: &Call<'_>, x: View<'_, Self>, partial: ViewMut<'_, Self>) -> Result<()>;
-    #[doc(hidden)]
-    #[track_caller]
-    fn dot(
-        call: &Call<'_>,
-        x: View<'_, Self>,
-        y: View<'_, Self>,
-        partial: ViewMut<'_, Self::Sum>,
-    ) -> Result<()>;
 }
 
-mod sealed {
-    pub trait Sealed {}
+impl Reducible for f32 {
+    type Sum = f32;
 }
-
-macro_rules! reducible {
-    ($type:ty, $sum_type:ty: $sum:ident, $min:ident, $max:ident, $dot:ident) => {
-        impl sealed::Sealed for $type {}
-        impl Reducible for $type {
-            type Sum = $sum_type;
-
-            fn sum(call: &Call<'_>, x: View<'_, Self>, mut partial: ViewMut<'_, $sum_type>) -> Result<()> {
-                call.kernels.$sum(call.stream, &call.launch, &x, &mut partial, x.len())
-            }
-            fn min(call: &Call<'_>, x: View<'_, Self>, mut partial: ViewMut<'_, Self>) -> Result<()> {
-                call.kernels.$min(call.stream, &call.launch, &x, &mut partial, x.len())
-            }
-            fn max(call: &Call<'_>, x: View<'_, Self>, mut partial: ViewMut<'_, Self>) -> Result<()> {
-                call.kernels.$max(call.stream, &call.launch, &x, &mut partial, x.len())
-            }
-            fn dot(
-                call: &Call<'_>,
-                x: View<'_, Self>,
-                y: View<'_, Self>,
-                mut partial: ViewMut<'_, $sum_type>,
-            ) -> Result<()> {
-                call.kernels.$dot(call.stream, &call.launch, &x, &y, &mut partial, x.len())
-            }
-        }
-    };
+impl Reducible for f64 {
+    type Sum = f64;
 }
-reducible!(f32, f32: sum_f32, min_f32, max_f32, dot_f32);
-reducible!(f64, f64: sum_f64, min_f64, max_f64, dot_f64);
-reducible!(f16, f32: sum_f16, min_f16, max_f16, dot_f16);
-reducible!(bf16, f32: sum_bf16, min_bf16, max_bf16, dot_bf16);
+impl Reducible for f16 {
+    type Sum = f32;
+}
+impl Reducible for bf16 {
+    type Sum = f32;
+}

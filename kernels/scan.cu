@@ -126,73 +126,25 @@ GS_INLINE void scan_of_chunks(const T* x, const T* offsets, T* y, size_t n) {
 }  // namespace
 
 /// totals[b] = sum of chunk b of x, where block b has chunk b
+/// types: T = float, double, unsigned int, unsigned long long
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
-extern "C" __global__ void scan_totals_f32(const float* __restrict__ x, float* __restrict__ totals, size_t n) {
+template <class T>
+__global__ void scan_totals(const T* __restrict__ x, T* __restrict__ totals, size_t n) {
     totals_of_chunks(x, totals, n);
 }
 
 /// totals[b] = sum of totals[0..b]
+/// types: T = float, double, unsigned int, unsigned long long
 /// requires: count <= len(totals)
-extern "C" __global__ void scan_offsets_f32(float* __restrict__ totals, size_t count) {
+template <class T>
+__global__ void scan_offsets(T* __restrict__ totals, size_t count) {
     offsets_of_chunks(totals, count);
 }
 
 /// y[i] = offsets[b] + sum of chunk b of x up to and with i
+/// types: T = float, double, unsigned int, unsigned long long
 /// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(offsets)
-extern "C" __global__ void scan_chunks_f32(const float* __restrict__ x, const float* __restrict__ offsets, float* __restrict__ y, size_t n) {
-    scan_of_chunks(x, offsets, y, n);
-}
-
-/// totals[b] = sum of chunk b of x, where block b has chunk b
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
-extern "C" __global__ void scan_totals_f64(const double* __restrict__ x, double* __restrict__ totals, size_t n) {
-    totals_of_chunks(x, totals, n);
-}
-
-/// totals[b] = sum of totals[0..b]
-/// requires: count <= len(totals)
-extern "C" __global__ void scan_offsets_f64(double* __restrict__ totals, size_t count) {
-    offsets_of_chunks(totals, count);
-}
-
-/// y[i] = offsets[b] + sum of chunk b of x up to and with i
-/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(offsets)
-extern "C" __global__ void scan_chunks_f64(const double* __restrict__ x, const double* __restrict__ offsets, double* __restrict__ y, size_t n) {
-    scan_of_chunks(x, offsets, y, n);
-}
-
-/// totals[b] = sum of chunk b of x, where block b has chunk b
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
-extern "C" __global__ void scan_totals_u32(const unsigned int* __restrict__ x, unsigned int* __restrict__ totals, size_t n) {
-    totals_of_chunks(x, totals, n);
-}
-
-/// totals[b] = sum of totals[0..b]
-/// requires: count <= len(totals)
-extern "C" __global__ void scan_offsets_u32(unsigned int* __restrict__ totals, size_t count) {
-    offsets_of_chunks(totals, count);
-}
-
-/// y[i] = offsets[b] + sum of chunk b of x up to and with i
-/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(offsets)
-extern "C" __global__ void scan_chunks_u32(const unsigned int* __restrict__ x, const unsigned int* __restrict__ offsets, unsigned int* __restrict__ y, size_t n) {
-    scan_of_chunks(x, offsets, y, n);
-}
-
-/// totals[b] = sum of chunk b of x, where block b has chunk b
-/// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
-extern "C" __global__ void scan_totals_u64(const unsigned long long* __restrict__ x, unsigned long long* __restrict__ totals, size_t n) {
-    totals_of_chunks(x, totals, n);
-}
-
-/// totals[b] = sum of totals[0..b]
-/// requires: count <= len(totals)
-extern "C" __global__ void scan_offsets_u64(unsigned long long* __restrict__ totals, size_t count) {
-    offsets_of_chunks(totals, count);
-}
-
-/// y[i] = offsets[b] + sum of chunk b of x up to and with i
-/// requires: n <= len(x), n <= len(y), grid.x * grid.y * grid.z <= len(offsets)
-extern "C" __global__ void scan_chunks_u64(const unsigned long long* __restrict__ x, const unsigned long long* __restrict__ offsets, unsigned long long* __restrict__ y, size_t n) {
+template <class T>
+__global__ void scan_chunks(const T* __restrict__ x, const T* __restrict__ offsets, T* __restrict__ y, size_t n) {
     scan_of_chunks(x, offsets, y, n);
 }

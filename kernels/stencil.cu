@@ -1,12 +1,13 @@
 // Five-point stencil: one explicit step of the heat equation in two dimensions.
 #include <gpustream/kernel.cuh>
 
-namespace {
-
-// Makes one step inside; the border keeps its values.
+/// out = in + k * (left + right + above + below - 4 * in), for a grid of `height` rows of `width` cells; the border
+/// is copied. Stable for k up to 0.25.
+/// types: T = float, double
+/// requires: width * height <= len(in), width * height <= len(out)
+/// covers: width * height
 template <class T>
-GS_INLINE void heat_step(const T* __restrict__ in, T* __restrict__ out, size_t width, size_t height,
-                                          T k) {
+__global__ void heat(const T* __restrict__ in, T* __restrict__ out, size_t width, size_t height, T k) {
     if (width > 2 && height > 2) {
         GS_FOR_EACH_2D(x, y, width - 2, height - 2) {
             const size_t i = (y + 1) * width + x + 1;
@@ -23,22 +24,4 @@ GS_INLINE void heat_step(const T* __restrict__ in, T* __restrict__ out, size_t w
         out[y * width] = in[y * width];
         out[y * width + width - 1] = in[y * width + width - 1];
     }
-}
-
-}  // namespace
-
-/// out = in + k * (left + right + above + below - 4 * in), for a grid of `height` rows of `width` cells; the border
-/// is copied. Stable for k up to 0.25.
-/// requires: width * height <= len(in), width * height <= len(out)
-/// covers: width * height
-extern "C" __global__ void heat_f32(const float* __restrict__ in, float* __restrict__ out, size_t width, size_t height, float k) {
-    heat_step(in, out, width, height, k);
-}
-
-/// out = in + k * (left + right + above + below - 4 * in), for a grid of `height` rows of `width` cells; the border
-/// is copied. Stable for k up to 0.25.
-/// requires: width * height <= len(in), width * height <= len(out)
-/// covers: width * height
-extern "C" __global__ void heat_f64(const double* __restrict__ in, double* __restrict__ out, size_t width, size_t height, double k) {
-    heat_step(in, out, width, height, k);
 }

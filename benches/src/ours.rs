@@ -126,13 +126,13 @@ impl Contender for Ours {
             Case::Saxpy(n) => {
                 let (x, mut y) = (stream.full(n, 1.0f32)?, stream.full(n, 2.0f32)?);
                 let kernels = self.elementwise.clone();
-                rate(3 * 4 * n, stream, move |stream| kernels.axpy_f32(stream, 3.0, &x, &mut y, n))
+                rate(3 * 4 * n, stream, move |stream| kernels.axpy(stream, 3.0, &x, &mut y, n))
             }
             Case::Add(n) => {
                 let (x, y, mut z) =
                     (stream.full(n, 1.0f32)?, stream.full(n, 2.0f32)?, stream.zeros::<f32>(n)?);
                 let kernels = self.elementwise.clone();
-                rate(3 * 4 * n, stream, move |stream| kernels.add_f32(stream, &x, &y, &mut z, n))
+                rate(3 * 4 * n, stream, move |stream| kernels.add(stream, &x, &y, &mut z, n))
             }
             Case::Sum(n) => {
                 let (reduce, x) = (self.reduce.clone(), stream.full(n, 1.0f32)?);
@@ -146,7 +146,7 @@ impl Contender for Ours {
                 let n = side * side;
                 let (x, mut y) = (stream.full(n, 1.0f32)?, stream.alloc::<f32>(n)?);
                 let kernels = self.matrix.clone();
-                rate(2 * 4 * n, stream, move |stream| kernels.transpose_f32(stream, &x, &mut y, side, side))
+                rate(2 * 4 * n, stream, move |stream| kernels.transpose(stream, &x, &mut y, side, side))
             }
             Case::Pipeline(size) => pipeline(&self.device, kernels, size)?,
             Case::Barrier => {

@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 use gpustream::half::{bf16, f16};
 use gpustream::{Device, ErrorKind, Result};
-use gpustream_kernels::convert::{Convert, ConvertTo};
+use gpustream_kernels::convert::{Convert, HasConvert};
 
 use conformance::{refused, tests};
 
@@ -84,7 +84,7 @@ fn conversions_round_to_nearest(device: &Device) -> Result<()> {
 }
 
 /// Converts values that all types hold, between guard elements that must not change.
-fn at_offsets<T: ConvertTo<U> + Same, U: Same>(
+fn at_offsets<T: HasConvert<U> + Same, U: Same>(
     device: &Device,
     from: impl Fn(u8) -> T,
     to: impl Fn(u8) -> U,

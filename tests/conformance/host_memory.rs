@@ -51,7 +51,7 @@ fn kernels_reach_registered_memory(device: &Device) -> Result<()> {
     let kernels = elementwise::Kernels::load(device)?;
     let s = device.stream()?;
     let mut host = device.register(vec![2.0f32; 10_001])?;
-    kernels.scale_f32(&s, 3.0, &mut host.slice_mut(1..)?, 10_000)?;
+    kernels.scale(&s, 3.0, &mut host.slice_mut(1..)?, 10_000)?;
     let read = host.read()?;
     assert_eq!((read[0], read[1], read[10_000]), (2.0, 6.0, 6.0));
     Ok(())
@@ -65,7 +65,7 @@ fn write_combined_memory_feeds_kernels_and_copies(device: &Device) -> Result<()>
     for round in 1..4u8 {
         // This waits for the copy and the kernel of the round before.
         host.write()?.fill(f32::from(round));
-        kernels.axpy_f32(&s, 1.0, &host, &mut y, 5000)?;
+        kernels.axpy(&s, 1.0, &host, &mut y, 5000)?;
         let mut copied = s.alloc::<f32>(5000)?;
         s.copy(&host, &mut copied)?;
         assert_eq!(s.download(&copied)?, vec![f32::from(round); 5000]);
@@ -100,7 +100,7 @@ fn managed_memory_is_reached_from_both_sides(device: &Device) -> Result<()> {
     for round in 0..3u8 {
         table.write()?[17] = f32::from(round);
         s.prefetch(&table, Place::Device)?;
-        kernels.scale_f32(&s, 2.0, &mut table, 500_000)?;
+        kernels.scale(&s, 2.0, &mut table, 500_000)?;
         s.fill(&mut table.slice_mut(100..200)?, 5.0)?;
         s.prefetch(&table.slice(10..20)?, Place::Host)?;
         let read = table.read()?;

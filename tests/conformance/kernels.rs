@@ -2,12 +2,16 @@
 
 mod reference;
 
+use std::any::type_name;
+
 use conformance::{library, refused};
 use gpustream::half::{bf16, f16};
 use gpustream::{AsView, Device, ErrorKind, Launch, Result};
+use gpustream_kernels::convert::Convert;
+use gpustream_kernels::elementwise::{self, HasAdd, HasAxpy, HasFill, HasScale};
 use gpustream_kernels::reduce::{self, Reduce, Reducible};
 use gpustream_kernels::scan::{self, Scan, Scannable};
-use gpustream_kernels::{elementwise, histogram, matrix, stencil};
+use gpustream_kernels::{histogram, matrix, stencil};
 use reference::Element;
 
 conformance::tests! {
@@ -18,6 +22,7 @@ conformance::tests! {
     Warps: device_headers_warp_functions_match_plain_rust, device_headers_block_functions_match_plain_rust,
         device_headers_atomics_lose_no_update, reductions_match_plain_rust, sums_take_each_element_once,
         min_and_max_pass_over_nan, scans_match_plain_rust, reductions_are_right_in_any_shape,
+        launches_of_algorithms_have_the_place_of_the_call,
         scans_are_right_in_any_shape, histograms_match_plain_rust;
     Alone: kernels_are_right_beyond_32_bits;
 }
@@ -29,47 +34,44 @@ const LENGTHS: [usize; 18] =
 /// Elements by which two views are moved off the 16-byte boundaries, by the same distance or by different ones.
 const OFFSETS: [[usize; 2]; 5] = [[0, 0], [1, 1], [3, 3], [0, 1], [5, 2]];
 
-macro_rules! elementwise {
-    ($device:expr, $type:ty: $fill:ident, $scale:ident, $axpy:ident, $add:ident) => {{
-        let device: &Device = $device;
-        let kernels = elementwise::Kernels::load(device)?;
-        let s = device.stream()?;
-        for (n, [at_x, at_y]) in lengths_and_offsets() {
-            let what = format!("{} of {n} elements at {at_x} and {at_y}", stringify!($type));
-            let (x, y) = (reference::values::<$type>(n, 1), reference::values::<$type>(n, 2));
-            let a = <$type>::narrow(2.5);
-            // The guard element after each view shows that nothing writes beyond the view.
-            let (mut dx, mut dy) = (s.zeros::<$type>(at_x + n + 1)?, s.zeros::<$type>(at_y + n + 1)?);
-            let mut dz = s.zeros::<$type>(at_y + n + 1)?;
-            let (rx, ry) = (at_x..at_x + n, at_y..at_y + n);
-            s.upload_into(&x, &mut dx.slice_mut(rx.clone())?)?;
-            s.upload_into(&y, &mut dy.slice_mut(ry.clone())?)?;
+fn elementwise_of<T: Element + HasFill + HasScale + HasAxpy + HasAdd>(device: &Device) -> Result<()> {
+    let kernels = elementwise::Kernels::load(device)?;
+    let s = device.stream()?;
+    for (n, [at_x, at_y]) in lengths_and_offsets() {
+        let what = format!("{} of {n} elements at {at_x} and {at_y}", type_name::<T>());
+        let (x, y) = (reference::values::<T>(n, 1), reference::values::<T>(n, 2));
+        let a = T::narrow(2.5);
+        // The guard element after each view shows that nothing writes beyond the view.
+        let (mut dx, mut dy) = (s.zeros::<T>(at_x + n + 1)?, s.zeros::<T>(at_y + n + 1)?);
+        let mut dz = s.zeros::<T>(at_y + n + 1)?;
+        let (rx, ry) = (at_x..at_x + n, at_y..at_y + n);
+        s.upload_into(&x, &mut dx.slice_mut(rx.clone())?)?;
+        s.upload_into(&y, &mut dy.slice_mut(ry.clone())?)?;
 
-            let z = &mut dz.slice_mut(ry.clone())?;
-            kernels.$add(&s, &dx.slice(rx.clone())?, &dy.slice(ry.clone())?, z, n)?;
-            let z = s.download(&dz)?;
-            assert_eq!(z[ry.clone()], reference::add(&x, &y), "add, {what}");
+        let z = &mut dz.slice_mut(ry.clone())?;
+        kernels.add(&s, &dx.slice(rx.clone())?, &dy.slice(ry.clone())?, z, n)?;
+        let z = s.download(&dz)?;
+        assert_eq!(z[ry.clone()], reference::add(&x, &y), "add, {what}");
 
-            kernels.$axpy(&s, a, &dx.slice(rx.clone())?, &mut dy.slice_mut(ry.clone())?, n)?;
-            let got = s.download(&dy)?;
-            assert_near(&got[ry.clone()], &reference::axpy(a, &x, &y), &format!("axpy, {what}"));
+        kernels.axpy(&s, a, &dx.slice(rx.clone())?, &mut dy.slice_mut(ry.clone())?, n)?;
+        let got = s.download(&dy)?;
+        assert_near(&got[ry.clone()], &reference::axpy(a, &x, &y), &format!("axpy, {what}"));
 
-            kernels.$scale(&s, a, &mut dx.slice_mut(rx.clone())?, n)?;
-            let got = s.download(&dx)?;
-            assert_eq!(got[rx.clone()], reference::scale(a, &x), "scale, {what}");
+        kernels.scale(&s, a, &mut dx.slice_mut(rx.clone())?, n)?;
+        let got = s.download(&dx)?;
+        assert_eq!(got[rx.clone()], reference::scale(a, &x), "scale, {what}");
 
-            kernels.$fill(&s, a, &mut dz.slice_mut(ry.clone())?, n)?;
-            let filled = s.download(&dz)?;
-            assert!(filled[ry.clone()].iter().all(|z| *z == a), "fill, {what}");
+        kernels.fill(&s, a, &mut dz.slice_mut(ry.clone())?, n)?;
+        let filled = s.download(&dz)?;
+        assert!(filled[ry.clone()].iter().all(|z| *z == a), "fill, {what}");
 
-            for after in [s.download(&dx)?, s.download(&dy)?, filled] {
-                assert_eq!(after[after.len() - 1], <$type>::narrow(0.0), "written beyond the end, {what}");
-                let offset = after.len() - 1 - n;
-                assert!(after[..offset].iter().all(|v| *v == <$type>::narrow(0.0)), "written before, {what}");
-            }
+        for after in [s.download(&dx)?, s.download(&dy)?, filled] {
+            assert_eq!(after[after.len() - 1], T::narrow(0.0), "written beyond the end, {what}");
+            let offset = after.len() - 1 - n;
+            assert!(after[..offset].iter().all(|v| *v == T::narrow(0.0)), "written before, {what}");
         }
-        Ok(())
-    }};
+    }
+    Ok(())
 }
 
 fn lengths_and_offsets() -> impl Iterator<Item = (usize, [usize; 2])> {
@@ -88,19 +90,19 @@ fn assert_near<T: Element>(got: &[T], want: &[T], what: &str) {
 }
 
 fn elementwise_f32_matches_plain_rust(device: &Device) -> Result<()> {
-    elementwise!(device, f32: fill_f32, scale_f32, axpy_f32, add_f32)
+    elementwise_of::<f32>(device)
 }
 
 fn elementwise_f64_matches_plain_rust(device: &Device) -> Result<()> {
-    elementwise!(device, f64: fill_f64, scale_f64, axpy_f64, add_f64)
+    elementwise_of::<f64>(device)
 }
 
 fn elementwise_f16_matches_plain_rust(device: &Device) -> Result<()> {
-    elementwise!(device, f16: fill_f16, scale_f16, axpy_f16, add_f16)
+    elementwise_of::<f16>(device)
 }
 
 fn elementwise_bf16_matches_plain_rust(device: &Device) -> Result<()> {
-    elementwise!(device, bf16: fill_bf16, scale_bf16, axpy_bf16, add_bf16)
+    elementwise_of::<bf16>(device)
 }
 
 fn reductions_match_plain_rust(device: &Device) -> Result<()> {
@@ -114,7 +116,7 @@ fn reductions_of<T: Element + Reducible<Sum: Element>>(device: &Device) -> Resul
     let reduce = Reduce::load(device)?;
     let s = device.stream()?;
     for (n, [at_x, at_y]) in lengths_and_offsets() {
-        let what = format!("{} of {n} elements at {at_x} and {at_y}", std::any::type_name::<T>());
+        let what = format!("{} of {n} elements at {at_x} and {at_y}", type_name::<T>());
         let (x, y) = (reference::values::<T>(at_x + n, 3), reference::values::<T>(at_y + n, 4));
         let (dx, dy) = (s.upload(&x)?, s.upload(&y)?);
         let (x, y) = (&x[at_x..], &y[at_y..]);
@@ -201,11 +203,7 @@ fn scan_of<T: Scannable>(
         let got: Vec<f64> = s.download(&dy)?.iter().map(&wide).collect();
         for (i, (got, want)) in got[at_y..at_y + n].iter().zip(&want).enumerate() {
             let off = (got - want).abs();
-            assert!(
-                off <= error * want.abs(),
-                "{} at {i} of {n}: {got}, not {want}",
-                std::any::type_name::<T>()
-            );
+            assert!(off <= error * want.abs(), "{} at {i} of {n}: {got}, not {want}", type_name::<T>());
         }
         assert!(
             got[..at_y].iter().all(|v| *v == 0.0) && got[at_y + n] == 0.0,
@@ -222,9 +220,35 @@ fn different_lengths_are_refused(device: &Device) -> Result<()> {
     let (x, mut y) = (s.zeros::<f32>(10)?, s.zeros::<f32>(9)?);
     refused(reduce.dot(&s, &x, &y), ErrorKind::ArgumentMismatch, &[]);
     refused(scan.inclusive(&s, &x, &mut y), ErrorKind::ArgumentMismatch, &[]);
-    refused(kernels.axpy_f32(&s, 1.0, &x, &mut y, 10), ErrorKind::ContractViolated, &[]);
+    refused(kernels.axpy(&s, 1.0, &x, &mut y, 10), ErrorKind::ContractViolated, &[]);
     // The kernels still work after the refusals.
-    kernels.axpy_f32(&s, 1.0, &x, &mut y, 9)
+    kernels.axpy(&s, 1.0, &x, &mut y, 9)
+}
+
+fn launches_of_algorithms_have_the_place_of_the_call(device: &Device) -> Result<()> {
+    let (reduce, scan, convert) = (Reduce::load(device)?, Scan::load(device)?, Convert::load(device)?);
+    let s = device.stream()?;
+    let (x, mut y) = (s.full(100_003, 1.0_f64)?, s.alloc(100_003)?);
+    let mut narrow = s.alloc::<f32>(100_003)?;
+    let first = line!() + 2;
+    let graph = s.capture(|s| {
+        reduce.sum(s, &x)?;
+        reduce.min(s, &x)?;
+        reduce.max(s, &x)?;
+        reduce.dot(s, &x, &x)?;
+        scan.inclusive(s, &x, &mut y)?;
+        convert.copy(s, &x, &mut narrow)
+    })?;
+    let dot = graph.dot();
+    let kernels = ["sum", "min", "max", "dot"].map(|name| format!("block_{name}<double"));
+    let kernels = kernels.into_iter().chain(["scan_".to_owned(), "convert<double, float>".to_owned()]);
+    for (line, kernel) in (first..).zip(kernels) {
+        let place = format!("{}:{line}\"", file!().escape_default());
+        let found = dot.lines().filter(|node| node.contains(&kernel) && node.contains(&place));
+        assert!(found.count() >= if kernel == "scan_" { 3 } else { 1 }, "{kernel} at {place} in {dot}");
+    }
+    assert!(dot.lines().all(|node| !node.contains("label") || node.contains(file!())), "{dot}");
+    Ok(())
 }
 
 /// Returns launch shapes and their numbers of blocks: single threads, parts of warps, three dimensions, full blocks.
@@ -248,7 +272,7 @@ fn elementwise_kernels_are_right_in_any_shape(device: &Device) -> Result<()> {
         for (launch, _) in shapes().into_iter().chain(covering) {
             let x = reference::whole::<f32>(n, 8);
             let (dx, mut dy) = (s.upload(&x)?, s.full(n, 1.0f32)?);
-            kernels.axpy_f32_with(&s, &launch, 3.0, &dx, &mut dy, n)?;
+            kernels.axpy_with(&s, &launch, 3.0, &dx, &mut dy, n)?;
             assert_eq!(s.download(&dy)?, reference::axpy(3.0, &x, &vec![1.0; n]), "{launch:?}, {n}");
         }
     }
@@ -266,21 +290,21 @@ fn reductions_are_right_in_any_shape(device: &Device) -> Result<()> {
         for (launch, blocks) in shapes() {
             let what = format!("{launch:?}, {n}");
             let mut partial = s.full(blocks, f64::NAN)?;
-            kernels.sum_f64(&s, &launch, &dx, &mut partial, n)?;
+            kernels.block_sum(&s, &launch, &dx, &mut partial, n)?;
             assert_eq!(s.download(&partial)?.iter().sum::<f64>(), reference::sum(&x), "sum, {what}");
-            kernels.dot_f64(&s, &launch, &dx, &dx, &mut partial, n)?;
+            kernels.block_dot(&s, &launch, &dx, &dx, &mut partial, n)?;
             assert_eq!(s.download(&partial)?.iter().sum::<f64>(), reference::dot(&x, &x), "dot, {what}");
             let mut partial = s.full(blocks, f16::NAN)?;
-            kernels.min_f16(&s, &launch, &dx_narrow, &mut partial, n)?;
+            kernels.block_min(&s, &launch, &dx_narrow, &mut partial, n)?;
             assert_eq!(reference::min(&s.download(&partial)?), reference::min(&x), "min, {what}");
-            kernels.max_f16(&s, &launch, &dx_narrow, &mut partial, n)?;
+            kernels.block_max(&s, &launch, &dx_narrow, &mut partial, n)?;
             assert_eq!(reference::max(&s.download(&partial)?), reference::max(&x), "max, {what}");
         }
     }
     // The launch has one block more than `partial` has places.
     let (x, mut partial) = (s.zeros::<f64>(10)?, s.zeros::<f64>(5)?);
     let six_blocks = Launch::new([2, 3, 1], [32, 1, 1]);
-    refused(kernels.sum_f64(&s, &six_blocks, &x, &mut partial, 10), ErrorKind::ContractViolated, &[]);
+    refused(kernels.block_sum(&s, &six_blocks, &x, &mut partial, 10), ErrorKind::ContractViolated, &[]);
     Ok(())
 }
 
@@ -292,11 +316,11 @@ fn scans_are_right_in_any_shape(device: &Device) -> Result<()> {
         let (dx, want) = (s.upload(&x)?, reference::inclusive_scan(&x));
         for (launch, blocks) in shapes() {
             let (mut totals, mut dy) = (s.alloc::<f64>(blocks)?, s.full(n, f64::NAN)?);
-            kernels.scan_totals_f64(&s, &launch, &dx, &mut totals, n)?;
+            kernels.scan_totals(&s, &launch, &dx, &mut totals, n)?;
             // There are more threads than totals in one case, and fewer in the other.
             let block = if n % 2 == 0 { 256 } else { 32 };
-            kernels.scan_offsets_f64(&s, &Launch::new([2, 1, 1], [block, 1, 1]), &mut totals, blocks)?;
-            kernels.scan_chunks_f64(&s, &launch, &dx, &totals, &mut dy, n)?;
+            kernels.scan_offsets(&s, &Launch::new([2, 1, 1], [block, 1, 1]), &mut totals, blocks)?;
+            kernels.scan_chunks(&s, &launch, &dx, &totals, &mut dy, n)?;
             assert!(s.download(&dy)? == want, "{launch:?}, {n}");
         }
     }
@@ -311,7 +335,7 @@ fn transposes_match_plain_rust(device: &Device) -> Result<()> {
     {
         let x: Vec<f32> = (0..rows * cols).map(|i| i as f32).collect();
         let (dx, mut dy) = (s.upload(&x)?, s.zeros::<f32>(rows * cols)?);
-        kernels.transpose_f32(&s, &dx, &mut dy, rows, cols)?;
+        kernels.transpose(&s, &dx, &mut dy, rows, cols)?;
         assert!(s.download(&dy)? == reference::transpose(&x, rows, cols), "f32, {rows}×{cols}");
 
         let x: Vec<f64> = (0..rows * cols).map(|i| i as f64).collect();
@@ -320,7 +344,7 @@ fn transposes_match_plain_rust(device: &Device) -> Result<()> {
         for block in [256, 96, 7] {
             let mut dy = s.zeros::<f64>(rows * cols)?;
             let launch = Launch::new([3, 1, 1], [block, 1, 1]);
-            kernels.transpose_f64_with(&s, &launch, &dx, &mut dy, rows, cols)?;
+            kernels.transpose_with(&s, &launch, &dx, &mut dy, rows, cols)?;
             let right = s.download(&dy)? == reference::transpose(&x, rows, cols);
             assert!(right, "f64, {rows}×{cols}, blocks of {block}");
         }
@@ -345,7 +369,7 @@ fn matrix_products_match_plain_rust(device: &Device) -> Result<()> {
         let (a, b) = (reference::whole::<f32>(m * k, 9), reference::whole::<f32>(k * n, 10));
         let want = reference::matmul(&a, &b, shape);
         let (da, db, mut dc) = (s.upload(&a)?, s.upload(&b)?, s.full(m * n, f32::NAN)?);
-        kernels.matmul_f32(&s, &da, &db, &mut dc, m, k, n)?;
+        kernels.matmul(&s, &da, &db, &mut dc, m, k, n)?;
         assert_eq!(s.download(&dc)?.iter().map(|c| c.wide()).collect::<Vec<_>>(), want, "f32, {shape:?}");
 
         let (a, b) = (reference::whole::<f64>(m * k, 9), reference::whole::<f64>(k * n, 10));
@@ -353,7 +377,7 @@ fn matrix_products_match_plain_rust(device: &Device) -> Result<()> {
         // The default block of GPUs, and one with fewer threads than a tile needs.
         for block in [256, 100] {
             let launch = Launch::new([2, 1, 1], [block, 1, 1]);
-            kernels.matmul_f64_with(&s, &launch, &da, &db, &mut dc, m, k, n)?;
+            kernels.matmul_with(&s, &launch, &da, &db, &mut dc, m, k, n)?;
             assert_eq!(s.download(&dc)?, want, "f64, {shape:?}, blocks of {block}");
             s.fill(&mut dc, f64::NAN)?;
         }
@@ -398,14 +422,14 @@ fn heat_steps_match_plain_rust(device: &Device) -> Result<()> {
         let cells = reference::values::<f64>(width * height, 13);
         let want = reference::heat(&cells, width, height, 0.2);
         let (x, mut y) = (s.upload(&cells)?, s.full(width * height, f64::NAN)?);
-        kernels.heat_f64(&s, &x, &mut y, width, height, 0.2)?;
+        kernels.heat(&s, &x, &mut y, width, height, 0.2)?;
         assert_near(&s.download(&y)?, &want, &format!("f64, {width}×{height}"));
 
         let cells: Vec<f32> = cells.iter().map(|c| *c as f32).collect();
         let want: Vec<f32> = want.iter().map(|c| *c as f32).collect();
         let (x, mut y) = (s.upload(&cells)?, s.full(width * height, f32::NAN)?);
         let launch = Launch::new([3, 2, 1], [16, 8, 1]);
-        kernels.heat_f32_with(&s, &launch, &x, &mut y, width, height, 0.2)?;
+        kernels.heat_with(&s, &launch, &x, &mut y, width, height, 0.2)?;
         assert_near(&s.download(&y)?, &want, &format!("f32, {width}×{height}"));
     }
     Ok(())
@@ -539,8 +563,8 @@ fn kernels_are_right_beyond_32_bits(device: &Device) -> Result<()> {
     let n = (1usize << 29) + 1027;
     let mut x = s.alloc::<f32>(n)?;
     let kernels = elementwise::Kernels::load(device)?;
-    kernels.fill_f32(&s, 0.5, &mut x, n)?;
-    kernels.scale_f32(&s, 2.0, &mut x.slice_mut(n - 10..)?, 10)?;
+    kernels.fill(&s, 0.5, &mut x, n)?;
+    kernels.scale(&s, 2.0, &mut x.slice_mut(n - 10..)?, 10)?;
     let reduce = Reduce::load(device)?;
     assert_eq!(s.download(&reduce.max(&s, &x)?)?, [1.0]);
     assert_eq!(s.download(&reduce.max(&s, &x.slice(..n - 10)?)?)?, [0.5]);

@@ -5,9 +5,10 @@ use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
     Plain: sums_by_halves_are_right, own_arrays_live_across_barriers, bytes_are_counted_in_shared_memory,
-        threads_leave_a_loop_without_an_end, rows_of_every_length_have_few_threads_apart;
+        threads_leave_a_loop_without_an_end, rows_of_every_length_have_few_threads_apart,
+        blocks_loop_as_often_as_memory_says;
     Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
-        values_are_held_across_meetings;
+        values_are_held_across_meetings, groups_are_parts_of_the_block;
 }
 
 fn values(n: i32) -> Vec<i32> {
@@ -186,5 +187,39 @@ fn rows_of_every_length_have_few_threads_apart(device: &Device) -> Result<()> {
             assert_eq!(s.download(&out)?, expected, "{width} of {x} columns, {y} rows");
         }
     }
+    Ok(())
+}
+
+fn groups_are_parts_of_the_block(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for (block, n) in [([32, 1, 1], 100usize), ([64, 1, 1], 1000), ([32, 4, 2], 1000), ([96, 1, 1], 500)] {
+        let threads = block.iter().product::<u32>() as usize;
+        let blocks = n.div_ceil(threads);
+        let x = values(n as i32);
+        let mut out = s.zeros::<i32>(2 * n)?;
+        let launch = Launch::new([blocks as u32, 1, 1], block);
+        kernels.grouped(&s, &launch, &s.upload(&x)?, &mut out, n as i32)?;
+        let at = |i: usize| x.get(i).copied().unwrap_or(0);
+        let next = |i: usize| at(i / 32 * 32 + (i + 1) % 32);
+        let expected: Vec<i32> = (0..n)
+            .flat_map(|i| {
+                let some = (0..32).any(|lane| next(i / 32 * 32 + lane) > 600);
+                let sum = (0..8).map(|lane| at(i / 8 * 8 + lane)).sum::<i32>() + if some { 1000 } else { 0 };
+                [sum, next(i) * (i % threads / 32) as i32 + ((threads - 1) / 32) as i32]
+            })
+            .collect();
+        assert_eq!(s.download(&out)?, expected, "{n} values in blocks of {block:?}");
+    }
+    Ok(())
+}
+
+fn blocks_loop_as_often_as_memory_says(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    let rounds = [3, 0, 7, 1];
+    let mut out = s.full(4, -1)?;
+    kernels.as_often(&s, &Launch::new([4, 1, 1], [64, 1, 1]), &s.upload(&rounds)?, &mut out)?;
+    assert_eq!(s.download(&out)?, rounds.map(|rounds| 64 * rounds * rounds));
     Ok(())
 }

@@ -36,7 +36,7 @@ fn pieces_of_any_size_map_every_element(device: &Device) -> Result<()> {
             let n = piece.input.len();
             assert_eq!(n, piece.output.len());
             s.fill(&mut piece.output, 1.0)?;
-            kernels.axpy_f32(s, 2.0, &piece.input, &mut piece.output, n)
+            kernels.axpy(s, 2.0, &piece.input, &mut piece.output, n)
         };
         let mut pipeline = device.pipeline().chunks(chunk).depth(depth).progress(|done| seen.push(done));
         pipeline.map(&input, &mut output, work)?;

@@ -1,6 +1,10 @@
 // Kernels whose threads meet in every way of which the CPU backend makes loops: on every backend they mean the same.
 #include <gpustream/kernel.cuh>
 
+#include <cooperative_groups.h>
+
+namespace cg = cooperative_groups;
+
 #define THREADS 128
 #define LAST(n) ((n) - 1)
 
@@ -186,4 +190,47 @@ __global__ void columns(int* out, unsigned width, int first, unsigned second) {
     int sum = 0;
     for (unsigned row = 0; row < blockDim.y; ++row) sum += values[row * blockDim.x + threadIdx.x];
     out[thread] = sum;
+}
+
+/// out[2 t] = the sum of the thread's group of 8 values, out[2 t + 1] = the value of its neighbour in a group of 32 times
+/// the rank of that group.
+/// requires: n <= len(x), 2 * n <= len(out), grid.x * block.x * block.y * block.z >= n
+/// requires: block.x % 32 == 0, grid.y * grid.z == 1
+__global__ void grouped(const int* x, int* out, int n) {
+    cg::thread_block block = cg::this_thread_block();
+    const auto eight = cg::tiled_partition<8>(block);
+    cg::thread_block_tile<32> tile = cg::tiled_partition<32>(block);
+    __shared__ int last;
+    const int i = block.group_index().x * block.size() + block.thread_rank();
+    int sum = i < n ? x[i] : 0;
+    const int next = tile.shfl(sum, tile.thread_rank() + 1);
+    if (block.thread_rank() == block.num_threads() - 1) last = tile.meta_group_rank();
+    for (int bits = eight.size() / 2; bits > 0; bits /= 2) sum += eight.shfl_xor(sum, bits);
+    cg::sync(block);
+    const bool some = tile.any(next > 600);
+#if !defined(UNKNOWN_TO_ALL)
+    if (some) sum += 1000;
+#endif
+    block.sync();
+    if (i < n) {
+        out[2 * i] = sum;
+        out[2 * i + 1] = next * (int)tile.meta_group_rank() + last;
+    }
+}
+
+/// Counts in shared memory until as many rounds have passed as the block's element of `rounds` says.
+/// requires: grid.x <= len(rounds), grid.x <= len(out), grid.y * grid.z == 1
+__global__ void as_often(const int* rounds, int* out) {
+    __shared__ int left;
+    __shared__ int sum[1];
+    if (threadIdx.x == 0) left = rounds[blockIdx.x], sum[0] = 0;
+    __syncthreads();
+    const int all = rounds[blockIdx.x];
+    while (left > 0) {
+        atomicAdd(&sum[0], all);
+        __syncthreads();
+        if (threadIdx.x == 0) --left;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) out[blockIdx.x] = sum[0];
 }

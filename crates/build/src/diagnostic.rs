@@ -29,6 +29,11 @@ impl SourceFile {
         Ok(Self::new(path, text(bytes)))
     }
 
+    /// Returns where a line begins that the file has, counted from 1.
+    pub(crate) fn start_of(&self, line: usize) -> usize {
+        self.line_starts.get(line - 1).copied().unwrap_or(self.text.len())
+    }
+
     /// Returns line and column, both from 1, columns in characters.
     pub(crate) fn position(&self, offset: usize) -> (usize, usize) {
         let line = self.line_starts.partition_point(|&start| start <= offset).max(1);

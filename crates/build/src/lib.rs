@@ -73,8 +73,12 @@
 //! __global__ void saxpy(float a, const float* __restrict__ x, float* __restrict__ y, size_t n)
 //! ```
 //!
-//! * `types:` lists what a template is compiled for: `types: T = float, double, tile = 16, 32`. The launcher is generic
-//!   over the same parameters. See also [`Kernels::instantiate`].
+//! * `types:` lists what a template is compiled for: `types: T = float, double, tile = 16, 32` are four instances.
+//!   Parameters that are chosen together stand in parentheses: `types: (T, Sum) = (float, double), (int, int64_t)`. The
+//!   launcher is generic over the same parameters. Types that are one in Rust (`long`, `long long`) make one instance, of
+//!   the type that is listed first. Generic code names the trait that the launcher asks for: `axpy` makes
+//!   `HasAxpy`, which the first type of each instance has (`Kernels`, if there are numbers alone), and whose parameters
+//!   are the others. See also [`Kernels::instantiate`].
 //! * `requires:` lists conditions between commas, all of which must hold. Each compares two integer expressions (`<`
 //!   `<=` `>` `>=` `==` `!=`) over integer parameters, `len(pointer)` (elements), literals and the launch's
 //!   `grid.x|y|z`, `block.x|y|z` and `shared` (dynamic bytes), with `+ - * / %`, signs and parentheses. Each launch

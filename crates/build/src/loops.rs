@@ -10,6 +10,7 @@
 mod declare;
 mod edits;
 mod emit;
+mod groups;
 mod meetings;
 mod steps;
 mod variables;
@@ -130,6 +131,17 @@ fn form(
     if function.has_error() {
         return Err(unreadable());
     }
+    let whole = function.parent().filter(|parent| parent.kind() == "template_declaration");
+    let end = whole.unwrap_or(function).end_byte();
+    if let Some(text) = groups::without(text, function) {
+        let plain = SourceFile::new(&source.path, text);
+        let readable = readable(&plain.text);
+        let tree = tree(&readable).map_err(|_| unreadable())?;
+        let form = form(&plain, path, tree.root_node(), waits, kernel, index);
+        let line =
+            |refusal: Refusal| Refusal { at: source.start_of(plain.position(refusal.at).0), ..refusal };
+        return form.map(|form| form.map(|(_, name, code)| (end, name, code))).map_err(line);
+    }
     if waits.in_operators() {
         return Err(refuse("threads meet in an operator of this file, which is called without its name"));
     }
@@ -173,9 +185,7 @@ fn form(
         reason: format!("no loop can keep the variable `{}`", variable.name),
     })?;
     let name = format!("gs_loops_{index}_{}", kernel.name);
-    let whole = function.parent().filter(|parent| parent.kind() == "template_declaration");
     let template = whole.map_or("", |whole| &text[whole.start_byte()..function.start_byte()]);
-    let end = whole.unwrap_or(function).end_byte();
     let comma = if kernel.params.is_empty() { "" } else { ", " };
     let list = text[parameters.byte_range()].trim_start_matches('(');
     let code = format!(

@@ -110,8 +110,29 @@ __global__ void once(int* x) { x[TID] = 1; __syncthreads(); x[0] = twice(x[1]); 
 __global__ void shuffled(int* x) { int v = x[TID]; v += __shfl_xor_sync(~0u, v, 1); x[TID] = v; }
 __global__ void evenly(int* x, int n) { for (int i = 0; i < n / 2; ++i) { x[TID] += i; __syncthreads(); } }
 __global__ void warps(int* x) { int v = 3; if (TID < 32) v = __shfl_sync(~0u, x[TID], 0); else v = 4; x[TID] = v; }
+__global__ void counted(int* x) { for (int i = 0; i < x[blockIdx.x]; ++i) __syncthreads(); x[TID] = 1; }
+__global__ void pairs(int* x, int n) { for (int i = 0, j = 0; i < n; i += 1, j += n) { __syncthreads(); x[j] = i; } }
+__global__ void some_lines(int* x) {
+    __syncthreads();
+#if UNKNOWN > 3
+    x[TID] = 1;
+#endif
+}
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__global__ void grouped(int* x) {
+    cg::thread_block block = cg::this_thread_block();
+    cg::thread_block_tile<16> tile = cg::tiled_partition<16>(block);
+    int v = x[block.thread_rank()];
+    v += tile.shfl_down(v, 8);
+    cg::sync(block);
+    x[tile.meta_group_rank()] = v;
+}
 ";
-    assert_eq!(threads(text), ["alone", "loops", "loops", "loops", "loops"]);
+    assert_eq!(
+        threads(text),
+        ["alone", "loops", "loops", "loops", "loops", "loops", "loops", "loops", "loops"]
+    );
 }
 
 #[test]
@@ -124,16 +145,24 @@ __device__ int count;
 __global__ void hidden(int* x) { meet(); x[0] = 1; }
 __global__ void in_macro(int* x) { SYNC; x[0] = 1; }
 __global__ void some(int* x) { if (threadIdx.x < 32) __syncthreads(); x[0] = 1; }
-__global__ void by_memory(int* x) { for (int i = 0; i < x[0]; ++i) __syncthreads(); }
+__global__ void by_memory(int* x) { for (int i = 0; i < x[threadIdx.x]; ++i) __syncthreads(); }
 __global__ void by_global(int* x) { while (count > 0) __syncthreads(); x[0] = 1; }
 __global__ void by_own(int* x) { int i = threadIdx.x; while (i-- > 0) __syncthreads(); x[0] = 1; }
-__global__ void changed(int* x, int n) { n += x[0]; if (n > 3) __syncthreads(); x[0] = n; }
+__global__ void changed(int* x, int n) { n += x[threadIdx.x]; if (n > 3) __syncthreads(); x[0] = n; }
 __global__ void through(int* x, int n) { int* p = &n; *p = x[0]; if (n > 3) __syncthreads(); x[0] = n; }
-__global__ void some_leave(int* x) { for (int i = 0; i < 9; ++i) { __syncthreads(); if (x[i]) break; } }
+__global__ void some_leave(int* x) { for (int i = 0; i < 9; ++i) { __syncthreads(); if (x[i + threadIdx.x]) break; } }
 __global__ void lazily(int* x) { int v = x[0]; v = v > 3 && __shfl_sync(~0u, v, 1); x[0] = v; }
 __global__ void declared(int* x) { dim3 v(x[threadIdx.x]); __syncthreads(); x[0] = v.x; }
 __global__ void by_macro(int* x) { if (TID < 32) __syncthreads(); x[0] = 1; }
 __global__ void chosen(int* x) { switch (x[0]) { case 1: __syncthreads(); } }
+__global__ void spinning(volatile int* x) { while (x[0]) __syncthreads(); }
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__global__ void some_of_block(int* x) { auto g = cg::this_thread_block(); if (x[threadIdx.x]) g.sync(); }
+__global__ void handed_on(int* x) {
+    auto tile = cg::tiled_partition<32>(cg::this_thread_block());
+    x[0] = cg::reduce(tile, x[0], cg::plus<int>());
+}
 ";
     let proof = "no proof that all threads";
     assert_eq!(
@@ -152,6 +181,9 @@ __global__ void chosen(int* x) { switch (x[0]) { case 1: __syncthreads(); } }
             "16: the declaration of `v` cannot be read".to_owned(),
             format!("17: {proof} of the block come to this barrier"),
             "18: its threads meet inside of a `switch statement`".to_owned(),
+            format!("19: {proof} run a loop equally often"),
+            format!("22: {proof} of the block come to this barrier"),
+            "25: its threads meet in `cg::reduce(tile, x[0], cg::plus<int>())`".to_owned(),
         ]
     );
 }

@@ -100,6 +100,48 @@ fn a_crate_that_forbids_unsafe_has_kernels_too() {
 }
 
 #[test]
+fn generic_launchers_serve_generic_code_and_name_what_there_is() {
+    let (kernels, program) = (include_str!("outside/generic.cu"), include_str!("outside/generic.rs"));
+    let dir = user_crate("generic", kernels, program);
+    runs(&dir, "all instances work\n");
+
+    let wrong = [
+        (
+            "k.axpy(&s, 1_u8, &s.zeros(1)?, &mut s.zeros(1)?, 1)?;",
+            &["`axpy` was not compiled for `u8`", "there are `axpy<float>`, `axpy<int>`"][..],
+        ),
+        (
+            "k.axpy(&s, 1.0_f32, &s.zeros(1)?, &mut s.zeros::<i32>(1)?, 1)?;",
+            &["`Buffer<i32>` is no memory that a device can write as elements of type `f32`"],
+        ),
+        (
+            "k.widen(&s, &s.zeros::<f32>(1)?, &mut s.zeros::<f32>(1)?, 1)?;",
+            &["`Buffer<f32>` is no memory that a device can write as elements of type `f64`"],
+        ),
+        (
+            "k.widen(&s, &s.zeros::<u8>(1)?, &mut s.zeros::<f32>(1)?, 1)?;",
+            &[
+                "`widen` was not compiled for these",
+                "there are `widen<float, double>`, `widen<int, int64_t>`",
+            ],
+        ),
+        (
+            "k.add::<4>(&s, &mut s.zeros(1)?, 1)?;",
+            &["`add` was not compiled for these", "`add<2>`, `add<-3>`"],
+        ),
+    ];
+    for (line, expected) in wrong {
+        let program = program.replace("// Here.", line);
+        let dir = user_crate("generic", kernels, &program);
+        let stderr = fails(&mut cargo(&dir, &["check"]));
+        assert_eq!(stderr.matches("error[").count(), 1, "{line}: {stderr}");
+        for part in expected {
+            assert!(stderr.contains(part), "{line}: no {part} in {stderr}");
+        }
+    }
+}
+
+#[test]
 fn a_program_that_is_no_compiler_is_called_so() {
     let dir = user_crate("compilerless", include_str!("outside/arithmetic.cu"), "fn main() {}\n");
     let stderr = fails(cargo(&dir, &["check"]).env("CXX", "/bin/true"));

@@ -197,12 +197,12 @@ macro_rules! __generated {
     (unsafe impl ($($what:tt)*) for $name:ident) => {
         unsafe impl $($what)* for $name {}
     };
-    (unsafe impl [$($what:tt)*] for $name:ident { $($body:tt)* }) => {
+    (unsafe impl [$($what:tt)*] for $name:ty { $($body:tt)* }) => {
         unsafe impl $($what)* for $name { $($body)* }
     };
-    ($(#[$attribute:meta])* pub unsafe trait $name:ident [$($generics:tt)*] { $($body:tt)* }) => {
+    ($(#[$attribute:meta])* pub unsafe trait $name:ident [$($generics:tt)*] [$($super:tt)*] { $($body:tt)* }) => {
         $(#[$attribute])*
-        pub unsafe trait $name<$($generics)*> { $($body)* }
+        pub unsafe trait $name<$($generics)*>: $($super)* { $($body)* }
     };
     ($(#[$attribute:meta])* pub unsafe fn $name:ident($($params:tt)*) -> ($($returns:tt)*) { $($body:tt)* }) => {
         $(#[$attribute])*

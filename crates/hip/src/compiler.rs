@@ -164,9 +164,45 @@ impl Hiprtc {
         options.extend(source.options.iter().map(|&option| option.to_owned()));
         let title = format!("HIPRTC refused {} for {processor}", source.name);
         // SAFETY: the functions are this library's; the options are harmless by this function's contract.
-        unsafe { COMPILER.run(&self.api, source, &options, &CODE, &title) }
+        let compile = |source| unsafe { COMPILER.run(&self.api, source, &options, &CODE, &title) };
+        let compiled = compile(source);
+        let spelled: Vec<String> = source.kernels.iter().map(|(_, address)| demangled(address)).collect();
+        let kernels: Vec<_> =
+            source.kernels.iter().zip(&spelled).map(|((name, _), it)| (*name, &**it)).collect();
+        if compiled.is_ok() || kernels == source.kernels {
+            return compiled;
+        }
+        compile(&Source { kernels: &kernels, ..*source }).or(compiled)
     }
 }
+
+/// Returns the address of a template's instance with the arguments that the instance has once its symbol is demangled.
+/// The HIPRTC of ROCm 5 finds instances by that text, in which no typedef's name stands.
+fn demangled(address: &str) -> String {
+    let Some((path, arguments)) = address.strip_suffix('>').and_then(|rest| rest.split_once('<')) else {
+        return address.to_owned();
+    };
+    let arguments = arguments.split(", ").map(|argument| {
+        let typedef = TYPEDEFS.iter().find(|(name, _)| *name == argument);
+        typedef.map_or(argument, |(_, ty)| *ty)
+    });
+    format!("{path}<{}>", arguments.collect::<Vec<_>>().join(", "))
+}
+
+/// Typedefs, and types with several names: as sources write these, and as they are demangled.
+const TYPEDEFS: [(&str, &str); 11] = [
+    ("gs::half", "__half"),
+    ("unsigned", "unsigned int"),
+    ("int8_t", "signed char"),
+    ("uint8_t", "unsigned char"),
+    ("int16_t", "short"),
+    ("uint16_t", "unsigned short"),
+    ("int32_t", "int"),
+    ("uint32_t", "unsigned int"),
+    ("int64_t", "long long"),
+    ("uint64_t", "unsigned long long"),
+    ("size_t", "unsigned long"),
+];
 
 /// Returns why this compiler is not asked for this target, if so.
 ///
@@ -242,6 +278,14 @@ mod tests {
         // SAFETY: there are no options.
         let compiled = unsafe { hiprtc.compile(&named, "gfx90a") }.unwrap();
         assert_eq!(compiled.symbols, ["_ZN6solver4stepIfLi3EEEvPT_"]);
+
+        let text = "namespace gs { typedef __half half; }\ntemplate <class T, class Sum, int N> __global__ void \
+                    sum(const T* x, Sum* y) { *y = N; }\n";
+        let kernels = [("float", "&sum<gs::half, float, 3>"), ("integer", "&sum<unsigned, uint64_t, 4>")];
+        // SAFETY: there are no options.
+        let compiled =
+            unsafe { hiprtc.compile(&Source { text, kernels: &kernels, ..named }, "gfx90a") }.unwrap();
+        assert_eq!(compiled.symbols, ["_Z3sumI6__halffLi3EEvPKT_PT0_", "_Z3sumIjyLi4EEvPKT_PT0_"]);
 
         let headers =
             [("gpustream/backend.cuh", include_str!("../../../kernels/include/gpustream/backend.cuh"))];

@@ -1,4 +1,4 @@
-//! The launchers of templates: one for all instances, generic over a trait that says which instance is meant.
+//! The launchers of templates: one for all instances, with a trait that says which instance is meant.
 
 use std::fmt::Write as _;
 
@@ -6,6 +6,9 @@ use super::ALLOW;
 use crate::names::identifier;
 use crate::signature::{Argument, Kernel, Module, Template};
 use crate::types::ParamType;
+
+/// The types that can be elements.
+const POD: &str = "::gpustream::Pod";
 
 /// Writes a type for each type of the file's templates that Rust has none for: a functor, say.
 pub(super) fn write_types(text: &mut String, module: &Module) {
@@ -25,43 +28,75 @@ pub(super) fn write_types(text: &mut String, module: &Module) {
     }
 }
 
-/// Writes the trait whose parameters are a template's, and which `Kernels` has for the arguments of each instance.
+/// Writes the trait that says which instance of a template is meant. The template's first type has the trait, or
+/// `Kernels` where the template has numbers alone; the other parameters are the trait's.
 pub(super) fn write_trait(text: &mut String, kernel: &Kernel) {
     if kernel.template.is_empty() {
         return;
     }
-    let (name, kernel_name) = (trait_name(kernel), &kernel.name);
+    let (name, kernel_name, subject) = (trait_name(kernel), &kernel.name, subject(kernel));
     let instances: Vec<String> =
         kernel.instances.iter().map(|instance| format!("`{}`", kernel.instantiated(instance))).collect();
+    let instances = instances.join(", ");
+    let what = match (&kernel.template[..], subject) {
+        ([_], Some(_)) => "`{Self}`",
+        _ => "these types or numbers",
+    };
+    let supertrait = if subject.is_some_and(|number| is_element(kernel, number)) { POD } else { "Sized" };
+    let rest = listed(kernel.template.iter().map(parameter), subject);
     let _ = writeln!(
         text,
-        "::gpustream::__generated! {{\n/// The arguments for which `{kernel_name}` was compiled: {}.\n///\n/// # Safety\n/// `INSTANCE` \
-         is that of these arguments.\n{ALLOW}\n#[diagnostic::on_unimplemented(message = \"`{kernel_name}` was not compiled \
-         for these types or numbers\", note = \"there are {}\")]\npub unsafe trait {name} [{}] {{\n    /// The number of the \
-         instance.\n    const INSTANCE: usize;\n}}\n}}",
-        instances.join(", "),
-        instances.join(", "),
-        parameters(kernel),
+        "::gpustream::__generated! {{\n/// The types or numbers for which `{kernel_name}` was compiled: {instances}.\n///\n/// # \
+         Safety\n/// `INSTANCE` is that of these arguments.\n{ALLOW}\n#[diagnostic::on_unimplemented(message = \
+         \"`{kernel_name}` was not compiled for {what}\", note = \"there are {instances}\")]\npub unsafe trait {name} \
+         [{rest}] [{supertrait}] {{\n    /// The number of the instance.\n    const INSTANCE: usize;\n}}\n}}"
     );
     for (number, instance) in kernel.instances.iter().enumerate() {
-        let arguments: Vec<String> = instance.arguments.iter().map(rust).collect();
+        let subject_type = subject.map_or_else(|| "Kernels".to_owned(), |at| rust(&instance.arguments[at]));
+        let rest = listed(instance.arguments.iter().map(rust), subject);
         let _ = writeln!(
             text,
             "// SAFETY: the array of kernels has this instance at this place.\n::gpustream::__generated!(unsafe impl \
-             [{name}<{}>] for Kernels {{ const INSTANCE: usize = {number}; }});",
-            arguments.join(", ")
+             [{name}<{rest}>] for {subject_type} {{ const INSTANCE: usize = {number}; }});"
         );
     }
     text.push('\n');
 }
 
-/// Returns the generic parameters of launchers, to be written between angle brackets.
-pub(super) fn parameters(kernel: &Kernel) -> String {
-    let parameter = |Template { name, constant, .. }: &Template| match constant {
+/// Returns the place of the template's parameter that has the trait: the first type.
+fn subject(kernel: &Kernel) -> Option<usize> {
+    kernel.template.iter().position(|parameter| parameter.constant.is_none())
+}
+
+/// Returns whether a type of the template is that of a launcher's values or elements.
+fn is_element(kernel: &Kernel, number: usize) -> bool {
+    kernel.generics.contains(&Some(number))
+}
+
+/// Returns a list of all but the one at `but`.
+fn listed(all: impl Iterator<Item = String>, but: Option<usize>) -> String {
+    let rest = all.enumerate().filter(|(at, _)| Some(*at) != but).map(|(_, one)| one);
+    rest.collect::<Vec<_>>().join(", ")
+}
+
+fn parameter(Template { name, constant, .. }: &Template) -> String {
+    match constant {
         Some(scalar) => format!("const {}: {}", identifier(name), scalar.rust()),
         None => identifier(name),
-    };
-    kernel.template.iter().map(parameter).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Returns the type that has the trait, and the trait with its parameters, as launchers name them.
+fn requirement(kernel: &Kernel) -> (String, String) {
+    let subject = subject(kernel);
+    let ty = subject.map_or_else(|| "Self".to_owned(), |at| identifier(&kernel.template[at].name));
+    let rest = listed(kernel.template.iter().map(|parameter| identifier(&parameter.name)), subject);
+    (ty, format!("{}<{rest}>", trait_name(kernel)))
+}
+
+/// Returns the generic parameters of launchers, to be written between angle brackets.
+pub(super) fn parameters(kernel: &Kernel) -> String {
+    listed(kernel.template.iter().map(parameter), None)
 }
 
 /// Returns the same names as arguments.
@@ -74,10 +109,11 @@ pub(super) fn bounds(kernel: &Kernel) -> String {
     if kernel.template.is_empty() {
         return String::new();
     }
-    let mut bounds = format!("where Self: {}<{}>", trait_name(kernel), arguments(kernel));
+    let (ty, requirement) = requirement(kernel);
+    let mut bounds = format!("where {ty}: {requirement}");
     for (number, parameter) in kernel.template.iter().enumerate() {
-        if kernel.generics.contains(&Some(number)) {
-            let _ = write!(bounds, ", {}: ::gpustream::Pod", identifier(&parameter.name));
+        if Some(number) != subject(kernel) && is_element(kernel, number) {
+            let _ = write!(bounds, ", {}: {POD}", identifier(&parameter.name));
         }
     }
     bounds
@@ -86,10 +122,11 @@ pub(super) fn bounds(kernel: &Kernel) -> String {
 /// Returns the expression of the loaded kernel.
 pub(super) fn loaded(kernel: &Kernel) -> String {
     let field = super::names::field(&kernel.name);
-    match &kernel.template[..] {
-        [] => format!("self.{field}"),
-        _ => format!("self.{field}[<Self as {}<{}>>::INSTANCE]", trait_name(kernel), arguments(kernel)),
+    if kernel.template.is_empty() {
+        return format!("self.{field}");
     }
+    let (ty, requirement) = requirement(kernel);
+    format!("self.{field}[<{ty} as {requirement}>::INSTANCE]")
 }
 
 /// Returns the Rust type of a parameter's value or element.
@@ -103,13 +140,13 @@ pub(super) fn element(kernel: &Kernel, param: usize) -> String {
     }
 }
 
-/// Returns the trait's name: `AxpyFor` for `axpy`.
+/// Returns the trait's name: `HasAxpy` for `axpy`.
 fn trait_name(kernel: &Kernel) -> String {
     let words = kernel.name.split('_').map(|word| {
         let mut letters = word.chars();
         letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
     });
-    words.collect::<String>() + "For"
+    format!("Has{}", words.collect::<String>())
 }
 
 fn rust(argument: &Argument) -> String {

@@ -397,7 +397,7 @@ impl<'e, 't> Emitter<'e, 't> {
             let _ = writeln!(
                 self.out,
                 "gs_cpu_threads gs_other_{side} = gs_cpu_branch(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{ return \
-                 !gs_side_{side}.runs[gs_turn.thread]; }});\n{{\ngs_cpu_threads& gs_threads = gs_other_{side};"
+                 !gs_side_{side}.runs[gs_turn.thread]; }});\nif (gs_other_{side}.any()) {{\ngs_cpu_threads& gs_threads = gs_other_{side};"
             );
         } else {
             let sets = sets_index(std::slice::from_ref(condition));
@@ -406,7 +406,10 @@ impl<'e, 't> Emitter<'e, 't> {
                 "gs_cpu_threads gs_side_{side} = gs_cpu_branch<{sets}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
             );
             self.holds(condition);
-            let _ = writeln!(self.out, "}});\n{{\ngs_cpu_threads& gs_threads = gs_side_{side};");
+            let _ = writeln!(
+                self.out,
+                "}});\nif (gs_side_{side}.any()) {{\ngs_cpu_threads& gs_threads = gs_side_{side};"
+            );
         }
         self.steps(body);
         let _ = writeln!(self.out, "}}");

@@ -238,7 +238,7 @@ impl<'k, 't> Steps<'k, 't> {
                 open.done.push(Step::Common(self.piece(node)));
                 Ok(())
             }
-            kind if kind.starts_with("preproc") => refuse(node, "its meetings stand beside an `#if`"),
+            kind if kind.starts_with("preproc") => self.conditional_text(node, open),
             "expression_statement" => self.expression(node, open),
             "if_statement" => self.condition(node, open),
             "break_statement" | "continue_statement" if !self.in_branch => {
@@ -285,6 +285,30 @@ impl<'k, 't> Steps<'k, 't> {
             return Ok(());
         }
         let piece = self.piece(node);
+        self.push(open, node, piece);
+        Ok(())
+    }
+
+    /// Adds statements between an `#if` and its `#endif`, which only the compiler can choose from.
+    fn conditional_text(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
+        if self.meets(node) {
+            return refuse(node, "its threads meet beside an `#if`");
+        }
+        let mut declares = None;
+        visit(node, &mut |inner| {
+            if inner.kind() == "declaration" && declares.is_none() {
+                declares = Some(inner);
+            }
+            inner.kind() != "compound_statement"
+        });
+        if let Some(declaration) = declares {
+            return refuse(declaration, "a variable is declared beside an `#if`");
+        }
+        if returns(node) || jump(node, true).is_some() {
+            return refuse(node, "threads leave beside an `#if`");
+        }
+        let mut piece = self.piece(node);
+        piece.text = format!("\n{}\n", piece.text);
         self.push(open, node, piece);
         Ok(())
     }
@@ -415,6 +439,10 @@ impl<'k, 't> Steps<'k, 't> {
                 return refuse(declarator, format!("the declaration of `{name}` cannot be read"));
             };
             let variable = &self.variables.list[index];
+            let reads = |value| variable.kind == Kind::Uniform && self.variables.reads_memory(value);
+            if variable.value().is_some_and(reads) {
+                self.close(open);
+            }
             open.done.push(Step::Declare(index));
             if variable.kind != Kind::Own {
                 continue;

@@ -74,6 +74,13 @@ struct Write<'t> {
     from: Option<Vec<Node<'t>>>,
 }
 
+/// What an expression may be made of.
+struct Allowed<'a> {
+    identifier: &'a dyn Fn(Node<'_>) -> bool,
+    /// An element of an array.
+    read: &'a dyn Fn(Node<'_>) -> bool,
+}
+
 /// The variables of a kernel.
 pub(super) struct Variables<'k, 't> {
     waits: &'k Waits,
@@ -281,12 +288,43 @@ impl<'k, 't> Variables<'k, 't> {
             && write.from.as_ref().is_some_and(|from| from.iter().all(|node| self.is_uniform(*node)))
     }
 
-    /// Returns whether all threads of the block find the same value.
+    /// Returns whether all threads of the block find the same value, if they look for it between the same two meetings:
+    /// another thread that changes memory in between would be a data race.
     pub(super) fn is_uniform(&self, node: Node<'_>) -> bool {
-        self.is_simple(node, &|name| match self.meant(name) {
-            Some(index) => self.list[index].kind == Kind::Uniform,
-            None => !self.varying.contains(&self.text[name.byte_range()]),
-        })
+        let common = |name: Node<'_>| {
+            if let Some(index) = self.meant(name) {
+                return self.list[index].kind == Kind::Uniform;
+            }
+            let name = &self.text[name.byte_range()];
+            !self.varying.contains(name) || self.is_shared(name)
+        };
+        let read = |place: Node<'_>| self.is_common_place(place);
+        self.is_simple(node, &Allowed { identifier: &common, read: &read })
+    }
+
+    /// Returns whether an expression that is uniform reads memory.
+    pub(super) fn reads_memory(&self, node: Node<'_>) -> bool {
+        node.kind() == "subscript_expression"
+            || node.kind() == "identifier" && self.is_shared(&self.text[node.byte_range()])
+            || children(node).into_iter().any(|child| self.reads_memory(child))
+    }
+
+    /// Returns whether all threads name the same place in memory: one in an array of the block, or behind a pointer that
+    /// they have in common.
+    fn is_common_place(&self, place: Node<'_>) -> bool {
+        let (Some(array), Some(index)) =
+            (place.child_by_field_name("argument"), place.child_by_field_name("indices"))
+        else {
+            return false;
+        };
+        let name = &self.text[array.byte_range()];
+        let pointer = self.meant(array).is_some_and(|index| {
+            let variable = &self.list[index];
+            variable.kind == Kind::Uniform && variable.ty.ends_with('*') && !variable.ty.contains("volatile")
+        });
+        array.kind() == "identifier"
+            && (pointer || self.is_shared(name))
+            && children(index).into_iter().filter(Node::is_named).all(|index| self.is_uniform(index))
     }
 
     /// Returns whether an expression has one value for all threads of a row.
@@ -301,18 +339,19 @@ impl<'k, 't> Variables<'k, 't> {
 
     /// Returns whether an expression has the same value whenever a thread evaluates it.
     fn follows(&self, node: Node<'_>) -> bool {
-        self.is_simple(node, &|name| match self.meant(name).map(|index| (index, self.list[index].kind)) {
+        let fixed = |name: Node<'_>| match self.meant(name).map(|index| (index, self.list[index].kind)) {
             Some((index, Kind::Uniform)) => !self.is_written(index),
             Some((_, kind)) => kind == Kind::Again,
             None => {
                 let name = &self.text[name.byte_range()];
                 name == "threadIdx" || !self.varying.contains(name)
             }
-        })
+        };
+        self.is_simple(node, &Allowed { identifier: &fixed, read: &|_| false })
     }
 
-    /// Returns whether an expression only computes, from identifiers that are `allowed`.
-    fn is_simple(&self, node: Node<'_>, allowed: &dyn Fn(Node<'_>) -> bool) -> bool {
+    /// Returns whether an expression only computes, from what is `allowed`.
+    fn is_simple(&self, node: Node<'_>, allowed: &Allowed<'_>) -> bool {
         let all = |nodes: Vec<Node<'_>>| {
             nodes.into_iter().filter(Node::is_named).all(|node| self.is_simple(node, allowed))
         };
@@ -328,13 +367,14 @@ impl<'k, 't> Variables<'k, 't> {
             | "primitive_type"
             | "comment" => true,
             "identifier" => match self.waits.macro_of(&self.text[node.byte_range()]) {
-                Macro::None => allowed(node),
+                Macro::None => (allowed.identifier)(node),
                 Macro::Varies => false,
                 // Constants alone, if no word means one of the kernel's variables.
                 Macro::Of(words) => {
                     !words.iter().any(|word| self.by_name.contains_key(word) || self.varying.contains(word))
                 }
             },
+            "subscript_expression" => (allowed.read)(node),
             "field_expression" => {
                 let argument = node.child_by_field_name("argument");
                 let direct =
@@ -378,10 +418,14 @@ impl<'k, 't> Variables<'k, 't> {
         let text = self.text;
         let mut writes = Vec::new();
         visit(body, &mut |node| {
-            let statement = node.parent().filter(|parent| {
+            let mut whole = node;
+            while let Some(parent) = whole.parent().filter(|parent| parent.kind() == "comma_expression") {
+                whole = parent;
+            }
+            let statement = whole.parent().filter(|parent| {
                 let header = parent.kind() == "for_statement"
                     && [parent.child_by_field_name("update"), parent.child_by_field_name("initializer")]
-                        .contains(&Some(node));
+                        .contains(&Some(whole));
                 parent.kind() == "expression_statement" || header
             });
             let statement = statement.map(|statement| statement.id());

@@ -138,11 +138,18 @@ pub(crate) fn split(text: &str) -> impl Iterator<Item = &str> {
     .filter(|part| !part.is_empty())
 }
 
-/// A parameter of a template, with the values that it has where nobody gives others.
+/// A parameter of a template, with the value that it has where nobody gives another.
 pub(super) struct Parameter {
     pub(super) template: Template,
-    listed: Vec<String>,
     pub(super) default: Option<String>,
+}
+
+/// What `types:` lines list for a parameter, or for several parameters that are chosen together.
+struct List {
+    /// The parameters' places in the template.
+    parameters: Vec<usize>,
+    /// Each has a value for every one of `parameters`.
+    choices: Vec<Vec<Argument>>,
 }
 
 impl<'a> File<'a> {
@@ -205,33 +212,25 @@ impl<'a> File<'a> {
                 }
             }
         }
+        let mut lists = Vec::new();
         for range in listed {
-            failed.extend(list(source, self.docs.text(source).blanked, range.clone(), &mut parameters));
+            let text = self.docs.text(source).blanked;
+            failed.extend(list(source, text, range.clone(), (&mut self.types, &parameters), &mut lists));
         }
         let mut instances: Vec<(Vec<Argument>, bool)> = Vec::new();
-        let mut add = |arguments, written| match instances.iter_mut().find(|(known, _)| *known == arguments) {
-            Some((_, known)) => *known |= written,
+        let mut add = |arguments: Vec<Argument>, written| match instances
+            .iter_mut()
+            .find(|(known, _)| in_rust(known).eq(in_rust(&arguments)))
+        {
+            Some((known, is_written)) => *is_written |= written && *known == arguments,
             None => instances.push((arguments, written)),
         };
         if let Some(range) = listed.first()
             && failed.is_empty()
         {
-            match products(&parameters) {
-                Ok(products) => {
-                    for texts in products {
-                        match arguments(&mut self.types, &parameters, &texts) {
-                            Ok(arguments) => add(arguments, false),
-                            Err(message) => {
-                                failed.push(source.diagnostic(range.clone(), message, NO_ARGUMENT));
-                            }
-                        }
-                    }
-                }
-                Err(name) => failed.push(source.diagnostic(
-                    range.clone(),
-                    format!("`types:` lists nothing for `{name}`"),
-                    format!("add `{name} = …`: the types or numbers to compile the kernel for"),
-                )),
+            match products(&mut self.types, &parameters, lists) {
+                Ok(products) => products.into_iter().for_each(|arguments| add(arguments, false)),
+                Err((message, help)) => failed.push(source.diagnostic(range.clone(), message, help)),
             }
         }
         for Wanted { path, arguments: texts, place } in
@@ -313,59 +312,122 @@ pub(super) fn parameter<'a>(types: &mut Types<'a>, place: types::Place<'a>) -> R
             );
         }
     };
-    Ok(Parameter { template, listed: Vec::new(), default })
+    Ok(Parameter { template, default })
 }
 
-/// Reads one `types:` line, such as `T = float, double, tile = 16, 32`.
+/// Reads one `types:` line, such as `T = float, double, tile = 16, 32` or `(T, Sum) = (float, double), (int, int64_t)`.
 fn list(
     source: &SourceFile,
     text: &str,
     range: Range<usize>,
-    parameters: &mut [Parameter],
+    (types, parameters): (&mut Types<'_>, &[Parameter]),
+    lists: &mut Vec<List>,
 ) -> Option<Diagnostic> {
-    let refuse = |message: String| {
-        let help = "write `types: T = float, double` for a template over `class T`, `tile = 16, 32` for an `int tile`";
-        Some(source.diagnostic(range.clone(), message, help))
+    // Both are of one text, so that the difference is a place in it.
+    let place = |part: &str| {
+        let start = part.as_ptr() as usize - text.as_ptr() as usize;
+        start..start + part.len()
+    };
+    let refuse = |range: Range<usize>, message: String| {
+        let help = "write `types: T = float, double` for a template over `class T`, `tile = 16, 32` for an `int tile`, and \
+                    `(T, Sum) = (float, double), (int, int64_t)` for two that are chosen together";
+        Some(source.diagnostic(range, message, help))
     };
     let mut current = None;
     for part in split(&text[range.clone()]) {
-        let value = match part.split_once('=') {
-            Some((name, value)) => {
-                let name = name.trim();
-                current = parameters.iter().position(|parameter| parameter.template.name == name);
-                if current.is_none() {
-                    return refuse(format!("the template has no parameter `{name}`"));
-                }
-                value.trim()
-            }
-            None => part,
+        let (names, value) = match part.split_once('=') {
+            Some((names, value)) => (Some(names.trim()), value.trim()),
+            None => (None, part),
         };
-        match current {
-            Some(at) if !value.is_empty() => parameters[at].listed.push(value.to_owned()),
-            _ => return refuse("a `types:` line without the parameter's name".to_owned()),
+        if let Some(names) = names {
+            let mut chosen = Vec::new();
+            for name in tuple(names) {
+                match parameters.iter().position(|parameter| parameter.template.name == name) {
+                    Some(at) if chosen.contains(&at) => {
+                        return refuse(place(names), format!("`{names}` names `{name}` twice"));
+                    }
+                    Some(at) => chosen.push(at),
+                    None => return refuse(place(part), format!("the template has no parameter `{name}`")),
+                }
+            }
+            let known = lists.iter().position(|list| list.parameters == chosen);
+            let at = known.unwrap_or(lists.len());
+            if known.is_none() {
+                let listed = |at: &usize| lists.iter().any(|list| list.parameters.contains(at));
+                if let Some(twice) = chosen.iter().copied().find(listed) {
+                    let name = &parameters[twice].template.name;
+                    return refuse(place(part), format!("`{name}` is listed alone and together with others"));
+                }
+                lists.push(List { parameters: chosen, choices: Vec::new() });
+            }
+            current = Some((at, names));
         }
+        let Some((at, names)) = current.filter(|_| !value.is_empty()) else {
+            return refuse(place(part), "a `types:` line without the parameter's name".to_owned());
+        };
+        let List { parameters: chosen, choices } = &mut lists[at];
+        let values = if names.starts_with('(') { tuple(value) } else { vec![value] };
+        if values.len() != chosen.len() {
+            let wanted = chosen.len();
+            return refuse(place(value), format!("`{value}` is not a choice of {wanted} for `{names}`"));
+        }
+        let mut choice = Vec::new();
+        for (at, value) in chosen.iter().zip(values) {
+            match argument(types, &parameters[*at].template, value, types.end) {
+                Ok(argument) => choice.push(argument),
+                Err(message) => return Some(source.diagnostic(place(value), message, NO_ARGUMENT)),
+            }
+        }
+        choices.push(choice);
     }
     match current {
         Some(_) => None,
-        None => refuse("an empty `types:` line".to_owned()),
+        None => refuse(range, "an empty `types:` line".to_owned()),
     }
 }
 
-/// Returns every choice of one value for each parameter, or the parameter that has none.
-fn products(parameters: &[Parameter]) -> Result<Vec<Vec<String>>, &str> {
-    let mut products = vec![Vec::new()];
-    for Parameter { template, listed, default } in parameters {
-        let values: Vec<&String> =
-            if listed.is_empty() { default.iter().collect() } else { listed.iter().collect() };
-        if values.is_empty() {
-            return Err(&template.name);
-        }
-        let longer = products.iter().flat_map(|start: &Vec<String>| {
-            values.iter().map(move |&value| [&start[..], std::slice::from_ref(value)].concat())
-        });
-        products = longer.collect();
+/// Returns the parts of `(a, b)`, or the text itself where it is not one in parentheses.
+fn tuple(text: &str) -> Vec<&str> {
+    match text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
+        Some(inner) => split(inner).collect(),
+        None => vec![text],
     }
-    Ok(products)
+}
+
+/// Returns every choice of one value for each parameter, or the message and the remedy where a parameter has none.
+fn products(
+    types: &mut Types<'_>,
+    parameters: &[Parameter],
+    mut lists: Vec<List>,
+) -> Result<Vec<Vec<Argument>>, (String, String)> {
+    for (at, Parameter { template, default }) in parameters.iter().enumerate() {
+        if !lists.iter().any(|list| list.parameters.contains(&at)) {
+            let name = &template.name;
+            let missing = || {
+                let help = format!("add `{name} = …`: the types or numbers to compile the kernel for");
+                (format!("`types:` lists nothing for `{name}`"), help)
+            };
+            let default = argument(types, template, default.as_ref().ok_or_else(missing)?, types.end);
+            let default = default.map_err(|message| (message, NO_ARGUMENT.to_owned()))?;
+            lists.push(List { parameters: vec![at], choices: vec![vec![default]] });
+        }
+    }
+    // The last parameter's values change fastest.
+    lists.sort_by_key(|list| list.parameters.iter().min().copied());
+    let mut products = vec![Vec::new()];
+    for List { parameters, choices } in &lists {
+        let with = |product: &Vec<(usize, Argument)>, choice: &Vec<Argument>| {
+            let chosen = parameters.iter().copied().zip(choice.iter().cloned());
+            product.iter().cloned().chain(chosen).collect::<Vec<_>>()
+        };
+        products =
+            products.iter().flat_map(|product| choices.iter().map(|choice| with(product, choice))).collect();
+    }
+    let ordered = products.into_iter().map(|mut product| {
+        product.sort_by_key(|(at, _)| *at);
+        product.into_iter().map(|(_, argument)| argument).collect()
+    });
+    Ok(ordered.collect())
 }
 
 /// Reads the arguments for all parameters of a template.
@@ -376,6 +438,14 @@ fn arguments(
 ) -> Result<Vec<Argument>, String> {
     let pairs = parameters.iter().zip(texts);
     pairs.map(|(parameter, text)| argument(types, &parameter.template, text, types.end)).collect()
+}
+
+/// Returns arguments as launchers tell them apart: `long` and `long long` are one type in Rust.
+fn in_rust(arguments: &[Argument]) -> impl Iterator<Item = String> {
+    arguments.iter().map(|argument| match argument {
+        Argument::Type { ty: Some(ty), .. } => ty.rust(),
+        other => other.cpp(),
+    })
 }
 
 /// Reads an argument for a parameter of a template, which is written at `place`.

@@ -24,3 +24,11 @@ extern "C" __global__ void draw(Line line, unsigned char* image, int rows, int c
 }
 
 extern "C" __global__ void free_for_all(int* x, bool up) { x[0] += up ? 1 : -1; }
+
+/// types: (From, To) = (float, double), (int, int64_t)
+/// requires: n <= len(x), n <= len(y)
+/// covers: n
+template <class From, class To>
+__global__ void widen(const From* x, To* y, unsigned n) {
+    GS_FOR_EACH(i, n) y[i] = x[i];
+}

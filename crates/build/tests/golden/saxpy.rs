@@ -35,7 +35,25 @@ pub struct Kernels {
     kernel_saxpy: ::gpustream::Kernel,
     kernel_draw: ::gpustream::Kernel,
     kernel_free_for_all: ::gpustream::Kernel,
+    kernel_widen: [::gpustream::Kernel; 2],
 }
+
+::gpustream::__generated! {
+/// The types or numbers for which `widen` was compiled: `widen<float, double>`, `widen<int, int64_t>`.
+///
+/// # Safety
+/// `INSTANCE` is that of these arguments.
+#[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
+#[diagnostic::on_unimplemented(message = "`widen` was not compiled for these types or numbers", note = "there are `widen<float, double>`, `widen<int, int64_t>`")]
+pub unsafe trait HasWiden [To] [::gpustream::Pod] {
+    /// The number of the instance.
+    const INSTANCE: usize;
+}
+}
+// SAFETY: the array of kernels has this instance at this place.
+::gpustream::__generated!(unsafe impl [HasWiden<f64>] for f32 { const INSTANCE: usize = 0; });
+// SAFETY: the array of kernels has this instance at this place.
+::gpustream::__generated!(unsafe impl [HasWiden<i64>] for i32 { const INSTANCE: usize = 1; });
 
 #[allow(clippy::all, clippy::pedantic, clippy::restriction, non_snake_case, non_camel_case_types, non_upper_case_globals, unused_parens, unreachable_pub, rustdoc::all, dead_code)]
 impl Kernels {
@@ -61,7 +79,7 @@ impl Kernels {
             headers: &[
             ],
             options: &[],
-            kernels: &[],
+            kernels: &[("widen<float, double>", "&widen<float, double>"), ("widen<int, int64_t>", "&widen<int, int64_t>")],
         };
         use ::gpustream::codegen::param;
         let source = ::gpustream::ModuleSource { name: "k", images: IMAGES, source: Some(SOURCE), globals: &[] };
@@ -71,6 +89,7 @@ impl Kernels {
             kernel_saxpy: module.kernel_with("saxpy", &[param(0, 4), param(8, 8), param(16, 8), param(24, 8)])?,
             kernel_draw: module.kernel_with("draw", &[param(0, 8), param(8, 8), param(16, 4), param(20, 4)])?,
             kernel_free_for_all: module.kernel_with("free_for_all", &[param(0, 8), param(8, 1)])?,
+            kernel_widen: [module.kernel_with("widen<float, double>", &[param(0, 8), param(8, 8), param(16, 4)])?, module.kernel_with("widen<int, int64_t>", &[param(0, 8), param(8, 8), param(16, 4)])?],
             module,
         })
     }
@@ -245,5 +264,72 @@ impl Kernels {
         // Arguments match the compiled parameters, which were compared at load.
         ::gpustream::__generated!(unsafe { self.kernel_free_for_all.launch(stream, launch, &[::gpustream::Arg::write(&mut x), ::gpustream::Arg::value(&up)]) })
     }
+    }
+
+    /// Launches `widen`.
+    ///
+    /// Requires:
+    /// * `n <= len(x)`
+    /// * `n <= len(y)`
+    ///
+    /// The launch has a grid of the device's choice that loops over `n`. Does not block. The kernel is in `k.cu`, line 32.
+    ///
+    /// # Errors
+    /// `ContractViolated` where a requirement does not hold.
+    /// `InvalidLaunch` where the shape exceeds the device's limits.
+    #[track_caller]
+    pub fn widen<From, To>(
+        &self,
+        stream: &::gpustream::Stream,
+        x: &(impl ::gpustream::AsView<From> + ?Sized),
+        y: &mut (impl ::gpustream::AsViewMut<To> + ?Sized),
+        n: u32,
+    ) -> ::gpustream::Result<()>
+    where From: HasWiden<To>, To: ::gpustream::Pod {
+        let extent_x = {
+            let Some(extent) = (|| usize::try_from((n as i128)).ok())() else {
+                return Err(::gpustream::codegen::violated("widen", "a size to cover (`covers: n`)", &[("n", (n as i128))]));
+            };
+            extent
+        };
+        let launch = ::gpustream::Launch::strided(extent_x);
+        self.widen_with::<From, To>(stream, &launch, x, y, n)
+    }
+
+    /// Launches `widen`.
+    ///
+    /// Requires:
+    /// * `n <= len(x)`
+    /// * `n <= len(y)`
+    ///
+    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 32.
+    ///
+    /// # Errors
+    /// `ContractViolated` where a requirement does not hold.
+    /// `InvalidLaunch` where the shape exceeds the device's limits.
+    #[track_caller]
+    pub fn widen_with<From, To>(
+        &self,
+        stream: &::gpustream::Stream,
+        launch: &::gpustream::Launch,
+        x: &(impl ::gpustream::AsView<From> + ?Sized),
+        y: &mut (impl ::gpustream::AsViewMut<To> + ?Sized),
+        n: u32,
+    ) -> ::gpustream::Result<()>
+    where From: HasWiden<To>, To: ::gpustream::Pod {
+        if launch.is_empty() {
+            return Ok(());
+        }
+        let x = ::gpustream::AsView::<From>::view(x);
+        let mut y = ::gpustream::AsViewMut::<To>::view_mut(y);
+        if !((n as i128) <= (x.len() as i128)) {
+            return Err(::gpustream::codegen::violated("widen", "n <= len(x)", &[("n", (n as i128)), ("len(x)", (x.len() as i128))]));
+        }
+        if !((n as i128) <= (y.len() as i128)) {
+            return Err(::gpustream::codegen::violated("widen", "n <= len(y)", &[("n", (n as i128)), ("len(y)", (y.len() as i128))]));
+        }
+        // SAFETY: the kernel's author says that it is sound where its requirements hold; they were just checked.
+        // Arguments match the compiled parameters, which were compared at load.
+        ::gpustream::__generated!(unsafe { self.kernel_widen[<From as HasWiden<To>>::INSTANCE].launch(stream, launch, &[::gpustream::Arg::read(&x), ::gpustream::Arg::write(&mut y), ::gpustream::Arg::value(&n)]) })
     }
 }

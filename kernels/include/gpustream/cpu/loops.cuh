@@ -73,6 +73,11 @@ struct gs_cpu_threads {
         }
         all = false;
     }
+    bool any() const {
+        uint32_t sum = all;
+        for (uint32_t first = 0; !all && first < count; first += warp) sum |= lanes[first / warp];
+        return sum != 0;
+    }
     // Ends a loop that changed such a variable.
     template <class T>
     void renew(gs_cpu_twofold<T>& values) const {

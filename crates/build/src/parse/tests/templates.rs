@@ -29,6 +29,79 @@ fn each_choice_of_listed_types_and_numbers_is_an_instance() {
 }
 
 #[test]
+fn parameters_in_parentheses_are_chosen_together() {
+    let template =
+        "template <class T, int tile, class Sum, bool up = true> __global__ void k(const T* x, Sum* y) {}\n";
+    let text = format!(
+        "/// types: (T, Sum) = (float, double), (int, int64_t), tile = 8, 16,\n///        (gs::half, float)\n{template}"
+    );
+    refused(&text, "2:12", &["`(gs::half, float)` for `tile` is no number"]);
+    let text = format!(
+        "/// types: (T, Sum) = (float, double),\n///        (int, int64_t), tile = 8, 16\n/// types: ( T,Sum ) = (gs::half, \
+         float), (int, int64_t)\n{template}"
+    );
+    let expected = [
+        "k<float, 8, double, true>",
+        "k<float, 16, double, true>",
+        "k<int, 8, int64_t, true>",
+        "k<int, 16, int64_t, true>",
+        "k<gs::half, 8, float, true>",
+        "k<gs::half, 16, float, true>",
+    ];
+    assert_eq!(keys(&text, &[]), expected);
+    assert_eq!(read(&text).kernels[0].generics, [Some(0), Some(2)]);
+    let any_order = "/// types: (Sum, T) = (double, float)\n/// types: tile = 8, up = false\n";
+    assert_eq!(keys(&format!("{any_order}{template}"), &[]), ["k<float, 8, double, false>"]);
+    let numbers =
+        "/// types: (N, M) = (2, 1 + 2), ((4), 8)\ntemplate <int N, int M> __global__ void k(int* x) {}\n";
+    assert_eq!(keys(numbers, &[]), ["k<2, 3>", "k<4, 8>"]);
+}
+
+#[test]
+fn types_that_are_one_in_rust_are_one_instance() {
+    let template = "template <class T> __global__ void k(T* x) {}\n";
+    let text = format!("/// types: T = long, int, int64_t, long long, signed char, char\n{template}");
+    assert_eq!(
+        keys(&text, &["k<int8_t>", "k<unsigned>"]),
+        ["k<long>", "k<int>", "k<signed char>", "k<unsigned>"]
+    );
+    let text = format!("/// types: T = long\n{template}template __global__ void k<long long>(long long*);\n");
+    let module = read(&text);
+    let [only] = &module.kernels[0].instances[..] else { panic!("{module:?}") };
+    assert!(!only.written, "the file instantiates another function");
+}
+
+#[test]
+fn mistakes_in_parentheses_are_said_where_they_stand() {
+    let after = |line: &str| {
+        format!(
+            "/// types: {line}\ntemplate <class T, class Sum> __global__ void k(const T* x, Sum* y) {{}}\n"
+        )
+    };
+    refused(
+        &after("(T, Sum) = (float, float), double"),
+        "1:39",
+        &["`double` is not a choice of 2 for `(T, Sum)`"],
+    );
+    refused(&after("(T, Sum) = (float)"), "1:23", &["`(float)` is not a choice of 2 for `(T, Sum)`"]);
+    refused(
+        &after("(T, Sum) = float, double"),
+        "1:23",
+        &["`float` is not a choice of 2", "(float, double), (int"],
+    );
+    refused(&after("(T, Acc) = (float, float)"), "1:12", &["no parameter `Acc`"]);
+    refused(&after("(T, T) = (float, float)"), "1:12", &["`(T, T)` names `T` twice"]);
+    refused(&after("(T) = (float)"), "1:11", &["lists nothing for `Sum`"]);
+    refused(
+        &after("T = int, (T, Sum) = (float, float)"),
+        "1:21",
+        &["`T` is listed alone and together with others"],
+    );
+    refused(&after("(T, Sum) = "), "1:12", &["without the parameter's name"]);
+    refused(&after("(T, Sum) = (float, 7)"), "1:31", &["`7` for `Sum` is no type"]);
+}
+
+#[test]
 fn instances_are_asked_for_in_the_file_in_host_code_and_in_the_build_script() {
     let text = "namespace n {\ntemplate <typename T, unsigned N> __global__ void k(T* x) {}\n}\n\
                 template __global__ void n::k<float, 0x10>(float*);\n\
@@ -81,10 +154,10 @@ fn mistakes_in_instances_are_said_where_they_stand() {
     let template = "template <class T, int N> __global__ void k(T* x) {}\n";
     let after = |line: &str| format!("/// types: {line}\n{template}");
     refused(&after("T = float"), "1:11", &["lists nothing for `N`", "add `N = …`"]);
-    refused(&after("T = float, M = 3"), "1:11", &["no parameter `M`"]);
-    refused(&after("float"), "1:11", &["without the parameter's name"]);
-    refused(&after("T = float, N = three"), "1:11", &["`three` for `N` is no number"]);
-    refused(&after("T = 7, N = 3"), "1:11", &["`7` for `T` is no type"]);
+    refused(&after("T = float, M = 3"), "1:23", &["no parameter `M`"]);
+    refused(&after("float"), "1:12", &["without the parameter's name"]);
+    refused(&after("T = float, int, N = three"), "1:32", &["`three` for `N` is no number"]);
+    refused(&after("T = 7, N = 3"), "1:16", &["`7` for `T` is no type"]);
     let safe = format!("/// requires: 1 <= len(x)\n{}", after("T = float, bool, N = 3"));
     refused(&safe, "3:45", &["neither true nor false"]);
     refused(

@@ -1,0 +1,196 @@
+//! Cooperative groups of a kernel in the words of plain CUDA, which the rest of the rewrite knows.
+//!
+//! A block's group and its tiles are objects whose methods follow from the thread's number: `tile.shfl_down(v, 4)` of a
+//! tile of 32 threads is `__shfl_down_sync(all, v, 4, 32)`.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use super::edits::{self, Edit};
+use super::variables::declared;
+use super::waits::callee;
+use crate::parse::{child_of_kind, children, visit};
+
+#[derive(Clone, Copy)]
+enum Group {
+    Block,
+    /// Neighbours of a block, of this number.
+    Tile(u32),
+}
+
+/// What a group is a part of.
+enum Parent {
+    Block,
+    Named(String),
+}
+
+/// A group, what it is a part of, and its declaration.
+type Declared = (Group, Parent, Range<usize>);
+
+/// The number of a thread in its block, and of the block's threads.
+const RANK: &str = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))";
+const THREADS: &str = "(blockDim.x * blockDim.y * blockDim.z)";
+
+impl Group {
+    /// Returns the expression in place of a call without values.
+    fn plain(self, method: &str) -> Option<String> {
+        Some(match (self, method) {
+            (Self::Block, "sync") => "__syncthreads()".to_owned(),
+            (Self::Block, "thread_rank") => RANK.to_owned(),
+            (Self::Block, "size" | "num_threads" | "group_size") => THREADS.to_owned(),
+            (Self::Block, "thread_index") => "threadIdx".to_owned(),
+            (Self::Block, "group_index") => "blockIdx".to_owned(),
+            (Self::Block, "group_dim" | "dim_threads") => "blockDim".to_owned(),
+            (Self::Tile(_), "sync") => "__syncwarp()".to_owned(),
+            (Self::Tile(size), "thread_rank") => format!("({RANK} % {size}u)"),
+            (Self::Tile(size), "meta_group_rank") => format!("({RANK} / {size}u)"),
+            (Self::Tile(size), "meta_group_size") => format!("(({THREADS} + {size}u - 1) / {size}u)"),
+            (Self::Tile(size), "size" | "num_threads" | "group_size") => format!("{size}u"),
+            _ => return None,
+        })
+    }
+
+    /// Returns the function in place of a method that takes values, and the last argument.
+    fn meeting(self, method: &str) -> Option<(String, String)> {
+        match (self, method) {
+            (Self::Tile(size), "shfl" | "shfl_up" | "shfl_down" | "shfl_xor") => {
+                Some((format!("__{method}_sync"), format!(", {size}")))
+            }
+            (Self::Tile(32), "any" | "all" | "ballot") => Some((format!("__{method}_sync"), String::new())),
+            _ => None,
+        }
+    }
+}
+
+/// Returns a file in which a function's groups have gone, each line in its place; `None` if there are none, or if the
+/// function needs one of them itself.
+pub(super) fn without(text: &str, function: Node<'_>) -> Option<String> {
+    let (groups, mut edits) = declarations(text, function);
+    if groups.is_empty() {
+        return None;
+    }
+    visit(function, &mut |node| {
+        if node.kind() == "call_expression" {
+            edits.extend(call(text, node, &groups).into_iter().flatten());
+        }
+        true
+    });
+    let mut left = false;
+    visit(function, &mut |node| {
+        let gone = |(range, _): &Edit| range.contains(&node.start_byte());
+        left |= node.kind() == "identifier"
+            && groups.contains_key(&text[node.byte_range()])
+            && !edits.iter().any(gone);
+        !left
+    });
+    if left {
+        return None;
+    }
+    for (range, new) in &mut edits {
+        let lines = text[range.clone()].matches('\n').count();
+        new.extend(std::iter::repeat_n('\n', lines));
+    }
+    let new = edits::apply(text, function, edits);
+    Some([&text[..function.start_byte()], &new, &text[function.end_byte()..]].concat())
+}
+
+/// Returns the groups that a function declares, each under a name of its own, and the edits that take the declarations
+/// out.
+fn declarations(text: &str, function: Node<'_>) -> (HashMap<String, Group>, Vec<Edit>) {
+    let mut found: HashMap<String, Vec<Option<Declared>>> = HashMap::new();
+    visit(function, &mut |node| {
+        if let "declaration" | "parameter_declaration" = node.kind() {
+            let mut walk = node.walk();
+            let declarators: Vec<_> = node.children_by_field_name("declarator", &mut walk).collect();
+            for declarator in &declarators {
+                let group = declarator.child_by_field_name("value").and_then(|value| made(text, value));
+                let alone = group.filter(|_| declarators.len() == 1);
+                let name = text[declared(*declarator).byte_range()].to_owned();
+                found
+                    .entry(name)
+                    .or_default()
+                    .push(alone.map(|(group, parent)| (group, parent, node.byte_range())));
+            }
+        }
+        if let Some((name, value)) = misread(text, node) {
+            let group = made(text, value).map(|(group, parent)| (group, parent, node.byte_range()));
+            found.entry(name.to_owned()).or_default().push(group);
+        }
+        true
+    });
+    let is_block = |parent: &Parent| match parent {
+        Parent::Block => true,
+        Parent::Named(name) => {
+            matches!(found.get(name).map(|places| &places[..]), Some([Some((Group::Block, ..))]))
+        }
+    };
+    let (mut groups, mut edits) = (HashMap::new(), Vec::new());
+    for (name, places) in &found {
+        if let [Some((group, parent, range))] = &places[..]
+            && is_block(parent)
+        {
+            groups.insert(name.clone(), *group);
+            edits.push((range.clone(), ";".to_owned()));
+        }
+    }
+    (groups, edits)
+}
+
+/// Returns the name and the value of a tile whose declaration is read as two comparisons, `a < 32 > (tile = value)`.
+fn misread<'t>(text: &'t str, statement: Node<'t>) -> Option<(&'t str, Node<'t>)> {
+    let field =
+        |node: Node<'t>, name, kind| node.child_by_field_name(name).filter(|node| node.kind() == kind);
+    let comparison = statement.named_child(0).filter(|_| statement.kind() == "expression_statement")?;
+    let assignment = field(comparison, "right", "assignment_expression")?;
+    let tile =
+        text[field(comparison, "left", "binary_expression")?.byte_range()].contains("thread_block_tile");
+    let name = field(assignment, "left", "identifier").filter(|_| tile)?;
+    Some((&text[name.byte_range()], assignment.child_by_field_name("right")?))
+}
+
+/// Returns the group that an expression makes, and of what.
+fn made(text: &str, value: Node<'_>) -> Option<(Group, Parent)> {
+    match callee(text, value).filter(|_| value.kind() == "call_expression")? {
+        "this_thread_block" => Some((Group::Block, Parent::Block)),
+        "tiled_partition" => {
+            let parent = value.child_by_field_name("arguments")?.named_child(0)?;
+            let parent = match made(text, parent) {
+                Some((Group::Block, _)) => Parent::Block,
+                _ => Parent::Named(text[parent.byte_range()].to_owned()),
+            };
+            let mut size = None;
+            visit(value.child_by_field_name("function")?, &mut |node| {
+                let number = child_of_kind(node, "number_literal");
+                if let Some(number) = number.filter(|_| node.kind() == "template_argument_list") {
+                    size = text[number.byte_range()].parse().ok();
+                }
+                true
+            });
+            size.filter(|size: &u32| size.is_power_of_two() && *size <= 32)
+                .map(|size| (Group::Tile(size), parent))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the edits that write a call of a group's method, or with a group, as plain CUDA.
+fn call(text: &str, node: Node<'_>, groups: &HashMap<String, Group>) -> Option<Vec<Edit>> {
+    let (function, arguments) =
+        (node.child_by_field_name("function")?, node.child_by_field_name("arguments")?);
+    let method = callee(text, node)?;
+    let group = |node: Node<'_>| groups.get(&text[node.byte_range()]).copied();
+    let values: Vec<_> = children(arguments).into_iter().filter(Node::is_named).collect();
+    if function.kind() != "field_expression" {
+        let [value] = values[..] else { return None };
+        return Some(vec![(node.byte_range(), group(value)?.plain(method)?)]);
+    }
+    let group = group(function.child_by_field_name("argument")?)?;
+    if values.is_empty() {
+        return Some(vec![(node.byte_range(), group.plain(method)?)]);
+    }
+    let (name, last) = group.meeting(method)?;
+    let (start, end) = (arguments.start_byte() + 1, arguments.end_byte() - 1);
+    Some(vec![(function.byte_range(), name), (start..start, "0xffffffffu, ".to_owned()), (end..end, last)])
+}
