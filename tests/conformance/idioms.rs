@@ -7,7 +7,7 @@ use gpustream::{Device, Launch, Result};
 conformance::tests! {
     Plain: threads_that_have_returned_take_no_part_in_barriers, cooperative_groups_of_a_grid_meet,
         integer_intrinsics_match_plain_rust, counters_lose_no_update, a_files_own_words_come_first,
-        pairs_of_halves_match_plain_rust;
+        pairs_of_halves_match_plain_rust, directed_rounding_matches_plain_rust, special_functions_match_series;
     Warps: cooperative_groups_of_a_block_match_plain_rust, masks_of_32_bits_name_the_whole_warp;
 }
 
@@ -228,6 +228,115 @@ fn pairs_of_halves_match_plain_rust(device: &Device) -> Result<()> {
             bits([a[1], b[0]]),
         ];
         assert_eq!(got, want, "{a:?} and {b:?}");
+    }
+    Ok(())
+}
+
+/// The exact results lie between neighbours, which integers of 128 bits and halves of doubles tell apart.
+fn directed_rounding_matches_plain_rust(device: &Device) -> Result<()> {
+    if device.info().backend == "hip" {
+        return Ok(());
+    }
+    let kernels = idioms::Kernels::load(device)?;
+    let s = device.stream()?;
+    let a: Vec<f64> = (0..400i32).map(|i| f64::from(i * 7919 % 1000 + 1) / 3.0 + f64::from(i)).collect();
+    let b: Vec<f64> = (0..400).map(|i| (f64::from(i * 31 % 97) - 40.5) * 1.0e-3 / 7.0).collect();
+    let mut out = s.zeros::<f64>(24 * a.len())?;
+    kernels.directed_rounding(&s, &s.upload(&a)?, &s.upload(&b)?, &mut out, a.len() as u32)?;
+    // The nearest number and the sign of what is missing from it give the two neighbours.
+    let between = |near: f64, rest: f64| {
+        (if rest < 0.0 { near.next_down() } else { near }, if rest > 0.0 { near.next_up() } else { near })
+    };
+    let sum = |x: f64, y: f64| {
+        let near = x + y;
+        let of_y = near - x;
+        between(near, (x - (near - of_y)) + (y - of_y))
+    };
+    let product = |x: f64, y: f64| between(x * y, x.mul_add(y, -(x * y)));
+    let quotient = |x: f64, y: f64| between(x / y, (-(x / y)).mul_add(y, x) * y.signum());
+    let to_zero = |(low, high): (f64, f64)| if low < 0.0 { high } else { low };
+    for ((&x, &y), got) in a.iter().zip(&b).zip(s.download(&out)?.chunks(24)) {
+        let root = (x * x + 2.0).sqrt();
+        // CUDA fuses the kernel's own product and sum.
+        let fused = x.mul_add(x, 2.0);
+        let roots = [x * x + 2.0, fused].map(|x| between(x.sqrt(), (-x.sqrt()).mul_add(x.sqrt(), x)));
+        let whole = (x as i64) * 0x1_0000_0001;
+        let float = |value: i128| {
+            let near = value as f32;
+            let rest = value - near as i128;
+            (if rest < 0 { near.next_down() } else { near }, if rest > 0 { near.next_up() } else { near })
+        };
+        let (low, high) = float(whole.into());
+        let wide = |value: i128| between(value as f64, (value - (value as f64) as i128) as f64);
+        let (sums, differences) = (sum(x, y), sum(x, -y));
+        let (products, quotients, reciprocals) = (product(x, y), quotient(x, y), quotient(1.0, y));
+        let want = [sums.0, sums.1, to_zero(sums), differences.0, differences.1, products.0, products.1];
+        assert_eq!(got[..7], want, "{x:?} and {y:?}");
+        let want =
+            [to_zero(products), quotients.0, quotients.1, to_zero(quotients), reciprocals.0, reciprocals.1];
+        assert_eq!(got[7..13], want, "{x:?} and {y:?}");
+        assert!(roots.contains(&(got[13], got[14])), "{root:?}: {:?}", &got[13..15]);
+        let (down, up) = (got[15] as f32, got[16] as f32);
+        let exact = f64::from(x as f32) * f64::from(y as f32);
+        assert!(
+            f64::from(down) <= exact + 1.1e-9
+                && f64::from(up) >= exact + 0.9e-9
+                && down <= up
+                && up <= down.next_up()
+        );
+        let lanes = (whole as u32 >> 1).count_ones();
+        let second =
+            (1..32).filter(|bit| whole as u32 >> bit & 1 == 1).nth(1).map_or(f64::from(u32::MAX), f64::from);
+        let (wide_low, wide_high) = wide(i128::from(whole) * 0x1001);
+        let want = [low.into(), high.into(), low.into(), high.into(), wide_low, wide_high, second];
+        assert_eq!(got[17..], want, "{whole} with {lanes} bits");
+    }
+    Ok(())
+}
+
+fn special_functions_match_series(device: &Device) -> Result<()> {
+    let kernels = idioms::Kernels::load(device)?;
+    let s = device.stream()?;
+    let y: Vec<f64> = (1..200).map(|i| f64::from(i) / 100.0).chain([1e-3, 1e-9, 1e-100]).collect();
+    let mut out = s.zeros::<f64>(8 * y.len())?;
+    kernels.special_functions(&s, &s.upload(&y)?, &mut out, y.len() as u32)?;
+    let near = |got: f64, want: f64, what: &str, x: f64| {
+        assert!((got - want).abs() <= 1e-12 * want.abs().max(0.1), "{what} of {x}: {got:?}, not {want:?}");
+    };
+    // The integral of exp(-t²) from 0 to x, by its series, which converges for all x.
+    let erf = |x: f64| {
+        let terms = (0..200).scan(x, |term, n| {
+            let now = *term / f64::from(2 * n + 1);
+            *term *= -x * x / f64::from(n + 1);
+            Some(now)
+        });
+        terms.sum::<f64>() * std::f64::consts::FRAC_2_SQRT_PI
+    };
+    let bessel = |x: f64, order: i32| {
+        let first = (x / 2.0).powi(order);
+        let terms = (1..60).scan(first, |term, k| {
+            *term *= x * x / 4.0 / f64::from(k * (k + order));
+            Some(*term)
+        });
+        first + terms.sum::<f64>()
+    };
+    for (&x, got) in y.iter().zip(s.download(&out)?.chunks(8)) {
+        if x > 0.005 {
+            near(1.0 - erf(got[0]), x, "erfc(erfcinv)", x);
+            near(erf(got[1]), x - 1.0, "erf(erfinv)", x);
+            near(got[2], -got[0] * std::f64::consts::SQRT_2, "normcdfinv", x);
+            near(got[3], (x * x).exp() * (1.0 - erf(x)), "erfcx", x);
+        } else {
+            // As far out as the leading terms tell.
+            let z = got[0];
+            let tail = (-z * z).exp() / (z * std::f64::consts::PI.sqrt());
+            let relative = tail * (1.0 - 0.5 / (z * z) + 0.75 / z.powi(4)) / x;
+            assert!((relative - 1.0).abs() < 0.02, "erfcinv of {x}: {z}");
+        }
+        near(got[4], bessel(x, 0), "cyl_bessel_i0", x);
+        near(got[5], bessel(x, 1), "cyl_bessel_i1", x);
+        near(got[6], (x * x + 29.0).sqrt(), "norm4d", x);
+        near(got[7], 1.0 / (x * x + 13.0).sqrt(), "rnorm3d", x);
     }
     Ok(())
 }

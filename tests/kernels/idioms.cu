@@ -164,3 +164,60 @@ extern "C" __global__ void counters(unsigned* words, unsigned long long* wide, u
     atomicAdd(doubles, 0.5);
     atomicMax(&wide[1], (unsigned long long)threadIdx.x << 40);
 }
+
+/// Twelve results for each a and b: sums, products, quotients, roots and conversions, rounded down, up and to zero. AMD's
+/// compiler has no such functions.
+/// requires: n <= len(a), n <= len(b), 24 * n <= len(out)
+/// covers: n
+extern "C" __global__ void directed_rounding(const double* a, const double* b, double* out, unsigned n) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    double* o = out + 24 * i;
+#if defined(__HIP__) || defined(__HIPCC_RTC__)
+    o[0] = a[i] + b[i];
+#else
+    const double x = a[i], y = b[i];
+    const long long whole = (long long)x * 0x100000001ll;
+    o[0] = __dadd_rd(x, y);
+    o[1] = __dadd_ru(x, y);
+    o[2] = __dadd_rz(x, y);
+    o[3] = __dsub_rd(x, y);
+    o[4] = __dsub_ru(x, y);
+    o[5] = __dmul_rd(x, y);
+    o[6] = __dmul_ru(x, y);
+    o[7] = __dmul_rz(x, y);
+    o[8] = __ddiv_rd(x, y);
+    o[9] = __ddiv_ru(x, y);
+    o[10] = __ddiv_rz(x, y);
+    o[11] = __drcp_rd(y);
+    o[12] = __drcp_ru(y);
+    o[13] = __dsqrt_rd(x * x + 2);
+    o[14] = __dsqrt_ru(x * x + 2);
+    o[15] = __fmaf_rd((float)x, (float)y, 1e-9f);
+    o[16] = __fmaf_ru((float)x, (float)y, 1e-9f);
+    o[17] = __ll2float_rd(whole);
+    o[18] = __ll2float_ru(whole);
+    o[19] = __ll2float_rz(whole);
+    o[20] = __ull2float_ru((unsigned long long)whole);
+    o[21] = __ll2double_rd(whole * 0x1001);
+    o[22] = __ull2double_ru((unsigned long long)whole * 0x1001);
+    o[23] = (double)__fns((unsigned)whole, 1, 2);
+#endif
+}
+
+/// Six results for each y between 0 and 2: the inverses of the error function and the like, and sizes of vectors.
+/// requires: n <= len(y), 8 * n <= len(out)
+/// covers: n
+extern "C" __global__ void special_functions(const double* y, double* out, unsigned n) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const double x = y[i];
+    out[8 * i] = erfcinv(x);
+    out[8 * i + 1] = erfinv(x - 1);
+    out[8 * i + 2] = normcdfinv(x / 2);
+    out[8 * i + 3] = erfcx(x);
+    out[8 * i + 4] = cyl_bessel_i0(x);
+    out[8 * i + 5] = cyl_bessel_i1(x);
+    out[8 * i + 6] = norm4d(x, 2, 3, 4);
+    out[8 * i + 7] = rnorm3d(x, 2, 3);
+}

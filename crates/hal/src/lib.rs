@@ -32,8 +32,9 @@
 //! # After a loss
 //!
 //! A device whose work failed answers [`DeviceLost`](ErrorKind::DeviceLost) to every later call, in the words of
-//! [`Error::with_fault`]. That says nothing about what ran beside the failure. CUDA and HIP report a fault as soon as one kernel has failed, while kernels and
-//! copies of other streams may be at work until the driver has torn the context down, and no driver says when that is.
+//! [`Error::with_fault`]. That says nothing about what ran beside the failure. CUDA and HIP report a fault as soon as
+//! one kernel has failed, while kernels and copies of other streams may be at work until the driver has torn the
+//! context down, and no driver says when that is.
 //! So nothing is freed, unloaded or handed to others on the strength of such an error. The safe crate asks
 //! [`Device::has_stopped`] instead. While the answer is no, all that pending work could reach stays with the process:
 //! memory of the device, pinned, registered and managed memory, modules, and all that closures own. Guards on memory

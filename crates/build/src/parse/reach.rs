@@ -50,7 +50,13 @@ pub(crate) fn device_part(source: &SourceFile) -> Result<Option<String>> {
         !is_device
     });
     Error::check(launches)?;
-    let mut file = Items { text, list: Vec::new(), roots: HashSet::new(), macros: HashMap::new() };
+    let mut file = Items {
+        text,
+        list: Vec::new(),
+        roots: HashSet::new(),
+        kernels: HashSet::new(),
+        macros: HashMap::new(),
+    };
     file.gather(tree.root_node());
     let left_out = file.unreached();
     if left_out.is_empty() {
@@ -99,7 +105,7 @@ struct Item {
     kind: Kind,
     names: HashSet<String>,
     words: HashSet<String>,
-    /// Whether it launches kernels, so that a name that device code says, too, is another's.
+    /// Whether it launches kernels, which no device code does.
     launches: bool,
 }
 
@@ -108,6 +114,8 @@ struct Items<'a> {
     list: Vec<Item>,
     /// The words of what stays in any case.
     roots: HashSet<String>,
+    /// The names of kernels. No device code calls a kernel, nor a host function that has the same name.
+    kernels: HashSet<String>,
     /// The words of each macro.
     macros: HashMap<String, HashSet<String>>,
 }
@@ -166,6 +174,10 @@ impl Items<'_> {
         let text = &self.text[node.byte_range()];
         if DEVICE.iter().any(|word| text.contains(word)) {
             identifiers(self.text, node, &mut self.roots);
+            if text.contains("__global__") {
+                let declarator = inner.child_by_field_name("declarator");
+                self.kernels.extend(declarator.and_then(|declarator| declared(self.text, declarator)));
+            }
             return;
         }
         let (mut names, mut words) = (HashSet::new(), HashSet::new());
@@ -201,7 +213,8 @@ impl Items<'_> {
             }
             new.extend(self.macros.get(word).into_iter().flatten().map(String::as_str));
             for &index in by_name.get(word).into_iter().flatten() {
-                if self.list[index].launches {
+                let item = &self.list[index];
+                if item.launches || item.kind == Kind::Use && self.kernels.contains(word) {
                     continue;
                 }
                 kept[index] = true;
@@ -310,6 +323,8 @@ namespace host {
     fn a_function_that_launches_kernels_is_none_of_the_devices() {
         let text = "__global__ void run(int* x) { *x = 1; }\nvoid run(int* x, int n) { run<<<1, n>>>(x); }\n";
         assert_eq!(rest(text), "__global__ void run(int* x) { *x = 1; }");
+        let text = "void run(int* x, int n);\n__global__ void run(int* x) { *x = 1; }\n";
+        assert_eq!(rest(text), "__global__ void run(int* x) { *x = 1; }", "a declaration");
     }
 
     #[test]

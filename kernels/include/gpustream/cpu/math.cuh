@@ -174,6 +174,80 @@ GS_CPU_ROUNDED(rd, gs_cpu_down)
 GS_CPU_ROUNDED(ru, gs_cpu_up)
 #undef GS_CPU_ROUNDED
 
+// Directed rounding of doubles: a result rounded to nearest, and the sign of what is missing from it. An overflow to
+// infinity has gone beyond every number. Results below the least normal number are as near as they come.
+static inline double gs_cpu_down(double near, double rest) { return rest < 0 ? ::nextafter(near, -INFINITY) : near; }
+static inline double gs_cpu_up(double near, double rest) { return rest > 0 ? ::nextafter(near, INFINITY) : near; }
+static inline double gs_cpu_toward_zero(double near, double rest) {
+    return near < 0 ? gs_cpu_up(near, rest) : gs_cpu_down(near, rest);
+}
+static inline double gs_cpu_overflow(double near, double rest) { return std::isinf(near) ? -near : rest; }
+static inline double gs_cpu_rest_of_sum(double a, double b, double sum) {
+    const double of_b = gs_cpu_unfused(sum - a), of_a = gs_cpu_unfused(sum - of_b);
+    return std::isinf(a) || std::isinf(b) ? 0 : gs_cpu_overflow(sum, gs_cpu_unfused(a - of_a) + gs_cpu_unfused(b - of_b));
+}
+static inline double gs_cpu_rest_of_product(double a, double b, double product) {
+    return std::isinf(a) || std::isinf(b) ? 0 : gs_cpu_overflow(product, ::fma(a, b, -product));
+}
+static inline double gs_cpu_rest_of_quotient(double a, double b, double quotient) {
+    if (std::isinf(a) || std::isinf(b) || b == 0) return 0;
+    const double rest = ::fma(-quotient, b, a);
+    return gs_cpu_overflow(quotient, b < 0 ? -rest : rest);
+}
+static inline float gs_cpu_down(double near, double rest, float) {
+    return rest < 0 && (double)(float)near == near ? ::nextafterf((float)near, -INFINITY) : gs_cpu_down(near);
+}
+static inline float gs_cpu_up(double near, double rest, float) {
+    return rest > 0 && (double)(float)near == near ? ::nextafterf((float)near, INFINITY) : gs_cpu_up(near);
+}
+static inline float gs_cpu_toward_zero(double near, double rest, float) {
+    return near < 0 ? gs_cpu_up(near, rest, 0.0f) : gs_cpu_down(near, rest, 0.0f);
+}
+// A whole number is as far from the nearest float or double as integers of 128 bits tell.
+template <class To, class From>
+static inline double gs_cpu_rest_of_whole(To near, From x) {
+    return (__int128)near < (__int128)x ? 1 : (__int128)near > (__int128)x ? -1 : 0;
+}
+#define GS_CPU_ROUNDED(suffix, round)                                                                       \
+    GS_CPU_FN double __dadd_##suffix(double a, double b) {                                                  \
+        const double sum = gs_cpu_unfused(a + b);                                                           \
+        return round(sum, gs_cpu_rest_of_sum(a, b, sum));                                                   \
+    }                                                                                                       \
+    GS_CPU_FN double __dsub_##suffix(double a, double b) { return __dadd_##suffix(a, -b); }                 \
+    GS_CPU_FN double __dmul_##suffix(double a, double b) {                                                  \
+        const double product = gs_cpu_unfused(a * b);                                                       \
+        return round(product, gs_cpu_rest_of_product(a, b, product));                                       \
+    }                                                                                                       \
+    GS_CPU_FN double __ddiv_##suffix(double a, double b) {                                                  \
+        const double quotient = a / b;                                                                      \
+        return round(quotient, gs_cpu_rest_of_quotient(a, b, quotient));                                    \
+    }                                                                                                       \
+    GS_CPU_FN double __drcp_##suffix(double x) { return __ddiv_##suffix(1.0, x); }                          \
+    GS_CPU_FN double __dsqrt_##suffix(double x) {                                                           \
+        const double root = ::sqrt(x);                                                                      \
+        return std::isinf(x) ? root : round(root, ::fma(-root, root, x));                                   \
+    }                                                                                                       \
+    GS_CPU_FN float __fmaf_##suffix(float a, float b, float c) {                                            \
+        const double product = (double)a * (double)b, sum = gs_cpu_unfused(gs_cpu_unfused(product) + c);    \
+        return round(sum, gs_cpu_rest_of_sum(product, c, sum), 0.0f);                                       \
+    }                                                                                                       \
+    GS_CPU_FN double __ll2double_##suffix(long long x) {                                                    \
+        return round((double)x, gs_cpu_rest_of_whole((double)x, x));                                        \
+    }                                                                                                       \
+    GS_CPU_FN double __ull2double_##suffix(unsigned long long x) {                                          \
+        return round((double)x, gs_cpu_rest_of_whole((double)x, x));                                        \
+    }                                                                                                       \
+    GS_CPU_FN float __ll2float_##suffix(long long x) {                                                      \
+        return round((double)(float)x, gs_cpu_rest_of_whole((float)x, x), 0.0f);                            \
+    }                                                                                                       \
+    GS_CPU_FN float __ull2float_##suffix(unsigned long long x) {                                            \
+        return round((double)(float)x, gs_cpu_rest_of_whole((float)x, x), 0.0f);                            \
+    }
+GS_CPU_ROUNDED(rz, gs_cpu_toward_zero)
+GS_CPU_ROUNDED(rd, gs_cpu_down)
+GS_CPU_ROUNDED(ru, gs_cpu_up)
+#undef GS_CPU_ROUNDED
+
 // Conversions to integers of 32 and 64 bits, in all four directions of rounding.
 static inline long long gs_cpu_to_ll(double x) {
     return x != x ? LLONG_MIN : x >= 9223372036854775808.0 ? LLONG_MAX : x < -9223372036854775808.0 ? LLONG_MIN : (long long)x;
@@ -220,6 +294,68 @@ GS_CPU_FN void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = co
 GS_CPU_FN float saturate(float x) { return __saturatef(x); }
 GS_CPU_FN double __dsqrt_rn(double x) { return ::sqrt(x); }
 GS_CPU_FN double __drcp_rn(double x) { return 1.0 / x; }
+
+GS_CPU_FN double norm4d(double x, double y, double z, double w) { return std::hypot(std::hypot(x, y, z), w); }
+GS_CPU_FN double rnorm3d(double x, double y, double z) { return 1.0 / norm3d(x, y, z); }
+GS_CPU_FN double rnorm4d(double x, double y, double z, double w) { return 1.0 / norm4d(x, y, z, w); }
+GS_CPU_FN double norm(int length, const double* x) {
+    double sum = 0;
+    for (int i = 0; i < length; ++i) sum = std::hypot(sum, x[i]);
+    return sum;
+}
+GS_CPU_FN float normf(int length, const float* x) {
+    double sum = 0;
+    for (int i = 0; i < length; ++i) sum += (double)x[i] * x[i];
+    return (float)::sqrt(sum);
+}
+GS_CPU_FN double rnorm(int length, const double* x) { return 1.0 / norm(length, x); }
+GS_CPU_FN float rnormf(int length, const float* x) { return 1.0f / normf(length, x); }
+// The inverse of erfc begins at M. Giles' approximation (2010), and Newton's method finds the rest.
+static inline double gs_cpu_erfcinv(double y) {
+    const double w = ::sqrt(-::log(y * (2 - y))), derivative = -1.1283791670955126;
+    double x = y > 0.1 ? 0.886 * (1 - y) * (1 + 0.26 * (1 - y) * (1 - y)) : w - ::log(w * 1.7724538509055159) / (2 * w);
+    for (int step = 0; step < 6; ++step) {
+        const double change = (::erfc(x) - y) / (derivative * ::exp(-x * x));
+        x -= change / (1 + x * change);
+    }
+    return x;
+}
+GS_CPU_FN double erfcinv(double y) {
+    if (!(y > 0 && y < 2)) return y == 0 ? INFINITY : y == 2 ? -INFINITY : NAN;
+    return y > 1 ? -gs_cpu_erfcinv(2 - y) : gs_cpu_erfcinv(y);
+}
+GS_CPU_FN double erfinv(double y) {
+    const double size = ::fabs(y);
+    if (size > 0.5) return ::copysign(erfcinv(1 - size), y);
+    double x = y * 0.88622692545275801;
+    for (int step = 0; step < 6; ++step) x -= (::erf(x) - y) / (1.1283791670955126 * ::exp(-x * x));
+    return x;
+}
+GS_CPU_FN float erfcinvf(float y) { return (float)erfcinv((double)y); }
+GS_CPU_FN float erfinvf(float y) { return (float)erfinv((double)y); }
+GS_CPU_FN double normcdfinv(double y) { return -1.4142135623730951 * erfcinv(2 * y); }
+GS_CPU_FN float normcdfinvf(float y) { return (float)normcdfinv((double)y); }
+GS_CPU_FN double erfcx(double x) {
+    if (x < 25) return ::exp(x * x) * ::erfc(x);
+    const double s = 1 / (x * x);
+    return 0.56418958354775629 / x * (1 - s / 2 * (1 - 3 * s / 2 * (1 - 5 * s / 2)));
+}
+GS_CPU_FN float erfcxf(float x) { return (float)erfcx((double)x); }
+#if defined(__cpp_lib_math_special_functions)
+GS_CPU_FN double cyl_bessel_i0(double x) { return std::cyl_bessel_i(0.0, ::fabs(x)); }
+GS_CPU_FN double cyl_bessel_i1(double x) { return ::copysign(std::cyl_bessel_i(1.0, ::fabs(x)), x); }
+GS_CPU_FN float cyl_bessel_i0f(float x) { return (float)cyl_bessel_i0((double)x); }
+GS_CPU_FN float cyl_bessel_i1f(float x) { return (float)cyl_bessel_i1((double)x); }
+#endif
+// The place of the bit that is `offset` set bits after `base`, or before; ~0 where there is none.
+GS_CPU_FN unsigned __fns(unsigned mask, unsigned base, int offset) {
+    int left = offset > 0 ? offset : -offset;
+    for (int at = (int)base; at >= 0 && at < 32; at += offset < 0 ? -1 : 1) {
+        if ((mask >> at & 1u) != 0 && --left <= 0) return (unsigned)at;
+        if (offset == 0) break;
+    }
+    return ~0u;
+}
 
 // Clang has it built in.
 #if !defined(__clang__)
