@@ -20,13 +20,13 @@ enum Group {
     Tile(u32),
 }
 
-/// What a group is a part of.
+/// The whole of which a group is a part.
 enum Parent {
     Block,
     Named(String),
 }
 
-/// A group, what it is a part of, and its declaration.
+/// A group, its parent and its declaration.
 type Declared = (Group, Parent, Range<usize>);
 
 /// The number of a thread in its block, and of the block's threads.
@@ -150,7 +150,7 @@ fn misread<'t>(text: &'t str, statement: Node<'t>) -> Option<(&'t str, Node<'t>)
     Some((&text[name.byte_range()], assignment.child_by_field_name("right")?))
 }
 
-/// Returns the group that an expression makes, and of what.
+/// Returns the group that an expression makes, and its parent.
 fn made(text: &str, value: Node<'_>) -> Option<(Group, Parent)> {
     match callee(text, value).filter(|_| value.kind() == "call_expression")? {
         "this_thread_block" => Some((Group::Block, Parent::Block)),

@@ -74,7 +74,7 @@ struct Write<'t> {
     from: Option<Vec<Node<'t>>>,
 }
 
-/// What an expression may be made of.
+/// The parts of which an expression may be made.
 struct Allowed<'a> {
     identifier: &'a dyn Fn(Node<'_>) -> bool,
     /// An element of an array.
@@ -350,7 +350,7 @@ impl<'k, 't> Variables<'k, 't> {
         self.is_simple(node, &Allowed { identifier: &fixed, read: &|_| false })
     }
 
-    /// Returns whether an expression only computes, from what is `allowed`.
+    /// Returns whether an expression only computes, from parts that are `allowed`.
     fn is_simple(&self, node: Node<'_>, allowed: &Allowed<'_>) -> bool {
         let all = |nodes: Vec<Node<'_>>| {
             nodes.into_iter().filter(Node::is_named).all(|node| self.is_simple(node, allowed))

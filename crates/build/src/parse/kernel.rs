@@ -576,7 +576,7 @@ pub(super) fn functions(parts: &Parts<'_>) -> HashSet<String> {
                 let path = &part.source.text[name.byte_range()];
                 names.insert(path.rsplit("::").next().unwrap_or(path).trim().to_owned());
             }
-            // What stands in bodies are no functions that a kernel's name could mean.
+            // A kernel's name cannot mean a function in a body.
             !matches!(node.kind(), "compound_statement" | "field_declaration_list")
         });
     }
@@ -587,7 +587,7 @@ pub(super) fn functions(parts: &Parts<'_>) -> HashSet<String> {
 pub(super) fn function_name(declaration: Node<'_>) -> Option<Node<'_>> {
     let mut at = declaration.child_by_field_name("declarator")?;
     while at.kind() != "function_declarator" {
-        // A reference's declarator has no name for what it refers to.
+        // A reference's declarator has no field for the one inside.
         let inner = || children(at).into_iter().find(|child| child.kind().ends_with("declarator"));
         at = at.child_by_field_name("declarator").or_else(inner)?;
     }

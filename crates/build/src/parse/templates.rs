@@ -144,7 +144,7 @@ pub(super) struct Parameter {
     pub(super) default: Option<String>,
 }
 
-/// What `types:` lines list for a parameter, or for several parameters that are chosen together.
+/// The choices of `types:` lines for a parameter, or for several that are chosen together.
 struct List {
     /// The parameters' places in the template.
     parameters: Vec<usize>,

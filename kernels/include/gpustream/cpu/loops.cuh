@@ -178,7 +178,7 @@ struct gs_cpu_part {
     GS_CPU_LOOP void each(Body body) const {
         const uint32_t y = index.y, z = index.z;
         const size_t before = first - index.x;
-        // The empty statement hides what the loop begins with: GCC would move half of its first turn out.
+        // The empty statement hides the loop's first value: GCC would move half of its first turn out.
         int begin = (int)index.x;
         __asm__("" : "+r"(begin));
         GS_CPU_AT_MOST((uint32_t)begin, 1023u);

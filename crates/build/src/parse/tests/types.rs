@@ -329,7 +329,7 @@ fn instances_of_struct_templates_are_structs() {
     ];
     assert_eq!(found, expected);
     assert_eq!(module.kernels[0].instances[0].param_table(), [(0, 12), (16, 40), (56, 8), (64, 16)]);
-    // Of a kernel's template, too, for each of its instances.
+    // The same in a kernel's template, for each of its instances.
     let generic = "template <class T> struct Dims { T sizes[4]; };\n\
                    /// types: I = int, long\ntemplate <class I> __global__ void k(const Dims<I>* d, I n) {}";
     let module = read(generic);
