@@ -60,6 +60,18 @@ fn have_hip(test: &str, targets: &[&str]) -> bool {
     have(test, HipCompiler::find(targets))
 }
 
+/// Returns the backends for which this machine can compile, HIP for gfx90a.
+fn compilable(test: &str) -> Vec<Backend> {
+    let mut backends = vec![Backend::Cpu];
+    if have_nvcc(test) {
+        backends.push(Backend::Cuda);
+    }
+    if have_hip(test, &["gfx90a"]) {
+        backends.push(Backend::Hip);
+    }
+    backends
+}
+
 #[test]
 fn cpu_levels_are_shared_objects_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -280,14 +292,7 @@ template <class T> __global__ void generic(m::Vec<T, 4> v, T* y) { y[0] = v.at(3
 template __global__ void generic<float>(m::Vec<float, 4> v, float* y);
 ";
     let test = "instances_of_struct_templates_compile_for_every_backend";
-    let mut backends = vec![Backend::Cpu];
-    if have_nvcc(test) {
-        backends.push(Backend::Cuda);
-    }
-    if have_hip(test, &["gfx90a"]) {
-        backends.push(Backend::Hip);
-    }
-    for backend in backends {
+    for backend in compilable(test) {
         let dir = tempfile::tempdir().unwrap();
         let of = |k: Kernels| k.backend(backend).cuda_arch("sm_80").hip_arch("gfx90a").cpu_level(CPU_LEVEL);
         let built = build(dir.path(), TEXT, of).unwrap();
@@ -314,14 +319,7 @@ __global__ void k(float* x, const double8 by) {
 void k(float* x, int n) { double8 by = {}; hipLaunchKernelGGL(k, 1, n, 128, 0, x, by); k<<<1, n, 128>>>(x, by); }
 ";
     let test = "files_of_hip_compile_for_every_backend";
-    let mut backends = vec![Backend::Cpu];
-    if have_nvcc(test) {
-        backends.push(Backend::Cuda);
-    }
-    if have_hip(test, &["gfx90a"]) {
-        backends.push(Backend::Hip);
-    }
-    for backend in backends {
+    for backend in compilable(test) {
         let dir = tempfile::tempdir().unwrap();
         let of = |k: Kernels| k.backend(backend).cuda_arch("sm_80").cuda_arch("sm_90").hip_arch("gfx90a");
         build(dir.path(), TEXT, |k| of(k).cpu_level(CPU_LEVEL)).unwrap();
@@ -351,14 +349,7 @@ template <Number N, bool B> __global__ void fill(int* x) { x[threadIdx.x] = B ? 
 void host(float* x, int* y) { apply<float, Multiply><<<1, 32>>>(x, 2.0f); fill<3, true><<<1, 32>>>(y); }
 ";
     let test = "kernels_of_other_forms_compile_for_every_backend";
-    let mut backends = vec![Backend::Cpu];
-    if have_nvcc(test) {
-        backends.push(Backend::Cuda);
-    }
-    if have_hip(test, &["gfx90a"]) {
-        backends.push(Backend::Hip);
-    }
-    for backend in backends {
+    for backend in compilable(test) {
         let dir = tempfile::tempdir().unwrap();
         let built = build(dir.path(), TEXT, |k| {
             k.backend(backend).cuda_arch("sm_80").hip_arch("gfx90a").cpu_level(CPU_LEVEL)
@@ -408,14 +399,7 @@ template <class A, class B> void any(A a, B b) { }
 __global__ void any(int* x, int y) { x[0] = y; }
 ";
     let test = "a_kernel_may_share_its_name_with_other_functions";
-    let mut backends = vec![Backend::Cpu];
-    if have_nvcc(test) {
-        backends.push(Backend::Cuda);
-    }
-    if have_hip(test, &["gfx90a"]) {
-        backends.push(Backend::Hip);
-    }
-    for backend in backends {
+    for backend in compilable(test) {
         let dir = tempfile::tempdir().unwrap();
         let built = build(dir.path(), TEXT, |k| {
             let k = k.backend(backend).cuda_arch("sm_80").hip_arch("gfx90a").cpu_level(CPU_LEVEL);
