@@ -8,7 +8,7 @@ conformance::tests! {
         threads_leave_a_loop_without_an_end, rows_of_every_length_have_few_threads_apart,
         blocks_loop_as_often_as_memory_says;
     Warps: sums_by_shuffles_are_right, votes_count_the_threads_that_are_left,
-        values_are_held_across_meetings, groups_are_parts_of_the_block;
+        values_are_held_across_meetings, groups_are_parts_of_the_block, threads_meet_in_functions;
 }
 
 fn values(n: i32) -> Vec<i32> {
@@ -221,5 +221,20 @@ fn blocks_loop_as_often_as_memory_says(device: &Device) -> Result<()> {
     let mut out = s.full(4, -1)?;
     kernels.as_often(&s, &Launch::new([4, 1, 1], [64, 1, 1]), &s.upload(&rounds)?, &mut out)?;
     assert_eq!(s.download(&out)?, rounds.map(|rounds| 64 * rounds * rounds));
+    Ok(())
+}
+
+fn threads_meet_in_functions(device: &Device) -> Result<()> {
+    let kernels = Kernels::load(device)?;
+    let s = device.stream()?;
+    for threads in [32, 64, 256, 1024] {
+        let x = values(threads);
+        let mut out = s.zeros::<i32>(x.len())?;
+        let launch = Launch::new([1, 1, 1], [threads as u32, 1, 1]);
+        kernels.in_functions(&s, &launch, &s.upload(&x)?, &mut out)?;
+        let all = x.iter().sum::<i32>() + threads * (threads - 1);
+        let expected: Vec<i32> = (0..x.len()).map(|i| x[i] + x[(i + 3) % x.len()] + all).collect();
+        assert_eq!(s.download(&out)?, expected, "{threads} threads");
+    }
     Ok(())
 }

@@ -234,3 +234,45 @@ __global__ void as_often(const int* rounds, int* out) {
     }
     if (threadIdx.x == 0) out[blockIdx.x] = sum[0];
 }
+
+__device__ int warp_total(int v) {
+    for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d, 32);
+    return v;
+}
+// The sum of a block's values, in all its threads.
+template <class T>
+__device__ T block_total(T v, T* of_warp) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    v = warp_total(v);
+    if (lane == 0) of_warp[warp] = v;
+    __syncthreads();
+    v = threadIdx.x < blockDim.x / 32 ? of_warp[lane] : 0;
+    if (warp == 0) {
+        v = warp_total(v);
+        if (lane == 0) of_warp[0] = v;
+    }
+    __syncthreads();
+    const T total = of_warp[0];
+    __syncthreads();
+    return total;  // in each thread
+}
+template <int Step>
+__device__ void add_neighbour(int* values, int& sum, unsigned i) {
+    values[i] = sum;
+    __syncthreads();
+    sum += values[(i + Step) % blockDim.x];
+    __syncthreads();
+}
+
+/// out[i] = x[i] + x[i + 3] + the sum of all x + twice that of all i, for one block.
+/// requires: block.x <= len(x), block.x <= len(out), block.x % 32 == 0, block.y * block.z * grid.x * grid.y * grid.z == 1
+__global__ void in_functions(const int* x, int* out) {
+    __shared__ int of_warp[32];
+    __shared__ int values[1024];
+    const unsigned i = threadIdx.x;
+    int sum = x[i];
+    const int all = block_total(sum, of_warp);
+    add_neighbour<3>(values, sum, i);
+    sum += all + 2 * block_total<int>((int)threadIdx.x, of_warp);
+    out[threadIdx.x] = sum;
+}

@@ -11,6 +11,7 @@ mod declare;
 mod edits;
 mod emit;
 mod groups;
+mod inline;
 mod meetings;
 mod steps;
 mod variables;
@@ -81,7 +82,7 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     let path = unit.quoted_path();
     let (mut forms, mut insertions) = (HashMap::new(), Vec::new());
     for (index, kernel) in unit.module.kernels.iter().enumerate() {
-        let form = match form(source, &path, root, &waits, kernel, index) {
+        let form = match form(source, &path, root, &waits, kernel, index, 0) {
             Ok(None) => Form::Plain,
             Ok(Some((at, name, code))) => {
                 insertions.push((at, code));
@@ -104,6 +105,9 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     Ok(Loops { text: Some(unit.in_place(&text)), forms })
 }
 
+/// The most calls that are written out in one kernel; a function that calls itself has no end.
+const MOST_CALLS: usize = 24;
+
 /// Returns the second form of a kernel: the place behind the kernel, the name and the text. `None` where threads never
 /// wait.
 fn form(
@@ -113,6 +117,7 @@ fn form(
     waits: &Waits,
     kernel: &Kernel,
     index: usize,
+    calls: usize,
 ) -> std::result::Result<Option<(usize, String, String)>, Refusal> {
     let text = &*source.text;
     let at = kernel.name_range.start;
@@ -133,14 +138,18 @@ fn form(
     }
     let whole = function.parent().filter(|parent| parent.kind() == "template_declaration");
     let end = whole.unwrap_or(function).end_byte();
-    if let Some(text) = groups::without(text, function) {
+    let expanded =
+        (calls < MOST_CALLS).then(|| inline::first_call(text, root, function, waits, calls)).flatten();
+    if let Some(text) = expanded.or_else(|| groups::without(text, function)) {
         let plain = SourceFile::new(&source.path, text);
         let readable = readable(&plain.text);
         let tree = tree(&readable).map_err(|_| unreadable())?;
-        let form = form(&plain, path, tree.root_node(), waits, kernel, index);
-        let line =
-            |refusal: Refusal| Refusal { at: source.start_of(plain.position(refusal.at).0), ..refusal };
-        return form.map(|form| form.map(|(_, name, code)| (end, name, code))).map_err(line);
+        let form = form(&plain, path, tree.root_node(), waits, kernel, index, calls + 1);
+        let refusal = |refusal: Refusal| Refusal {
+            at: source.start_of(plain.position(refusal.at).0),
+            reason: inline::in_users_words(&refusal.reason),
+        };
+        return form.map(|form| form.map(|(_, name, code)| (end, name, code))).map_err(refusal);
     }
     if waits.in_operators() {
         return Err(refuse("threads meet in an operator of this file, which is called without its name"));

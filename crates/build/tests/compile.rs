@@ -152,7 +152,7 @@ fn threads_of_which_it_is_not_plain_that_they_meet_run_on_stacks() {
     let text = "
 #define SYNC __syncthreads()
 #define TID threadIdx.x
-__device__ void meet() { __syncthreads(); }
+__device__ void meet() { if (threadIdx.y > 0) return; __syncthreads(); }
 __device__ int count;
 __global__ void hidden(int* x) { meet(); x[0] = 1; }
 __global__ void in_macro(int* x) { SYNC; x[0] = 1; }
@@ -175,6 +175,12 @@ __global__ void handed_on(int* x) {
     auto tile = cg::tiled_partition<32>(cg::this_thread_block());
     x[0] = cg::reduce(tile, x[0], cg::plus<int>());
 }
+__device__ void uneven(int n) { for (int i = 0; i < n; ++i) __syncthreads(); }
+__global__ void within(int* x) { uneven(x[threadIdx.x]); x[0] = 1; }
+__device__ int again(int n) { __syncthreads(); return n > 0 ? again(n - 1) : 0; }
+__global__ void without_end(int* x) { x[0] = again(3); }
+__device__ int file_n() { __syncthreads(); return count; }
+__global__ void hiding(int* x, int count) { x[count] = file_n(); }
 ";
     let proof = "no proof that all threads";
     assert_eq!(
@@ -196,6 +202,9 @@ __global__ void handed_on(int* x) {
             format!("19: {proof} run a loop equally often"),
             format!("22: {proof} of the block come to this barrier"),
             "25: its threads meet in `cg::reduce(tile, x[0], cg::plus<int>())`".to_owned(),
+            format!("28: {proof} run a loop equally often"),
+            "30: its threads meet in `again(n - 1)`".to_owned(),
+            "32: its threads meet in `file_n()`".to_owned(),
         ]
     );
 }
@@ -365,7 +374,7 @@ void host(float* x, int* y) { apply<float, Multiply><<<1, 32>>>(x, 2.0f); fill<3
             assert!(names.iter().any(|known| known == name), "{backend}: {name} of {names:?}");
         }
         let bindings = fs::read_to_string(&file.bindings).unwrap();
-        for part in ["const op: i32, const mode: u8", "<f32, 5, 200>] for Kernels", "Multiply: Self = Self(5"]
+        for part in ["const op: i32, const mode: u8", "HasApply<5, 200>] for f32", "Multiply: Self = Self(5"]
         {
             assert!(bindings.contains(part), "{part}: {bindings}");
         }

@@ -23,7 +23,7 @@ pub(super) enum Meeting {
 }
 
 /// Returns the meeting that a function stands for, and the place of its value among the arguments.
-fn meeting(name: &str) -> Option<(Meeting, usize)> {
+pub(super) fn meeting(name: &str) -> Option<(Meeting, usize)> {
     let (plain, value) = match name.strip_suffix("_sync") {
         Some(plain) => (plain, 1),
         None => (name, 0),
@@ -158,7 +158,7 @@ impl<'t> Steps<'_, 't> {
 }
 
 /// Returns the part of `whole` around `call` that not every thread evaluates.
-fn conditional<'t>(call: Node<'t>, whole: Node<'t>) -> Option<Node<'t>> {
+pub(super) fn conditional<'t>(call: Node<'t>, whole: Node<'t>) -> Option<Node<'t>> {
     let mut node = call;
     while node != whole {
         let parent = node.parent()?;

@@ -247,6 +247,16 @@ impl Waits {
         reach(&mut words, &self.macros);
         words
     }
+
+    /// Returns the same without the words of the macros in this crate's headers.
+    pub(super) fn words_of_user(&self, text: &str, node: Node<'_>) -> Words {
+        let mut words = Words::new();
+        identifiers(text, node, &mut words);
+        let ours = |name: &String| ours().is_ok_and(|ours| ours.macros.contains_key(name));
+        let theirs = self.macros.iter().filter(|(name, _)| !ours(name));
+        reach(&mut words, &theirs.map(|(name, words)| (name.clone(), words.clone())).collect());
+        words
+    }
 }
 
 /// Returns what the device headers of this crate define.

@@ -1,0 +1,361 @@
+//! Functions in which threads meet, written out where a kernel calls them.
+//!
+//! Only what is plain is written out: a function of the same file with one definition, whose only `return` is its last
+//! statement, called in a statement that every thread which comes there executes as a whole.
+
+use std::collections::{HashMap, HashSet};
+
+use tree_sitter::Node;
+
+use super::edits::{self, Edit};
+use super::meetings::{self, conditional};
+use super::variables::declared;
+use super::waits::{Waits, callee};
+use crate::parse::{child_of_kind, children, visit};
+
+/// A function, and the template parameters in front of it.
+struct Function<'t> {
+    definition: Node<'t>,
+    parameters: Vec<Node<'t>>,
+    template: Vec<Node<'t>>,
+}
+
+/// A variable or parameter that a kernel declares.
+struct Variable {
+    /// Its type, where no star or bracket belongs to the type.
+    ty: Option<String>,
+    /// Whether other threads could change it.
+    is_shared: bool,
+}
+
+/// The names of one call's own variables and types.
+struct Call<'a> {
+    text: &'a str,
+    number: usize,
+    /// The kernel's variables by their names.
+    variables: HashMap<&'a str, Vec<Variable>>,
+    /// The texts in place of the function's names.
+    names: HashMap<String, String>,
+    /// The declarations of the function's parameters.
+    before: String,
+}
+
+/// Returns the file with the first call in the kernel's body written out in which threads meet in another function.
+/// Every line stays in its place. `None` if there is none, or if it cannot be written out.
+pub(super) fn first_call(
+    text: &str,
+    root: Node<'_>,
+    kernel: Node<'_>,
+    waits: &Waits,
+    number: usize,
+) -> Option<String> {
+    let body = kernel.child_by_field_name("body")?;
+    let known = |node: Node<'_>| {
+        node.kind() == "call_expression"
+            && callee(text, node).is_some_and(|name| meetings::meeting(name).is_some())
+    };
+    let node = waits.first_beside(text, body, known).filter(|node| node.kind() == "call_expression")?;
+    let function = find(text, root, callee(text, node)?)?;
+    let mut statement = node;
+    while !matches!(statement.kind(), "expression_statement" | "declaration") {
+        statement = statement.parent().filter(|parent| parent.start_byte() >= body.start_byte())?;
+    }
+    let listed = statement.parent().is_some_and(|parent| parent.kind() == "compound_statement");
+    let declares = statement.kind() == "declaration";
+    let single = statement.children_by_field_name("declarator", &mut statement.walk()).count() <= 1;
+    if conditional(node, statement).is_some() || declares && !(listed && single) {
+        return None;
+    }
+    let variables = variables(text, kernel);
+    let mut call = Call { text, number, variables, names: HashMap::new(), before: String::new() };
+    call.template(&function, node)?;
+    call.parameters(&function, node)?;
+    let (body, has_result) = call.body(&function, waits)?;
+    let ty = call.renamed(function.definition.child_by_field_name("type")?, &[]);
+    let (declaration, result) =
+        if has_result { (format!("{ty} {};", call.result()), call.result()) } else { Default::default() };
+    let before = format!("{declaration} {{ {} {body} }}", call.before);
+    let lines = text[node.byte_range()].matches('\n').count();
+    let (open, close) = if declares { ("", "") } else { ("{ ", " }") };
+    let edits = vec![
+        (statement.start_byte()..statement.start_byte(), format!("{open}{before} ")),
+        (node.byte_range(), result + &"\n".repeat(lines)),
+        (statement.end_byte()..statement.end_byte(), close.to_owned()),
+    ];
+    let new = edits::apply(text, kernel, edits);
+    Some([&text[..kernel.start_byte()], &new, &text[kernel.end_byte()..]].concat())
+}
+
+/// Returns a text with the names that the user gave.
+pub(super) fn in_users_words(text: &str) -> String {
+    let mut parts = text.split("gs_");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |done, part| {
+        let name = part.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix('_');
+        done + &name
+            .filter(|_| part.starts_with(|c: char| c.is_ascii_digit()))
+            .map_or(format!("gs_{part}"), str::to_owned)
+    })
+}
+
+/// Returns the variables and parameters that a kernel declares.
+fn variables<'a>(text: &'a str, kernel: Node<'_>) -> HashMap<&'a str, Vec<Variable>> {
+    let mut found: HashMap<&str, Vec<Variable>> = HashMap::new();
+    visit(kernel, &mut |node| {
+        if let "declaration" | "parameter_declaration" = node.kind() {
+            let shared = children(node).iter().any(|child| &text[child.byte_range()] == "__shared__");
+            let ty = node.child_by_field_name("type").map(|ty| text[ty.byte_range()].to_owned());
+            for declarator in node.children_by_field_name("declarator", &mut node.walk()) {
+                let name = declared(declarator);
+                let inner = declarator
+                    .child_by_field_name("declarator")
+                    .filter(|_| declarator.kind() == "init_declarator");
+                let plain = declarator == name || inner == Some(name);
+                let is_array = declarator.kind() == "array_declarator";
+                let ty = ty.clone().filter(|ty| plain && !is_array && ty != "auto");
+                let variable = Variable { ty, is_shared: shared && !is_array };
+                found.entry(&text[name.byte_range()]).or_default().push(variable);
+            }
+        }
+        true
+    });
+    found
+}
+
+/// Returns the one function of this name.
+fn find<'t>(text: &str, root: Node<'t>, name: &str) -> Option<Function<'t>> {
+    let mut found = Vec::new();
+    visit(root, &mut |node| {
+        if node.kind() == "function_definition" {
+            let declarator = node.child_by_field_name("declarator");
+            if declarator.is_some_and(|declarator| &text[declared(declarator).byte_range()] == name) {
+                found.push(node);
+            }
+        }
+        true
+    });
+    let [definition] = found[..] else { return None };
+    let declarator = definition.child_by_field_name("declarator")?;
+    // A result that is a pointer or a reference has a declarator around the function's.
+    let list =
+        child_of_kind(declarator, "parameter_list").filter(|_| declarator.kind() == "function_declarator")?;
+    let named = |list: Node<'t>| {
+        children(list).into_iter().filter(Node::is_named).filter(|node| node.kind() != "comment")
+    };
+    let template = definition.parent().filter(|parent| parent.kind() == "template_declaration");
+    let template = template.and_then(|template| template.child_by_field_name("parameters"));
+    let is_method = definition.parent().is_some_and(|parent| parent.kind() == "field_declaration_list");
+    (!is_method && !definition.has_error()).then(|| Function {
+        definition,
+        parameters: named(list).collect(),
+        template: template.map(|list| named(list).collect()).unwrap_or_default(),
+    })
+}
+
+impl<'a> Call<'a> {
+    fn str(&self, node: Node<'_>) -> &'a str {
+        &self.text[node.byte_range()]
+    }
+
+    /// Gives a name of the function a name of this call's own.
+    fn own(&mut self, name: &str) -> String {
+        let own = format!("gs_{}_{name}", self.number);
+        self.names.insert(name.to_owned(), own.clone());
+        own
+    }
+
+    /// Declares the template's parameters by the call's arguments, or by the types of the values.
+    fn template(&mut self, function: &Function<'_>, node: Node<'_>) -> Option<()> {
+        let mut given = Vec::new();
+        visit(node.child_by_field_name("function")?, &mut |node| {
+            if node.kind() == "template_argument_list" && given.is_empty() {
+                given = children(node)
+                    .into_iter()
+                    .filter(Node::is_named)
+                    .map(|node| self.str(node).to_owned())
+                    .collect();
+            }
+            given.is_empty()
+        });
+        let values = node.child_by_field_name("arguments").map(children).unwrap_or_default();
+        let values: Vec<_> = values.into_iter().filter(Node::is_named).collect();
+        for (at, parameter) in function.template.iter().enumerate() {
+            let is_type = parameter.kind() == "type_parameter_declaration";
+            let name = if is_type {
+                self.str(parameter.named_child(0)?).to_owned()
+            } else {
+                self.str(declared(parameter.child_by_field_name("declarator")?)).to_owned()
+            };
+            let given = match given.get(at) {
+                Some(given) => given.clone(),
+                None if is_type => {
+                    // The type of the first value whose parameter is of exactly this type.
+                    let of = |parameter: &Node<'_>| {
+                        let by_value = parameter.child_by_field_name("declarator")?.kind() == "identifier";
+                        (by_value && self.str(parameter.child_by_field_name("type")?) == name).then_some(())
+                    };
+                    let at = function.parameters.iter().position(|parameter| of(parameter).is_some())?;
+                    self.type_of(*values.get(at)?)?
+                }
+                None => return None,
+            };
+            if is_type && given.contains(' ') {
+                let own = self.own(&name);
+                self.before += &format!("using {own} = {given}; ");
+            } else {
+                self.names.insert(name, if is_type { given } else { format!("({given})") });
+            }
+        }
+        Some(())
+    }
+
+    /// Returns the type of a variable of the kernel.
+    fn type_of(&self, value: Node<'_>) -> Option<String> {
+        match &self.variables.get(self.str(value)).filter(|_| value.kind() == "identifier")?[..] {
+            [variable] => variable.ty.clone(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a name means one variable of the kernel, which no other thread changes, or an array.
+    fn keeps(&self, value: Node<'_>) -> bool {
+        let variable = self.variables.get(self.str(value)).map(|found| &found[..]);
+        value.kind() == "identifier" && matches!(variable, Some([variable]) if !variable.is_shared)
+    }
+
+    /// Declares a copy of each value, or names the variable itself where the function does not change it.
+    fn parameters(&mut self, function: &Function<'_>, node: Node<'_>) -> Option<()> {
+        let values: Vec<_> =
+            children(node.child_by_field_name("arguments")?).into_iter().filter(Node::is_named).collect();
+        if values.len() != function.parameters.len() {
+            return None;
+        }
+        let body = function.definition.child_by_field_name("body")?;
+        for (parameter, value) in function.parameters.iter().zip(&values) {
+            let declarator = parameter.child_by_field_name("declarator")?;
+            let name = self.str(declared(declarator)).to_owned();
+            let by_reference = declarator.kind() == "reference_declarator";
+            let twice = values.iter().filter(|other| self.str(**other) == self.str(*value)).count() > 1;
+            if by_reference && twice {
+                return None;
+            }
+            if self.keeps(*value) && (by_reference || !self.changes(body, &name)) {
+                self.names.insert(name, self.str(*value).to_owned());
+                continue;
+            }
+            if by_reference
+                || declarator.kind() == "array_declarator"
+                || parameter.kind() != "parameter_declaration"
+            {
+                return None;
+            }
+            let value = self.str(*value).replace('\n', " ");
+            let own = format!("gs_{}_{name}", self.number);
+            let declaration = self.renamed(*parameter, &[(declared(declarator), own.clone())]);
+            self.before += &format!("{declaration} = {value}; ");
+            self.names.insert(name, own);
+        }
+        Some(())
+    }
+
+    /// Returns whether something in a function's body could change one of its parameters.
+    fn changes(&self, body: Node<'_>, name: &str) -> bool {
+        let mut changes = false;
+        visit(body, &mut |node| {
+            let target = match node.kind() {
+                "assignment_expression" => node.child_by_field_name("left"),
+                "update_expression" => node.child_by_field_name("argument"),
+                "pointer_expression" if self.str(node).starts_with('&') => {
+                    node.child_by_field_name("argument")
+                }
+                "init_declarator" => node.child_by_field_name("declarator"),
+                // A call could take a reference.
+                "argument_list" => {
+                    changes |= children(node).into_iter().any(|argument| self.str(argument) == name);
+                    None
+                }
+                _ => None,
+            };
+            changes |= target.is_some_and(|target| self.str(target) == name);
+            !changes
+        });
+        changes
+    }
+
+    /// Returns the variable of the call's result.
+    fn result(&self) -> String {
+        format!("gs_result_{}", self.number)
+    }
+
+    /// Returns the text of a function's body on one line, with an assignment for its last `return`, and whether there is
+    /// one.
+    fn body(&mut self, function: &Function<'_>, waits: &Waits) -> Option<(String, bool)> {
+        let body = function.definition.child_by_field_name("body")?;
+        let (mut own, mut plain, mut returns) = (HashSet::new(), true, Vec::new());
+        visit(body, &mut |node| {
+            match node.kind() {
+                // Memory of the launch's size has one name in all functions.
+                "declaration" if !children(node).iter().any(|child| self.str(*child) == "extern") => {
+                    let mut walk = node.walk();
+                    for declarator in node.children_by_field_name("declarator", &mut walk) {
+                        own.insert(self.str(declared(declarator)).to_owned());
+                    }
+                }
+                "return_statement" => returns.push(node),
+                "lambda_expression" | "goto_statement" | "labeled_statement" | "for_range_loop"
+                | "struct_specifier" => {
+                    plain = false;
+                }
+                kind => plain &= !kind.starts_with("preproc"),
+            }
+            true
+        });
+        for name in &own {
+            self.own(name);
+        }
+        // A macro could mean one of the names that change, and the kernel's variables would hide the file's.
+        let mut written = HashSet::new();
+        crate::parse::identifiers(self.text, body, &mut written);
+        let words = waits.words_of_user(self.text, body);
+        let in_macros: HashSet<&String> = words.difference(&written).collect();
+        let hidden = in_macros.iter().any(|word| self.names.contains_key(*word));
+        let variable = |word: &str| !self.names.contains_key(word) && self.variables.contains_key(word);
+        let mut taken = in_macros.iter().any(|word| variable(word));
+        visit(body, &mut |node| {
+            taken |= node.kind() == "identifier" && variable(self.str(node));
+            true
+        });
+        let last = children(body).into_iter().rfind(|node| node.is_named() && node.kind() != "comment");
+        let last = last.filter(|last| last.kind() == "return_statement");
+        if !plain || hidden || taken || returns.len() > 1 || returns.first() != last.as_ref() {
+            return None;
+        }
+        let value = last.and_then(|last| last.named_child(0)).map(|value| self.renamed(value, &[]));
+        let result = value.map(|value| format!("{} = {value};", self.result()));
+        let instead = last.map(|last| (last, result.clone().unwrap_or_default()));
+        Some((self.renamed(body, instead.as_slice()), result.is_some()))
+    }
+
+    /// Returns the text of a part of the function on one line, with the names of this call.
+    fn renamed(&self, node: Node<'_>, instead: &[(Node<'_>, String)]) -> String {
+        let mut edits: Vec<Edit> = Vec::new();
+        visit(node, &mut |inner| {
+            if let Some((_, new)) = instead.iter().find(|(old, _)| *old == inner) {
+                edits.push((inner.byte_range(), new.clone()));
+                return false;
+            }
+            let qualified = inner.parent().is_some_and(|parent| parent.kind() == "qualified_identifier");
+            match inner.kind() {
+                "comment" => edits.push((inner.byte_range(), " ".to_owned())),
+                "identifier" | "type_identifier" if !qualified => {
+                    if let Some(own) = self.names.get(self.str(inner)) {
+                        edits.push((inner.byte_range(), own.clone()));
+                    }
+                }
+                _ => {}
+            }
+            true
+        });
+        edits::apply(self.text, node, edits).replace('\n', " ")
+    }
+}
