@@ -88,14 +88,17 @@ pub(super) fn first_call(
 
 /// Returns a text with the names that the user gave.
 pub(super) fn in_users_words(text: &str) -> String {
-    let mut parts = text.split("gs_");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |done, part| {
-        let name = part.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix('_');
-        done + &name
-            .filter(|_| part.starts_with(|c: char| c.is_ascii_digit()))
-            .map_or(format!("gs_{part}"), str::to_owned)
-    })
+    let name = |word: &str| {
+        let number = word.strip_prefix("gs_")?;
+        let name = number.trim_start_matches(|c: char| c.is_ascii_digit());
+        name.strip_prefix('_').filter(|_| name.len() < number.len()).map(str::to_owned)
+    };
+    let of_word = |c: char| c.is_alphanumeric() || c == '_';
+    let words = text.split_inclusive(|c| !of_word(c)).map(|part| {
+        let word = part.trim_end_matches(|c| !of_word(c));
+        name(word).map_or(part.to_owned(), |name| name + &part[word.len()..])
+    });
+    words.collect()
 }
 
 /// Returns the variables and parameters that a kernel declares.
@@ -357,5 +360,17 @@ impl<'a> Call<'a> {
             true
         });
         edits::apply(self.text, node, edits).replace('\n', " ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_users_words;
+
+    #[test]
+    fn reasons_have_the_names_that_the_user_gave() {
+        let reason = "its threads meet in `warp.shfl_xor(gs_0_sum, gs_12_at) + flags_0_x + gs_turn`";
+        let wanted = "its threads meet in `warp.shfl_xor(sum, at) + flags_0_x + gs_turn`";
+        assert_eq!(in_users_words(reason), wanted);
     }
 }
