@@ -288,7 +288,8 @@ fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
     let error = bench.sync(stream).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     assert_eq!(error.backend(), Some("cpu"));
-    // The error is sticky: every later call gives the same one, and nothing runs or hangs.
+    // The error is sticky: every later call says that the device failed earlier, and why, and nothing runs or hangs.
+    let earlier = format!("the device failed earlier: {}", error.message());
     for again in [
         bench.sync(other).unwrap_err(),
         bench.device.synchronize().unwrap_err(),
@@ -297,7 +298,7 @@ fn fault(name: &str, grid: u32, block: u32, extra: Option<i32>) -> String {
         // SAFETY: the stream is alive.
         unsafe { bench.device.stream_query(other) }.unwrap_err(),
     ] {
-        assert_eq!(again.message(), error.message());
+        assert_eq!(again.message(), earlier);
     }
     error.message().to_owned()
 }
