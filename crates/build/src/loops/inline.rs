@@ -9,7 +9,7 @@ use tree_sitter::Node;
 
 use super::edits::{self, Edit};
 use super::meetings::{self, conditional};
-use super::variables::declared;
+use super::variables::{changes_name, declared};
 use super::waits::{Waits, callee};
 use crate::parse::{child_of_kind, children, visit};
 
@@ -238,11 +238,13 @@ impl<'a> Call<'a> {
             let declarator = parameter.child_by_field_name("declarator")?;
             let name = self.str(declared(declarator)).to_owned();
             let by_reference = declarator.kind() == "reference_declarator";
-            let twice = values.iter().filter(|other| self.str(**other) == self.str(*value)).count() > 1;
-            if by_reference && twice {
+            // A variable that two parameters mean could change behind one of them.
+            let shared = values.iter().filter(|other| self.mentions(**other, self.str(*value))).count() > 1;
+            if by_reference && shared {
                 return None;
             }
-            if self.keeps(*value) && (by_reference || !self.changes(body, &name)) {
+            let unchanged = by_reference || !self.changes(body, &name) && !shared;
+            if self.keeps(*value) && unchanged && self.is_of_type(*parameter, *value) {
                 self.names.insert(name, self.str(*value).to_owned());
                 continue;
             }
@@ -261,28 +263,35 @@ impl<'a> Call<'a> {
         Some(())
     }
 
+    /// Returns whether a variable can stand for a parameter without a conversion.
+    fn is_of_type(&self, parameter: Node<'_>, value: Node<'_>) -> bool {
+        let Some(ty) = parameter.child_by_field_name("type").map(|ty| self.renamed(ty, &[])) else {
+            return false;
+        };
+        match parameter.child_by_field_name("declarator").map(|declarator| declarator.kind()) {
+            Some("pointer_declarator" | "array_declarator") => {
+                ty != "void" && !self.str(parameter).contains("volatile")
+            }
+            _ => self.type_of(value) == Some(ty),
+        }
+    }
+
+    fn mentions(&self, node: Node<'_>, name: &str) -> bool {
+        let mut words = HashSet::new();
+        crate::parse::identifiers(self.text, node, &mut words);
+        words.contains(name)
+    }
+
     /// Returns whether something in a function's body could change one of its parameters.
     fn changes(&self, body: Node<'_>, name: &str) -> bool {
-        let mut changes = false;
+        let mut passed = false;
         visit(body, &mut |node| {
-            let target = match node.kind() {
-                "assignment_expression" => node.child_by_field_name("left"),
-                "update_expression" => node.child_by_field_name("argument"),
-                "pointer_expression" if self.str(node).starts_with('&') => {
-                    node.child_by_field_name("argument")
-                }
-                "init_declarator" => node.child_by_field_name("declarator"),
-                // A call could take a reference.
-                "argument_list" => {
-                    changes |= children(node).into_iter().any(|argument| self.str(argument) == name);
-                    None
-                }
-                _ => None,
-            };
-            changes |= target.is_some_and(|target| self.str(target) == name);
-            !changes
+            // A call could take a reference.
+            let arguments = node.kind() == "argument_list";
+            passed |= arguments && children(node).into_iter().any(|argument| self.str(argument) == name);
+            !passed
         });
-        changes
+        passed || changes_name(self.text, body, name)
     }
 
     /// Returns the variable of the call's result.

@@ -6,7 +6,7 @@ use tree_sitter::Node;
 
 use super::edits;
 use super::meetings::Meeting;
-use super::variables::{Kind, Variables, declared};
+use super::variables::{Kind, Variables, changes_name, declared};
 use super::waits::{Waits, callee};
 use crate::parse::{children, visit};
 
@@ -344,21 +344,7 @@ impl<'k, 't> Steps<'k, 't> {
             return None;
         }
         // Another variable of this name, or a change of the counter in the body, is not looked for but seen by its name.
-        let mut changes = false;
-        visit(body, &mut |node| {
-            let target = match node.kind() {
-                "assignment_expression" => node.child_by_field_name("left"),
-                "update_expression" => node.child_by_field_name("argument"),
-                "pointer_expression" if self.str(node).starts_with('&') => {
-                    node.child_by_field_name("argument")
-                }
-                "init_declarator" => node.child_by_field_name("declarator"),
-                _ => None,
-            };
-            changes |= target.is_some_and(|target| self.str(target) == name);
-            true
-        });
-        if changes {
+        if changes_name(self.text, body, name) {
             return None;
         }
         let words =

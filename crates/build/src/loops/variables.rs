@@ -497,6 +497,25 @@ impl<'k, 't> Variables<'k, 't> {
     }
 }
 
+/// Returns whether something inside of `node` changes a variable of this name, or declares another one.
+pub(super) fn changes_name(text: &str, node: Node<'_>, name: &str) -> bool {
+    let mut changes = false;
+    visit(node, &mut |node| {
+        let target = match node.kind() {
+            "assignment_expression" => node.child_by_field_name("left"),
+            "update_expression" => node.child_by_field_name("argument"),
+            "pointer_expression" if text[node.byte_range()].starts_with('&') => {
+                node.child_by_field_name("argument")
+            }
+            "init_declarator" => node.child_by_field_name("declarator"),
+            _ => None,
+        };
+        changes |= target.is_some_and(|target| &text[target.byte_range()] == name);
+        !changes
+    });
+    changes
+}
+
 /// Returns the name that a declarator declares.
 pub(super) fn declared(declarator: Node<'_>) -> Node<'_> {
     match declarator.child_by_field_name("declarator") {
