@@ -50,6 +50,7 @@ const CASES: &[Case] = cases! { |device|
     ["cuMemHostRegister_v2", "hipHostRegister"]: device.host_register(ptr::null_mut(), 16),
     ["cuMemHostUnregister", "hipHostUnregister"]: device.host_unregister(ptr::null_mut()),
     ["cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer"]: device.pinned_device_address(ptr::null_mut()).map(drop),
+    ["cuPointerGetAttribute", "hipPointerGetAttribute"]: device.ordinal_of(RawBuffer(0)).map(drop),
     ["cuMemAllocManaged", "hipMallocManaged"]: device.managed_alloc(16).map(drop),
     ["cuMemsetD8Async", "hipMemsetD8Async"]: device.fill(RawBuffer(0), FillPattern::U8(0), 1, RawStream(0)),
     ["cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync"]: device.copy_to_device(RawBuffer(0), ptr::null(), 1, RawStream(0)),

@@ -102,6 +102,15 @@ fn pinned_memory_is_portable_and_mapped() {
         let (_, calls) = recorder.record(|| device.pinned_device_address(pinned).unwrap());
         let args = [address(pinned as usize), ("flags", 0)];
         assert_one(&calls, ["cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer"], &args);
+        let (owner, calls) = recorder.record(|| device.ordinal_of(RawBuffer(pinned as usize)).unwrap());
+        assert_eq!(owner, Some(0));
+        let args = [("attribute", 9), address(pinned as usize)];
+        assert_one(&calls, ["cuPointerGetAttribute", "hipPointerGetAttribute"], &args);
+        assert_eq!(
+            device.ordinal_of(RawBuffer(16)).unwrap(),
+            None,
+            "an address that the driver does not know"
+        );
         for pinned in [pinned, combined] {
             let ((), calls) = recorder.record(|| device.pinned_free(pinned).unwrap());
             assert_one(&calls, ["cuMemFreeHost", "hipHostFree"], &[address(pinned as usize)]);

@@ -12,6 +12,8 @@ mod copies_batch;
 mod default_streams;
 mod events;
 mod exit;
+mod external;
+mod external_memory;
 mod faults;
 mod flags;
 mod foreign;
@@ -52,7 +54,7 @@ mod types;
 
 conformance::run! {
     streams, events, flags, host_functions, copies, convert, launch, clusters, tracking, lifetimes, lifetimes_handles, streams_part, copies_batch,
-    staging, strided, textures, memory, pool, host_memory, pipeline, pipeline_in_place, modules, globals, bad_input, foreign, faults,
+    staging, strided, textures, memory, pool, host_memory, pipeline, pipeline_in_place, modules, globals, bad_input, foreign, external, external_memory, faults,
     kernels, idioms, patterns, meetings, printing, types, hammer, graphs, graphs_capture, captures_alloc, graphs_alloc, graphs_explicit, graphs_update, conditions, replay, replay_random, notify, notify_stress,
     default_streams, multi_device, exit
 }

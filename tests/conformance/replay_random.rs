@@ -1,7 +1,8 @@
 //! Replayed steps whose operations, arguments, memory and shapes change at random from run to run, against plain Rust.
 
 use conformance::{Random, kernels_and_streams, next, tests};
-use gpustream::{Buffer, Device, Result};
+use gpustream::hal::FillPattern;
+use gpustream::{Arg, Buffer, Device, Result};
 
 tests! {
     Plain: random_steps_match_plain_rust;
@@ -10,16 +11,50 @@ tests! {
 /// An operation of a random step, on buffers by index.
 #[derive(Clone, Copy, Debug)]
 enum RandomOperation {
-    Step { x: usize, value: u32, len: usize },
-    Mix { from: usize, to: usize, at: usize, len: usize },
-    Fill { x: usize, value: u32 },
-    Copy { from: usize, to: usize },
-    Upload { x: usize, value: u32 },
-    Temporary { x: usize, value: u32 },
-    Renew { x: usize, value: u32 },
-    Swap { x: usize, y: usize },
+    Step {
+        x: usize,
+        value: u32,
+        len: usize,
+    },
+    Mix {
+        from: usize,
+        to: usize,
+        at: usize,
+        len: usize,
+    },
+    Fill {
+        x: usize,
+        value: u32,
+    },
+    Copy {
+        from: usize,
+        to: usize,
+    },
+    Upload {
+        x: usize,
+        value: u32,
+    },
+    Temporary {
+        x: usize,
+        value: u32,
+    },
+    Renew {
+        x: usize,
+        value: u32,
+    },
+    Swap {
+        x: usize,
+        y: usize,
+    },
     Wait,
-    Elsewhere { x: usize },
+    Elsewhere {
+        x: usize,
+    },
+    /// Another library's call.
+    External {
+        x: usize,
+        value: u32,
+    },
 }
 
 fn random_operation(random: &mut Random, buffers: usize) -> RandomOperation {
@@ -36,6 +71,7 @@ fn random_operation(random: &mut Random, buffers: usize) -> RandomOperation {
         26 => RandomOperation::Renew { x, value },
         27..29 => RandomOperation::Swap { x, y },
         29 => RandomOperation::Wait,
+        30 => RandomOperation::External { x, value },
         _ => RandomOperation::Elsewhere { x },
     }
 }
@@ -93,6 +129,14 @@ fn random_steps_match_plain_rust(device: &Device) -> Result<()> {
                         }
                         RandomOperation::Swap { x, y } => buffers.swap(x, y),
                         RandomOperation::Wait => s.synchronize()?,
+                        RandomOperation::External { x, value } => {
+                            let (to, memory) = (buffers[x].as_raw(), &[Arg::write(&mut buffers[x])]);
+                            let pattern = FillPattern::U32(value);
+                            // SAFETY: the fill goes to the stream that is given, and writes this buffer alone.
+                            unsafe {
+                                s.external("theirs", memory, |raw| device.raw().fill(to, pattern, SMALL, raw))
+                            }?;
+                        }
                         RandomOperation::Elsewhere { x } => {
                             kernels.step(&other, &mut buffers[x], 3, SMALL)?;
                         }
@@ -112,6 +156,7 @@ fn random_steps_match_plain_rust(device: &Device) -> Result<()> {
                     }
                     RandomOperation::Fill { x, value }
                     | RandomOperation::Upload { x, value }
+                    | RandomOperation::External { x, value }
                     | RandomOperation::Renew { x, value } => {
                         want[x].fill(value);
                     }

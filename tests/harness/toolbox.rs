@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use gpustream::hal::{RawEvent, RawGraph, RawModule};
 use gpustream::{
     Array, ArrayShape, Buffer, CopyBatch, DefaultStream, Device, Error, ErrorKind, Event, Flag, Graph,
     GraphBuilder, Kernel, Managed, ManagedAdvice, ModuleSource, Node, Piece, Pinned, Pitched, Place, Result,
@@ -16,7 +17,7 @@ use crate::sync;
 const N: usize = 1000;
 
 /// The number of calls that [`Toolbox::call_everything`] makes on every device; managed memory and kernels add to it.
-const CALLS: usize = 62;
+const CALLS: usize = 69;
 const CALLS_ON_MANAGED_MEMORY: usize = 3;
 const CALLS_ON_ARRAYS: usize = 9;
 const CALLS_ON_KERNELS: usize = 4;
@@ -156,6 +157,18 @@ impl Toolbox {
         note("Stream::set_flag", stream.set_flag(&self.flag, 7));
         note("Stream::host_fn", stream.host_fn(|| ()));
         note("Stream::host_fn_repeat", stream.host_fn_repeat(|| ()));
+        // SAFETY: nothing is enqueued, and the closure is not called.
+        unsafe {
+            note("Stream::external", stream.external("external", &[], |_| Ok(())));
+            note("Stream::external_host", stream.external_host("external", &[], || ()));
+            note("Stream::wait_raw", stream.wait_raw(RawEvent(0)));
+            note("Buffer::from_raw", Buffer::<u32>::from_raw(stream, x.as_raw(), N, ()).map(drop));
+            note(
+                "Pinned::from_raw",
+                Pinned::from_raw(device, std::ptr::dangling_mut::<u32>(), N, ()).map(drop),
+            );
+            note("Device::module_from_raw", device.module_from_raw(RawModule(0), "theirs", ()).map(drop));
+        }
         note("Stream::capture", other.capture(|_| Ok(())).map(drop));
         note("Graph::launch", graph.launch(other));
         note("Graph::prepare", graph.prepare(other));
@@ -179,6 +192,9 @@ impl Toolbox {
             note("GraphBuilder::node", builder.node(&[], |s| s.fill(x, 1)).map(drop));
             note("GraphBuilder::join", builder.join(&[]).map(drop));
             note("GraphBuilder::child", builder.child(&[], graph).map(drop));
+            // SAFETY: the graph is not looked at.
+            let theirs = unsafe { builder.child_from_raw(&[], "theirs", &[], RawGraph(0)) };
+            note("GraphBuilder::child_from_raw", theirs.map(drop));
             note("GraphBuilder::build", builder.build().map(drop));
         }
         note("Graph::set_node", built.set_node(*node, |s| s.fill(x, 1)));

@@ -6,6 +6,7 @@ mod fakes;
 use std::thread;
 
 use fake_cuda::codes;
+use gpustream::hal::FillPattern;
 use gpustream::{
     Arg, AsViewMut, Buffer, CopyBatch, Device, Error, ErrorKind, GlobalMemory, GlobalVariable, Image, Kernel,
     Launch, ModuleSource, ParamInfo, Result, Stream, ViewMut, WaitPolicy, WaitValue,
@@ -207,6 +208,70 @@ fn a_hand_over_is_one_record_and_one_wait_and_the_second_none() {
         assert_eq!(said, ["record", "wait", "launch"]);
         assert_eq!(a.download(&x).unwrap(), [4; 10]);
     });
+}
+
+/// Kernel, another library's call, kernel: within a stream nothing is added, over two streams one hand-over each.
+#[test]
+fn an_external_operation_costs_what_a_launch_does() {
+    on_both(|scene, _, [a, b]| {
+        let mut x = a.zeros::<u32>(10).unwrap();
+        let external = |stream: &Stream, x: &mut Buffer<u32>| {
+            let (to, raw) = (x.as_raw(), scene.device.raw());
+            // SAFETY: the fill goes to the stream that is given, and writes `x` alone.
+            let filled = unsafe {
+                stream.external("theirs", &[Arg::write(x)], |stream| {
+                    raw.fill(to, FillPattern::U32(5), 10, stream)
+                })
+            };
+            filled.unwrap();
+        };
+        let mut chain = |other: &Stream| {
+            scene.calls(|| {
+                scene.launch(&a, &mut x).unwrap();
+                external(other, &mut x);
+                scene.launch(&a, &mut x).unwrap();
+            })
+        };
+        assert_eq!(chain(&a), ["launch", "fill", "launch"]);
+        assert_eq!(chain(&b), ["launch", "record", "wait", "fill", "record", "wait", "launch"]);
+        assert_eq!(a.download(&x).unwrap(), [6; 10]);
+    });
+}
+
+#[test]
+fn memory_that_changes_hands_costs_a_hand_over_at_most() {
+    on_both(|scene, _, [a, b]| {
+        let address = scene.device.raw().alloc(40).unwrap();
+        // SAFETY: the memory is freed below, when nothing uses it.
+        let taken = || unsafe { Buffer::<u32>::from_raw(&a, address, 10, ()) }.unwrap();
+        let mut x = None;
+        assert_eq!(scene.calls(|| x = Some(taken())), ["ask about an address"]);
+        let mut x = x.unwrap();
+        assert_eq!(scene.calls(|| scene.launch(&a, &mut x).unwrap()), ["launch"]);
+        let mut loan = None;
+        assert_eq!(scene.calls(|| loan = Some(x.into_raw(&b).unwrap())), ["record", "wait"]);
+        assert_eq!(scene.calls(|| drop(loan)), [""; 0]);
+        b.synchronize().unwrap();
+        // SAFETY: everything is done.
+        unsafe { scene.device.raw().free(address) }.unwrap();
+    });
+}
+
+/// A tensor of a device that the stream does not reach by its own context.
+#[test]
+fn memory_of_another_device_is_refused() {
+    for fake in &FAKES {
+        let scene = Scene::new(fake);
+        let other = Device::open(&format!("{}:1", fake.name)).unwrap();
+        let address = other.raw().alloc(40).unwrap();
+        let stream = scene.device.stream().unwrap();
+        // SAFETY: it is refused.
+        let refused = unsafe { Buffer::<u32>::from_raw(&stream, address, 10, ()) }.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::DeviceMismatch, "{refused}");
+        assert!(refused.message().contains("is of device 1"), "{refused}");
+        // SAFETY: nothing uses it.
+        unsafe { other.raw().free(address) }.unwrap();
+    }
 }
 
 /// The HIP that is played has no batches, so that each copy is a call.

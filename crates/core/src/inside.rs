@@ -1,8 +1,9 @@
-//! The inside of a host closure, where the library calls nothing.
+//! The inside of closures in which the library calls nothing.
 //!
 //! A driver runs host closures on a thread of its own and must not be called there: the driver may refuse the call, or
-//! wait for the very closure that made it. So inside a closure every call that would reach the driver is an error, and
-//! values that are dropped there are handed to another thread.
+//! wait for the very closure that made it. The calls of another library are made with their stream locked. So inside
+//! either closure every call that would reach the driver is an error, and values that are dropped there are handed to
+//! another thread.
 //!
 //! This layer knows threads, clocks and the end of the process, but neither the closures
 //! ([`host_call`](crate::host_call)) nor streams.
@@ -19,31 +20,56 @@ use crate::process;
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point};
 
+/// The closure of the program's that a thread is running, as far as it may not call the library.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closure {
+    None,
+    /// A host closure, on a thread of the driver's.
+    Host,
+    /// The calls of another library's, which are made with the stream locked.
+    External,
+}
+
 thread_local! {
-    /// Whether this thread is running a host closure on the driver's behalf.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// The closure that this thread is running.
+    static INSIDE: Cell<Closure> = const { Cell::new(Closure::None) };
     /// The clock of that closure's submission, with everything that the closure comes after.
     static PAST: RefCell<Clock> = RefCell::default();
 }
 
 /// Runs `work` as a host closure that was submitted after everything in `past`.
 pub(crate) fn run(past: Clock, work: impl FnOnce()) {
-    INSIDE.set(true);
     PAST.set(past);
-    work();
-    INSIDE.set(false);
+    run_in(Closure::Host, work);
 }
 
-/// Returns whether this thread is inside a host closure.
+/// Runs `work` as calls of another library's.
+pub(crate) fn run_external<T>(work: impl FnOnce() -> T) -> T {
+    run_in(Closure::External, work)
+}
+
+fn run_in<T>(closure: Closure, work: impl FnOnce() -> T) -> T {
+    /// The way back, also where the work panics.
+    struct Return(Closure);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            INSIDE.set(self.0);
+        }
+    }
+    let _return = Return(INSIDE.replace(closure));
+    work()
+}
+
+/// Returns whether this thread is inside a closure that may not call the library.
 #[inline]
 pub fn is_inside() -> bool {
-    INSIDE.get()
+    INSIDE.get() != Closure::None
 }
 
 /// Checks that this thread may call the driver and wait.
 ///
 /// # Errors
-/// [`ErrorKind::InHostClosure`] inside a host closure.
+/// [`ErrorKind::InHostClosure`] inside a closure.
 #[inline]
 pub fn check_outside() -> Result<()> {
     if is_inside() { Err(inside()) } else { Ok(()) }
@@ -51,6 +77,13 @@ pub fn check_outside() -> Result<()> {
 
 #[cold]
 fn inside() -> Error {
+    if INSIDE.get() == Closure::External {
+        return Error::new(
+            ErrorKind::InHostClosure,
+            "the closure of `Stream::external` runs with its stream locked, and the library cannot be called there; \
+             allocate and launch before or after it",
+        );
+    }
     Error::new(
         ErrorKind::InHostClosure,
         "a host closure runs on a thread of the driver, which cannot be called or waited for there; have the closure \
@@ -60,7 +93,7 @@ fn inside() -> Error {
 
 /// Returns whether this thread is inside a closure that comes after `point`, which is then done.
 pub(crate) fn is_past(point: Point) -> bool {
-    is_inside() && PAST.with_borrow(|past| past.covers(point))
+    INSIDE.get() == Closure::Host && PAST.with_borrow(|past| past.covers(point))
 }
 
 /// The work that host closures left to another thread.

@@ -17,15 +17,16 @@
 //! |---|---|---|
 //! | [`device_core`]: an opened device | streams, pools, staging | handles |
 //! | [`device_options`], [`environment`]: settings | the options of pools and staging | devices |
-//! | [`reactor`]: the thread of the futures | streams, their events, wakers | futures, devices |
 //! | [`staging`]: copies in pieces | streams, the cutting of a copy, the threads that copy | devices, the calls that copy |
 //! | [`pool`]: memory between uses | blocks, streams, the drivers' allocators | devices, but for one trait |
+//! | [`reactor`]: the thread of the futures | streams, their events, wakers | futures, devices |
 //! | [`queue`]: streams, their order and captures | memory, operations, recordings | pools, devices |
 //! | [`step`]: operations held back for one graph | operations, driver's graphs | streams |
 //! | [`record`]: operations that become nodes of graphs | operations, driver's graphs | streams |
 //! | [`operation`]: one operation as a value | the memory touched, the driver's calls, the values kept | streams, recordings |
 //! | [`memory`]: blocks, host guards, page-locked memory | the tracker | streams, pools |
 //! | [`module_core`]: a loaded module | the driver's handle | kernels |
+//! | [`foreign`]: owners of what the library did not make | threads | what is owned |
 //! | [`host_call`], [`inside`]: host closures | threads, clocks, the end of the process | streams |
 //! | [`track`]: the last users of each byte | numbers and byte ranges | drivers, locks, memory |
 //! | [`compile_cache`], [`checksum`], [`private_folder`]: images, on disk and checked | bytes and files | modules |
@@ -43,12 +44,14 @@ pub mod device_core;
 pub mod device_options;
 pub mod door_mutex;
 pub mod environment;
+pub mod foreign;
 pub mod host_call;
 pub mod inside;
 pub mod lint;
 pub mod memory;
 pub mod module_core;
 pub mod operation;
+
 pub mod pool;
 pub mod private_folder;
 pub mod process;

@@ -7,12 +7,22 @@ use std::sync::Arc;
 
 use gpustream_hal::{self as hal, RawModule};
 
+use crate::foreign::ForeignOwner;
 use crate::inside;
+use crate::sync::Mutex;
 
-/// A loaded module, which is unloaded when its last kernel is dropped and done.
+/// A loaded module, which is let go when its last kernel is dropped and done.
 pub struct ModuleCore {
     raw: RawModule,
-    device: Arc<dyn hal::Device>,
+    loader: Option<Loader>,
+}
+
+/// The party that loaded a module.
+enum Loader {
+    /// This library, which unloads it.
+    Ours(Arc<dyn hal::Device>),
+    /// Somebody else, whose owner of the module is dropped.
+    Foreign { _owner: Mutex<ForeignOwner> },
 }
 
 impl ModuleCore {
@@ -21,7 +31,15 @@ impl ModuleCore {
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
     pub unsafe fn new(raw: RawModule, device: Arc<dyn hal::Device>) -> Self {
-        Self { raw, device }
+        Self { raw, loader: Some(Loader::Ours(device)) }
+    }
+
+    /// Makes a value of a module that somebody else loaded and `owner` keeps loaded.
+    ///
+    /// # Safety
+    /// The caller keeps [the crate's contract](crate#safety), but for the module's owner.
+    pub unsafe fn foreign(raw: RawModule, owner: ForeignOwner) -> Self {
+        Self { raw, loader: Some(Loader::Foreign { _owner: Mutex::new(owner) }) }
     }
 
     /// Returns the driver's handle.
@@ -32,7 +50,8 @@ impl ModuleCore {
 
 impl Drop for ModuleCore {
     fn drop(&mut self) {
-        let (device, raw) = (self.device.clone(), self.raw);
+        let Some(Loader::Ours(device)) = self.loader.take() else { return };
+        let raw = self.raw;
         inside::outside(move || {
             // SAFETY: no handle is left, and the device drops a parked module only when no kernel of the module can
             // run.

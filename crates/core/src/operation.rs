@@ -11,6 +11,7 @@ use gpustream_hal::{
 };
 
 use crate::host_call::RepeatedCall;
+use crate::inside::run_external;
 use crate::memory::Access;
 use crate::module_core::ModuleCore;
 use crate::track::Tracking;
@@ -77,6 +78,8 @@ pub enum Call<'a> {
     Batch(&'a [BatchCopy]),
     /// Several calls, made by a closure in its own order; no node can be made of them.
     Several(&'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
+    /// Another library's calls on the driver's stream, made by a closure of the program's; no node can be made of them.
+    External(&'a mut dyn FnMut(RawStream) -> Result<()>),
 }
 
 impl<'a> Call<'a> {
@@ -93,6 +96,10 @@ impl<'a> Call<'a> {
             Self::Several(_) => {
                 Err(refused("make one node of an operation that takes several calls; split it"))
             }
+            Self::External(_) => Err(refused(
+                "make a node of calls of another library; add a graph of them, `GraphBuilder::child_from_raw`, or make them \
+                 in `Stream::capture`",
+            )),
         }
     }
 
@@ -109,6 +116,10 @@ impl<'a> Call<'a> {
             // SAFETY: by this function's contract.
             Self::Batch(copies) => unsafe { device.copy_batch(copies, stream) },
             Self::Several(calls) => calls(device, stream),
+            Self::External(calls) => {
+                device.enter()?;
+                run_external(|| calls(stream))
+            }
         }
     }
 

@@ -77,6 +77,7 @@ functions! {
         cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint);
         cuMemHostUnregister(pointer: *mut c_void);
         cuMemHostGetDevicePointer_v2(device: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint);
+        cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
         cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint);
         cuMemsetD8Async(dst: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream);
         cuMemsetD16Async(dst: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream);

@@ -7,6 +7,7 @@ use cudarc::driver::sys::{
     self, CUDA_MEMCPY3D, CUarray, CUdevice, CUdeviceptr, CUmem_advise, CUmemLocation, CUmemLocationType,
     CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUmemorytype,
 };
+use gpustream_hal::driver::Status;
 use gpustream_hal::{
     BatchCopy, Buffers, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
     RawBuffer, RawStream, Result, copy_each,
@@ -87,6 +88,18 @@ unsafe impl Buffers for CudaDevice {
         // SAFETY: the first pointer is to a local; the caller vouches for the other.
         unsafe { api.cuMemHostGetDevicePointer_v2(&raw mut device, pointer.cast(), 0) }.ok()?;
         Ok(RawBuffer(device as usize))
+    }
+
+    fn ordinal_of(&self, address: RawBuffer) -> Result<Option<usize>> {
+        let (api, mut ordinal) = (self.enter()?, 0_i32);
+        let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        // SAFETY: the first pointer is to a local; the driver does not follow the address.
+        let answer =
+            unsafe { api.cuPointerGetAttribute((&raw mut ordinal).cast(), attribute, address_of(address)) };
+        match answer.status {
+            Some(Status::INVALID_VALUE) => Ok(None),
+            _ => answer.ok().map(|()| usize::try_from(ordinal).ok()),
+        }
     }
 
     fn managed_alloc(&self, bytes: usize) -> Result<RawBuffer> {

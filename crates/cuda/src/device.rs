@@ -59,6 +59,10 @@ unsafe impl Device for CudaDevice {
         self.context.raw.addr()
     }
 
+    fn enter(&self) -> Result<()> {
+        Self::enter(self).map(drop)
+    }
+
     fn synchronize(&self) -> Result<()> {
         let api = self.enter()?;
         // SAFETY: no requirement.

@@ -9,12 +9,18 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use gpustream_core::device_core::DeviceCore;
+use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
-use gpustream_core::memory::{Block, Kind};
+use gpustream_core::memory::{Access, Block, Kind, byte_len};
+use gpustream_core::operation::{Call, operation};
 use gpustream_core::queue::StreamCore;
-use gpustream_hal::{Operation, RawBuffer, Result};
+use gpustream_core::track::Mode;
+use gpustream_hal::{Error, ErrorKind, Operation, RawBuffer, Result};
 
 use crate::device::Device;
+use crate::pinned::check_alignment;
+use crate::raw_memory::RawMemory;
+use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut, owner_methods};
 
 /// An owned block, which goes back to the pool when dropped.
@@ -83,6 +89,118 @@ pub struct Buffer<T> {
 impl<T: Pod> Buffer<T> {
     pub(crate) fn new(memory: Owned, len: usize) -> Self {
         Self { memory, len, element: PhantomData }
+    }
+
+    /// Takes over device memory of somebody else's: an array of another library's, an allocation of the driver's. The
+    /// memory is ready for work that is submitted to `stream` from now on; work on other streams waits for what `stream`
+    /// was given so far, through either library.
+    ///
+    /// `owner` keeps the memory, and is dropped on a thread of the library's once the buffer is dropped and its last use
+    /// is done; nothing has to be called for that. Give `()` for memory that outlives all of this by itself.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// use gpustream::{Buffer, hal::RawBuffer};
+    /// let mut owner: Vec<f32> = vec![1.0; 1000]; // the CPU device's memory is the host's
+    /// let (address, len) = (RawBuffer(owner.as_mut_ptr() as usize), owner.len());
+    /// // SAFETY: the vector keeps its elements where they are, and is used by nobody else until it is dropped.
+    /// let mut buffer = unsafe { Buffer::<f32>::from_raw(&stream, address, len, owner) }?;
+    /// stream.fill(&mut buffer, 2.0)?;
+    /// assert_eq!(stream.download(&buffer)?[999], 2.0);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceMismatch`] for memory of another device, where the driver knows it;
+    /// [`ErrorKind::InvalidArgument`] for a null address, and for memory that is not aligned as kernels want it, to the
+    /// size of an element up to 16 bytes. The owner is dropped then.
+    ///
+    /// # Safety
+    /// * `address` is that of `len` elements which the device of `stream` reaches and which stay there until `owner` is
+    ///   dropped. The contents count as written.
+    /// * Nobody else uses the memory until then but in an order with this library's work: before this call on `stream` or
+    ///   with `stream` waiting for it, and later as an [external operation](Stream::external) that names the buffer.
+    #[track_caller]
+    pub unsafe fn from_raw(
+        stream: &Stream,
+        address: RawBuffer,
+        len: usize,
+        owner: impl Send + 'static,
+    ) -> Result<Self> {
+        let operation = operation("from_raw");
+        let device = stream.device();
+        let check = || -> Result<usize> {
+            inside::check_outside()?;
+            let bytes = byte_len::<T>(len)?;
+            check_address(device, address, size_of::<T>(), bytes)?;
+            Ok(bytes)
+        };
+        let bytes = check().map_err(|error| error.with_operation(operation))?;
+        // SAFETY: by this function's contract.
+        let block = unsafe { device.0.pools.foreign(ForeignOwner::new(owner), address, bytes) };
+        block.history.lock().set_written(&(0..bytes));
+        let buffer = Self::new(Owned::new(device, block), len);
+        buffer.hand_over(stream, operation)?;
+        Ok(buffer)
+    }
+
+    /// Gives the memory to somebody else: work that is enqueued on `stream` from now on, through whichever library, comes
+    /// after all uses of the buffer. Never blocks.
+    ///
+    /// The memory comes back when the value is dropped, in the order of `stream`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] while the stream is captured; [`ErrorKind::DeviceMismatch`] where the stream's device cannot
+    /// reach the memory. The buffer is dropped then.
+    #[track_caller]
+    pub fn into_raw(self, stream: &Stream) -> Result<RawMemory> {
+        let operation = operation("into_raw");
+        stream.core.check_not_capturing("give memory to another library in it; do so around the capture")?;
+        self.hand_over(stream, operation)?;
+        Ok(RawMemory::new(stream, self.memory, self.len * size_of::<T>(), operation))
+    }
+
+    /// Orders `stream` after all uses of the buffer, and later uses after `stream`.
+    fn hand_over(&self, stream: &Stream, operation: Operation) -> Result<()> {
+        hand_over(stream, &self.view().access(Mode::Write), &self.memory.device, operation)
+    }
+}
+
+/// Orders `stream` after all uses of the memory that `access` conflicts with, and later ones after `stream`.
+pub(crate) fn hand_over(
+    stream: &Stream,
+    access: &Access<'_>,
+    device: &Device,
+    operation: Operation,
+) -> Result<()> {
+    if !stream.device.0.reaches(&device.0, access.block.kind)? {
+        return Err(stream.foreign("memory that changes hands").with_operation(operation));
+    }
+    // SAFETY: nothing is enqueued.
+    unsafe { stream.submit(operation, &[access], Call::External(&mut |_| Ok(()))) }
+}
+
+/// Checks an address of somebody else's, as far as that can be done.
+fn check_address(device: &Device, address: RawBuffer, element: usize, bytes: usize) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    if address.0 == 0 {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("{bytes} bytes at a null address; give the address that the memory's owner reports"),
+        ));
+    }
+    check_alignment(address.0, element)?;
+    match device.raw().ordinal_of(address)? {
+        Some(ordinal) if ordinal != device.info().ordinal => Err(Error::new(
+            ErrorKind::DeviceMismatch,
+            format!(
+                "the memory at {address:?} is of device {ordinal}, and the stream of {device:?}; give a stream of that device"
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -8,6 +8,7 @@ use bytemuck::Pod;
 pub(crate) use gpustream_core::device_core::DeviceCore;
 use gpustream_core::device_options::DeviceOptions;
 use gpustream_core::environment::Environment;
+use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
 use gpustream_core::lint;
 use gpustream_core::memory::Kind;
@@ -407,6 +408,28 @@ impl Device {
         unsafe { Module::load(self, source, &[]) }
     }
 
+    /// Makes a [`Module`] of one that another library loaded (`CUmodule`, `hipModule_t`), whose kernels are then
+    /// launched as this library's own: `name` stands for it in errors.
+    ///
+    /// `owner` keeps the module loaded, and is dropped on a thread of the library's once no kernel of the module can run
+    /// any more. Give `()` for a module that is never unloaded.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InHostClosure`] inside a closure.
+    ///
+    /// # Safety
+    /// `raw` is a module of this device's context, and stays loaded until `owner` is dropped.
+    pub unsafe fn module_from_raw(
+        &self,
+        raw: hal::RawModule,
+        name: &str,
+        owner: impl Send + 'static,
+    ) -> Result<Module> {
+        inside::check_outside()?;
+        // SAFETY: passed on to the caller.
+        Ok(unsafe { Module::foreign(self, raw, name, ForeignOwner::new(owner)) })
+    }
+
     /// Blocks until all work of the device is done, this process's other users of its context included
     /// (`cuCtxSynchronize`).
     ///
@@ -463,6 +486,13 @@ impl Device {
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Returns the address of the driver's context (`CUcontext`), for other libraries: on CUDA the device's primary context,
+    /// which all libraries of a process share. On HIP, which goes by ordinals, and on the CPU the number means nothing to
+    /// others.
+    pub fn raw_context(&self) -> usize {
+        self.0.raw.context()
     }
 
     /// Returns the backend's own device, for calls that this crate does not offer.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use gpustream_core::inside;
 use gpustream_core::operation::refused;
 use gpustream_core::queue::{Recorded, StreamCore};
-use gpustream_hal::{Error, ErrorKind, Result};
+use gpustream_hal::{Error, ErrorKind, RawEvent, Result};
 
 /// A point in a stream, made by [`Stream::record`](crate::Stream::record). An event keeps its stream alive.
 ///
@@ -44,6 +44,12 @@ impl Event {
     }
 
     /// Refuses to query or wait for an event of a capture, and any event inside a host closure.
+    /// Returns the driver's handle (`CUevent`, `hipEvent_t`), for other libraries: their streams can wait for it while this
+    /// value is alive. [`Stream::wait_raw`](crate::Stream::wait_raw) is the other way round.
+    pub fn as_raw(&self) -> RawEvent {
+        self.0.mark.cell.raw
+    }
+
     pub(crate) fn check_not_captured(&self) -> Result<()> {
         inside::check_outside()?;
         match self.0.captured {

@@ -12,12 +12,13 @@ use gpustream_core::record::nodes::{Finished, HostNodes};
 use gpustream_core::record::setter::NodeCalls;
 use gpustream_core::record::{Contents, GraphUses, NodeAdder, NodeSetter, OwnedGraph};
 use gpustream_hal::{
-    self as hal, Error, ErrorKind, GraphNode, Operation, RawGraphExec, RawGraphNode, Result, Work,
+    self as hal, Error, ErrorKind, GraphNode, Operation, RawGraph, RawGraphExec, RawGraphNode, Result, Work,
 };
 use smallvec::SmallVec;
 
 use crate::device::Device;
 use crate::graph::Graph;
+use crate::launch::Arg;
 use crate::stream::Stream;
 
 /// A node of a graph under construction, and of the graph made from it.
@@ -153,6 +154,32 @@ impl GraphBuilder {
             self.levels = self.levels.max(levels);
             Ok(node)
         })
+    }
+
+    /// Adds a node that runs a graph of another library's, such as one that its work was captured into, after the given
+    /// nodes and after those that conflict with it. `memory` names what the graph's work touches, as in
+    /// [`Stream::external`]. The driver copies the graph, which may be destroyed afterwards.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceMismatch`] for memory that the graph's device cannot reach; the driver's where it cannot copy the
+    /// graph, as one with memory nodes or conditional nodes.
+    ///
+    /// # Safety
+    /// `graph` is a graph of this device's driver, and touches no memory of this library's but `memory`, and writes none
+    /// but what was given to be written. Everything else that it uses (kernels, host memory) outlives the graph that is
+    /// built.
+    #[track_caller]
+    pub unsafe fn child_from_raw(
+        &mut self,
+        after: &[Node],
+        label: &'static str,
+        memory: &[Arg<'_>],
+        graph: RawGraph,
+    ) -> Result<Node> {
+        let operation = operation(label);
+        let uses = self.stream.accesses(memory).map(|accesses| GraphUses::of(&accesses));
+        let uses = uses.map_err(|error| error.with_operation(operation))?;
+        self.raw_node(after, operation, &GraphNode::Child(graph), &uses)
     }
 
     fn raw_node(

@@ -7,11 +7,12 @@ use std::sync::{Arc, OnceLock};
 
 use gpustream_core::checksum::{self, Checksum};
 use gpustream_core::compile_cache;
+use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
 use gpustream_core::module_core::ModuleCore;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_hal::{
-    Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, Result, Source, SuggestedLaunch,
+    Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source, SuggestedLaunch,
 };
 
 use crate::device::Device;
@@ -178,6 +179,26 @@ impl Module {
                 self.0.name, info.backend, info.ordinal, info.parameter_bytes
             ),
         ))
+    }
+
+    /// Makes a module of one that somebody else loaded. Its kernels and variables are found by the names that the image
+    /// has.
+    ///
+    /// # Safety
+    /// `raw` is a module of `device`'s context, and stays loaded until `owner` is dropped. Kernels and variables are as
+    /// promised where they are used.
+    pub(crate) unsafe fn foreign(device: &Device, raw: RawModule, name: &str, owner: ForeignOwner) -> Self {
+        // SAFETY: by this function's contract.
+        let core = Arc::new(unsafe { ModuleCore::foreign(raw, owner) });
+        let (device, name) = (device.clone(), name.to_owned());
+        let (symbols, declared) = (Vec::new(), Mutex::default());
+        Self(Arc::new(Shared { core, device, name, symbols, declared, globals: None }))
+    }
+
+    /// Returns the driver's handle (`CUmodule`, `hipModule_t`), for other libraries; the module stays loaded as long as this
+    /// value or a kernel of it.
+    pub fn as_raw(&self) -> RawModule {
+        self.0.core.raw()
     }
 
     pub(crate) fn device(&self) -> &Device {

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
 
 use bytemuck::Pod;
+use gpustream_core::foreign::ForeignOwner;
 use gpustream_core::inside;
 use gpustream_core::memory::{HostGuard, Kind, Registration, byte_len};
 use gpustream_core::operation::operation;
@@ -148,14 +149,68 @@ impl<T: Pod> Pinned<T> {
         }
         inside::check_outside()?;
         check_alignment(values.as_ptr().addr(), size_of::<T>())?;
-        let registration = Registration::new(&device.0.raw, values.into_boxed_slice())?;
+        let registration = Registration::of_box(&device.0.raw, values.into_boxed_slice())?;
+        Self::registered(device, registration, len)
+    }
+
+    fn registered(device: &Device, registration: Registration, len: usize) -> Result<Self> {
+        let bytes = len * size_of::<T>();
         let block = device.0.pools.register(registration, bytes)?;
         block.history.lock().set_written(&(0..bytes));
         Ok(Self { memory: Owned::new(device, block), len, element: PhantomData })
     }
+
+    /// Page-locks host memory of somebody else's: a mapped file, an allocator's arena, an array of another library's. From
+    /// here on it is used through this value, as memory of [`Device::pinned`] is; [`Device::register`] does the same with
+    /// a vector. Blocks while the driver locks the pages, some 0.3 ms per MiB.
+    ///
+    /// `owner` keeps the memory, and is dropped on a thread of the library's once this value is dropped and its last use
+    /// is done.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let mut owner: Vec<u32> = vec![7; 1000];
+    /// // SAFETY: the vector keeps its elements where they are, and is used by nobody else until it is dropped.
+    /// let pinned = unsafe { gpustream::Pinned::from_raw(&device, owner.as_mut_ptr(), owner.len(), owner) }?;
+    /// let mut on_device = stream.alloc::<u32>(1000)?;
+    /// stream.copy(&pinned, &mut on_device)?;
+    /// assert_eq!(stream.download(&on_device)?[999], 7);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a null pointer, for zero elements, and where the memory is not aligned as kernels
+    /// want it, to the size of an element up to 16 bytes. The owner is dropped then.
+    ///
+    /// # Safety
+    /// `memory` points to `len` initialized elements. Until `owner` is dropped they stay mapped and writable, and nobody
+    /// else uses them.
+    pub unsafe fn from_raw(
+        device: &Device,
+        memory: *mut T,
+        len: usize,
+        owner: impl Send + 'static,
+    ) -> Result<Self> {
+        inside::check_outside()?;
+        let bytes = byte_len::<T>(len)?;
+        if memory.is_null() || bytes == 0 {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "{len} elements of host memory at {memory:p}; page-lock at least one, at its address"
+                ),
+            ));
+        }
+        check_alignment(memory.addr(), size_of::<T>())?;
+        let owner = Box::new(ForeignOwner::new(owner));
+        // SAFETY: by this function's contract.
+        let registration = unsafe { Registration::new(&device.0.raw, memory.cast(), bytes, owner) }?;
+        Self::registered(device, registration, len)
+    }
 }
 
-fn check_alignment(address: usize, element: usize) -> Result<()> {
+pub(crate) fn check_alignment(address: usize, element: usize) -> Result<()> {
     let wanted = kernel_alignment(element);
     if address.is_multiple_of(wanted) {
         return Ok(());
@@ -164,7 +219,7 @@ fn check_alignment(address: usize, element: usize) -> Result<()> {
         ErrorKind::InvalidArgument,
         format!(
             "kernels may read elements of {element} bytes as vectors, and want them at a multiple of {wanted} bytes; \
-             this memory is at {address:#x}: copy it to memory of `pinned`, or allocate it with that alignment"
+             this memory is at {address:#x}: copy it to memory of the library's, or allocate it with that alignment"
         ),
     ))
 }

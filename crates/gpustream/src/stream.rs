@@ -1,14 +1,13 @@
 //! Streams as users hold them: submitting, recording, waiting, synchronizing.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
 use gpustream_core::host_call::{self, HostCall, RepeatedCall};
 use gpustream_core::inside;
 use gpustream_core::lint;
 use gpustream_core::memory::Access;
-use gpustream_core::operation::{Call, Kept, Submission, Waited, no_node, refused};
+use gpustream_core::operation::{Call, Kept, Submission, Waited, no_node, operation, refused};
 use gpustream_core::queue::{
     CapturedPoint, EventCell, Mark, Recorded, Recording, StateGuard, StreamCore, StreamState, StreamTable,
     known_done,
@@ -58,8 +57,13 @@ impl Stream {
         &self.device
     }
 
+    /// Returns one more value of the same stream.
+    pub(crate) fn share(&self) -> Self {
+        Self { core: streams().share(&self.core), device: self.device.clone() }
+    }
+
     /// Returns the driver's handle, for calls that this crate does not offer. Work submitted through the handle is
-    /// ordered with this stream's, but its use of memory is not tracked. Within a run of a [`Replay`](crate::Replay), take
+    /// ordered with this stream's, but its use of memory is not tracked: [`external`](Self::external) does that. Within a run of a [`Replay`](crate::Replay), take
     /// the handle inside the closure: from there on the run holds nothing back.
     pub fn as_raw(&self) -> RawStream {
         self.core.handle()
@@ -250,22 +254,35 @@ impl Stream {
     /// [`ErrorKind::Captured`] inside a capture, which would run the closure many times.
     #[track_caller]
     pub fn host_fn(&self, closure: impl FnOnce() + Send + 'static) -> Result<()> {
+        // SAFETY: the closure is safe code, which reaches no memory of the device's.
+        unsafe { self.call_host(operation("host_fn"), &[], closure) }
+    }
+
+    /// Enqueues a host closure that touches the memory of `accesses`.
+    ///
+    /// # Safety
+    /// The closure touches no other memory of the device's.
+    #[track_caller]
+    pub(crate) unsafe fn call_host(
+        &self,
+        operation: Operation,
+        accesses: &[&Access<'_>],
+        closure: impl FnOnce() + Send + 'static,
+    ) -> Result<()> {
         let once = "run a closure once that a graph runs many times; use `host_fn_repeat`";
         self.core.check_not_capturing(once)?;
         if !self.device.info().concurrent_host_functions {
             lint::serialises("the driver may run the closures of all streams one after the other");
         }
-        let operation = Operation { label: "host_fn", location: Location::caller() };
         let call = HostCall::new(closure, &self.core.panicked, self.core.past());
         // Dropped when nothing is locked: the closure may own graphs or modules, which query this stream when dropped.
         let mut refused = None;
-        let none: [&Access<'_>; 0] = [];
         // A graph would run the closure in every launch.
         self.core.submit_outside_captures(
             self.device.0.rules,
             operation,
             once,
-            none.iter().copied(),
+            accesses.iter().copied(),
             |device, stream| {
                 let data = call.into_raw();
                 // SAFETY: the stream is alive, and `data` stays valid until `host_call::run` frees it.
@@ -295,7 +312,7 @@ impl Stream {
             }
         }
         drop(state);
-        let operation = Operation { label: "host_fn", location: Location::caller() };
+        let operation = operation("host_fn");
         // Dropped here, with nothing locked, where it is refused.
         let closure = Arc::new(RepeatedCall::new(closure));
         let data = Arc::as_ptr(&closure).cast_mut().cast();

@@ -236,6 +236,12 @@ pub unsafe trait Buffers {
     /// [`host_register`](Self::host_register).
     unsafe fn pinned_device_address(&self, ptr: HostPtr) -> Result<RawBuffer>;
 
+    /// Returns the device that the memory at `address` was allocated for, whoever allocated it
+    /// (`cuPointerGetAttribute`); `None` where the driver cannot tell.
+    fn ordinal_of(&self, address: RawBuffer) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
     /// Allocates memory that migrates between host and device (`cuMemAllocManaged`); freed by
     /// [`free`](Self::free).
     fn managed_alloc(&self, bytes: usize) -> Result<RawBuffer> {

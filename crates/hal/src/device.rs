@@ -46,6 +46,12 @@ pub unsafe trait Device:
         std::ptr::from_ref(self).addr()
     }
 
+    /// Makes the driver's context current on this thread (`cuCtxSetCurrent`, `hipSetDevice`), for calls to other libraries.
+    /// The methods of these traits need no such call.
+    fn enter(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Blocks until all work submitted to the device is done (`cuCtxSynchronize`, `hipDeviceSynchronize`), or has
     /// failed, which does not say that all of it has ended: see [`has_stopped`](Self::has_stopped).
     ///

@@ -53,7 +53,8 @@ pub enum ErrorKind {
     DeviceLost,
     /// A host closure panicked.
     HostPanic,
-    /// The call cannot be made inside a host closure, which runs on a thread of the driver's.
+    /// The call cannot be made inside a host closure, which runs on a thread of the driver's, nor inside the closure of
+    /// an external operation, which runs with its stream locked.
     InHostClosure,
     /// An argument makes no sense on its own (a malformed device name, a zero pitch).
     InvalidArgument,

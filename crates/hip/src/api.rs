@@ -222,6 +222,10 @@ functions! {
         hipGraphExecHostNodeSetParams(exec: hipGraphExec_t, node: hipGraphNode_t, params: *const hipHostNodeParams);
     }
 
+    unbound "5.0" {
+        hipPointerGetAttribute(data: *mut c_void, attribute: hipPointer_attribute, pointer: hipDeviceptr_t);
+    }
+
     optional "5.1" {
         hipMallocAsync(pointer: *mut *mut c_void, bytes: usize, stream: hipStream_t);
         hipFreeAsync(pointer: *mut c_void, stream: hipStream_t);

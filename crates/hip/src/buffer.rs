@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
+use gpustream_hal::driver::Status;
 use gpustream_hal::{
     BatchCopy, Buffers, Copy3d, CopyEnd, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
     RawBuffer, RawStream, Result, copy_each,
@@ -96,6 +97,19 @@ unsafe impl Buffers for HipDevice {
         // SAFETY: the first pointer is to a local; the caller vouches for the other.
         unsafe { api.hipHostGetDevicePointer(&raw mut device, pointer.cast(), 0) }.ok()?;
         Ok(RawBuffer(device as usize))
+    }
+
+    fn ordinal_of(&self, address: RawBuffer) -> Result<Option<usize>> {
+        let (api, mut ordinal) = (self.enter()?, 0_i32);
+        // SAFETY: the first pointer is to a local; the driver does not follow the address.
+        let answer = unsafe {
+            let data = (&raw mut ordinal).cast();
+            api.hipPointerGetAttribute(data, HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address_of(address))
+        };
+        match answer.status {
+            None | Some(Status::INVALID_VALUE) => Ok(None),
+            _ => answer.ok().map(|()| usize::try_from(ordinal).ok()),
+        }
     }
 
     fn managed_alloc(&self, bytes: usize) -> Result<RawBuffer> {

@@ -58,6 +58,10 @@ unsafe impl Device for HipDevice {
         Arc::as_ptr(&self.driver).addr() + self.info.ordinal
     }
 
+    fn enter(&self) -> Result<()> {
+        Self::enter(self).map(drop)
+    }
+
     fn synchronize(&self) -> Result<()> {
         let api = self.enter()?;
         // SAFETY: no requirement.

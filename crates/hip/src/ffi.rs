@@ -143,6 +143,8 @@ enumeration!(hipResourceType {
     hipResourceTypeLinear = 2,
 });
 
+enumeration!(hipPointer_attribute { HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9 });
+
 enumeration!(hipMemoryAdvise {
     hipMemAdviseSetReadMostly = 1,
     hipMemAdviseSetPreferredLocation = 3,

@@ -8,6 +8,7 @@ use gpustream_hal::{HostPtr, RawBuffer, Result};
 use super::array::ArrayMemory;
 use super::guard::Guards;
 use super::registration::Registration;
+use crate::foreign::ForeignOwner;
 use crate::module_core::ModuleCore;
 use crate::sync::Latch;
 use crate::track::{History, Uses};
@@ -57,6 +58,8 @@ pub(crate) enum Place {
     Driver,
     /// The program's own memory, which is unlocked and freed when the place is dropped.
     Registered { _memory: Box<Registration> },
+    /// Memory of somebody else's, whose owner is dropped with the place.
+    Foreign { _owner: ForeignOwner },
     /// Variables of a module, which stays loaded until the place is dropped.
     Module { _loaded: Arc<ModuleCore> },
     /// Memory that textures are of, which is freed when the place is dropped.
@@ -154,6 +157,12 @@ impl Block {
         let place = Place::Registered { _memory: Box::new(registration) };
         self.fill(Filling { place, start, host, size: bytes, uses: None }, bytes);
         Ok(())
+    }
+
+    /// Fills an empty block with memory of somebody else's: `bytes` bytes from `start` on.
+    pub(crate) fn fill_foreign(&mut self, owner: ForeignOwner, start: usize, bytes: usize) {
+        let place = Place::Foreign { _owner: owner };
+        self.fill(Filling { place, start, host: 0, size: bytes, uses: None }, bytes);
     }
 
     /// Fills an empty block with variables of a loaded module: `bytes` bytes from `start` on. Kernels reach the variables

@@ -1,5 +1,7 @@
 //! The program's own memory, page-locked in place.
 
+use std::any::Any;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use gpustream_hal::{self as hal, HostPtr, RawBuffer, Result};
@@ -7,42 +9,53 @@ use gpustream_hal::{self as hal, HostPtr, RawBuffer, Result};
 use super::PAGE_LOCKED;
 use crate::inside;
 
-/// Memory that was handed over to be page-locked. Dropping the value unlocks and frees the memory, which nothing may
-/// use any more.
+/// Memory that was handed over to be page-locked. Dropping the value unlocks the memory, which nothing may use any more,
+/// and drops its owner.
 pub struct Registration {
     host: usize,
-    len: usize,
-    /// Frees `len` elements at `host`.
-    free: unsafe fn(usize, usize),
+    owner: Option<Box<dyn Any + Send>>,
     device: Arc<dyn hal::Device>,
 }
 
-/// Frees a leaked box of `len` elements at `host`.
-///
-/// # Safety
-/// `host` and `len` came from a leaked box of that many elements, which is not used again.
-unsafe fn free_box<T>(host: usize, len: usize) {
-    // SAFETY: by this function's contract.
-    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(host as *mut T, len)) });
+/// A box that is used through its address alone: a box would claim exclusive access.
+struct Leaked<T> {
+    host: usize,
+    len: usize,
+    element: PhantomData<fn(T)>,
+}
+
+impl<T> Drop for Leaked<T> {
+    fn drop(&mut self) {
+        let memory = std::ptr::slice_from_raw_parts_mut(self.host as *mut T, self.len);
+        // SAFETY: a box of that many elements was leaked there, and nobody uses it any more.
+        drop(unsafe { Box::from_raw(memory) });
+    }
 }
 
 impl Registration {
-    /// Page-locks `memory` (`cuMemHostRegister`), which is not empty. The elements are plain data, so any thread may
-    /// free them.
-    pub fn new<T: bytemuck::Pod>(device: &Arc<dyn hal::Device>, memory: Box<[T]>) -> Result<Self> {
+    /// Page-locks a box that is not empty. The elements are plain data, so any thread may free them.
+    pub fn of_box<T: bytemuck::Pod>(device: &Arc<dyn hal::Device>, memory: Box<[T]>) -> Result<Self> {
         let (len, bytes) = (memory.len(), size_of_val(&*memory));
-        // From here on the memory is used through this pointer alone: a box would claim exclusive access.
         let host = Box::into_raw(memory).cast::<T>() as usize;
-        PAGE_LOCKED.include(host, bytes);
-        // SAFETY: the memory is mapped, and stays so until `drop` unregisters it.
-        match unsafe { device.host_register(host as HostPtr, bytes) } {
-            Ok(()) => Ok(Self { host, len, free: free_box::<T>, device: device.clone() }),
-            Err(error) => {
-                // SAFETY: the box was leaked above, and nobody uses it.
-                unsafe { free_box::<T>(host, len) };
-                Err(error)
-            }
-        }
+        let owner = Leaked { host, len, element: PhantomData::<fn(T)> };
+        // SAFETY: the box is mapped until its owner is dropped.
+        unsafe { Self::new(device, host as HostPtr, bytes, Box::new(owner)) }
+    }
+
+    /// Page-locks the `bytes` bytes at `host` (`cuMemHostRegister`), which are at least one.
+    ///
+    /// # Safety
+    /// The memory stays mapped until `owner` is dropped.
+    pub unsafe fn new(
+        device: &Arc<dyn hal::Device>,
+        host: HostPtr,
+        bytes: usize,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<Self> {
+        PAGE_LOCKED.include(host as usize, bytes);
+        // SAFETY: the memory stays mapped until `drop` unregisters it.
+        unsafe { device.host_register(host, bytes) }?;
+        Ok(Self { host: host as usize, owner: Some(owner), device: device.clone() })
     }
 
     pub(crate) fn host(&self) -> HostPtr {
@@ -59,13 +72,12 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         super::note_return();
-        let (device, host, len, free) = (self.device.clone(), self.host, self.len, self.free);
+        let (device, host, owner) = (self.device.clone(), self.host, self.owner.take());
         inside::outside(move || {
             // SAFETY: the memory is registered, and its owner drops this only after all uses are done.
-            if unsafe { device.host_unregister(host as HostPtr) }.is_ok() {
-                // SAFETY: `new` leaked the box, and nothing uses it any more. If unlocking failed the box stays leaked,
-                // because the driver may still count it as locked.
-                unsafe { free(host, len) };
+            if unsafe { device.host_unregister(host as HostPtr) }.is_err() {
+                // The driver may still count the memory as locked.
+                std::mem::forget(owner);
             }
         });
     }

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use gpustream_hal::{ArrayShape, ErrorKind, RawBuffer, Result, TexelFormat};
 
 use super::arena::{Owner, Slab};
+use super::watch::sweep_after;
 use super::{Pools, Users, are_done};
+use crate::foreign::ForeignOwner;
 use crate::memory::{self, ArrayMemory, Block, Home, Kind, Place, Registration, Returned};
 use crate::module_core::ModuleCore;
 use crate::queue::{StreamTable, known_done};
@@ -47,10 +49,16 @@ impl Pools {
                 }
                 return;
             }
-            Place::Module { .. } | Place::Registered { .. } | Place::Array(_) => {
+            Place::Foreign { .. } | Place::Module { .. } | Place::Registered { .. } | Place::Array(_) => {
                 memory::note_return();
-                lock(&self.orphans).push((uses.unwrap_or_default(), place));
-                return self.sweep();
+                let uses = uses.unwrap_or_default();
+                let watched = matches!(place, Place::Foreign { .. }).then(|| uses.clone());
+                lock(&self.orphans).push((uses, place));
+                self.sweep();
+                if let Some(uses) = watched {
+                    sweep_after(self.this.clone(), uses);
+                }
+                return;
             }
         };
         let owner = uses.as_mut().map_or(Owner::Idle, owner_of);
@@ -74,6 +82,22 @@ impl Pools {
         let mut block = Block::empty(self.clone(), Kind::Registered);
         block.fill_registered(registration, bytes)?;
         Ok(Arc::new(block))
+    }
+
+    /// Makes a block of memory of somebody else's: `bytes` bytes from `start` on.
+    ///
+    /// # Safety
+    /// The memory is the device's until `owner` is dropped, and whatever else reaches it counts as a use of the block.
+    pub unsafe fn foreign(
+        self: &Arc<Self>,
+        owner: ForeignOwner,
+        start: RawBuffer,
+        bytes: usize,
+    ) -> Arc<Block> {
+        self.sweep();
+        let mut block = Block::empty(self.clone(), Kind::Device);
+        block.fill_foreign(owner, start.0, bytes);
+        Arc::new(block)
     }
 
     /// Makes a block of variables of a loaded module: `bytes` bytes from `start` on.
@@ -133,8 +157,8 @@ impl Pools {
         Ok(Arc::new(block))
     }
 
-    /// Drops registered memory, arrays and modules that nothing uses any more.
-    fn sweep(&self) {
+    /// Drops foreign and registered memory, arrays and modules that nothing uses any more.
+    pub(super) fn sweep(&self) {
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| are_done(uses)).collect();
         // Dropped with no lock held, because this calls the driver.
         drop(gone);

@@ -18,6 +18,7 @@
 //! | `pools` | locks, and the steps when there is no more |
 //! | `recorded` | allocation inside recordings |
 //! | `give_back` | the way back, to the pool and to the driver |
+//! | `watch` | looking again once work is done |
 //! | `options` | a program's choices |
 //! | `replay` | a random mix of allocations against each policy |
 //! | `stats` | figures, and the holders of memory |
@@ -34,6 +35,7 @@ mod replay;
 mod state;
 mod stats;
 mod upstream;
+mod watch;
 
 use std::panic::Location;
 

@@ -1,7 +1,7 @@
 //! A device's pools: locks, and the steps to take when there is no more memory.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 
 use gpustream_hal::{self as hal, Error, ErrorKind, Operation, Result};
 
@@ -25,7 +25,7 @@ pub struct Pools {
     states: [Mutex<PoolState>; Kind::ALL.len()],
     pub(super) driver: DriverPool,
     pub(super) upstream: Upstream,
-    /// Registered memory, arrays and modules' variables whose owners are gone, with the uses that may still go on.
+    /// Foreign and registered memory, arrays and modules' variables whose owners are gone, with the uses that may still go on.
     pub(super) orphans: Mutex<Vec<(Uses, Place)>>,
     policy: PoolPolicy,
     pub(super) rules: Rules,
@@ -33,6 +33,7 @@ pub struct Pools {
     /// shells are taken out under their lock, and read under that lock.
     pub(super) closed: AtomicBool,
     pub(super) device: Arc<dyn hal::Device>,
+    pub(super) this: Weak<Self>,
 }
 
 /// A request for memory.
@@ -63,7 +64,17 @@ impl Pools {
         }
         let upstream = Upstream::new(device.clone(), options.limit);
         let (states, driver, orphans, closed) = Default::default();
-        Arc::new(Self { states, driver, upstream, orphans, policy: options.pool, rules, closed, device })
+        Arc::new_cyclic(|this| Self {
+            states,
+            driver,
+            upstream,
+            orphans,
+            policy: options.pool,
+            rules,
+            closed,
+            device,
+            this: this.clone(),
+        })
     }
 
     /// Returns whether ranges of this kind are cut out of larger slabs, and kept.

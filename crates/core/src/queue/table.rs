@@ -72,6 +72,14 @@ impl StreamTable {
         stream
     }
 
+    /// Counts one more `Stream` of a core that has one.
+    pub fn share(&self, stream: &Arc<StreamCore>) -> Arc<StreamCore> {
+        if !stream.is_ours() {
+            stream.add_handle(&self.adopting());
+        }
+        stream.clone()
+    }
+
     pub fn insert(&self, stream: Arc<StreamCore>) {
         self.streams.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
     }

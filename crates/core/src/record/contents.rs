@@ -69,6 +69,15 @@ pub struct GraphUses {
 }
 
 impl GraphUses {
+    /// Returns these uses of memory.
+    pub fn of(accesses: &[&Access<'_>]) -> Self {
+        let mut uses = Self::default();
+        for access in accesses {
+            uses.add(access.block, &access.range, access.mode);
+        }
+        uses
+    }
+
     /// Returns whether the host can hold guards on some of the memory.
     pub fn touch_host_memory(&self) -> bool {
         self.host

@@ -117,6 +117,14 @@ impl<'a> Arg<'a> {
         }
     }
 
+    /// Returns the memory behind the argument, with its device; `None` for a value.
+    pub(crate) fn access(&self) -> Option<(&Access<'a>, &'a crate::Device)> {
+        match &self.kind {
+            ArgKind::Value { .. } => None,
+            ArgKind::Memory { access, device, .. } => Some((access, device)),
+        }
+    }
+
     /// Returns the size of the parameter that takes the argument, in bytes.
     fn size(&self) -> usize {
         match self.kind {

@@ -1,0 +1,185 @@
+//! Work of somebody else's, in the streams of this library: ordered, waited for and reported like a launch.
+
+use gpustream_core::lint;
+use gpustream_core::memory::Access;
+use gpustream_core::operation::{Call, operation};
+use gpustream_hal::{Error, ErrorKind, RawEvent, RawStream, Result};
+use smallvec::SmallVec;
+
+use crate::launch::Arg;
+use crate::stream::Stream;
+
+type Accesses<'a> = SmallVec<[&'a Access<'a>; 8]>;
+
+impl Stream {
+    /// Enqueues work of another library's as one operation: a routine of a vendor library, a kernel of other bindings, a
+    /// copy. The operation comes after all work that `memory` needs, and later work comes after it, like a launch.
+    ///
+    /// `call` is called once, before this function returns, with the driver's stream and with the device's context current
+    /// on this thread. It enqueues the work there, and must not wait for it. Its value and its error come back as they
+    /// are; the error type is one that an [`Error`] of this library can become, such as `anyhow::Error`.
+    ///
+    /// `memory` names the memory that the work touches ([`Arg::read`], [`Arg::write`]); values among the arguments mean
+    /// nothing. Take addresses before the call (`as_raw`), and allocate workspace with [`Stream::alloc`]: inside `call` the
+    /// stream is locked, and calls to this library are errors.
+    ///
+    /// In a capture the driver records the calls. In a run of a [`Replay`](crate::Replay) the operation ends a segment, and
+    /// `call` is called in every run. An explicit graph takes a driver's graph instead
+    /// ([`GraphBuilder::child_from_raw`](crate::GraphBuilder::child_from_raw)).
+    ///
+    /// ```
+    /// use gpustream::{Arg, hal::{FillPattern, RawBuffer, RawStream}};
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// // A library with a C interface of its own, which takes a stream and an address.
+    /// fn set_all(device: &gpustream::Device, to: RawBuffer, count: usize, stream: RawStream) -> gpustream::Result<()> {
+    ///     // SAFETY: the caller's memory and stream.
+    ///     unsafe { device.raw().fill(to, FillPattern::U32(7), count, stream) }
+    /// }
+    ///
+    /// let mut y = stream.alloc::<u32>(100)?;
+    /// let address = y.as_raw();
+    /// // SAFETY: the fill goes to the stream that is given, and writes `y` alone.
+    /// unsafe { stream.external("set_all", &[Arg::write(&mut y)], |raw| set_all(&device, address, 100, raw)) }?;
+    /// assert_eq!(stream.download(&y)?, [7; 100]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of `call`; [`ErrorKind::DeviceMismatch`] for memory that the stream's device cannot reach. Where `call`
+    /// fails, the operation counts as submitted all the same, since part of the work may have been enqueued.
+    ///
+    /// # Safety
+    /// * The work goes to the stream that `call` is given. Work on other streams comes after what that stream was given
+    ///   before, and the stream waits for it.
+    /// * The work touches no memory of this library's but `memory`, and writes none but what was given to be written.
+    /// * Everything else that the work uses (handles, host memory) lives until the work is done; in a capture, as long as the
+    ///   graph.
+    /// * `call` neither begins nor ends a capture of the stream. Under `GPUSTREAM_LINT=1` this is checked.
+    #[track_caller]
+    pub unsafe fn external<R, E: From<Error>>(
+        &self,
+        label: &'static str,
+        memory: &[Arg<'_>],
+        call: impl FnOnce(RawStream) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let operation = operation(label);
+        let accesses = self.accesses(memory).map_err(|error| error.with_operation(operation))?;
+        let (mut call, mut outcome) = (Some(call), None);
+        let mut calls = |raw| {
+            let Some(call) = call.take() else { return Ok(()) };
+            let captured = self.checked_capture(raw);
+            let result = call(raw);
+            let failed = result.is_err();
+            outcome = Some(result);
+            if captured != self.checked_capture(raw) {
+                return Err(capture_changed());
+            }
+            if failed { Err(not_enqueued()) } else { Ok(()) }
+        };
+        // SAFETY: by this function's contract.
+        let submitted = unsafe { self.submit(operation, &accesses, Call::External(&mut calls)) };
+        match (outcome, submitted) {
+            (Some(Ok(value)), Ok(())) => Ok(value),
+            (Some(Err(error)), _) => Err(error),
+            (_, submitted) => Err(submitted.err().unwrap_or_else(not_enqueued).into()),
+        }
+    }
+
+    /// Enqueues work of another library's that runs on the host, in this stream's order: on the CPU device, where kernels
+    /// and the host share memory, the counterpart of a vendor library's routine.
+    ///
+    /// As [`host_fn`](Self::host_fn), with memory that the closure touches: on the CPU device any, at the addresses that
+    /// `as_raw` gives; on others memory that both sides reach.
+    ///
+    /// ```
+    /// use gpustream::Arg;
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let mut y = stream.upload(&[3.0f32, 1.0, 2.0])?;
+    /// let (address, len) = (y.as_raw().0, y.len());
+    /// // SAFETY: the closure touches `y` alone, which it was said to write.
+    /// unsafe {
+    ///     stream.external_host("sort", &[Arg::write(&mut y)], move || {
+    ///         std::slice::from_raw_parts_mut(address as *mut f32, len).sort_by(f32::total_cmp);
+    ///     })
+    /// }?;
+    /// assert_eq!(stream.download(&y)?, [1.0, 2.0, 3.0]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`host_fn`](Self::host_fn), and [`ErrorKind::DeviceMismatch`] for memory that the stream's device cannot
+    /// reach.
+    ///
+    /// # Safety
+    /// The closure touches no memory of this library's but `memory`, which the host can reach, and writes none but what was
+    /// given to be written.
+    #[track_caller]
+    pub unsafe fn external_host(
+        &self,
+        label: &'static str,
+        memory: &[Arg<'_>],
+        closure: impl FnOnce() + Send + 'static,
+    ) -> Result<()> {
+        let operation = operation(label);
+        let accesses = self.accesses(memory).map_err(|error| error.with_operation(operation))?;
+        // SAFETY: the closure keeps to `accesses`, by this function's contract.
+        unsafe { self.call_host(operation, &accesses, closure) }
+    }
+
+    /// Makes the work submitted from now on wait for an event of another library's (`cuStreamWaitEvent`), which was recorded
+    /// there. [`Event::as_raw`](crate::Event::as_raw) is the other way round.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Captured`] in a node of an explicit graph.
+    ///
+    /// # Safety
+    /// `event` is alive, of this device's context or one that its driver lets wait, and has been recorded; in a capture, in
+    /// that capture.
+    #[track_caller]
+    pub unsafe fn wait_raw(&self, event: RawEvent) -> Result<()> {
+        let device = self.device.raw();
+        // SAFETY: the caller vouches for the event; the call goes to the stream that is given.
+        unsafe { self.external("wait_raw", &[], |raw| device.stream_wait_event(raw, event)) }
+    }
+
+    /// Returns whether work that is submitted now is recorded, into a capture or a node, instead of run. Other libraries ask
+    /// this before they allocate or wait.
+    pub fn is_captured(&self) -> bool {
+        self.core.is_recorded()
+    }
+
+    /// Whether the driver captures the stream, as far as promises are checked.
+    fn checked_capture(&self, raw: RawStream) -> Option<bool> {
+        // SAFETY: the stream is alive.
+        lint::is_on().then(|| unsafe { self.device.raw().is_capturing(raw) }.ok()).flatten()
+    }
+
+    /// The uses of memory among `memory`.
+    pub(crate) fn accesses<'a>(&self, memory: &'a [Arg<'_>]) -> Result<Accesses<'a>> {
+        let mut accesses = Accesses::new();
+        for (access, device) in memory.iter().filter_map(Arg::access) {
+            if !self.device.0.reaches(&device.0, access.block.kind)? {
+                return Err(self.foreign("memory of an external operation"));
+            }
+            accesses.push(access);
+        }
+        Ok(accesses)
+    }
+}
+
+/// The failure of another library's calls, which the caller is given instead of this.
+#[cold]
+fn not_enqueued() -> Error {
+    Error::new(ErrorKind::Driver, "another library's calls failed")
+}
+
+#[cold]
+fn capture_changed() -> Error {
+    Error::new(
+        ErrorKind::Captured,
+        "the calls of another library began or ended a capture of the stream that they were given; capture around them, with \
+         `Stream::capture`",
+    )
+}

@@ -1,0 +1,88 @@
+//! Memory of this library's in somebody else's hands.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+use gpustream_core::inside;
+use gpustream_core::memory::Access;
+use gpustream_core::track::Mode;
+use gpustream_hal::{Operation, RawBuffer};
+
+use crate::buffer::{Owned, hand_over};
+use crate::stream::Stream;
+
+/// Device memory that somebody else uses in the order of a stream, made by [`Buffer::into_raw`](crate::Buffer::into_raw).
+///
+/// Dropping it gives the memory back: it is used again only after everything that was enqueued on the stream by then,
+/// through whichever library. Other streams' work on it must have been waited for by that stream. Where that cannot be
+/// made sure, because the stream is being captured, is another thread's default stream, or the device has failed, the
+/// memory stays with the process.
+///
+/// ```
+/// # let device = gpustream::Device::open("cpu")?;
+/// # let stream = device.stream()?;
+/// let buffer = stream.upload(&[1.0f32, 2.0])?;
+/// let theirs = buffer.into_raw(&stream)?;
+/// // Another library enqueues work on `stream.as_raw()` that uses the 8 bytes at `theirs.as_raw()`.
+/// assert_eq!(theirs.bytes(), 8);
+/// drop(theirs); // at once; the memory is used again after that work
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+///
+/// A `RawMemory` is `Send` and `Sync`.
+pub struct RawMemory(ManuallyDrop<Lent>);
+
+struct Lent {
+    memory: Owned,
+    /// In bytes.
+    bytes: usize,
+    stream: Stream,
+    operation: Operation,
+}
+
+impl RawMemory {
+    pub(crate) fn new(stream: &Stream, memory: Owned, bytes: usize, operation: Operation) -> Self {
+        Self(ManuallyDrop::new(Lent { memory, bytes, stream: stream.share(), operation }))
+    }
+
+    /// Returns the address, for calls of other libraries.
+    pub fn as_raw(&self) -> RawBuffer {
+        self.0.memory.block().address
+    }
+
+    /// Returns the size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// Returns the stream in whose order the memory is used.
+    pub fn stream(&self) -> &Stream {
+        &self.0.stream
+    }
+}
+
+impl Lent {
+    /// Gives the memory back, or leaves it with the process.
+    fn give_back(self) {
+        let Self { memory, bytes, stream, operation } = self;
+        let access = Access { block: memory.block(), range: 0..bytes, mode: Mode::Write };
+        let orderly = stream.core.check_not_capturing("take memory back from another library in it");
+        if orderly.and_then(|()| hand_over(&stream, &access, &memory.device, operation)).is_err() {
+            std::mem::forget(memory);
+        }
+    }
+}
+
+impl Drop for RawMemory {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        let lent = unsafe { ManuallyDrop::take(&mut self.0) };
+        inside::outside(move || lent.give_back());
+    }
+}
+
+impl fmt::Debug for RawMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawMemory({} bytes at {:?}, in {:?})", self.0.bytes, self.as_raw(), self.0.stream)
+    }
+}

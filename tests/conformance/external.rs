@@ -1,0 +1,357 @@
+//! Another library's work in our streams: ordered, waited for, recorded and reported like a launch. The other library is
+//! the driver itself, reached through the backend's own device.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use conformance::toolbox::Toolbox;
+use conformance::{
+    Child, Gate, Random, assert_all, kernels_and_streams, next, on_threads, open_again, refused, tests,
+};
+use gpustream::hal::{EventOptions, FillPattern, RawBuffer, RawStream};
+use gpustream::{Arg, Buffer, Device, DeviceOptions, Error, ErrorKind, Result, Stream, Tracking};
+
+tests! {
+    Plain: other_libraries_work_is_ordered_by_its_memory, values_and_errors_come_back_as_they_are,
+        the_library_is_refused_inside, a_panic_inside_leaves_the_stream_usable, captures_record_it,
+        replayed_steps_run_it_every_time, explicit_nodes_take_graphs_instead, a_child_graph_is_ordered_by_its_memory,
+        host_work_is_ordered_by_its_memory, events_are_waited_for_both_ways, strict_tracking_reports_a_missing_order,
+        random_hand_overs_match_plain_rust, threads_do_not_mix_their_calls, the_lint_reports_a_stray_capture;
+    Part: stray_capture;
+}
+
+const N: usize = 3000;
+
+/// Fills `count` words as another library would.
+fn fill_raw(device: &Device, to: RawBuffer, value: u32, count: usize, stream: RawStream) -> Result<()> {
+    // SAFETY: memory and stream are alive, and the caller says so to the tracker.
+    unsafe { device.raw().fill(to, FillPattern::U32(value), count, stream) }
+}
+
+/// Fills a buffer by another library's call.
+fn fill(stream: &Stream, x: &mut Buffer<u32>, value: u32) -> Result<()> {
+    let (to, count, device) = (x.as_raw(), x.len(), stream.device());
+    // SAFETY: the call goes to the stream that is given, and writes `x` alone.
+    unsafe { stream.external("fill_raw", &[Arg::write(x)], |raw| fill_raw(device, to, value, count, raw)) }
+}
+
+/// Copies by another library's call.
+fn copy(stream: &Stream, x: &Buffer<u32>, y: &mut Buffer<u32>) -> Result<()> {
+    let (from, to, bytes, device) = (x.as_raw(), y.as_raw(), 4 * x.len(), stream.device());
+    // SAFETY: the call goes to the stream that is given, reads `x` and writes `y`.
+    unsafe {
+        stream.external("copy_raw", &[Arg::read(x), Arg::write(y)], |raw| {
+            device.raw().copy_on_device(to, from, bytes, raw)
+        })
+    }
+}
+
+fn other_libraries_work_is_ordered_by_its_memory(device: &Device) -> Result<()> {
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (a.full(N, 7u32)?, a.zeros::<u32>(N)?);
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    copy(&b, &x, &mut y)?;
+    assert!(!b.is_done()?, "the copy waits for the kernel");
+    kernels.step(&a, &mut y, 2, N)?;
+    gate.open();
+    assert_all(&b, &y, next(8, 2))?;
+    a.download(&x).map(|x| assert_eq!(x, [8; N]))
+}
+
+#[derive(Debug)]
+enum TheirError {
+    Code(i32),
+    Ours(Error),
+}
+
+impl From<Error> for TheirError {
+    fn from(error: Error) -> Self {
+        Self::Ours(error)
+    }
+}
+
+fn values_and_errors_come_back_as_they_are(device: &Device) -> Result<()> {
+    let stream = device.stream()?;
+    let mut x = stream.full(N, 1u32)?;
+    // SAFETY: nothing is enqueued.
+    unsafe {
+        let value: Result<_, TheirError> = stream.external("value", &[Arg::read(&x)], |_| Ok("handle"));
+        assert_eq!(value.unwrap(), "handle");
+        let failed: Result<(), _> =
+            stream.external("code", &[Arg::write(&mut x)], |_| Err(TheirError::Code(13)));
+        assert!(matches!(failed, Err(TheirError::Code(13))), "{failed:?}");
+        let capture = stream.capture(|s| {
+            let ours: Result<(), _> = stream.external("ours", &[], |_| s.external("inside", &[], |_| Ok(())));
+            match ours {
+                Err(TheirError::Ours(error)) => assert_eq!(error.kind(), ErrorKind::InHostClosure, "{error}"),
+                other => panic!("{other:?}"),
+            }
+            Ok(())
+        });
+        drop(capture?);
+    }
+    assert_all(&stream, &x, 1)
+}
+
+fn the_library_is_refused_inside(device: &Device) -> Result<()> {
+    let stream = Arc::new(device.stream()?);
+    let mut toolbox = Toolbox::new(device, &stream)?;
+    toolbox.load_kernels()?;
+    let (kernels, [_]) = kernels_and_streams(device)?;
+    let gate = Gate::on(&kernels, &stream)?;
+    toolbox.submit()?;
+    let (raw, mut leaving) = (stream.as_raw(), Some(stream.full(N, 5u32)?));
+    // SAFETY: nothing is enqueued.
+    let answers = unsafe {
+        stream.external("toolbox", &[], |given| {
+            assert_eq!((given, stream.as_raw()), (raw, raw));
+            // What is dropped here goes to another thread.
+            drop(leaving.take());
+            Ok::<_, Error>(toolbox.call_everything())
+        })
+    }?;
+    gate.open();
+    assert_eq!(answers.len(), toolbox.calls());
+    for (what, kind) in answers {
+        assert_eq!(kind, Some(ErrorKind::InHostClosure), "{what}");
+    }
+    assert_all(&stream, &stream.full(N, 3u32)?, 3)
+}
+
+fn a_panic_inside_leaves_the_stream_usable(device: &Device) -> Result<()> {
+    let stream = device.stream()?;
+    let mut x = stream.zeros::<u32>(N)?;
+    // SAFETY: nothing is enqueued.
+    let panicked = catch_unwind(AssertUnwindSafe(|| unsafe {
+        stream.external("panics", &[Arg::write(&mut x)], |_| -> Result<()> { panic!("theirs") })
+    }));
+    assert!(panicked.is_err());
+    fill(&stream, &mut x, 4)?;
+    assert_all(&stream, &x, 4)
+}
+
+fn captures_record_it(device: &Device) -> Result<()> {
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let (mut x, mut y) = (a.zeros::<u32>(N)?, a.zeros::<u32>(N)?);
+    assert!(!a.is_captured());
+    let graph = a.capture(|a| {
+        assert!(a.is_captured());
+        fill(a, &mut x, 3)?;
+        // Stream b joins by the memory.
+        b.wait(&a.record()?)?;
+        copy(&b, &x, &mut y)?;
+        kernels.step(a, &mut y, 1, N)
+    })?;
+    assert!(!a.is_captured());
+    a.fill(&mut x, 9)?;
+    a.fill(&mut y, 9)?;
+    drop(x);
+    for _ in 0..3 {
+        graph.launch(&a)?;
+    }
+    assert_all(&a, &y, next(3, 1))
+}
+
+fn replayed_steps_run_it_every_time(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.zeros::<u32>(N)?;
+    let mut step = device.replay();
+    for run in 0..10u32 {
+        step.run(&s, |s| {
+            kernels.step(s, &mut x, 1, N)?;
+            kernels.step(s, &mut x, 1, N)?;
+            fill(s, &mut x, run)?;
+            kernels.step(s, &mut x, 2, N)?;
+            kernels.step(s, &mut x, run, N)
+        })?;
+        assert_all(&s, &x, next(next(run, 2), run))?;
+    }
+    Ok(())
+}
+
+fn explicit_nodes_take_graphs_instead(device: &Device) -> Result<()> {
+    let stream = device.stream()?;
+    let mut x = stream.zeros::<u32>(N)?;
+    let mut builder = device.graph_builder()?;
+    refused(builder.node(&[], |s| fill(s, &mut x, 1)), ErrorKind::Captured, &["child_from_raw", "fill_raw"]);
+    builder.node(&[], |s| s.fill(&mut x, 2))?;
+    builder.build()?.launch(&stream)?;
+    assert_all(&stream, &x, 2)
+}
+
+fn a_child_graph_is_ordered_by_its_memory(device: &Device) -> Result<()> {
+    let (kernels, [s]) = kernels_and_streams(device)?;
+    let mut x = s.zeros::<u32>(N)?;
+    let mut builder = device.graph_builder()?;
+    builder.node(&[], |s| s.fill(&mut x, 1))?;
+    let theirs = device.raw().graph_create()?;
+    // SAFETY: the graph writes `x` alone, and is copied before it is destroyed.
+    unsafe {
+        let work = gpustream::hal::Work::Fill { dst: x.as_raw(), pattern: FillPattern::U32(6), count: N };
+        device.raw().graph_add_node(theirs, &[], &gpustream::hal::GraphNode::Work(work))?;
+        builder.child_from_raw(&[], "theirs", &[Arg::write(&mut x)], theirs)?;
+        device.raw().graph_destroy(theirs)?;
+    }
+    builder.node(&[], |s| kernels.step(s, &mut x, 2, N))?;
+    let graph = builder.build()?;
+    assert!(graph.dot().contains("theirs"));
+    graph.launch(&s)?;
+    graph.launch(&s)?;
+    assert_all(&s, &x, next(6, 2))
+}
+
+fn host_work_is_ordered_by_its_memory(device: &Device) -> Result<()> {
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    let mut host = device.pinned::<u32>(N)?;
+    let address = host.write()?.as_ptr().addr();
+    a.synchronize()?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 5, N)?;
+    a.copy(&x, &mut host)?;
+    // SAFETY: the closure writes `host` alone, which the host reaches.
+    unsafe {
+        b.external_host("negate", &[Arg::write(&mut host)], move || {
+            let values = std::slice::from_raw_parts_mut(address as *mut u32, N);
+            values.iter_mut().for_each(|value| *value = !*value);
+        })
+    }?;
+    a.copy(&host, &mut x)?;
+    gate.open();
+    assert_all(&a, &x, !5)?;
+    assert_eq!(*host.read()?, [!5; N]);
+    Ok(())
+}
+
+fn events_are_waited_for_both_ways(device: &Device) -> Result<()> {
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let mut x = a.full(N, 7u32)?;
+    a.synchronize()?;
+    let raw = device.raw();
+    let event = raw.event_create(EventOptions::default())?;
+    let gate = Gate::new(device)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    // SAFETY: event and streams are alive, and the event is recorded before anybody waits for it.
+    unsafe {
+        raw.event_record(event, a.as_raw())?;
+        b.wait_raw(event)?;
+        assert!(!b.is_done()?, "b waits for their event");
+        let ours = b.record()?;
+        let theirs = device.stream()?;
+        raw.stream_wait_event(theirs.as_raw(), ours.as_raw())?;
+        assert!(!theirs.is_done()?, "their stream waits for our event");
+        gate.open();
+        theirs.synchronize()?;
+        assert!(a.is_done()?);
+        raw.event_destroy(event)?;
+    }
+    assert_all(&a, &x, 8)
+}
+
+fn strict_tracking_reports_a_missing_order(device: &Device) -> Result<()> {
+    let strict = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
+    let (kernels, [a, b]) = kernels_and_streams(&strict)?;
+    let mut x = a.full(N, 7u32)?;
+    a.synchronize()?;
+    let gate = Gate::new(&strict)?;
+    kernels.add_when(&a, gate.flag(), &mut x, 1, N)?;
+    refused(fill(&b, &mut x, 2), ErrorKind::Hazard, &["fill_raw", "add_when"]);
+    b.wait(&a.record()?)?;
+    fill(&b, &mut x, 3)?;
+    gate.open();
+    assert_all(&b, &x, 3)
+}
+
+/// Kernels of ours and calls of theirs on random streams, buffers and recordings.
+fn random_hand_overs_match_plain_rust(device: &Device) -> Result<()> {
+    const BUFFERS: usize = 5;
+    const LEN: usize = 300;
+    for seed in 1..=10u64 {
+        let (kernels, streams) = kernels_and_streams::<3>(device)?;
+        let mut random = Random(seed * 0x9e37_79b9);
+        let mut buffers: Vec<_> = (0..BUFFERS).map(|_| streams[0].full(LEN, 1u32)).collect::<Result<_>>()?;
+        let mut want = [1u32; BUFFERS];
+        for _ in 0..200 {
+            let (stream, value) = (&streams[random.below(3)], random.below(100) as u32);
+            let (x, y) = (random.below(BUFFERS), random.below(BUFFERS - 1));
+            let y = if y >= x { y + 1 } else { y };
+            match random.below(5) {
+                0 => {
+                    kernels.step(stream, &mut buffers[x], value, LEN)?;
+                    want[x] = next(want[x], value);
+                }
+                1 => {
+                    fill(stream, &mut buffers[x], value)?;
+                    want[x] = value;
+                }
+                2 => {
+                    let [from, to] = buffers.get_disjoint_mut([x, y]).unwrap();
+                    copy(stream, from, to)?;
+                    want[y] = want[x];
+                }
+                3 => {
+                    let [from, to] = buffers.get_disjoint_mut([x, y]).unwrap();
+                    kernels.mix(stream, from, to, LEN)?;
+                    want[y] = next(want[y], want[x]);
+                }
+                _ => {
+                    // Memory goes to the other library and comes back, as memory of theirs.
+                    let ours = std::mem::replace(&mut buffers[x], stream.alloc(1)?);
+                    let theirs = ours.into_raw(stream)?;
+                    fill_raw(device, theirs.as_raw(), value, LEN, stream.as_raw())?;
+                    let (address, stream) = (theirs.as_raw(), &streams[random.below(3)]);
+                    stream.wait(&theirs.stream().record()?)?;
+                    // SAFETY: `theirs` keeps the memory, and `stream` comes after the fill.
+                    buffers[x] = unsafe { Buffer::from_raw(stream, address, LEN, theirs) }?;
+                    want[x] = value;
+                }
+            }
+        }
+        for (buffer, want) in buffers.iter().zip(want) {
+            assert_all(&streams[1], buffer, want)?;
+        }
+    }
+    Ok(())
+}
+
+/// Each operation is two calls of the other library's, and no operation of another thread's comes between them.
+fn threads_do_not_mix_their_calls(device: &Device) -> Result<()> {
+    let (_, [stream]) = kernels_and_streams(device)?;
+    let shared = stream.zeros::<u32>(N)?;
+    let to = shared.as_raw();
+    on_threads(4, |thread| {
+        for round in 0..50 {
+            let mut own = stream.zeros::<u32>(N)?;
+            let (value, own_address) = (1000 * thread + round, own.as_raw());
+            // SAFETY: `shared` is touched here alone, by operations of one stream.
+            unsafe {
+                stream.external("two calls", &[Arg::write(&mut own)], |raw| {
+                    fill_raw(device, to, value, N, raw)?;
+                    device.raw().copy_on_device(own_address, to, 4 * N, raw)
+                })
+            }?;
+            assert_all(&stream, &own, value)?;
+        }
+        Ok(())
+    })
+}
+
+fn the_lint_reports_a_stray_capture(device: &Device) -> Result<()> {
+    Child::of(device, "external::stray_capture").env("GPUSTREAM_LINT", "1").succeeds()
+}
+
+fn stray_capture(device: &Device) -> Result<()> {
+    let stream = device.stream()?;
+    // SAFETY: nothing is enqueued. That the capture is left open is the fault that the lint reports.
+    let outcome: Result<()> =
+        unsafe { stream.external("captures", &[], |raw| device.raw().capture_begin(raw)) };
+    refused(outcome, ErrorKind::Captured, &["`captures`", "began or ended a capture"]);
+    // SAFETY: the capture is the one that was begun above.
+    let graph = unsafe { device.raw().capture_end(stream.as_raw()) }?;
+    // SAFETY: nobody has the graph.
+    unsafe { device.raw().graph_destroy(graph) }?;
+    // SAFETY: nothing is enqueued.
+    unsafe { stream.external("keeps to it", &[], |_| Ok(())) }
+}
