@@ -12,6 +12,8 @@ use crate::{host_loop, plain, raw_cuda};
 pub(crate) enum Case {
     /// Enqueueing a kernel of four arguments.
     Launch,
+    /// The same by another library's call, as an external operation.
+    External,
     /// A launch on another stream than the one that wrote its input, including the calls that order the two.
     HandOver,
     /// Marking a point of a stream.
@@ -195,7 +197,14 @@ impl Case {
 
     /// Returns the rows for a device: they may use `memory` bytes of it, and sizes are smaller if `quick`.
     pub(crate) fn all(is_cpu: bool, memory: u64, quick: bool) -> Vec<Self> {
-        let mut cases = vec![Self::Launch, Self::HandOver, Self::Record, Self::StreamQuery, Self::EventQuery];
+        let mut cases = vec![
+            Self::Launch,
+            Self::External,
+            Self::HandOver,
+            Self::Record,
+            Self::StreamQuery,
+            Self::EventQuery,
+        ];
         cases.extend([1 << 10, 1 << 20, 64 << 20].map(Self::AllocFree));
         cases.push(Self::AllocMix(if quick { 2000 } else { 1_000_000 }));
         cases.extend([Self::GraphLaunch(1), Self::GraphLaunch(1000), Self::GraphSet]);
@@ -234,6 +243,7 @@ impl Case {
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Launch
+            | Self::External
             | Self::HandOver
             | Self::Record
             | Self::StreamQuery
@@ -315,6 +325,7 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Launch => f.write_str("launch, 4 arguments"),
+            Self::External => f.write_str("external launch, 4 arguments"),
             Self::HandOver => f.write_str("launch after a hand-over"),
             Self::Record => f.write_str("record"),
             Self::StreamQuery => f.write_str("stream query"),

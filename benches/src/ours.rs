@@ -1,5 +1,6 @@
 //! gpustream, used through its public interface alone.
 
+use std::ffi::c_void;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -7,7 +8,7 @@ use std::task::{Context, Waker};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gpustream::{AsView, Buffer, CopyBatch, Device, Launch, Stream, Synchronize};
+use gpustream::{Arg, AsView, Buffer, CopyBatch, Device, Launch, Stream, Synchronize};
 use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::{elementwise, matrix};
 use smol::future::block_on;
@@ -65,6 +66,7 @@ impl Contender for Ours {
                 let (x, mut y) = (stream.zeros::<f32>(FEW)?, stream.zeros::<f32>(FEW)?);
                 call_time(200, stream, move |stream| kernels.four(stream, 3.0, &x, &mut y, FEW))
             }
+            Case::External => external(&self.device, &kernels, stream)?,
             Case::HandOver => hand_over(kernels, stream, self.device.stream()?)?,
             Case::Record => call_time(1000, stream, |stream| stream.record().map(drop)),
             Case::StreamQuery => {
@@ -171,6 +173,29 @@ fn spin_and_await(kernels: &Kernels, stream: &Stream) -> Result<f64> {
         spin(kernels, stream)?;
         Ok(block_on(stream.synchronize_async())?)
     })
+}
+
+/// A launch that goes past this library's own, to the backend.
+fn external(device: &Device, kernels: &Kernels, stream: Stream) -> Result<Sampler> {
+    let four = kernels.module().kernel("four")?;
+    let (x, mut y) = (stream.zeros::<f32>(FEW)?, stream.zeros::<f32>(FEW)?);
+    let config = Launch::covering(FEW).resolve(device.info())?;
+    let device = device.clone();
+    Ok(call_time(200, stream, move |stream| {
+        let (a, from, to, n) = (3.0f32, x.as_raw().0, y.as_raw().0, FEW);
+        let args = [
+            (&raw const a).cast::<c_void>().cast_mut(),
+            (&raw const from).cast_mut().cast(),
+            (&raw const to).cast_mut().cast(),
+            (&raw const n).cast_mut().cast(),
+        ];
+        // SAFETY: the kernel gets the four arguments that it takes, reads `x` and writes `y`.
+        unsafe {
+            stream.external("four", &[Arg::read(&x), Arg::write(&mut y)], |raw| {
+                device.raw().launch(four.as_raw(), &config, &args, raw)
+            })
+        }
+    }))
 }
 
 /// Measures hand-overs: one stream writes memory that the other reads, and may write again after that. Each turn has

@@ -87,7 +87,7 @@ impl Contender for RawCuda {
         let stream = Stream::new()?;
         let kernels = self.kernels.clone();
         Ok(Some(match case {
-            Case::Launch => {
+            Case::Launch | Case::External => {
                 let arrays = Memory::new(8 * FEW)?;
                 let y = 4 * FEW as u64;
                 call_time(200, stream, move |stream| kernels.four(stream, arrays.raw(), arrays.raw() + y))

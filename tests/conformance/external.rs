@@ -215,7 +215,7 @@ fn host_work_is_ordered_by_its_memory(device: &Device) -> Result<()> {
     unsafe {
         b.external_host("negate", &[Arg::write(&mut host)], move || {
             let values = std::slice::from_raw_parts_mut(address as *mut u32, N);
-            values.iter_mut().for_each(|value| *value = !*value);
+            values.fill(!values[0]);
         })
     }?;
     a.copy(&host, &mut x)?;

@@ -17,7 +17,8 @@ impl Stream {
     ///
     /// `call` is called once, before this function returns, with the driver's stream and with the device's context current
     /// on this thread. It enqueues the work there, and must not wait for it. Its value and its error come back as they
-    /// are; the error type is one that an [`Error`] of this library can become, such as `anyhow::Error`.
+    /// are; the error type is one that an [`Error`] of this library can become, such as `anyhow::Error`. In closures that
+    /// return errors of this library, `map_err(Error::external)` carries others along.
     ///
     /// `memory` names the memory that the work touches ([`Arg::read`], [`Arg::write`]); values among the arguments mean
     /// nothing. Take addresses before the call (`as_raw`), and allocate workspace with [`Stream::alloc`]: inside `call` the

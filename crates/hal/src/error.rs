@@ -58,6 +58,8 @@ pub enum ErrorKind {
     InHostClosure,
     /// An argument makes no sense on its own (a malformed device name, a zero pitch).
     InvalidArgument,
+    /// Another library's failure, which is the error's source ([`Error::external`]).
+    External,
     /// Any other failure the driver reported.
     Driver,
 }
@@ -94,6 +96,7 @@ struct Inner {
     operation: Option<Operation>,
     /// Present where this is the first report of a device's fault.
     first: Option<Arc<FirstReport>>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
@@ -109,7 +112,31 @@ impl Error {
             code: None,
             operation: None,
             first: None,
+            source: None,
         }))
+    }
+
+    /// Returns another library's error as one of this library's, of kind [`ErrorKind::External`], for closures that return
+    /// these. The other library's is the [source](std::error::Error::source). An error that is one of this library's already
+    /// is returned as it is.
+    ///
+    /// ```
+    /// use std::error::Error as _;
+    /// use gpustream_hal::{Error, ErrorKind};
+    /// let error = Error::external("12x".parse::<u32>().unwrap_err());
+    /// assert_eq!(error.kind(), ErrorKind::External);
+    /// assert!(error.source().unwrap().is::<std::num::ParseIntError>());
+    /// ```
+    #[cold]
+    pub fn external(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        match error.into().downcast::<Self>() {
+            Ok(ours) => *ours,
+            Err(theirs) => {
+                let mut error = Self::new(ErrorKind::External, theirs.to_string());
+                error.0.source = Some(theirs.into());
+                error
+            }
+        }
     }
 
     /// Returns an error of kind [`ErrorKind::Unsupported`]; `what` names the missing ability.
@@ -229,11 +256,29 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_librarys_error_is_the_source_and_ours_stays_ours() {
+        let theirs = Error::external(std::io::Error::other("their words")).with_context("in a capture");
+        assert_eq!(
+            (theirs.kind(), theirs.to_string().as_str()),
+            (ErrorKind::External, "in a capture: their words")
+        );
+        let source = std::error::Error::source(&theirs).unwrap();
+        assert!(source.is::<std::io::Error>(), "{source}");
+        let ours = Error::external(Error::new(ErrorKind::Hazard, "ours"));
+        assert_eq!(ours.kind(), ErrorKind::Hazard);
+        assert!(std::error::Error::source(&ours).is_none());
+    }
 
     #[test]
     fn display_names_backend_call_and_operation() {

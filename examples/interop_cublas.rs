@@ -1,0 +1,260 @@
+//! A vendor's mathematics between a program's own kernels: cuBLAS multiplies matrices in this library's streams, on its
+//! memory, inside its graphs and replayed steps.
+//!
+//! `Gemm` is all that such a library needs here: the handle, workspace from the device's pool, and one call of
+//! `Stream::external` that names the memory. On the CPU device the crate `gemm` stands in, by `Stream::external_host`.
+
+use std::ffi::c_void;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use cudarc::cublas::sys::{self as cublas, cublasHandle_t, cublasOperation_t};
+use examples::DeviceArg;
+use gpustream::hal::RawStream;
+use gpustream::{Arg, Buffer, Device, Stream};
+use gpustream_kernels::elementwise;
+
+/// Multiplies matrices by cuBLAS, or by the crate `gemm` on the CPU, between kernels of its own
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Rows and columns of the matrices
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    size: u32,
+    /// Number of steps, and of products in the measurement
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+}
+
+/// The workspace of a handle, in bytes: as much as cuBLAS takes on the largest devices.
+const WORKSPACE: usize = 32 << 20;
+
+/// Matrix products as operations of one stream's.
+struct Gemm {
+    engine: Engine,
+    /// Taken from the pool, so that cuBLAS allocates nothing inside a capture.
+    workspace: Buffer<u8>,
+}
+
+enum Engine {
+    Cublas(Cublas),
+    Host,
+}
+
+/// A handle of cuBLAS, which enqueues to the one stream that it was given.
+struct Cublas {
+    handle: cublasHandle_t,
+    stream: RawStream,
+}
+
+impl Drop for Cublas {
+    fn drop(&mut self) {
+        // SAFETY: the handle is not used again.
+        let _ = unsafe { cublas::cublasDestroy_v2(self.handle) };
+    }
+}
+
+impl Gemm {
+    fn new(stream: &Stream) -> Result<Self> {
+        match stream.device().info().backend {
+            "cpu" => Ok(Self { engine: Engine::Host, workspace: stream.alloc(0)? }),
+            "cuda" => {
+                // SAFETY: the library is only looked for.
+                let present = unsafe { cublas::is_culib_present() };
+                ensure!(present, "cuBLAS is not installed: install the CUDA toolkit");
+                let mut workspace = stream.alloc(WORKSPACE)?;
+                let (address, mut handle) = (workspace.as_raw().0, std::ptr::null_mut());
+                // The handle belongs to the context that is current inside.
+                // SAFETY: the pointers are to a local, and to memory that lives as long as the handle.
+                unsafe {
+                    stream.external("cublasCreate", &[Arg::write(&mut workspace)], |raw| -> Result<()> {
+                        cublas::cublasCreate_v2(&raw mut handle).result()?;
+                        cublas::cublasSetStream_v2(handle, raw.0 as *mut _).result()?;
+                        cublas::cublasSetWorkspace_v2(handle, address as *mut c_void, WORKSPACE).result()?;
+                        Ok(())
+                    })
+                }?;
+                let engine = Engine::Cublas(Cublas { handle, stream: stream.as_raw() });
+                Ok(Self { engine, workspace })
+            }
+            other => bail!("this example knows cuBLAS and the CPU, and no library for {other}"),
+        }
+    }
+
+    /// Enqueues `c = a b`, for matrices of `n` rows and columns that lie row by row.
+    fn multiply(
+        &mut self,
+        stream: &Stream,
+        n: usize,
+        a: &Buffer<f32>,
+        b: &Buffer<f32>,
+        c: &mut Buffer<f32>,
+    ) -> Result<()> {
+        ensure!([a.len(), b.len(), c.len()].iter().all(|len| *len == n * n), "a matrix has another size");
+        let [pa, pb, pc] = [a.as_raw(), b.as_raw(), c.as_raw()].map(|address| address.0 as *mut f32);
+        match &self.engine {
+            // SAFETY: the product reads `a` and `b` and writes `c` and the workspace, on the stream that is given.
+            Engine::Cublas(Cublas { handle, stream: own }) => unsafe {
+                let memory = [Arg::read(a), Arg::read(b), Arg::write(c), Arg::write(&mut self.workspace)];
+                stream.external("gemm", &memory, |raw| {
+                    ensure!(raw == *own, "this handle is another stream's");
+                    multiply_raw(*handle, n, pa, pb, pc)
+                })
+            },
+            Engine::Host => {
+                let [pa, pb, pc] = [pa.addr(), pb.addr(), pc.addr()];
+                let product = move || {
+                    let [pa, pb, pc] = [pa, pb, pc].map(|address| address as *mut f32);
+                    let (rows, one) = (n.cast_signed(), 1);
+                    // SAFETY: the matrices are as large as the sizes say, and only `c` is written.
+                    unsafe {
+                        gemm::gemm(
+                            n,
+                            n,
+                            n,
+                            pc,
+                            one,
+                            rows,
+                            false,
+                            pa,
+                            one,
+                            rows,
+                            pb,
+                            one,
+                            rows,
+                            0.0,
+                            1.0,
+                            false,
+                            false,
+                            false,
+                            gemm::Parallelism::None,
+                        );
+                    }
+                };
+                // SAFETY: the closure reads `a` and `b` and writes `c`, which the CPU device shares with the host.
+                unsafe {
+                    stream.external_host("gemm", &[Arg::read(a), Arg::read(b), Arg::write(c)], product)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Calls cuBLAS, whose matrices lie column by column: the product of the transposed matrices in the other order.
+///
+/// # Safety
+/// The addresses are those of matrices of the handle's device.
+unsafe fn multiply_raw(
+    handle: cublasHandle_t,
+    n: usize,
+    a: *const f32,
+    b: *const f32,
+    c: *mut f32,
+) -> Result<()> {
+    let (size, plain) = (i32::try_from(n)?, cublasOperation_t::CUBLAS_OP_N);
+    let (one, zero) = (1.0f32, 0.0f32);
+    // SAFETY: by this function's contract; the factors are read before the call returns.
+    let status = unsafe {
+        cublas::cublasSgemm_v2(
+            handle,
+            plain,
+            plain,
+            size,
+            size,
+            size,
+            &raw const one,
+            b,
+            size,
+            a,
+            size,
+            &raw const zero,
+            c,
+            size,
+        )
+    };
+    status.result().context("cublasSgemm")
+}
+
+fn main() -> ExitCode {
+    examples::main(run)
+}
+
+fn run() -> Result<()> {
+    let args = Args::parse();
+    let device = args.device.open()?;
+    println!("{}", device.info());
+    let n = args.size as usize;
+    let stream = device.stream()?;
+    let kernels = elementwise::Kernels::load(&device)?;
+    let mut gemm = Gemm::new(&stream)?;
+
+    // A cyclic shift of the rows, which moves each row of `x` down by one, and adds up exactly.
+    let shift = examples::values(n * n, |at| if (at / n + n - 1) % n == at % n { 1.0f32 } else { 0.0 })?;
+    let rows = examples::values(n * n, |at| (at / n) as f32)?;
+    let (shift, mut x) = (stream.upload(&shift)?, stream.upload(&rows)?);
+    let mut step = device.replay();
+    for _ in 0..args.steps {
+        step.run(&stream, |s| {
+            let mut y = s.alloc::<f32>(n * n)?;
+            gemm.multiply(s, n, &shift, &x, &mut y).map_err(gpustream::Error::external)?;
+            kernels.scale(s, 1.0f32, &mut y, n * n)?;
+            s.copy(&y, &mut x)
+        })?;
+    }
+    let moved = stream.download(&x)?;
+    let want = |at: usize| ((at / n + n - args.steps as usize % n) % n) as f32;
+    ensure!((0..n * n).all(|at| moved[at] == want(at)), "wrong result");
+    println!("{} steps of a product and two operations: every row is where it belongs", args.steps);
+    println!("{:#?}", step.stats());
+    if matches!(gemm.engine, Engine::Cublas(_)) {
+        compare(&device, &stream, &mut gemm, n, args.steps)?;
+    }
+    Ok(())
+}
+
+/// Measures a product through this library beside the same call without it: the host's time for the call, and the time
+/// from the first call of a round to the end of its work.
+fn compare(device: &Device, stream: &Stream, gemm: &mut Gemm, n: usize, products: u32) -> Result<()> {
+    const ROUNDS: usize = 11;
+    let Engine::Cublas(Cublas { handle, .. }) = gemm.engine else { return Ok(()) };
+    let (a, b) = (stream.full(n * n, 1.0f32)?, stream.full(n * n, 1.0f32)?);
+    let mut c = stream.alloc::<f32>(n * n)?;
+    let [pa, pb, pc] = [a.as_raw(), b.as_raw(), c.as_raw()].map(|address| address.0 as *mut f32);
+    let mut times = [const { Vec::new() }; 4];
+    for round in 0..=ROUNDS {
+        for (raw, at) in [(true, 0), (false, 2)] {
+            device.synchronize()?;
+            let start = Instant::now();
+            for _ in 0..products {
+                if raw {
+                    // SAFETY: matrices of this device, which nothing else touches.
+                    unsafe { multiply_raw(handle, n, pa, pb, pc) }?;
+                } else {
+                    gemm.multiply(stream, n, &a, &b, &mut c)?;
+                }
+            }
+            let host = start.elapsed();
+            stream.synchronize()?;
+            // The first round warms up.
+            if round > 0 {
+                times[at].push(host / products);
+                times[at + 1].push(start.elapsed() / products);
+            }
+        }
+    }
+    let [raw_host, raw_whole, host, whole] = times.map(|mut times| {
+        times.sort();
+        times[ROUNDS / 2]
+    });
+    let rate = 2.0 * (n as f64).powi(3) / whole.as_secs_f64() / 1e12;
+    println!("{n} x {n}, medians of {ROUNDS} rounds of {products} products:");
+    println!("  the call on the host  cuBLAS alone {raw_host:10.2?}   here {host:10.2?}");
+    println!(
+        "  the whole product     cuBLAS alone {raw_whole:10.2?}   here {whole:10.2?}   {rate:.1} TFLOP/s"
+    );
+    Ok(())
+}
