@@ -19,7 +19,8 @@
 //! Kernels are C++ that nvcc, hipcc and a host compiler accept; the crate `gpustream-build` compiles them in a
 //! `build.rs` and writes typed launchers, which [`include_kernels!`] brings in.
 //!
-//! Two guides: [writing kernels](guide::writing_kernels), and [coming from cudarc](guide::coming_from_cudarc).
+//! Guides: [writing kernels](guide::writing_kernels), [coming from cudarc](guide::coming_from_cudarc), and
+//! [bringing other libraries](guide::bringing_your_own).
 //!
 //! Programs depend on this crate alone. Its handles stand on `gpustream-core`, which has no stable interface.
 //!
