@@ -121,15 +121,27 @@ fn the_library_is_refused_inside(device: &Device) -> Result<()> {
 }
 
 fn a_panic_inside_leaves_the_stream_usable(device: &Device) -> Result<()> {
-    let stream = device.stream()?;
+    let (kernels, [stream]) = kernels_and_streams(device)?;
     let mut x = stream.zeros::<u32>(N)?;
-    // SAFETY: nothing is enqueued.
-    let panicked = catch_unwind(AssertUnwindSafe(|| unsafe {
-        stream.external("panics", &[Arg::write(&mut x)], |_| -> Result<()> { panic!("theirs") })
-    }));
-    assert!(panicked.is_err());
-    fill(&stream, &mut x, 4)?;
-    assert_all(&stream, &x, 4)
+    let mut replay = device.replay();
+    for way in ["run", "capture", "replay"] {
+        let work = |stream: &Stream, x: &mut Buffer<u32>| -> Result<()> {
+            kernels.step(stream, x, 1, N)?;
+            // SAFETY: nothing is enqueued.
+            unsafe { stream.external("panics", &[Arg::write(x)], |_| panic!("theirs, as the test expects")) }
+        };
+        let panicked = catch_unwind(AssertUnwindSafe(|| match way {
+            "run" => work(&stream, &mut x),
+            "capture" => stream.capture(|stream| work(stream, &mut x)).map(drop),
+            _ => replay.run(&stream, |stream| work(stream, &mut x)),
+        }));
+        assert!(panicked.is_err(), "{way}");
+        fill(&stream, &mut x, 4)?;
+        replay.run(&stream, |stream| kernels.step(stream, &mut x, 1, N))?;
+        stream.capture(|stream| kernels.step(stream, &mut x, 2, N))?.launch(&stream)?;
+        assert_all(&stream, &x, next(next(4, 1), 2))?;
+    }
+    Ok(())
 }
 
 fn captures_record_it(device: &Device) -> Result<()> {
