@@ -49,38 +49,54 @@ impl Job {
         }
     }
 
-    /// Puts an operation in.
+    /// Runs an operation on this worker and those that come to help. True if the operation is complete; otherwise the
+    /// last helper will complete it, and the job must not be touched any more.
     ///
     /// # Safety
     /// The last operation in here is complete, and the caller alone may begin the next. The work stays as it is and where
-    /// it is until the operation is complete.
-    pub(crate) unsafe fn begin(&self, work: *const Work) {
-        // SAFETY: the work is alive.
-        self.units.store(unsafe { (*work).units() }, Ordering::Relaxed);
+    /// it is until the operation is complete. The promises of the operation's submission hold.
+    #[inline]
+    pub(crate) unsafe fn run(
+        &self,
+        work: *const Work,
+        worker: &mut Worker,
+        task: *const dyn Task<Shared>,
+        part: usize,
+    ) -> bool {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let units = (*work).units();
+            if units != 1 {
+                self.begin(work, units);
+                return self.lead(worker, task, part);
+            }
+            // There is nothing to share.
+            if let Err(error) = (*work).run(worker, 0, 1) {
+                worker.device().lose(error);
+            }
+            true
+        }
+    }
+
+    /// Puts an operation in.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    unsafe fn begin(&self, work: *const Work, units: u64) {
+        self.units.store(units, Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
         // SAFETY: no worker reads the pointer now.
         unsafe { *self.work.get() = work };
         self.crew.store(1, Ordering::Release);
     }
 
-    /// Runs the operation on this worker and those that come to help. True if the operation is complete; otherwise the
-    /// last helper will complete it, and the job must not be touched any more.
+    /// Runs the operation that was put in, as [`run`](Self::run) does.
     ///
     /// # Safety
     /// Follows `begin`, once. The promises of the operation's submission hold.
-    pub(crate) unsafe fn lead(
-        &self,
-        worker: &mut Worker,
-        task: *const dyn Task<Shared>,
-        part: usize,
-    ) -> bool {
+    #[inline(never)]
+    unsafe fn lead(&self, worker: &mut Worker, task: *const dyn Task<Shared>, part: usize) -> bool {
         let units = self.units.load(Ordering::Relaxed);
-        if units == 1 {
-            // There is nothing to share.
-            // SAFETY: passed on to the caller.
-            unsafe { self.run(worker, 0, 1) };
-            return true;
-        }
         let mut shared = None;
         let mut grain = 1;
         // Damage in checked mode is looked for after each block, and must not be another worker's.
@@ -120,12 +136,12 @@ impl Job {
         }
         let begun = Instant::now();
         // SAFETY: passed on to the caller.
-        unsafe { self.run(worker, first, (first + grain).min(units)) };
+        unsafe { self.run_units(worker, first, (first + grain).min(units)) };
         Some(begun.elapsed())
     }
 
     /// Does units `first..end`, which this worker has claimed.
-    unsafe fn run(&self, worker: &mut Worker, first: u64, end: u64) {
+    unsafe fn run_units(&self, worker: &mut Worker, first: u64, end: u64) {
         // SAFETY: `begin` is done, by the caller's promise, and the work stays while this worker is on the job.
         let work = unsafe { &**self.work.get() };
         // SAFETY: passed on to the caller.

@@ -166,13 +166,10 @@ impl RunNode {
     }
 }
 
-/// Runs a graph for `stream`, which goes on when the last node is done.
-pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Launcher>) {
+/// Runs a graph for `stream`. True if all nodes are done; otherwise [`Launcher::graph_done`] will be called.
+pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Launcher>) -> bool {
     // Only a graph without nodes has no root: dependencies have smaller indices.
-    let Some((&mine, others)) = run.roots.split_first() else {
-        stream.graph_done();
-        return;
-    };
+    let Some((&mine, others)) = run.roots.split_first() else { return true };
     let level = stream.level();
     run.left.store(run.ends, Ordering::Relaxed);
     *lock(&run.stream) = Some(stream);
@@ -180,11 +177,12 @@ pub(crate) fn begin(worker: &mut Worker, run: Arc<GraphRun>, stream: Arc<dyn Lau
     for &root in others {
         worker.device().scheduler.push(run.clone(), root, level);
     }
-    run_node(worker, run, mine);
+    run_node(worker, run, mine).is_some()
 }
 
-/// Runs a node whose dependencies are done, and then others that only waited for that node.
-fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
+/// Runs a node whose dependencies are done, and then others that only waited for that node. Returns the stream if no node
+/// is left.
+fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) -> Option<Arc<dyn Launcher>> {
     let (mut run, mut node) = (run, node);
     loop {
         let lost = worker.device().is_lost();
@@ -194,13 +192,9 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
                 let owner = Arc::into_raw(run);
                 // SAFETY: the pointer is counted. The node runs once at a time: the run before is over, and so is the
                 // turn before of a body. A node's work is changed only where nobody else has the graph.
-                let complete = unsafe {
-                    let job = &(&(*owner).nodes)[node].job;
-                    job.begin(work);
-                    job.lead(worker, owner, node)
-                };
+                let complete = unsafe { (&(*owner).nodes)[node].job.run(work, worker, owner, node) };
                 if !complete {
-                    return;
+                    return None;
                 }
                 // SAFETY: this worker was the last on the job, so the count is its own again.
                 run = unsafe { Arc::from_raw(owner) };
@@ -217,49 +211,67 @@ fn run_node(worker: &mut Worker, run: Arc<GraphRun>, node: usize) {
                 // By the queue, so that a body which others are to stop leaves them a worker.
                 let level = run.level();
                 worker.device().scheduler.push(run, enter, level);
-                return;
+                return None;
             }
             Kind::Work(_) | Kind::Leave { .. } => {}
         }
         match after(worker, &run, node) {
-            Some(next) => node = next,
-            None => return,
+            After::Node(next) => node = next,
+            After::Others => return None,
+            After::Nothing => return lock(&run.stream).take(),
         }
     }
 }
 
 impl Task<Shared> for GraphRun {
     fn run(self: Arc<Self>, node: usize, worker: &mut Worker) {
-        run_node(worker, self, node);
+        if let Some(stream) = run_node(worker, self, node) {
+            stream.graph_done();
+        }
     }
 
     fn completed(self: Arc<Self>, node: usize, worker: &mut Worker) {
-        if let Some(next) = after(worker, &self, node) {
-            run_node(worker, self, next);
-        }
-    }
-}
-
-/// Counts a node as done. Returns the next node for this worker; others are queued. With the last node the stream goes
-/// on.
-fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> Option<usize> {
-    let mut mine = None;
-    let before = &run.nodes[node].before;
-    for &next in before {
-        if !run.nodes[next].becomes_ready() {
-            continue;
-        }
-        if mine.is_none() {
-            mine = Some(next);
-        } else {
-            worker.device().scheduler.push(run.clone(), next, run.level());
-        }
-    }
-    if before.is_empty() && run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-        let stream = lock(&run.stream).take();
+        let stream = match after(worker, &self, node) {
+            After::Node(next) => run_node(worker, self, next),
+            After::Others => None,
+            After::Nothing => lock(&self.stream).take(),
+        };
         if let Some(stream) = stream {
             stream.graph_done();
         }
     }
-    mine
+}
+
+/// The part of a run that is left after a node.
+enum After {
+    /// The next node for this worker.
+    Node(usize),
+    /// Nodes of other workers.
+    Others,
+    Nothing,
+}
+
+/// Counts a node as done. Of the nodes that became ready, all but the one for this worker are queued.
+#[inline]
+fn after(worker: &mut Worker, run: &Arc<GraphRun>, node: usize) -> After {
+    let before = &run.nodes[node].before;
+    if before.is_empty() {
+        let is_last = run.left.fetch_sub(1, Ordering::AcqRel) == 1;
+        return if is_last { After::Nothing } else { After::Others };
+    }
+    let Some(mine) = before.iter().position(|&next| run.nodes[next].becomes_ready()) else {
+        return After::Others;
+    };
+    if mine + 1 < before.len() {
+        queue_ready(worker, run, &before[mine + 1..]);
+    }
+    After::Node(before[mine])
+}
+
+/// Counts a dependency of each of these nodes as done, and queues those that become ready.
+#[inline(never)]
+fn queue_ready(worker: &mut Worker, run: &Arc<GraphRun>, nodes: &[usize]) {
+    for &node in nodes.iter().filter(|&&node| run.nodes[node].becomes_ready()) {
+        worker.device().scheduler.push(run.clone(), node, run.level());
+    }
 }

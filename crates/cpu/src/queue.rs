@@ -394,31 +394,40 @@ fn run(worker: &mut Worker, stream: Arc<Stream>) {
                 return;
             }
             Some(Op::Graph(run)) => {
-                // Goes on when the graph's last node is done.
-                plan::begin(worker, run, stream);
-                return;
+                let is_done = plan::begin(worker, run, stream.clone());
+                // Otherwise the stream goes on when the graph's last node is done.
+                if !(is_done && goes_on(worker, &stream)) {
+                    return;
+                }
             }
             Some(Op::Work(work)) => {
                 let owner = Arc::into_raw(stream);
                 // SAFETY: the pointer is counted; this worker has the stream, and the operation before is complete.
                 let complete = unsafe {
                     *(*owner).work.get() = work;
-                    (*owner).job.begin((*owner).work.get());
-                    (*owner).job.lead(worker, owner, 0)
+                    (*owner).job.run((*owner).work.get(), worker, owner, 0)
                 };
                 if !complete {
                     return;
                 }
                 // SAFETY: this worker was the last on the job, so the count is its own again.
                 stream = unsafe { Arc::from_raw(owner) };
-                stream.completed_one();
-                if worker.device().scheduler.is_contended() {
-                    stream.queue_up();
+                if !goes_on(worker, &stream) {
                     return;
                 }
             }
         }
     }
+}
+
+/// Counts the operation that this worker ran as done. False if the stream is queued behind others that are due.
+fn goes_on(worker: &mut Worker, stream: &Arc<Stream>) -> bool {
+    stream.completed_one();
+    let is_contended = worker.device().scheduler.is_contended();
+    if is_contended {
+        stream.queue_up();
+    }
+    !is_contended
 }
 
 impl Task<Shared> for Stream {

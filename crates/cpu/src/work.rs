@@ -143,17 +143,30 @@ impl Work {
     ///
     /// # Safety
     /// The promises of the operation's submission still hold; each unit is done once.
+    #[inline]
     pub(crate) unsafe fn run(&self, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
         match self {
-            Self::Empty => {}
-            Self::Launch(launch) if launch.config.cooperative => {
-                // SAFETY: passed on to the caller.
-                return unsafe { together::run(launch, worker.device()) };
-            }
-            Self::Launch(launch) => {
+            Self::Launch(launch) if !launch.config.cooperative => {
                 let (shared, runner) = (worker.device(), worker.runner());
                 // SAFETY: passed on to the caller; the runner is this worker's own, and there is no meeting.
-                return unsafe { grid::run_blocks(launch, shared, runner, first, end, std::ptr::null()) };
+                unsafe { grid::run_blocks(launch, shared, runner, first, end, std::ptr::null()) }
+            }
+            // SAFETY: passed on to the caller.
+            other => unsafe { other.run_other(worker, first, end) },
+        }
+    }
+
+    /// Does units of anything but a launch on one worker.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    #[inline(never)]
+    unsafe fn run_other(&self, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
+        match self {
+            Self::Empty => {}
+            Self::Launch(launch) => {
+                // SAFETY: passed on to the caller.
+                return unsafe { together::run(launch, worker.device()) };
             }
             Self::Copy { dst, src, bytes } => {
                 let (from, to) = (first as usize * PIECE, (end as usize * PIECE).min(*bytes));
