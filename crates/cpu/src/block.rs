@@ -93,6 +93,7 @@ impl Runner {
     /// # Safety
     /// `this` is alive and used by no one else; `entry` is a loaded kernel's, the context's parameters fit it, and
     /// what the kernel does is sound.
+    #[inline]
     pub(crate) unsafe fn run(this: *mut Self, entry: Entry, first: u64, end: u64) -> Result<(), Failure> {
         // SAFETY: by the caller's promise.
         unsafe { (*this).context.lanes = (*this).lanes.as_mut_ptr() };
@@ -119,6 +120,7 @@ impl Runner {
     }
 
     /// Runs the rest of a block, one of whose threads has waited.
+    #[inline(never)]
     unsafe fn finish_block(this: *mut Self, entry: Entry, block: u64) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
@@ -149,20 +151,30 @@ impl Runner {
     }
 
     /// Has the next fiber begin a stretch. Returns when no fiber can go on without the worker.
+    #[inline]
     unsafe fn start(this: *mut Self, stretch: Stretch) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
-            let index = (*this).held;
-            if index == (*this).fibers.len() {
-                let fiber = Fiber::new(index, &raw mut (*this).exchange).map_err(|error| {
-                    let message = format!("no stack for a thread that waits: {error}");
-                    (*this).failure_at(Some(stretch.first_thread), message)
-                })?;
-                (*this).fibers.push(fiber);
+            if (*this).held == (*this).fibers.len() {
+                Self::add_fiber(this, stretch.first_thread)?;
             }
             let fiber = (*this).enter_fresh(stretch);
             Self::go_on(this, fiber)
         }
+    }
+
+    /// Makes the next fiber, on which `thread` is to run.
+    #[cold]
+    unsafe fn add_fiber(this: *mut Self, thread: u32) -> Result<(), Failure> {
+        // SAFETY: passed on to the caller; no reference outlives its statement.
+        unsafe {
+            let index = (*this).held;
+            let fiber = Fiber::new(index, &raw mut (*this).exchange).map_err(|error| {
+                (*this).failure_at(Some(thread), format!("no stack for a thread that waits: {error}"))
+            })?;
+            (*this).fibers.push(fiber);
+        }
+        Ok(())
     }
 
     /// Lets a fiber run, and those that it hands its turn to.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char};
 use crate::abi::{Context, Host};
 use crate::block::Runner;
 use crate::failure::Site;
-use crate::fiber::Exchange;
+use crate::fiber::{Exchange, Stop};
 use crate::switch::{self, Waits};
 
 /// The functions that every kernel gets.
@@ -72,9 +72,6 @@ unsafe extern "C" fn fail(
         let failure = runner.failure_at(Some(thread), format!("{} at {}", text, Site { file, line }));
         runner.set_failure(failure);
     }
-    loop {
-        // SAFETY: this is the fiber that runs, and the reference above is gone. The worker sees the failure and never
-        // resumes this fiber.
-        unsafe { Exchange::hand_over((*this).exchange(), None) };
-    }
+    // SAFETY: this is the fiber that runs, and the reference above is gone. The worker sees the failure.
+    unsafe { Exchange::give_up((*this).exchange(), Stop::Idle) }
 }

@@ -139,16 +139,19 @@ impl Exchange {
         }
     }
 
-    /// Hands the turn from the fiber that runs to fiber `next`, which waits, or to the worker.
+    /// Gives the worker the turn of the fiber that runs, whose kernel goes no further.
     ///
     /// # Safety
-    /// Called on the stack of the fiber that runs, with no reference to what others reach alive.
-    pub(crate) unsafe fn hand_over(this: *mut Self, next: Option<usize>) {
-        // SAFETY: the worker waits in `run`, and the fiber by the caller's promise.
-        unsafe {
-            let running = (*this).running;
-            let to = (*this).pass_turn(0, next);
-            switch::switch(&raw mut (*this).waiting_at[running], to);
+    /// Called on the stack of the fiber that runs, with no reference to what others reach alive. The worker throws the
+    /// fiber away.
+    pub(crate) unsafe fn give_up(this: *mut Self, stop: Stop) -> ! {
+        let mut nowhere = 0;
+        loop {
+            // SAFETY: the worker waits in `run`.
+            unsafe {
+                (*this).stop = stop;
+                switch::switch(&raw mut nowhere, (*this).worker);
+            }
         }
     }
 
@@ -195,32 +198,24 @@ impl Fiber {
     }
 }
 
-/// Runs stretches, on every fiber.
-unsafe extern "C" fn body(exchange: *mut Exchange) -> ! {
-    loop {
-        // SAFETY: the exchange is alive, and the caller that starts a stretch vouches for its entry and context. No
-        // reference to either is alive while the kernel runs. The worker waits in `run`.
-        unsafe {
-            let mut next = None;
-            if let Some(s) = (*exchange).stretch {
-                (s.entry)(s.context, s.first, s.end, s.first_thread);
-                next = ((*exchange).on_done)(s.context);
-            }
-            Exchange::hand_over(exchange, next);
+/// Runs a stretch, on any fiber. The fiber then waits at `start` for the next.
+unsafe extern "C" fn body(exchange: *mut Exchange, start: usize) -> usize {
+    // SAFETY: the exchange is alive, and the caller that starts a stretch vouches for its entry and context. No
+    // reference to either is alive while the kernel runs.
+    unsafe {
+        let mut next = None;
+        if let Some(s) = (*exchange).stretch {
+            (s.entry)(s.context, s.first, s.end, s.first_thread);
+            next = ((*exchange).on_done)(s.context);
         }
+        (*exchange).pass_turn(start, next)
     }
 }
 
-/// Hands the turn of a fiber whose kernel crashed back to the worker, which throws the fiber away.
+/// Ends a fiber whose kernel crashed.
 unsafe extern "C" fn crashed(exchange: *mut Exchange) -> ! {
-    let mut nowhere = 0;
-    loop {
-        // SAFETY: the worker waits in `run`.
-        unsafe {
-            (*exchange).stop = Stop::Crashed;
-            switch::switch(&raw mut nowhere, (*exchange).worker);
-        }
-    }
+    // SAFETY: the signal handler makes the fiber that runs call this.
+    unsafe { Exchange::give_up(exchange, Stop::Crashed) }
 }
 
 /// Maps new memory of zeros, with `flags` beside those that say so.

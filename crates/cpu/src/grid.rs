@@ -141,19 +141,28 @@ pub(crate) unsafe fn run_blocks(
     if kernel.prints && result.is_ok() {
         print::flush();
     }
-    result.map_err(|failure| {
-        // SAFETY: no kernel runs on the runner any more.
-        let (context, address) = unsafe {
-            let address = (*runner).crash_address();
-            (std::ptr::read(&raw const (*runner).context), address)
-        };
-        // SAFETY: no kernel runs on the runner any more.
-        unsafe { (*runner).abandon() };
-        describe(kernel, &context, &failure, address.and_then(|a| shared.memory.describe(a)))
-    })
+    // SAFETY: no kernel runs on the runner any more.
+    result.map_err(|failure| unsafe { clear_up(kernel, shared, runner, &failure) })
+}
+
+/// Has the runner forget a kernel that failed. Returns the error.
+///
+/// # Safety
+/// The kernel's module is loaded. The runner is alive and this thread's own, and no kernel runs on the runner.
+#[cold]
+unsafe fn clear_up(kernel: &Function, shared: &Shared, runner: *mut Runner, failure: &Failure) -> Error {
+    // SAFETY: by this function's contract.
+    let (context, address) = unsafe {
+        let address = (*runner).crash_address();
+        let context = std::ptr::read(&raw const (*runner).context);
+        (*runner).abandon();
+        (context, address)
+    };
+    describe(kernel, &context, failure, address.and_then(|a| shared.memory.describe(a)))
 }
 
 /// Runs one block at a time, so that a violation can be told from those of the blocks before.
+#[inline(never)]
 unsafe fn run_checked(
     kernel: &Function,
     (shared, runner): (&'static Shared, *mut Runner),

@@ -67,24 +67,37 @@ pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     )
 }
 
-/// Runs first on a new stack: calls `x19` with `x20`.
+/// Runs on a stack that was left by none: calls `x19` with `x20` and the stack pointer that leads here, below which the
+/// call begins, and goes on with the stack that the call returns.
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
-    naked_asm!("mov x0, x20", "blr x19", "brk #1")
+    naked_asm!(
+        "mov x0, x20",
+        "sub x1, sp, #{frame}",
+        "mov sp, x1",
+        "blr x19",
+        "mov sp, x0",
+        restore!(),
+        "ret",
+        frame = const size_of::<Frame>(),
+    )
 }
 
-/// Fills a new stack so that switching to the result calls `body(argument)`.
+/// The top of a stack that waits, as [`switch`] restores it.
+type Frame = [usize; 20];
+
+/// Fills a new stack so that switching to the result calls `body(argument, result)`, then and ever again.
 ///
 /// # Safety
 /// The stack below `top` is mapped.
 pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> usize {
-    let mut frame = [0; 20];
+    let mut frame: Frame = [0; 20];
     frame[0] = body as usize;
     frame[1] = argument as usize;
     frame[11] = enter as *const () as usize;
     let at = top - size_of_val(&frame);
     // SAFETY: within the stack, which is aligned to 64 bytes.
-    unsafe { (at as *mut [usize; 20]).write(frame) };
+    unsafe { (at as *mut Frame).write(frame) };
     at
 }
 

@@ -26,7 +26,7 @@ macro_rules! restore {
 /// `to` is the stack pointer of a stack that waits, or made by [`prepare`].
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn switch(from: *mut usize, to: usize) {
-    naked_asm!(save!(), "mov [rdi], rsp", "mov rsp, rsi", restore!(), "ret",)
+    naked_asm!(save!(), "mov [rdi], rsp", "mov rsp, rsi", restore!(), "pop rcx", "jmp rcx",)
 }
 
 /// Is `gs_cpu_host.barrier`: saves the registers, asks [`Waits::barrier`] with a sixth argument, the stack
@@ -62,23 +62,36 @@ pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     )
 }
 
-/// Runs first on a new stack: calls `rbx` with `r12`.
+/// Runs on a stack that was left by none: calls `rbx` with `r12` and the stack pointer that leads here, below which the
+/// call begins, and goes on with the stack that the call returns.
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
-    naked_asm!("mov rdi, r12", "call rbx", "ud2")
+    naked_asm!(
+        "mov rdi, r12",
+        "lea rsi, [rsp - {frame}]",
+        "lea rsp, [rsi - 8]",
+        "call rbx",
+        "mov rsp, rax",
+        restore!(),
+        "ret",
+        frame = const size_of::<Frame>(),
+    )
 }
 
-/// Fills a new stack so that switching to the result calls `body(argument)`.
+/// The top of a stack that waits, in the order in which [`switch`] pops: r15, r14, r13, r12, rbx, rbp, and the address to
+/// go on at.
+type Frame = [usize; 7];
+
+/// Fills a new stack so that switching to the result calls `body(argument, result)`, then and ever again.
 ///
 /// # Safety
 /// The stack below `top` is mapped.
 pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> usize {
-    // In the order in which `switch` pops: r15, r14, r13, r12, rbx, rbp, and the address to go on at. `enter` starts 16
-    // bytes below the top, aligned as a call wants it.
-    let frame = [0, 0, 0, argument as usize, body as usize, 0, enter as *const () as usize];
+    let frame: Frame = [0, 0, 0, argument as usize, body as usize, 0, enter as *const () as usize];
+    // `enter` calls 8 bytes below the frame, aligned as a call wants it.
     let at = top - 16 - size_of_val(&frame);
     // SAFETY: within the stack, which is aligned to 64 bytes.
-    unsafe { (at as *mut [usize; 7]).write(frame) };
+    unsafe { (at as *mut Frame).write(frame) };
     at
 }
 
