@@ -92,13 +92,12 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
 
     // Runs the threads of one block from `first` on, in a grid of any size. Calls the kernel instead of inlining it, so
     // that each kernel is compiled into loops once, and the index is in memory, where a fault can be traced to its
-    // thread.
-    static inline __attribute__((always_inline)) void rest(gs_cpu_context* context, uint32_t first, P... args) {
+    // thread. Returns whether a thread waited, as all functions below do.
+    static inline __attribute__((always_inline)) bool rest(gs_cpu_context* context, uint32_t first, P... args) {
         const uint32_t bx = context->block.x, by = context->block.y, bz = context->block.z;
         void (*kernel)(P...) = Kernel;
         __asm__("" : "+r"(kernel));
         gs_cpu_moved = false;
-        blockDim.x = bx, blockDim.y = by, blockDim.z = bz;
         uint32_t x = first, y = 0, z = 0;
         if (x >= bx) y = x / bx % by, z = x / bx / by, x %= bx;
         for (; z < bz; ++z, y = 0) {
@@ -106,36 +105,39 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
                 for (; x < bx; ++x) {
                     threadIdx.x = x, threadIdx.y = y, threadIdx.z = z;
                     kernel(args...);
-                    if (gs_cpu_moved) return;
+                    if (gs_cpu_moved) return true;
                 }
             }
         }
+        return false;
     }
 
     // A separate function for one row: in a loop over rows, the hints would be hoisted away from the place that needs
-    // them.
+    // them. All that a row writes is written here: each function that touches thread-local variables asks the loader for
+    // their address.
     template <int Form, size_t... I>
-    static __attribute__((noinline, flatten)) void fast(gs_cpu_context* context, std::index_sequence<I...>) {
+    static __attribute__((noinline, flatten)) bool fast(gs_cpu_context* context, uint32_t y, uint32_t z,
+                                                        std::index_sequence<I...>) {
+        threadIdx.y = y, threadIdx.z = z;
         blockDim.x = context->block.x;
         gs_cpu_moved = false;
         row<Form>(*reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+        return gs_cpu_moved;
     }
     // Runs all threads of one block.
     template <int Form>
-    static void whole_block(gs_cpu_context* context) {
+    static bool whole_block(gs_cpu_context* context) {
         const uint32_t by = context->block.y, bz = context->block.z;
-        blockDim.y = by, blockDim.z = bz;
         for (uint32_t k = 0; k < bz; ++k) {
             for (uint32_t j = 0; j < by; ++j) {
-                threadIdx.y = j, threadIdx.z = k;
-                fast<Form>(context, std::index_sequence_for<P...>());
-                if (gs_cpu_moved) return;
+                if (fast<Form>(context, j, k, std::index_sequence_for<P...>())) return true;
             }
         }
+        return false;
     }
     // Runs all threads of one block in the form that was faster so far. Workers may disagree for a moment; both are
     // right.
-    static void best_block(gs_cpu_context* context) {
+    static bool best_block(gs_cpu_context* context) {
         static uint32_t tried;
         static uint64_t fastest[2] = {~uint64_t(0), ~uint64_t(0)};
         uint32_t number = __atomic_load_n(&tried, __ATOMIC_RELAXED);
@@ -146,17 +148,14 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
             form = (int)(number & 1);
         }
         const long long begun = number < 32 ? clock64() : 0;
-        if (form == 0) {
-            whole_block<0>(context);
-        } else {
-            whole_block<1>(context);
-        }
-        if (number >= 32 || gs_cpu_moved) return;
+        const bool moved = form == 0 ? whole_block<0>(context) : whole_block<1>(context);
+        if (number >= 32 || moved) return moved;
         const uint64_t took = (uint64_t)(clock64() - begun);
         if (took < __atomic_load_n(&fastest[form], __ATOMIC_RELAXED)) {
             __atomic_store_n(&fastest[form], took, __ATOMIC_RELAXED);
         }
         __atomic_store_n(&tried, number + 1, __ATOMIC_RELAXED);
+        return false;
     }
     static bool runs_as_loops(const gs_cpu_context* context) {
         const uint32_t most = GS_CPU_LOOPS_GRID_MAX;
@@ -166,7 +165,6 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
     template <size_t... I>
     static void block_of_loops(gs_cpu_context* context, std::index_sequence<I...>) {
         if constexpr (!std::is_same<L, std::nullptr_t>::value) {
-            blockDim.x = context->block.x, blockDim.y = context->block.y, blockDim.z = context->block.z;
             gs_cpu_moved = false;
             gs_cpu_looping = true;
             gs_cpu_threads threads(context);
@@ -175,9 +173,26 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         }
     }
     template <size_t... I>
-    static __attribute__((noinline)) void general(gs_cpu_context* context, uint32_t first_thread,
+    static __attribute__((noinline)) bool general(gs_cpu_context* context, uint32_t first_thread,
                                                   std::index_sequence<I...>) {
-        rest(context, first_thread, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+        return rest(context, first_thread, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+    }
+    // Runs all threads of one block.
+    static bool block(gs_cpu_context* context) {
+#if defined(GS_CPU_CHECKED)
+        return general(context, 0, std::index_sequence_for<P...>());
+#else
+        if (context->wide) return general(context, 0, std::index_sequence_for<P...>());
+        if (!std::is_same<L, std::nullptr_t>::value && runs_as_loops(context)) {
+            block_of_loops(context, std::index_sequence_for<P...>());
+            return false;
+        }
+        if constexpr (forms == 2) {
+            return best_block(context);
+        } else {
+            return whole_block<0>(context);
+        }
+#endif
     }
 
     static void run(gs_cpu_context* context, uint64_t first, uint64_t end, uint32_t first_thread) {
@@ -191,31 +206,16 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         gs_cpu_looping = false;
         warpSize = (int)context->warp_size;
         gridDim.x = gx, gridDim.y = gy, gridDim.z = context->grid.z;
-        uint32_t x = (uint32_t)(first % gx), y = (uint32_t)(first / gx % gy), z = (uint32_t)(first / gx / gy);
-        for (uint64_t block = first; block < end; ++block) {
-            blockIdx.x = x, blockIdx.y = y, blockIdx.z = z;
-            context->current_block = block;
-#if defined(GS_CPU_CHECKED)
-            general(context, 0, std::index_sequence_for<P...>());
-#else
-            if (context->wide) {
-                general(context, 0, std::index_sequence_for<P...>());
-            } else if (std::is_same<L, std::nullptr_t>::value || !runs_as_loops(context)) {
-                if constexpr (forms == 2) {
-                    best_block(context);
-                } else {
-                    whole_block<0>(context);
-                }
-            } else {
-                block_of_loops(context, std::index_sequence_for<P...>());
-            }
-#endif
-            if (gs_cpu_moved) return;
-            if (++x == gx) {
-                x = 0;
-                if (++y == gy) {
-                    y = 0;
-                    ++z;
+        blockDim.x = context->block.x, blockDim.y = context->block.y, blockDim.z = context->block.z;
+        blockIdx.x = (uint32_t)(first % gx), blockIdx.y = (uint32_t)(first / gx % gy);
+        blockIdx.z = (uint32_t)(first / gx / gy);
+        context->current_block = first;
+        while (!block(context) && ++context->current_block < end) {
+            if (++blockIdx.x == gx) {
+                blockIdx.x = 0;
+                if (++blockIdx.y == gy) {
+                    blockIdx.y = 0;
+                    ++blockIdx.z;
                 }
             }
         }
