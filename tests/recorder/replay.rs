@@ -3,8 +3,10 @@
 
 mod fakes;
 
-use gpustream::{Buffer, Device, ErrorKind, Kernel, ParamInfo, Replay, Result, Stream};
-use recorder::{Call, Recorder};
+use gpustream::{
+    Arg, Buffer, Device, ErrorKind, Image, Kernel, ModuleSource, ParamInfo, Replay, Result, Stream,
+};
+use recorder::{Call, Recorder, module};
 
 use crate::fakes::{Fake, ONE, increment, load_module, on_each, run_kernel};
 
@@ -76,6 +78,43 @@ fn unchanged_run_is_one_call_and_a_changed_value_one_more() {
         assert_eq!(scene.run(8), ["GraphExecMemsetNodeSetParams", "GraphLaunch"]);
         assert_eq!(scene.run(8), ["GraphLaunch"]);
         scene.check(1 + 5, 9);
+    });
+}
+
+#[test]
+fn value_that_came_with_other_memory_is_not_taken_for_the_nodes() {
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        recorder.on_kernel("store", |run| {
+            // SAFETY: the launch passes memory of one such element.
+            unsafe { run.pointer::<u64>(1).write(run.integer(0)) };
+            true
+        });
+        let bytes = module(&[("store", &[8, 8])]);
+        let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];
+        let source = ModuleSource { name: "test", images: &images, source: None, globals: &[] };
+        // SAFETY: the driver is a fake, and the image is its own.
+        let module = unsafe { device.load_module(&source) }.unwrap();
+        let kernel = module.kernel_with("store", &SIZES).unwrap();
+        let stream = device.stream().unwrap();
+        let mut memory = [stream.full(1, 0u64).unwrap(), stream.full(1, 0u64).unwrap()];
+        let mut step = device.replay();
+        let mut store = |value: u64, at: usize| {
+            let (outcome, calls) = recorder.record(|| {
+                let args = [Arg::value(&value), Arg::write(&mut memory[at])];
+                // SAFETY: the kernel writes the one element.
+                step.run(&stream, |s| unsafe { kernel.launch(s, &ONE, &args) })
+            });
+            outcome.unwrap();
+            assert_eq!(stream.download(&memory[at]).unwrap(), [value]);
+            calls.iter().map(Call::word).collect::<Vec<_>>()
+        };
+        for _ in 0..2 {
+            store(7, 0);
+        }
+        // The value is the first of the two that differ.
+        store(8, 1);
+        assert_eq!(store(8, 0), ["GraphExecKernelNodeSetParams", "GraphLaunch"]);
     });
 }
 

@@ -16,8 +16,10 @@ pub(super) struct Arguments {
     sizes: Arc<[usize]>,
     /// The address of each argument's value.
     pointers: Vec<*mut c_void>,
-    /// The values. Reached by `pointers` alone, and never moved.
-    _values: Vec<Unit>,
+    /// Both again, for a walk with one pointer.
+    values: Vec<Value>,
+    /// The values' memory. Reached by the addresses alone, and never moved.
+    _units: Vec<Unit>,
 }
 
 /// The value of a kept argument.
@@ -42,17 +44,18 @@ impl Arguments {
     /// Each of `args` points to a value of the size at its index, of which there are as many.
     pub(super) unsafe fn new(sizes: &Arc<[usize]>, args: &[*mut c_void]) -> Self {
         let units = |size: usize| size.div_ceil(size_of::<Unit>());
-        let mut values: Vec<Unit> = vec![0; sizes.iter().map(|&size| units(size)).sum()];
-        let start = values.as_mut_ptr();
+        let mut memory: Vec<Unit> = vec![0; sizes.iter().map(|&size| units(size)).sum()];
+        let start = memory.as_mut_ptr();
         let mut end = 0;
         let place = |&size: &usize| {
-            let at = end;
+            // SAFETY: the memory has the units of all arguments.
+            let at = unsafe { start.add(end) }.cast();
             end += units(size);
-            // SAFETY: the list has the units of all arguments.
-            unsafe { start.add(at) }.cast::<c_void>()
+            Value { at, size }
         };
-        let pointers = sizes.iter().map(place).collect();
-        let mut new = Self { sizes: sizes.clone(), pointers, _values: values };
+        let values: Vec<Value> = sizes.iter().map(place).collect();
+        let pointers = values.iter().map(|value| value.at).collect();
+        let mut new = Self { sizes: sizes.clone(), pointers, values, _units: memory };
         // SAFETY: by this function's contract.
         unsafe { new.store(args) };
         new
@@ -76,7 +79,7 @@ impl Arguments {
 
     #[inline(always)]
     pub(super) fn values(&self) -> impl Iterator<Item = Value> {
-        self.pointers.iter().zip(&*self.sizes).map(|(&at, &size)| Value { at, size })
+        self.values.iter().copied()
     }
 
     /// Takes other values.
@@ -99,12 +102,28 @@ impl Arguments {
 }
 
 impl Value {
+    /// Takes the value that `from` points to, which need not be aligned. Returns whether it is another one.
+    ///
+    /// # Safety
+    /// As for [`set`](Self::set).
+    #[inline(always)]
+    pub(super) unsafe fn replace(self, from: *const u8) -> bool {
+        // SAFETY: by this function's contract.
+        unsafe {
+            let differs = !self.is(from);
+            if differs {
+                self.set(from);
+            }
+            differs
+        }
+    }
+
     /// Takes the value that `from` points to, which need not be aligned.
     ///
     /// # Safety
     /// `from` has this size, and nobody else has this value.
     #[inline(always)]
-    pub(super) unsafe fn set(self, from: *const u8) {
+    unsafe fn set(self, from: *const u8) {
         // SAFETY: by this function's contract; ours is aligned to 16 bytes.
         unsafe {
             match self.size {
@@ -120,7 +139,7 @@ impl Value {
     /// # Safety
     /// `other` has this size.
     #[inline(always)]
-    pub(super) unsafe fn is(self, other: *const u8) -> bool {
+    unsafe fn is(self, other: *const u8) -> bool {
         // SAFETY: by this function's contract; ours is aligned to 16 bytes.
         unsafe {
             match self.size {

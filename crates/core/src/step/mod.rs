@@ -251,11 +251,14 @@ impl Step {
             Progress::Noted(_) => return None,
         };
         let shape_of = segment.shape_mut(shape)?;
+        let mut values = Values::Same;
         // SAFETY: handed on.
-        let (values, uses) = unsafe { shape_of.trace.follow(next, launch, shown, fits, self.seal, stream) }?;
+        let uses =
+            unsafe { shape_of.trace.follow(next, launch, shown, fits, self.seal, stream, &mut values) };
         if values == Values::Taken {
             shape_of.set_stale(next);
         }
+        let uses = uses?;
         match &mut self.progress {
             Progress::Held { next, .. } => *next += 1,
             progress => *progress = Progress::Held { shape, next: 1 },

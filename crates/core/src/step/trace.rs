@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use gpustream_hal::{LaunchConfig, Operation, RawFunction, Work};
-use smallvec::SmallVec;
 
 use super::Uses;
 use super::arguments::Arguments;
@@ -126,11 +125,11 @@ pub(super) enum Difference {
     Kind,
 }
 
-/// The values of a kernel that is as expected.
+/// The values of a kept kernel after a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Values {
     Same,
-    /// They differed, and replaced the kept ones.
+    /// Some differed, and replaced the kept ones.
     Taken,
 }
 
@@ -156,7 +155,7 @@ enum KeptWork {
 struct Entry {
     operation: Operation,
     work: KeptWork,
-    touched: SmallVec<[Touch; 4]>,
+    touched: Box<[Touch]>,
 }
 
 /// The operations of a segment, in the order of their submission.
@@ -202,12 +201,14 @@ impl Trace {
         self.entries.push(Entry { operation: offer.operation, work, touched: offer.touched().collect() });
     }
 
-    /// Compares operation `index` with a launch, and takes the launch's values if they alone differ. Returns `None` if more
-    /// differs, or if a stream but `stream` may have used memory that is not sealed.
+    /// Compares operation `index` with a launch. Returns `None` if more than values differs, or if a stream but `stream` may
+    /// have used memory that is not sealed. Values are taken on the way, in one walk, and `values` says so: where the walk
+    /// ends early the operation is left with some of them, and its node lags behind all the same.
     ///
     /// # Safety
     /// As for [`StreamCore::follow`](crate::queue::StreamCore::follow).
     #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "it is taken in where it is called")]
     pub(super) unsafe fn follow<'a, A>(
         &mut self,
         index: usize,
@@ -216,20 +217,22 @@ impl Trace {
         fits: impl Fn() -> bool,
         seal: Seal,
         stream: StreamId,
-    ) -> Option<(Values, Uses)> {
+        values: &mut Values,
+    ) -> Option<Uses> {
         let Entry { operation, work: KeptWork::Kernel(kept), touched } = self.entries.get_mut(index)? else {
             return None;
         };
         if kept.function != launch.function || kept.args.len() != launch.args.len() {
             return None;
         }
-        let (mut values, mut uses) = (Values::Same, Uses::Sealed);
         if !is_same_launch(&kept.config, launch.config) {
             if attributes(&kept.config) != attributes(launch.config) || !fits() {
                 return None;
             }
-            values = Values::Taken;
+            kept.config = *launch.config;
+            *values = Values::Taken;
         }
+        let mut uses = Uses::Sealed;
         let mut touched = touched.iter();
         for (value, arg) in kept.args.values().zip(launch.args) {
             let bytes = match shown(arg)? {
@@ -249,27 +252,16 @@ impl Trace {
                 }
                 _ => return None,
             };
-            // SAFETY: both have this size.
-            if !unsafe { value.is(bytes) } {
-                values = Values::Taken;
+            // SAFETY: both have this size. Nobody else has the value.
+            if unsafe { value.replace(bytes) } {
+                *values = Values::Taken;
             }
         }
         if touched.next().is_some() {
             return None;
         }
-        if values == Values::Taken {
-            kept.config = *launch.config;
-            for (value, arg) in kept.args.values().zip(launch.args) {
-                let bytes = match shown(arg)? {
-                    Argument::Value { bytes, .. } => bytes,
-                    Argument::Memory { address, .. } => std::ptr::from_ref(address).cast(),
-                };
-                // SAFETY: both have this size, as the loop above saw. Nobody else has the value.
-                unsafe { value.set(bytes) };
-            }
-        }
         *operation = launch.operation;
-        Some((values, uses))
+        Some(uses)
     }
 
     /// Compares operation `index` with another one.
